@@ -34,12 +34,13 @@ SUPPORTED = {
     "output_tokens": ANY,
 }
 
-# What a plain RuntimeError says: XLA's status code for allocators of all devices, C++.
+# Substrings of a plain RuntimeError that mean out of memory: XLA's status code for the allocators
+# of all devices, C++.
 OUT_OF_MEMORY_MESSAGES = ("RESOURCE_EXHAUSTED", "Out of memory", "std::bad_alloc")
 
 
 def find_unsupported(case: "Case") -> Optional[str]:
-    """Why JAX cannot run the case, with what it can run instead; None when it can."""
+    """Return why JAX cannot run the case and what to use instead, or None if it can."""
     if case.axes.compiler == "none":
         compiled = find_unsupported(replace(case, axes=replace(case.axes, compiler="xla")))
         return join_reasons(["jax compiles whatever it trains; use compiler 'xla'", compiled])

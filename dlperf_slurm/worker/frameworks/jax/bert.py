@@ -68,9 +68,10 @@ class MaskedWordHead:
 
 
 class Bert:
-    """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
+    """BERT for pre-training, with a masked-token head and a next-sentence head.
 
-    All inputs are as `worker.synthetic_batch` makes them, but int32.
+    Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are as
+    `worker.synthetic_batch` makes them, but int32.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -95,7 +96,7 @@ class Bert:
 
 
 def gelu(x: Array) -> Array:
-    """The exact one: JAX's own default is the approximation by tanh."""
+    """Compute the exact GELU, by erf; JAX's own default is the tanh approximation."""
     return jax.nn.gelu(x, approximate=False)
 
 

@@ -21,7 +21,7 @@ from dlperf_slurm.worker.frameworks.jax.sharding import (
 )
 from dlperf_slurm.worker.work import WRITTEN_OUT, Work
 
-# of the dynamic loss scale; JAX itself has none, and these are those of PyTorch's GradScaler
+# constants of the dynamic loss scale, those of PyTorch's GradScaler; JAX has none of its own
 INITIAL_SCALE = 2.0**16
 GROWTH_FACTOR = 2.0
 BACKOFF_FACTOR = 0.5
@@ -31,7 +31,7 @@ COMPUTE_TYPES = {"amp-bf16": jnp.bfloat16, "amp-fp16": jnp.float16, **PURE_TYPES
 
 
 class LossScale(NamedTuple):
-    """The factor on the loss, and how many steps in a row it led to finite gradients."""
+    """The dynamic loss scale, and the number of steps in a row with finite gradients."""
 
     scale: Array
     finite_steps: Array
@@ -44,7 +44,7 @@ class LossScale(NamedTuple):
 
 
 def make_loss_scale(case: Case) -> Optional[LossScale]:
-    """In host memory; None for a constant scale, or none at all."""
+    """Return the initial dynamic loss scale, in host memory; None for a constant scale or none."""
     if case.axes.precision != "amp-fp16" or case.axes.constant_loss_scale:
         return None
     return LossScale(numpy.float32(INITIAL_SCALE), numpy.int32(0))
@@ -56,15 +56,15 @@ def are_finite(gradients: Any) -> Array:
 
 
 def select(is_finite: Array, new: Any, old: Any) -> Any:
-    """The new tree, or the old one where the step has to be skipped."""
+    """Return the new tree, or the old one if the step must be skipped."""
     return jax.tree.map(lambda one, other: jnp.where(is_finite, one, other), new, old)
 
 
 class State(NamedTuple):
-    """What a step reads and changes; what each rank has of its own has an axis of ranks in front.
+    """What a step reads and updates; a per-rank array has a leading axis of ranks.
 
-    A forward pass needs the first three; `accumulated` are the scaled gradients of a step's earlier
-    batches.
+    A forward pass needs the first three fields. `accumulated` holds the sum of the scaled gradients
+    of a step's earlier batches.
     """
 
     weights: Arrays
@@ -80,12 +80,12 @@ class State(NamedTuple):
 
 
 def make_state_specs(weights: Any, optimizer: Any) -> State:
-    """What is the same on all ranks, and what each has of its own; the given parts lie as told."""
+    """Return the partition specs of a State; all but `weights` and `optimizer` are fixed here."""
     return State(weights, P(RANKS), P(RANKS), optimizer, P(), P(), P(RANKS))
 
 
 class Forward:
-    """What a case computes of its weights and this rank's part of the batch."""
+    """The forward pass of a case: logits and loss from weights and this rank's batch."""
 
     def __init__(self, case: Case, work: Work, axes: SplitAxes) -> None:
         self._work = work
@@ -99,9 +99,9 @@ class Forward:
         self._attention_taken: Set[str] = set()
 
     def name_attention(self) -> str:
-        """What computes it in all that was traced so far; empty for a model without.
+        """Return what computes attention in all traced functions; '' for a model without attention.
 
-        Where cuDNN was asked for and had none, its reason too.
+        If cuDNN could not be used, the text has the reason too.
         """
         names = {XLA: f"{WRITTEN_OUT}{self._lack_of_cudnn}", CUDNN: "cuDNN"}
         found = " and ".join(sorted(names[each] for each in self._attention_taken))
@@ -110,13 +110,13 @@ class Forward:
     def compute_logits(
         self, weights: Arrays, state: State, batch: Arrays, is_training: bool
     ) -> Tuple[Any, Arrays]:
-        """The logits, and the statistics that a step would leave."""
+        """Return the logits, and the running statistics as updated by this batch."""
         scope = self.make_scope(weights, state, is_training)
         logits = self.model(scope, *self._work.take_inputs(batch))
         return logits, scope.new_statistics
 
     def make_scope(self, weights: Arrays, state: State, is_training: bool) -> Scope:
-        """What the layers of one forward pass read."""
+        """Return the Scope for the layers of one forward pass."""
         axes = self._split_axes
         return Scope(
             weights=weights if axes is None else GatheredWeights(weights, axes, self._gather),
@@ -135,10 +135,11 @@ class Forward:
 
 
 def choose_attention(case: Case, work: Work, compute_type: Any) -> Tuple[str, str]:
-    """cuDNN's kernels where the case is of 16 bits on a GPU that has them, else XLA's; and why.
+    """Return which implementation of attention to use, and why cuDNN cannot be used ('' if it can).
 
-    They are compiled alone, of one head of one sample: what lacks them (a GPU, a length) is noticed
-    before a model is made of them.
+    cuDNN is used for 16-bit types on a GPU that has the kernels. To find out, attention alone is
+    compiled, for one head of one sample, so that a GPU or length without a kernel is noticed before
+    the model is built.
     """
     if case.device != "cuda" or compute_type == jnp.float32 or not work.has_attention:
         return XLA, ""
@@ -148,14 +149,14 @@ def choose_attention(case: Case, work: Work, compute_type: Any) -> Tuple[str, st
     attend = jax.grad(sum_attention, (0, 1, 2)) if case.axes.mode == TRAIN else sum_attention
     try:
         jax.jit(attend).lower(*arrays).compile()
-    except Exception as error:  # of whatever kind JAX, XLA and cuDNN have for it
+    except Exception as error:  # JAX, XLA and cuDNN raise various types
         (reason, *_) = str(error).splitlines() or [type(error).__name__]
         return XLA, f", as cuDNN's is refused: {reason[:100]}"
     return CUDNN, ""
 
 
 def sum_attention(query: Array, key: Array, value: Array) -> Array:
-    """Of attention by cuDNN over all, and over those before: float32 []."""
+    """Return the sum over cuDNN's non-causal and causal attention, float32 []."""
     both = (
         jax.nn.dot_product_attention(query, key, value, is_causal=each, implementation="cudnn")
         for each in (False, True)
@@ -164,9 +165,10 @@ def sum_attention(query: Array, key: Array, value: Array) -> Array:
 
 
 class Evaluation:
-    """Jitted functions: `infer` makes logits of state and batch, `compute_losses` losses of them.
+    """Jitted functions for evaluation: `infer` (state, batch -> logits) and `compute_losses`.
 
-    By the running statistics and without dropout; each rank has logits and a loss of its own.
+    Batch normalization uses its running statistics and there is no dropout. Each rank has logits
+    and a loss of its own.
     """
 
     def __init__(self, forward: Forward, mesh: Mesh, specs: State) -> None:
@@ -187,6 +189,6 @@ class Evaluation:
 def compile_over_ranks(
     function: Any, mesh: Mesh, in_specs: Any, out_specs: Any, **options: Any
 ) -> Any:
-    """`function` of what one rank has, as a jitted one of what all ranks have."""
+    """Map a function of one rank's data over the mesh (shard_map), and jit it."""
     mapped = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
     return jax.jit(mapped, **options)

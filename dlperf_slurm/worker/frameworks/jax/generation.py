@@ -1,4 +1,4 @@
-"""A model and its prompts -> their continuation, token by token, with a cache of constant shape."""
+"""A model and its prompts -> the generated tokens, one at a time, with a cache of fixed shape."""
 
 from typing import Any, List, NamedTuple
 
@@ -18,12 +18,12 @@ from dlperf_slurm.worker.frameworks.jax.forward import (
     make_state_specs,
 )
 
-# in inference all ranks have whole weights
+# in inference weights are not sharded
 STATE_SPECS = make_state_specs(P(), P())
 
 
 class Next(NamedTuple):
-    """What a prefill or a decoding leaves: `position` is that behind the last token [batch, 1]."""
+    """What a prefill or decode step returns; `position` is the one after `token` [batch, 1]."""
 
     token: Array
     logits: Array
@@ -35,12 +35,12 @@ NEXT_SPECS = Next(P(RANKS), P(RANKS), P(), P(RANKS))
 
 
 class Generation:
-    """Prompts int32 [batch, length], each continued greedily by `output_tokens` tokens.
+    """Greedy generation of `output_tokens` tokens for each prompt, int32 [batch, length].
 
-    The model has `make_cache(batch, length, dtype)`, and of a scope, ids [batch, length], the
-    position of the first and such a cache, `predict_next` makes logits [batch, words] and the cache
-    that has the ids too. Prefill and decoding are compiled, and a decoding is given the memory of
-    the cache that it takes.
+    The model must have `make_cache(batch, length, dtype)` and `predict_next(scope, ids, position,
+    cache)`: ids [batch, length], the first at `position` -> logits [batch, vocabulary_size] and the
+    cache with the ids added. Prefill and decode are compiled; decode reuses (donates) the memory of
+    the cache that it is given.
     """
 
     def __init__(self, forward: Forward, state: State, prompts: Array, axes: Axes, mesh: Mesh):
@@ -66,7 +66,7 @@ class Generation:
         self._tokens: List[Array] = []
 
     def prefill(self, state: State) -> None:
-        # its cache's memory is free for the new one
+        # free the old cache before the new one is allocated
         self._next = None
         self._next = self._run_prefill(state, self._prompts)
         self._tokens = [self._next.token]
@@ -80,13 +80,13 @@ class Generation:
 
     @property
     def logits(self) -> Array:
-        """Those of the last token of each text, [batch, words]."""
+        """The logits of the last token of each sequence, [batch, vocabulary_size]."""
         logits: Array = self._next.logits
         return logits
 
     @property
     def last(self) -> Array:
-        """The last token of each text, [batch, 1]."""
+        """The last token of each sequence, [batch, 1]."""
         return self._tokens[-1]
 
     def read_tokens(self) -> Any:

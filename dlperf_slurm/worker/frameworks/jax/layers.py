@@ -1,4 +1,4 @@
-"""Named layers without arrays: a scope of weights and running statistics -> activations."""
+"""Named layers without arrays of their own: a Scope of weights and statistics -> activations."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Mapping, Optional, Set, Tuple
@@ -9,15 +9,15 @@ from jax import numpy as jnp
 
 from dlperf_slurm.worker.models import Transformer
 
-# of images, kernels and images again; OIHW is the definition's layout
+# layouts of input images, kernels and output images; OIHW is the definition's kernel layout
 LAYOUTS = {"default": ("NCHW", "OIHW", "NCHW"), "channels_last": ("NHWC", "HWIO", "NHWC")}
-# what computes attention: products and a softmax that XLA fuses as it can, or one kernel of cuDNN
+# attention by unfused matrix products and softmax that XLA optimizes, or by one cuDNN kernel
 XLA, CUDNN = "xla", "cudnn"
 
 
 @dataclass
 class Scope:
-    """What the layers of one forward pass read by name, and the running statistics they set."""
+    """What the layers of one forward pass read by name, and the statistics that they update."""
 
     weights: Mapping[str, Array]
     statistics: Mapping[str, Array]
@@ -40,12 +40,12 @@ class Scope:
         return self.layout[0].index("H"), self.layout[0].index("W")
 
     def take_key(self) -> Array:
-        """A random key that no other layer has."""
+        """Return a random key that no other layer of this forward pass gets."""
         self.keys_taken += 1
         return jax.random.fold_in(self.key, self.keys_taken)
 
     def run(self, block: "Block", *arrays: Any) -> Any:
-        """A block of this scope; where it is checkpointed, its inputs alone are kept."""
+        """Call a block in this scope; with activation checkpointing, keep only its inputs."""
         if not (self.is_training and self.is_checkpointed):
             return block(self, *arrays)
 
@@ -60,16 +60,16 @@ class Scope:
         return y
 
     def cast(self, name: str) -> Array:
-        """A weight as products and convolutions read it."""
+        """Return a weight in the type in which matrix products and convolutions are computed."""
         return self.weights[name].astype(self.compute_type)
 
 
-# of a scope and arrays -> an array, or several
+# (scope, arrays...) -> an array, or several
 Block = Callable[..., Any]
 
 
 class Linear:
-    """x [..., in] -> [..., out]."""
+    """Linear layer: x [..., in] -> [..., out]."""
 
     def __init__(self, name: str, weight: str = "", has_bias: bool = True) -> None:
         self.weight = weight or f"{name}.weight"
@@ -82,7 +82,7 @@ class Linear:
 
 
 class Embedding:
-    """ids -> rows of the weight."""
+    """Embedding: ids [...] -> rows of the weight [..., size]."""
 
     def __init__(self, name: str) -> None:
         self.weight = f"{name}.weight"
@@ -92,7 +92,7 @@ class Embedding:
 
 
 class Dropout:
-    """Zero a part `rate` of the values in training, and scale up the others."""
+    """Dropout: in training, zero a fraction `rate` of the values and scale up the others."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
@@ -105,7 +105,7 @@ class Dropout:
 
 
 class LayerNorm:
-    """Over the last axis, in float32 whatever comes in; the result is of the weights' type."""
+    """Layer normalization over the last axis, in float32; the result has the weights' type."""
 
     def __init__(self, name: str, epsilon: float) -> None:
         self.weight, self.bias = f"{name}.weight", f"{name}.bias"
@@ -121,7 +121,7 @@ class LayerNorm:
 
 
 class RMSNorm:
-    """Over the last axis, in float32 whatever comes in; the result is of the weight's type."""
+    """RMS normalization over the last axis, in float32; the result has the weight's type."""
 
     def __init__(self, name: str, epsilon: float) -> None:
         self.weight = f"{name}.weight"
@@ -135,12 +135,12 @@ class RMSNorm:
 
 
 class Conv2d:
-    """A convolution of images without bias."""
+    """2-D convolution of images, without bias."""
 
     def __init__(self, name: str, stride: int, padding: int) -> None:
         self.weight = f"{name}.weight"
         self.strides = (stride, stride)
-        # not "SAME", which with a stride of 2 pads the far side only
+        # not "SAME", which with a stride of 2 pads only the far side
         self.padding = ((padding, padding), (padding, padding))
 
     def __call__(self, scope: Scope, x: Array) -> Array:
@@ -155,7 +155,7 @@ class Conv2d:
 
 
 class BatchNorm2d:
-    """Per channel over this rank's batch; statistics in float32 whatever comes in."""
+    """Batch normalization per channel over this rank's batch, with statistics in float32."""
 
     def __init__(self, name: str, epsilon: float, momentum: float) -> None:
         self.weight, self.bias = f"{name}.weight", f"{name}.bias"
@@ -176,13 +176,13 @@ class BatchNorm2d:
         return ((values - mean) * scale + bias).astype(x.dtype)
 
     def measure(self, scope: Scope, x: Array) -> Tuple[Array, Array]:
-        """Mean and biased variance of the batch, of which the running statistics take a part."""
+        """Return the batch's mean and biased variance, and update the running statistics."""
         axes = [axis for axis in range(x.ndim) if axis != scope.channel_axis]
         mean, variance = x.mean(axes), x.var(axes)
         count = x.size // x.shape[scope.channel_axis]
         for name, new in (
             (self.running_mean, mean),
-            # the running variance is the unbiased one
+            # the running variance is unbiased
             (self.running_var, variance * (count / max(count - 1, 1))),
         ):
             old = scope.statistics[name]
@@ -191,7 +191,10 @@ class BatchNorm2d:
 
 
 class Attention:
-    """Multi-head self-attention over hidden [batch, length, hidden_size]."""
+    """Multi-head self-attention over hidden [batch, length, hidden_size].
+
+    Unfused if there is dropout, which jax.nn.dot_product_attention does not have.
+    """
 
     def __init__(self, definition: Transformer, name: str, dropout: float = 0.0) -> None:
         self.head_shape = (definition.heads, definition.head_size)
@@ -224,11 +227,12 @@ def attend(
     is_causal: bool = False,
     seen: Optional[Array] = None,
 ) -> Array:
-    """Scaled dot-product attention; query, value and the result [batch, length, heads, head_size].
+    """Scaled dot-product attention: query, result [batch, length, heads, head_size].
 
-    `key` and `value` may have fewer heads; only the first `seen` of their positions count, int32
-    [], where it is given: that is XLA's, whatever the scope says. XLA's CPU has no products of
-    float16 with sums in float32, which JAX asks for (jaxlib 0.10): there, all of it is in float32.
+    `key` and `value` may have fewer heads (grouped-query attention). With `seen` (int32 []), only
+    their first `seen` positions count, and XLA's implementation is used whatever the scope says. On
+    the CPU float16 attention is computed in float32, because XLA's CPU backend lacks the float16
+    product with float32 sums that JAX asks for (jaxlib 0.10).
     """
     implementation: Any = scope.attention if seen is None else XLA
     scope.attention_taken.add(implementation)
@@ -255,7 +259,7 @@ def attend(
 
 
 def max_pool(scope: Scope, x: Array, size: int, stride: int, padding: int) -> Array:
-    """Maxima of size x size windows."""
+    """Return the maxima of size x size windows."""
     window, strides, pads = [1] * x.ndim, [1] * x.ndim, [(0, 0)] * x.ndim
     for axis in scope.image_axes:
         window[axis], strides[axis], pads[axis] = size, stride, (padding, padding)
@@ -263,9 +267,10 @@ def max_pool(scope: Scope, x: Array, size: int, stride: int, padding: int) -> Ar
 
 
 def cross_entropy(logits: Array, labels: Array, label_smoothing: float = 0.0) -> Array:
-    """Mean over all labels, in float32; smoothing spreads its part evenly over all classes.
+    """Return the mean cross-entropy over all labels, in float32.
 
-    Labels are numbers of classes, or probabilities with an axis of classes.
+    Labels are class indices, or class probabilities with a last axis of classes. Label smoothing
+    spreads its share evenly over all classes.
     """
     log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32))
     if labels.ndim == logits.ndim:

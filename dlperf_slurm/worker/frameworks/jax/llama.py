@@ -18,13 +18,13 @@ from dlperf_slurm.worker.models.llama import Definition
 
 
 class Cache(NamedTuple):
-    """A layer's keys and values by position, [batch, length, kv_heads, head_size] both."""
+    """Key/value cache of one layer; both are [batch, length, kv_heads, head_size]."""
 
     keys: Array
     values: Array
 
     def fill(self, position: Array, key: Array, value: Array) -> "Cache":
-        """With these keys and values at the position and those behind it."""
+        """Return the cache with these keys and values stored from `position` on."""
         return Cache(
             lax.dynamic_update_slice_in_dim(self.keys, key.astype(self.keys.dtype), position, 1),
             lax.dynamic_update_slice_in_dim(
@@ -34,11 +34,12 @@ class Cache(NamedTuple):
 
 
 class Attention:
-    """Causal self-attention over hidden [batch, length, hidden_size].
+    """Causal grouped-query self-attention over hidden [batch, length, hidden_size].
 
-    `cosine` and `sine`, [length, head_size / 2], turn queries and keys by their positions. With a
-    cache, what comes is at `position` of it and behind: a single word sees all before it there,
-    more of them each other. The result has the filled cache, or None without one.
+    `cosine` and `sine` [length, head_size / 2] are the rotary position embedding. With a cache,
+    keys and values are stored from `position` on: a single token attends to all cached positions up
+    to its own, a longer input only to itself. Returns the result and the filled cache, or None
+    without a cache.
     """
 
     def __init__(self, definition: Definition, name: str) -> None:
@@ -109,7 +110,7 @@ class Layer:
 
 
 class Llama:
-    """input_ids int32 [batch, length] -> logits of the next words [batch, length, words]."""
+    """LLaMA: input_ids int32 [batch, length] -> logits [batch, length, vocabulary_size]."""
 
     def __init__(self, definition: Definition) -> None:
         self.embedding = Embedding("embedding")
@@ -128,16 +129,17 @@ class Llama:
         return self.head(scope, self.normalization(scope, x))
 
     def make_cache(self, batch: int, length: int, dtype: Any) -> List[Cache]:
-        """Keys and values of texts of this length, by layer."""
+        """Allocate a zeroed key/value cache per layer for `batch` sequences of `length` tokens."""
         shape = (batch, length, self.kv_heads, self.head_size)
         return [Cache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in self.layers]
 
     def predict_next(
         self, scope: Scope, input_ids: Array, position: Array, cache: List[Cache]
     ) -> Tuple[Array, List[Any]]:
-        """Logits of the word behind the last of ids [batch, length], the first at `position`.
+        """Return logits [batch, vocabulary_size] of the token after `input_ids` [batch, length].
 
-        The cache that is returned has the ids too.
+        The first of `input_ids` is at `position`. Also returns the cache with their keys and
+        values.
         """
         x = self.embedding(scope, input_ids)
         cosine, sine = (

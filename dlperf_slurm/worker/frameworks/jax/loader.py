@@ -1,4 +1,4 @@
-"""Samples in an order -> Grain's pipeline over them: batches as a step reads them, in NumPy."""
+"""Sample keys in order -> Grain's pipeline over the samples: batches of NumPy arrays for a step."""
 
 from contextlib import closing
 from functools import partial
@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 
     Batch = Dict[str, NDArray[Any]]
 
-# No JAX here: Grain's processes import this, and need no device.
+# JAX must not be imported here: Grain's worker processes import this module and need no device.
 IMAGE_LAYOUT = "NCHW"
 
 Key = Tuple[int, int]
 
 
 def prepare_batch(batch: "Batch", image_layout: str, classes: int) -> "Batch":
-    """In the layout of the case and in 32 bits; labels as probabilities if there are `classes`."""
+    """Convert a batch to the case's image layout and to 32-bit integers.
+
+    With `classes`, labels become class probabilities [..., classes].
+    """
     prepared = narrow_integers(spread_labels(batch, classes))
     if "images" in prepared:
         images = transpose(prepared["images"], IMAGE_LAYOUT, image_layout)
@@ -37,7 +40,7 @@ def prepare_batch(batch: "Batch", image_layout: str, classes: int) -> "Batch":
 
 
 def transpose(values: Any, layout: str, new_layout: str) -> Any:
-    """A view of images or kernels in another layout; other arrays as they are."""
+    """Return a view of images or kernels in another layout, and any other array unchanged."""
     if values.ndim != len(layout) or layout == new_layout:
         return values
     return values.transpose([layout.index(axis) for axis in new_layout])
@@ -50,7 +53,7 @@ def open_loader(
     image_layout: str,
     classes: int,
 ) -> "Iterator[Batch]":
-    """One pass over `order`; workers are processes, which Grain spawns and does not fork."""
+    """Iterate over `order` once; Grain spawns (not forks) its worker processes."""
     # Grain takes seconds to import
     import grain
     from absl import flags
@@ -60,9 +63,9 @@ def open_loader(
     prepare = partial(prepare_batch, image_layout=image_layout, classes=classes)
     batches = grain.MapDataset.source(keys).map(samples.__getitem__)
     batches = batches.batch(len(order[0]), batch_fn=collate).map(prepare)
-    # Grain asks for its own flags, which only programs of absl have parsed
+    # Grain reads its absl flags, which only a program started by absl.app has parsed
     flags.FLAGS.mark_as_parsed()
-    # no threads in the processes: these are the readers that the case asks for
+    # no reader threads in the worker processes: the case sets the number of readers
     reading = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
     workers = grain.MultiprocessingOptions(case.axes.data_workers, case.axes.prefetch_batches)
     return read_batches(batches.to_iter_dataset(reading).mp_prefetch(workers))

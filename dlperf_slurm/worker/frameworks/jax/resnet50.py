@@ -48,7 +48,7 @@ class Bottleneck:
 
 
 class ResNet50:
-    """ResNet-50: images [batch, 3, height, width] -> logits [batch, classes]."""
+    """ResNet-50: images [batch, 3, height, width] or channels last -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
         self.stem = Convolution(definition, "stem", 7, 2)

@@ -1,4 +1,4 @@
-"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
+"""A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
@@ -52,12 +52,15 @@ if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
 
 KERNEL_LAYOUT = "OIHW"
-# the device's own generator: JAX's default, threefry, is made for other ends and slower
+# the device's own generator: JAX's default, threefry, is slower
 DROPOUT_GENERATOR = "rbg"
 
 
 class JaxSession:
-    """The adapter's Session; JAX has no device events: a step ends when its losses are there."""
+    """JAX's implementation of `worker.session.Session`.
+
+    JAX has no device events: a step has ended when its losses are available.
+    """
 
     def __init__(self, case: Case, placement: Placement, mesh: Mesh) -> None:
         work = Work(case, placement, __package__)
@@ -129,7 +132,7 @@ class JaxSession:
         self._state = self._state._replace(learning_rate=placed)
 
     def predict(self, batch: Dict[str, Any]) -> Any:
-        """On this rank alone: others may have fewer batches."""
+        """Return the logits of `batch`, without the other ranks: they may have fewer batches."""
         size = self._case.axes.batch_size
         padded = {
             name: numpy.resize(batch[name], (size, *batch[name].shape[1:])) for name in self._inputs
@@ -161,12 +164,12 @@ class JaxSession:
         return CompletionClock(boundaries, lambda: self._losses, jax.block_until_ready)
 
     def reset_peak_memory(self) -> None:
-        """On a GPU there is no reset: the peak is that since the start of the process."""
+        """Reset the peak on the CPU only: on a GPU it counts from the start of the process."""
         if self._device.platform == "cpu":
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Of XLA's allocator on a GPU; of the whole process on the CPU."""
+        """Return the peak of XLA's allocator on a GPU, or of resident memory on the CPU."""
         if self._device.platform == "cpu":
             return host.read_peak_resident_bytes()
         return int(self._device.memory_stats()["peak_bytes_in_use"])
@@ -178,7 +181,7 @@ class JaxSession:
         if self._is_training:
             return read_own(self._losses)
         if self._case.axes.is_generation:
-            # that of the last tokens, as if each were the right one
+            # the loss of the last generated tokens, with each taken as its own label
             logits, labels = self._generation.logits[:, None], {"labels": self._generation.last}
             return read_own(self._evaluation.compute_losses(logits, labels))
         return self._read_loss_of(self._logits)
@@ -204,7 +207,7 @@ class JaxSession:
     def _to_numpy(self, arrays: Dict[str, Array]) -> Dict[str, Any]:
         if is_sharded(self._case):
             arrays = self._gather(arrays)
-        # copied: the device's memory is donated to the next step
+        # a copy, because the device's memory is donated to the next step
         return {
             name: numpy.array(
                 transpose(numpy.asarray(values), self._kernel_layout, KERNEL_LAYOUT), numpy.float32
@@ -230,7 +233,7 @@ def start_session(case: Case, placement: Placement) -> JaxSession:
 
 
 def place_weights(case: Case, work: Work, mesh: Mesh) -> Tuple[Arrays, SplitAxes]:
-    """The weights on the devices, and which axes the ranks have a part of."""
+    """Place the initial weights on the devices; return them and their sharded axes."""
     kernel_layout = LAYOUTS[case.axes.memory_format][1]
     weight_type = PURE_TYPES.get(case.axes.precision, numpy.float32)
     weights, axes = {}, {}
@@ -243,7 +246,7 @@ def place_weights(case: Case, work: Work, mesh: Mesh) -> Tuple[Arrays, SplitAxes
 
 
 def make_state(case: Case, work: Work, mesh: Mesh, weights: Arrays) -> State:
-    """What a forward pass starts from, on the devices; a step needs the rest as well."""
+    """Return the state for a forward pass, on the devices; training adds the other fields."""
     per_rank = NamedSharding(mesh, P(RANKS))
     statistics = {
         statistic.name: place(

@@ -1,4 +1,4 @@
-"""Weights of which each rank keeps a part -> whole ones where a layer reads them, and back."""
+"""Weights sharded over the ranks -> whole weights where a layer reads them, and back."""
 
 from functools import partial
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
@@ -13,57 +13,57 @@ from dlperf_slurm.contract.axes import SHARDED
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks.jax.device import RANKS, Arrays
 
-# what a forward pass calls them; its backward pass gathers them anew
+# checkpoint name of gathered weights; the backward pass gathers these again
 GATHERED = "gathered"
-# of each weight, the axis that is split over the ranks; None where all have the whole
+# the sharded axis of each weight; None for a weight that every rank has whole
 SplitAxes = Mapping[str, Optional[int]]
-# a rank's part and its split axis -> the whole
+# a rank's part, its sharded axis -> the whole array
 Gather = Callable[[Array, int], Array]
 
 
 def is_sharded(case: Case) -> bool:
-    """Whether weights are split over the ranks; a lone one has them all."""
+    """Return whether weights are sharded over the ranks; a single rank keeps them whole."""
     return case.axes.gradient_sync == SHARDED and case.world_size > 1
 
 
 def find_split_axis(case: Case, shape: Tuple[int, ...]) -> Optional[int]:
-    """The first axis of a matrix or kernel that can be split evenly; vectors stay whole."""
+    """Return the first axis of a matrix or kernel that can be split evenly, or None.
+
+    Vectors are not sharded.
+    """
     if not is_sharded(case) or len(shape) < 2:
         return None
     return next((axis for axis, size in enumerate(shape) if size % case.world_size == 0), None)
 
 
 def make_specs(axes: SplitAxes) -> Dict[str, P]:
-    """How the weights lie on the mesh, and all that has their shapes."""
+    """Return the partition spec of each weight, which also fits all arrays of the same shape."""
     return {name: P() if axis is None else P(*[None] * axis, RANKS) for name, axis in axes.items()}
 
 
 def make_shardings(mesh: Mesh, specs: Any) -> Any:
-    """A tree of specs on a mesh."""
+    """Place a tree of partition specs on a mesh."""
     return jax.tree.map(
         lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda node: isinstance(node, P)
     )
 
 
 def choose_gather(case: Case) -> Gather:
-    """What joins the parts of all ranks on the case's device; each gets its part of the gradient.
-
-    Its gradient is the sum over the ranks.
-    """
+    """Return the all-gather for the case's device; its gradient is a sum over ranks, sharded."""
     return gather_by_gloo if case.device == "cpu" else gather
 
 
 def gather(part: Array, axis: int) -> Array:
-    """All parts along `axis`; its gradient is reduced and scattered in one."""
+    """All-gather the parts along `axis`; the gradient is a reduce-scatter."""
     return lax.all_gather(part, RANKS, axis=axis, tiled=True)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def gather_by_gloo(part: Array, axis: int) -> Array:
-    """As `gather`, but for how its gradient is summed.
+    """All-gather the parts along `axis`; the gradient is an all-to-all and a local sum.
 
-    Gloo's reduce-scatter may overwrite what it has yet to send: rank 0 then gets wrong values, of
-    64 KiB and more (github.com/jax-ml/jax/issues/40830; jaxlib 0.10.2 too).
+    Gloo's reduce-scatter may overwrite data that it has yet to send: rank 0 then gets wrong values,
+    from 64 KiB on (github.com/jax-ml/jax/issues/40830; jaxlib 0.10.2 too).
     """
     return gather(part, axis)
 
@@ -73,7 +73,10 @@ def keep_nothing(part: Array, axis: int) -> Tuple[Array, None]:
 
 
 def sum_own_part(axis: int, _: None, gradient: Array) -> Tuple[Array]:
-    """The sum of what all ranks have of this one's part, which takes as many bytes to be sent."""
+    """Return the sum over all ranks of this rank's part of the gradient.
+
+    It sends as many bytes as a reduce-scatter.
+    """
     parts = lax.all_to_all(gradient, RANKS, axis, axis, tiled=True)
     ranks = lax.axis_size(RANKS)
     before, size, after = parts.shape[:axis], parts.shape[axis], parts.shape[axis + 1 :]
@@ -84,7 +87,7 @@ gather_by_gloo.defvjp(keep_nothing, sum_own_part)
 
 
 class GatheredWeights(Mapping[str, Array]):
-    """A rank's parts, which are whole to who reads them."""
+    """Sharded weights by name; reading a weight all-gathers it."""
 
     def __init__(self, weights: Arrays, axes: SplitAxes, gather: Gather) -> None:
         self._weights = weights
@@ -105,6 +108,6 @@ class GatheredWeights(Mapping[str, Array]):
 
 
 def gather_again(function: Any) -> Any:
-    """`function` without its gathered weights among what its backward pass keeps."""
+    """Wrap `function` so that its backward pass gathers weights again instead of keeping them."""
     keep = jax.checkpoint_policies.save_anything_except_these_names(GATHERED)
     return jax.checkpoint(function, policy=keep)

@@ -1,4 +1,4 @@
-"""A forward pass and an update rule -> compiled functions over a mesh of one device a rank."""
+"""A forward pass and an update rule -> functions compiled over a mesh with one device per rank."""
 
 import math
 from dataclasses import dataclass
@@ -32,17 +32,20 @@ from dlperf_slurm.worker.update_rule import ADAMW, Rule
 from dlperf_slurm.worker.work import Work
 
 
-# JAX itself has no optimizers. Matrices and kernels decay, biases and normalizations do not: these
-# are the parameters with one dimension. States are trees of arrays of the weights' type; the
-# arithmetic between is float32.
+# JAX itself has no optimizers. Weight decay applies to matrices and kernels, not to biases and
+# normalization weights, which are the parameters with one dimension. Optimizer states are trees of
+# arrays of the weights' type; the arithmetic is in float32.
 @dataclass(frozen=True)
 class Momentum:
-    """velocity = momentum * velocity + gradient + decay; the learning rate is not in it."""
+    """SGD with momentum: velocity = momentum * velocity + gradient + weight_decay * weight.
+
+    The learning rate multiplies the velocity, and is not part of it.
+    """
 
     rule: Rule
 
     def initialize(self, weights: Arrays) -> Arrays:
-        """Without momentum there is nothing to keep."""
+        """Return zero velocities, or nothing without momentum."""
         return jax.tree.map(jnp.zeros_like, weights) if self.rule.momentum else {}
 
     def make_specs(self, weights: Dict[str, P]) -> Dict[str, P]:
@@ -65,7 +68,7 @@ class Momentum:
 
 @dataclass(frozen=True)
 class AdamW:
-    """Decoupled decay; epsilon is added to the root of the corrected second moment."""
+    """Adam with decoupled weight decay; epsilon is added to the corrected second moment's root."""
 
     rule: Rule
 
@@ -80,7 +83,7 @@ class AdamW:
         self, weights: Arrays, state: Dict[str, Any], gradients: Arrays, learning_rate: Array
     ) -> Tuple[Arrays, Dict[str, Any]]:
         step = state["step"] + 1
-        # 1 - beta**step, which float32 would round to 4 digits in the first steps
+        # 1 - beta**step, of which float32 would keep only 4 digits in the first steps
         corrections = [-jnp.expm1(step * math.log(beta)) for beta in self.rule.betas]
         new_weights, new_first, new_second = {}, {}, {}
         for name, values in weights.items():
@@ -110,13 +113,16 @@ def to_float32(values: Array) -> Array:
 
 
 def clip_gradients(gradients: Arrays, largest_norm: Optional[float], axes: SplitAxes) -> Arrays:
-    """All scaled alike to have `largest_norm` together, if they have more."""
+    """Scale all gradients so that their global norm is at most `largest_norm`.
+
+    `axes` says which gradients are sharded, and so summed over the ranks for the norm.
+    """
     if largest_norm is None:
         return gradients
-    # of those that all ranks have, and of the parts
+    # sums of squares: of whole gradients (False), of sharded ones (True)
     squares = {False: jnp.zeros(()), True: jnp.zeros(())}
     for name, values in gradients.items():
-        # not a product, which may be in TF32
+        # not a matrix product, which may be in TF32
         squares[axes[name] is not None] += jnp.square(to_float32(values)).sum()
     total = squares[False]
     if any(axis is not None for axis in axes.values()):
@@ -126,10 +132,10 @@ def clip_gradients(gradients: Arrays, largest_norm: Optional[float], axes: Split
 
 
 class Training:
-    """Jitted functions of state and batch: `step`, and what it consists of.
+    """Jitted functions of state and batch: `step`, and its parts `accumulate` and `backpropagate`.
 
-    `accumulate` is one of a step's earlier batches. `backpropagate` is the last one, as far as its
-    losses, statistics and the step's gradients.
+    `accumulate` runs one of a step's earlier batches. `backpropagate` runs the last batch and
+    returns its losses, the running statistics and the step's gradients.
     """
 
     def __init__(
@@ -143,15 +149,16 @@ class Training:
         self._clip_global_norm = work.largest_norm
         self._batches_per_step = case.axes.gradient_accumulation
         self._constant_scale = float(case.axes.constant_loss_scale or 1)
-        # XLA makes one all-reduce of all gradients, which its CPU client hands to Gloo one by one:
-        # each then costs milliseconds of waiting, small ones too (jaxlib 0.10).
+        # XLA merges all gradients into one all-reduce, but its CPU client passes them to Gloo one
+        # by one, each with milliseconds of latency, small ones too (jaxlib 0.10). So they are
+        # concatenated here.
         self._is_flattened = case.device == "cpu" and case.world_size > 1
 
         weights = make_specs(axes)
         optimizer = self._optimizer.make_specs(weights)
         state = make_state_specs(weights, optimizer)
         in_specs = (state, P(RANKS))
-        # donated: the new state takes the old one's memory
+        # donated: the new state reuses the old one's memory
         self.step = compile_over_ranks(
             self._step, mesh, in_specs, (state, P(RANKS)), donate_argnums=0
         )
@@ -197,7 +204,7 @@ class Training:
         ), losses
 
     def _backpropagate(self, state: State, batch: Arrays) -> Tuple[Array, Arrays, Arrays]:
-        """Losses and statistics of each rank, and gradients averaged over the ranks."""
+        """Return losses and statistics per rank, and gradients averaged over batches and ranks."""
         losses, statistics, gradients = self._differentiate(state, batch)
         gradients = self._average(gradients)
         divisor = self._find_scale(state) * self._batches_per_step
@@ -210,7 +217,7 @@ class Training:
         )
 
     def _differentiate(self, state: State, batch: Arrays) -> Tuple[Array, Arrays, Arrays]:
-        """This rank's scaled gradients, summed with those of the step's earlier batches."""
+        """Return this rank's scaled gradients, summed with those of the step's earlier batches."""
         scale = self._find_scale(state)
 
         def compute_scaled_loss(weights: Arrays) -> Tuple[Array, Tuple[Array, Arrays]]:
@@ -220,8 +227,9 @@ class Training:
             loss = self._forward.compute_loss(logits, batch)
             return loss * scale, (loss, statistics)
 
-        # As this rank's own, weights have this rank's own gradients: those of replicated weights
-        # would come summed over the ranks (jax.shard_map, "automatic differentiation").
+        # Weights are cast to per-rank ("varying") values, so that their gradients are per rank too:
+        # gradients of replicated weights would come summed over the ranks (jax.shard_map,
+        # "automatic differentiation").
         weights = {
             name: lax.pcast(values, RANKS, to="varying")
             if self._split_axes[name] is None
@@ -241,7 +249,7 @@ class Training:
         return self._constant_scale if state.loss_scale is None else state.loss_scale.scale
 
     def _average(self, gradients: Arrays) -> Arrays:
-        """The mean over the ranks; parts are the sum's already."""
+        """Return the mean of the gradients over the ranks; sharded gradients are summed already."""
         parts = {
             name: values / self._world_size
             for name, values in gradients.items()
@@ -265,5 +273,5 @@ def make_zeros(weights: Arrays) -> Arrays:
 
 
 def advance(keys: Array) -> Array:
-    """The keys of the next batch's dropout."""
+    """Return the dropout keys for the next batch."""
     return jax.vmap(jax.random.split)(keys)[:, 0]

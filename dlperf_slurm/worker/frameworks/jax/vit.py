@@ -31,12 +31,12 @@ class Layer:
     def __call__(self, scope: Scope, x: Array) -> Array:
         x = x + self.attention(scope, self.attention_normalization(scope, x))
         y = self.intermediate(scope, self.feed_forward_normalization(scope, x))
-        # the exact one: JAX's own default is the approximation by tanh
+        # the exact GELU, by erf: JAX's own default is the tanh approximation
         return x + self.output(scope, jax.nn.gelu(y, approximate=False))
 
 
 class VisionTransformer:
-    """Vision transformer: images [batch, 3, height, width] -> logits [batch, classes]."""
+    """ViT: images [batch, 3, height, width] or channels last -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
         self.patch_embedding = Conv2d("patch_embedding", definition.patch_size, padding=0)

@@ -1,7 +1,7 @@
 """MegEngine: eager or traced, data parallel by its own NCCL collectives or by MPI.
 
-Written for MegEngine 1.13; on GPUs it was not tried. Its wheel is of CUDA 10.1, with code for
-GPUs up to Turing (sm_75) and PTX for newer ones.
+Written for MegEngine 1.13; not tested on GPUs. Its wheel is built for CUDA 10.1, with code for GPUs
+up to Turing (sm_75) and PTX for newer ones.
 """
 
 from typing import TYPE_CHECKING, Optional
@@ -29,7 +29,8 @@ SUPPORTED = {
     "gradient_sync": ("native", "mpi"),
 }
 
-# What a RuntimeError says: the CPU's and the GPU's allocators, cuBLAS, C++.
+# Substrings of RuntimeError messages that mean out of memory: the CPU's and the GPU's allocators,
+# cuBLAS, C++.
 OUT_OF_MEMORY_MESSAGES = (
     "failed to malloc",
     "failed to alloc",
@@ -40,9 +41,9 @@ OUT_OF_MEMORY_MESSAGES = (
 
 
 def find_unsupported(case: "Case") -> Optional[str]:
-    """Why MegEngine cannot run the case, with what it can run instead; None when it can.
+    """Return why MegEngine cannot run the case and what to use instead, or None if it can.
 
-    Its matrix products and convolutions know no bfloat16, and its CUDA is older than TF32.
+    Its matrix products and convolutions do not support bfloat16, and its CUDA is older than TF32.
     """
     unknown = find_unknown_values(case)
     if unknown:
@@ -65,7 +66,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
 
 
 def find_untrainable(case: "Case") -> Optional[str]:
-    """Why MegEngine can infer the case and not train it."""
+    """Return why MegEngine can infer but not train the case, or None."""
     if case.axes.gradient_sync == "native" and case.device == "cpu" and case.world_size > 1:
         return "megengine: gradient_sync 'native' has no collectives on the CPU; use 'mpi'"
     if case.axes.gradient_sync == "mpi" and case.device == "cuda":
@@ -88,7 +89,8 @@ def find_untrainable(case: "Case") -> Optional[str]:
 def start(case: "Case", placement: "Placement") -> "Session":
     """Join the process group if there are several ranks, and build model, optimizer and batch."""
     if case.device == "cpu":
-        # Its interpreter and its waiting threads are busy beside the one that computes.
+        # MegEngine's interpreter thread and its waiting threads keep cores busy beside the one that
+        # computes
         host.keep_to_cpus(case.cpus_per_rank, placement.local_rank)
     from dlperf_slurm.worker.frameworks.megengine.session import start_session
 
@@ -97,6 +99,6 @@ def start(case: "Case", placement: "Placement") -> "Session":
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether `error` means that the device or the host ran out of memory."""
-    # MegEngine reports at the next synchronization that there was an error, with its cause
+    # MegEngine reports an asynchronous error at the next synchronization, with the cause attached
     errors = [one for one in (error, error.__cause__) if one is not None]
     return any(is_memory_error(one, (RuntimeError,), OUT_OF_MEMORY_MESSAGES) for one in errors)

@@ -60,15 +60,16 @@ class MaskedWordHead(nn.Module):
 
     def forward(self, x: Tensor, masked_positions: Tensor) -> Tensor:
         samples = F.expand_dims(F.arange(x.shape[0], dtype="int32"), axis=1)
-        # a trace does not know the shape of what was gathered
+        # in a trace the shape of the gathered tensor is unknown
         gathered = x[samples, masked_positions].reshape(*masked_positions.shape, x.shape[-1])
         return self.decoder(self.normalization(F.gelu(self.transform(gathered))))
 
 
 class Bert(nn.Module):
-    """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
+    """BERT for pre-training, with a masked-token head and a next-sentence head.
 
-    All inputs are integers as `worker.synthetic_batch` makes them, but int32.
+    Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are as
+    `worker.synthetic_batch` makes them, but int32.
     """
 
     def __init__(self, definition: Definition) -> None:

@@ -1,4 +1,4 @@
-"""A rank's device: which one, what it says of itself, and the weights copied to it and back."""
+"""A rank -> its device, the device's name and versions, and weights to and from it."""
 
 from typing import Any, Dict, Iterable, Tuple
 
@@ -31,7 +31,7 @@ def read_versions(case: Case) -> Dict[str, str]:
         "megengine_commit": str(mge.version.git_version),
     }
     if case.device == "cuda":
-        # as their headers have them: 10010 is 10.1, 7603 is 7.6.3
+        # encoded as in their headers: 10010 is 10.1, 7603 is 7.6.3
         versions["cuda"] = str(mge.device.get_cuda_version())
         versions["cudnn"] = str(mge.device.get_cudnn_version())
     return versions
@@ -40,14 +40,14 @@ def read_versions(case: Case) -> Dict[str, str]:
 def load_weights(parameters: Dict[str, Parameter], weights: Iterable[Tuple[str, Any]]) -> None:
     """Copy NumPy arrays into the parameters of the same names."""
     for _, parameter, values in match_weights(parameters, weights):
-        # a batch normalization's are [1, channels, 1, 1]
+        # parameters of batch normalization are [1, channels, 1, 1]
         parameter[...] = Tensor(values.reshape(parameter.shape))
 
 
 def read_arrays(
     tensors: Dict[str, Tensor], definitions: Iterable[models.Parameter]
 ) -> Dict[str, Any]:
-    """float32 copies in host memory, in the definition's layouts."""
+    """Return float32 copies in host memory, in the definition's layouts."""
     return {
         name: numpy.array(tensors[name].numpy(), numpy.float32).reshape(shape)
         for name, shape, *_ in definitions

@@ -1,4 +1,4 @@
-"""What models share, where MegEngine's own module is not there or falls short."""
+"""Layers and losses that several models share and MegEngine does not have as needed."""
 
 import numpy
 from megengine import Parameter, Tensor
@@ -34,7 +34,7 @@ class Attention(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """Over the last axis, in float32 whatever comes in."""
+    """RMS normalization over the last axis, computed in float32."""
 
     def __init__(self, size: int, epsilon: float) -> None:
         super().__init__()
@@ -48,9 +48,9 @@ class RMSNorm(nn.Module):
 
 
 def compute_class_loss(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """Mean cross-entropy of logits [batch, classes].
+    """Return the mean cross-entropy of logits [batch, classes].
 
-    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
     if labels.ndim == 1:
         return F.nn.cross_entropy(logits, labels, label_smooth=smoothing)

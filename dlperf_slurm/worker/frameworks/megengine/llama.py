@@ -9,15 +9,15 @@ from megengine import module as nn
 from dlperf_slurm.worker.frameworks.megengine.layers import RMSNorm
 from dlperf_slurm.worker.models.llama import Definition
 
-# Added to the scores of what must not be attended to; float16 has it, and exp makes it 0.
+# Added to masked attention scores: fits into float16, and its exp is 0.
 MASKED_OUT_SCORE = -1e4
 
 
 class Places(NamedTuple):
-    """What attention knows of positions.
+    """The position-dependent inputs of attention.
 
-    `cosine` and `sine`, [length, 1, head_size / 2], turn queries and keys; `mask`, [length,
-    length], is added to the scores.
+    `cosine` and `sine` [length, 1, head_size / 2] are the rotary position embedding. `mask`
+    [length, length] is added to the attention scores.
     """
 
     cosine: Tensor
@@ -26,9 +26,9 @@ class Places(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Causal self-attention over hidden [batch, length, hidden_size].
+    """Causal grouped-query self-attention over hidden [batch, length, hidden_size].
 
-    The queries of a group are the rows of one product with the key that they share.
+    The query heads of a group are rows of one matrix product with their shared key head.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -90,7 +90,7 @@ class Layer(nn.Module):
 
 
 class Llama(nn.Module):
-    """input_ids int32 [batch, length] -> logits of the next words [batch, length, words]."""
+    """LLaMA: input_ids int32 [batch, length] -> logits [batch, length, vocabulary_size]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class Llama(nn.Module):
 
 
 def make_causal_mask(length: int) -> Tensor:
-    """[length, length]: what no position sees of those after it."""
+    """Return the mask [length, length] to add to scores: MASKED_OUT_SCORE at later positions."""
     positions = F.arange(length)
     is_later = F.expand_dims(positions, axis=1) < positions
     return is_later.astype("float32") * MASKED_OUT_SCORE

@@ -1,4 +1,4 @@
-"""Samples in an order -> MegEngine's DataLoader over them: batches of NumPy arrays."""
+"""Sample keys in order -> MegEngine's DataLoader over the samples: batches of NumPy arrays."""
 
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence, Tuple
 
@@ -20,16 +20,16 @@ Key = Tuple[int, int]
 
 
 def make_tensors(batch: Dict[str, Any]) -> Dict[str, mge.Tensor]:
-    """Copies on the device."""
+    """Copy the arrays to the device as tensors."""
     return {name: mge.Tensor(values) for name, values in batch.items()}
 
 
 class Samples(KeyedSamples, MegEngineDataset):
-    """Those of all loaders, which MegEngine takes of its own kind only."""
+    """KeyedSamples as a subclass of MegEngine's Dataset, which its DataLoader requires."""
 
 
 class Order(MapSampler):
-    """The batches of keys as they are given."""
+    """Sampler that yields the batches of keys in the given order."""
 
     def __init__(self, dataset: Samples, order: Sequence[Sequence[Key]]) -> None:
         super().__init__(dataset, batch_size=len(order[0]), world_size=1, rank=0)
@@ -43,26 +43,26 @@ class Order(MapSampler):
 
 
 class Joined(Collator):
-    """Samples to a batch."""
+    """Collator that stacks samples into a batch."""
 
     def apply(self, samples: "List[Batch]") -> "Batch":
         return collate(samples)
 
 
 class Loader(DataLoader):
-    """A loader that does not warn of the memory of its processes."""
+    """DataLoader without MegEngine's check of worker memory."""
 
     def check_memory_rationality(self) -> None:
-        """Nothing: MegEngine's own reads a file that hosts with cgroup v2 do not have."""
+        """Do nothing: MegEngine's check reads a file that does not exist with cgroup v2."""
 
 
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]
 ) -> "Iterator[Batch]":
-    """One pass over `order`; workers are processes, each of them two batches ahead.
+    """Iterate over `order` once; each worker process is two batches ahead.
 
-    MegEngine knows no other way than to fork them. All they do is to read samples and to copy
-    arrays into Plasma's shared memory, for which they need none of the rank's threads.
+    MegEngine can only fork its workers. That is safe, because they only read samples and copy
+    arrays into Plasma's shared memory, and so need none of the rank's threads.
     """
     samples = Samples(dataset)
     loader = Loader(

@@ -1,4 +1,4 @@
-"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
+"""A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Sequence
 
@@ -37,12 +37,15 @@ if TYPE_CHECKING:
 
 
 class MegEngineSession:
-    """The adapter's Session; MegEngine has no device events, so a step returns when it is done."""
+    """MegEngine's implementation of `worker.session.Session`.
+
+    MegEngine has no device events, so `step` returns when the step has ended.
+    """
 
     def __init__(self, case: Case, placement: Placement, device: str, server: Any) -> None:
         work = Work(case, placement, __package__)
         model = work.builder.build_model(work.definition)
-        # a tied weight once, by its first name
+        # a tied weight occurs once, under its first name
         parameters = dict(model.named_parameters())
         load_weights(parameters, work.generate_weights())
         mge.random.seed(work.dropout_seed)
@@ -89,12 +92,15 @@ class MegEngineSession:
             self._compute_logits = mge.jit.trace(
                 self._run_model, symbolic=True, symbolic_shape=False
             )
-            # it records the first call and compiles in the second
+            # a trace records its first call and compiles in its second
             for _ in range(2):
                 self.infer()
 
     def _compile(self) -> None:
-        """A trace records its first call and compiles in its second: make both, and undo them."""
+        """Compile the training step: run each trace twice, then restore model and optimizer.
+
+        A trace records its first call and compiles in its second.
+        """
         self._differentiate, self._differentiate_more, self._update = (
             mge.jit.trace(function, symbolic=True, symbolic_shape=False)
             for function in (self._differentiate_batch, self._add_gradients, self._update_weights)
@@ -118,18 +124,18 @@ class MegEngineSession:
         self._is_first_batch = False
 
     def _compute_mean(self) -> None:
-        """Set the loss and the step's gradients, which are averaged over the ranks and scaled."""
+        """Set the loss and the step's gradients, averaged over batches and ranks, and scaled."""
         self.accumulate()
         self._is_first_batch = True
         self._average()
 
     def _differentiate_batch(self) -> mge.Tensor:
-        """The loss; the gradients of this rank go to the parameters."""
+        """Backpropagate a step's first batch and return the loss; replaces the rank's gradients."""
         self._optimizer.clear_grad()
         return self._add_gradients()
 
     def _add_gradients(self) -> mge.Tensor:
-        """The loss; the gradients of this rank are added to those of the step's other batches."""
+        """Backpropagate a batch and return the loss; adds to the rank's gradients."""
         with self._manager:
             loss = self._compute_loss(self._run_model())
             share = loss if self._batches_per_step == 1 else loss / self._batches_per_step
@@ -140,16 +146,16 @@ class MegEngineSession:
         return loss
 
     def stage(self, batch: Dict[str, Any]) -> Dict[str, Any]:
-        """In NumPy: MegEngine itself has no other arrays in host memory."""
+        """Return the batch as NumPy arrays: MegEngine has no host arrays of its own."""
         return narrow_integers(spread_labels(batch, self._classes))
 
     def load(self, staged: Dict[str, Any]) -> None:
-        """Into the tensors that a trace has bound."""
+        """Copy the batch into the tensors that a trace is bound to."""
         for name, tensor in make_tensors(staged).items():
             self._batch[name][...] = tensor
 
     def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Dict[str, Any]]:
-        # its module needs Plasma
+        # the loader module needs Plasma
         from dlperf_slurm.worker.frameworks.megengine.loader import open_loader
 
         return map(self.stage, open_loader(self._case, dataset, order))
@@ -175,8 +181,8 @@ class MegEngineSession:
 
     def _update_weights(self) -> None:
         if self._scaler is not None:
-            # After an overflow it leaves no gradients, and the optimizer passes over the weights. A
-            # constant scale is neither checked nor updated.
+            # After an overflow GradScaler removes the gradients, and the optimizer skips the
+            # weights. A constant scale is neither checked nor updated.
             self._scaler.unscale(self._parameters.values())
             self._scaler.update()
         if self._clip_global_norm is not None:
@@ -200,7 +206,7 @@ class MegEngineSession:
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Of MegEngine's tensors on a GPU; of the whole process on the CPU."""
+        """Return the peak of MegEngine's tensors on a GPU, or of resident memory on the CPU."""
         if self._is_cuda:
             return int(mge.get_max_allocated_memory())
         return host.read_peak_resident_bytes()
@@ -236,15 +242,15 @@ class MegEngineSession:
 
     def close(self) -> None:
         if distributed.is_distributed():
-            # none may still need the server when rank 0 ends it
+            # no rank may still need the server when rank 0 ends it
             distributed.group_barrier()
 
 
 def start_session(case: Case, placement: Placement) -> MegEngineSession:
     if case.device == "cpu":
-        # One thread computes, and the interpreter's wait beside it. MegEngine's "multithread"
-        # devices are for inference: there, the backward pass of a convolution took more CPU time
-        # and no less time.
+        # One thread computes while the interpreter's thread waits. MegEngine's "multithread"
+        # devices are for inference: with them the backward pass of a convolution took more CPU time
+        # and was no faster.
         mge.set_default_device("cpu0")
         return MegEngineSession(case, placement, "cpu0", None)
     index = choose_gpu(placement)

@@ -1,4 +1,4 @@
-"""A case and its ranks -> what updates the weights: optimizer, loss scale, mean of gradients."""
+"""A case and its ranks -> what updates the weights: optimizer, loss scale, gradient averaging."""
 
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
@@ -22,7 +22,7 @@ def make_optimizer(
     else:
         optimizer = optim.SGD(groups, lr=rule.learning_rate, momentum=rule.momentum)
     for group in optimizer.param_groups:
-        # a trace would keep a number as it is in the first step, and reads a tensor in each
+        # a trace would freeze a Python number at its first value, but reads a tensor in each step
         group["lr"] = mge.Tensor(numpy.float32(rule.learning_rate))
     return optimizer
 
@@ -37,9 +37,9 @@ def group_by_decay(
     definitions: Iterable[models.Parameter],
     weight_decay: float,
 ) -> List[Dict[str, Any]]:
-    """Optimizer groups: matrices and kernels decay, biases and normalizations do not.
+    """Return optimizer parameter groups: with weight decay for matrices and kernels, else without.
 
-    The latter have one dimension in the definition.
+    Biases and normalization weights have one dimension in the definition and do not decay.
     """
     groups: Dict[bool, List[Parameter]] = {True: [], False: []}
     for name, shape, *_ in definitions:
@@ -51,19 +51,19 @@ def group_by_decay(
 
 
 def make_scaler(case: Case) -> Optional[amp.GradScaler]:
-    """None where nothing is scaled."""
+    """Return the case's loss scaler, or None if nothing is scaled."""
     if case.axes.constant_loss_scale:
-        # by this interval it neither looks for an overflow nor changes the scale
+        # growth_interval 0: neither checks for an overflow nor changes the scale
         return amp.GradScaler(init_scale=case.axes.constant_loss_scale, growth_interval=0)
-    # It reads the overflow flag back in every step.
+    # GradScaler reads the overflow flag back to the host in every step
     return amp.GradScaler() if case.axes.precision == "amp-fp16" else None
 
 
 class MpiAverage:
-    """One all-reduce of all gradients, joined in a float32 buffer in host memory.
+    """Averages all gradients by one MPI all-reduce of a float32 buffer in host memory.
 
-    MegEngine itself has collectives on GPUs only. What this costs beside them: the gradients are
-    copied into the buffer and out of it, and travel when the backward pass is over.
+    MegEngine has collectives on GPUs only. Compared to these, the gradients are copied into the
+    buffer and out of it, and are sent only after the backward pass.
     """
 
     def __init__(self, parameters: List[Parameter]) -> None:
@@ -78,7 +78,7 @@ class MpiAverage:
         self._parts = [part.reshape(parameter.shape) for part, parameter in zip(parts, parameters)]
 
     def average(self) -> None:
-        """Put the mean over the ranks in the place of each parameter's gradient."""
+        """Replace each parameter's gradient by the mean over the ranks."""
         for part, parameter in zip(self._parts, self._parameters):
             part[...] = parameter.grad.numpy()
         self._communicator.Allreduce(self._in_place, self._buffer)
@@ -88,16 +88,17 @@ class MpiAverage:
 
 
 class NcclAverage:
-    """MegEngine's all-reduce of what each rank has accumulated, when the last batch is over.
+    """Averages accumulated gradients by MegEngine's all-reduce, after a step's last batch.
 
-    Its own callback, which averages while the backward pass goes on, sees one batch's gradients.
+    MegEngine's own callback averages during the backward pass, and so sees one batch's gradients
+    only.
     """
 
     def __init__(self, parameters: List[Parameter]) -> None:
         self._parameters = parameters
 
     def average(self) -> None:
-        """Put the mean over the ranks in the place of each parameter's gradient."""
+        """Replace each parameter's gradient by the mean over the ranks."""
         for parameter in self._parameters:
             total = distributed.functional.all_reduce_sum(parameter.grad)
             parameter.grad = total / distributed.get_world_size()
@@ -106,7 +107,7 @@ class NcclAverage:
 def make_average(
     case: Case, placement: Placement, parameters: List[Parameter]
 ) -> Tuple[Callable[[], None], List[Any]]:
-    """What is called after the backward pass of a step, and the callbacks within it."""
+    """Return the function to call after a step's backward pass, and the callbacks for within it."""
     if placement.world_size == 1:
         return do_nothing, []
     if case.axes.gradient_sync == "mpi":
@@ -117,11 +118,14 @@ def make_average(
 
 
 def do_nothing() -> None:
-    """One rank's gradients are the mean; those that a callback has averaged are, too."""
+    """Do nothing: a single rank need not average, and a callback has averaged already."""
 
 
 def join_process_group(placement: Placement, device_index: int) -> Optional[Any]:
-    """Join MegEngine's own ranks; rank 0 gets their server, which ends when nobody refers to it."""
+    """Join MegEngine's process group; rank 0 also starts and returns the server.
+
+    The server ends when the last reference to it is dropped.
+    """
     server = distributed.Server(placement.master_port) if placement.rank == 0 else None
     distributed.init_process_group(
         placement.master_address,

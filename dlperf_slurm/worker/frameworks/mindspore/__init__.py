@@ -1,6 +1,6 @@
-"""MindSpore: graph or PyNative mode, its own collectives or NCCL, AMP by its level "auto".
+"""MindSpore: graph or PyNative mode, its own collectives or NCCL, mixed precision by level "auto".
 
-Written for MindSpore 2.10; on GPUs it was not tried.
+Written for MindSpore 2.10; not tested on GPUs.
 """
 
 import os
@@ -25,11 +25,13 @@ SUPPORTED = {
     **OF_ALL,
     "model": list_builders(__path__),
     "precision": ("fp32", "tf32", "amp-fp16"),
-    # PyNative mode needs milliseconds of the CPU for each operator, for which it is not the first.
+    # `verify` takes the first one; PyNative mode ("none") costs milliseconds of CPU time per
+    # operator
     "compiler": ("graph", "none"),
 }
 
-# What a RuntimeError says: the pools of the CPU (seen), of graphs and GPUs, cuBLAS, cuDNN, C++.
+# Substrings of RuntimeError messages that mean out of memory: the memory pools of the CPU (seen),
+# of graphs and of GPUs, cuBLAS, cuDNN, C++.
 OUT_OF_MEMORY_MESSAGES = (
     "Allocate memory failed",
     "Memory not enough",
@@ -43,7 +45,7 @@ OUT_OF_MEMORY_MESSAGES = (
 
 
 def find_unsupported(case: "Case") -> Optional[str]:
-    """Why MindSpore cannot run the case, with what it can run instead; None when it can."""
+    """Return why MindSpore cannot run the case and what to use instead, or None if it can."""
     unknown = find_unknown_values(case)
     if unknown:
         return unknown
@@ -55,15 +57,16 @@ def find_unsupported(case: "Case") -> Optional[str]:
 def start(case: "Case", placement: "Placement") -> "Session":
     """Join the process group if there are several ranks, and build model, optimizer and batch."""
     if case.device == "cpu":
-        # A graph runs in three threads at once, whatever number MindSpore is told.
+        # a graph runs in three threads at once, whatever thread number MindSpore is given
         host.keep_to_cpus(case.cpus_per_rank, placement.local_rank)
-    # These are read when MindSpore is loaded, or first computes.
+    # MindSpore reads these variables when it is imported, or first computes
     os.environ["OMP_NUM_THREADS"] = str(case.cpus_per_rank)
-    # errors only; the level of information is 1
+    # 3: errors only (1 is information)
     os.environ.setdefault("GLOG_v", "3")
     if "convolution" in load_model(case.model).LAYERS:
-        # With AVX-512, oneDNN 3.10 falls back to its reference for 3x3 convolutions in MindSpore's
-        # layouts, 50 times as slow; with AVX2 it has them as matrix products.
+        # With AVX-512, oneDNN 3.10 falls back to its reference implementation for 3x3 convolutions
+        # in MindSpore's layouts, which is 50 times as slow; with AVX2 it computes them as matrix
+        # products.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
     from dlperf_slurm.worker.frameworks.mindspore.session import start_session
 

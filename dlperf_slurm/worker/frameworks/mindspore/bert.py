@@ -47,7 +47,7 @@ class Layer(nn.Cell):
 
 
 class Decoder(nn.Cell):
-    """The word embedding as a linear layer, with a bias of its own."""
+    """Linear layer that shares the token embedding's weight and has its own bias."""
 
     def __init__(self, definition: Definition, word_embedding: nn.Embedding) -> None:
         super().__init__()
@@ -76,9 +76,10 @@ class MaskedWordHead(nn.Cell):
 
 
 class Bert(nn.Cell):
-    """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
+    """BERT for pre-training, with a masked-token head and a next-sentence head.
 
-    All inputs are int64 as `worker.synthetic_batch` makes them.
+    Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are int64, as
+    `worker.synthetic_batch` makes them.
     """
 
     def __init__(self, definition: Definition) -> None:

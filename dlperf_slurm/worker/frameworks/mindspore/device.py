@@ -1,4 +1,4 @@
-"""A rank's device: the weights copied to it and back."""
+"""A model -> its parameters by canonical name, and their values to and from the device."""
 
 from typing import Any, Dict, Iterable, Tuple
 
@@ -7,12 +7,12 @@ from mindspore import Parameter, Tensor, nn
 
 from dlperf_slurm.worker.weights import match_weights
 
-# as MindSpore calls them in its normalizations and embeddings
+# MindSpore's names of parameters of normalizations and embeddings
 CANONICAL_NAMES = {"gamma": "weight", "beta": "bias", "embedding_table": "weight"}
 
 
 def find_parameters(model: nn.Cell) -> Dict[str, Parameter]:
-    """What is trained, by canonical name; a tied weight once, by its first name."""
+    """Return trainable parameters by canonical name; a tied weight once, under its first name."""
     found = {}
     for path, parameter in model.parameters_and_names():
         module, _, name = path.rpartition(".")
@@ -29,7 +29,7 @@ def load_weights(parameters: Dict[str, Parameter], weights: Iterable[Tuple[str, 
 
 
 def to_numpy(tensor: Tensor) -> Any:
-    """A float32 copy in host memory."""
+    """Return a float32 copy in host memory."""
     return numpy.array(tensor.asnumpy(), numpy.float32)
 
 

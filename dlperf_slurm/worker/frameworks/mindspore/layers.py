@@ -1,4 +1,4 @@
-"""What several models are made of, beside MindSpore's own layers."""
+"""Layers that several models share and MindSpore itself does not have."""
 
 from mindspore import Tensor, nn, ops
 
@@ -24,7 +24,7 @@ class Attention(nn.Cell):
         self.dropout = nn.Dropout(p=dropout)
 
     def construct(self, x: Tensor) -> Tensor:
-        # MindSpore's own attention in one operator is for Ascend only.
+        # MindSpore's fused attention operator is for Ascend only
         query = self.split_heads(self.query(x))
         key = self.split_heads(self.key(x))
         value = self.split_heads(self.value(x))
@@ -33,5 +33,5 @@ class Attention(nn.Cell):
         return self.output(y.swapaxes(1, 2).reshape(x.shape))
 
     def split_heads(self, x: Tensor) -> Tensor:
-        """[batch, length, hidden_size] -> [batch, heads, length, head_size]."""
+        """Split the heads: [batch, length, hidden_size] -> [batch, heads, length, head_size]."""
         return x.reshape(x.shape[:2] + self.head_shape).swapaxes(1, 2)

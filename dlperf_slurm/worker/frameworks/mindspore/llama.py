@@ -7,12 +7,12 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from dlperf_slurm.worker.models.llama import Definition
 
-# Added to the scores of what must not be attended to; float16 has it, and exp makes it 0.
+# Added to masked attention scores: fits into float16, and its exp is 0.
 MASKED_OUT_SCORE = -1e4
 
 
 class RMSNorm(nn.Cell):
-    """Over the last axis, in float32 whatever comes in; MindSpore's own is for Ascend only."""
+    """RMS normalization over the last axis, in float32; MindSpore's own is for Ascend only."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -26,11 +26,11 @@ class RMSNorm(nn.Cell):
 
 
 class Attention(nn.Cell):
-    """Causal self-attention over hidden [batch, length, hidden_size].
+    """Causal grouped-query self-attention over hidden [batch, length, hidden_size].
 
-    The queries of a group are the rows of one product with the key that they share. `cosine` and
-    `sine`, [length, 1, head_size / 2], turn queries and keys; `mask`, float32 [length, length], is
-    added to the scores: 0 where a query's position sees a key's.
+    The query heads of a group are rows of one matrix product with their shared key head. `cosine`
+    and `sine` [length, 1, head_size / 2] are the rotary position embedding. `mask`, float32
+    [length, length], is added to the scores: 0 where a query may attend to a key.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -89,7 +89,7 @@ class Layer(nn.Cell):
 
 
 class TiedHead(nn.Cell):
-    """The embedding as a linear layer."""
+    """Linear layer that shares the embedding's weight."""
 
     def __init__(self, embedding: nn.Embedding) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class TiedHead(nn.Cell):
 
 
 class Llama(nn.Cell):
-    """input_ids int64 [batch, length] -> logits of the next words [batch, length, words]."""
+    """LLaMA: input_ids int64 [batch, length] -> logits [batch, length, vocabulary_size]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Samples in an order -> MindSpore's GeneratorDataset over them: batches of NumPy arrays."""
+"""Sample keys in order -> MindSpore's GeneratorDataset over the samples: NumPy batches."""
 
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence, Tuple
 
@@ -16,7 +16,7 @@ Key = Tuple[int, int]
 
 
 class Batches:
-    """Whole batches by their number, so that the readers join their samples too."""
+    """Whole batches by number, so that the parallel readers also collate their samples."""
 
     def __init__(
         self, dataset: "Dataset", order: Sequence[Sequence[Key]], names: List[str]
@@ -37,13 +37,13 @@ class Batches:
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]
 ) -> "Iterator[Dict[str, NDArray[Any]]]":
-    """One pass over `order`. One reader is a thread of the pipeline, several are processes.
+    """Iterate over `order` once; one reader is a thread, several readers are processes.
 
-    These are spawned: a fork would have locks of the threads that compute. MindSpore looks every
-    0.1 seconds whether they have a batch, when it finds none.
+    The processes are spawned: forked ones would inherit locks that compute threads hold. When no
+    batch is ready, MindSpore polls the readers every 0.1 seconds.
     """
     pipelines.config.set_multiprocessing_start_method("spawn")
-    # of batches: of each process, and of the pipeline
+    # the prefetch size counts batches, of each process and of the pipeline
     pipelines.config.set_prefetch_size(case.axes.prefetch_batches)
     (epoch, index), *_ = order[0]
     names = list(dataset.read_sample(index, epoch))

@@ -26,7 +26,8 @@ class Convolution(nn.Cell):
         self.normalization = nn.BatchNorm2d(
             out_channels,
             eps=definition.BATCH_NORM_EPSILON,
-            # the weight of the old statistics here, of the new ones in the definition
+            # MindSpore's momentum is the weight of the old statistics, the definition's that of the
+            # new ones
             momentum=1 - definition.BATCH_NORM_MOMENTUM,
         )
 

@@ -1,4 +1,4 @@
-"""python -m ...mindspore.scheduler PARENT_ID: brings the ranks together while the parent lives."""
+"""python -m ...mindspore.scheduler PARENT_ID: MindSpore's scheduler, which connects the ranks."""
 
 import sys
 
@@ -6,12 +6,12 @@ from dlperf_slurm.worker.processes import end_with_parent
 
 
 def main(parent_id: int) -> None:
-    """Serve until the ranks are done, or the parent ends in whatever way."""
+    """Serve until the ranks have finished or the parent process has ended."""
     end_with_parent(parent_id)
     import mindspore
 
     mindspore.set_device("CPU")
-    # serves, where MS_ROLE is MS_SCHED
+    # with MS_ROLE=MS_SCHED, this call serves
     mindspore.communication.init()
 
 

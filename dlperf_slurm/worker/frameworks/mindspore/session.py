@@ -1,4 +1,4 @@
-"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
+"""A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 class MindSporeSession:
-    """The adapter's Session."""
+    """MindSpore's implementation of `worker.session.Session`."""
 
     def __init__(self, case: Case, placement: Placement) -> None:
         work = Work(case, placement, __package__)
-        # dropout takes it as it is built
+        # dropout layers read the seed when they are built
         ms.set_seed(work.dropout_seed)
         model = work.builder.build_model(work.definition)
         self._parameters = find_parameters(model)
@@ -77,7 +77,7 @@ class MindSporeSession:
         self._compute_logits = ms.jit(infer) if case.axes.compiler == "graph" else infer
 
     def step(self) -> None:
-        """Returns when it is done, on the CPU."""
+        """Run one training step; on the CPU, return when it has ended."""
         earlier = self._take_accumulated()
         self._meet_once()
         self._loss = self._training.step(self._batch, self._learning_rate, *earlier)
@@ -90,9 +90,10 @@ class MindSporeSession:
         )
 
     def _meet_once(self) -> None:
-        """Before the first collective, as the ranks come there from compiling and from their data.
+        """Synchronize the ranks before the first collective.
 
-        On the CPU it gives up when another rank is half a minute late, whatever
+        Ranks get there at different times, from compiling and from loading data. On the CPU
+        MindSpore's collective fails if another rank is half a minute late, whatever
         MS_RECEIVE_MSG_TIMEOUT says (MindSpore 2.10).
         """
         if not self._have_met:
@@ -100,19 +101,19 @@ class MindSporeSession:
             self._have_met = True
 
     def _take_accumulated(self) -> Tuple[Gradients, ...]:
-        """The gradients of the step's earlier batches, as an argument, or none."""
+        """Return the gradients of the step's earlier batches as arguments, and forget them."""
         arguments = (ms.mutable(self._gradients),) if self._gradients else ()
         self._gradients = ()
         return arguments
 
     def stage(self, batch: Dict[str, Any]) -> Dict[str, Any]:
-        """In NumPy: a tensor of MindSpore's is copied to the device once, and kept there."""
+        """Return the batch as NumPy arrays: a MindSpore tensor is copied to a device only once."""
         return spread_labels(batch, self._classes)
 
     def load(self, staged: Dict[str, Any]) -> None:
-        """On a GPU it is copied when the next step reads it; on the CPU that would be no copy."""
+        """Make the batch's tensors: a copy on the CPU; a GPU copies when the next step reads."""
         make = Tensor.from_numpy if self._is_cuda else Tensor
-        # else a graph has it as a constant, and each batch is compiled
+        # mutable: otherwise a graph takes the batch as a constant and is compiled for each batch
         self._batch = ms.mutable({name: make(values) for name, values in staged.items()})
 
     def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Dict[str, Any]]:
@@ -132,7 +133,7 @@ class MindSporeSession:
         if self._is_cuda:
             ms.runtime.synchronize()
         else:
-            # the former is for GPUs only
+            # ms.runtime.synchronize is for GPUs only
             _pynative_executor.sync()
 
     def make_clock(self, boundaries: int) -> Any:
@@ -148,7 +149,7 @@ class MindSporeSession:
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Of MindSpore's tensors on a GPU; of the whole process on the CPU."""
+        """Return the peak of MindSpore's tensors on a GPU, or of resident memory on the CPU."""
         if self._is_cuda:
             return int(ms.runtime.max_memory_allocated())
         return host.read_peak_resident_bytes()
@@ -185,10 +186,11 @@ class MindSporeSession:
         return {name: to_numpy(parameter) for name, parameter in self._parameters.items()}
 
     def close(self) -> None:
-        """MindSpore has nothing to leave by: its group ends with the processes.
+        """Let the process exit at once if there are several ranks.
 
-        These end at once, as leaving its cluster may crash: a thread of it then reads from a
-        connection that another has closed (2.10; every third time on busy cores).
+        MindSpore has no call to leave its process group, and leaving at exit may crash: one of its
+        threads reads from a connection that another has closed (2.10; every third time on busy
+        cores).
         """
         ending.is_at_once = self._case.world_size > 1
 
@@ -207,7 +209,7 @@ def choose_device(case: Case, placement: Placement) -> None:
         return
     gpu = ms.device_context.gpu
     ms.set_device("GPU", placement.choose_gpu(gpu.device_count()))
-    # MindSpore's own default allows it in convolutions only.
+    # MindSpore's own default allows TF32 in convolutions only
     gpu.op_precision.conv_allow_tf32(case.axes.precision == "tf32")
     gpu.op_precision.matmul_allow_tf32(case.axes.precision == "tf32")
 
@@ -219,6 +221,6 @@ def read_device_name(case: Case) -> str:
 
 
 def read_versions() -> Dict[str, str]:
-    """MindSpore does not tell which CUDA, cuDNN and NCCL it found."""
+    """Return MindSpore's version and build; it does not report its CUDA, cuDNN and NCCL."""
     build = Path(ms.__file__).with_name(".commit_id").read_text(encoding="utf-8")
     return {"mindspore": str(ms.__version__), "mindspore_build": build.split("'")[1]}

@@ -1,4 +1,4 @@
-"""A model, its loss and an update rule -> the functions that a step consists of, and its ranks."""
+"""A model, its loss and an update rule -> the functions of a training step; the process group."""
 
 import math
 import os
@@ -24,7 +24,7 @@ START_SECONDS = 120
 
 
 class Forward(NamedTuple):
-    """In the mode that the model is in, training or evaluation."""
+    """Logits and loss of a batch, in the model's current mode: training or evaluation."""
 
     compute_logits: Callable[[Batch], Any]
     compute_loss: Callable[[Any, Batch], Tensor]
@@ -50,9 +50,10 @@ def make_forward(case: Case, work: Work, model: nn.Cell) -> Forward:
 
 
 class AdamW(nn.Cell):
-    """With bias correction, by MindSpore's operator.
+    """AdamW with bias correction, by MindSpore's operator AdamWeightDecay.
 
-    MindSpore's nn.AdamWeightDecay corrects no bias, and its AdamW that does is for Ascend only.
+    MindSpore's nn.AdamWeightDecay does not correct the bias, and its AdamW that does is for Ascend
+    only.
     """
 
     def __init__(self, parameters: List[Parameter], rule: Rule) -> None:
@@ -62,7 +63,8 @@ class AdamW(nn.Cell):
         self.second_moments = self.parameters.clone("second_moment", init="zeros")
         self.decays = list_decays(parameters, rule)
         self.epsilon = rule.epsilon
-        # As the operator has them: 1 - 0.999 is 1.3e-5 off in float32, which the correction undoes.
+        # The betas in float32, as the operator uses them: in float32 1 - 0.999 is off by 1.3e-5,
+        # which cancels if the bias correction uses the same value.
         self.beta1, self.beta2 = (Tensor(beta, ms.float32) for beta in rule.betas)
         self.log_beta1 = math.log(float(self.beta1.asnumpy()))
         self.log_beta2 = math.log(float(self.beta2.asnumpy()))
@@ -70,8 +72,9 @@ class AdamW(nn.Cell):
         self.update = ops.AdamWeightDecay()
 
     def construct(self, gradients: Tuple[Tensor, ...], learning_rate: Tensor) -> Tensor:
-        # The operator corrects no bias. To correct the moments is to multiply the learning rate
-        # with root / (1 - beta1^step) and epsilon with root; expm1 keeps the digits of 1 - beta.
+        # The operator does not correct the bias. Correcting the moments is the same as to multiply
+        # the learning rate by root / (1 - beta1^step) and epsilon by root; expm1 keeps the digits
+        # of 1 - beta.
         steps = ops.assign_add(self.steps, 1.0)
         root = ops.sqrt(-ops.expm1(steps * self.log_beta2))
         correction = root / -ops.expm1(steps * self.log_beta1)
@@ -86,7 +89,7 @@ class AdamW(nn.Cell):
                 self.beta1,
                 self.beta2,
                 epsilon,
-                # the operator multiplies it with its own learning rate
+                # the operator multiplies the decay by the learning rate that it is given
                 self.decays[index] / correction,
                 gradients[index],
             )
@@ -94,7 +97,7 @@ class AdamW(nn.Cell):
 
 
 class Momentum(nn.Cell):
-    """Or plain gradient descent, for which MindSpore's own nn.SGD would keep a state."""
+    """SGD with or without momentum; MindSpore's nn.SGD would keep a state even without."""
 
     def __init__(self, parameters: List[Parameter], rule: Rule) -> None:
         super().__init__()
@@ -121,20 +124,23 @@ class Momentum(nn.Cell):
 
 
 def make_optimizer(rule: Rule, parameters: List[Parameter]) -> nn.Cell:
-    """It takes gradients and learning rate; as a parameter, a graph would not see that change."""
+    """Return the optimizer, a cell that takes gradients and learning rate.
+
+    The learning rate is an argument, because a graph would not see a parameter change.
+    """
     return AdamW(parameters, rule) if rule.name == ADAMW else Momentum(parameters, rule)
 
 
 def list_decays(parameters: Sequence[Parameter], rule: Rule) -> Tuple[float, ...]:
-    """Of each parameter; those with one dimension do not decay."""
+    """Return each parameter's weight decay: 0 for parameters with one dimension."""
     return tuple(rule.weight_decay if p.ndim > 1 else 0.0 for p in parameters)
 
 
 class Training:
-    """A step and its parts; with the compiler `graph`, each is one graph.
+    """The training step and its parts; with compiler "graph", each is compiled as one graph.
 
-    `accumulate` and `step` take the gradients of a step's earlier batches, as `accumulate` returns
-    them; () where there are none. These are this rank's, with the loss scale.
+    `accumulate` and `step` take the gradients of a step's earlier batches, as `accumulate` returned
+    them, or (): they are this rank's, with the loss scale.
     """
 
     def __init__(
@@ -156,14 +162,14 @@ class Training:
         differentiate = ms.value_and_grad(scale_loss, None, parameters, has_aux=True)
 
         def accumulate(batch: Batch, earlier: Gradients = ()) -> Tuple[Tensor, Gradients]:
-            """The loss, and the sum of this batch's gradients and the earlier ones."""
+            """Return the loss, and the sum of this batch's and the earlier batches' gradients."""
             (_, loss), gradients = differentiate(batch)
             if len(earlier) > 0:
                 gradients = tuple([one + other for one, other in zip(gradients, earlier)])
             return loss, gradients
 
         def backpropagate(batch: Batch, earlier: Gradients = ()) -> Tuple[Tensor, Gradients]:
-            """The loss, and gradients averaged over batches and ranks, without the scale."""
+            """Return the loss, and gradients averaged over batches and ranks and unscaled."""
             loss, gradients = accumulate(batch, earlier)
             if all_reduce is not None:
                 gradients = tuple([all_reduce(gradient) for gradient in gradients])
@@ -175,14 +181,14 @@ class Training:
 
         def update(gradients: Gradients, learning_rate: Tensor) -> None:
             if largest_norm is not None:
-                # MindSpore scales by largest / max(norm, largest); torch adds 1e-6 to the norm.
+                # MindSpore scales by largest / max(norm, largest); PyTorch adds 1e-6 to the norm
                 gradients = ops.clip_by_global_norm(gradients, largest_norm)
             optimizer(gradients, learning_rate)
 
         def step(batch: Batch, learning_rate: Tensor, earlier: Gradients = ()) -> Tensor:
             loss, gradients = backpropagate(batch, earlier)
             if is_checked:
-                # read back to the host, in this version
+                # this version reads the flag back to the host
                 is_finite = ms.amp.all_finite(gradients)
                 if is_finite:
                     update(gradients, learning_rate)
@@ -198,22 +204,25 @@ class Training:
 
 
 def make_scaler(case: Case) -> Any:
-    """None where nothing is scaled."""
+    """Return the case's loss scaler, or None if nothing is scaled."""
     if case.axes.constant_loss_scale:
         return ms.amp.StaticLossScaler(case.axes.constant_loss_scale)
-    # PyTorch's numbers
+    # the constants of PyTorch's GradScaler
     return ms.amp.DynamicLossScaler(2**16, 2, 2000) if case.axes.precision == "amp-fp16" else None
 
 
 def join_ranks(placement: Placement) -> None:
-    """Become one of the ranks; the scheduler is a child of the first."""
+    """Join MindSpore's process group; rank 0 starts the scheduler as a child process.
+
+    Raises RuntimeError if MindSpore numbers the ranks unlike MPI.
+    """
     os.environ.update(
         MS_ROLE="MS_WORKER",
         MS_SCHED_HOST=placement.master_address,
         MS_SCHED_PORT=str(placement.master_port),
         MS_WORKER_NUM=str(placement.world_size),
         MS_WORKER_IP=placement.rank_addresses[placement.rank].rpartition(":")[0],
-        # it numbers the ranks by it
+        # MindSpore numbers the ranks by this id
         MS_NODE_ID=str(placement.rank),
     )
     if placement.rank == 0:
@@ -227,14 +236,14 @@ def join_ranks(placement: Placement) -> None:
 
 
 def meet_ranks() -> None:
-    """Wait, for as long as it takes, until all are here: by MPI, which has started them."""
+    """Wait without a timeout until all ranks are here, by an MPI barrier."""
     from mpi4py import MPI
 
     MPI.COMM_WORLD.Barrier()
 
 
 def start_scheduler() -> None:
-    """It ends when all ranks have left, which they do as they end, or when this one has ended."""
+    """Start the scheduler; it ends when all ranks have left or this process has ended."""
     subprocess.Popen(
         [sys.executable, "-m", SCHEDULER, str(os.getpid())],
         env={**os.environ, "MS_ROLE": "MS_SCHED"},
@@ -243,7 +252,11 @@ def start_scheduler() -> None:
 
 
 def await_scheduler(placement: Placement) -> None:
-    """Wait until it listens: a rank that comes too early tries in vain for half a minute."""
+    """Wait until the scheduler listens.
+
+    A rank that connects too early retries in vain for half a minute. Raises RuntimeError after
+    START_SECONDS.
+    """
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:

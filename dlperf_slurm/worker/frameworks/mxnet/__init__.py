@@ -1,6 +1,6 @@
-"""MXNet: Gluon, eager or hybridized, data parallel by KVStore's servers or Horovod.
+"""MXNet: Gluon, eager or hybridized, data parallel by KVStore's parameter servers or Horovod.
 
-Written for MXNet 1.9.1, the last release; on GPUs it was not tried.
+Written for MXNet 1.9.1, the last release; not tested on GPUs.
 """
 
 import os
@@ -31,7 +31,8 @@ SUPPORTED = {
     "gradient_sync": ("native", "horovod", "parameter_server"),
 }
 
-# What an MXNetError says: the CPU's and the GPU's allocators, cuBLAS, C++.
+# Substrings of MXNetError messages that mean out of memory: the CPU's and the GPU's allocators,
+# cuBLAS, C++.
 OUT_OF_MEMORY_MESSAGES = (
     "Failed to allocate CPU Memory",
     "Memory allocation failed",
@@ -42,10 +43,10 @@ OUT_OF_MEMORY_MESSAGES = (
 
 
 def find_unsupported(case: "Case") -> Optional[str]:
-    """Why MXNet cannot run the case, with what it can run instead; None when it can.
+    """Return why MXNet cannot run the case and what to use instead, or None if it can.
 
-    MXNet has no float16 matrix products on the CPU and bfloat16 from oneDNN only, so not on GPUs;
-    channels-last convolutions it has on GPUs only, where this was not tried.
+    MXNet has no float16 matrix products on the CPU. It has bfloat16 from oneDNN only, so not on
+    GPUs. It has channels-last convolutions on GPUs only, where they were not tested.
     """
     unknown = find_unknown_values(case)
     if unknown:
@@ -65,7 +66,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
 
 
 def find_unserved(case: "Case") -> Optional[str]:
-    """Why servers that update weights cannot train the case."""
+    """Return why parameter servers that update the weights cannot train the case, or None."""
     if case.axes.clip_global_norm:
         return (
             "mxnet: gradient_sync 'parameter_server' updates weights where the norm of all "
@@ -80,7 +81,10 @@ def find_unserved(case: "Case") -> Optional[str]:
 
 
 def find_lack_of_cpu(case: "Case") -> Optional[str]:
-    """What the CPUs here have not that a supported case needs, as a login node cannot know."""
+    """Return which CPU feature a supported case needs and this host lacks, or None.
+
+    A login node cannot check this.
+    """
     if case.axes.precision == "amp-bf16" and not host.has_cpu_flag("avx512bw"):
         return (
             "mxnet: precision 'amp-bf16' needs CPUs with AVX-512, which these have not; use 'fp32'"
@@ -89,7 +93,10 @@ def find_lack_of_cpu(case: "Case") -> Optional[str]:
 
 
 def start(case: "Case", placement: "Placement") -> "Session":
-    """Join the process group if there are several ranks, and build model, optimizer and batch."""
+    """Join the process group if there are several ranks, and build model, optimizer and batch.
+
+    Raises RuntimeError if the CPU lacks a feature that the case needs.
+    """
     lack = find_lack_of_cpu(case)
     if lack:
         raise RuntimeError(lack)
@@ -100,21 +107,22 @@ def start(case: "Case", placement: "Placement") -> "Session":
 
 
 def set_environment(case: "Case") -> None:
-    """What MXNet and its libraries read when they are loaded."""
-    # threads within an operator, operators at once
+    """Set the environment variables that MXNet and its libraries read when they are loaded."""
+    # threads within an operator, and operators at the same time
     os.environ["OMP_NUM_THREADS"] = str(case.cpus_per_rank)
     os.environ["MXNET_CPU_WORKER_NTHREADS"] = "1"
-    # Arrays of this size and more are copied by a team of OpenMP threads, Python's thread leading
-    # it. With the engine's own team there are then more threads than CPUs, and libgomp's sleep at
-    # every barrier instead of spinning: 1,300 context switches in a step of ResNet-50, not 14.
+    # Arrays of this size and more are copied by a team of OpenMP threads that Python's thread
+    # leads. Together with the engine's own team there would be more threads than CPUs, and
+    # libgomp's threads then sleep at every barrier instead of spinning: 1,300 context switches in a
+    # step of ResNet-50, not 14.
     os.environ["MXNET_CPU_PARALLEL_SIZE"] = str(2**31 - 1)
-    # cuBLAS and cuDNN, whatever MXNet asks for
+    # applies to cuBLAS and cuDNN, whatever math mode MXNet asks for
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if case.axes.precision == "tf32" else "0"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether `error` means that the device or the host ran out of memory."""
-    # Not imported here: `error` may be that MXNet itself does not import.
+    # MXNet is not imported here, because `error` may be a failure to import MXNet
     mxnet = sys.modules.get("mxnet")
     kinds = () if mxnet is None else (mxnet.MXNetError,)
     return is_memory_error(error, kinds, OUT_OF_MEMORY_MESSAGES)

@@ -73,9 +73,10 @@ class MaskedWordHead(HybridBlock):
 
 
 class Bert(HybridBlock):
-    """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
+    """BERT for pre-training, with a masked-token head and a next-sentence head.
 
-    All inputs are integers as `worker.synthetic_batch` makes them, but int32.
+    Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are as
+    `worker.synthetic_batch` makes them, but int32.
     """
 
     def __init__(self, definition: Definition) -> None:

@@ -1,4 +1,4 @@
-"""A rank's device: which one, what it says of itself, and the weights copied to it and back."""
+"""A rank -> its device, the device's name and versions, and weights to the device."""
 
 from typing import Any, Dict, Iterable, Tuple
 
@@ -11,7 +11,7 @@ from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.horovod import read_horovod_version
 from dlperf_slurm.worker.weights import match_weights
 
-# as Gluon calls them in its normalizations
+# Gluon's names of parameters of normalizations
 CANONICAL_NAMES = {"gamma": "weight", "beta": "bias"}
 
 
@@ -31,7 +31,7 @@ def read_device_name(device: mx.Context) -> str:
 
 
 def read_versions(case: Case) -> Dict[str, str]:
-    """`features` is what MXNet says of its build."""
+    """Return MXNet's version, the features of its build and Horovod's version."""
     features = mx.runtime.Features()
     return {
         "mxnet": str(mx.__version__),
@@ -41,12 +41,12 @@ def read_versions(case: Case) -> Dict[str, str]:
 
 
 def find_parameters(model: HybridBlock) -> Dict[str, Parameter]:
-    """What is trained, by canonical name; a tied weight once, by its first name."""
+    """Return trainable parameters by canonical name; a tied weight once, under its first name."""
     found: Dict[str, Parameter] = {}
-    # the names by which Gluon saves and loads a model's parameters
+    # the names under which Gluon saves and loads a model's parameters
     for path, parameter in model._collect_params_with_prefix().items():
         module, dot, name = path.rpartition(".")
-        # compared by identity: `in` would ask Parameter for equality
+        # compared by identity: `in` would call Parameter's __eq__
         is_tied = any(parameter is other for other in found.values())
         if parameter.grad_req != "null" and not is_tied:
             found[f"{module}{dot}{CANONICAL_NAMES.get(name, name)}"] = parameter

@@ -1,4 +1,4 @@
-"""What several models are made of: layers, and cross-entropy of logits, accurate in float32."""
+"""Layers and losses that several models share; the cross-entropy is accurate to float32."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def make_normalization(size: int, epsilon: float) -> nn.LayerNorm:
 
 
 def compute_gelu(F: Any, x: Any) -> Any:
-    """The exact one, with erf, as which MXNet has it among its leaky ReLUs."""
+    """Compute the exact GELU, by erf; MXNet has it among its leaky ReLUs."""
     return F.LeakyReLU(x, act_type="gelu")
 
 
@@ -33,12 +33,12 @@ class Attention(HybridBlock):
         self.key = make_linear(hidden, hidden)
         self.value = make_linear(hidden, hidden)
         self.output = make_linear(hidden, hidden)
-        # of a rate of 0 it would be a copy
+        # with a rate of 0 it would still copy
         self.dropout = nn.Dropout(dropout) if dropout else None
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        # [batch * heads, length, head_size]; in a shape, 0 is "as it is", -3 joins two axes and -4
-        # splits one
+        # [batch * heads, length, head_size]; in MXNet's reshape, 0 keeps an axis, -3 merges two
+        # axes and -4 splits one
         query, key, value = (
             projection(x)
             .reshape(shape=(0, 0, self._heads, -1))
@@ -58,14 +58,15 @@ class Attention(HybridBlock):
 def compute_cross_entropy(
     logits: mx.nd.NDArray, labels: mx.nd.NDArray, smoothing: float = 0.0
 ) -> mx.nd.NDArray:
-    """Mean over all but the last axis, which labels index, or have probabilities for.
+    """Return the mean cross-entropy over all axes but the last one (the classes).
 
-    Gluon's own does not smooth the labels. It takes log_softmax, which oneDNN computes on the CPU
-    to 2e-6 only; the operator softmax_cross_entropy cuts losses above 18.
+    Labels are class indices, or class probabilities with a last axis of classes. Gluon's own loss
+    has no label smoothing, and its log_softmax is accurate to 2e-6 only on the CPU (oneDNN); the
+    operator softmax_cross_entropy clips losses above 18.
     """
-    # as in PyTorch, from bfloat16 or float16 on
+    # in float32, as in PyTorch, also if logits are bfloat16 or float16
     logits = logits.astype("float32", copy=False)
-    # any constant would do, this one does not overflow
+    # subtracting a constant changes nothing; the maximum prevents an overflow of exp
     logits = mx.nd.broadcast_sub(logits, mx.nd.BlockGrad(mx.nd.max(logits, axis=-1, keepdims=True)))
     normalizer = mx.nd.log(mx.nd.sum(mx.nd.exp(logits), axis=-1))
     if labels.ndim == logits.ndim:
@@ -75,5 +76,5 @@ def compute_cross_entropy(
     loss = mx.nd.mean(normalizer - (1 - smoothing) * true_logits)
     if not smoothing:
         return loss
-    # as in PyTorch, the true class has its share of what is spread over all classes
+    # as in PyTorch, smoothing is spread over all classes, the true one included
     return loss - smoothing * mx.nd.mean(logits)

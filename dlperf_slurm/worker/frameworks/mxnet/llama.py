@@ -11,7 +11,7 @@ from dlperf_slurm.worker.models.llama import Definition
 
 
 class RMSNorm(HybridBlock):
-    """Normalization by the root mean square of the last axis."""
+    """RMS normalization over the last axis."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -24,10 +24,10 @@ class RMSNorm(HybridBlock):
 
 
 class Attention(HybridBlock):
-    """Causal self-attention over hidden [batch, length, hidden_size].
+    """Causal grouped-query self-attention over hidden [batch, length, hidden_size].
 
-    `cosine` and `sine`, [1, length, 1, head_size / 2], turn queries and keys by their positions;
-    `lengths`, int32 [1, queries of a key * length], is how many words each query sees.
+    `cosine` and `sine` [1, length, 1, head_size / 2] are the rotary position embedding. `lengths`,
+    int32 [1, queries per key * length], is the number of keys that each query attends to.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -48,8 +48,8 @@ class Attention(HybridBlock):
         )
         query = rotate(F, query * self._scale, cosine, sine)
         key = rotate(F, key, cosine, sine)
-        # [batch * kv_heads, queries of a key * length, head_size], so that no key is repeated; in
-        # a shape, 0 is "as it is", -3 joins two axes and -4 splits one
+        # [batch * kv_heads, queries per key * length, head_size], so that no key is repeated; in
+        # MXNet's reshape, 0 keeps an axis, -3 merges two axes and -4 splits one
         query = query.reshape(shape=(0, 0, -4, self._kv_heads, -1, 0)).transpose((0, 2, 3, 1, 4))
         query = query.reshape(shape=(-3, -3, 0))
         key, value = (a.transpose((0, 2, 1, 3)).reshape(shape=(-3, 0, 0)) for a in (key, value))
@@ -61,7 +61,7 @@ class Attention(HybridBlock):
 
 
 def rotate(F: Any, x: Any, cosine: Any, sine: Any) -> Any:
-    """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x."""
+    """Apply rotary position embedding to x [batch, length, heads, head_size]."""
     first, second = F.split(x, num_outputs=2, axis=-1)
     return F.concat(
         F.broadcast_mul(first, cosine) - F.broadcast_mul(second, sine),
@@ -91,7 +91,7 @@ class Layer(HybridBlock):
 
 
 class Llama(HybridBlock):
-    """input_ids int32 [batch, length] -> logits of the next words [batch, length, words]."""
+    """LLaMA: input_ids int32 [batch, length] -> logits [batch, length, vocabulary_size]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Samples in an order -> Gluon's DataLoader over them: batches of MXNet's arrays in host memory."""
+"""Sample keys in order -> Gluon's DataLoader over the samples: MXNet arrays in host memory."""
 
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 Key = Tuple[int, int]
 Arrays = Dict[str, mx.nd.NDArray]
-# oneDNN's casts, which AMP places in a hybridized model, do not know int64
+# int32: the oneDNN casts that AMP inserts into a hybridized model do not support int64
 INPUT_TYPES = {"float32": "float32", "int64": "int32"}
 
 
 def make_arrays(batch: Dict[str, Any], memory: mx.Context) -> Arrays:
-    """Copies in a host's memory of this kind."""
+    """Copy a batch into host memory of the kind that `memory` names."""
     return {
         name: mx.nd.array(values, ctx=memory, dtype=INPUT_TYPES[values.dtype.name])
         for name, values in batch.items()
@@ -26,20 +26,21 @@ def make_arrays(batch: Dict[str, Any], memory: mx.Context) -> Arrays:
 
 
 def collate_shared(samples: Sequence[Dict[str, Any]]) -> Arrays:
-    """In a process of the loader, into memory that the rank sees too."""
+    """Stack samples into a batch in shared memory, in a worker process."""
     return make_arrays(collate(samples), mx.Context("cpu_shared", 0))
 
 
 def open_loader(case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]) -> Iterator[Arrays]:
-    """One pass over `order`; workers are processes that live as long as the iterator.
+    """Iterate over `order` once; the worker processes live as long as the iterator.
 
-    They are forked, as MXNet is made for: it stops its threads before and starts anew after that.
+    Workers are forked, which MXNet supports: it stops its threads before a fork and restarts them
+    after it.
     """
     loader = DataLoader(
         KeyedSamples(dataset),
         batch_sampler=order,
         num_workers=case.axes.data_workers,
-        # of all workers together
+        # MXNet counts the batches of all workers together
         prefetch=case.axes.prefetch_batches * case.axes.data_workers,
         batchify_fn=collate_shared,
     )

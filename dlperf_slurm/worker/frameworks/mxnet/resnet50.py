@@ -11,7 +11,7 @@ from dlperf_slurm.worker.models.resnet50 import Definition
 
 
 def rectify(F: Any, x: Any) -> Any:
-    """ReLU by oneDNN: `F.relu` would have it reorder between its own layout and the default one."""
+    """Compute ReLU by oneDNN: `F.relu` would convert to the default layout and back."""
     return F.Activation(x, act_type="relu")
 
 
@@ -27,7 +27,8 @@ class Convolution(HybridBlock):
         )
         self.normalization = nn.BatchNorm(
             epsilon=definition.BATCH_NORM_EPSILON,
-            # the weight of the old statistics here, of the new ones in the definition
+            # MXNet's momentum is the weight of the old statistics, the definition's that of the new
+            # ones
             momentum=1 - definition.BATCH_NORM_MOMENTUM,
             in_channels=out_channels,
         )

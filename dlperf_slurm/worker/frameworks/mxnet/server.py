@@ -1,4 +1,7 @@
-"""python -m ...mxnet.server PARENT_ID: what DMLC_ROLE says, as long as the parent lives."""
+"""python -m ...mxnet.server PARENT_ID: a KVStore server or scheduler, as DMLC_ROLE says.
+
+Ends with its parent process.
+"""
 
 import os
 import sys
@@ -8,7 +11,7 @@ from dlperf_slurm.worker.processes import end_with_parent
 
 def main(parent_id: int) -> None:
     end_with_parent(parent_id)
-    # To import MXNet is to serve, in its own way, where the role is not "worker".
+    # importing MXNet starts MXNet's own server unless the role is "worker"
     role = os.environ.pop("DMLC_ROLE")
     from dlperf_slurm.worker.frameworks.mxnet.training import serve
 

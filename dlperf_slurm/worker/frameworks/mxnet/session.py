@@ -1,4 +1,4 @@
-"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
+"""A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 import gc
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence
@@ -36,7 +36,10 @@ AMP_TYPES = {"amp-bf16": "bfloat16", "amp-fp16": "float16"}
 
 
 class MXNetSession:
-    """The adapter's Session; MXNet has no device events: a step ends when its weights are there."""
+    """MXNet's implementation of `worker.session.Session`.
+
+    MXNet has no device events: a step has ended when its updated weights are available.
+    """
 
     def __init__(self, case: Case, placement: Placement, device: mx.Context) -> None:
         work = Work(case, placement, __package__)
@@ -86,7 +89,7 @@ class MXNetSession:
             self._trainer.step(1)
         else:
             self._trainer.allreduce_grads()
-            # the gradients are sums, and scaled
+            # the gradients are sums over batches and ranks, times the loss scale
             clip_gradients(self._list_gradients(), self._clip_global_norm / self._trainer._scale)
             self._trainer.update(1)
         self._forget_gradients()
@@ -95,7 +98,7 @@ class MXNetSession:
         self._backpropagate()
 
     def _backpropagate(self) -> None:
-        """Set the loss, and the gradients or add to them; the trainer's scale makes their mean."""
+        """Set the loss, and set or add to the gradients; the trainer's scale averages them."""
         with autograd.record():
             loss = self._compute_loss(self._model(*self._inputs))
             if self._is_dynamic:
@@ -111,7 +114,7 @@ class MXNetSession:
         return [parameter.grad() for parameter in self._parameters.values()]
 
     def _forget_gradients(self) -> None:
-        """Where the next ones would be added to these."""
+        """Zero the gradients if backward passes add to them."""
         if self._batches_per_step > 1:
             gradients = self._list_gradients()
             mx.nd.reset_arrays(*gradients, num_arrays=len(gradients))
@@ -124,7 +127,7 @@ class MXNetSession:
         return make_arrays(batch, mx.cpu() if is_cpu else mx.cpu_pinned(self._device.device_id))
 
     def load(self, staged: Arrays) -> None:
-        """Copy to the device; on the CPU too, as it is a copy that the case is about."""
+        """Copy the batch to the device; on the CPU too, because the case measures this copy."""
         self._batch = {name: array.copyto(self._device) for name, array in staged.items()}
         self._inputs = self._work.take_inputs(self._batch)
 
@@ -140,7 +143,7 @@ class MXNetSession:
         return logits.astype("float32", copy=False).asnumpy()
 
     def infer(self) -> None:
-        """Outside of autograd.record, MXNet is in evaluation mode."""
+        """Run one forward pass; outside of autograd.record MXNet is in evaluation mode."""
         self._logits = self._model(*self._inputs)
         self.synchronize()
 
@@ -151,21 +154,22 @@ class MXNetSession:
         return CompletionClock(boundaries, self._copy_updated, wait_for_all)
 
     def _copy_updated(self) -> List[mx.nd.NDArray]:
-        """A row of the first and of the last weights, as the step leaves them.
+        """Copy a row of the first and of the last weight, as the step leaves them.
 
-        Copies, as the weights themselves are not ready before the next step is done too; the loss
-        is ready before the gradients. The gradients of the first weights are the last to come.
+        These show the end of a step: the gradient of the first weight comes last, while the loss is
+        ready before any gradient. They are copies, because the weights themselves become ready only
+        after the next step.
         """
         first, *_, last = (parameter.data() for parameter in self._parameters.values())
         return [copy_row(weight) for weight in (first, last)]
 
     def reset_peak_memory(self) -> None:
-        """On a GPU there is no reset: MXNet's pool never gives back what it once had."""
+        """Reset the peak on the CPU only: on a GPU MXNet's memory pool never shrinks."""
         if self._device.device_type == "cpu":
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Of the whole device on a GPU; of the whole process on the CPU."""
+        """Return the memory in use on the whole GPU, or the peak of resident memory on the CPU."""
         if self._device.device_type == "cpu":
             return host.read_peak_resident_bytes()
         free, total = mx.context.gpu_memory_info(self._device.device_id)
@@ -198,7 +202,7 @@ class MXNetSession:
         if not self._is_training:
             return
         self._servers.release()
-        # KVStore leaves, and tells its servers to end, when it is freed; it is in a cycle.
+        # KVStore leaves, and stops its servers, when it is freed; it is in a reference cycle
         del self._trainer, self._sum_gradients, self._parameters, self._model
         gc.collect()
         self._servers.end()
@@ -207,16 +211,16 @@ class MXNetSession:
 def start_session(case: Case, placement: Placement) -> MXNetSession:
     device = choose_device(case, placement)
     if case.axes.precision in AMP_TYPES:
-        # puts casts into MXNet's operators, for the whole process
+        # inserts casts into MXNet's operators, for the whole process
         amp.init(AMP_TYPES[case.axes.precision])
     return MXNetSession(case, placement, device)
 
 
 def copy_row(array: mx.nd.NDArray) -> mx.nd.NDArray:
-    """The first one, in one operation, which is an array of its own; an index makes a view.
+    """Copy the first row in one operation; indexing would return a view.
 
-    `mx.nd.slice` ends the process with a division by zero where oneDNN has made the array's layout
-    its own, as it does with the kernels of convolutions (MXNet 1.9).
+    `mx.nd.slice` kills the process with a division by zero if oneDNN has changed the array's
+    layout, as it does for convolution kernels (MXNet 1.9).
     """
     return mx.nd.slice_axis(array, axis=0, begin=0, end=1)
 
@@ -227,7 +231,7 @@ def wait_for_all(arrays: List[mx.nd.NDArray]) -> None:
 
 
 def choose_gradient_kind(case: Case) -> str:
-    """Gluon's "null" has no room for a gradient; "add" keeps those of a step's other batches."""
+    """Return Gluon's grad_req: "null" allocates no gradients, "add" sums them over batches."""
     if case.axes.mode != TRAIN:
         return "null"
     return "add" if case.axes.gradient_accumulation > 1 else "write"

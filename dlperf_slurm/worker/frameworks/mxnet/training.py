@@ -1,4 +1,4 @@
-"""A case and its ranks -> what updates the weights: optimizer, sums over the ranks, servers."""
+"""A case and its ranks -> what updates the weights: optimizer, sums over ranks, servers."""
 
 import math
 import os
@@ -20,27 +20,27 @@ from dlperf_slurm.worker.horovod import join_horovod
 from dlperf_slurm.worker.servers import WatchedServers
 from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
-# In the place of 0, by which a momentum that has the learning rate in it could not be divided; no
-# weight of float32 changes by it.
+# Used instead of a learning rate of 0, by which Momentum would divide; too small to change a
+# float32 weight.
 LEAST_LEARNING_RATE = 1e-20
 SERVER = "dlperf_slurm.worker.frameworks.mxnet.server"
-# KVStore's name for a message to the Python of a server
+# KVStore's number of a command to a server's Python code
 CONTROLLER = 0
-# From this key on there are sums only, whether weights are updated here or not.
+# keys from here on are only summed over the ranks, even if servers update the weights
 FIRST_SUM = 2**24
 
 
 class Momentum(mx.optimizer.SGD):
     """SGD with momentum, for a learning rate that may change.
 
-    MXNet has the learning rate within the momentum that it keeps, so that the momentum of the first
-    update at another one must be as many times as large.
+    MXNet's momentum contains the learning rate. When the rate changes, the momentum of the first
+    update is scaled by the ratio of the new rate to the old one.
     """
 
     def __init__(self, momentum: float, **options: Any) -> None:
         super().__init__(momentum=momentum, **options)
         self._plain_momentum = momentum
-        # by the first of the weights that are updated at once
+        # by the index of the first weight of a group that is updated at once
         self._last_rates: Dict[int, float] = {}
 
     def set_learning_rate(self, lr: float) -> None:
@@ -56,13 +56,14 @@ class Momentum(mx.optimizer.SGD):
 class AdamW(mx.optimizer.Optimizer):
     """Adam with decoupled weight decay and bias correction (Loshchilov and Hutter 2019).
 
-    Epsilon is added to the root of the corrected second moment. MXNet 1.9 has an operator for it,
-    but no class that uses that.
+    Epsilon is added to the root of the corrected second moment. MXNet 1.9 has an operator for
+    AdamW, but no optimizer class that uses it.
     """
 
     def __init__(self, beta1: float, beta2: float, epsilon: float, **options: Any) -> None:
         super().__init__(**options)
-        # as the operator has them: 1 - 0.999 is 1.3e-5 off in float32, which the correction undoes
+        # the betas in float32, as the operator uses them: in float32 1 - 0.999 is off by 1.3e-5,
+        # which cancels if the bias correction uses the same value
         self.beta1 = float(numpy.float32(beta1))
         self.beta2 = float(numpy.float32(beta2))
         self.epsilon = epsilon
@@ -74,18 +75,18 @@ class AdamW(mx.optimizer.Optimizer):
         self._update_count(index)
         step = self._index_update_count[index]
         rate = self._get_lr(index)
-        # The operator corrects no bias. To correct the moments is to multiply the learning rate
-        # with root / (1 - beta1^step) and epsilon with root.
+        # The operator does not correct the bias. Correcting the moments is the same as to multiply
+        # the learning rate by root / (1 - beta1^step) and epsilon by root.
         root = math.sqrt(1 - self.beta2**step)
-        # The operator for many weights at once loses digits of the second moment: its first
-        # updates are 3e-5 off.
+        # The operator for many weights at once loses digits of the second moment: its first updates
+        # are off by 3e-5.
         mx.nd.contrib.adamw_update(
             weight,
             grad,
             *state,
             rescale_grad=self.rescale_grad,
             lr=rate * root / (1 - self.beta1**step),
-            # it multiplies the decay with eta only
+            # the operator multiplies the decay by eta, not by the learning rate
             wd=rate * self._get_wd(index),
             eta=1.0,
             beta1=self.beta1,
@@ -96,7 +97,7 @@ class AdamW(mx.optimizer.Optimizer):
 
 
 def make_optimizer(rule: Rule, parameters: List[Parameter], scale: float) -> mx.optimizer.Optimizer:
-    """`scale` makes the mean of the sums that it is given as gradients."""
+    """Return the optimizer of a rule; `scale` turns summed gradients into their mean."""
     choose_decay(parameters)
     options = {
         "learning_rate": rule.learning_rate,
@@ -112,31 +113,34 @@ def make_optimizer(rule: Rule, parameters: List[Parameter], scale: float) -> mx.
 
 
 def choose_decay(parameters: List[Parameter]) -> None:
-    """Matrices and kernels decay, biases and normalizations do not.
+    """Set weight decay for matrices and kernels, not for biases and normalization weights.
 
-    The latter are the parameters with one dimension. Left alone, MXNet decays all.
+    The latter are the parameters with one dimension. MXNet's default decays all parameters.
     """
     for parameter in parameters:
         parameter.wd_mult = 1.0 if len(parameter.shape) > 1 else 0.0
 
 
 def clip_gradients(gradients: List[mx.nd.NDArray], largest_norm: float) -> None:
-    """All scaled alike, in place, to have `largest_norm` together, if they have more.
+    """Scale all gradients in place so that their global norm is at most `largest_norm`.
 
-    The norm is not read back. As Gluon's clip_global_norm, but in float32 with mixed precision too:
-    there Gluon's squares are of float16 or bfloat16, as AMP puts casts before `mx.nd.dot`. The one
-    used here was imported before that.
+    The norm stays on the device. Unlike Gluon's clip_global_norm, it is in float32 with mixed
+    precision too: there AMP inserts a cast to float16 or bfloat16 before `mx.nd.dot`. The `dot`
+    used here was imported before AMP did so.
     """
     squares = [dot(flat, flat) for flat in (gradient.reshape(-1) for gradient in gradients)]
     norm = mx.nd.sqrt(mx.nd.add_n(*squares))
-    # added by Gluon too; PyTorch adds 1e-6
+    # Gluon adds the same epsilon; PyTorch adds 1e-6
     scale = mx.nd.minimum(largest_norm / (norm + 1e-8), 1)
     for gradient in gradients:
         gradient *= scale
 
 
 class Ranks(NamedTuple):
-    """`trainer._scale` makes the gradients' mean of what `sum_gradients` sums up in place."""
+    """A trainer, a function that sums gradients over the ranks in place, and this rank's servers.
+
+    `trainer._scale` turns the sums into means.
+    """
 
     trainer: Trainer
     sum_gradients: Callable[[], None]
@@ -146,10 +150,11 @@ class Ranks(NamedTuple):
 def join_ranks(
     case: Case, placement: Placement, parameters: Dict[str, Parameter], optimizer: Any
 ) -> Ranks:
+    """Join the case's process group and make the trainer for it."""
     if case.axes.gradient_sync == "horovod":
         trainer = make_horovod_trainer(placement, parameters, optimizer)
         return Ranks(trainer, trainer.allreduce_grads, WatchedServers([]))
-    # Trainer only sums over the ranks, and takes its scale from here.
+    # Trainer only sums over the ranks; it takes the factor for the mean from the optimizer
     optimizer.rescale_grad /= placement.world_size
     if placement.world_size == 1:
         trainer = Trainer(parameters, optimizer, kvstore=None)
@@ -157,10 +162,10 @@ def join_ranks(
     servers = start_servers(case, placement)
     is_on_servers = case.axes.gradient_sync == PARAMETER_SERVER
     trainer = Trainer(parameters, optimizer, kvstore="dist_sync", update_on_kvstore=is_on_servers)
-    # What goes to the servers is the optimizer without the parameters, which have their decay.
+    # The servers get the optimizer without the parameters, so that it needs their decay factors.
     optimizer.wd_mult = {i: parameter.wd_mult for i, parameter in enumerate(trainer._params)}
-    # Left to itself, it joins in its first step, and pushes gradients beside the pulls of initial
-    # weights. These may be overtaken: then a rank starts with a gradient for a weight.
+    # By default the trainer joins in its first step, and pushes gradients while initial weights are
+    # still being pulled. A gradient may overtake: then a rank starts with a gradient as a weight.
     trainer._init_kvstore()
     trainer._init_params()
     mx.nd.waitall()
@@ -179,9 +184,9 @@ def make_horovod_trainer(
 
 
 def set_learning_rate(trainer: Trainer, learning_rate: float) -> None:
-    """Of the next update, in the rank or in the servers.
+    """Set the learning rate of the next update, on the rank or on the servers.
 
-    These have then made all updates before it, and await every rank for the next one.
+    The servers have then finished all earlier updates, and wait for every rank before the next one.
     """
     trainer.set_learning_rate(learning_rate)
     if trainer._update_on_kvstore:
@@ -190,7 +195,7 @@ def set_learning_rate(trainer: Trainer, learning_rate: float) -> None:
 
 
 class ServerSums:
-    """Gradients that the servers only sum up, though they update weights by others."""
+    """Sums gradients over the ranks on servers that update the weights by other gradients."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
@@ -207,7 +212,7 @@ class ServerSums:
 
 
 def start_servers(case: Case, placement: Placement) -> WatchedServers:
-    """One parameter server on each node, and on the first one the scheduler."""
+    """Start one parameter server per node, and the scheduler on the first node."""
     os.environ.update(
         DMLC_ROLE="worker",
         DMLC_PS_ROOT_URI=placement.master_address,
@@ -231,12 +236,12 @@ def start_servers(case: Case, placement: Placement) -> WatchedServers:
 
 
 class Server(KVStoreServer):
-    """MXNet's, but a new learning rate leaves the momentum as it is, and see FIRST_SUM."""
+    """KVStore server that keeps the momentum when the learning rate changes; see FIRST_SUM."""
 
     updater: mx.optimizer.Updater
 
     def _controller(self) -> Callable[[int, bytes, Any], None]:
-        """What takes the messages: an optimizer from every rank, or its new learning rate."""
+        """Return the handler of messages: an optimizer, or a new learning rate, from every rank."""
 
         def control(command: int, message: bytes, _: Any) -> None:
             content = pickle.loads(message)
@@ -256,5 +261,5 @@ class Server(KVStoreServer):
 
 
 def serve() -> None:
-    """As a server or as the scheduler, until all ranks have left."""
+    """Serve as a parameter server or scheduler until all ranks have left."""
     Server(mx.kvstore.create("dist")).run()

@@ -1,6 +1,6 @@
 """OneFlow: eager with DistributedDataParallel, or nn.Graph with global tensors.
 
-Written for OneFlow 0.9.0, the last release; on GPUs it was not tried.
+Written for OneFlow 0.9.0, the last release; not tested on GPUs.
 """
 
 import os
@@ -29,8 +29,9 @@ SUPPORTED = {
     "compiler": ("none", "graph"),
 }
 
-# What a RuntimeError or OneFlow's own exception says: its allocators, the CUDA driver or NCCL,
-# cuBLAS, C++. On the CPU its thread ends the process (SIGABRT) before Python hears of it.
+# Substrings of RuntimeError and OneFlow's own exceptions that mean out of memory: its allocators,
+# the CUDA driver or NCCL, cuBLAS, C++. On the CPU OneFlow's thread kills the process (SIGABRT)
+# before an exception reaches Python.
 OUT_OF_MEMORY_MESSAGES = (
     "out of memory",
     "Out of memory",
@@ -41,7 +42,7 @@ OUT_OF_MEMORY_MESSAGES = (
 
 
 def find_unsupported(case: "Case") -> Optional[str]:
-    """Why OneFlow cannot run the case, with what it can run instead; None when it can."""
+    """Return why OneFlow cannot run the case and what to use instead, or None if it can."""
     unknown = find_unknown_values(case)
     if unknown:
         return unknown
@@ -51,7 +52,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
 
 
 def find_untrainable(case: "Case") -> Optional[str]:
-    """Why OneFlow can infer the case and not train it."""
+    """Return why OneFlow can infer but not train the case, or None."""
     if case.axes.compiler == "graph":
         return find_ungraphable(case)
     if case.axes.precision == "amp-fp16" and not case.axes.constant_loss_scale:
@@ -63,7 +64,7 @@ def find_untrainable(case: "Case") -> Optional[str]:
 
 
 def find_ungraphable(case: "Case") -> Optional[str]:
-    """Why a graph cannot train the case."""
+    """Return why compiler 'graph' cannot train the case, or None."""
     if case.axes.clip_global_norm:
         return (
             "oneflow: compiler 'graph' clips each group of parameters by a norm of its own; "
@@ -90,22 +91,23 @@ def find_ungraphable(case: "Case") -> Optional[str]:
 
 def start(case: "Case", placement: "Placement") -> "Session":
     """Join the process group if there are several ranks, and build model, optimizer and batch."""
-    # OneFlow reads all of these when it is loaded, and joins the ranks then.
+    # OneFlow reads all of these variables, and joins the ranks, when it is imported
     os.environ.update(
         MASTER_ADDR=placement.master_address,
         MASTER_PORT=str(placement.master_port),
         WORLD_SIZE=str(placement.world_size),
-        # a lone rank may have the data of another one
+        # a single rank may have the data of another one
         RANK=str(placement.rank if placement.world_size > 1 else 0),
         LOCAL_RANK=str(placement.local_rank),
-        # On the CPU, the thread that hands out an eager model's operations does them as well: it
-        # would else keep a second core busy with waiting. A graph has threads of its own.
+        # On the CPU the thread that launches eager operations also computes them: with separate
+        # threads the launching one would keep a second core busy with waiting. A graph has threads
+        # of its own.
         ONEFLOW_VM_COMPUTE_ON_WORKER_THREAD=str(
             int(case.device == "cuda" or case.axes.compiler == "graph")
         ),
-        # oneDNN's softmax is off by 3e-6, OneFlow's own by 1e-7
+        # oneDNN's softmax has an error of 3e-6, OneFlow's own one of 1e-7
         ONEFLOW_ENABLE_ONEDNN_OPTS="0",
-        # cuBLAS and cuDNN, whatever OneFlow asks for
+        # applies to cuBLAS and cuDNN, whatever math mode OneFlow asks for
         NVIDIA_TF32_OVERRIDE="1" if case.axes.precision == "tf32" else "0",
     )
     from dlperf_slurm.worker.frameworks.oneflow.session import start_session
@@ -115,7 +117,7 @@ def start(case: "Case", placement: "Placement") -> "Session":
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether `error` means that the device or the host ran out of memory."""
-    # Not imported here: `error` may be that OneFlow itself does not import.
+    # OneFlow is not imported here, because `error` may be a failure to import OneFlow
     flow = sys.modules.get("oneflow")
     kinds = () if flow is None else (RuntimeError, flow._oneflow_internal.exception.Exception)
     return is_memory_error(error, kinds, OUT_OF_MEMORY_MESSAGES)

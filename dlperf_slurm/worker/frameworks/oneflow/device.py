@@ -1,4 +1,4 @@
-"""A rank's device: which one, what it says of itself, and the weights copied to it and back."""
+"""A rank -> its device, the device's name and versions, and weights to and from it."""
 
 from typing import Any, Dict, Iterable, Tuple
 
@@ -37,14 +37,17 @@ def read_versions(device: flow.device) -> Dict[str, str]:
 
 
 def load_weights(model: nn.Module, weights: Iterable[Tuple[str, Any]]) -> None:
-    """Copy NumPy arrays into the parameters; their names are those of the state dict."""
+    """Copy NumPy arrays into the model's parameters, matched by their names in the state dict."""
     with flow.no_grad():
         for _, parameter, values in match_weights(dict(model.named_parameters()), weights):
             parameter.copy_(flow.from_numpy(values))
 
 
 def to_numpy(tensor: flow.Tensor) -> Any:
-    """A float32 copy in host memory, in the tensor's logical layout; of all ranks where global."""
+    """Return a float32 copy in host memory, in the tensor's logical layout.
+
+    A global tensor is gathered from all ranks first, so that all ranks must call this.
+    """
     tensor = tensor.detach()
     if tensor.is_global:
         tensor = tensor.to_global(sbp=flow.sbp.broadcast).to_local()
@@ -52,14 +55,14 @@ def to_numpy(tensor: flow.Tensor) -> Any:
 
 
 def copy_value(tensor: flow.Tensor) -> flow.Tensor:
-    """The first value of what this rank has of a tensor, being copied to host memory."""
+    """Start a copy of the first value of this rank's part of a tensor to host memory."""
     own = tensor.detach()
     own = own.to_local() if own.is_global else own
     return own.reshape(-1)[:1].clone().to("cpu")
 
 
 def wait_for_all(tensors: Iterable[flow.Tensor]) -> None:
-    """Wait until these are in host memory; what was asked for after them may go on."""
+    """Wait until these tensors are in host memory; later operations may still run."""
     for tensor in tensors:
         tensor.numpy()
 

@@ -1,4 +1,4 @@
-"""What several models are made of, beside OneFlow's own layers."""
+"""Layers that several models share and OneFlow itself does not have as needed."""
 
 import oneflow as flow
 from oneflow import Tensor, nn
@@ -8,7 +8,7 @@ from dlperf_slurm.worker.models import Transformer
 
 
 class Dropout(nn.Module):
-    """By OneFlow's default generator: nn.Dropout has one of its own, of the same seed anywhere."""
+    """Dropout by OneFlow's default generator; nn.Dropout's own has the same seed on all ranks."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()

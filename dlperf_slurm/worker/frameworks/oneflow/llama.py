@@ -10,7 +10,7 @@ from dlperf_slurm.worker.models.llama import Definition
 
 
 class RMSNorm(nn.Module):
-    """Normalization by the root mean square of the last axis; OneFlow's own is for GPUs only."""
+    """RMS normalization over the last axis; OneFlow's own is for GPUs only."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -23,10 +23,10 @@ class RMSNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal self-attention over hidden [batch, length, hidden_size].
+    """Causal grouped-query self-attention over hidden [batch, length, hidden_size].
 
-    `cosine` and `sine`, [length, head_size / 2], turn queries and keys by their positions. `mask`,
-    [length, length], is what is added to scores: minus infinity for later words than a query's.
+    `cosine` and `sine` [length, head_size / 2] are the rotary position embedding. `mask` [length,
+    length] is added to the scores: minus infinity for keys after the query's position.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -47,7 +47,7 @@ class Attention(nn.Module):
             for projection in (self.query, self.key, self.value)
         )
         query, key = rotate(query * self.scale, cosine, sine), rotate(key, cosine, sine)
-        # the queries of a key are one matrix, so that no key is repeated
+        # the query heads of a key head are one matrix, so that no key is repeated
         query = query.reshape(batch, self.kv_heads, -1, self.head_size)
         scores = flow.matmul(query, key.transpose(-2, -1))
         scores = scores.reshape(batch, self.heads, length, length)
@@ -58,7 +58,7 @@ class Attention(nn.Module):
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x."""
+    """Apply rotary position embedding to x [batch, heads, length, head_size], in the dtype of x."""
     cosine, sine = cosine.to(x.dtype), sine.to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return flow.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
@@ -84,7 +84,7 @@ class Layer(nn.Module):
 
 
 class Llama(nn.Module):
-    """input_ids int64 [batch, length] -> logits of the next words [batch, length, words]."""
+    """LLaMA: input_ids int64 [batch, length] -> logits [batch, length, vocabulary_size]."""
 
     cosine: Tensor
     sine: Tensor

@@ -1,4 +1,4 @@
-"""Samples in an order -> OneFlow's DataLoader over them: batches of tensors in host memory."""
+"""Sample keys in order -> OneFlow's DataLoader over the samples: tensor batches in host memory."""
 
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
 
@@ -16,7 +16,7 @@ Batch = Dict[str, flow.Tensor]
 
 
 def make_tensors(batch: Dict[str, Any]) -> Batch:
-    """The same memory as tensors."""
+    """Wrap the arrays as tensors that share their memory."""
     return {name: flow.from_numpy(values) for name, values in batch.items()}
 
 
@@ -27,10 +27,9 @@ def collate_tensors(samples: Sequence[Dict[str, Any]]) -> Batch:
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], is_pinned: bool
 ) -> Iterator[Batch]:
-    """One pass over `order`; workers are processes that live as long as the iterator.
+    """Iterate over `order` once; the worker processes live as long as the iterator.
 
-    They are forked, as OneFlow is made for: it computes nothing in them but to copy tensors into
-    memory that the rank sees too.
+    Workers are forked, which OneFlow supports: in them it only copies tensors into shared memory.
     """
     loader = DataLoader(
         KeyedSamples(dataset),

@@ -10,10 +10,11 @@ from dlperf_slurm.worker.models.resnet50 import Definition
 
 
 class BatchNorm(nn.BatchNorm2d):
-    """OneFlow's, in float64 on the CPU, where its kernel adds up one value after the other.
+    """Batch normalization that on the CPU computes in float64.
 
-    In float32 that moves activations ten times as far as other frameworks' sums do, and where a
-    ReLU therefore changes its mind, single gradients by percents.
+    OneFlow's CPU kernel adds values one after the other. In float32 the sums are ten times less
+    accurate than those of other frameworks; where that flips a ReLU, single gradients change by
+    percents.
     """
 
     def __init__(self, definition: Definition, channels: int) -> None:

@@ -1,4 +1,4 @@
-"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
+"""A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence
@@ -40,10 +40,11 @@ if TYPE_CHECKING:
 
 
 class OneFlowSession:
-    """The adapter's Session; OneFlow has no device events: a step ends when its weights are there.
+    """OneFlow's implementation of `worker.session.Session`.
 
-    On the CPU as on a GPU, it computes in a thread of its own while Python goes on. There a step
-    waits for it: a wait for one value takes CPU time, and to be ahead saved none.
+    OneFlow has no device events: on a GPU a step has ended when its updated weights are available.
+    On the CPU, OneFlow computes in a thread of its own while Python goes on, and `step` waits for
+    that thread: waiting for one value costs CPU time, and running ahead saved none.
     """
 
     def __init__(self, case: Case, placement: Placement, device: flow.device) -> None:
@@ -82,7 +83,7 @@ class OneFlowSession:
         if is_graph:
             self._graph = TrainingGraph(model, self._compute_loss, self._optimizer, case)
             self._graph._compile(self._batch)
-            # what that leaves as gradients has no numbers
+            # the gradient tensors that compiling leaves have no values
             self._optimizer.zero_grad(set_to_none=True)
         elif placement.world_size > 1:
             self._model, self._without_mean = distribute(model)
@@ -114,9 +115,9 @@ class OneFlowSession:
             self._backpropagate()
 
     def _backpropagate(self) -> None:
-        """Set the loss, and add its gradient to those of the step's other batches, all scaled.
+        """Set the loss, and add the batch's scaled gradients to those of the step's other batches.
 
-        The gradients are then averaged over the ranks. Without the graph.
+        Without a graph only. Gradients are then averaged over the ranks.
         """
         with self._autocast():
             loss = self._compute_loss(self._model, self._batch)
@@ -130,7 +131,7 @@ class OneFlowSession:
                 parameter.grad.mul_(1 / self._loss_scale)
 
     def _forget_gradients(self) -> None:
-        # in place: DDP adds to the same buffers, which must be zero
+        # zeroed in place: DDP adds to the same buffers
         self._optimizer.zero_grad(set_to_none=False)
 
     def _compute_loss(self, model: Any, batch: Batch) -> flow.Tensor:
@@ -142,7 +143,7 @@ class OneFlowSession:
             return self._model(*inputs)
 
     def _autocast(self) -> Any:
-        # left out where it is off: on the CPU OneFlow warns that it has none
+        # no autocast if it is off: on the CPU OneFlow warns that it has none
         if self._case.axes.precision not in AMP_TYPES:
             return nullcontext()
         return flow.autocast(self._device.type, AMP_TYPES[self._case.axes.precision])
@@ -154,7 +155,7 @@ class OneFlowSession:
         return tensors
 
     def load(self, staged: Batch) -> None:
-        """Copy to the device; on the CPU too, as it is a copy that the case is about."""
+        """Copy the batch to the device; on the CPU too, because the case measures this copy."""
         batch = self._copy(staged)
         self._batch = make_global(batch, self._device.type) if self._is_global else batch
         self._inputs = self._work.take_inputs(self._batch)
@@ -166,7 +167,7 @@ class OneFlowSession:
         return open_loader(self._case, dataset, order, is_pinned=self._device.type == "cuda")
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """Not of a graph, which has it compiled in."""
+        """Set the learning rate of the next steps, except in a graph, where it is compiled in."""
         set_learning_rate(self._optimizer, learning_rate)
 
     def predict(self, batch: Dict[str, Any]) -> Any:
@@ -189,20 +190,21 @@ class OneFlowSession:
         return CompletionClock(boundaries, self._copy_updated, wait_for_all)
 
     def _copy_updated(self) -> List[flow.Tensor]:
-        """A value of the first and of the last weights as the step leaves them, on the way here.
+        """Start copies of a value of the first and of the last weight, as the step leaves them.
 
-        The loss is ready before the gradients. Those of the first weights are the last to come.
+        These show the end of a step: the gradient of the first weight comes last, while the loss is
+        ready before any gradient.
         """
         first, *_, last = self._parameters.values()
         return [copy_value(weight) for weight in (first, last)]
 
     def reset_peak_memory(self) -> None:
-        """On a GPU there is no reset: OneFlow's pool never gives back what it once had."""
+        """Reset the peak on the CPU only: on a GPU OneFlow's memory pool never shrinks."""
         if self._device.type == "cpu":
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Of the whole device on a GPU, in steps of 1 MiB; of the whole process on the CPU."""
+        """Return the memory in use on the whole GPU, or the peak of resident memory on the CPU."""
         if self._device.type == "cpu":
             return host.read_peak_resident_bytes()
         return int(flow._oneflow_internal.GetCUDAMemoryUsed()) * 2**20
@@ -230,7 +232,10 @@ class OneFlowSession:
             return read_loss(self._work.compute_loss(logits, self._batch))
 
     def compute_gradients(self) -> Dict[str, Any]:
-        """Without the graph, which does not give them away; its updates show what it had."""
+        """Compute gradients in eager mode, also for a graph, which does not return its own.
+
+        Verification compares the graph's updates of the weights instead.
+        """
         for _ in range(self._batches_per_step - 1):
             self.accumulate()
         self._backpropagate()
@@ -243,7 +248,7 @@ class OneFlowSession:
         return {name: to_numpy(parameter) for name, parameter in self._parameters.items()}
 
     def close(self) -> None:
-        """OneFlow leaves its process group when Python ends."""
+        """Do nothing: OneFlow leaves its process group when Python exits."""
 
 
 def start_session(case: Case, placement: Placement) -> OneFlowSession:

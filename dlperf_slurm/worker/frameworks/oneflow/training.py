@@ -1,4 +1,4 @@
-"""A case and its ranks -> what updates the weights: optimizer, graphs, mean of gradients."""
+"""A case and its ranks -> what updates the weights: optimizer, graphs, gradient averaging."""
 
 from contextlib import contextmanager
 from typing import Any, Callable, ContextManager, Iterator, NamedTuple
@@ -17,8 +17,8 @@ AMP_TYPES = {"amp-bf16": flow.bfloat16, "amp-fp16": flow.float16}
 def make_optimizer(rule: Rule, model: nn.Module) -> flow.optim.Optimizer:
     groups = group_by_decay(model.parameters(), rule.weight_decay)
     if rule.name == ADAMW:
-        # OneFlow moves the moments with float32 betas, and corrects their bias with those given:
-        # were they not the same, updates would be 7e-6 off.
+        # OneFlow updates the moments with float32 betas, and corrects their bias with the betas
+        # given: if these were not the same, updates would be off by 7e-6.
         betas = numpy.array(rule.betas, numpy.float32)
         return flow.optim.AdamW(
             groups, lr=rule.learning_rate, betas=tuple(betas.tolist()), eps=rule.epsilon
@@ -32,7 +32,7 @@ def set_learning_rate(optimizer: flow.optim.Optimizer, learning_rate: float) -> 
 
 
 class TrainingGraph(nn.Graph):
-    """Called with the batch, returns the loss before the update; the first call compiles it."""
+    """Compiled training step: batch -> loss before the update; the first call compiles."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class TrainingGraph(nn.Graph):
 
 
 class InferenceGraph(nn.Graph):
-    """Called with the inputs, returns the logits; the model is in evaluation mode."""
+    """Compiled forward pass: inputs -> logits; the model is in evaluation mode."""
 
     def __init__(self, model: nn.Module, precision: str) -> None:
         super().__init__()
@@ -72,9 +72,10 @@ class InferenceGraph(nn.Graph):
 
 
 class Distribution(NamedTuple):
-    """After a backward pass of `model`, gradients are the mean's.
+    """A model prepared for data-parallel training, and how to pause its gradient averaging.
 
-    Those of one within `without_mean` are kept on their rank, for the next one to send.
+    After a backward pass of `model`, gradients are averaged over the ranks. A backward pass within
+    `without_mean` keeps its gradients on the rank and adds them to those of the next one.
     """
 
     model: nn.Module
@@ -82,27 +83,28 @@ class Distribution(NamedTuple):
 
 
 def distribute(model: nn.Module) -> Distribution:
-    """Average the gradients of an eager backward pass; the model is changed.
+    """Wrap the model in DDP, which averages the gradients of an eager backward pass.
 
-    Each becomes a part of a buffer for several, which must be zero before the next step.
+    The model is changed: its gradients become parts of shared buffers, which must be zero before
+    the next step.
     """
-    # Running statistics stay per rank, as in the other frameworks: training does not read them,
-    # and to send them would be one more collective in each step.
+    # Running statistics stay per rank, as in the other frameworks: training does not read them, and
+    # broadcasting them would be one more collective in each step.
     wrapped = nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
     return Distribution(wrapped, SkippedMean(wrapped).pause)
 
 
 class SkippedMean:
-    """What DistributedDataParallel (0.9) has no switch for; two things undo what it does.
+    """Gradient accumulation for OneFlow's DDP (0.9), which has no `no_sync`.
 
-    It sends no buffer twice after a forward pass, and divides all that a backward pass has added up
-    by the number of ranks.
+    DDP sends no buffer twice after a forward pass, so that buffers are marked as sent. After a
+    backward pass it divides all buffers by the number of ranks, so that they are multiplied by it.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._is_paused = False
-        # after the model's own hook, which begins a new backward pass
+        # runs after DDP's own forward hook, which resets the marks
         model.register_forward_hook(self._mark_as_sent)
 
     def _mark_as_sent(self, model: nn.Module, inputs: Any, outputs: Any) -> None:
@@ -112,7 +114,7 @@ class SkippedMean:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Gradients stay on their rank."""
+        """Return a context within which gradients stay on their rank."""
         self._is_paused = True
         yield
         self._is_paused = False
@@ -121,16 +123,16 @@ class SkippedMean:
 
 
 def make_model_global(model: nn.Module, device: str) -> None:
-    """Make the models of all ranks one, which each rank has a copy of; the model is changed.
+    """Make the model's tensors global, with a copy on each rank; the model is changed.
 
-    A graph takes no other tensors when there are several ranks. Batch normalization is still over
-    the samples of a rank.
+    A graph over several ranks takes global tensors only. Batch normalization still uses a rank's
+    own samples.
     """
     model.to_global(placement=flow.placement.all(device), sbp=flow.sbp.broadcast)
 
 
 def make_global(batch: Batch, device: str) -> Batch:
-    """Make the batches of all ranks one, each rank having its part."""
+    """Join the batches of all ranks into global tensors, of which each rank has its part."""
     placement = flow.placement.all(device)
     return {
         name: tensor.to_global(placement=placement, sbp=flow.sbp.split(0))
@@ -139,7 +141,7 @@ def make_global(batch: Batch, device: str) -> Batch:
 
 
 def read_loss(loss: flow.Tensor) -> float:
-    """This rank's own loss, of which a global tensor holds the share in the mean of all ranks."""
+    """Return this rank's own loss; a global tensor holds its share of the mean over ranks."""
     if loss.is_global:
         share = loss.to_global(sbp=flow.sbp.partial_sum).to_local()
         return float(share.numpy()) * flow.env.get_world_size()

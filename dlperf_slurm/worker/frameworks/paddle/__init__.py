@@ -29,8 +29,8 @@ SUPPORTED = {
     "activation_checkpointing": (False, True),
 }
 
-# What an OSError or RuntimeError says: from CUDA, NCCL, cuBLAS, cuDNN, an operator in a graph, C++.
-# The allocators of both devices raise MemoryError.
+# Substrings of OSError and RuntimeError messages that mean out of memory: from CUDA, NCCL, cuBLAS,
+# cuDNN, an operator in a graph, C++. The allocators of both devices raise MemoryError.
 OUT_OF_MEMORY_MESSAGES = (
     "out of memory",
     "Out of memory",
@@ -42,20 +42,20 @@ OUT_OF_MEMORY_MESSAGES = (
 
 
 def find_unsupported(case: "Case") -> Optional[str]:
-    """Why Paddle cannot run the case, with what it can run instead; None when it can."""
+    """Return why Paddle cannot run the case and what to use instead, or None if it can."""
     unknown = find_unknown_values(case)
     if unknown:
         return unknown
     if case.device != "cuda" and case.axes.precision == "tf32":
         return find_lack_of_gpu(case, "'fp32'")
     if case.device != "cuda" and case.axes.precision != "fp32":
-        # auto_cast says that it has no effect there; inside to_static it has, and the step crashes
+        # on the CPU auto_cast warns that it has no effect, but inside to_static it has, and crashes
         return (
             f"paddle: precision {case.axes.precision!r} needs device 'cuda': Paddle has no such "
             "matrix product or convolution on the CPU; use 'fp32'"
         )
     if case.device != "cuda" and case.axes.compiler == "cinn":
-        # to_static would take the plain executor without a word
+        # to_static would silently use its plain executor
         return (
             "paddle: compiler 'cinn' needs device 'cuda': Paddle for CPUs is built without CINN; "
             "use 'to_static'"

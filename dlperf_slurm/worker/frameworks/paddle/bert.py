@@ -48,9 +48,9 @@ class Layer(nn.Layer):
 
 
 class Decoder(nn.Layer):
-    """The word embedding as a linear layer, with a bias of its own.
+    """Linear layer that shares the token embedding's weight and has its own bias.
 
-    nn.Linear would want the transposed embedding, which is another tensor.
+    nn.Linear would need the transposed embedding, which is another tensor.
     """
 
     def __init__(self, definition: Definition, word_embedding: nn.Embedding) -> None:
@@ -79,9 +79,10 @@ class MaskedWordHead(nn.Layer):
 
 
 class Bert(nn.Layer):
-    """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
+    """BERT for pre-training, with a masked-token head and a next-sentence head.
 
-    All inputs are int64 as `worker.synthetic_batch` makes them.
+    Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are int64, as
+    `worker.synthetic_batch` makes them.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -107,7 +108,7 @@ class Bert(nn.Layer):
 
 
 def build_model(definition: Definition, data_format: str) -> nn.Layer:
-    """`data_format` is of images, which there are none of."""
+    """Build BERT; `data_format`, the layout of images, has no effect."""
     return Bert(definition)
 
 

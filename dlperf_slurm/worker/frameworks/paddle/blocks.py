@@ -1,4 +1,4 @@
-"""A model's repeated blocks, computed again in its backward pass."""
+"""A model's repeated blocks -> blocks that recompute their activations in the backward pass."""
 
 from functools import partial
 
@@ -7,7 +7,7 @@ from paddle.distributed.fleet.utils import recompute
 
 
 def checkpoint_blocks(model: nn.Layer) -> None:
-    """Of each, a training keeps the inputs alone, and computes the rest again when it is needed."""
+    """Enable activation checkpointing: recompute each block in the backward pass."""
     for child in model.children():
         if isinstance(child, (nn.LayerList, nn.Sequential)):
             for block in child:

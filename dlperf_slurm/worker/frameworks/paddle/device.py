@@ -1,4 +1,4 @@
-"""A rank's device: which one, and the weights that are copied to it and back."""
+"""A case -> its device, the device's name and versions, and weights to and from it."""
 
 import os
 from typing import Any, Dict, Iterable, Set, Tuple
@@ -24,13 +24,13 @@ def choose_device(case: Case, placement: Placement) -> None:
 
 
 def allow_tf32(is_allowed: bool) -> None:
-    """Matrix products and convolutions; Paddle's own default allows it in both."""
+    """Allow or forbid TF32 in matrix products and convolutions; Paddle's default allows it."""
     core.set_cublas_switch(is_allowed)
     core.set_cudnn_switch(is_allowed)
 
 
 def choose_host_memory(case: Case) -> Any:
-    """Where batches wait: memory that a GPU reads by itself, or plain one."""
+    """Return the memory in which batches are staged: pinned for a GPU, else plain host memory."""
     return paddle.CUDAPinnedPlace() if case.device == "cuda" else paddle.CPUPlace()
 
 
@@ -50,7 +50,10 @@ def read_versions(case: Case) -> Dict[str, str]:
 
 
 def list_trained(model: nn.Layer) -> Dict[str, paddle.Tensor]:
-    """Parameters by name, a tied weight once; Paddle counts running statistics as parameters."""
+    """Return trainable parameters by name, a tied weight once.
+
+    Paddle counts running statistics as parameters; these are left out.
+    """
     return {
         name: parameter
         for name, parameter in model.named_parameters()
@@ -66,7 +69,10 @@ def load_weights(model: nn.Layer, weights: Iterable[Tuple[str, Any]]) -> None:
 
 
 def read_arrays(model: nn.Layer, tensors: Dict[str, paddle.Tensor]) -> Dict[str, Any]:
-    """float32 copies in host memory of what belongs to the parameters of these names."""
+    """Return float32 copies in host memory, in the definition's layouts.
+
+    `tensors` are parameters, or their gradients, by the parameters' names.
+    """
     transposed = find_transposed(model)
     arrays = {}
     for name, tensor in tensors.items():
@@ -77,7 +83,7 @@ def read_arrays(model: nn.Layer, tensors: Dict[str, paddle.Tensor]) -> Dict[str,
 
 
 def find_transposed(model: nn.Layer) -> Set[str]:
-    """Names of the weights of linear layers, which are [in, out] in Paddle."""
+    """Return the names of the weights of linear layers, which are [in, out] in Paddle."""
     return {
         f"{name}.weight" for name, layer in model.named_sublayers() if isinstance(layer, nn.Linear)
     }

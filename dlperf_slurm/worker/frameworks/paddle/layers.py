@@ -1,4 +1,4 @@
-"""What several models are made of, beside Paddle's own layers."""
+"""Layers that several models share and Paddle itself does not have."""
 
 from paddle import Tensor, nn
 from paddle.nn import functional as F
@@ -20,7 +20,7 @@ class Attention(nn.Layer):
         self.dropout = dropout
 
     def forward(self, x: Tensor) -> Tensor:
-        # Paddle's attention takes [batch, length, heads, head_size].
+        # Paddle's attention takes [batch, length, heads, head_size]
         query, key, value = (
             projection(x).unflatten(-1, self.head_shape)
             for projection in (self.query, self.key, self.value)

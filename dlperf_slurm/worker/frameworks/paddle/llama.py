@@ -10,7 +10,7 @@ from dlperf_slurm.worker.models.llama import Definition
 
 
 class RMSNorm(nn.Layer):
-    """Normalization by the root mean square of the last axis; Paddle's own is for GPUs only."""
+    """RMS normalization over the last axis; Paddle's own is for GPUs only."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -23,9 +23,9 @@ class RMSNorm(nn.Layer):
 
 
 class Attention(nn.Layer):
-    """Causal self-attention over hidden [batch, length, hidden_size].
+    """Causal grouped-query self-attention over hidden [batch, length, hidden_size].
 
-    `cosine` and `sine`, [length, 1, head_size / 2], turn queries and keys by their positions.
+    `cosine` and `sine` [length, 1, head_size / 2] are the rotary position embedding.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -38,7 +38,7 @@ class Attention(nn.Layer):
         self.output = nn.Linear(hidden, hidden, bias_attr=False)
 
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        # Paddle's attention takes [batch, length, heads, head_size].
+        # Paddle's attention takes [batch, length, heads, head_size]
         query, key, value = (
             projection(x).unflatten(-1, (-1, self.head_size))
             for projection in (self.query, self.key, self.value)
@@ -75,7 +75,7 @@ class Layer(nn.Layer):
 
 
 class Llama(nn.Layer):
-    """input_ids int64 [batch, length] -> logits of the next words [batch, length, words]."""
+    """LLaMA: input_ids int64 [batch, length] -> logits [batch, length, vocabulary_size]."""
 
     cosine: Tensor
     sine: Tensor
@@ -86,7 +86,7 @@ class Llama(nn.Layer):
         self.embedding = nn.Embedding(words, hidden)
         self.layers = nn.LayerList([Layer(definition) for _ in range(definition.layers)])
         self.normalization = RMSNorm(definition)
-        # nn.Linear would want the transposed embedding, which is another tensor
+        # nn.Linear would need the transposed embedding, which is another tensor
         self.head = None if definition.tied_embedding else nn.Linear(hidden, words, bias_attr=False)
         for name, table in zip(("cosine", "sine"), definition.make_rotation()):
             tensor = paddle.to_tensor(table).unsqueeze(1)
@@ -103,7 +103,7 @@ class Llama(nn.Layer):
 
 
 def build_model(definition: Definition, data_format: str) -> nn.Layer:
-    """`data_format` is of images, which there are none of."""
+    """Build LLaMA; `data_format`, the layout of images, has no effect."""
     return Llama(definition)
 
 

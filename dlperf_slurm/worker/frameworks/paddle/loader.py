@@ -1,4 +1,4 @@
-"""Samples in an order -> Paddle's DataLoader over them: batches of tensors in host memory."""
+"""Sample keys in order -> Paddle's DataLoader over the samples: tensor batches in host memory."""
 
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
 
@@ -16,17 +16,16 @@ Tensors = Dict[str, paddle.Tensor]
 
 
 def make_tensors(batch: Dict[str, Any], place: Any) -> Tensors:
-    """Copies in a place's memory."""
+    """Copy the arrays into tensors in the memory of `place`."""
     return {name: paddle.to_tensor(values, place=place) for name, values in batch.items()}
 
 
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], place: Any
 ) -> Iterator[Tensors]:
-    """One pass over `order`; workers are processes that live as long as the iterator.
+    """Iterate over `order` once; the worker processes live as long as the iterator.
 
-    Paddle knows no other way than to fork them; all they do with it is to copy arrays into memory
-    that the rank sees too.
+    Paddle can only fork its workers. In them it only copies arrays into shared memory.
     """
     loader = DataLoader(
         KeyedSamples(dataset),
@@ -35,7 +34,7 @@ def open_loader(
         num_workers=case.axes.data_workers,
         prefetch_factor=case.axes.prefetch_batches,
         collate_fn=collate,
-        # it would read more batches ahead than those
+        # the buffer reader would prefetch more batches than the case asks for
         use_buffer_reader=False,
     )
     return iter(loader)

@@ -11,16 +11,16 @@ from dlperf_slurm.worker.models.resnet50 import Definition
 
 
 class BatchNorm(nn.BatchNorm2D):
-    """Paddle's, with the running variance of the others.
+    """Paddle's batch normalization with an unbiased running variance, as in the other frameworks.
 
-    cuDNN moves it by the unbiased variance of the batch, over count - 1; Paddle's own kernel for
-    the CPU by the biased one, over count, which is corrected here.
+    cuDNN updates the running variance by the batch's unbiased variance (over count - 1). Paddle's
+    own CPU kernel uses the biased one (over count), which is corrected here.
     """
 
     def __init__(self, definition: Definition, channels: int, data_format: str) -> None:
         super().__init__(
             channels,
-            # Paddle asks for the weight of the old statistics.
+            # Paddle's momentum is the weight of the old statistics
             momentum=1 - definition.BATCH_NORM_MOMENTUM,
             epsilon=definition.BATCH_NORM_EPSILON,
             data_format=data_format,
@@ -107,7 +107,7 @@ class Bottleneck(nn.Layer):
 
 
 class ResNet50(nn.Layer):
-    """ResNet-50: images [batch, 3, height, width] -> logits [batch, classes]."""
+    """ResNet-50: images [batch, 3, height, width] or channels last -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition, data_format: str) -> None:
         super().__init__()
@@ -134,7 +134,9 @@ def build_model(definition: Definition, data_format: str) -> nn.Layer:
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
     """Return the mean cross-entropy of logits [batch, classes].
 
-    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
+    Labels are class indices [batch], or class probabilities [batch, classes] with mixup. On the CPU
+    Paddle 3.3 clips the loss of each sample at 64, and evaluation with the initial running
+    statistics exceeds that.
     """
     labels = batch["labels"]
     return F.cross_entropy(

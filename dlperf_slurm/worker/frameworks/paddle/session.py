@@ -1,4 +1,4 @@
-"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
+"""A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 import os
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
@@ -42,7 +42,7 @@ DATA_FORMATS = {"default": "NCHW", "channels_last": "NHWC"}
 
 
 class PaddleSession:
-    """The adapter's Session."""
+    """Paddle's implementation of `worker.session.Session`."""
 
     def __init__(self, case: Case, placement: Placement) -> None:
         work = Work(case, placement, __package__)
@@ -87,7 +87,10 @@ class PaddleSession:
             self._model = compile_graph(self._model, case.axes.compiler)
 
     def step(self) -> None:
-        """Returns when it is done, on the CPU; the optimizer clips what the scaler unscaled."""
+        """Run one training step; on the CPU, return when it has ended.
+
+        The scaler unscales the gradients, then the optimizer clips them.
+        """
         self._backpropagate()
         self._scaler.step(self._optimizer)
         self._scaler.update()
@@ -98,9 +101,9 @@ class PaddleSession:
             self._backpropagate()
 
     def _backpropagate(self) -> None:
-        """Set the loss, and add its gradient to those of the step's other batches, all scaled.
+        """Set the loss, and add the batch's scaled gradients to those of the step's other batches.
 
-        The gradients are then averaged over the ranks.
+        Gradients are then averaged over the ranks.
         """
         with self._autocast():
             logits = self._model(*self._inputs)
@@ -111,7 +114,7 @@ class PaddleSession:
         self._scaler.scale(loss).backward()
 
     def _autocast(self) -> Any:
-        # of one use each
+        # a context of auto_cast can be used only once
         dtype = AUTOCAST_TYPES.get(self._case.axes.precision)
         return paddle.amp.auto_cast(dtype is not None, level="O1", dtype=dtype or "float16")
 
@@ -119,7 +122,7 @@ class PaddleSession:
         return make_tensors(batch, self._host_memory)
 
     def load(self, staged: Tensors) -> None:
-        """Copy to the device; on the CPU too, as it is a copy that the case is about."""
+        """Copy the batch to the device; on the CPU too, because the case measures this copy."""
         self._batch = {name: self._copy(tensor) for name, tensor in staged.items()}
         self._inputs = self._work.take_inputs(self._batch)
 
@@ -141,7 +144,7 @@ class PaddleSession:
         return logits.astype("float32").numpy()
 
     def infer(self) -> None:
-        """On the CPU the model returns when it is done."""
+        """Run one forward pass, and wait for the device; on the CPU the call itself waits."""
         with paddle.no_grad(), self._autocast():
             self._logits = self._model(*self._inputs)
         self.synchronize()
@@ -163,7 +166,7 @@ class PaddleSession:
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Of Paddle's tensors on a GPU; of the whole process on the CPU."""
+        """Return the peak of Paddle's tensors on a GPU, or of resident memory on the CPU."""
         if self._is_cuda:
             return int(paddle.device.cuda.max_memory_allocated())
         return host.read_peak_resident_bytes()
@@ -180,7 +183,8 @@ class PaddleSession:
         return self._read_loss_of(self._evaluate(self._inputs))
 
     def _evaluate(self, inputs: Sequence[paddle.Tensor]) -> Any:
-        # neither distributed, which has nothing to average, nor compiled, which would begin anew
+        # without DataParallel, which has nothing to average here, and not compiled: it would
+        # compile anew
         self._plain_model.eval()
         paddle.jit.enable_to_static(False)
         with paddle.no_grad(), self._autocast():
@@ -219,11 +223,11 @@ def start_session(case: Case, placement: Placement) -> PaddleSession:
         allow_tf32(case.axes.precision == "tf32")
         paddle.set_flags({"FLAGS_cudnn_exhaustive_search": True})
     else:
-        # A static graph's operators one after the other in this thread: others would not have its
-        # number of threads.
+        # run a static graph's operators one after the other in this thread: other threads would not
+        # have its number of compute threads
         paddle.set_flags({"FLAGS_enable_pir_in_executor_trace_run": True})
     if case.device == "cpu" and case.nodes == 1:
-        # Gloo looks for the interface of this host's name, which need not resolve to one
+        # Gloo binds to the interface of this host's name, which may not resolve to any
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if placement.world_size > 1:
         join_process_group(case, placement)

@@ -1,4 +1,4 @@
-"""A case and its ranks -> what updates the weights: optimizer, loss scale, mean of gradients."""
+"""A case and its ranks -> what updates the weights: optimizer, loss scale, gradient averaging."""
 
 import os
 from contextlib import nullcontext
@@ -16,11 +16,11 @@ from dlperf_slurm.worker.update_rule import ADAMW, Rule
 def make_optimizer(
     rule: Rule, model: nn.Layer, largest_norm: Optional[float]
 ) -> paddle.optimizer.Optimizer:
-    """Which clips the gradients to `largest_norm`, if there is one, and then adds the decay.
+    """Return an optimizer that clips gradients to `largest_norm`, if given, then adds weight decay.
 
-    Not by parameter groups: Paddle would clip each to a norm of its own.
+    Without parameter groups: Paddle would clip each group by its own norm.
     """
-    # Paddle scales by largest / max(norm, largest); torch adds 1e-6 to the norm.
+    # Paddle scales by largest / max(norm, largest); PyTorch adds 1e-6 to the norm
     clip = nn.ClipGradByGlobalNorm(largest_norm) if largest_norm is not None else None
     options: Any = {"parameters": model.parameters(), "grad_clip": clip}
     if rule.name == ADAMW:
@@ -42,15 +42,15 @@ def make_optimizer(
 
 
 def find_decaying(model: nn.Layer) -> Set[str]:
-    """Paddle's own names of matrices and kernels: biases and normalizations do not decay.
+    """Return Paddle's own names of the parameters with weight decay: matrices and kernels.
 
-    The latter are the parameters with one dimension.
+    Biases and normalization weights, which have one dimension, do not decay.
     """
     return {parameter.name for parameter in list_trained(model).values() if parameter.ndim > 1}
 
 
 class ConstantScaler:
-    """In a GradScaler's place: the same scale in every step, and no check for an overflow.
+    """Loss scaler with GradScaler's interface, a constant scale and no overflow check.
 
     A scale of 1 costs nothing.
     """
@@ -70,7 +70,7 @@ class ConstantScaler:
         optimizer.step()
 
     def update(self) -> None:
-        """There is nothing to adapt."""
+        """Do nothing: the scale is constant."""
 
     def state_dict(self) -> Dict[str, float]:
         return {"scale": float(self._scale)}
@@ -81,13 +81,17 @@ def make_scaler(
 ) -> Union[paddle.amp.GradScaler, ConstantScaler]:
     if case.axes.precision == "amp-fp16" and not case.axes.constant_loss_scale:
         check_overflow_message()
-        # it reads the overflow flag back in every step
+        # GradScaler reads the overflow flag back to the host in every step
         return paddle.amp.GradScaler()
     return ConstantScaler(case.axes.constant_loss_scale or 1, parameters)
 
 
 def check_overflow_message() -> None:
-    """GradScaler (3.3) prints float(its scale), an array of one, whenever it finds an overflow."""
+    """Check that Paddle's GradScaler can report an overflow.
+
+    At an overflow GradScaler (3.3) prints float() of its scale, an array with one element, for
+    which NumPy 2.4 raises TypeError. Raises RuntimeError with a remedy.
+    """
     try:
         float(paddle.ones([1]))
     except TypeError as error:
@@ -98,9 +102,10 @@ def check_overflow_message() -> None:
 
 
 class Distribution(NamedTuple):
-    """After a backward pass of `model`, gradients are the mean's.
+    """A model prepared for data-parallel training, and how to pause its gradient averaging.
 
-    Those of one within `without_mean` are kept on their rank, for the next one to send.
+    After a backward pass of `model`, gradients are averaged over the ranks. A backward pass within
+    `without_mean` keeps its gradients on the rank and adds them to those of the next one.
     """
 
     model: Any
@@ -120,7 +125,7 @@ def join_process_group(case: Case, placement: Placement) -> None:
         PADDLE_TRAINERS_NUM=str(placement.world_size),
         PADDLE_TRAINER_ENDPOINTS=",".join(placement.rank_addresses),
         PADDLE_CURRENT_ENDPOINT=placement.rank_addresses[placement.rank],
-        # These two go before the endpoints, and a site may have set them.
+        # These two take precedence over the endpoints, and the site may have set them.
         MASTER_ADDR=placement.master_address,
         MASTER_PORT=str(placement.master_port),
         PADDLE_DISTRI_BACKEND="nccl" if case.device == "cuda" else "gloo",
@@ -129,9 +134,12 @@ def join_process_group(case: Case, placement: Placement) -> None:
 
 
 def compile_graph(part: Any, compiler: str) -> Any:
-    """A layer is changed by it."""
+    """Compile a layer or function to a static graph; a layer is changed in place.
+
+    Raises RuntimeError for "cinn" in a build of Paddle without CINN.
+    """
     if compiler == "cinn" and not paddle.is_compiled_with_cinn():
         raise RuntimeError("this build of Paddle has no CINN; use compiler 'to_static'")
-    # The default of `backend` is CINN.
+    # `backend` defaults to CINN
     backend = "CINN" if compiler == "cinn" else None
     return paddle.jit.to_static(part, full_graph=True, backend=backend)

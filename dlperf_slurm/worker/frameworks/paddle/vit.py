@@ -30,7 +30,7 @@ class Layer(nn.Layer):
 
 
 class VisionTransformer(nn.Layer):
-    """Vision transformer: images [batch, 3, height, width] -> logits [batch, classes]."""
+    """ViT: images [batch, 3, height, width] or channels last -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition, data_format: str) -> None:
         super().__init__()

@@ -96,7 +96,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return True
     if torch is not None and NO_ENGINE_MESSAGE in str(error):
-        # num_ooms counts every out-of-memory error of torch's allocator, also those that torch
-        # caught
+        # num_ooms counts every out-of-memory error of torch's allocator, caught ones too
         return bool(torch.cuda.memory_stats().get("num_ooms", 0))
     return is_memory_error(error, (RuntimeError,), OUT_OF_MEMORY_MESSAGES)

@@ -243,8 +243,7 @@ class TorchSession:
         return self._read_loss_of(self._evaluate(self._inputs))
 
     def _evaluate(self, inputs: Sequence[torch.Tensor]) -> Any:
-        # the model without DDP, which has nothing to average here, and uncompiled: it would compile
-        # anew
+        # without DDP, which has nothing to average here, and uncompiled: it would compile anew
         self._plain_model.eval()
         with torch.no_grad(), self._autocast:
             logits = self._plain_model(*inputs)
@@ -289,8 +288,7 @@ def start_session(case: Case, placement: Placement) -> TorchSession:
     allow_tf32(case.axes.precision == "tf32")
     torch.backends.cudnn.benchmark = True
     if case.device == "cpu" and case.nodes == 1:
-        # Gloo listens on the interface of this host's name, which may not resolve to a local
-        # address
+        # Gloo binds to the interface of this host's name, which may not resolve to any
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     join_ranks(case, placement, device)
     return TorchSession(case, placement, device)

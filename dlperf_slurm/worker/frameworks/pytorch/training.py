@@ -147,6 +147,7 @@ def join_process_group(placement: Placement, device: torch.device) -> None:
 def distribute(
     case: Case, placement: Placement, model: nn.Module, device: torch.device
 ) -> Distribution:
+    """Prepare the model for gradient averaging by FSDP2, Horovod or DDP, or none for one rank."""
     if placement.world_size == 1:
         return Distribution(model, do_nothing, nullcontext, do_nothing)
     if case.axes.gradient_sync == SHARDED:

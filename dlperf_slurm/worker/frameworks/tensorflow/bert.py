@@ -58,7 +58,7 @@ class Layer(tf.Module):
 
 
 class Decoder(tf.Module):
-    """hidden [..., hidden_size] -> logits [..., vocabulary_size]; the weight is the embedding's."""
+    """hidden [..., hidden_size] -> logits [..., vocabulary_size]; shares the embedding's weight."""
 
     def __init__(self, word_embedding: Embedding) -> None:
         super().__init__()
@@ -85,10 +85,10 @@ class MaskedWordHead(tf.Module):
 
 
 class Bert(tf.Module):
-    """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
+    """BERT for pre-training, with a masked-token head and a next-sentence head.
 
-    All inputs are int64 as `worker.synthetic_batch` makes them; what follows the embeddings is
-    computed in `compute_type`.
+    Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are int64, as
+    `worker.synthetic_batch` makes them. All layers after the embeddings compute in `compute_type`.
     """
 
     def __init__(self, definition: Definition, compute_type: tf.DType) -> None:
@@ -122,7 +122,7 @@ def build_model(definition: Definition, compute_type: tf.DType) -> tf.Module:
 def compute_loss(
     definition: Definition, logits: Tuple[tf.Tensor, tf.Tensor], batch: Dict[str, tf.Tensor]
 ) -> tf.Tensor:
-    """Return the mean masked-token cross-entropy plus the mean next-sentence cross-entropy."""
+    """Return the mean masked-token plus the mean next-sentence cross-entropy, in float32."""
     words, next_sentence = (tf.cast(values, tf.float32) for values in logits)
     return tf.reduce_mean(
         tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch["masked_ids"], logits=words)

@@ -7,18 +7,18 @@ import tensorflow as tf
 
 from dlperf_slurm.worker.models import Parameter, Transformer
 
-# the other one builds no graph by itself, and has other operations
+# TensorFlow 1 and 2 differ in some operations, and in how a graph is built
 IS_VERSION_1 = tf.version.VERSION.startswith("1.")
 
 
-# They are our own since those of tf.layers and Keras hide defaults that differ: SAME padding, the
-# epsilon of batch normalization, the biased running variance. Each computes in its input's type,
-# from float32 variables. AXES are where a parameter's canonical dimensions stand in its own order.
+# Written here because tf.layers and Keras hide defaults that differ: SAME padding, the epsilon of
+# batch normalization, the biased running variance. Each layer computes in its input's type, from
+# float32 variables. AXES maps the canonical order of a parameter's dimensions to TensorFlow's.
 class Conv2d(tf.Module):
-    """A convolution without bias: [batch, height, width, channel], kernel [height, width, in, out].
+    """Convolution without bias: [batch, height, width, channel], kernel [height, width, in, out].
 
-    SAME pads both sides alike, as in the definition, only where the kernel does not stride: under a
-    stride of 2, it pads an even side by (0, 1) instead of (1, 1).
+    SAME padding is that of the definition only with a stride of 1: with a stride of 2, SAME pads an
+    even side by (0, 1) instead of (1, 1).
     """
 
     AXES = (2, 3, 1, 0)
@@ -27,24 +27,26 @@ class Conv2d(tf.Module):
         super().__init__()
         self.weight = make_variable([size, size, in_channels, out_channels])
         self.stride = stride
-        # not everywhere: the matrix product that a 1x1 convolution is wants SAME or VALID
+        # only for strides: TensorFlow runs a 1x1 convolution as a matrix product only with SAME or
+        # VALID
         self.border = size // 2 if stride > 1 else 0
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         padding: Any = pad_sides(self.border) if self.border else "SAME"
         if self.border and not IS_VERSION_1:
-            # Not by conv2d's explicit padding: oneDNN has no gradient for that, and in bfloat16 on
-            # the CPU what stands in takes 50 times as long (seen in TensorFlow 2.21).
+            # Not by conv2d's explicit padding: oneDNN has no gradient for it, and in bfloat16 on
+            # the CPU the fallback takes 50 times as long (seen in TensorFlow 2.21).
             x, padding = tf.pad(x, padding), "VALID"
         return tf.nn.conv2d(x, tf.cast(self.weight, x.dtype), self.stride, padding)
 
 
 class BatchNorm2d(tf.Module):
-    """Batch normalization over [batch, height, width]; statistics are float32 and per rank.
+    """Batch normalization over [batch, height, width], with float32 statistics per rank.
 
-    The raw operation, for those of tf.nn and Keras raise an epsilon of 1e-5 to 1.001e-5, which old
-    cuDNN needed. Its variance of the batch, and so the running one, is the unbiased one. In
-    TensorFlow 1 how a batch moves the running statistics is left in the graph's UPDATE_OPS.
+    It is the raw operation, because tf.nn and Keras raise an epsilon of 1e-5 to 1.001e-5, which old
+    versions of cuDNN needed. The batch's variance that it returns, and so the running one, is
+    unbiased. In TensorFlow 1 the update of the running statistics is added to the graph's
+    UPDATE_OPS.
     """
 
     def __init__(self, size: int, epsilon: float, momentum: float) -> None:
@@ -57,7 +59,7 @@ class BatchNorm2d(tf.Module):
         self.momentum = momentum
 
     def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
-        # TensorFlow 1 wants them to be empty in training, and does not move them
+        # TensorFlow 1 requires empty running statistics in training, and does not update them
         is_batch_alone = training and IS_VERSION_1
         options = {} if IS_VERSION_1 else {"exponential_avg_factor": self.momentum}
         y, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
@@ -81,7 +83,7 @@ class BatchNorm2d(tf.Module):
 
 
 class Linear(tf.Module):
-    """[..., in] -> [..., out], kernel [in, out]."""
+    """Linear layer: [..., in] -> [..., out], kernel [in, out]."""
 
     AXES = (1, 0)
 
@@ -99,7 +101,7 @@ class Linear(tf.Module):
 
 
 class Embedding(tf.Module):
-    """ids [...] -> float32 rows [..., size]."""
+    """Embedding: ids [...] -> float32 rows [..., size]."""
 
     AXES = (0, 1)
 
@@ -112,7 +114,7 @@ class Embedding(tf.Module):
 
 
 class LayerNorm(tf.Module):
-    """Normalization of the last dimension, computed in float32."""
+    """Layer normalization over the last axis, computed in float32."""
 
     def __init__(self, size: int, epsilon: float) -> None:
         super().__init__()
@@ -128,7 +130,7 @@ class LayerNorm(tf.Module):
 
 
 class RMSNorm(tf.Module):
-    """The last dimension over the root of its mean square, computed in float32."""
+    """RMS normalization over the last axis, computed in float32."""
 
     def __init__(self, size: int, epsilon: float) -> None:
         super().__init__()
@@ -172,12 +174,15 @@ class Attention(tf.Module):
 def make_variable(
     shape: Sequence[int], value: float = 0, dtype: tf.DType = tf.float32, trainable: bool = True
 ) -> Any:
-    """A resource variable: unlike those of old, it is not read after the step has changed it."""
+    """Create a resource variable, which is read in a defined order with its updates.
+
+    TensorFlow 1's older reference variables could be read after a step has changed them.
+    """
     return tf.compat.v2.Variable(tf.fill(shape, tf.constant(value, dtype)), trainable=trainable)
 
 
 def make_running_statistic(size: int, value: float) -> Any:
-    """A variable that each rank moves by itself, and a distributed step does not average."""
+    """Create a variable that each rank updates alone and a distributed step does not average."""
     return tf.compat.v2.Variable(
         tf.fill([size], value),
         trainable=False,
@@ -186,14 +191,17 @@ def make_running_statistic(size: int, value: float) -> Any:
 
 
 def pad_sides(padding: int) -> Tuple[Tuple[int, int], ...]:
-    """Explicit padding of height and width for [batch, height, width, channel]."""
+    """Return explicit padding of height and width, for [batch, height, width, channel]."""
     return (0, 0), (padding, padding), (padding, padding), (0, 0)
 
 
 def multiply_rows(
     x: tf.Tensor, weight: tf.Tensor, bias: Optional[tf.Tensor] = None, transpose: bool = False
 ) -> tf.Tensor:
-    """[..., in] times a matrix [in, out], or the transpose of one, plus bias, as one product."""
+    """Multiply x [..., in] by a matrix [in, out], or by a transposed one, and add the bias.
+
+    All leading axes are flattened into one matrix product.
+    """
     *outer, size = x.shape.as_list()
     rows = tf.reshape(x, (-1, size))
     y = tf.matmul(rows, tf.cast(weight, x.dtype), transpose_b=transpose)
@@ -203,10 +211,10 @@ def multiply_rows(
 
 
 def gather_rows(weight: Any, ids: tf.Tensor) -> tf.Tensor:
-    """tf.gather with a dense gradient.
+    """Gather rows of an embedding (tf.gather) with a dense gradient.
 
-    Its own is a list of rows, and differentiation would make another such list, of the whole
-    vocabulary, of the gradient that a tied decoder adds.
+    tf.gather's own gradient is a sparse list of rows; a tied decoder would add its dense gradient
+    as another such list, of the whole vocabulary.
     """
     rows = weight.shape.as_list()[0]
 
@@ -220,7 +228,7 @@ def gather_rows(weight: Any, ids: tf.Tensor) -> tf.Tensor:
 
 
 def gelu(x: tf.Tensor) -> tf.Tensor:
-    """The exact one; TensorFlow 1 has none of its own."""
+    """Compute the exact GELU, by erf; TensorFlow 1 has no GELU of its own."""
     return 0.5 * x * (1 + tf.math.erf(x * 0.5**0.5)) if IS_VERSION_1 else tf.nn.gelu(x)
 
 
@@ -229,9 +237,9 @@ def drop_out(x: tf.Tensor, rate: float, training: bool) -> tf.Tensor:
 
 
 def compute_class_loss(logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float) -> tf.Tensor:
-    """Mean cross-entropy of logits [batch, classes], in float32.
+    """Return the mean cross-entropy of logits [batch, classes], in float32.
 
-    Against labels [batch], or probabilities [batch, classes].
+    Labels are class indices [batch], or class probabilities [batch, classes].
     """
     logits = tf.cast(logits, tf.float32)
     if labels.dtype.is_floating:
@@ -241,20 +249,20 @@ def compute_class_loss(logits: tf.Tensor, labels: tf.Tensor, label_smoothing: fl
     loss = tf.reduce_mean(losses)
     if label_smoothing == 0:
         return loss
-    # smoothing spreads its share evenly over all classes, the right one included
+    # smoothing spreads its share evenly over all classes, the true one included
     even = -tf.reduce_mean(tf.nn.log_softmax(logits))
     return (1 - label_smoothing) * loss + label_smoothing * even
 
 
 class NamedVariable(NamedTuple):
-    """A variable, and where the canonical dimensions stand in it."""
+    """A variable, and the axes that its canonical dimensions have in it."""
 
     variable: tf.Variable
     axes: Tuple[int, ...]
 
 
 def find_variables(model: tf.Module, parameters: Iterable[Parameter]) -> Dict[str, NamedVariable]:
-    """The model's variables by their canonical names, in the order of the definition."""
+    """Return the model's variables by canonical name, in the order of the definition."""
     variables = {}
     for parameter in parameters:
         path, _, attribute = parameter.name.rpartition(".")
@@ -268,11 +276,11 @@ def find_variables(model: tf.Module, parameters: Iterable[Parameter]) -> Dict[st
 
 
 def to_canonical(values: Any, axes: Tuple[int, ...]) -> Any:
-    """A float32 copy in host memory, in the canonical layout."""
+    """Return a float32 copy in host memory, in the canonical layout."""
     array = numpy.asarray(values, numpy.float32).transpose(numpy.argsort(axes))
     return numpy.array(array, order="C")
 
 
 def count_parameters(model: tf.Module) -> int:
-    """Trainable scalars; a module lists a tied weight once."""
+    """Return the number of trainable scalars; a tied weight counts once."""
     return sum(variable.shape.num_elements() for variable in model.trainable_variables)

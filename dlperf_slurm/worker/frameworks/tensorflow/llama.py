@@ -14,10 +14,10 @@ from dlperf_slurm.worker.models.llama import Definition
 
 
 class Places(NamedTuple):
-    """What attention knows of positions.
+    """The position-dependent inputs of attention.
 
-    `cosine` and `sine`, [length, 1, head_size / 2], turn queries and keys; `is_seen`, bool
-    [length, length], is true where a query's position sees a key's.
+    `cosine` and `sine` [length, 1, head_size / 2] are the rotary position embedding. `is_seen`,
+    bool [length, length], is true where a query may attend to a key.
     """
 
     cosine: Any
@@ -26,9 +26,9 @@ class Places(NamedTuple):
 
 
 class Attention(tf.Module):
-    """Causal self-attention over hidden [batch, length, hidden_size].
+    """Causal grouped-query self-attention over hidden [batch, length, hidden_size].
 
-    The queries of a group are the rows of one product with the key that they share.
+    The query heads of a group are rows of one matrix product with their shared key head.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -91,9 +91,9 @@ class Layer(tf.Module):
 
 
 class Llama(tf.Module):
-    """input_ids int64 [batch, length] -> logits of the next words [batch, length, words].
+    """LLaMA: input_ids int64 [batch, length] -> logits [batch, length, vocabulary_size].
 
-    What follows the embedding is computed in `compute_type`.
+    All layers after the embedding compute in `compute_type`.
     """
 
     def __init__(self, definition: Definition, compute_type: tf.DType) -> None:
@@ -104,12 +104,13 @@ class Llama(tf.Module):
         self.layers = [Layer(definition) for _ in range(definition.layers)]
         self.normalization = RMSNorm(hidden, definition.normalization_epsilon)
         self.head = None if definition.tied_embedding else Linear(hidden, words, has_bias=False)
-        # kept in NumPy: a tensor would belong to the graph that is built now
+        # kept in NumPy: a tensor would belong to the graph that is being built
         self.rotation = [table[:, None, :] for table in definition.make_rotation()]
 
     def __call__(self, input_ids: tf.Tensor, training: bool) -> tf.Tensor:
         x = tf.cast(self.embedding(input_ids), self.compute_type)
-        # not a constant of the graph, which would have the square of the length
+        # computed from a range: as a constant in the graph, the mask would have the square of the
+        # length
         positions = tf.range(input_ids.shape.as_list()[1])
         cosine, sine = self.rotation
         places = Places(cosine, sine, positions[:, None] >= positions)
@@ -128,7 +129,7 @@ def build_model(definition: Definition, compute_type: tf.DType) -> tf.Module:
 def compute_loss(
     definition: Definition, logits: tf.Tensor, batch: Dict[str, tf.Tensor]
 ) -> tf.Tensor:
-    """Return the mean cross-entropy of the next token over all positions."""
+    """Return the mean cross-entropy of the next token over all positions, in float32."""
     return tf.reduce_mean(
         tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=batch["labels"], logits=tf.cast(logits, tf.float32)

@@ -1,4 +1,4 @@
-"""Samples in an order -> batches of them, by tf.data; images are NHWC."""
+"""Sample keys in order -> batches of the samples, by tf.data; images are NHWC."""
 
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
@@ -16,16 +16,16 @@ Taken = TypeVar("Taken")
 
 
 def move_channels_last(values: Arrays) -> Arrays:
-    """A batch or a sample of `worker.synthetic_batch` with the layout of the models."""
+    """Convert the images of a batch or sample to NHWC, the layout of the models."""
     if "images" not in values:
         return values
     return {**values, "images": numpy.ascontiguousarray(numpy.moveaxis(values["images"], -3, -1))}
 
 
 class Reader:
-    """What tf.data's threads call, and what of it went wrong: TensorFlow keeps only the text.
+    """Reads samples in tf.data's threads, and keeps an error: TensorFlow keeps only its text.
 
-    `arrange` makes of a sample what the model takes; of that, `names` are kept.
+    `arrange` converts a sample to what the model takes, of which `names` are kept.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Reader:
         return [sample[name] for name in self._names]
 
     def take(self, take: Callable[[], Taken]) -> Taken:
-        """What this returns; what it raises is what a read did, if one has."""
+        """Call `take` and return its result; if a read failed, raise the read's own error."""
         try:
             return take()
         except tf.errors.OpError:
@@ -62,10 +62,11 @@ def make_batches(
     types: Sequence[tf.DType],
     shapes: Sequence[Any],
 ) -> tf.data.Dataset:
-    """Batches of the samples with these keys, each an (epoch, index); types and shapes are theirs.
+    """Build the tf.data pipeline: keys (epoch, index) -> batches of samples.
 
-    Readers are threads, the only ones that tf.data has: Python runs in one of them at a time, but
-    what NumPy and Pillow do beside it runs in all.
+    `types` and `shapes` are those of a sample's arrays. Readers are threads, the only workers of
+    tf.data: Python code runs in one of them at a time, code of NumPy and Pillow that releases the
+    interpreter lock in all.
     """
 
     def read(key: tf.Tensor) -> Tuple[tf.Tensor, ...]:
@@ -75,9 +76,9 @@ def make_batches(
         return tuple(values)
 
     options = tf.data.Options()
-    # in TensorFlow 1 it had another name
+    # TensorFlow 1 has it under another name
     threading = getattr(options, "threading", None) or options.experimental_threading
-    # else they are the threads of the step's operations, which may be a single one
+    # the default pool is that of the step's operations, which may have a single thread
     threading.private_threadpool_size = case.axes.data_workers
     return (
         keys.map(read, num_parallel_calls=case.axes.data_workers)

@@ -8,15 +8,15 @@ from dlperf_slurm.worker.frameworks.tensorflow.training import Exchange, Gradien
 from dlperf_slurm.worker.servers import Cluster, start_server
 
 SERVER = "dlperf_slurm.worker.frameworks.tensorflow.server"
-# what is pushed late would be dropped: nothing is, as all ranks wait for each other
+# an accumulator drops gradients of older steps; with this step number none is older
 NEVER_LATE = 2**62
 
 
 class ServerGraph:
-    """What ranks do with the servers in a graph: the same on all, but for what only rank 0 does.
+    """The part of a graph with which ranks and parameter servers exchange gradients and weights.
 
-    The servers update by the mean, as the graph of rank 0 asks them to when all ranks have pushed
-    their gradients; each other rank waits for its token.
+    Rank 0's graph makes the servers update the weights by the mean gradients when all ranks have
+    pushed theirs; every other rank waits for a token.
     """
 
     def __init__(self, cluster: Cluster, device: str) -> None:
@@ -27,7 +27,7 @@ class ServerGraph:
         self._server_bytes = [0] * len(cluster.servers)
 
     def choose_server(self, value: Any) -> str:
-        """For a weight that begins as this, the one that has the fewest bytes so far."""
+        """Return the device of the server with the fewest bytes so far; `value` is a weight's."""
         server = self._server_bytes.index(min(self._server_bytes))
         self._server_bytes[server] += value.shape.num_elements() * value.dtype.size
         return name_server(server)
@@ -35,7 +35,7 @@ class ServerGraph:
     def exchange(
         self, variables: Sequence[tf.Variable], gradients: Gradients, update: Update
     ) -> Exchange:
-        """Part of a step: `update` makes an operation of the mean gradients."""
+        """Build a step's exchange of gradients; `update` makes an operation from their means."""
         pushes, means = [], []
         for number, (variable, gradient) in enumerate(zip(variables, gradients)):
             with tf.device(variable.device):
@@ -56,11 +56,11 @@ class ServerGraph:
             return Exchange(queues[self._rank - 1].dequeue(), self._wait("updated"))
 
     def is_owner(self, variable: tf.Variable) -> bool:
-        """Whether this rank is to set the variable before the first step."""
+        """Return whether this rank must initialize the variable before the first step."""
         return self._rank == 0 or not variable.device.startswith("/job:ps")
 
     def build_start(self) -> tf.Operation:
-        """Nobody may use the weights before rank 0 has set them."""
+        """Build a barrier: no rank may use the weights before rank 0 has initialized them."""
         return self._let_go("started", []) if self._rank == 0 else self._wait("started")
 
     def _let_go(self, name: str, after: List[tf.Operation]) -> tf.Operation:
@@ -72,7 +72,7 @@ class ServerGraph:
         return self._make_queues(name, [tf.bool], [[]])[self._rank - 1].dequeue().op
 
     def _make_queues(self, name: str, types: List[Any], shapes: List[Any]) -> List[Any]:
-        """One for each rank but the first, which fills them."""
+        """Make a queue for each rank but the first; rank 0 fills the queues."""
         with tf.device(self.shared_device):
             return [
                 tf.queue.FIFOQueue(1, types, shapes, shared_name=f"{name}_{rank}")
@@ -81,12 +81,13 @@ class ServerGraph:
 
 
 def join_servers(cluster: Cluster, threads: int, config: tf.compat.v1.ConfigProto) -> str:
-    """Returns the target of a session that sees them.
+    """Start this node's server, join the cluster and return the target for a tf.Session.
 
-    The config is completed, which is for the session too. RuntimeError when a server has ended.
+    Adds device filters to `config`, which the session must use too. Raises RuntimeError if a server
+    has ended.
     """
     start_server(SERVER, cluster, threads)
-    # else the session would wait for all ranks
+    # without the filters a session would wait for all ranks
     config.device_filters.extend(["/job:ps", f"/job:worker/task:{cluster.rank}"])
     server = tf.distribute.Server(
         tf.train.ClusterSpec(cluster.list_jobs()),

@@ -55,7 +55,7 @@ class Bottleneck(tf.Module):
 
 
 class ResNet50(tf.Module):
-    """ResNet-50: images [batch, 3, height, width] -> logits [batch, classes]."""
+    """ResNet-50: images [batch, height, width, 3] -> logits [batch, classes], in `compute_type`."""
 
     def __init__(self, definition: Definition, compute_type: tf.DType) -> None:
         super().__init__()
@@ -68,7 +68,8 @@ class ResNet50(tf.Module):
 
     def __call__(self, images: tf.Tensor, training: bool) -> tf.Tensor:
         x = tf.nn.relu(self.stem(tf.cast(images, self.compute_type), training))
-        # Pooling has no explicit padding, nor has XLA; after a ReLU, zeros never win over a value.
+        # Neither max_pool2d nor XLA has explicit padding; after a ReLU a zero never exceeds a
+        # value.
         x = tf.nn.max_pool2d(tf.pad(x, pad_sides(1)), ksize=3, strides=2, padding="VALID")
         for block in self.blocks:
             x = block(x, training)
@@ -82,7 +83,7 @@ def build_model(definition: Definition, compute_type: tf.DType) -> tf.Module:
 def compute_loss(
     definition: Definition, logits: tf.Tensor, batch: Dict[str, tf.Tensor]
 ) -> tf.Tensor:
-    """Return the mean cross-entropy of logits [batch, classes].
+    """Return the mean cross-entropy of logits [batch, classes], in float32.
 
     Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
     """

@@ -1,6 +1,6 @@
-"""python -m ...tensorflow.server PARENT_ID TASK THREADS CLUSTER: a parameter server, of 1 or 2.
+"""python -m ...tensorflow.server PARENT_ID TASK THREADS CLUSTER: a parameter server.
 
-It serves as long as the parent lives, on the host's memory; CLUSTER is JSON.
+For TensorFlow 1 and 2. It serves from host memory until its parent process ends; CLUSTER is JSON.
 """
 
 import json

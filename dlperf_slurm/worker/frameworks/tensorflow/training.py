@@ -1,4 +1,4 @@
-"""Gradients -> the operations that update the variables, and what scales and averages them."""
+"""Gradients -> the operations that update the variables, with loss scale and averaging."""
 
 from typing import Any, Callable, List, NamedTuple, Sequence, Union
 
@@ -11,26 +11,27 @@ from dlperf_slurm.worker.frameworks.tensorflow.layers import make_variable
 from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 Gradients = List[tf.Tensor]
-# of gradients, an operation; or nothing, in a function that does what it says
+# gradients -> an operation (in a graph), or None (in a tf.function)
 Update = Callable[[Gradients], Any]
 
-# Gradients travel in packs of this size, the last layers' first while others are being computed.
+# Gradients are all-reduced in packs of this size, those of the last layers first, while others are
+# still being computed.
 BYTES_PER_PACK = 32 * 2**20
 
 
 class Exchange(NamedTuple):
-    """The means over the ranks, for proofs, and a step's update by them."""
+    """A step's update, and the means of gradients over the ranks, which verification reads."""
 
     means: Gradients
     step: tf.Operation
 
 
-# The optimizers are TensorFlow's fused operations, not those of tf.train or Keras. Of these, the
-# former know no weight decay; the latter's is decoupled in SGD too, and reaches biases and
-# normalizations unless excluded by name; and the Adam of both adds epsilon to the root of the
-# uncorrected second moment. What belongs to a variable is on the variable's device.
+# The optimizers are TensorFlow's fused operations, not those of tf.train or Keras. tf.train has no
+# weight decay. That of Keras is decoupled in SGD too, and applies to biases and normalization
+# weights unless these are excluded by name. The Adam of both adds epsilon to the root of the
+# uncorrected second moment. Optimizer state is on its variable's device.
 class Momentum:
-    """SGD, with momentum or without; weight decay is added to the gradient of matrices, kernels."""
+    """SGD with or without momentum; weight decay is added to gradients of matrices and kernels."""
 
     def __init__(self, rule: Rule, variables: Sequence[tf.Variable]) -> None:
         self.learning_rate = make_variable([], rule.learning_rate, trainable=False)
@@ -55,7 +56,7 @@ class Momentum:
             return tf.raw_ops.ResourceApplyGradientDescent(
                 var=variable.handle, alpha=rate, delta=gradient
             )
-        # velocity = momentum * velocity + gradient, the rate outside of it
+        # velocity = momentum * velocity + gradient, without the learning rate
         return tf.raw_ops.ResourceApplyMomentum(
             var=variable.handle,
             accum=self._velocities[index].handle,
@@ -66,7 +67,7 @@ class Momentum:
 
 
 class AdamW:
-    """Adam with bias correction; weight decay is decoupled, of matrices and kernels only."""
+    """Adam with bias correction and decoupled weight decay of matrices and kernels."""
 
     def __init__(self, rule: Rule, variables: Sequence[tf.Variable]) -> None:
         self.learning_rate = make_variable([], rule.learning_rate, trainable=False)
@@ -78,13 +79,13 @@ class AdamW:
 
     def apply(self, gradients: Sequence[tf.Tensor]) -> List[tf.Operation]:
         step = self._step.assign_add(1.0)
-        # In float64: near 1, powers of beta2 leave float32 few digits of the correction. Of the
-        # float32 betas, since the moments are moved by these.
+        # In float64: near 1, powers of beta2 would have few correct digits in float32. From the
+        # float32 betas, because these update the moments.
         beta1, beta2 = (numpy.float32(beta) for beta in self._rule.betas)
         first = 1 - tf.pow(tf.constant(beta1, tf.float64), step)
         second = tf.sqrt(1 - tf.pow(tf.constant(beta2, tf.float64), step))
-        # The operation adds epsilon to the root of the uncorrected moment, so it is given both
-        # corrections in its rate and epsilon, and none in the powers from which it takes its own.
+        # ResourceApplyAdam adds epsilon to the root of the uncorrected moment. So its learning rate
+        # and epsilon contain both bias corrections, and powers of 0 switch off its own correction.
         plain_rate = self.learning_rate.read_value()
         rate = tf.cast(tf.cast(plain_rate, tf.float64) * second / first, tf.float32)
         epsilon = tf.cast(self._rule.epsilon * second, tf.float32)
@@ -118,7 +119,7 @@ def make_optimizer(rule: Rule, variables: Sequence[tf.Variable]) -> Union[AdamW,
 def decay_weight(
     variable: tf.Variable, gradient: tf.Tensor, decay: tf.Tensor
 ) -> List[tf.Operation]:
-    """What makes a matrix or kernel smaller, once the forward pass has read it."""
+    """Return the operation that decays a matrix or kernel after the forward pass has read it."""
     if variable.shape.rank < 2:
         return []
     with tf.device(variable.device), tf.control_dependencies([gradient]):
@@ -134,7 +135,7 @@ def make_slots(variables: Sequence[tf.Variable]) -> List[tf.Variable]:
 
 
 class ConstantLossScale:
-    """The same scale in every step, and no check for an overflow; a scale of 1 costs nothing."""
+    """Constant loss scale without an overflow check; a scale of 1 costs nothing."""
 
     def __init__(self, scale: int) -> None:
         self._scale = scale
@@ -152,7 +153,7 @@ class ConstantLossScale:
 
 
 def multiply(gradients: Sequence[tf.Tensor], factor: Union[tf.Tensor, float]) -> Gradients:
-    """On the device of each."""
+    """Multiply each gradient by a factor, on the gradient's device."""
     products = []
     for gradient in gradients:
         with tf.device(gradient.device):
@@ -161,9 +162,9 @@ def multiply(gradients: Sequence[tf.Tensor], factor: Union[tf.Tensor, float]) ->
 
 
 def join_horovod(placement: Placement) -> Callable[[Gradients], Gradients]:
-    """Horovod's own all-reduce of each gradient, which it fuses.
+    """Join the ranks by Horovod and return the function that averages gradients.
 
-    Raises RuntimeError where it sees other ranks than MPI.
+    Horovod fuses the all-reduces. Raises RuntimeError if Horovod sees other ranks than MPI.
     """
     import horovod.tensorflow as hvd
 

@@ -16,7 +16,10 @@ from dlperf_slurm.worker.models.vit import Definition
 
 
 class PatchEmbedding(tf.Module):
-    """images [batch, height, width, 3] -> hidden [batch, patches, hidden_size], row by row."""
+    """Patch embedding: images [batch, height, width, 3] -> hidden [batch, patches, hidden_size].
+
+    Patches are in row-major order.
+    """
 
     AXES = (2, 3, 1, 0)
 
@@ -53,9 +56,9 @@ class Layer(tf.Module):
 
 
 class VisionTransformer(tf.Module):
-    """Vision transformer: images [batch, 3, height, width] -> logits [batch, classes]."""
+    """ViT: images [batch, height, width, 3] -> logits [batch, classes], in `compute_type`."""
 
-    # of the positions
+    # canonical axes of `positions`
     AXES = (0, 1)
 
     def __init__(self, definition: Definition, compute_type: tf.DType) -> None:
@@ -86,7 +89,7 @@ def build_model(definition: Definition, compute_type: tf.DType) -> tf.Module:
 def compute_loss(
     definition: Definition, logits: tf.Tensor, batch: Dict[str, tf.Tensor]
 ) -> tf.Tensor:
-    """Return the mean cross-entropy of logits [batch, classes].
+    """Return the mean cross-entropy of logits [batch, classes], in float32.
 
     Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
     """

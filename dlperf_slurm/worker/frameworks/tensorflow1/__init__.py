@@ -1,7 +1,7 @@
 """TensorFlow 1: a static graph in one tf.Session; collectives over gRPC, Horovod, or servers.
 
 Written for TensorFlow 1.15, the last release; Keras is not used. Images are NHWC, TensorFlow's own
-layout. On GPUs it was not tried.
+layout. Not tested on GPUs.
 """
 
 import os
@@ -25,11 +25,12 @@ SUPPORTED = {
     "gradient_sync": ("native", "horovod", "parameter_server"),
 }
 
-# What errors of other types than ResourceExhaustedError say: XLA, the CUDA driver or NCCL, cuDNN
-# (cudaMalloc failed inside it), C++. "No algorithm worked!" ends a search for a convolution's
-# algorithm, which drops why each failed. Our shapes are sound and one algorithm needs no workspace:
-# where it ran with a smaller batch, cuDNN now lacks memory of its own, beside a pool that grows
-# with the batch. A cuDNN that does not know the GPU says the same, but of any batch.
+# Substrings of messages that mean out of memory, of errors that are no ResourceExhaustedError: XLA,
+# the CUDA driver or NCCL, cuDNN (cudaMalloc failed inside it), C++. "No algorithm worked!" is what
+# remains when every algorithm for a convolution failed; TensorFlow drops the reasons. The adapter's
+# shapes are valid and one algorithm needs no workspace. So if a smaller batch ran, cuDNN now lacks
+# memory of its own, beside a pool that grows with the batch. A cuDNN that does not support the GPU
+# raises the same error, but for any batch.
 OUT_OF_MEMORY_MESSAGES = (
     "RESOURCE_EXHAUSTED",
     "Resource exhausted",
@@ -41,14 +42,14 @@ OUT_OF_MEMORY_MESSAGES = (
     "std::bad_alloc",
 )
 
-# Left to itself, auto-clustering leaves the CPU out, and compiles a cluster in a later step only.
+# By default, auto-clustering skips the CPU, and compiles a cluster only in a later step.
 XLA_FLAGS = "--tf_xla_cpu_global_jit --tf_xla_enable_lazy_compilation=false"
 
 
 def find_unsupported(case: "Case") -> Optional[str]:
-    """Why TensorFlow 1 cannot run the case, with what it can run instead; None when it can.
+    """Return why TensorFlow 1 cannot run the case and what to use instead, or None if it can.
 
-    It has neither convolutions nor softmax in bfloat16, but for TPUs; TF32 is newer than CUDA 10.
+    It has convolutions and softmax in bfloat16 for TPUs only; TF32 is newer than its CUDA 10.
     """
     if case.axes.memory_format == "channels_last":
         return (
@@ -72,13 +73,13 @@ def find_unsupported(case: "Case") -> Optional[str]:
 
 def start(case: "Case", placement: "Placement") -> "Session":
     """Join the process group if there are several ranks, and build model, optimizer and batch."""
-    # TensorFlow reads these when it is loaded, or first asked to compile. What a user's own flags
-    # would compile is not what the case says.
+    # TensorFlow reads these when it is imported, or when it first compiles. A user's own flags
+    # could compile what the case does not ask for.
     os.environ["TF_XLA_FLAGS"] = XLA_FLAGS
-    # errors only: it warns of what it deprecates, of CPU instructions, and of big copies
+    # errors only: it warns of deprecations, of CPU instructions and of large copies
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with warnings.catch_warnings():
-        # its own use of NumPy
+        # raised by TensorFlow's own use of NumPy
         warnings.simplefilter("ignore", FutureWarning)
         from dlperf_slurm.worker.frameworks.tensorflow1.session import start_session
 

@@ -1,4 +1,4 @@
-"""A case -> TensorFlow's configuration, what it says of the device, and what goes to variables."""
+"""A case -> TensorFlow's configuration, the device's name and versions, and values of variables."""
 
 from typing import Any, Dict, Iterable, Tuple
 
@@ -13,10 +13,13 @@ from dlperf_slurm.worker.horovod import read_horovod_version
 
 
 def make_config(case: Case, placement: Placement) -> tf.compat.v1.ConfigProto:
-    """Of the server and the session; a process keeps the threads of its first one."""
+    """Make the configuration of the server and the session.
+
+    A process keeps the thread pools of its first configuration.
+    """
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=case.cpus_per_rank,
-        # as its default is: what one operation leaves idle another one takes
+        # as in the default: threads that one operation leaves idle can run another
         inter_op_parallelism_threads=case.cpus_per_rank,
     )
     if case.axes.compiler == "xla":
@@ -26,9 +29,10 @@ def make_config(case: Case, placement: Placement) -> tf.compat.v1.ConfigProto:
         config.device_count["GPU"] = 0
     else:
         config.gpu_options.visible_device_list = str(choose_gpu(placement))
-        # leaves room for NCCL's buffers
+        # leaves memory for NCCL's buffers
         config.gpu_options.allow_growth = True
-        # what has no kernel for GPUs, as the all-reduce of a Horovod that was built without NCCL
+        # for operations without a GPU kernel, such as the all-reduce of a Horovod built without
+        # NCCL
         config.allow_soft_placement = True
     return config
 
@@ -38,7 +42,7 @@ def name_device(case: Case) -> str:
 
 
 def choose_gpu(placement: Placement) -> int:
-    """One GPU at most; TensorFlow would reserve memory on all of them."""
+    """Return the index of this rank's GPU; TensorFlow would reserve memory on all GPUs."""
     count = len(tf.config.experimental.list_physical_devices("GPU"))
     if count == 0:
         raise RuntimeError("TensorFlow sees no GPU")
@@ -55,7 +59,7 @@ def read_device_name(device: str, config: tf.compat.v1.ConfigProto) -> str:
 
 
 def read_versions(case: Case) -> Dict[str, str]:
-    """TensorFlow 1 does not tell with which CUDA and cuDNN it was built."""
+    """Return the versions; TensorFlow 1 does not report its build's CUDA and cuDNN."""
     return {
         "tensorflow": str(tf.version.VERSION),
         "tensorflow_git": str(tf.version.GIT_VERSION),
@@ -64,7 +68,7 @@ def read_versions(case: Case) -> Dict[str, str]:
 
 
 def make_peak_memory(device: str) -> Any:
-    """What reads the peak of the allocator of the default device; None on the CPU."""
+    """Return the operation that reads the peak of the device's allocator; None on the CPU."""
     if device == "cpu":
         return None
     from tensorflow.contrib.memory_stats import MaxBytesInUse
@@ -77,7 +81,7 @@ def load_weights(
     variables: Dict[str, NamedVariable],
     weights: Iterable[Tuple[str, Any]],
 ) -> None:
-    """Copy NumPy arrays in the canonical layout into those variables that there are."""
+    """Copy NumPy arrays in the canonical layout into the variables that exist."""
     values = {
         name: array.transpose(variables[name].axes) for name, array in weights if name in variables
     }
@@ -87,9 +91,9 @@ def load_weights(
 def load_values(
     session: tf.compat.v1.Session, variables: Dict[str, tf.Variable], values: Dict[str, Any]
 ) -> None:
-    """Copy NumPy arrays into the variables, in place of what their initializers would compute.
+    """Copy NumPy arrays into the variables, in place of their initializers' values.
 
-    In one run: each set of operations to run is prepared anew from the whole graph.
+    In one run, because TensorFlow prepares each new set of operations from the whole graph.
     """
     session.run(
         [variables[name].initializer for name in values],
@@ -98,7 +102,7 @@ def load_values(
 
 
 def make_loader(session: tf.compat.v1.Session, variables: Dict[str, tf.Variable]) -> Any:
-    """What copies one array for each variable into it, in their order, in one run."""
+    """Return a function that copies one array into each variable, in their order, in one run."""
     initializers = [variable.initializer for variable in variables.values()]
     return session.make_callable(
         initializers, feed_list=[initializer.inputs[1] for initializer in initializers]

@@ -1,4 +1,4 @@
-"""A case on this rank -> a static graph of training or of inference, with what proofs fetch."""
+"""A case on this rank -> a static graph of training or inference, and what verification fetches."""
 
 from typing import Any, Dict, List, NamedTuple, Sequence, Union
 
@@ -23,9 +23,9 @@ COMPUTE_TYPES = {"amp-fp16": tf.float16}
 
 
 class Forward(NamedTuple):
-    """A model, and the batch that it is for.
+    """A model and its batch.
 
-    The batch is in variables, as constants might be folded into the model.
+    The batch is in variables, because constants could be folded into the model.
     """
 
     model: Any
@@ -44,7 +44,7 @@ class Forward(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Inputs of others than the batch may be fed; the loss is the batch's."""
+    """Evaluation mode: other inputs than the batch may be fed; the loss is that of the batch."""
 
     inputs: Dict[str, tf.Tensor]
     logits: Any
@@ -52,10 +52,11 @@ class Evaluation(NamedTuple):
 
 
 class Training(NamedTuple):
-    """`moved` is what a training pass changes beside the weights: loss, running statistics.
+    """The operations of a training step.
 
-    `gradients` are of a step whose other batches `accumulate` was run for, as is `step`; `clear`
-    forgets these.
+    `moved` updates what a training pass changes beside the weights: loss and running statistics.
+    `gradients` and `step` include the batches for which `accumulate` was run before; `clear`
+    forgets those.
     """
 
     loss: tf.Variable
@@ -70,7 +71,7 @@ class Training(NamedTuple):
 
 
 class Inference(NamedTuple):
-    """`loss` is that of the logits which the last `infer` left."""
+    """The operations of inference; `loss` is that of the logits that the last `infer` left."""
 
     loss: tf.Tensor
     evaluation: Evaluation
@@ -78,7 +79,10 @@ class Inference(NamedTuple):
 
 
 def build_forward(case: Case, work: Work, batch: Dict[str, Any]) -> Forward:
-    """In the default graph, on the default device; `batch` is for its shapes and types."""
+    """Build the model and the batch's variables in the default graph, on the default device.
+
+    `batch` gives their shapes and types.
+    """
     definition = work.definition
     model = work.builder.build_model(definition, COMPUTE_TYPES.get(case.axes.precision, tf.float32))
     parameters = find_variables(model, definition.list_parameters())
@@ -106,7 +110,7 @@ def build_training(
 
     def clip_and_apply(gradients: Sequence[tf.Tensor]) -> tf.Operation:
         if work.largest_norm is not None:
-            # exactly to the norm; PyTorch adds 1e-6 to what it divides by
+            # clips exactly to the norm; PyTorch adds 1e-6 to the divisor
             gradients, _ = tf.clip_by_global_norm(gradients, work.largest_norm)
         return tf.group(optimizer.apply(gradients))
 
@@ -135,9 +139,9 @@ def build_training(
 
 
 def build_inference(forward: Forward) -> Inference:
-    """The logits go to variables, for which they have to be computed.
+    """Build inference, which assigns the logits to variables so that they must be computed.
 
-    Of what nothing takes from its cluster XLA computes nothing; fetched, they would be copied.
+    XLA drops what nothing outside of its cluster uses, and fetching the logits would copy them.
     """
     evaluation = build_evaluation(forward)
     logits = evaluation.logits

@@ -1,4 +1,4 @@
-"""Samples in an order -> batches of NumPy arrays, by tf.data in a graph of its own."""
+"""Sample keys in order -> batches of NumPy arrays, by tf.data in a graph of its own."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def arrange(values: Arrays, classes: int) -> Arrays:
-    """A batch or a sample of `synthetic_batch` as the graph takes it: NumPy's arrays, images NHWC.
+    """Convert a batch or sample of `synthetic_batch` to the graph's inputs: NumPy, images NHWC.
 
-    `classes` is for labels that are to be probabilities, and 0 where they are numbers.
+    With `classes` > 0, labels become class probabilities.
     """
     return spread_labels(move_channels_last(values), classes)
 
@@ -35,7 +35,7 @@ def open_dataset(
     classes: int,
     config: tf.compat.v1.ConfigProto,
 ) -> Iterator[Arrays]:
-    """One pass over `order`; `batch` says which shapes and types there are."""
+    """Iterate over `order` once; `batch` gives the shapes and types."""
     reader = Reader(dataset, list(batch), partial(arrange, classes=classes))
     with tf.Graph().as_default(), tf.device("/device:CPU:0"):
         keys = tf.data.Dataset.from_generator(

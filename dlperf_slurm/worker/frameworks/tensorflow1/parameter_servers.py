@@ -12,11 +12,11 @@ from dlperf_slurm.worker.servers import Cluster, list_addresses
 
 
 class ParameterServers(ServerGraph):
-    """In a Distribution's place.
+    """Replaces a Distribution for parameter servers.
 
-    In each step a rank pulls the weights, and pushes its gradients while others are being computed.
-    So does tf.train.SyncReplicasOptimizer, but with one queue for the tokens of all ranks, of which
-    a fast one may take a slow one's, and with threads of its own.
+    In each step a rank pulls the weights, and pushes its gradients while others are still being
+    computed. tf.train.SyncReplicasOptimizer does the same, but it has threads of its own, and one
+    token queue for all ranks, from which a fast rank may take a slow one's token.
     """
 
     def __init__(self, cluster: Cluster, target: str, device: str) -> None:
@@ -27,9 +27,9 @@ class ParameterServers(ServerGraph):
         return tf.compat.v1.variable_creator_scope(self._create_variable)
 
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
-        """A weight goes to a server; all else stays here.
+        """Place a weight on a server, and any other variable on this rank.
 
-        A rank reads it once in a run, however often the model does.
+        A rank caches the weight: it reads the weight once per run, however often the model does.
         """
         if not kwargs["trainable"]:
             return next_creator(**kwargs)
@@ -41,7 +41,7 @@ class ParameterServers(ServerGraph):
 def join_parameter_servers(
     case: Case, placement: Placement, config: tf.compat.v1.ConfigProto
 ) -> ParameterServers:
-    """Complete the config, which is for the session too."""
+    """Join the servers' cluster; adds to `config`, which the session must use too."""
     cluster = list_addresses(placement)
     target = join_servers(cluster, case.cpus_per_rank, config)
     return ParameterServers(cluster, target, name_device(case))

@@ -1,4 +1,4 @@
-"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
+"""A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Union
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class TensorFlowSession:
-    """The adapter's Session."""
+    """TensorFlow 1's implementation of `worker.session.Session`."""
 
     def __init__(self, case: Case, placement: Placement) -> None:
         work = Work(case, placement, tensorflow.__name__)
@@ -63,7 +63,7 @@ class TensorFlowSession:
             initializer = tf.compat.v1.variables_initializer(own)
             start = distribution.build_start()
             self._peak_memory = make_peak_memory(case.device)
-        # what a step needed to add would be built anew in it
+        # raises if a step adds operations, which would rebuild the graph in each step
         graph.finalize()
         session = tf.compat.v1.Session(distribution.target, graph=graph, config=config)
         session.run(initializer)
@@ -81,7 +81,7 @@ class TensorFlowSession:
         self._distribution = distribution
         self._parameters = forward.parameters
         self._batch = forward.batch
-        # each looks up what to run once, not in each step
+        # a callable looks up what to run once, not in each step
         self._load = make_loader(session, forward.batch)
         self.load(batch)
         if case.axes.mode == TRAIN:
@@ -110,7 +110,7 @@ class TensorFlowSession:
         load_values(self._session, rate, {"rate": learning_rate})
 
     def predict(self, batch: Dict[str, Any]) -> Any:
-        """Smaller batches are filled up with their own samples, as shapes are fixed."""
+        """Return the logits; a smaller batch is padded with its own samples: shapes are fixed."""
         evaluation = self._program.evaluation
         inputs = {
             evaluation.inputs[name]: numpy.resize(values, evaluation.inputs[name].shape.as_list())
@@ -124,18 +124,18 @@ class TensorFlowSession:
         self._infer()
 
     def synchronize(self) -> None:
-        """A run returns when its device is done, GPUs too: TF_SYNC_ON_FINISH is its default."""
+        """Do nothing: a run returns when its device has finished (TF_SYNC_ON_FINISH on GPUs)."""
 
     def make_clock(self, boundaries: int) -> Any:
         return HostClock(boundaries)
 
     def reset_peak_memory(self) -> None:
-        """On a GPU, none: TensorFlow 1 keeps the peak since the start."""
+        """Reset the peak on the CPU only: on a GPU it counts from the start of the process."""
         if self._peak_memory is None:
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Of TensorFlow's allocator on a GPU; of the whole process on the CPU."""
+        """Return the peak of TensorFlow's allocator on a GPU, or of resident memory on the CPU."""
         if self._peak_memory is None:
             return host.read_peak_resident_bytes()
         return int(self._session.run(self._peak_memory))
@@ -169,7 +169,7 @@ class TensorFlowSession:
 
 
 def start_session(case: Case, placement: Placement) -> TensorFlowSession:
-    # deprecations, of which this is all made
+    # TensorFlow 1.15 warns of nearly all that is used here as deprecated
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     return TensorFlowSession(case, placement)
 
@@ -177,7 +177,7 @@ def start_session(case: Case, placement: Placement) -> TensorFlowSession:
 def join(
     case: Case, placement: Placement, config: tf.compat.v1.ConfigProto
 ) -> Union[Distribution, ParameterServers]:
-    """Weights that are not trained are on their rank."""
+    """Join the ranks as the case asks; weights that are not trained stay on their rank."""
     if case.axes.mode == TRAIN and case.axes.gradient_sync == PARAMETER_SERVER:
         return join_parameter_servers(case, placement, config)
     return join_ranks(case, placement, config)

@@ -1,4 +1,4 @@
-"""The gradients of a step's batches and ranks -> their sum, their mean, and a loss scale's part."""
+"""Gradients of a step's batches and ranks -> their sum, their mean, and loss scaling."""
 
 from contextlib import nullcontext
 from typing import Any, Callable, ContextManager, Iterator, List, NamedTuple, Sequence, Union
@@ -25,9 +25,10 @@ GROUP_KEY = 1
 
 
 class Accumulation(NamedTuple):
-    """`gradients` have this batch added; `keep` is for a batch that is not the step's last.
+    """Gradients summed over a step's batches, and the operations on the sums.
 
-    `clear` is to be run with the last one.
+    `gradients` include this batch. Run `keep` for a batch that is not the step's last, and `clear`
+    with the last one.
     """
 
     gradients: List[tf.Tensor]
@@ -36,7 +37,7 @@ class Accumulation(NamedTuple):
 
 
 def accumulate_gradients(gradients: Sequence[tf.Tensor], batches_per_step: int) -> Accumulation:
-    """A step of one batch has nothing to keep."""
+    """Build gradient accumulation; with one batch per step there is nothing to keep."""
     if batches_per_step == 1:
         return Accumulation(list(gradients), tf.no_op(), tf.no_op())
     sums = [
@@ -51,7 +52,10 @@ def accumulate_gradients(gradients: Sequence[tf.Tensor], batches_per_step: int) 
 
 
 class LossScale:
-    """The dynamic scale of tf.train.experimental: halved on overflow, doubled after a while."""
+    """Dynamic loss scale as in tf.train.experimental.
+
+    Halved on overflow, doubled after GROWTH_STEPS finite steps.
+    """
 
     INITIAL = 2.0**15
     GROWTH_STEPS = 2000
@@ -67,7 +71,7 @@ class LossScale:
         return multiply(gradients, 1 / self.value)
 
     def apply(self, gradients: Sequence[tf.Tensor], update: Update) -> tf.Operation:
-        """Update with unscaled gradients, unless one is not finite; the device decides."""
+        """Update with unscaled gradients if all are finite; the device decides, not the host."""
         gradients = self.unscale(gradients)
         is_finite = tf.reduce_all([is_all_finite(gradient) for gradient in gradients])
 
@@ -101,37 +105,37 @@ def is_all_finite(gradient: tf.Tensor) -> tf.Tensor:
 
 
 class Distribution:
-    """What tf.Session takes for its target, the device to build on, and the all-reduce."""
+    """The tf.Session target, the device to build on, and the average over ranks."""
 
     def __init__(self, target: str, device: str, average: Callable[[Gradients], Gradients]) -> None:
         self.target = target
         self.device = device
-        # of what there is once for all ranks, where there is such a thing
+        # device of variables that exist once for all ranks, with parameter servers
         self.shared_device = device
         self._average = average
 
     def place_variables(self) -> ContextManager[Any]:
-        """For the model to be built within: its variables are on the device of all else."""
+        """Return the context to build the model in; variables stay on the rank's device."""
         return nullcontext()
 
     def exchange(
         self, variables: Sequence[tf.Variable], gradients: Gradients, update: Update
     ) -> Exchange:
-        """Part of a step: `update` makes an operation of the mean gradients."""
+        """Build a step's averaging of gradients; `update` makes an operation from the means."""
         means = self._average(gradients)
         return Exchange(means, update(means))
 
     def is_owner(self, variable: tf.Variable) -> bool:
-        """Whether this rank is to set the variable before the first step."""
+        """Return whether this rank must initialize the variable before the first step."""
         return True
 
     def build_start(self) -> tf.Operation:
-        """What is to be run when the rank has set its variables: nothing to wait for."""
+        """Build the operation to run after variables are set: there is nothing to wait for."""
         return tf.no_op()
 
 
 def join_ranks(case: Case, placement: Placement, config: tf.compat.v1.ConfigProto) -> Distribution:
-    """Complete the config, which is for the session too."""
+    """Join the case's process group; adds to `config`, which the session must use too."""
     device = name_device(case)
     if placement.world_size == 1:
         return Distribution("", device, list)
@@ -143,14 +147,14 @@ def join_ranks(case: Case, placement: Placement, config: tf.compat.v1.ConfigProt
 def join_cluster(
     case: Case, placement: Placement, device: str, config: tf.compat.v1.ConfigProto
 ) -> Distribution:
-    """A gRPC server in each rank, whose graphs meet in collective operations only.
+    """Start a gRPC server in this rank; the ranks' graphs meet in collective operations only.
 
-    As tf.distribute's MultiWorkerMirroredStrategy does, which in TensorFlow 1 wants to run a
-    function of a whole training, with a coordinator of its own.
+    tf.distribute's MultiWorkerMirroredStrategy does the same, but in TensorFlow 1 it wants to run a
+    whole training function, with a coordinator of its own.
     """
     config.experimental.collective_group_leader = LEADER
     config.experimental.collective_nccl = case.device == "cuda"
-    # else the master would wait for all ranks, and place operations on any
+    # without the filter the master would wait for all ranks, and place operations on any of them
     config.device_filters.append(f"/job:worker/task:{placement.rank}")
     server = tf.distribute.Server(
         tf.train.ClusterSpec({"worker": list(placement.rank_addresses)}),
@@ -182,7 +186,7 @@ def join_cluster(
 
 
 def pack_gradients(gradients: Gradients) -> Iterator[Gradients]:
-    """Neighbours together, up to BYTES_PER_PACK unless one alone is larger."""
+    """Group neighbouring gradients up to BYTES_PER_PACK; a larger one is alone."""
     pack: Gradients = []
     pack_bytes = 0
     for gradient in gradients:

@@ -28,8 +28,8 @@ SUPPORTED = {
     "gradient_sync": ("native", "horovod", "parameter_server"),
 }
 
-# What errors of other types than ResourceExhaustedError say: XLA, the CUDA driver or NCCL, cuDNN
-# before and since version 9 (cudaMalloc failed inside it), C++.
+# Substrings of messages that mean out of memory, of errors that are no ResourceExhaustedError: XLA,
+# the CUDA driver or NCCL, cuDNN before and since version 9 (cudaMalloc failed inside it), C++.
 OUT_OF_MEMORY_MESSAGES = (
     "RESOURCE_EXHAUSTED",
     "out of memory",
@@ -42,7 +42,7 @@ OUT_OF_MEMORY_MESSAGES = (
 
 
 def find_unsupported(case: "Case") -> Optional[str]:
-    """Why TensorFlow 2 cannot run the case, with what it can run instead; None when it can."""
+    """Return why TensorFlow 2 cannot run the case and what to use instead, or None if it can."""
     if case.axes.memory_format == "channels_last":
         return (
             "tensorflow2 has no memory_format 'channels_last' beside 'default', which is "

@@ -1,4 +1,4 @@
-"""A case -> TensorFlow set up for it, what it says of the device, and what goes to variables."""
+"""A case -> TensorFlow's settings, the device's name and versions, and values of variables."""
 
 from typing import Any, Dict, Iterable, Tuple
 
@@ -12,7 +12,7 @@ from dlperf_slurm.worker.horovod import read_horovod_version
 
 
 def set_up(case: Case, placement: Placement) -> None:
-    """To be called before anything is computed."""
+    """Set threads, device and TF32; call this before TensorFlow computes anything."""
     tf.config.threading.set_intra_op_parallelism_threads(case.cpus_per_rank)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     choose_device(case, placement)
@@ -20,7 +20,10 @@ def set_up(case: Case, placement: Placement) -> None:
 
 
 def choose_device(case: Case, placement: Placement) -> None:
-    """Let TensorFlow see one GPU at most; it would reserve memory on all of them."""
+    """Make at most one GPU visible; TensorFlow would reserve memory on all GPUs.
+
+    Raises RuntimeError if there is none.
+    """
     gpus = tf.config.list_physical_devices("GPU")
     if case.device == "cpu":
         tf.config.set_visible_devices([], "GPU")
@@ -29,7 +32,7 @@ def choose_device(case: Case, placement: Placement) -> None:
         raise RuntimeError("TensorFlow sees no GPU")
     gpu = gpus[placement.choose_gpu(len(gpus))]
     tf.config.set_visible_devices([gpu], "GPU")
-    # leaves room for NCCL's buffers
+    # leaves memory for NCCL's buffers
     tf.config.experimental.set_memory_growth(gpu, True)
 
 
@@ -50,7 +53,7 @@ def read_versions(case: Case) -> Dict[str, str]:
 
 
 def load_weights(variables: Dict[str, NamedVariable], weights: Iterable[Tuple[str, Any]]) -> None:
-    """Copy NumPy arrays into the variables."""
+    """Copy NumPy arrays in the canonical layout into the variables."""
     for name, values in weights:
         variable, axes = variables[name]
         variable.assign(values.transpose(axes))

@@ -1,4 +1,4 @@
-"""Samples in an order -> batches of tensors in host memory, by tf.data; images are NHWC."""
+"""Sample keys in order -> batches of tensors in host memory, by tf.data; images are NHWC."""
 
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
 
@@ -26,7 +26,7 @@ def make_tensors(batch: Dict[str, Any]) -> Tensors:
 def open_dataset(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]
 ) -> Iterator[Tensors]:
-    """One pass over `order`; its first sample says which shapes and types there are."""
+    """Iterate over `order` once; its first sample gives the shapes and types."""
     epoch, index = order[0][0]
     first = move_channels_last(dataset.read_sample(index, epoch))
     reader = Reader(dataset, list(first), move_channels_last)

@@ -16,7 +16,7 @@ from dlperf_slurm.worker.work import Work
 
 
 class ServerStep(NamedTuple):
-    """Fed with a rank's gradients, the weights after the step, or the mean that nothing uses."""
+    """Placeholders for a rank's gradients, the weights after the step, and the mean gradients."""
 
     gradients: Gradients
     new_weights: List[tf.Tensor]
@@ -24,12 +24,12 @@ class ServerStep(NamedTuple):
 
 
 class ServerTraining:
-    """In a Training's place: a rank's own variables are copies of the servers' weights.
+    """Replaces a Training for parameter servers: a rank's variables are copies of the weights.
 
-    tf.distribute's ParameterServerStrategy has one coordinator, and ranks that wait for its orders.
-    Here each rank computes its gradients as ever, pushes them, and pulls the weights that follow,
-    in one run of a graph in a tf.compat.v1.Session, which knows the cluster; so nothing of that
-    runs beside the computation.
+    tf.distribute's ParameterServerStrategy has one coordinator, whose orders the ranks wait for.
+    Here each rank computes its gradients as usual; then one run of a graph, in a
+    tf.compat.v1.Session that is connected to the cluster, pushes the gradients and pulls the new
+    weights. So no exchange overlaps the computation.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ServerTraining:
         self.accumulate = differentiation.accumulate
         self._own = own
         cluster = list_addresses(placement)
-        # of a server in this process, which computes nothing
+        # configuration of this process's server, which computes nothing
         config = tf.compat.v1.ConfigProto(
             intra_op_parallelism_threads=case.cpus_per_rank,
             inter_op_parallelism_threads=case.cpus_per_rank,
@@ -86,13 +86,13 @@ class ServerTraining:
         return means
 
     def _compute_own_gradients(self, batch: Tensors) -> Any:
-        """The loss, and arrays without the loss scale."""
+        """Return the loss and this rank's unscaled gradients as NumPy arrays."""
         loss, gradients = self.differentiate(batch)
         return loss, [gradient.numpy() for gradient in self.loss_scale.unscale(gradients)]
 
 
 def make_weights(graph: ServerGraph, own: Sequence[tf.Variable]) -> List[tf.Variable]:
-    """A variable on a server for each of these."""
+    """Create a variable on a server for each of this rank's variables."""
     weights = []
     for variable in own:
         with tf.device(graph.choose_server(variable)):
@@ -103,7 +103,7 @@ def make_weights(graph: ServerGraph, own: Sequence[tf.Variable]) -> List[tf.Vari
 def build_step(
     graph: ServerGraph, weights: Sequence[tf.Variable], optimizer: Any, norm: Any
 ) -> ServerStep:
-    """`norm` is what the mean is clipped to, or None."""
+    """Build the exchange and the update; `norm` is the global norm to clip to, or None."""
 
     def clip_and_apply(means: Gradients) -> tf.Operation:
         used = means if norm is None else tf.clip_by_global_norm(means, norm)[0]

@@ -1,4 +1,4 @@
-"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
+"""A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence, Union
 
@@ -38,7 +38,7 @@ COMPUTE_TYPES = {"amp-bf16": tf.bfloat16, "amp-fp16": tf.float16}
 
 
 class TensorFlowSession:
-    """The adapter's Session."""
+    """TensorFlow 2's implementation of `worker.session.Session`."""
 
     def __init__(self, case: Case, placement: Placement, distribution: Distribution) -> None:
         work = Work(case, placement, tensorflow.__name__)
@@ -58,9 +58,10 @@ class TensorFlowSession:
         self._is_gpu = case.device == "cuda"
         self._model = model
         self._variables = [variable for variable, _ in self._parameters.values()]
-        # The strategy's variables hold one per local device; there is one, and it is updated.
+        # The strategy's variable holds one variable per local device; there is one, which is
+        # updated.
         own = [distribution.strategy.experimental_local_results(v)[0] for v in self._variables]
-        # with job and task, since a cluster has a first GPU in each
+        # with job and task, because each task of a cluster has a first GPU
         self._device = own[0].device
         self._work = work
         self.load(self.stage(work.make_batch()))
@@ -106,7 +107,7 @@ class TensorFlowSession:
         return self._compute_loss(batch, training=False)
 
     def step(self) -> None:
-        """On the CPU a function returns when it is done, on GPUs when all of it is queued."""
+        """Run one training step: on the CPU until it has ended, on a GPU until it is queued."""
         self._loss = self._training.step(self._batch)
 
     def accumulate(self) -> None:
@@ -116,12 +117,12 @@ class TensorFlowSession:
         return make_tensors(batch)
 
     def load(self, staged: Tensors) -> None:
-        """The batch is an argument of the step, never a constant that could be folded into it."""
+        """Copy the batch to the device; a step takes it as an argument, not as a constant."""
         with tf.device(self._device):
             self._batch = {name: self._copy(tensor) for name, tensor in staged.items()}
 
     def _copy(self, tensor: tf.Tensor) -> tf.Tensor:
-        # on the CPU the identity is the same memory, and it is a copy that the case is about
+        # on the CPU tf.identity shares memory, but the case measures a copy
         return tf.identity(tensor) if self._is_gpu else tf.raw_ops.DeepCopy(x=tensor)
 
     def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Tensors]:
@@ -131,7 +132,7 @@ class TensorFlowSession:
         self._training.set_learning_rate(learning_rate)
 
     def predict(self, batch: Dict[str, Any]) -> Any:
-        """Smaller batches are filled up: another size would be another graph."""
+        """Return the logits; smaller batches are padded: another size would build another graph."""
         size = self._case.axes.batch_size
         inputs = {
             name: numpy.resize(values, (size, *values.shape[1:]))
@@ -147,12 +148,12 @@ class TensorFlowSession:
             self.synchronize()
 
     def synchronize(self) -> None:
-        # tf.test.experimental.sync_devices asks the other ranks' devices too, and fails there.
+        # tf.test.experimental.sync_devices also contacts the other ranks' devices, and fails there
         with tf.device(self._device):
             tf.raw_ops.SyncDevice()
 
     def make_clock(self, boundaries: int) -> Any:
-        """TensorFlow has no events for GPUs; a copy from one comes behind all that is queued."""
+        """Make the clock; without GPU events, a copy to the host waits for all queued work."""
         if not self._is_gpu:
             return HostClock(boundaries)
         return CompletionClock(
@@ -169,7 +170,7 @@ class TensorFlowSession:
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Of TensorFlow's allocator on a GPU; of the whole process on the CPU."""
+        """Return the peak of TensorFlow's allocator on a GPU, or of resident memory on the CPU."""
         if self._is_gpu:
             return int(tf.config.experimental.get_memory_info(self._device)["peak"])
         return host.read_peak_resident_bytes()
@@ -201,7 +202,7 @@ class TensorFlowSession:
         }
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Do nothing: TensorFlow has no process group to leave."""
 
 
 def start_session(case: Case, placement: Placement) -> TensorFlowSession:

@@ -1,4 +1,4 @@
-"""A batch -> this rank's gradients; and the step in which collectives make their mean of them."""
+"""A batch -> this rank's gradients, and the training step that averages them by collectives."""
 
 from typing import Any, Callable, List, NamedTuple, Sequence, Tuple, Union
 
@@ -23,14 +23,17 @@ ComputeLoss = Callable[[Tensors], tf.Tensor]
 
 
 class Distribution(NamedTuple):
-    """The strategy's scope is for the model; `average` is called under it in a step."""
+    """A strategy in whose scope to build the model, and the average over ranks in a step."""
 
     strategy: tf.distribute.Strategy
     average: Callable[[Gradients], Gradients]
 
 
 def join_ranks(case: Case, placement: Placement) -> Distribution:
-    """To be called before anything is computed, which would start TensorFlow without a cluster."""
+    """Join the case's process group; call this before TensorFlow computes anything.
+
+    A first computation would start TensorFlow without a cluster.
+    """
     if placement.world_size == 1 or case.axes.gradient_sync == PARAMETER_SERVER:
         return Distribution(tf.distribute.get_strategy(), list)
     if case.axes.gradient_sync == "horovod":
@@ -39,7 +42,7 @@ def join_ranks(case: Case, placement: Placement) -> Distribution:
 
 
 def join_cluster(case: Case, placement: Placement) -> Distribution:
-    """MultiWorkerMirroredStrategy: a gRPC server in each rank, one device per server."""
+    """Set up MultiWorkerMirroredStrategy: a gRPC server in each rank, with one device each."""
     kinds = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(
         bytes_per_pack=BYTES_PER_PACK,
@@ -63,14 +66,17 @@ def join_cluster(case: Case, placement: Placement) -> Distribution:
 
 
 class LossScale:
-    """The dynamic scale of Keras' LossScaleOptimizer: halved on overflow, doubled after a while."""
+    """Dynamic loss scale as in Keras' LossScaleOptimizer.
+
+    Halved on overflow, doubled after GROWTH_STEPS finite steps.
+    """
 
     INITIAL = 2.0**15
     GROWTH_STEPS = 2000
 
     def __init__(self) -> None:
         self.value = tf.Variable(self.INITIAL, trainable=False)
-        # TensorFlow keeps an int32 on the host, where what XLA compiles for a GPU cannot reach it
+        # TensorFlow keeps int32 variables on the host, out of reach of what XLA compiles for a GPU
         self._finite_steps = tf.Variable(0, trainable=False, dtype=tf.int64)
 
     def scale(self, loss: tf.Tensor) -> tf.Tensor:
@@ -80,7 +86,7 @@ class LossScale:
         return [gradient / self.value for gradient in gradients]
 
     def apply(self, gradients: Sequence[tf.Tensor], update: Update) -> None:
-        """Update with unscaled gradients, unless one is not finite; the device decides."""
+        """Update with unscaled gradients if all are finite; the device decides, not the host."""
         gradients = self.unscale(gradients)
         is_finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
 
@@ -105,7 +111,7 @@ def make_loss_scale(case: Case) -> Union[LossScale, ConstantLossScale]:
 
 
 class Accumulation:
-    """The gradients of a step's batches, added up on their rank until the last one."""
+    """Gradients of a step's batches, summed on their rank until the last batch."""
 
     def __init__(self, variables: Sequence[tf.Variable]) -> None:
         self._sums = make_slots(variables)
@@ -115,7 +121,7 @@ class Accumulation:
             total.assign_add(gradient)
 
     def take(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
-        """With these, which are of the last batch; the next step begins anew."""
+        """Return the sums including the last batch's gradients, and reset the sums."""
         totals = [total + gradient for total, gradient in zip(self._sums, gradients)]
         for total in self._sums:
             total.assign(tf.zeros_like(total))
@@ -123,7 +129,10 @@ class Accumulation:
 
 
 class Differentiation:
-    """`variables` are those of the model, `own` the same on this rank."""
+    """Compiled functions that compute a batch's loss and this rank's gradients.
+
+    `variables` are the model's; `own` are the same variables on this rank.
+    """
 
     def __init__(
         self, case: Case, variables: Sequence[Any], own: Sequence[tf.Variable], loss: ComputeLoss
@@ -137,9 +146,9 @@ class Differentiation:
             self._accumulation = Accumulation(own)
             differentiate = self._differentiate_last
         is_compiled = case.axes.compiler == "xla"
-        # the loss of a step's last batch, and the gradients of all, which are scaled
+        # batch -> the loss of a step's last batch, and the scaled gradients of all its batches
         self.differentiate = tf.function(differentiate, jit_compile=is_compiled)
-        # the loss of another one, whose gradients are kept
+        # batch -> the loss of an earlier batch, whose gradients are kept
         self.accumulate = tf.function(self._differentiate_and_keep, jit_compile=is_compiled)
 
     def _differentiate_batch(self, batch: Tensors) -> Tuple[tf.Tensor, Gradients]:
@@ -161,7 +170,7 @@ class Differentiation:
 
 
 class Training:
-    """Updates of a rank's variables by the mean of all ranks' gradients; each returns the loss."""
+    """Updates of this rank's variables by the mean of all ranks' gradients; return the loss."""
 
     def __init__(
         self,
@@ -177,12 +186,12 @@ class Training:
         self._clip_global_norm = work.largest_norm
         self._average = distribution.average
 
-        # XLA compiles what lies before and after the all-reduce, which it does not know.
+        # XLA compiles what is before and after the all-reduce, which it does not support.
         self._update = tf.function(self._update_weights, jit_compile=case.axes.compiler == "xla")
         run = distribution.strategy.run
         self.step = tf.function(lambda batch: run(self._train, args=(batch,)))
         self.accumulate = tf.function(lambda batch: run(differentiation.accumulate, args=(batch,)))
-        # the mean gradients, which nothing uses
+        # batch -> the mean gradients, which update nothing
         self.compute_gradients = tf.function(lambda batch: run(self._average_batch, args=(batch,)))
 
     def set_learning_rate(self, learning_rate: float) -> None:
@@ -198,7 +207,7 @@ class Training:
 
     def _clip_and_apply(self, gradients: Sequence[tf.Tensor]) -> None:
         if self._clip_global_norm is not None:
-            # exactly to the norm; PyTorch adds 1e-6 to what it divides by
+            # clips exactly to the norm; PyTorch adds 1e-6 to the divisor
             gradients, _ = tf.clip_by_global_norm(gradients, self._clip_global_norm)
         self.optimizer.apply(gradients)
 
