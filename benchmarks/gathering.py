@@ -84,7 +84,7 @@ def gather_as(kind: str) -> None:
     """One of the ranks: gather a few times, and tell on rank 0 what it took."""
     import numpy
 
-    from dlperf_slurm.worker.joining.mpi_world import MpiWorld
+    from dlperf_slurm.worker.joining.worlds import MpiWorld
 
     world = MpiWorld()
     values = [1e-3 * step for step in range(STEPS)]

@@ -56,6 +56,22 @@ class Attempt:
         """Run the case as one process that no launcher started."""
         return self._launch(self._name_worker("run"), spin)
 
+    def start(self, **spin):
+        """Start the case on all ranks of one mpirun; returns the process, for `finish`."""
+        return subprocess.Popen(
+            [*make_mpirun(self.case), *self._name_worker("run")],
+            cwd=str(self.path),
+            env=self.make_environment(**spin),
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
+        )
+
+    def finish(self, process):
+        """Wait for a process that was started; returns itself."""
+        _, self.stderr = process.communicate(timeout=LAUNCH_SECONDS)
+        self.exit_code = process.returncode
+        return self
+
     def search(self, **spin):
         """Find the case's batch size with ranks under mpirun; returns itself."""
         return self._launch(self.make_search_command(), spin)
@@ -134,6 +150,13 @@ def make_environment(code_dir):
     # three seconds of each run, and few tests ask for it
     env.setdefault(SWITCH, "0")
     return env
+
+
+def await_starts(attempt):
+    """Wait until all ranks have begun."""
+    deadline = time.monotonic() + LAUNCH_SECONDS
+    while len(attempt.list_pids()) < attempt.case.world_size and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def is_running(pid):

@@ -20,6 +20,13 @@ def freeze_worker(code_dir):
         shutil.copytree(str(PACKAGE / name), str(target / name), ignore=ignored)
 
 
+def freeze_with_spin(code_dir):
+    """The frozen worker with the spin framework by its own name; returns its folder."""
+    freeze_worker(code_dir)
+    put_spin_as("spin", code_dir)
+    return code_dir
+
+
 def put_spin_as(framework, code_dir):
     """Make `framework` the spin framework in a frozen copy; a real adapter of that name goes."""
     frameworks = code_dir / "dlperf_slurm" / "worker" / "frameworks"

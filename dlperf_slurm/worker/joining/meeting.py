@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Dict, List, NamedTuple, Tuple
 
 from dlperf_slurm.worker.joining.channel import Channel
+from dlperf_slurm.worker.joining.places import Place
 from dlperf_slurm.worker.ranks import LOWEST_PORT, PlacementError
 
 # below those that the kernel gives to outgoing connections (ip_local_port_range)
@@ -16,20 +17,6 @@ PORTS_TRIED = 16
 START_SECONDS = 600.0
 CONNECT_SECONDS = 5.0
 PAUSE_SECONDS = 0.1
-# the host of rank 0 where all ranks are on one
-LOOPBACK = "127.0.0.1"
-
-
-class Place(NamedTuple):
-    """What a launcher tells a rank: which it is, of how many, and the host of rank 0.
-
-    `launch` is the same for the ranks of one launch, and another for those of others.
-    """
-
-    rank: int
-    size: int
-    first_host: str
-    launch: str
 
 
 class Met(NamedTuple):
@@ -40,13 +27,12 @@ class Met(NamedTuple):
 
 
 def choose_ports(launch: str) -> List[int]:
-    """The ports at which rank 0 of a launch may listen: the first that it finds free."""
-    # random.Random of a text is the same in every process
+    """Return the ports of a launch, the same in every process; rank 0 takes the first free one."""
     return random.Random(launch).sample(PORTS, PORTS_TRIED)
 
 
 def meet(place: Place, secret: bytes, seconds: float = START_SECONDS) -> Met:
-    """The connections of this rank; raises PlacementError when not all come within the time."""
+    """Connect this rank; raises PlacementError if not all ranks come within the time."""
     deadline = time.monotonic() + seconds
     own_host = socket.gethostname()
     if place.rank == 0:
@@ -75,16 +61,17 @@ def _await_others(place: Place, secret: bytes, own_host: str, deadline: float) -
             try:
                 channel, rank, host = _admit(connection, secret)
             except OSError:
-                # anybody may connect; a rank that was cut off comes again
+                # a stranger, or a rank that was cut off and comes again
                 connection.close()
                 continue
             channels[rank], hosts[rank] = channel, host
+    by_rank = [hosts[rank] for rank in range(place.size)]
     for channel in channels.values():
         channel.open()
-        # of one that is gone already its end tells
+        # a rank that is gone already is reported later, by its closed connection
         with suppress(OSError):
-            channel.send([hosts[rank] for rank in range(place.size)])
-    return Met(channels, [hosts[rank] for rank in range(place.size)])
+            channel.send(by_rank)
+    return Met(channels, by_rank)
 
 
 def _admit(connection: socket.socket, secret: bytes) -> Tuple[Channel, int, str]:
@@ -97,44 +84,42 @@ def _admit(connection: socket.socket, secret: bytes) -> Tuple[Channel, int, str]
 def _listen(ports: List[int]) -> socket.socket:
     for port in ports:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        # a port that a launch before has left may still be waiting
+        # a port that an earlier launch has left may still be waiting
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(("", port))
             listener.listen(socket.SOMAXCONN)
+            return listener
         except OSError:
             listener.close()
-            continue
-        return listener
     raise PlacementError(f"rank 0 finds none of its ports free: {', '.join(map(str, ports))}")
 
 
 def _reach_first(place: Place, secret: bytes, own_host: str, deadline: float) -> Channel:
-    """The connection to rank 0, whichever port it has found free; others may listen at the rest."""
+    """Connect to rank 0, at whichever port it has found free; others may listen at the rest."""
     problem = "nobody listens"
     while time.monotonic() < deadline:
         for port in choose_ports(place.launch):
             try:
                 connection = socket.create_connection((place.first_host, port), CONNECT_SECONDS)
-            except socket.gaierror as error:
-                if error.errno != socket.EAI_AGAIN:
+            except OSError as error:
+                is_unknown = isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN
+                if is_unknown:
                     raise PlacementError(
                         f"rank {place.rank} on {own_host} does not know the host of rank 0, "
                         f"{place.first_host!r}: {error.strerror}; see rendezvous.host_suffix in "
                         "the site file"
                     ) from error
                 problem = str(error)
+                continue
+            try:
+                channel = Channel(connection, secret, is_first=False)
+                channel.send((place.rank, own_host))
+                channel.receive()
+                return channel
             except OSError as error:
-                problem = str(error)
-            else:
-                try:
-                    channel = Channel(connection, secret, is_first=False)
-                    channel.send((place.rank, own_host))
-                    channel.receive()
-                    return channel
-                except OSError as error:
-                    problem = f"port {port}: {error}"
-                    connection.close()
+                problem = f"port {port}: {error}"
+                connection.close()
         time.sleep(PAUSE_SECONDS)
     raise PlacementError(
         f"rank {place.rank} on {own_host} does not reach rank 0 on {place.first_host}: {problem}"

@@ -1,4 +1,4 @@
-"""Placements and the network that the site chose -> addresses on it for the framework's ranks."""
+"""The network that the site chose -> addresses on it for the framework's ranks."""
 
 import fcntl
 import socket
@@ -15,10 +15,10 @@ SIOCGIFADDR = 0x8915
 
 
 def choose_network(placement: Placement, world: Any, joining: Joining) -> Placement:
-    """The placement with addresses on the network of the site's choice; all ranks call it.
+    """Return the placement with addresses on the network of the site's choice; all ranks call it.
 
-    On a single host nothing changes. Raises PlacementError on all ranks alike where a host is not
-    on that network.
+    On a single host nothing changes. Raises PlacementError on all ranks alike if a host is not on
+    that network.
     """
     is_chosen = joining.interface or joining.host_suffix
     if not is_chosen or len(set(world.hosts)) == 1:
@@ -44,28 +44,23 @@ def choose_network(placement: Placement, world: Any, joining: Joining) -> Placem
 
 
 def add_suffix(host: str, suffix: str) -> str:
-    """The name of a host on another network: its short name with the suffix behind it."""
+    """Return the name of a host on another network: its short name and the suffix."""
     return host.partition(".")[0] + suffix if suffix else host
 
 
 def _find_own_address(host: str, joining: Joining) -> Tuple[str, str]:
-    """This host's address, or what is wrong with it."""
+    """Return this host's IPv4 address on the network, or what is wrong with it."""
+    name = add_suffix(host, joining.host_suffix)
     try:
-        if joining.interface:
-            return find_interface_address(joining.interface), ""
-        return socket.gethostbyname(add_suffix(host, joining.host_suffix)), ""
+        if not joining.interface:
+            return socket.gethostbyname(name), ""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            request = struct.pack("256s", joining.interface.encode()[:15])
+            answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request)
+        return socket.inet_ntoa(answer[20:24]), ""
     except OSError as error:
+        what = f"{name!r} is not known as a host"
         if joining.interface:
             names = ", ".join(name for _, name in socket.if_nameindex())
             what = f"interface {joining.interface!r} has no IPv4 address; interfaces: {names}"
-        else:
-            what = f"{add_suffix(host, joining.host_suffix)!r} is not known as a host"
         return "", f"{host}: {what} ({error.strerror}); see rendezvous in the site file"
-
-
-def find_interface_address(interface: str) -> str:
-    """The IPv4 address of a network interface of this host; raises OSError where it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        request = struct.pack("256s", interface.encode()[:15])
-        answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request)
-    return socket.inet_ntoa(answer[20:24])

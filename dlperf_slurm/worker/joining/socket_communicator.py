@@ -11,7 +11,7 @@ import selectors
 import sys
 import threading
 from contextlib import suppress
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from dlperf_slurm.worker.joining.channel import Channel
 from dlperf_slurm.worker.joining.meeting import Met
@@ -26,10 +26,10 @@ GOODBYE = "goodbye"
 
 
 class SocketCommunicator:
-    """The ranks of one launch; the names of its methods are mpi4py's."""
+    """The ranks of one launch; public methods have mpi4py's names."""
 
     def __init__(self, rank: int, met: Met, report_loss: Callable[[int, str], None]) -> None:
-        """`report_loss` is called with the rank and the host of one that has ended untold."""
+        """`report_loss` is called with rank and host of a peer that ends without a goodbye."""
         self._rank = rank
         self._channels = met.channels
         self._hosts = met.hosts
@@ -51,63 +51,52 @@ class SocketCommunicator:
     def Get_size(self) -> int:
         return len(self._hosts)
 
-    def Dup(self) -> "FailingRanks":
-        """Where failing ranks meet, while the others may wait for values."""
-        return FailingRanks(self)
-
     def Barrier(self) -> None:
         """Return when all ranks are here."""
         self.allgather(None)
 
     def gather(self, value: Any, root: int) -> Optional[List[Any]]:
-        """The values of all ranks by rank on rank 0, which `root` is; None elsewhere."""
-        return self._bring_together(self.gather.__name__, value)
+        """Return the values of all ranks by rank on rank 0, which `root` is; None elsewhere."""
+        return self._gather(self.gather.__name__, value)
 
     def allgather(self, value: Any) -> List[Any]:
-        """The values of all ranks by rank, on every rank."""
+        """Return the values of all ranks by rank, on every rank."""
         name = self.allgather.__name__
-        values = self._bring_together(name, value)
+        values = self._gather(name, value)
         if values is None:
             return list(self._take(name, 0))
         for channel in self._channels.values():
             channel.send((name, values))
         return values
 
-    def leave(self) -> None:
-        """Tell the other ranks that this one's end is none of a failure."""
-        self._tell(GOODBYE)
+    def Dup(self) -> "SocketCommunicator":
+        """Return itself: failing ranks meet by words of their own, beside the values."""
+        return self
 
-    def send_in_turn(self, value: Any) -> None:
-        """Give a value to rank 0 when that asks for it; all other ranks do."""
-        self._take(self.take_in_turn.__name__, 0)
-        self._channels[0].send((self.send_in_turn.__name__, value))
+    def Ibarrier(self) -> "SocketCommunicator":
+        """Say that this rank is failing, and return what tells whether all ranks are."""
+        if self._rank == 0:
+            self._count_failing(0)
+        else:
+            self._tell(FAILING)
+        return self
 
-    def take_in_turn(self) -> Iterator[Any]:
-        """The values of the other ranks by rank, on rank 0, which asks for one after the other."""
-        for peer, channel in sorted(self._channels.items()):
-            channel.send((self.take_in_turn.__name__, None))
-            yield self._take(self.send_in_turn.__name__, peer)
+    def Test(self) -> bool:
+        return self._all_are_failing.is_set()
 
     def Abort(self, exit_code: int) -> None:
         """End all ranks, this one with that exit code."""
         self._end(f"rank {self._rank} has failed", exit_code)
 
-    def say_failing(self) -> None:
-        """Tell rank 0 that this one is failing."""
-        if self._rank == 0:
-            self._count_failing(0)
-        else:
-            self._tell(FAILING)
+    def leave(self) -> None:
+        """Tell the other ranks that the end of this one is no failure."""
+        self._tell(GOODBYE)
 
-    def are_all_failing(self) -> bool:
-        return self._all_are_failing.is_set()
-
-    def _bring_together(self, name: str, value: Any) -> Optional[List[Any]]:
+    def _gather(self, name: str, value: Any) -> Optional[List[Any]]:
         if self._rank != 0:
             self._channels[0].send((name, value))
             return None
-        others = [self._take(name, peer) for peer in sorted(self._channels)]
-        return [value, *others]
+        return [value, *(self._take(name, peer) for peer in sorted(self._channels))]
 
     def _take(self, name: str, peer: int) -> Any:
         told, value = self._values[peer].get()
@@ -125,7 +114,7 @@ class SocketCommunicator:
                         selector.unregister(key.fileobj)
 
     def _hear(self, peer: int, channel: Channel) -> bool:
-        """Take in what a peer says; False when that was its last word."""
+        """Take in what a peer says; return False when that was its last word."""
         try:
             name, value = channel.receive()
         except OSError:
@@ -172,18 +161,3 @@ class SocketCommunicator:
     def _close(self) -> None:
         for channel in self._channels.values():
             channel.close()
-
-
-class FailingRanks:
-    """A barrier that only failing ranks come to; the names of its methods are mpi4py's."""
-
-    def __init__(self, ranks: SocketCommunicator) -> None:
-        self._ranks = ranks
-
-    def Ibarrier(self) -> "FailingRanks":
-        """Come to the barrier, and return what tells whether all have."""
-        self._ranks.say_failing()
-        return self
-
-    def Test(self) -> bool:
-        return self._ranks.are_all_failing()

@@ -1,0 +1,66 @@
+"""The place of a rank among all, from the variables of its launcher: srun(1) or torchrun."""
+
+import re
+from typing import Callable, Dict, Mapping, NamedTuple
+
+from dlperf_slurm.worker.joining import SLURM, TORCHRUN
+from dlperf_slurm.worker.ranks import PlacementError
+
+# the host of rank 0 if all ranks are on one host
+LOOPBACK = "127.0.0.1"
+
+
+class Place(NamedTuple):
+    """Rank, number of ranks, host of rank 0, and a text that only the ranks of a launch share."""
+
+    rank: int
+    size: int
+    first_host: str
+    launch: str
+
+
+def find_place(launcher: str, environ: Mapping[str, str]) -> Place:
+    """Return the place of this process; raises PlacementError if the launcher did not start it."""
+    try:
+        return FINDERS[launcher](environ)
+    except (KeyError, ValueError) as error:
+        name = "srun" if launcher == SLURM else launcher
+        raise PlacementError(
+            f'{error}: ranks = "{launcher}" needs the variables that {name} gives to each rank; is '
+            "it the launcher, and does a container keep them?"
+        ) from error
+
+
+def _find_slurm_place(environ: Mapping[str, str]) -> Place:
+    nodes = environ["SLURM_STEP_NODELIST"]
+    return Place(
+        rank=int(environ["SLURM_PROCID"]),
+        size=int(environ["SLURM_NTASKS"]),
+        first_host=LOOPBACK if environ.get("SLURM_STEP_NUM_NODES") == "1" else find_first(nodes),
+        launch=f"{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}",
+    )
+
+
+def _find_torchrun_place(environ: Mapping[str, str]) -> Place:
+    host, port, size = (environ[name] for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"))
+    run = environ.get("TORCHELASTIC_RUN_ID", "")
+    restart = environ.get("TORCHELASTIC_RESTART_COUNT", "")
+    return Place(
+        rank=int(environ["RANK"]),
+        size=int(size),
+        first_host=LOOPBACK if environ.get("LOCAL_WORLD_SIZE") == size else host,
+        launch=f"{run}.{port}.{restart}",
+    )
+
+
+def find_first(nodes: str) -> str:
+    """Return the first host of a list in Slurm's format, that of rank 0: "n[07-09],m1" -> "n07"."""
+    first = re.match(r"[^,\[]*(?:\[[^\]]*\][^,\[]*)*", nodes)
+    assert first is not None, "it matches the empty text too"
+    return re.sub(r"\[([^],-]*)[^]]*\]", r"\1", first.group())
+
+
+FINDERS: Dict[str, Callable[[Mapping[str, str]], Place]] = {
+    SLURM: _find_slurm_place,
+    TORCHRUN: _find_torchrun_place,
+}
