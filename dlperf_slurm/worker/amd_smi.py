@@ -1,18 +1,18 @@
-"""AMD SMI through amdsmi -> its answers on GPUs, each a GCD where a card has two of them.
+"""AMD SMI through amdsmi -> its answers on GPUs; each GCD of a card with two counts as a GPU.
 
-As pynvml's: https://rocm.docs.amd.com/projects/amdsmi, the Python API.
+The counterpart of pynvml: https://rocm.docs.amd.com/projects/amdsmi, the Python API.
 """
 
 from importlib import import_module
 from typing import Any, Dict, List, Mapping, Sequence
 
-# PCI device ids of cards with two dies, which ROCm shows as a GPU each: MI250X and MI250 (pci.ids)
+# PCI device ids of cards with two dies, each of which ROCm lists as a GPU: MI250X, MI250 (pci.ids)
 TWO_DIES = (0x7408, 0x740C)
 NOT_TOLD = "N/A"
 
 
 def load_amd_smi() -> Any:
-    """The module amdsmi, initialized; None where the package, its library or a GPU is not there."""
+    """Return amdsmi, initialized, or None if the package, its library or a GPU is missing."""
     try:
         amd = import_module("amdsmi")
     except (ImportError, OSError):
@@ -25,7 +25,7 @@ def load_amd_smi() -> Any:
 
 
 def ask(amd: Any, query: str, *arguments: Any) -> Any:
-    """What `amdsmi_QUERY` answers; None for what this version, driver or device does not tell."""
+    """Return the answer of `amdsmi_QUERY`; None if version, driver or device do not have it."""
     function = getattr(amd, f"amdsmi_{query}", None)
     if function is None:
         return None
@@ -37,13 +37,13 @@ def ask(amd: Any, query: str, *arguments: Any) -> Any:
 
 
 def pick(answer: Any, *names: str) -> Any:
-    """The first of these fields of an answer that is told; versions name some of them otherwise."""
+    """Return the first of these fields with a value; versions name some fields differently."""
     told = [answer[name] for name in names if answer and name in answer]
     return next((value for value in told if value not in (NOT_TOLD, "", None)), None)
 
 
 def list_handles(amd: Any) -> List[Any]:
-    """All GPUs of the host, in the order of HIP's numbers where AMD SMI tells them."""
+    """Return all GPUs of the host, in HIP's order if AMD SMI reports that."""
     handles = ask(amd, "get_processor_handles") or []
     numbers = [pick(ask(amd, "get_gpu_enumeration_info", handle), "hip_id") for handle in handles]
     if any(number is None for number in numbers):
@@ -52,7 +52,7 @@ def list_handles(amd: Any) -> List[Any]:
 
 
 def find_handle(amd: Any, name: str) -> Any:
-    """The GPU of this number or UUID, as ROCR_VISIBLE_DEVICES names it; None if there is none."""
+    """Return the GPU with this index or UUID, as in ROCR_VISIBLE_DEVICES, or None."""
     handles = list_handles(amd)
     if name.isdigit():
         return handles[int(name)] if int(name) < len(handles) else None
@@ -60,14 +60,14 @@ def find_handle(amd: Any, name: str) -> Any:
 
 
 def _list_uuids(amd: Any, handle: Any) -> List[str]:
-    """Its names in ROCR_VISIBLE_DEVICES, which before ROCm 6.4 follow from its serial number."""
+    """Return a GPU's names in ROCR_VISIBLE_DEVICES; before ROCm 6.4 from its serial number."""
     serial = str(pick(ask(amd, "get_gpu_asic_info", handle), "asic_serial") or "")
     told = pick(ask(amd, "get_gpu_enumeration_info", handle), "hip_uuid")
     return [f"GPU-{serial.lower().replace('0x', '', 1)}", str(told or "")]
 
 
 def name_device(amd: Any, handle: Any) -> str:
-    """Its name on the market, with the word GCD for one of two dies of a card."""
+    """Return a GPU's market name, with "GCD" appended for one of two dies of a card."""
     facts = ask(amd, "get_gpu_asic_info", handle)
     name = str(pick(facts, "market_name") or "")
     is_die = name and _parse_id(pick(facts, "device_id")) in TWO_DIES
@@ -75,21 +75,21 @@ def name_device(amd: Any, handle: Any) -> str:
 
 
 def _parse_id(device_id: Any) -> int:
-    """A number, which some versions tell in hexadecimal digits; 0 where it is not told."""
+    """Return a device id, which some versions report in hexadecimal, as a number; 0 if missing."""
     return int(device_id, 16) if isinstance(device_id, str) else device_id or 0
 
 
 def is_told_apart(environ: Mapping[str, str]) -> bool:
-    """Whether a variable of AMD's alone says which GPUs a process sees."""
+    """Return whether one of AMD's own variables sets which GPUs a process sees."""
     return "ROCR_VISIBLE_DEVICES" in environ or "HIP_VISIBLE_DEVICES" in environ
 
 
 def list_visible(environ: Mapping[str, str], numbers: Sequence[str]) -> List[str]:
-    """Numbers (of the host's `numbers`) or UUIDs of the GPUs that a process sees, in its order.
+    """Return the GPUs that a process sees, in HIP's order, as indices or UUIDs.
 
-    HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES in its place, counts among what
-    ROCR_VISIBLE_DEVICES has left, up to the first name that is none of these (ROCm's manual, "GPU
-    isolation techniques").
+    `numbers` are the indices of all the host's GPUs. HIP_VISIBLE_DEVICES (or else
+    CUDA_VISIBLE_DEVICES) counts among the GPUs that ROCR_VISIBLE_DEVICES leaves, up to the first
+    index out of range (ROCm manual, "GPU isolation techniques").
     """
     left = _split(environ.get("ROCR_VISIBLE_DEVICES"), numbers)
     told = environ.get("HIP_VISIBLE_DEVICES", environ.get("CUDA_VISIBLE_DEVICES"))
@@ -108,7 +108,7 @@ def _split(told: Any, otherwise: Sequence[str]) -> List[str]:
 
 
 def find_device_uuid(local_rank: int, environ: Mapping[str, str]) -> str:
-    """That of the GPU which a rank's adapter takes; empty if it is not known."""
+    """Return the UUID of the GPU that a rank's adapter uses, or '' if unknown."""
     amd = load_amd_smi()
     if amd is None:
         return ""

@@ -1,7 +1,7 @@
-"""Step boundaries: by the host's clock, by events of the device, or by when results are there.
+"""Step boundaries, taken by the host's clock, by device events or by completion of results.
 
-The host runs one step ahead of a device that a step does not wait for, in every framework: it gives
-out a step while the one before it runs, and none before the one before that has ended.
+With a device that a step does not wait for, the host runs one step ahead in every framework: it
+enqueues a step while the previous one runs, and not before the one before that has ended.
 """
 
 from array import array
@@ -13,9 +13,9 @@ from typing import Any, Callable, List, Optional, Sequence
 
 
 class HostClock:
-    """Reads time.perf_counter, which is monotonic, into a preallocated array.
+    """Takes boundaries by time.perf_counter, which is monotonic.
 
-    For devices whose step returns when it is done.
+    For devices whose step returns when it has ended.
     """
 
     name = "host"
@@ -34,9 +34,9 @@ class HostClock:
 
 
 class EventClock:
-    """Boundaries in the device's own time line; a mark queues an event, and waits for the last one.
+    """Takes boundaries as device events: a mark records one and waits for the previous one.
 
-    `record` takes `arguments` beside the event itself.
+    `arguments` are passed to `record` besides the event.
     """
 
     name = "cuda_event"
@@ -51,7 +51,7 @@ class EventClock:
             self._events[index - 1].synchronize()
 
     def read_step_seconds(self) -> List[float]:
-        """Resolution is about 0.5 microseconds (CUDA, cudaEventElapsedTime, in milliseconds)."""
+        """Return the step times; cudaEventElapsedTime resolves about 0.5 microseconds."""
         return self._read_seconds(self._events)
 
     def read_ended_seconds(self, steps: int) -> List[float]:
@@ -63,16 +63,17 @@ class EventClock:
 
 
 class CompletionClock:
-    """Boundaries by when each step's result is there, in the order of steps.
+    """Takes boundaries when each step's result becomes available, in step order.
 
-    For frameworks whose steps run on while the host does, and that have no events of the device. A
-    thread waits for each result (`wait_for`) and looks at the host's clock when it is there, so
-    that a step's end is not put off to when the host has given out the next one. `take_result` is
-    called behind each step, for something that is not there before the step has ended. Mark 0 is
-    at a fence; the last mark waits for its step, so that the steps fill the time between the two.
+    For frameworks with asynchronous steps and no device events. A thread waits for each result
+    (`wait_for`) and then reads the host's clock, so that the end of a step is not recorded late
+    because the host is busy enqueueing the next step. `take_result`, called after each step,
+    returns something that becomes available only when the step has ended. Mark 0 is at a
+    synchronization; the last mark waits for its step, so that the steps fill the time between these
+    two.
 
-    With `is_order_of_requests` a wait is for all that the device was given before it is asked for:
-    a mark then returns no sooner than that.
+    `is_order_of_requests` is for a framework whose wait covers all work enqueued before the wait
+    began: a mark then returns only after the wait has begun.
     """
 
     name = "completion"
@@ -92,11 +93,11 @@ class CompletionClock:
         self._requests = Semaphore(0) if is_order_of_requests else None
         self._ends = Semaphore(0)
         self._error: Optional[BaseException] = None
-        # a daemon, as a failed rank leaves without waiting for its device
+        # a daemon thread, because a failed rank exits without waiting for its device
         Thread(target=self._take_ends, daemon=True).start()
 
     def mark(self, index: int) -> None:
-        """Raises what the wait for a step before raised."""
+        """Take boundary `index`; raises what the wait for an earlier step raised."""
         if index == 0:
             self._seconds[0] = perf_counter()
             return
@@ -118,7 +119,7 @@ class CompletionClock:
             for index in range(1, len(self._seconds)):
                 result = self._results.get()
                 if self._requests is not None:
-                    # the interpreter's lock is kept from here to within the wait
+                    # the interpreter lock is held from here until the wait has begun
                     self._requests.release()
                 self._wait_for(result)
                 self._seconds[index] = perf_counter()
@@ -135,7 +136,7 @@ class CompletionClock:
         return self.read_step_seconds()[: min(steps, self._ended)]
 
 
-# of scripts without an adapter, which print their own times
+# clock of external scripts, which print their own times
 LOG = "log"
-# what records have as the name of their clock
+# allowed names of a record's clock
 CLOCKS = (HostClock.name, EventClock.name, CompletionClock.name, LOG)

@@ -1,6 +1,6 @@
-"""Where the batches of a case come from: its data source, named as in `axes.data`.
+"""The data sources of a case: where its batches come from, named as in `axes.data`.
 
-Each is a generator of staged batches for `session.load`, as many as the steps of the case take.
+Each source is a generator of staged batches for `session.load`, as many as the case's steps take.
 """
 
 import json
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 def open_batches(case: Case, placement: "Placement", session: "Session") -> Optional[Iterator[Any]]:
-    """The case's source; None where the batch that the session starts with serves all steps."""
+    """Open the case's data source; None if the session's initial batch serves all steps."""
     return (
         None if case.axes.data == ON_DEVICE else SOURCES[case.axes.data](case, placement, session)
     )
 
 
 def open_host_batch(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
-    """One batch in the framework's arrays, that each step copies to the device."""
+    """Yield the same batch in host memory each time, so that each step copies it to the device."""
     definition = load_model(case.model).Definition(**case.model_parameters)
     batch = make_batch(definition, case.axes.batch_size, case.seed, placement.rank)
     staged = session.stage(batch)
@@ -51,14 +51,14 @@ def open_host_batch(case: Case, placement: "Placement", session: "Session") -> I
 
 
 def open_pipeline(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
-    """Samples through the framework's own input pipeline."""
+    """Yield synthetic samples through the framework's own input pipeline."""
     yield from session.open_pipeline(make_samples(case, placement), order_samples(case))
 
 
 def open_folder(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
-    """Files that the framework's own input pipeline reads.
+    """Yield batches from files, read by the framework's own input pipeline.
 
-    Raises DataError for files that cannot be used, and for fewer than one step takes.
+    Raises DataError if the files cannot be used, or are fewer than one step takes.
     """
     dataset = open_dataset(case, TRAIN_SPLIT)
     order = FileOrder(case, placement, len(dataset), count_batches(case))
@@ -66,14 +66,14 @@ def open_folder(case: Case, placement: "Placement", session: "Session") -> Itera
 
 
 def open_dali(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
-    """Images that NVIDIA DALI reads and augments."""
-    # only adapters that list "dali" have it
+    """Yield batches of images that NVIDIA DALI reads and augments."""
+    # only adapters that support "dali" have this method
     pipeline: Any = session
     yield from islice(pipeline.open_dali(placement), count_batches(case))
 
 
 def open_queues(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
-    """`data_workers` threads take turns; each has a queue of `prefetch_batches`."""
+    """Yield batches that `data_workers` threads stage in turn into queues of `prefetch_batches`."""
     dataset, order = make_samples(case, placement), order_samples(case)
     workers = case.axes.data_workers
     queues: List["Queue[Any]"] = [Queue(case.axes.prefetch_batches) for _ in range(workers)]
@@ -94,7 +94,7 @@ def make_batches(dataset: "Dataset", order: "List[Keys]", session: "Session") ->
 
 
 def fill(queue: "Queue[Any]", batches: Iterator[Any]) -> None:
-    """Put all batches into the queue, or what went wrong, for the rank to raise."""
+    """Put all batches into the queue; on an error, the exception, for the rank to raise."""
     try:
         for batch in batches:
             queue.put(batch)
@@ -103,17 +103,20 @@ def fill(queue: "Queue[Any]", batches: Iterator[Any]) -> None:
 
 
 def open_pipes(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
-    """`data_workers` producers take turns; each may be `prefetch_batches` ahead."""
+    """Yield batches that `data_workers` processes send in turn over ZeroMQ.
+
+    Each process may be `prefetch_batches` batches ahead.
+    """
     zmq: Any = import_module("zmq")
     folder = tempfile.mkdtemp(prefix="dlperf-")
-    # spawned: a fork of a rank has its MPI, and a device that it may not use
+    # spawned, because a forked rank would inherit MPI, and a device that it must not use
     context = multiprocessing.get_context("spawn")
     pipes, producers = [], []
     try:
         for worker in range(case.axes.data_workers):
             address = f"ipc://{folder}/{worker}"
             pipe = zmq.Context.instance().socket(zmq.PULL)
-            # what waits, waits at the producer
+            # receive at most one batch ahead: the others wait at the producer
             pipe.set_hwm(1)
             pipe.bind(address)
             pipes.append(pipe)
@@ -132,7 +135,7 @@ def open_pipes(case: Case, placement: "Placement", session: "Session") -> Iterat
 
 
 def produce(case: Case, placement: "Placement", worker: int, address: str, parent_id: int) -> None:
-    """Send one worker's share of the batches, in a process of its own."""
+    """Send one worker's share of the batches; runs in a process of its own."""
     zmq: Any = import_module("zmq")
     end_with_parent(parent_id)
     dataset = make_samples(case, placement)
@@ -142,13 +145,13 @@ def produce(case: Case, placement: "Placement", worker: int, address: str, paren
     for keys in order_samples(case)[worker :: case.axes.data_workers]:
         batch = collate([dataset.read_sample(index, epoch) for epoch, index in keys])
         pipe.send_multipart(pack(batch), copy=False)
-    # The rank ends this process. If that ended by itself, the pipe would lose what the rank's end,
-    # full already, has not read.
+    # The rank kills this process. If the process ended by itself, ZeroMQ would drop batches that
+    # the rank's full queue has not accepted yet.
     signal.pause()
 
 
 def receive(pipe: Any, producer: Any) -> "Batch":
-    """The next batch; RuntimeError when its producer has ended instead."""
+    """Return the next batch; raises RuntimeError if its producer has ended."""
     while not pipe.poll(1000):
         if not producer.is_alive():
             raise RuntimeError(f"a producer of data 'zmq' ended with code {producer.exitcode}")
@@ -156,7 +159,7 @@ def receive(pipe: Any, producer: Any) -> "Batch":
 
 
 def pack(batch: "Batch") -> List[Any]:
-    """A header, and the bytes of each array."""
+    """Return a batch as ZeroMQ frames: a JSON header, then the bytes of each array."""
     header = [[name, str(values.dtype), values.shape] for name, values in batch.items()]
     return [json.dumps(header).encode(), *batch.values()]
 
@@ -164,7 +167,7 @@ def pack(batch: "Batch") -> List[Any]:
 def unpack(frames: List[bytes]) -> "Batch":
     import numpy
 
-    # bytearray: frameworks want to be able to write
+    # bytearray, because frameworks need writable memory
     return {
         name: numpy.frombuffer(bytearray(data), dtype).reshape(shape)
         for (name, dtype, shape), data in zip(json.loads(frames[0]), frames[1:])

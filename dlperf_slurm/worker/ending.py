@@ -1,4 +1,4 @@
-"""How a rank ends that has done its work: as Python does, or before a framework's group is left."""
+"""How a successful rank exits: as Python does, or at once, before a framework's exit handlers."""
 
 import os
 import sys
@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dlperf_slurm.worker.joining.worlds import RankWorld
 
-# set by an adapter whose framework may crash as Python ends
+# set by an adapter whose framework may crash when Python exits
 is_at_once = False
 
 
 def end_at_once(world: "RankWorld") -> None:
-    """End this process with exit code 0, in order for MPI and the other ranks.
-
-    Nothing else of what is registered for its end is called.
-    """
+    """Leave MPI or the other ranks in order, and exit with code 0 without any exit handler."""
     world.leave()
     sys.stdout.flush()
     sys.stderr.flush()

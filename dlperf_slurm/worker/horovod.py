@@ -1,4 +1,4 @@
-"""Horovod, which several adapters bring gradients together by: its ranks, and its version."""
+"""Horovod, with which several adapters average gradients: joining its ranks, and its version."""
 
 from typing import Any, Dict
 
@@ -8,9 +8,9 @@ from dlperf_slurm.worker.frameworks import Placement
 
 
 def join_horovod(horovod: Any, placement: Placement) -> None:
-    """Join the ranks by `horovod`, its module for one framework.
+    """Initialize Horovod; `horovod` is its module for one framework.
 
-    Raises RuntimeError where it sees other ranks than MPI.
+    Raises RuntimeError if its number of ranks is not that of MPI.
     """
     horovod.init()
     if horovod.size() != placement.world_size:
@@ -21,7 +21,7 @@ def join_horovod(horovod: Any, placement: Placement) -> None:
 
 
 def read_horovod_version(case: Case) -> Dict[str, str]:
-    """Empty for a case that does not use it."""
+    """Return {"horovod": version}, or {} for a case that does not use Horovod."""
     if case.axes.gradient_sync != HOROVOD:
         return {}
     import horovod

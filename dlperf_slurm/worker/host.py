@@ -1,4 +1,4 @@
-"""What Linux tells about this process, and its CPUs: their name, the peak of resident memory."""
+"""Linux's /proc -> the CPU's name and flags and the peak of this process's resident memory."""
 
 import os
 import platform
@@ -23,7 +23,7 @@ def read_cpu_name() -> str:
 
 
 def has_cpu_flag(flag: str) -> bool:
-    """Whether the CPUs have it, such as "avx512bw"; also where Linux does not tell."""
+    """Return whether the CPU has a flag such as "avx512bw"; True if Linux does not say."""
     try:
         lines = CPU_INFO.read_text().splitlines()
     except OSError:
@@ -33,9 +33,9 @@ def has_cpu_flag(flag: str) -> bool:
 
 
 def keep_to_cpus(count: int, local_rank: int) -> None:
-    """Bind this process, as a launcher does that has CPUs for each rank; left alone if it did.
+    """Bind this process to `count` CPUs of its own, unless the launcher has bound it already.
 
-    For frameworks that use more threads than they are told; to be called before these start.
+    For frameworks that use more threads than they are told; call this before these threads start.
     """
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) > count:
@@ -44,13 +44,16 @@ def keep_to_cpus(count: int, local_rank: int) -> None:
 
 
 def reset_peak_resident() -> None:
-    """Start a new peak (proc_pid_clear_refs(5), 5); without the right to, the old one stands."""
+    """Reset the peak of resident memory (proc_pid_clear_refs(5), value 5), if permitted."""
     with suppress(OSError):
         (PROC / "clear_refs").write_text("5")
 
 
 def read_peak_resident_bytes() -> int:
-    """VmHWM of proc_pid_status(5), or getrusage's peak, which no reset reaches."""
+    """Return the peak of resident memory: VmHWM of proc_pid_status(5), or else of getrusage(2).
+
+    The peak of getrusage cannot be reset.
+    """
     try:
         lines = (PROC / "status").read_text().splitlines()
     except OSError:

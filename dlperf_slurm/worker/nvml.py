@@ -1,4 +1,4 @@
-"""NVML through pynvml (nvidia-ml-py) -> its answers, and whether each rank has a GPU of its own."""
+"""NVML through pynvml (nvidia-ml-py) -> its answers, and a check that ranks do not share a GPU."""
 
 from importlib import import_module
 from itertools import takewhile
@@ -11,7 +11,7 @@ from dlperf_slurm.worker.ranks import PlacementError, World
 
 
 def load_nvml() -> Any:
-    """pynvml, initialized; None where the package or the driver is not there."""
+    """Return pynvml, initialized, or None if the package or the driver is missing."""
     try:
         nvml = import_module("pynvml")
     except ImportError:
@@ -24,7 +24,7 @@ def load_nvml() -> Any:
 
 
 def ask(nvml: Any, query: str, *arguments: Any) -> Any:
-    """Return NVML's answer; None for what this driver, device or user may not be asked."""
+    """Return NVML's answer, or None if the driver, device or user's permissions do not allow it."""
     function = getattr(nvml, query, None)
     if function is None:
         return None
@@ -32,24 +32,24 @@ def ask(nvml: Any, query: str, *arguments: Any) -> Any:
         answer = function(*arguments)
     except (nvml.NVMLError, *_list_mismatch_errors(nvml)):
         return None
-    # earlier pynvml answers in bytes
+    # older versions of pynvml return bytes
     return answer.decode() if isinstance(answer, bytes) else answer
 
 
 def _list_mismatch_errors(nvml: Any) -> Tuple[Type[Exception], ...]:
-    """Return what pynvml raises for a driver older than itself, which is no NVMLError.
+    """Return what pynvml raises for a driver older than itself, which is not an NVMLError.
 
-    Drivers before R510 lack the function behind nvmlDeviceGetComputeRunningProcesses, for one.
+    For example, drivers before R510 lack the function behind nvmlDeviceGetComputeRunningProcesses.
     """
     error = getattr(nvml, "NVMLLibraryMismatchError", None)
     return () if error is None else (error,)
 
 
 def find_handle(nvml: Any, name: str) -> Any:
-    """The GPU, or instance of one, that CUDA_VISIBLE_DEVICES names so; None if NVML has none.
+    """Return the handle of a GPU or MIG instance as CUDA_VISIBLE_DEVICES names it, or None.
 
-    NVML numbers GPUs by their place on the bus, as CUDA does in the order PCI_BUS_ID, which the job
-    script asks for.
+    `name` is an index or a UUID. NVML orders GPUs by PCI bus id, as CUDA does with
+    CUDA_DEVICE_ORDER=PCI_BUS_ID, which the job script sets.
     """
     if name.isdigit():
         return ask(nvml, "nvmlDeviceGetHandleByIndex", int(name))
@@ -57,10 +57,11 @@ def find_handle(nvml: Any, name: str) -> Any:
 
 
 def list_visible(environ: Mapping[str, str], numbers: Sequence[str]) -> List[str]:
-    """Numbers (of the host's `numbers`) or UUIDs of the GPUs that a process sees, in its order.
+    """Return the GPUs that a process sees, in CUDA's order, as indices or UUIDs.
 
-    What stands behind a negative number is not seen (CUDA C++ Programming Guide, "CUDA Environment
-    Variables").
+    `numbers` are the indices of all the host's GPUs. An entry of CUDA_VISIBLE_DEVICES that is a
+    negative number hides itself and all entries after it (CUDA C++ Programming Guide, "CUDA
+    Environment Variables").
     """
     told = environ.get("CUDA_VISIBLE_DEVICES")
     if told is None:
@@ -70,14 +71,17 @@ def list_visible(environ: Mapping[str, str], numbers: Sequence[str]) -> List[str
 
 
 def list_seen(nvml: Any, environ: Mapping[str, str]) -> List[str]:
-    """The same of a host whose GPUs NVML counts: nor is what stands behind a number of none."""
+    """Return the GPUs that a process sees, as `list_visible`, with the host's GPUs counted by NVML.
+
+    An index that does not exist hides itself and all entries after it.
+    """
     numbers = [str(index) for index in range(ask(nvml, "nvmlDeviceGetCount") or 0)]
     visible = list_visible(environ, numbers)
     return list(takewhile(lambda name: name in numbers or not name.isdigit(), visible))
 
 
 def choose_own(visible: Sequence[str], local_rank: int) -> Optional[str]:
-    """The one of these that a rank's adapter takes, see `Placement.choose_gpu`; None if none is."""
+    """Return the visible GPU that a rank's adapter uses, or None; see `Placement.choose_gpu`."""
     index = 0 if len(visible) == 1 else local_rank
     return visible[index] if index < len(visible) else None
 
@@ -85,17 +89,17 @@ def choose_own(visible: Sequence[str], local_rank: int) -> Optional[str]:
 def refuse_shared_gpus(
     case: Case, placement: Placement, world: World, environ: Mapping[str, str]
 ) -> None:
-    """Raises PlacementError, on all ranks alike, if two drive the same GPU.
+    """Raise PlacementError, on all ranks alike, if two ranks use the same GPU.
 
-    They would run to their end, and their figures be taken for those of as many GPUs. Where neither
-    NVML nor AMD SMI tells which one a rank drives, nothing is known against it.
+    Such a run would succeed, and its figures would be taken for those of one GPU per rank. Ranks
+    whose GPU is known neither from NVML nor from AMD SMI are not checked.
     """
     uuid = find_device_uuid(case, placement, environ)
     compare_devices(world.exchange((placement.host, uuid)))
 
 
 def find_device_uuid(case: Case, placement: Placement, environ: Mapping[str, str]) -> str:
-    """That of the GPU, or of its MIG instance, which adapters take; empty if it is not known."""
+    """Return the UUID of the GPU or MIG instance that the rank's adapter uses, or '' if unknown."""
     if case.device != "cuda":
         return ""
     nvml = load_nvml()
@@ -107,7 +111,7 @@ def find_device_uuid(case: Case, placement: Placement, environ: Mapping[str, str
 
 
 def compare_devices(devices: Sequence[Tuple[str, str]]) -> None:
-    """Raises PlacementError, which names the ranks, if two of these (host, UUID) are one GPU."""
+    """Raise PlacementError, naming the ranks, if two of these (host, UUID) are the same GPU."""
     ranks_by_device: Dict[Tuple[str, str], List[int]] = {}
     for rank, device in enumerate(devices):
         ranks_by_device.setdefault(device, []).append(rank)

@@ -1,4 +1,4 @@
-"""Processes that end with others: a command with this one, this one with its parent."""
+"""Processes that end with others: a command with this process, this process with its parent."""
 
 import ctypes
 import os
@@ -16,11 +16,12 @@ PR_SET_PDEATHSIG = 1
 
 
 class Child:
-    """Runs one command after the other; SIGTERM ends the one that runs, and then this process.
+    """Runs commands one after the other; SIGTERM ends the running command and then this process.
 
-    With a session of its own, all processes of the command are ended: a shell that is told to end
-    would leave alone what it has started. Without one, the command starts ranks of ours, and the
-    warning before the time limit is handed on to it; others would die of it.
+    With a session of its own (`has_session`), all of a command's processes are ended: a shell on
+    its own would leave its children running. Without one, the command starts worker ranks, and the
+    warning signal before the time limit is forwarded to it; other programs would die of that
+    signal.
     """
 
     def __init__(self, has_session: bool = False) -> None:
@@ -31,9 +32,9 @@ class Child:
         signal.signal(TIME_LIMIT_SIGNAL, self._warn)
 
     def run(self, command: Sequence[str], folder: Path, out: IO[bytes], err: IO[bytes]) -> int:
-        """Its exit code as a shell has it: an end by a signal is 128 and its number.
+        """Run a command and return its exit code; 128 + n after an end by signal n, as in a shell.
 
-        Raises SystemExit when this process was told to end before the command had.
+        Raises SystemExit if this process received SIGTERM before the command ended.
         """
         self._process = subprocess.Popen(
             list(command),
@@ -44,7 +45,7 @@ class Child:
             start_new_session=self._has_session,
         )
         if self._is_terminated:
-            # told before there was a process to pass it on to
+            # SIGTERM came before there was a process to forward it to
             self._end_process()
         exit_code = self._process.wait()
         if self._is_terminated:
@@ -70,7 +71,10 @@ class Child:
 
 
 def end_with_parent(parent_id: int) -> None:
-    """Let this process be killed when the one that started it ends in whatever way (prctl(2))."""
+    """Make the kernel kill this process when its parent ends in any way (prctl(2)).
+
+    Raises SystemExit if the parent has ended already.
+    """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_id:
         raise SystemExit("the process that started this one has ended")

@@ -1,4 +1,4 @@
-"""MPI ranks: who is where, the rendezvous of the framework, gathering, and ending together."""
+"""MPI ranks: their placement on hosts, the framework's rendezvous, gathering, and joint failure."""
 
 import os
 import random
@@ -14,7 +14,7 @@ LOWEST_PORT = 20000
 
 
 class PlacementError(RuntimeError):
-    """The launcher did not start the ranks as the topology asks for."""
+    """The launcher did not start the ranks as the topology requires."""
 
 
 class World:
@@ -22,28 +22,29 @@ class World:
 
     def __init__(self, communicator: Any) -> None:
         self._communicator = communicator
-        # failing ranks meet here, while the others may be in any collective of the first one
+        # a communicator of its own for failing ranks: the others may be in any collective of the
+        # first one
         self._failure_communicator = communicator.Dup()
         self.rank = communicator.Get_rank()
         self.size = communicator.Get_size()
-        # by rank, once they are placed
+        # host names by rank, set by `place`
         self.hosts: Tuple[str, ...] = ()
 
     def barrier(self) -> None:
         self._communicator.Barrier()
 
     def gather(self, value: Any) -> List[Any]:
-        """Values of all ranks by rank on rank 0, an empty list elsewhere."""
+        """Return the values of all ranks, in rank order, on rank 0, and [] on the others."""
         return self._communicator.gather(value, root=0) or []
 
     def exchange(self, value: Any) -> List[Any]:
-        """Values of all ranks by rank, on every rank."""
+        """Return the values of all ranks, in rank order, on every rank."""
         return list(self._communicator.allgather(value))
 
     def place(self, case: Case) -> Placement:
-        """Check that the ranks stand as the topology says, and agree on a rendezvous.
+        """Check the ranks' placement against the topology, and agree on the rendezvous addresses.
 
-        Raises PlacementError on all ranks alike.
+        All ranks must call this. Raises PlacementError on all of them.
         """
         hosts = self._communicator.allgather(socket.gethostname())
         self.hosts = tuple(hosts)
@@ -69,16 +70,16 @@ class World:
         )
 
     def end_after_failure(self) -> None:
-        """End all ranks within a bounded time, though the healthy ones may wait for this one.
+        """End all ranks within a bounded time, although healthy ranks may be waiting for this one.
 
-        Ranks that failed too get FAILURE_GRACE_SECONDS to write down why. If all failed there is
-        nobody to end; else the launcher kills what is left (MPI_Abort).
+        Other failed ranks get FAILURE_GRACE_SECONDS to write their reason. If all ranks failed,
+        nothing is left to end; otherwise MPI_Abort makes the launcher kill the rest.
         """
         have_all_failed = False
         try:
             have_all_failed = self._await_all_failing()
         finally:
-            # also when the waiting is interrupted: Python would go on to MPI_Finalize, for ever
+            # also if the wait is interrupted: Python would go on to MPI_Finalize and block there
             if not have_all_failed:
                 self._communicator.Abort(1)
 
@@ -93,7 +94,7 @@ class World:
 
 
 class Alone:
-    """In a World's place for a single process without MPI, with the data of any rank."""
+    """Replaces a World for a single process without MPI, which gets the data of any rank."""
 
     def __init__(self, data_rank: int) -> None:
         self.rank = 0
@@ -104,7 +105,7 @@ class Alone:
         return [value]
 
     def place(self, case: Case) -> Placement:
-        """The placement of `data_rank`, but in a world of one."""
+        """Return the placement of rank `data_rank`, with a world size of 1."""
         if case.world_size != 1:
             raise PlacementError(f"one process cannot be all {case.world_size} ranks")
         port = find_free_port()
@@ -119,18 +120,21 @@ class Alone:
         )
 
     def end_after_failure(self) -> None:
-        """There is nobody else to end."""
+        """Do nothing: there are no other ranks to end."""
 
 
 def join_world() -> World:
-    """Initialize MPI and become one of its ranks."""
+    """Initialize MPI and return the world of all ranks."""
     from mpi4py import MPI
 
     return World(MPI.COMM_WORLD)
 
 
 def check_placement(case: Case, hosts: List[str]) -> None:
-    """Compare the host names of all ranks with the topology; raises PlacementError."""
+    """Compare the host names of all ranks with the topology.
+
+    Raises PlacementError if the ranks, nodes or ranks per node differ.
+    """
     if len(hosts) != case.world_size:
         raise PlacementError(
             f"MPI has {len(hosts)} rank(s), the topology asks for {case.world_size}. If each "
@@ -147,17 +151,17 @@ def check_placement(case: Case, hosts: List[str]) -> None:
 
 
 def choose_address(host: str, hosts: List[str], views: List[Dict[str, str]]) -> str:
-    """The address of a host as another one sees it; 127.0.0.1 when there is no other.
+    """Return the address of `host` as another host resolves it, or 127.0.0.1 if there is no other.
 
-    A host may know its own name as 127.0.1.1. `views` has what each rank looked up, `hosts` where
-    it is.
+    A host may resolve its own name to 127.0.1.1. `views` has what each rank resolved, `hosts` each
+    rank's host.
     """
     others = [view[host] for view, viewer in zip(views, hosts) if viewer != host]
     return others[0] if others else "127.0.0.1"
 
 
 def look_up(host: str) -> str:
-    """The IPv4 address of a host, as some frameworks take no names; the name if none is known."""
+    """Resolve a host name to IPv4, which some frameworks need; the name itself if that fails."""
     try:
         return socket.gethostbyname(host)
     except OSError:
@@ -165,9 +169,10 @@ def look_up(host: str) -> str:
 
 
 def find_free_port(offset: int = 0, stride: int = 1) -> int:
-    """A port that nobody listens on, below those that the kernel gives to outgoing connections.
+    """Return a TCP port that nobody listens on, below the kernel's ephemeral ports.
 
-    Processes with different offsets below the same stride never choose the same one.
+    Processes with different offsets and the same stride never choose the same port. Raises OSError
+    if there is none among those tried.
     """
     try:
         with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
@@ -175,7 +180,7 @@ def find_free_port(offset: int = 0, stride: int = 1) -> int:
     except (OSError, ValueError):
         lowest_ephemeral = 32768
     highest = max(lowest_ephemeral, LOWEST_PORT + 1000)
-    # jobs that share a node must not try the same ports in the same order
+    # in random order, so that jobs that share a node do not try the same ports
     ports = range(LOWEST_PORT + offset, highest, stride)
     for port in random.Random(os.urandom(16)).sample(ports, min(100, len(ports))):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Momentum:
-    """SGD with momentum, or without; weight decay is added to the clipped gradient."""
+    """SGD with or without momentum; weight decay is added to the clipped gradient."""
 
     def __init__(self, rule: Rule, largest_norm: Optional[float]) -> None:
         self._rule = rule
@@ -23,7 +23,7 @@ class Momentum:
         self._velocity: "Arrays" = {}
 
     def update(self, weights: "Arrays", gradients: "Arrays") -> None:
-        """Change float64 weights in place."""
+        """Apply one step to float64 weights, in place."""
         rule = self._rule
         for name, gradient in clip_gradients(gradients, self._largest_norm):
             if gradient.ndim > 1:
@@ -34,7 +34,7 @@ class Momentum:
 
 
 class AdamW:
-    """Adam with decoupled weight decay, as `Rule` has it."""
+    """Adam with decoupled weight decay, as defined in `Rule`."""
 
     def __init__(self, rule: Rule, largest_norm: Optional[float]) -> None:
         self._rule = rule
@@ -43,7 +43,7 @@ class AdamW:
         self._step = 0
 
     def update(self, weights: "Arrays", gradients: "Arrays") -> None:
-        """Change float64 weights in place."""
+        """Apply one step to float64 weights, in place."""
         rule = self._rule
         beta1, beta2 = rule.betas
         self._step += 1
@@ -60,7 +60,7 @@ class AdamW:
 
 
 def make_optimizer(case: Case, definition: "Network") -> Union[AdamW, Momentum]:
-    """The case's optimizer, as all frameworks must have it."""
+    """Return the case's optimizer, which every framework's must equal."""
     rule = make_rule(case, definition)
     largest_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
     return AdamW(rule, largest_norm) if rule.name == ADAMW else Momentum(rule, largest_norm)
@@ -69,7 +69,7 @@ def make_optimizer(case: Case, definition: "Network") -> Union[AdamW, Momentum]:
 def clip_gradients(
     gradients: "Arrays", largest_norm: Optional[float]
 ) -> Iterable[Tuple[str, "NDArray[Any]"]]:
-    """Gradients in float64, all scaled alike to have `largest_norm` if they have more."""
+    """Yield (name, float64 gradient), scaled to a global norm of at most `largest_norm`."""
     scale = 1.0
     if largest_norm is not None:
         scale = min(1.0, largest_norm / measure_norm(gradients.values()))
@@ -77,7 +77,7 @@ def clip_gradients(
 
 
 def measure_norm(arrays: Iterable["NDArray[Any]"]) -> float:
-    """Euclidean norm of all arrays together, in float64."""
+    """Return the Euclidean norm of all arrays together, in float64."""
     import numpy
 
     return math.sqrt(sum(float(numpy.square(a, dtype=numpy.float64).sum()) for a in arrays))

@@ -1,6 +1,6 @@
-"""What a framework's adapter gives to measure: a session, and the clock of its steps.
+"""The interface of a framework's session and of the clock that measures its steps.
 
-For type checkers alone, as Python 3.7 has no protocols.
+For type checkers only: Python 3.7 has no typing.Protocol.
 """
 
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence, Tuple
@@ -13,38 +13,40 @@ if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
 
     Batch = Dict[str, NDArray[Any]]
-    # the samples of one batch: (epoch, index) of each
+    # the samples of one batch, each as (epoch, index)
     Keys = Sequence[Tuple[int, int]]
 
     class StepClock(Protocol):
-        """Takes the boundaries between steps without disturbing them."""
+        """Takes the times between steps without disturbing the steps."""
 
         name: str
 
         def mark(self, index: int) -> None:
-            """Take boundary `index`, and wait for the device until it is one step behind at most.
+            """Take boundary `index`; wait until the device is at most one step behind.
 
-            The first is at a fence. The last may wait for the device: after it comes a fence.
+            All ranks are synchronized before the first boundary. The last one may wait for the
+            device, which is synchronized after it anyway.
             """
 
         def read_step_seconds(self) -> List[float]:
-            """Times between consecutive boundaries; called after the last device sync."""
+            """Return the seconds between consecutive boundaries, after a device synchronization."""
 
         def read_ended_seconds(self, steps: int) -> List[float]:
-            """The times of those of the first `steps`, all marked, that the device has ended.
+            """Return the seconds of those of the first `steps` steps that the device has finished.
 
-            For a device that may never end the others: it does not wait. In any thread.
+            All `steps` steps are marked. Does not wait, so that it can be called (in any thread)
+            for a device that hangs.
             """
 
     class Session(Protocol):
-        """A model on a device, ready to step; everything is built before it is returned.
+        """A model on a device, ready to step; building it includes all preparation.
 
-        Weights are those of `worker.weights` for the case's seed, the batch that of
-        `worker.synthetic_batch` for its seed and the rank, both in full precision. In mode "train"
-        it is made to `step`; in mode "infer" to `infer`, and has neither optimizer, gradients nor
-        other ranks. The three methods before `close` are for proofs, never called beside a
-        measurement; their arrays are float32 in host memory, by the names and in the layouts of the
-        definition's parameters, the same on all ranks.
+        Initial weights are those of `worker.weights` for the case's seed. The batch is that of
+        `worker.synthetic_batch` for its seed and the rank. Both are made in full precision. In mode
+        "train", `step` is called. In mode "infer", `infer` is called, and there is no optimizer, no
+        gradient and no other rank. `compute_gradients`, `evaluate_loss` and `read_weights` are for
+        verification, never called in a measurement: arrays are float32 in host memory, with the
+        names and layouts of the definition's parameters, and the same on all ranks.
         """
 
         parameter_count: int
@@ -52,115 +54,115 @@ if TYPE_CHECKING:
         versions: Dict[str, str]
 
         def step(self) -> None:
-            """One optimizer update over one global batch, without reading anything back.
+            """Run one optimizer update over one global batch, without reading anything back.
 
-            Of mode "train" only. It need not wait for the device where the clock does: one of
-            events, or of completion.
-            Where a case accumulates gradients it is the last batch of those, each with the same
-            weight, after as many calls of `accumulate` as there are others.
+            For mode "train" only. Need not wait for the device if the clock does, by events or by
+            completion of a result. With gradient accumulation this is a step's last batch, after a
+            call of `accumulate` for each earlier one; all batches have the same weight.
             """
 
         def accumulate(self) -> None:
-            """The gradients of one batch, kept for `step`: nothing is sent or updated."""
+            """Add the gradients of one batch to those kept for `step`; no update, no collective."""
 
         def stage(self, batch: Batch) -> Any:
-            """A batch of `worker.synthetic_batch` in the framework's own arrays in host memory.
+            """Convert a batch of `worker.synthetic_batch` to the framework's arrays in host memory.
 
-            May be called in another thread than `step`, and ahead of it.
+            May be called ahead of `step` and in another thread.
             """
 
         def load(self, staged: Any) -> None:
-            """Copy what `stage` or `open_pipeline` made to the device, for the next step.
+            """Copy a batch from `stage` or `open_pipeline` to the device, for the next step.
 
-            It need not wait for the copy where the next step does.
+            Need not wait for the copy if the next step does.
             """
 
         def open_pipeline(self, dataset: Dataset, order: Sequence[Keys]) -> Iterator[Any]:
-            """The framework's own input pipeline: staged batches of these samples, in this order.
+            """Open the framework's own input pipeline over samples; yields staged batches in order.
 
-            Samples are read by the case's `data_workers` at once, `prefetch_batches` batches ahead.
+            The case's `data_workers` read samples in parallel, `prefetch_batches` batches ahead.
             """
 
         def set_learning_rate(self, learning_rate: float) -> None:
-            """The learning rate of the next steps."""
+            """Set the learning rate of the next steps."""
 
         def predict(self, batch: Batch) -> "NDArray[Any]":
-            """Logits [batch, classes], float32 in host memory, of a classifier in evaluation mode.
+            """Return a classifier's logits, float32 [batch, classes] on the host.
 
-            As `evaluate_loss` computes them; the batch may be smaller than the case's. The batch
-            that was loaded stays.
+            The model is in evaluation mode, as in `evaluate_loss`. The batch may be smaller than
+            the case's; the loaded batch is not replaced.
             """
 
         def infer(self) -> None:
-            """One forward pass over this rank's batch; returns when the logits are on the device.
+            """Run one forward pass over this rank's batch, until the logits are on the device.
 
-            Of mode "infer" only. Batch normalization uses its running statistics, there is no
+            For mode "infer" only. Batch normalization uses its running statistics, there is no
             dropout and no loss, and nothing is read back or kept for gradients.
             """
 
         def synchronize(self) -> None:
-            """Wait until the device has done all that was asked of it."""
+            """Wait until the device has finished all queued work."""
 
         def make_clock(self, boundaries: int) -> StepClock:
-            """A clock for `boundaries` marks, allocated beforehand."""
+            """Make a clock for `boundaries` marks, with all memory allocated."""
 
         def reset_peak_memory(self) -> None: ...
 
         def read_peak_memory_bytes(self) -> int: ...
 
         def name_attention(self) -> str:
-            """What computes attention: the framework's own name of a kernel, or WRITTEN_OUT.
+            """Return the framework's name of the attention kernel; WRITTEN_OUT if it is unfused.
 
-            Empty for a model that has none. Called on all ranks alike, and after the window, as it
-            may cost a forward pass.
+            Empty for a model without attention. Called on all ranks, after the measured window,
+            because it may cost a forward pass.
             """
 
         def read_loss(self) -> float:
-            """The last step's loss on this rank, read back from the device.
+            """Read back the last step's loss on this rank.
 
-            It is that of the step's forward pass, before its update; in mode "infer", that of the
-            logits which the last `infer` left.
+            It is the loss of the step's forward pass, before the update; in mode "infer", that of
+            the logits of the last `infer`.
             """
 
         def evaluate_loss(self) -> float:
-            """The loss of this rank's batch at the current weights, in evaluation mode.
+            """Return the loss of this rank's batch at the current weights, in evaluation mode.
 
-            Batch normalization uses its running statistics, there is no dropout, and nothing
-            changes.
+            Batch normalization uses its running statistics, there is no dropout, and nothing is
+            changed.
             """
 
         def compute_gradients(self) -> "Dict[str, NDArray[Any]]":
-            """Gradients as `step` computes them, averaged over the ranks, neither clipped nor used.
+            """Return the gradients of a step, averaged over the ranks, before clipping; no update.
 
-            Of mode "train" only. Weight decay and loss scale are not in them. Weights and optimizer
-            stay as they are; running statistics move as in a step. To be called on all ranks alike.
+            For mode "train" only; all ranks must call this. Weight decay and loss scale are not
+            included. Weights and optimizer state stay unchanged; running statistics are updated as
+            in a step.
             """
 
         def read_weights(self) -> "Dict[str, NDArray[Any]]":
-            """The current weights, the master copy where there is one."""
+            """Return the current weights; the master copy if there is one."""
 
         def close(self) -> None:
-            """Leave the process group; called on success only."""
+            """Leave the process group; called after success only."""
 
     class GeneratingSession(Session, Protocol):
-        """One whose case is a generation; in place of `infer` it has these.
+        """A session for a generation case; `prefill` and `decode` replace `infer`.
 
-        Of each batch of prompts, all as long, it continues each greedily, by the word with the
-        highest logit, with keys and values of the words before in a cache of constant shape. Each
-        call returns when the tokens are on the device.
+        All prompts of a batch have the same length. Each is continued greedily (highest logit),
+        with the keys and values of earlier tokens in a cache of fixed shape. Each call returns when
+        the tokens are on the device.
         """
 
         def prefill(self) -> None:
-            """Begin anew: read the prompts, fill the cache, and take the first token of each."""
+            """Process the prompts: fill the cache anew and choose each sequence's first token."""
 
         def decode(self) -> None:
-            """The next token of each, from the one before."""
+            """Generate the next token of each sequence from the token before it."""
 
         def read_tokens(self) -> "NDArray[Any]":
-            """The tokens since the last prefill, int64 [batch, tokens] in host memory."""
+            """Return the tokens since the last prefill, int64 [batch, tokens] in host memory."""
 
         def continue_without_cache(self) -> "NDArray[Any]":
-            """All tokens that a generation has, each from a forward pass over all before it.
+            """Return all tokens of a generation, each by a forward pass over all tokens before it.
 
-            For proofs, as `read_tokens` has them.
+            For verification; the format is that of `read_tokens`.
             """

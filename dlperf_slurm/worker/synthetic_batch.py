@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def make_batch(definition: "Network", batch_size: int, seed: int, rank: int) -> "Batch":
-    """The batch of one rank: samples rank * batch_size and following of one endless stream.
+    """Return a rank's batch: samples rank * batch_size and following of one endless stream.
 
-    So the joined batch of `world_size` ranks, one after the other, is that of rank 0 with
-    `world_size * batch_size`. The same arguments give the same bits in every framework's
-    environment; seed and all sample numbers are in 0 ... 2**32 - 1.
+    So the batches of all ranks together are rank 0's batch for `world_size * batch_size`. The same
+    arguments give the same bits in every environment. `seed` and all sample numbers must be in 0
+    ... 2**32 - 1.
     """
     import numpy
 
-    # One sample at a time: the generator's float64 would need twice the images' memory.
+    # one sample at a time: the generator's float64 would need twice the memory of the images
     batch: "Batch" = {}
     for index in range(batch_size):
         # RandomState's streams are frozen (NEP 19); Generator's may change between NumPy versions.
@@ -36,9 +36,9 @@ def make_batch(definition: "Network", batch_size: int, seed: int, rank: int) -> 
 
 
 class SyntheticSamples:
-    """The samples of one rank's batch of `count`, as `make_batch` makes it, in each epoch.
+    """A data set whose samples are those of one rank's `make_batch`, the same in each epoch.
 
-    Reading one costs a copy and nothing else: what a data source adds to a step is its own.
+    Reading a sample costs one copy, so that the time a data source adds to a step is its own.
     """
 
     def __init__(self, definition: "Network", count: int, seed: int, rank: int = 0) -> None:
@@ -49,13 +49,13 @@ class SyntheticSamples:
         return self._count
 
     def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
-        """A new copy, as whoever decodes a file gets new memory too."""
+        """Return a new copy of a sample, as decoding a file would return new memory too."""
         import numpy
 
         return {name: numpy.array(values[index]) for name, values in self._pool.items()}
 
 
 def make_samples(case: Case, placement: "Placement") -> SyntheticSamples:
-    """The samples of this rank's own batch, for data sources without files."""
+    """Return the samples of this rank's own batch, for data sources without files."""
     definition = load_model(case.model).Definition(**case.model_parameters)
     return SyntheticSamples(definition, case.axes.batch_size, case.seed, placement.rank)

@@ -1,14 +1,15 @@
-"""The signal that warns ranks before the job's time limit, and who is to take it."""
+"""The signal that warns ranks before the job's time limit, and which thread receives it."""
 
 import signal
 
-# the job script sends it, and launchers hand it on to the ranks
+# sent by the job script; launchers forward it to the ranks
 TIME_LIMIT_SIGNAL = signal.SIGUSR1
 
 
 def hold_back_signal() -> None:
-    """Leave the signal to the watch; to be called before any other thread begins, as MPI's do.
+    """Block the signal in this thread and all that it starts; the watchdog waits for it.
 
-    A handler of Python's would run in the main thread, which may never come back from MPI.
+    Call this before any thread starts, MPI's included. A Python handler would run in the main
+    thread, which may never return from MPI.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {TIME_LIMIT_SIGNAL})

@@ -14,12 +14,12 @@ ADAMW = "adamw"
 
 
 class Rule(NamedTuple):
-    """How a gradient changes a weight; what a rule does not use is 0.
+    """How a gradient changes a weight; constants that the rule does not use are 0.
 
     sgd, momentum: v = momentum * v + gradient + weight_decay * weight; weight -= learning_rate * v.
     adamw: Adam with bias correction and decoupled weight decay (Loshchilov and Hutter 2019);
-    epsilon is added to the root of the corrected second moment. Weight decay is for parameters of
-    more than one dimension.
+    epsilon is added to the root of the corrected second moment. Weight decay applies to parameters
+    with more than one dimension.
     """
 
     name: str
@@ -30,9 +30,9 @@ class Rule(NamedTuple):
     epsilon: float = 0.0
 
 
-# For a model that was published with another optimizer, but for its weight decay. Learning rates
-# were tried over a hundred steps on one batch, where each lets the loss of ResNet-50 and of BERT
-# fall; the other constants are those of the one of the two that was published with the rule.
+# For a model that was published with another optimizer; the weight decay is the model's. Learning
+# rates were tried over a hundred steps on one batch: with each, the loss of ResNet-50 and of BERT
+# falls. The other constants are those of whichever of the two was published with the rule.
 _RULES_OF_OTHERS = {
     SGD: Rule(SGD, learning_rate=1e-2, weight_decay=0.0),
     MOMENTUM: Rule(MOMENTUM, learning_rate=1e-2, weight_decay=0.0, momentum=0.875),
@@ -41,7 +41,10 @@ _RULES_OF_OTHERS = {
 
 
 def make_rule(case: Case, definition: "Network") -> Rule:
-    """The model's own update rule, or that which the case names, with the case's learning rate."""
+    """Return the model's own update rule, or the one that the case names.
+
+    The case's learning rate, if set, replaces that of the rule.
+    """
     rule = definition.make_rule(case.global_batch_size)
     if case.axes.optimizer not in (DEFAULT_OPTIMIZER, rule.name):
         rule = _RULES_OF_OTHERS[case.axes.optimizer]._replace(weight_decay=definition.WEIGHT_DECAY)
@@ -51,9 +54,9 @@ def make_rule(case: Case, definition: "Network") -> Rule:
 
 
 def group_by_decay(parameters: Iterable[Any], weight_decay: float) -> List[Dict[str, Any]]:
-    """Groups of an optimizer: matrices and kernels decay, biases and normalizations do not.
+    """Return optimizer parameter groups: with weight decay for matrices and kernels, else without.
 
-    The latter are the parameters with one dimension.
+    Biases and normalization weights, which have one dimension, do not decay.
     """
     parameters = list(parameters)
     return [

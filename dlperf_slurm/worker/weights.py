@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# normals come as float64: in pieces, they need no second copy of a large parameter
+# normal samples are float64: generating pieces avoids a second copy of a large parameter
 PIECE_SIZE = 2**18
 
 
 def make_weights(definition: "Network", seed: int) -> "Weights":
-    """float32 arrays by canonical name, in the order of `definition.list_parameters()`.
+    """Return the initial weights, float32, by canonical name in the definition's order.
 
-    seed is in 0 ... 2**32 - 1. The same arguments give the same bits in every framework's
-    environment, and a parameter's do not depend on what other parameters there are.
+    `seed` must be in 0 ... 2**32 - 1. The same arguments give the same bits in every environment,
+    and a parameter's weights do not depend on which other parameters exist.
     """
     return dict(generate_weights(definition, seed))
 
 
 def generate_weights(definition: "Network", seed: int) -> Iterator[Tuple[str, "NDArray[Any]"]]:
-    """What `make_weights` gives, one at a time: a loader that copies need not hold all of them."""
+    """Yield what `make_weights` returns, one weight at a time, to save memory."""
     for parameter in definition.list_parameters():
         yield parameter.name, _make_weight(parameter, seed)
 
@@ -48,7 +48,7 @@ def _make_weight(parameter: Parameter, seed: int) -> "NDArray[Any]":
 def match_weights(
     parameters: Mapping[str, T], weights: "Iterable[Tuple[str, NDArray[Any]]]"
 ) -> "Iterator[Tuple[str, T, NDArray[Any]]]":
-    """Each parameter of a framework with its name and its weights.
+    """Yield each framework parameter with its name and its weights: (name, parameter, values).
 
     Raises KeyError for weights without a parameter and, at the end, ValueError for parameters
     without weights.

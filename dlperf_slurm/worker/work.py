@@ -1,4 +1,4 @@
-"""A case on this rank -> what any session is made of: network, weights, batch and update rule."""
+"""A case on this rank -> what every session needs: network, weights, batch and update rule."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple
@@ -13,12 +13,12 @@ from dlperf_slurm.worker.weights import generate_weights
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# of attention: products and a softmax, one after the other
+# attention as separate matrix products and a softmax, not as a fused kernel
 WRITTEN_OUT = "written out"
 
 
 class Work:
-    """What a case asks of a rank, in plain Python and NumPy.
+    """What a case requires of a rank, in plain Python and NumPy.
 
     `builder` is the module of the case's model in the adapter's `package`.
     """
@@ -27,39 +27,39 @@ class Work:
         self.builder: Any = import_module(f"{package}.{case.model}")
         model = load_model(case.model)
         self.definition: Any = model.Definition(**case.model_parameters)
-        # the names of what the network takes of a batch
+        # the arrays of a batch that the network takes
         self.inputs = model.INPUTS
         self.has_attention = "attention" in model.LAYERS
         self.rule = make_rule(case, self.definition)
-        # of all gradients together, where they are clipped
+        # the global norm to which gradients are clipped; None without clipping
         self.largest_norm: Optional[float] = (
             self.definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
         )
-        # The same weights on all ranks, but dropout of their own.
+        # weights are the same on all ranks, dropout masks are not
         self.dropout_seed = case.seed + 1 + placement.rank
-        # of labels that are probabilities; 0 where they are numbers
+        # number of classes if labels are class probabilities (mixup), else 0
         self.classes: int = self.definition.classes if case.training.mixup_alpha else 0
         self._case = case
         self._rank = placement.rank
 
     def take_inputs(self, batch: Mapping[str, Any]) -> List[Any]:
-        """What the network takes of a batch of any framework's arrays, in its order."""
+        """Return the arrays of a batch that the network takes, in the network's order."""
         return [batch[name] for name in self.inputs]
 
     def compute_loss(self, logits: Any, batch: Mapping[str, Any]) -> Any:
-        """The builder's, of what the network gave and the batch that this was of."""
+        """Return the model's loss for the network's logits and the batch that they are of."""
         return self.builder.compute_loss(self.definition, logits, batch)
 
     def name_attention(self, kernel: str = WRITTEN_OUT) -> str:
-        """The kernel that the adapter has for it; empty for a model without."""
+        """Return `kernel`, or '' for a model without attention."""
         return kernel if self.has_attention else ""
 
     def generate_weights(self) -> "Iterator[Tuple[str, NDArray[Any]]]":
-        """The initial weights by canonical name, one at a time."""
+        """Yield the initial weights as (canonical name, array), one at a time."""
         return generate_weights(self.definition, self._case.seed)
 
     def make_batch(self) -> "Dict[str, NDArray[Any]]":
-        """This rank's own batch; of texts to be continued, the prompts alone."""
+        """Return this rank's synthetic batch; for a generation, the prompts only."""
         axes = self._case.axes
         batch = make_batch(self.definition, axes.batch_size, self._case.seed, self._rank)
         if axes.is_generation:
