@@ -1,8 +1,9 @@
-"""The models: one module per model, named as in `axes.model`; what it is, without a framework.
+"""The models: one module per model, named as in `axes.model`, independent of any framework.
 
-A module has what `Model` below lists, and the rest of the tool asks it and knows no model's name: a
-new model is its module here, and a builder in each adapter that has it. A builder makes the network
-of a module's `Definition`, which is a `Network`. All of it loads without site-packages.
+A module has the names that `Model` lists. The rest of the tool asks the module and knows no model
+by name: a new model is a module here and a builder in each adapter that supports it. A builder
+builds the network of a module's `Definition`, which is a `Network`. All modules import without
+site-packages.
 """
 
 import dataclasses
@@ -33,39 +34,39 @@ if TYPE_CHECKING:
     from dlperf_slurm.contract.case import ModelParameter
 
     class Model(Protocol):
-        # what throughput counts
+        # the unit that throughput counts
         SAMPLE_UNIT: str
-        # the kind of its samples, which is the module of `worker.datasets` that reads such files
+        # the kind of its samples: the module of `worker.datasets` that reads such files
         INPUT: str
-        # those arrays of a sample that the network takes, in its order; others are for the loss
+        # the arrays of a sample that the network takes, in order; other arrays are for the loss
         INPUTS: Tuple[str, ...]
-        # the name of the real files, where a matrix names no other
+        # the data set of real files, unless a matrix names another
         DATASET: str
-        # whether it is a classifier, with a field `classes`, that can be trained to an accuracy
+        # whether it is a classifier with a field `classes`, which can be trained to an accuracy
         HAS_ACCURACY: bool
-        # whether it continues texts token by token: its logits are of the next token, the arrays of
-        # a sample are [sequence_length], and that field is the most of a prompt and what follows;
-        # its definition has `count_decoded_values`, as that of `llama`
+        # whether it generates text token by token: logits are of the next token, and the arrays of
+        # a sample are [sequence_length], the maximum of prompt and generated tokens together; its
+        # Definition has `count_decoded_values`, as that of `llama`
         GENERATES: bool
-        # whether what a sample gives depends on the others of its rank's batch: two ranks are then
-        # not one rank with the joined batch
+        # whether a sample's result depends on the other samples of its rank's batch, so that two
+        # ranks differ from one rank with the joined batch
         HAS_BATCH_STATISTICS: bool
-        # the kinds of its layers that not every framework computes well everywhere
+        # kinds of layers that some framework lacks or computes badly somewhere
         LAYERS: Tuple[str, ...]
-        # how the names of parameters end whose gradient is exactly zero, which rounding is not
+        # suffixes of the names of parameters whose exact gradient is zero, apart from rounding
         ZERO_GRADIENTS: Tuple[str, ...]
-        # published sizes by their names: parameters that differ from the defaults
+        # published sizes by name: the model parameters that differ from the defaults
         PRESETS: Mapping[str, Mapping[str, ModelParameter]]
         VERIFICATION: "Verification"
-        # a `Network`; untyped for the fields that each has of its own
+        # a `Network`; Any, because each has fields of its own
         Definition: Any
 
 
 class Verification(NamedTuple):
-    """A small size of a model at which adapters are compared; it has all that full size has.
+    """A small version of a model for comparing adapters, with all kinds of layers of the full size.
 
-    `gradient_tolerance` is the largest relative difference of one parameter's gradient that
-    rounding explains.
+    `gradient_tolerance` is the largest relative difference of a parameter's gradient that rounding
+    explains.
     """
 
     model_parameters: "Mapping[str, ModelParameter]"
@@ -74,10 +75,11 @@ class Verification(NamedTuple):
 
 
 class Parameter(NamedTuple):
-    """An array of a model by its canonical name; it starts as N(mean, standard_deviation^2).
+    """One array of a model, by canonical name; initial values are N(mean, standard_deviation^2).
 
-    Layouts are PyTorch's: convolution [out, in, height, width], linear [out, in], embedding [row,
-    hidden], and names are those of its state dict. Weight decay is for more than one dimension.
+    Names and layouts are those of PyTorch's state dict: convolution [out, in, height, width],
+    linear [out, in], embedding [row, hidden]. Weight decay applies to parameters with more than one
+    dimension.
     """
 
     name: str
@@ -94,54 +96,54 @@ class Parameter(NamedTuple):
 
 
 class Network(ABC):
-    """A base of frozen dataclasses: fields are a model's parameters, their defaults full size.
+    """Base class of frozen dataclasses: fields are model parameters, defaults are the full size.
 
-    A builder reads the fields, and whatever constants both agree on.
+    A builder reads the fields, and the class constants that both agree on.
     """
 
-    # of the model's recipe, with whatever optimizer
+    # from the model's published recipe, used with any optimizer
     WEIGHT_DECAY: ClassVar[float]
     CLIP_GLOBAL_NORM: ClassVar[float]
-    # of the integers among the fields; 1 for those that are not here
+    # minimum of integer fields; 1 for fields that are not listed
     LEAST: ClassVar[Mapping[str, int]] = {}
 
     @abstractmethod
     def list_parameters(self) -> Iterator[Parameter]:
-        """What is trained, in the order of the network, a tied weight once."""
+        """Yield the trainable parameters in the network's order; a tied weight once."""
 
     def list_running_statistics(self) -> Iterator[Parameter]:
-        """What training moves without gradients, and evaluation reads."""
+        """Yield the arrays that training updates without gradients and evaluation reads."""
         return iter(())
 
     @property
     def parameter_count(self) -> int:
-        """Scalars in `list_parameters`; running statistics are none."""
+        """Number of trainable scalars, without running statistics."""
         return sum(parameter.size for parameter in self.list_parameters())
 
     @property
     @abstractmethod
     def flops_per_sample(self) -> int:
-        """The cost of one sample's forward pass, a multiply-add counted as 2.
+        """FLOPs of one sample's forward pass, with a multiply-add counted as 2.
 
-        Only matrix products and convolutions count. Training costs 3 times as much: the
-        backward pass has one product for the input's and one for the weight's gradient.
+        Only matrix products and convolutions count. Training costs 3 times as much: the backward
+        pass has one product for the gradient of the input and one for that of the weight.
         """
 
     @property
     def tokens_per_sample(self) -> int:
-        """What its throughput in tokens counts of a sample; 0 for one published in samples."""
+        """Tokens per sample for throughput in tokens; 0 for a model reported in samples."""
         return 0
 
     @abstractmethod
     def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
-        """A synthetic sample: arrays of fixed shapes, without the batch's axis."""
+        """Make a synthetic sample: arrays of fixed shapes, without the batch axis."""
 
     @abstractmethod
     def make_rule(self, global_batch_size: int) -> Rule:
-        """The update rule of the optimizer that the model was published with."""
+        """Return the update rule of the optimizer that the model was published with."""
 
     def find_problems(self) -> List[str]:
-        """One sentence per field that cannot be built, naming it and what is allowed."""
+        """Return one sentence per invalid field, with its name, its value and what is allowed."""
         return (
             find_type_problems(self)
             or find_size_problems(self, self.LEAST)
@@ -150,11 +152,11 @@ class Network(ABC):
 
     @abstractmethod
     def find_conflicts(self) -> Iterator[str]:
-        """As `find_problems`: what does not go together of fields of the right types and sizes."""
+        """Yield sentences as `find_problems`, for fields that are valid alone but not together."""
 
 
 class Transformer(Network):
-    """Layers of attention with heads; trained by AdamW, at the same rate whatever the batch."""
+    """Base class of models with attention, trained by AdamW at one rate for all batch sizes."""
 
     hidden_size: int
     heads: int
@@ -185,7 +187,7 @@ class Transformer(Network):
 def list_linear(
     name: str, in_size: int, out_size: int, standard_deviation: float
 ) -> Iterator[Parameter]:
-    """Weight and bias of a linear layer."""
+    """Yield weight and bias of a linear layer."""
     yield Parameter(f"{name}.weight", (out_size, in_size), 0.0, standard_deviation)
     yield Parameter(f"{name}.bias", (out_size,), 0.0)
 
@@ -193,39 +195,45 @@ def list_linear(
 def list_matrix(
     name: str, in_size: int, out_size: int, standard_deviation: float
 ) -> Iterator[Parameter]:
-    """Weight of a linear layer without a bias."""
+    """Yield the weight of a linear layer without a bias."""
     yield Parameter(f"{name}.weight", (out_size, in_size), 0.0, standard_deviation)
 
 
 def list_scale(name: str, size: int) -> Iterator[Parameter]:
-    """Weight of a normalization without a bias, which starts as the identity."""
+    """Yield the weight of a normalization without a bias, initialized to the identity."""
     yield Parameter(f"{name}.weight", (size,), 1.0)
 
 
 def list_normalization(name: str, size: int) -> Iterator[Parameter]:
-    """Weight and bias of a batch or layer normalization, which starts as the identity."""
+    """Yield weight and bias of a batch or layer normalization, initialized to the identity."""
     yield Parameter(f"{name}.weight", (size,), 1.0)
     yield Parameter(f"{name}.bias", (size,), 0.0)
 
 
 def list_models() -> List[str]:
-    """Names of the models in this package, sorted."""
+    """Return the names of the models in this package, sorted."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
 def load_model(name: str) -> "Model":
-    """The model's module; ModuleNotFoundError for a name not in `list_models`."""
+    """Import a model's module.
+
+    Raises ModuleNotFoundError for a name that is not in `list_models`.
+    """
     return cast("Model", import_module(f"{__name__}.{name}"))
 
 
 def find_fraction_problem(name: str, value: float) -> Iterator[str]:
-    """A field, by its name, that is no part of 1."""
+    """Yield a sentence if the field's value is not in 0 <= value < 1."""
     if not 0 <= value < 1:
         yield f"{name} is {value}; allowed: 0 <= value < 1"
 
 
 def find_type_problems(definition: object) -> List[str]:
-    """Fields that are not what their default is: an int, a float, a bool or a tuple of ints."""
+    """Return one sentence per field whose type is not that of its default.
+
+    Types are int, float, bool or a tuple of ints.
+    """
     problems = []
     for field in dataclasses.fields(cast(Any, definition)):
         value = getattr(definition, field.name)
@@ -244,9 +252,9 @@ def find_type_problems(definition: object) -> List[str]:
 
 
 def find_size_problems(definition: object, minimum: Mapping[str, int]) -> List[str]:
-    """Integer fields below their minimum, or below 1 where `minimum` has none.
+    """Return one sentence per integer field below its minimum, which is 1 if not in `minimum`.
 
-    To be called when `find_type_problems` found none.
+    Call this only if `find_type_problems` found nothing.
     """
     problems = []
     for field in dataclasses.fields(cast(Any, definition)):

@@ -1,4 +1,4 @@
-"""BERT-base pre-training: masked words and next sentence, Devlin et al. 2018."""
+"""BERT-base pre-training: masked tokens and next sentence (Devlin et al. 2018)."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, Mapping
@@ -24,7 +24,7 @@ HAS_ACCURACY = False
 GENERATES = False
 HAS_BATCH_STATISTICS = False
 LAYERS = ("embedding", "attention", "layer normalization")
-# it adds the same to all scores of a query, which their softmax does not see
+# a key bias adds the same to all scores of a query, which softmax cancels
 ZERO_GRADIENTS = (".attention.key.bias",)
 PRESETS: Mapping[str, Mapping[str, Any]] = {}
 VERIFICATION = Verification(
@@ -40,7 +40,7 @@ VERIFICATION = Verification(
         "dropout": 0.0,
     },
     batch_size_per_device=4,
-    # the tanh form of GELU moves a gradient by 6e-5
+    # the tanh approximation of GELU would change a gradient by 6e-5
     gradient_tolerance=1e-5,
 )
 
@@ -49,9 +49,9 @@ VERIFICATION = Verification(
 class Definition(Transformer):
     """Sizes of the network and its fixed hyper-parameters.
 
-    The MLM decoder is the word embedding, with a bias of its own. The loss is the mean
-    cross-entropy of the masked words plus that of the next-sentence labels. GELU is the exact one,
-    with erf. 110,106,428 parameters at full size.
+    The decoder of masked tokens is the token embedding with a bias of its own. The loss is the mean
+    cross-entropy of the masked tokens plus that of the next-sentence labels. GELU is the exact one,
+    by erf. The full size has 110,106,428 parameters.
     """
 
     sequence_length: int = 128
@@ -102,9 +102,9 @@ class Definition(Transformer):
 
     @property
     def flops_per_sample(self) -> int:
-        """Embedding look-ups cost nothing, the decoder sees the gathered positions.
+        """FLOPs of one sample's forward pass; 2.3e10 at full size.
 
-        2.3e10 at full size.
+        Embedding look-ups count as 0; the decoder computes only the masked positions.
         """
         hidden, length = self.hidden_size, self.sequence_length
         projections = length * (4 * hidden**2 + 2 * hidden * self.intermediate_size)
@@ -114,9 +114,9 @@ class Definition(Transformer):
         return 2 * (self.layers * (projections + attention) + mlm_head + nsp_head)
 
     def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
-        """Two sentences that fill the sequence: no padding, so every framework does the same work.
+        """Make two sentences that fill the sequence: without padding, all frameworks do equal work.
 
-        int64 all; input_ids, token_type_ids: [sequence_length]; masked_positions
+        All arrays are int64. input_ids, token_type_ids: [sequence_length]; masked_positions
         (ascending, never the first, no repeats), masked_ids: [predictions_per_sequence];
         next_sentence_labels: [].
         """

@@ -1,7 +1,8 @@
-"""LLaMA pre-training: a decoder-only transformer that predicts each next word, Touvron et al. 2023.
+"""LLaMA pre-training: a decoder-only transformer that predicts the next token (Touvron 2023).
 
-Grouped queries are those of Touvron et al. 2023 (Llama 2), rotary positions those of Su et al. 2021
-with the halves of a head as pairs.
+The model is that of Touvron et al. 2023, with the grouped-query attention of Llama 2; rotary
+position embedding is that of Su et al. 2021, with element i of a head paired with element i +
+head_size / 2.
 """
 
 from dataclasses import dataclass
@@ -28,8 +29,8 @@ GENERATES = True
 HAS_BATCH_STATISTICS = False
 LAYERS = ("embedding", "attention", "root mean square normalization")
 ZERO_GRADIENTS = ()
-# Parameters of the models' cards. The scaled positions of Llama 3.2, for texts beyond 8,192 words,
-# are left out: they cost nothing.
+# Parameters are those of the model cards. Llama 3.2's scaled rotary frequencies, for texts longer
+# than 8,192 tokens, are left out: they do not change the cost.
 _LLAMA_3 = {"sequence_length": 8192, "vocabulary_size": 128256, "rotary_theta": 500000.0}
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "tinyllama-1.1b": {
@@ -85,7 +86,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 VERIFICATION = Verification(
-    # two queries to a key, and heads in which each pair of a rotation has a frequency of its own
+    # two query heads per key head, and heads large enough for several rotary frequencies
     model_parameters={
         "sequence_length": 32,
         "layers": 2,
@@ -104,8 +105,8 @@ VERIFICATION = Verification(
 class Definition(Transformer):
     """Sizes of the network and its fixed hyper-parameters.
 
-    The loss is the mean cross-entropy of the next word at each position. No layer has a bias. The
-    published sizes are presets; the default is as wide and deep as BERT-base.
+    The loss is the mean cross-entropy of the next token at each position. No layer has a bias. The
+    published sizes are presets; the default has the width and depth of BERT-base.
     """
 
     sequence_length: int = 1024
@@ -130,14 +131,14 @@ class Definition(Transformer):
 
     @property
     def kv_size(self) -> int:
-        """Width of all keys of a position, and of all values."""
+        """Width of all key heads together, and of all value heads."""
         return self.kv_heads * self.head_size
 
     def make_rotation(self) -> "Tuple[NDArray[Any], NDArray[Any]]":
-        """Cosines and sines of each position's angles: float32 [sequence_length, head_size / 2].
+        """Return cosines and sines of rotary positions, float32 [sequence_length, head_size / 2].
 
-        At position p, pair i of a head turns by p * rotary_theta^(-2 i / head_size). A pair is
-        (x[i], x[i + head_size / 2]); it becomes (x1 cos - x2 sin, x2 cos + x1 sin).
+        At position p, pair i of a head is rotated by the angle p * rotary_theta^(-2 i / head_size).
+        The pair (x[i], x[i + head_size / 2]) = (x1, x2) becomes (x1 cos - x2 sin, x2 cos + x1 sin).
         """
         import numpy
 
@@ -147,7 +148,7 @@ class Definition(Transformer):
         return numpy.cos(angles).astype(numpy.float32), numpy.sin(angles).astype(numpy.float32)
 
     def list_parameters(self) -> Iterator[Parameter]:
-        """The head is absent where it is the embedding."""
+        """Yield the trainable parameters; a tied head is not listed."""
         hidden, inner = self.hidden_size, self.intermediate_size
         deviation = self.WEIGHT_STANDARD_DEVIATION
         yield from list_matrix("embedding", hidden, self.vocabulary_size, deviation)
@@ -168,10 +169,10 @@ class Definition(Transformer):
 
     @property
     def flops_per_sample(self) -> int:
-        """3.2e11 by default.
+        """FLOPs of one sample's forward pass; 3.2e11 by default.
 
-        2 for each weight and token, but for the embedding's look-up, and both products of attention
-        over all of the sequence, though a causal kernel needs half of them (Chowdhery et al. 2022,
+        2 per weight and token, except for the embedding's look-up, and both products of attention
+        over the whole sequence, though a causal kernel needs half of them (Chowdhery et al. 2022,
         appendix B).
         """
         hidden, length = self.hidden_size, self.sequence_length
@@ -181,10 +182,10 @@ class Definition(Transformer):
         return 2 * length * (self.layers * (attention + feed_forward) + head)
 
     def count_decoded_values(self, batch_size: int, positions: float) -> Tuple[int, float]:
-        """Weights, and cached keys and values, that one decoding of so many texts has to read.
+        """Return how many weights and how many cached values one decode step of a batch reads.
 
-        At so many positions, on average. Of the embedding it reads a row for each text only, which
-        does not count, unless the head is the same matrix.
+        `positions` is the mean number of cached positions per sequence. The embedding is not
+        counted unless it is the head too: only one row per sequence is read.
         """
         embedding = 0 if self.tied_embedding else self.vocabulary_size * self.hidden_size
         cache = 2 * self.layers * self.kv_size * positions * batch_size
@@ -195,9 +196,9 @@ class Definition(Transformer):
         return self.sequence_length
 
     def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
-        """A full sequence, so that every framework does the same work.
+        """Make a full sequence, so that all frameworks do the same work.
 
-        int64 [sequence_length] both: input_ids, and labels, the word after each.
+        input_ids and labels (the token after each) are int64 [sequence_length].
         """
         import numpy
 

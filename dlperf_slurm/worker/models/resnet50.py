@@ -1,4 +1,4 @@
-"""ResNet-50 v1.5: image classification, He et al. 2015 with the stride in the 3x3 convolution."""
+"""ResNet-50 v1.5: image classification (He et al. 2015), with the stride in the 3x3 convolution."""
 
 import math
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ LAYERS = ("convolution", "max pooling", "batch normalization")
 ZERO_GRADIENTS = ()
 PRESETS: Mapping[str, Mapping[str, Any]] = {}
 VERIFICATION = Verification(
-    # blocks with and without a projection
+    # blocks with and without a projection shortcut
     model_parameters={
         "image_size": 64,
         "stage_blocks": (1, 2, 1, 1),
@@ -37,17 +37,17 @@ VERIFICATION = Verification(
         "classes": 10,
         "label_smoothing": 0.1,
     },
-    # enough values behind each batch normalization to keep it well-conditioned
+    # enough values per batch normalization to keep it well-conditioned
     batch_size_per_device=16,
-    # A value that rounding puts on the other side of a ReLU's kink moves a gradient by 1e-4 to
-    # 5e-2, even between two memory layouts of one framework: the seed of `verify` is one without a
-    # value that near.
+    # A value that rounding moves across a ReLU's kink changes a gradient by 1e-4 to 5e-2, even
+    # between two memory layouts of one framework. `verify` uses a seed for which no value is that
+    # close.
     gradient_tolerance=1e-3,
 )
 
 
 class Convolution(NamedTuple):
-    """A square convolution without bias, followed by a batch normalization."""
+    """A square convolution without bias, followed by batch normalization; sizes are in pixels."""
 
     name: str
     in_channels: int
@@ -57,7 +57,7 @@ class Convolution(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A bottleneck; the first of a stage has a projection beside it."""
+    """A bottleneck block; the first of a stage has a projection shortcut."""
 
     in_channels: int
     inner_channels: int
@@ -69,7 +69,7 @@ class Block(NamedTuple):
 class Definition(Network):
     """Sizes of the network and its fixed hyper-parameters (NVIDIA DeepLearningExamples, v1.5).
 
-    25,557,032 parameters at full size.
+    The full size has 25,557,032 parameters.
     """
 
     image_size: int = 224
@@ -83,24 +83,24 @@ class Definition(Network):
     EXPANSION: ClassVar[int] = 4
     CLASSIFIER_STANDARD_DEVIATION: ClassVar[float] = 0.01
     BATCH_NORM_EPSILON: ClassVar[float] = 1e-5
-    # The weight of the new batch in the running statistics: 1 - 0.1 where a framework asks for
-    # the weight of the old ones. Whether the new variance is over the count or one less is
-    # the framework's: training does not read it.
+    # Weight of the new batch in the running statistics; 1 - 0.1 in a framework whose momentum is
+    # the weight of the old ones. Whether the running variance is biased or unbiased is up to the
+    # framework: training does not read it.
     BATCH_NORM_MOMENTUM: ClassVar[float] = 0.1
     MOMENTUM: ClassVar[float] = 0.875
     WEIGHT_DECAY: ClassVar[float] = 3.0517578125e-05
     CLIP_GLOBAL_NORM: ClassVar[float] = 1.0
 
     def learning_rate(self, global_batch_size: int) -> float:
-        """0.256 per 256 images, and not above 0.256.
+        """Return 0.256 per 256 images of the global batch, but at most 0.256.
 
-        The recipe reaches higher rates over five epochs of warm-up. We have 120 steps on one
-        batch; started at such a rate the loss does not stay finite. A step costs the same.
+        The recipe reaches higher rates over five epochs of warm-up. With 120 steps on one batch and
+        no warm-up, the loss diverges at such rates. The rate does not change the cost of a step.
         """
         return 0.256 * min(global_batch_size, 256) / 256
 
     def make_rule(self, global_batch_size: int) -> Rule:
-        """SGD with momentum."""
+        """Return SGD with momentum."""
         return Rule(
             name=MOMENTUM,
             learning_rate=self.learning_rate(global_batch_size),
@@ -109,7 +109,7 @@ class Definition(Network):
         )
 
     def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
-        """images: float32 [channel, height, width] ~ N(0, 1); labels: int64 []."""
+        """Make images, float32 [channel, height, width] ~ N(0, 1), and labels, int64 []."""
         import numpy
 
         shape = (self.IMAGE_CHANNELS, self.image_size, self.image_size)
@@ -119,7 +119,7 @@ class Definition(Network):
         }
 
     def list_blocks(self) -> Iterator[Block]:
-        """The bottlenecks of all stages, in the order of the network."""
+        """Yield the bottleneck blocks of all stages in the network's order."""
         channels = self.width
         for stage, blocks in enumerate(self.stage_blocks):
             inner = self.width * 2**stage
@@ -129,7 +129,7 @@ class Definition(Network):
                 channels = inner * self.EXPANSION
 
     def list_convolutions(self) -> Iterator[Convolution]:
-        """Every convolution of the network, with the side of its output in pixels."""
+        """Yield every convolution of the network, with its output's side length in pixels."""
         size = _halve(self.image_size)
         yield Convolution("stem", self.IMAGE_CHANNELS, self.width, 7, size)
         size = _halve(size)
@@ -146,11 +146,11 @@ class Definition(Network):
 
     @property
     def feature_channels(self) -> int:
-        """Channels that the classifier sees."""
+        """Number of input channels of the classifier."""
         return int(self.width * 2 ** (len(self.stage_blocks) - 1) * self.EXPANSION)
 
     def list_parameters(self) -> Iterator[Parameter]:
-        """Convolutions start as N(0, 2 / (kernel_size^2 * out_channels))."""
+        """Yield the trainable parameters; kernels start as N(0, 2 / (size^2 * out_channels))."""
         for c in self.list_convolutions():
             shape = (c.out_channels, c.in_channels, c.kernel_size, c.kernel_size)
             deviation = math.sqrt(2 / (c.kernel_size**2 * c.out_channels))
@@ -161,14 +161,14 @@ class Definition(Network):
         )
 
     def list_running_statistics(self) -> Iterator[Parameter]:
-        """Mean and variance of each batch normalization."""
+        """Yield the running mean and variance of each batch normalization."""
         for c in self.list_convolutions():
             yield Parameter(f"{c.name}.normalization.running_mean", (c.out_channels,), 0.0)
             yield Parameter(f"{c.name}.normalization.running_var", (c.out_channels,), 1.0)
 
     @property
     def flops_per_sample(self) -> int:
-        """8.18e9 at full size."""
+        """FLOPs of one sample's forward pass; 8.18e9 at full size."""
         convolutions = sum(
             c.in_channels * c.out_channels * c.kernel_size**2 * c.output_size**2
             for c in self.list_convolutions()
@@ -182,5 +182,5 @@ class Definition(Network):
 
 
 def _halve(size: int) -> int:
-    """Side after a stride of 2 under the paddings used here."""
+    """Return the side length after a stride of 2, with the paddings used here."""
     return (size + 1) // 2

@@ -1,4 +1,4 @@
-"""ViT-B/16: image classification by a transformer over patches, Dosovitskiy et al. 2021."""
+"""ViT-B/16: image classification by a transformer over patches (Dosovitskiy et al. 2021)."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, Mapping
@@ -24,9 +24,9 @@ HAS_ACCURACY = True
 GENERATES = False
 HAS_BATCH_STATISTICS = False
 LAYERS = ("convolution", "attention", "layer normalization")
-# it adds the same to all scores of a query, which their softmax does not see
+# a key bias adds the same to all scores of a query, which softmax cancels
 ZERO_GRADIENTS = (".attention.key.bias",)
-# the sizes of table 1, and the small one of Touvron et al. 2021
+# the sizes of table 1 of Dosovitskiy et al. 2021, and the small one of Touvron et al. 2021
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "vit-s-16": {"hidden_size": 384, "heads": 6, "intermediate_size": 1536},
     "vit-b-16": {},
@@ -59,9 +59,9 @@ VERIFICATION = Verification(
 class Definition(Transformer):
     """Sizes of the network and its fixed hyper-parameters.
 
-    Layers normalize before attention and before the feed-forward part, and once more after the
-    last. A learned token stands before the patches, from which the classes are read. GELU is the
-    exact one, with erf. There is no dropout. 86,567,656 parameters at full size.
+    Pre-norm layers, with one more normalization after the last. A learned class token precedes the
+    patches, and the classifier reads it. GELU is the exact one, by erf. There is no dropout. The
+    full size has 86,567,656 parameters.
     """
 
     image_size: int = 224
@@ -76,8 +76,9 @@ class Definition(Transformer):
     IMAGE_CHANNELS: ClassVar[int] = 3
     WEIGHT_STANDARD_DEVIATION: ClassVar[float] = 0.02
     LAYER_NORM_EPSILON: ClassVar[float] = 1e-6
-    # The recipe's peak of 3e-3 comes after 10,000 steps of warm-up and with batches of 4096. We
-    # have 120 steps, so that a tenth of it is taken for any batch. A step costs the same.
+    # The recipe reaches its peak of 3e-3 after 10,000 steps of warm-up, with batches of 4096. For
+    # 120 steps without warm-up, a tenth of that is used for any batch size. The rate does not
+    # change the cost of a step.
     LEARNING_RATE: ClassVar[float] = 3e-4
     BETA1: ClassVar[float] = 0.9
     BETA2: ClassVar[float] = 0.999
@@ -87,16 +88,16 @@ class Definition(Transformer):
 
     @property
     def patches(self) -> int:
-        """Patches of an image, row by row."""
+        """Number of patches of an image, in row-major order."""
         return (self.image_size // self.patch_size) ** 2
 
     @property
     def sequence_length(self) -> int:
-        """The class token and the patches."""
+        """Number of tokens: the class token and the patches."""
         return 1 + self.patches
 
     def list_parameters(self) -> Iterator[Parameter]:
-        """class_token [hidden_size]; positions [sequence_length, hidden_size], the first its."""
+        """Yield the trainable parameters; the first row of `positions` is the class token's."""
         hidden, inner = self.hidden_size, self.intermediate_size
         deviation = self.WEIGHT_STANDARD_DEVIATION
         kernel = (hidden, self.IMAGE_CHANNELS, self.patch_size, self.patch_size)
@@ -117,7 +118,7 @@ class Definition(Transformer):
 
     @property
     def flops_per_sample(self) -> int:
-        """3.5e10 at full size."""
+        """FLOPs of one sample's forward pass; 3.5e10 at full size."""
         hidden, length = self.hidden_size, self.sequence_length
         patches = self.patches * self.IMAGE_CHANNELS * self.patch_size**2 * hidden
         projections = length * (4 * hidden**2 + 2 * hidden * self.intermediate_size)
@@ -125,7 +126,7 @@ class Definition(Transformer):
         return 2 * (patches + self.layers * (projections + attention) + hidden * self.classes)
 
     def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
-        """images: float32 [channel, height, width] ~ N(0, 1); labels: int64 []."""
+        """Make images, float32 [channel, height, width] ~ N(0, 1), and labels, int64 []."""
         import numpy
 
         shape = (self.IMAGE_CHANNELS, self.image_size, self.image_size)
