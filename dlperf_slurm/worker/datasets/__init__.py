@@ -1,4 +1,4 @@
-"""A case and "train" or "val" -> samples from files, with keys and shapes of synthetic ones."""
+"""A case and "train" or "val" -> samples from files, with the keys and shapes of synthetic ones."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Dict
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
     Sample = Dict[str, NDArray[Any]]
 
     class Dataset(Protocol):
-        """Samples by their index; read-only, so that threads share it and processes get a copy.
+        """Samples by index; read-only, so that threads can share it and processes get a copy.
 
-        It can be pickled. What is random in a sample is a function of seed, epoch and index alone,
-        so that neither the number of ranks nor that of loading processes changes what is learnt.
+        It can be pickled. Randomness in a sample depends on seed, epoch and index only, so that
+        neither the number of ranks nor that of loader processes changes the training result.
         """
 
         def __len__(self) -> int: ...
 
         def read_sample(self, index: int, epoch: int) -> Sample:
-            """New arrays: those of a batch of `worker.synthetic_batch`, without its first axis.
+            """Return a sample as new arrays: a batch of `worker.synthetic_batch` less an axis.
 
-            Raises DataError, which names the file, for one that cannot be read.
+            Raises DataError, naming the file, if a file cannot be read.
             """
 
 
 def open_dataset(case: Case, split: str) -> "Dataset":
-    """The files of `case.data_dir` for its model; `split` is "train" or "val".
+    """Open the files of `case.data_dir` for the case's model; `split` is "train" or "val".
 
-    The module here that has the name of the model's kind of input reads them. Raises DataError,
-    with what to do, for a folder that is not one for the model.
+    The module of this package that is named like the model's kind of input reads them. Raises
+    DataError, with a remedy, if the folder does not fit the model.
     """
     model = load_model(case.model)
     reader: Any = import_module(f"{__name__}.{model.INPUT}")

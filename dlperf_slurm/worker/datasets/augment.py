@@ -1,7 +1,7 @@
-"""A decoded image -> the pixels that a model sees: crop, flip or shift, resize, normalize.
+"""A decoded image -> the pixels that a model gets: crop, flip or shift, resize, normalize.
 
-Images come in as Pillow's, in RGB; pixels are uint8 [height, width, channel]. Resizing is Pillow's
-bilinear filter, which averages where it makes an image smaller.
+Images are Pillow's, in RGB; pixels are uint8 [height, width, channel]. Resizing uses Pillow's
+bilinear filter, which averages when it shrinks an image.
 """
 
 import math
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-# of ImageNet's training images, channels in the order red, green, blue, for pixels in 0 ... 1
+# mean and standard deviation of ImageNet's training images: red, green, blue, for pixels in 0 ... 1
 MEAN = (0.485, 0.456, 0.406)
 STANDARD_DEVIATION = (0.229, 0.224, 0.225)
 
@@ -21,7 +21,7 @@ STANDARD_DEVIATION = (0.229, 0.224, 0.225)
 CROP_RATIOS = (3 / 4, 4 / 3)
 CROP_ATTEMPTS = 10
 
-# the part of the shorter side that validation sees: 224 of 256 pixels (Krizhevsky et al. 2012)
+# fraction of the shorter side that validation uses: 224 of 256 pixels (Krizhevsky et al. 2012)
 CENTRE_PART = 224 / 256
 
 SHIFT_PART = 1 / 8
@@ -33,17 +33,17 @@ Box = Tuple[float, float, float, float]
 def crop_and_flip(
     image: "Image", size: int, random: "RandomState", least_area: float
 ) -> "NDArray[Any]":
-    """A random crop, resized to [size, size, channel], and its mirror image every second time."""
+    """Return a random crop, resized to [size, size, channel] and mirrored with probability 1/2."""
     box = choose_crop(image.width, image.height, random, least_area)
     pixels = resize(image, size, box)
     return pixels[:, ::-1] if random.randint(2) else pixels
 
 
 def choose_crop(width: int, height: int, random: "RandomState", least_area: float) -> Box:
-    """A box of `least_area` ... 1 of the image's area and 3/4 ... 4/3 as wide as high.
+    """Draw a box with `least_area` ... 1 of the image's area and an aspect ratio of 3/4 ... 4/3.
 
-    Area is uniform, and so is the logarithm of the ratio: as many are upright as lying. An image
-    into which no attempt fits gives the largest box of an allowed ratio, from its centre.
+    The area and the logarithm of the ratio are uniform, so that portrait is as likely as landscape.
+    If no attempt fits into the image, it is the largest centred box with an allowed ratio.
     """
     least_ratio, largest_ratio = CROP_RATIOS
     for _ in range(CROP_ATTEMPTS):
@@ -60,9 +60,9 @@ def choose_crop(width: int, height: int, random: "RandomState", least_area: floa
 
 
 def crop_centre(image: "Image", size: int) -> "NDArray[Any]":
-    """The centre of what is left when the shorter side becomes size * 256/224: [size, size, ...].
+    """Resize the shorter side to size * 256/224 and return the centre crop [size, size, channel].
 
-    In one step, so that nothing is rounded to pixels of the larger image.
+    Both in one step, so that nothing is rounded to pixels of the larger image.
     """
     side = min(image.width, image.height) * CENTRE_PART
     return resize(image, size, find_centre(image.width, image.height, side, side))
@@ -74,9 +74,9 @@ def find_centre(width: int, height: int, box_width: float, box_height: float) ->
 
 
 def shift(image: "Image", size: int, random: "RandomState") -> "NDArray[Any]":
-    """The whole image at [size, size, channel], moved by up to an eighth of that each way.
+    """Resize the whole image to [size, size, channel] and shift it by up to an eighth each way.
 
-    What comes in from outside is black.
+    Uncovered pixels are black.
     """
     import numpy
 
@@ -89,7 +89,7 @@ def shift(image: "Image", size: int, random: "RandomState") -> "NDArray[Any]":
 
 
 def fit(image: "Image", size: int) -> "NDArray[Any]":
-    """The whole image, whatever its shape, at [size, size, channel]."""
+    """Resize the whole image to [size, size, channel], whatever its aspect ratio."""
     return resize(image, size, (0, 0, image.width, image.height))
 
 
@@ -101,7 +101,7 @@ def resize(image: "Image", size: int, box: Box) -> "NDArray[Any]":
 
 
 def normalize(pixels: "NDArray[Any]") -> "NDArray[Any]":
-    """float32 [channel, height, width], of mean 0 and variance 1 over ImageNet."""
+    """Return float32 [channel, height, width] with mean 0 and variance 1 over ImageNet."""
     import numpy
 
     scale = numpy.array([1 / (255 * deviation) for deviation in STANDARD_DEVIATION], numpy.float32)

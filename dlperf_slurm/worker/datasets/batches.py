@@ -1,4 +1,4 @@
-"""A number of samples -> which of them each batch of a rank has; and samples -> their batch."""
+"""A number of samples -> which of them are in each batch of a rank; and samples -> their batch."""
 
 from collections.abc import Sequence as AbstractSequence
 from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Tuple
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def list_indices(count: int, seed: int, epoch: int, is_shuffled: bool) -> "NDArray[Any]":
-    """0 ... count - 1 in the order of an epoch, the same on every rank: int64 [count]."""
+    """Return 0 ... count - 1 in the order of an epoch, int64 [count]; the same on every rank."""
     import numpy
 
     if not is_shuffled:
@@ -29,11 +29,11 @@ def list_indices(count: int, seed: int, epoch: int, is_shuffled: bool) -> "NDArr
 def split_for_training(
     indices: "NDArray[Any]", rank: int, world_size: int, batch_size_per_device: int
 ) -> "NDArray[Any]":
-    """The batches of one rank: [global batches, batch_size_per_device].
+    """Return the batches of one rank: [global batches, batch_size_per_device].
 
-    Global batches follow each other in `indices`, and the ranks in each of them. What is left over
-    at the end is dropped, so that all batches are whole and all ranks have as many. Raises
-    DataError when there is less than one global batch.
+    Global batches are consecutive in `indices`, and within each of them the ranks. The remainder at
+    the end is dropped, so that all batches are full and all ranks have the same number. Raises
+    DataError if there is less than one global batch.
     """
     global_batch_size = world_size * batch_size_per_device
     steps = len(indices) // global_batch_size
@@ -49,10 +49,10 @@ def split_for_training(
 def split_for_validation(
     indices: "NDArray[Any]", rank: int, world_size: int, batch_size_per_device: int
 ) -> "List[NDArray[Any]]":
-    """The batches of one rank, of all of which each sample is in exactly one.
+    """Return the batches of one rank; over all ranks each sample is in exactly one batch.
 
-    Batches are dealt to the ranks in turn: one rank may have one more than another, or one may
-    have none. The very last one may be smaller than the others; `pad_batch` fills it up.
+    Batches are dealt to the ranks in turn, so that one rank may have one more than another, or
+    none. The last batch may be smaller; `pad_batch` fills it up.
     """
     starts = range(0, len(indices), batch_size_per_device)
     batches = [indices[start : start + batch_size_per_device] for start in starts]
@@ -60,9 +60,9 @@ def split_for_validation(
 
 
 def pad_batch(indices: "NDArray[Any]", batch_size: int) -> "Tuple[NDArray[Any], int]":
-    """A batch of `batch_size` for a framework of fixed shapes, and how many of it are real.
+    """Pad a batch to `batch_size` for frameworks with fixed shapes; also return how many are real.
 
-    Those come first; what follows repeats them, and must not be counted.
+    The real samples are first; the others repeat them and must not be counted.
     """
     import numpy
 
@@ -70,14 +70,14 @@ def pad_batch(indices: "NDArray[Any]", batch_size: int) -> "Tuple[NDArray[Any], 
 
 
 def collate(samples: "Sequence[Sample]") -> "Sample":
-    """The batch of samples, as of `worker.synthetic_batch`: arrays with a new first axis."""
+    """Stack samples into a batch, as of `worker.synthetic_batch`: arrays with a new first axis."""
     import numpy
 
     return {name: numpy.stack([sample[name] for sample in samples]) for name in samples[0]}
 
 
 class KeyedSamples:
-    """The samples by their (epoch, index), as the loaders of most frameworks ask for them."""
+    """Samples by (epoch, index), the key that most frameworks' loaders pass on."""
 
     def __init__(self, dataset: "Dataset") -> None:
         self._dataset = dataset
@@ -91,7 +91,7 @@ class KeyedSamples:
 
 
 def spread_labels(batch: "Sample", classes: int) -> "Sample":
-    """Labels that are numbers as probabilities, if there are `classes`; float32 [..., classes]."""
+    """Convert class indices to one-hot labels, float32 [..., classes], if `classes` is not 0."""
     import numpy
 
     if not classes or batch["labels"].dtype.kind != "i":
@@ -100,7 +100,7 @@ def spread_labels(batch: "Sample", classes: int) -> "Sample":
 
 
 def narrow_integers(batch: "Sample") -> "Sample":
-    """Integers in 32 bits."""
+    """Convert integer arrays to int32."""
     return {
         name: values.astype("int32") if values.dtype.kind == "i" else values
         for name, values in batch.items()
@@ -108,12 +108,12 @@ def narrow_integers(batch: "Sample") -> "Sample":
 
 
 def count_batches(case: Case) -> int:
-    """The batches of one rank, for all its steps."""
+    """Return the number of batches of one rank, for all its steps."""
     return (case.warmup_steps + case.measured_steps) * case.axes.gradient_accumulation
 
 
 def order_samples(case: Case) -> "List[Keys]":
-    """Every sample of one rank's own batch once in each batch, in an order of its own."""
+    """Return every sample of a rank's own batch once per batch, in another order each time."""
     size = case.axes.batch_size
     return [
         [(epoch, int(index)) for index in list_indices(size, case.seed, epoch, is_shuffled=True)]
@@ -122,11 +122,11 @@ def order_samples(case: Case) -> "List[Keys]":
 
 
 class FileOrder(AbstractSequence):  # type: ignore[type-arg]
-    """`batches` batches of `batch_size_per_device` keys (epoch, index), made when asked for.
+    """`batches` batches of (epoch, index) keys [batch_size_per_device], computed when accessed.
 
-    In an epoch each sample of the data set is in one batch of one rank at most, in an order of its
-    own; as many batches on every rank, and a multiple of `gradient_accumulation`. A list of all
-    would be gigabytes for ninety epochs of ImageNet.
+    In an epoch each sample is in at most one batch of one rank, in a shuffled order. All ranks have
+    the same number of batches, a multiple of `gradient_accumulation`. A list of all keys would take
+    gigabytes for ninety epochs of ImageNet.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class FileOrder(AbstractSequence):  # type: ignore[type-arg]
         return [(epoch, int(index)) for index in self._epoch_batches[batch]]
 
     def _split(self, epoch: int) -> Any:
-        """Samples [batch, batch_size_per_device] of this rank."""
+        """Return this rank's samples of an epoch: [batch, batch_size_per_device]."""
         indices = list_indices(self._sample_count, self._case.seed, epoch, is_shuffled=True)
         return split_for_training(
             indices,

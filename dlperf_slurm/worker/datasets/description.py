@@ -1,6 +1,6 @@
-"""The dataset.json of a folder -> what its files are, checked.
+"""The dataset.json of a folder -> a validated description of the folder's files.
 
-The login side writes what is read here.
+`dlperf-slurm data make` writes these files on the login node.
 """
 
 import json
@@ -21,17 +21,17 @@ AUGMENTATIONS = (CROP_AND_FLIP, SHIFT)
 
 
 class DataError(ValueError):
-    """Files that cannot be used; the message names them and says what to do."""
+    """Data files that cannot be used; the message names them and says what to do."""
 
 
 @dataclass(frozen=True)
 class ImageDescription:
-    """What the images of a folder are, and which changes to them keep their meaning.
+    """What the images of a folder are, and which augmentation keeps their meaning.
 
-    "crop-and-flip" suits photographs: a crop of at least `least_crop_area` of the image, or its
-    mirror image, shows the same thing. "shift" suits signs that fill their image: a mirrored 2 is
-    no 2, and half of an 8 may be a 3, but moved by an eighth of its side it reads the same.
-    `origin` says where the files come from.
+    "crop-and-flip" is for photographs: a crop of at least `least_crop_area` of the image, or its
+    mirror image, shows the same object. "shift" is for characters that fill the image: a mirrored 2
+    is not a 2, and half of an 8 may be a 3, but shifted by up to an eighth of its side it reads the
+    same. `origin` says where the files come from.
     """
 
     name: str = ""
@@ -40,7 +40,7 @@ class ImageDescription:
     origin: str = ""
 
     def find_problem(self) -> str:
-        """The first value that is not allowed; empty when all are."""
+        """Return what is wrong with the first invalid value, or ''."""
         if self.augmentation not in AUGMENTATIONS:
             return f"augmentation is {self.augmentation!r}; allowed: {', '.join(AUGMENTATIONS)}"
         if not 0 < self.least_crop_area <= 1:
@@ -50,7 +50,7 @@ class ImageDescription:
 
 @dataclass(frozen=True)
 class TextDescription:
-    """Which ids a text is made of: words from `first_word_id` up to `vocabulary_size`, exclusive.
+    """The token ids of a text; ordinary tokens are first_word_id <= id < vocabulary_size.
 
     `origin` says where the files come from.
     """
@@ -64,7 +64,7 @@ class TextDescription:
     origin: str = ""
 
     def find_problem(self) -> str:
-        """The first value that is not allowed; empty when all are."""
+        """Return what is wrong with the first invalid value, or ''."""
         for name in ("first_word_id", "classification_id", "separator_id", "mask_id"):
             value = getattr(self, name)
             if not 0 <= value < self.vocabulary_size:
@@ -76,7 +76,10 @@ D = TypeVar("D", ImageDescription, TextDescription)
 
 
 def read_description(data_dir: Path, kind: Type[D]) -> D:
-    """What dataset.json says; FileNotFoundError where there is none, DataError for a mistake."""
+    """Read a folder's dataset.json.
+
+    Raises FileNotFoundError if there is none, and DataError for invalid content.
+    """
     path = data_dir / DESCRIPTION_FILE
     try:
         data = json.loads(path.read_text(encoding="utf-8"))

@@ -1,9 +1,9 @@
-"""A folder of images -> samples of a classifier: decoded, augmented in training, normalized.
+"""A folder of images -> a classifier's samples: decoded, augmented in training, normalized.
 
     DIRECTORY/train/CLASS/*.jpeg  DIRECTORY/val/CLASS/*.jpeg
 
-Folders are in ImageNet's layout. Images end in .jpeg, .jpg or .png, in capitals or not; names that
-begin with a dot are passed over. Names are bytes, as on Linux a file's name need not be text.
+The layout is ImageNet's. Images end in .jpeg, .jpg or .png, in upper or lower case; names that
+begin with a dot are skipped. Names are bytes, because on Linux a file name need not be text.
 """
 
 import os
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     class Definition(Protocol):
-        """What a model of images says of them."""
+        """What a model of images must define."""
 
         @property
         def image_size(self) -> int: ...
@@ -41,15 +41,15 @@ LAYOUT = "train/CLASS/*.jpeg and val/CLASS/*.jpeg"
 
 
 def open_folder(data_dir: str, split: str, definition: "Definition", seed: int) -> "ImageFolder":
-    """One split of a folder in ImageNet's layout.
+    """Open one split of a folder in ImageNet's layout.
 
-    Raises DataError, with what to do, for a folder that is none, or has too many classes.
+    Raises DataError, with a remedy, if the folder is not one, or has more classes than the model.
     """
     return ImageFolder(data_dir, split, definition, seed)
 
 
 class ImageFolder:
-    """One split of a folder; its images are listed at once, and decoded when they are read."""
+    """One split of a folder; images are listed when it is opened, and decoded when read."""
 
     def __init__(self, data_dir: str, split: str, definition: "Definition", seed: int) -> None:
         import numpy
@@ -63,8 +63,8 @@ class ImageFolder:
         self._classes = list_classes(data_dir)
         check_class_count(data_dir, len(self._classes), definition)
         images = list_images(data_dir, split, self._classes)
-        # Two arrays, not a list: the reference counts of a million strings would make each loading
-        # process write to, and so copy, all of the memory that it was forked with.
+        # Two arrays, not a list: the reference counts of a million strings would make each forked
+        # loader process write to, and so copy, all of that memory.
         self._names = numpy.array([name for name, _ in images])
         self._labels = numpy.array([label for _, label in images], numpy.int64)
 
@@ -72,12 +72,12 @@ class ImageFolder:
         return len(self._labels)
 
     def find_path(self, index: int) -> bytes:
-        """The file of a sample."""
+        """Return the path of a sample's file."""
         class_name = self._classes[self._labels[index]]
         return os.path.join(self._folder, class_name, bytes(self._names[index]))
 
     def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
-        """images: float32 [channel, height, width], normalized; labels: int64 []."""
+        """Return images, float32 [channel, height, width], normalized; and labels, int64 []."""
         import numpy
 
         pixels = self._choose_pixels(decode_image(self.find_path(index)), index, epoch)
@@ -88,7 +88,7 @@ class ImageFolder:
 
         is_photograph = self._description.augmentation == CROP_AND_FLIP
         if not self._is_training:
-            # a sign fills its image: the centre alone would cut it off
+            # a character fills its image: a centre crop would cut it off
             choose = augment.crop_centre if is_photograph else augment.fit
             return choose(image, self._size)
         random = numpy.random.RandomState([self._seed, epoch, index])
@@ -99,13 +99,13 @@ class ImageFolder:
 
 
 def check_pillow() -> None:
-    """Raises DataError before anything is read, rather than in a loading process."""
+    """Raise DataError if Pillow is missing: earlier than in a loader process."""
     if find_spec("PIL") is None:
         raise DataError("reading images takes Pillow, which this Python lacks: pip install pillow")
 
 
 def describe_images(data_dir: str) -> ImageDescription:
-    """What dataset.json says; photographs where there is none, as in ImageNet itself."""
+    """Read dataset.json; if there is none, assume photographs, as in ImageNet itself."""
     try:
         return read_description(Path(data_dir), ImageDescription)
     except FileNotFoundError:
@@ -113,7 +113,7 @@ def describe_images(data_dir: str) -> ImageDescription:
 
 
 def check_class_count(data_dir: str, count: int, definition: "Definition") -> None:
-    """Raises DataError when the model cannot tell so many classes apart."""
+    """Raise DataError if the folder has more classes than the model."""
     if count > definition.classes:
         raise DataError(
             f"{data_dir!r} has {count} classes, the model {definition.classes}; "
@@ -122,9 +122,9 @@ def check_class_count(data_dir: str, count: int, definition: "Definition") -> No
 
 
 def list_classes(data_dir: str) -> List[bytes]:
-    """The class folders of train/, sorted by their bytes: a class's label is its index.
+    """Return the class folders of train/, sorted as bytes; a class's label is its index.
 
-    Raises DataError when there are none.
+    Raises DataError if there are none.
     """
     folder = os.path.join(data_dir, TRAIN_SPLIT)
     classes = _list_class_folders(folder)
@@ -134,10 +134,10 @@ def list_classes(data_dir: str) -> List[bytes]:
 
 
 def list_images(data_dir: str, split: str, classes: List[bytes]) -> List[Tuple[bytes, int]]:
-    """Each image of a split as (file name, label), in the order of labels and names.
+    """Return each image of a split as (file name, label), sorted by label and name.
 
-    Raises DataError for a class folder without an image, and for one that is not in `classes`: with
-    it, labels would mean other classes than in training.
+    Raises DataError for a class folder without an image, and for one that is not in `classes`,
+    because labels would then mean other classes than in training.
     """
     folder = os.path.join(data_dir, split)
     labels = {name: label for label, name in enumerate(classes)}
@@ -183,7 +183,10 @@ def _list_image_names(class_folder: bytes) -> List[bytes]:
 
 
 def decode_image(path: bytes) -> "Image":
-    """An image in RGB, 8 bits each; DataError, which names the file, when it is none."""
+    """Decode an image to 8-bit RGB.
+
+    Raises DataError, naming the file, if that fails.
+    """
     import PIL.Image
 
     try:

@@ -1,7 +1,7 @@
-"""A folder of tokenised text -> full sequences for a decoder: all words, one after the other.
+"""A folder of tokenized text -> full sequences for a decoder: all tokens, one after the other.
 
-The folder is that of `tokens`. Documents follow each other without a mark or padding: a sample is
-the next `sequence_length` words, and what it predicts are the words one further.
+The folder is that of `tokens`. Documents follow each other without a separator or padding: a sample
+is the next `sequence_length` tokens, and its labels are the tokens one further.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     class Definition(Protocol):
-        """What a model of following words says of them."""
+        """What a decoder model must define."""
 
         @property
         def sequence_length(self) -> int: ...
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 def open_folder(data_dir: str, split: str, definition: "Definition", seed: int) -> "PackedTokens":
-    """One split of a tokenised text; its samples have nothing random.
+    """Open one split of a tokenized text; samples have nothing random, so `seed` is not used.
 
-    Raises DataError, with what to do, for a folder that is none, or a text not for the model.
+    Raises DataError, with a remedy, if the folder is not such a text or does not fit the model.
     """
     return PackedTokens(data_dir, split, definition)
 
 
 class PackedTokens:
-    """One split of a text, mapped into memory; its samples follow each other through all of it."""
+    """One split of a text, memory-mapped; its samples cover the whole text in order."""
 
     def __init__(self, data_dir: str, split: str, definition: "Definition") -> None:
         self._arguments = (data_dir, split, definition)
@@ -55,14 +55,14 @@ class PackedTokens:
             )
 
     def __reduce__(self) -> Any:
-        # A copy opens the files again: pickled, a mapped array would be read and sent as a whole.
+        # a copy opens the files again: pickling a memory map would read and send the whole array
         return type(self), self._arguments
 
     def __len__(self) -> int:
         return (len(self._text.ids) - 1) // self._length
 
     def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
-        """input_ids and labels: int64 [sequence_length], the latter one word further."""
+        """Return input_ids and labels, int64 [sequence_length]; labels are one token further."""
         ids = self._text.read_ids(index * self._length, self._length + 1)
         least, largest = int(ids.min()), int(ids.max())
         if least < 0 or largest >= self._description.vocabulary_size:

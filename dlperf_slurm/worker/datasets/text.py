@@ -1,8 +1,8 @@
-"""The files of a tokenised text -> its ids, sentences and documents, mapped into memory.
+"""The files of a tokenized text -> its ids, sentences and documents, memory-mapped.
 
-ids.npy               uint16 or int32 [ids]: all words of the text, one after the other
-sentence_starts.npy   int64 [sentences]: where in `ids` each begins, ascending from 0
-document_starts.npy   int64 [documents]: the number of its first sentence, ascending from 0
+ids.npy               uint16 or int32 [ids]: all token ids of the text, one after the other
+sentence_starts.npy   int64 [sentences]: index into `ids` of each start, ascending from 0
+document_starts.npy   int64 [documents]: index of its first sentence, ascending from 0
 """
 
 from pathlib import Path
@@ -21,44 +21,50 @@ DOCUMENTS_FILE = "document_starts.npy"
 
 
 class Text(NamedTuple):
-    """Ids and their borders; a position is an index into `ids`, and after its end comes 0."""
+    """A text's ids, sentences and documents.
+
+    A position is an index into `ids`; positions past the end wrap around to 0.
+    """
 
     ids: "NDArray[Any]"
     sentence_starts: "NDArray[Any]"
     document_starts: "NDArray[Any]"
 
     def read_ids(self, position: int, count: int) -> "NDArray[Any]":
-        """int64 [count]."""
+        """Return `count` ids from `position` on, int64 [count]."""
         import numpy
 
         positions = numpy.arange(position, position + count)
         return numpy.asarray(self.ids.take(positions, mode="wrap"), numpy.int64)
 
     def find_sentence(self, position: int) -> int:
-        """The number of the sentence that a position is in."""
+        """Return the index of the sentence that contains a position."""
         return int(self.sentence_starts.searchsorted(position, side="right")) - 1
 
     def find_sentence_start(self, sentence: int) -> int:
-        """Where a sentence begins; the text's end for the one after the last."""
+        """Return where a sentence starts in `ids`; the text's end for the one after the last."""
         is_end = sentence == len(self.sentence_starts)
         return len(self.ids) if is_end else int(self.sentence_starts[sentence])
 
     def find_document(self, sentence: int) -> Tuple[int, int]:
-        """The document that a sentence is in, as its first sentence and the one after its last."""
+        """Return the document of a sentence, as its first sentence and the one after its last."""
         number = int(self.document_starts.searchsorted(sentence, side="right"))
         is_last = number == len(self.document_starts)
         end = len(self.sentence_starts) if is_last else int(self.document_starts[number])
         return int(self.document_starts[number - 1]), end
 
     def choose_other_sentence(self, sentence: int, random: "RandomState") -> int:
-        """A sentence of another document than this one's, each as likely as any other."""
+        """Draw a sentence of another document uniformly."""
         first, end = self.find_document(sentence)
         other = int(random.randint(len(self.sentence_starts) - (end - first)))
         return other if other < first else other + end - first
 
 
 def open_text(folder: Path) -> Text:
-    """The text of a split; DataError, which names the file, for one that cannot be used."""
+    """Open the text of a split.
+
+    Raises DataError, naming the file, if the files cannot be used.
+    """
     text = Text(*(_map_array(folder / n) for n in (IDS_FILE, SENTENCES_FILE, DOCUMENTS_FILE)))
     for name, starts, end in (
         (SENTENCES_FILE, text.sentence_starts, len(text.ids)),

@@ -1,9 +1,9 @@
-"""A folder of tokenised text -> samples of a pre-training: masked words and next sentence.
+"""A folder of tokenized text -> BERT pre-training samples: masked tokens and next sentence.
 
     DIRECTORY/dataset.json  DIRECTORY/train/*.npy  DIRECTORY/val/*.npy
 
-dataset.json is a TextDescription, the arrays are those of `text`. The text holds words only: what
-marks a sequence's segments is added here.
+dataset.json is a TextDescription; the arrays are those of `text`. The text has ordinary tokens
+only: [CLS] and [SEP] are added here.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     class Definition(Protocol):
-        """What a model of two segments with masked words says of them."""
+        """What a model of two segments with masked tokens must define."""
 
         MASK_ID: int
 
@@ -45,27 +45,27 @@ if TYPE_CHECKING:
 # [CLS], and [SEP] after each of the two segments
 MARKS = 3
 
-# Devlin et al. 2018, section 3.1: 80 % become the mask, 10 % a random word, 10 % stay as they are
+# Devlin et al. 2018, section 3.1: 80 % become the mask, 10 % a random token, 10 % stay unchanged
 MASKED_PART = 0.8
 CHANGED_PART = 0.9
 
 
 def open_folder(data_dir: str, split: str, definition: "Definition", seed: int) -> "TokenFolder":
-    """One split of a tokenised text.
+    """Open one split of a tokenized text.
 
-    Raises DataError, with what to do, for a folder that is none, or a text not for the model.
+    Raises DataError, with a remedy, if the folder is not such a text or does not fit the model.
     """
     return TokenFolder(data_dir, split, definition, seed)
 
 
 class TokenFolder:
-    """One split of a text, mapped into memory; its samples follow each other through all of it.
+    """One split of a text, memory-mapped; its samples cover the whole text in order.
 
-    A sample is two segments that fill the sequence. The first begins with a sentence, and ends with
-    the last one that fits into the first half; a sentence that is longer is cut into pieces. The
-    second is what follows, on into the next documents if it has to (Liu et al. 2019,
-    FULL-SENTENCES); or, every second time, it begins with a random sentence of another document
-    (Devlin et al. 2018).
+    A sample is two segments that fill the sequence. The first starts at a sentence and ends with
+    the last sentence that fits into the first half; a longer sentence is split. The second is the
+    text that follows, into the next documents if needed (Liu et al. 2019, FULL-SENTENCES). Every
+    second time, on average, it starts at a random sentence of another document instead (Devlin et
+    al. 2018).
     """
 
     def __init__(self, data_dir: str, split: str, definition: "Definition", seed: int) -> None:
@@ -85,17 +85,20 @@ class TokenFolder:
             )
 
     def __reduce__(self) -> Any:
-        # A copy opens the files again: pickled, a mapped array would be read and sent as a whole.
+        # a copy opens the files again: pickling a memory map would read and send the whole array
         return type(self), self._arguments
 
     def __len__(self) -> int:
         return len(self._text.ids) // self._words
 
     def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
-        """The keys and shapes of a synthetic sample; a next-sentence label of 1 is a random one."""
+        """Return a sample with the keys and shapes of a synthetic one.
+
+        next_sentence_labels is 1 if the second segment is a random one.
+        """
         import numpy
 
-        # validation masks the same words each time
+        # validation masks the same tokens in each epoch
         epoch = epoch if self._is_training else 0
         random = numpy.random.RandomState([self._seed, epoch, index])
         first, second, is_next = self._choose_segments(index * self._words, random)
@@ -115,9 +118,9 @@ class TokenFolder:
     def _choose_segments(
         self, position: int, random: "RandomState"
     ) -> "Tuple[NDArray[Any], NDArray[Any], bool]":
-        """Both segments of the sample whose part of the text is here; whether they are neighbours.
+        """Return both segments of the sample at `position`, and whether they are consecutive.
 
-        There is no neighbour in the same document when the first segment ends with it.
+        They never are if the first segment ends its document.
         """
         text, half = self._text, self._words // 2
         sentence = text.find_sentence(position)
@@ -144,7 +147,7 @@ class TokenFolder:
     def _join(
         self, first: "NDArray[Any]", second: "NDArray[Any]"
     ) -> "Tuple[NDArray[Any], NDArray[Any], NDArray[Any]]":
-        """input_ids, token_type_ids: [sequence_length]; and the positions that hold words."""
+        """Return input_ids, token_type_ids [sequence_length] and positions of ordinary tokens."""
         import numpy
 
         classification = [self._description.classification_id]
@@ -163,9 +166,9 @@ def mask_words(
     text: TextDescription,
     random: "RandomState",
 ) -> "Tuple[NDArray[Any], NDArray[Any], NDArray[Any]]":
-    """(masked input_ids, masked_positions, masked_ids) with `count` of the positions `words`.
+    """Mask `count` of the positions `words`: return masked input_ids, masked_positions, masked_ids.
 
-    Positions ascend without repeats; ids are those before masking. int64 all.
+    Positions ascend without repeats; masked_ids are the ids before masking. All are int64.
     """
     import numpy
 
@@ -180,7 +183,10 @@ def mask_words(
 
 
 def describe_text(data_dir: str, definition: "Definition") -> TextDescription:
-    """What dataset.json says; DataError when the model cannot read such a text."""
+    """Read dataset.json and check it against the model.
+
+    Raises DataError if the model cannot use this text.
+    """
     path = str(Path(data_dir) / DESCRIPTION_FILE)
     text = read_text_description(data_dir)
     words = definition.sequence_length - MARKS
@@ -196,7 +202,10 @@ def describe_text(data_dir: str, definition: "Definition") -> TextDescription:
 
 
 def read_text_description(data_dir: str) -> TextDescription:
-    """What dataset.json says; DataError, with what to do, where it cannot be read."""
+    """Read dataset.json.
+
+    Raises DataError, with a remedy, if it cannot be read.
+    """
     try:
         return read_description(Path(data_dir), TextDescription)
     except OSError as error:
@@ -207,7 +216,7 @@ def read_text_description(data_dir: str) -> TextDescription:
 
 
 def check_vocabulary(text: TextDescription, data_dir: str, vocabulary_size: int) -> None:
-    """Raise DataError for a text with more words than the model has."""
+    """Raise DataError if the text's vocabulary is larger than the model's."""
     if text.vocabulary_size > vocabulary_size:
         path = str(Path(data_dir) / DESCRIPTION_FILE)
         raise DataError(
