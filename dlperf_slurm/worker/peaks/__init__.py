@@ -1,8 +1,8 @@
 """A framework and a device -> operations whose sustained rates are the device's peak.
 
-A module here is named as its framework, and has `make_product` and `make_copy`; one whose ranks
-have a collective of their own has `make_all_reduce` too. Frameworks without a module are not
-measured.
+A module here is named as its framework and has `make_product` and `make_copy`; if the framework's
+ranks have a collective of their own, also `make_all_reduce`. Peaks of frameworks without a module
+are not measured.
 """
 
 import pkgutil
@@ -14,25 +14,26 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Operations(Protocol):
-        """The module of a framework."""
+        """What a framework's module has."""
 
         def make_product(self, setting: "Setting", size: int) -> "Operation":
-            """Multiply a matrix [size, size] of random numbers by itself, in this format.
+            """Multiply a random matrix [size, size] by itself, in the setting's number format.
 
-            Of equal numbers a GPU multiplies up to a fifth more, as they switch fewer transistors.
+            Random, because a GPU multiplies constant matrices up to 20 % faster: fewer transistors
+            switch.
             """
 
         def make_copy(self, setting: "Setting", count: int) -> "Operation":
-            """All of an array of `count` fp32 numbers is read, and as much is written."""
+            """Read an array of `count` float32 numbers and write as many."""
 
 
-# not the package's other modules
+# modules of this package that are not a framework's
 _OTHERS = ("all_reduce", "device_peak", "measure")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and in what numbers to compute: `device` is cpu or cuda, on `cpus` threads."""
+    """Device ("cpu" or "cuda"), number format and CPU threads with which to compute."""
 
     device: str
     number_format: str
@@ -41,18 +42,21 @@ class Setting:
 
 @dataclass(frozen=True)
 class Operation:
-    """`start` need not wait for the device; `wait` does, for the last of what was started."""
+    """An operation to time: `start` may return before the device is done; `wait` waits for it."""
 
     start: Callable[[], Any]
     wait: Callable[[Any], None]
 
 
 def list_measured_frameworks() -> List[str]:
-    """The frameworks that have a module here."""
+    """Return the frameworks that have a module here."""
     names = (module.name for module in pkgutil.iter_modules(__path__))
     return sorted(name for name in names if name not in _OTHERS)
 
 
 def load_operations(framework: str) -> "Operations":
-    """Raises ModuleNotFoundError for a framework that has no module here, or is not installed."""
+    """Import a framework's module.
+
+    Raises ModuleNotFoundError if there is none, or the framework is not installed.
+    """
     return cast("Operations", import_module(f"{__name__}.{framework}"))

@@ -1,4 +1,4 @@
-"""The ranks and a number of parameters -> how long the sum of their gradients takes by itself."""
+"""The ranks and a number of parameters -> how long an all-reduce of their gradients takes alone."""
 
 import time
 from typing import Any, Optional, Tuple
@@ -13,15 +13,16 @@ LIMIT_SECONDS = 2.0
 
 
 def time_all_reduce(case: Case, world: Any, parameter_count: int) -> Optional[AllReduce]:
-    """The best of a few, as long as the slowest rank takes; None where there is nobody to sum with.
+    """Return the best time of a few all-reduces, each as long as on the slowest rank.
 
-    To be called after the window, by all ranks: its memory is in no figure. Ranks whose framework
-    has a collective set up use that, others MPI's with buffers in host memory; None without MPI.
+    All ranks must call this, after the measured window, so that its memory is in no figure. It uses
+    the framework's collective if there is one, else MPI's with buffers in host memory. None for a
+    single rank, without MPI or without memory.
     """
     if world.size == 1:
         return None
     operation, via = _make_operation(case, world, parameter_count)
-    # where one has no memory left, nobody is to wait for it
+    # if one rank has no memory left, the others must not wait for it
     if not all(world.exchange(operation is not None)) or operation is None:
         return None
     best = float("inf")
@@ -32,7 +33,7 @@ def time_all_reduce(case: Case, world: Any, parameter_count: int) -> Optional[Al
         if not all(seconds):
             return None
         is_last = world.exchange(time.monotonic() > deadline)[0]
-        # the first one connects the ranks
+        # the first all-reduce also connects the ranks
         if sample or is_last:
             best = min(best, max(seconds))
         if is_last:
@@ -41,7 +42,7 @@ def time_all_reduce(case: Case, world: Any, parameter_count: int) -> Optional[Al
 
 
 def _time(operation: Operation) -> float:
-    """The seconds on this rank; 0 where it went wrong, which is to cost no record."""
+    """Return this rank's seconds, or 0 after an error, which must not fail the repeat."""
     began = time.perf_counter()
     try:
         operation.wait(operation.start())
@@ -51,7 +52,7 @@ def _time(operation: Operation) -> float:
 
 
 def _make_operation(case: Case, world: Any, count: int) -> Tuple[Optional[Operation], str]:
-    """None where this rank has no memory for it."""
+    """Return the operation and its kind; None if this rank lacks memory."""
     try:
         operation = _make_own(case, count)
         if operation is not None:
@@ -62,7 +63,7 @@ def _make_operation(case: Case, world: Any, count: int) -> Tuple[Optional[Operat
 
 
 def _make_own(case: Case, count: int) -> Optional[Operation]:
-    """The all-reduce of the framework's ranks; None where there is none, or none is known here."""
+    """Return the all-reduce of the framework's ranks, or None if there is none."""
     try:
         operations: Any = load_operations(case.axes.framework)
     except ImportError:

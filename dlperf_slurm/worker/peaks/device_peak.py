@@ -1,7 +1,7 @@
 """python -m dlperf_slurm.worker.peaks.device_peak: a framework -> its device's peak as JSON.
 
-A process of its own, before the ranks load the framework: what it sets and what memory it takes
-ends with it, and so does whatever goes wrong in it.
+It runs in a process of its own, before the ranks import the framework, so that its settings, its
+memory and its failures end with it.
 """
 
 import json
@@ -16,25 +16,25 @@ from dlperf_slurm.worker.host import keep_to_cpus
 from dlperf_slurm.worker.peaks import Operation, Setting, load_operations
 
 FLOAT_BYTES = 4
-# no device has its best rate below the first of these, and few need the last
+# no device is fastest below the first size, and few need the last
 PRODUCT_SIZES = (512, 1024, 2048, 4096, 8192, 16384)
-# far more than fits into a cache
+# far larger than any cache
 COPIED_BYTES = 256 * 2**20
 
-# of some calls in a row, so that waiting for their end costs nothing
+# a sample is several calls in a row, so that waiting for the end costs nothing
 SAMPLE_SECONDS = 0.05
 SAMPLES = 5
 SEARCH_SECONDS = 1.0
-# A device that has just begun runs faster than it can sustain: an H200 multiplies random numbers at
-# 782 TFLOP/s for a quarter of a second, and at 664 from then on (docs/gpu.md).
+# An idle device is at first faster than it can sustain: an H200 multiplies random numbers at 782
+# TFLOP/s for a quarter of a second, and at 664 TFLOP/s from then on (docs/gpu.md).
 SUSTAINED_SECONDS = 1.2
 COPY_SECONDS = 0.5
-# a product of the next size takes eight times as long
+# the product of the next size takes eight times as long
 LONGEST_PRODUCT_SECONDS = 0.1
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the DevicePeak of the arguments HOST FRAMEWORK DEVICE NUMBER_FORMAT CPUS as JSON."""
+    """Print a DevicePeak as JSON; arguments are HOST FRAMEWORK DEVICE NUMBER_FORMAT CPUS."""
     host, framework, device, number_format, cpus = arguments
     if device == "cpu":
         keep_to_cpus(int(cpus), 0)
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     peak = DevicePeak(
         host, 2 * size**3 / product_seconds, size, 2 * COPIED_BYTES / copy_seconds, seconds
     )
-    # what a framework prints stands before it
+    # on a line of its own, after whatever a framework prints
     print(f"\n{json.dumps(asdict(peak))}", flush=True)
     return 0
 
@@ -67,9 +67,9 @@ def find_best_size(make_product: Callable[[int], Operation]) -> int:
 
 
 def find_best_seconds(operation: Operation, limit_seconds: float) -> float:
-    """Return the least seconds of a call, by samples of SAMPLE_SECONDS within the limit."""
+    """Return the least seconds per call, over samples of SAMPLE_SECONDS within the limit."""
     deadline = time.monotonic() + limit_seconds
-    # the first may compile, and wake a device
+    # the first call may compile, and wake the device
     operation.wait(operation.start())
     best = time_calls(operation, 1)
     calls = count_calls(best)
@@ -81,7 +81,7 @@ def find_best_seconds(operation: Operation, limit_seconds: float) -> float:
 
 
 def measure_sustained(operation: Operation, least_seconds: float) -> float:
-    """Return the median seconds of a call in the second half of at least `least_seconds`."""
+    """Return the median seconds per call in the second half of at least `least_seconds`."""
     operation.wait(operation.start())
     calls = count_calls(time_calls(operation, 1))
     samples: List[float] = []
@@ -92,12 +92,12 @@ def measure_sustained(operation: Operation, least_seconds: float) -> float:
 
 
 def count_calls(seconds: float) -> int:
-    """Return how many calls of so many seconds fill a sample."""
+    """Return how many calls of `seconds` each fill a sample."""
     return max(1, int(SAMPLE_SECONDS / seconds))
 
 
 def time_calls(operation: Operation, calls: int) -> float:
-    """Return the seconds from the first start to the end of the last."""
+    """Return the seconds from the first start to the end of the last call."""
     began = time.perf_counter()
     for _ in range(calls):
         last = operation.start()

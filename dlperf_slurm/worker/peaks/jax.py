@@ -1,4 +1,4 @@
-"""JAX's matrix product, and a copy that XLA does not leave out."""
+"""JAX's matrix product, and a copy that XLA does not optimize away."""
 
 import os
 from typing import Any
@@ -9,7 +9,7 @@ from jax import numpy as jnp
 from dlperf_slurm.worker.peaks import Operation, Setting
 
 FORMATS = {"bf16": jnp.bfloat16, "fp16": jnp.float16}
-# XLA's default on GPUs is TF32; "tensorfloat32" is not, in kernels of Triton
+# XLA's default on GPUs is TF32; JAX's "tensorfloat32" is not, in XLA's Triton kernels
 PRECISIONS = {"fp32": "highest"}
 
 
@@ -24,7 +24,7 @@ def make_product(setting: Setting, size: int) -> Operation:
 
 def make_copy(setting: Setting, count: int) -> Operation:
     array = jnp.ones(count, jnp.float32)
-    # into the memory of what it was given: new memory would be paid for page by page
+    # donated: new memory would cost a page fault per page
     negate = jax.jit(jnp.negative, donate_argnums=0)
     latest = [array]
 
@@ -36,7 +36,7 @@ def make_copy(setting: Setting, count: int) -> Operation:
 
 
 def configure(setting: Setting) -> None:
-    """What JAX reads when it is first asked for a device, and keeps."""
+    """Set what JAX reads when a device is first asked for, and cannot change later."""
     os.environ["PJRT_NPROC"] = str(setting.cpus)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     jax.config.update("jax_platforms", setting.device)

@@ -1,6 +1,6 @@
-"""A case about to start -> the peak of its devices, measured once per allocation, node and numbers.
+"""A case about to start -> the peak of its devices, measured once per job, node and number format.
 
-Whatever goes wrong with it is told beside the record, and costs no record.
+An error is reported in the peaks file beside the record, and never fails the repeat.
 """
 
 import json
@@ -23,17 +23,17 @@ from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.peaks import list_measured_frameworks
 from dlperf_slurm.worker.peaks.all_reduce import time_all_reduce
 
-# "0" leaves it out; a site's [env] may set it
+# "0" switches the measurement off; a site's [env] may set it
 SWITCH = "DLPERF_SLURM_PEAKS"
 JOB_VARIABLES = ("SLURM_JOB_ID", "DLPERF_SLURM_JOB_ID")
 SHARED_DIR = "peaks"
 
-# a framework may have to be read from a slow disk; measuring itself takes some three seconds
+# importing a framework from a slow disk may take long; measuring itself takes some three seconds
 LIMIT_SECONDS = 90.0
 
 
 def is_measured(case: Case, environ: Mapping[str, str]) -> bool:
-    """Whether peaks are wanted: they stand beside the work of trainings of our own models."""
+    """Return whether peaks are measured: for trainings of the tool's own models with telemetry."""
     is_watched = case.telemetry_interval_seconds > 0 and environ.get(SWITCH, "1") != "0"
     return is_watched and case.axes.mode == TRAIN
 
@@ -41,9 +41,9 @@ def is_measured(case: Case, environ: Mapping[str, str]) -> bool:
 def measure_peak(
     case: Case, placement: Placement, world: Any, attempt_dir: Path
 ) -> Optional[DevicePeak]:
-    """The peak of this host, by its first rank alone; the others wait, and keep no CPU busy.
+    """Measure this host's peak on its first rank, while the other ranks wait without using a CPU.
 
-    All ranks call it, before any of them loads the framework.
+    All ranks must call this, before any of them imports the framework. Returns None on other ranks.
     """
     if not is_measured(case, os.environ):
         return None
@@ -53,7 +53,7 @@ def measure_peak(
 
 
 def _find_peak(case: Case, placement: Placement, attempt_dir: Path) -> DevicePeak:
-    """What an earlier repeat of the allocation measured here, else measured now."""
+    """Return the peak that an earlier repeat of this job measured on this host, or measure it."""
     place = find_shared_file(case, placement.host, attempt_dir, os.environ)
     if place is not None:
         try:
@@ -75,9 +75,9 @@ def _find_peak(case: Case, placement: Placement, attempt_dir: Path) -> DevicePea
 def find_shared_file(
     case: Case, host: str, attempt_dir: Path, environ: Mapping[str, str]
 ) -> Optional[Tuple[Path, Path]]:
-    """The run directory, and the file in it for the repeats of this allocation on this host.
+    """Return the run directory and the file in it that repeats of this job share on this host.
 
-    None outside of a job, or of a run directory.
+    None outside of a job or a run directory.
     """
     job_id = next((environ[name] for name in JOB_VARIABLES if environ.get(name)), "")
     cases = next((path for path in attempt_dir.absolute().parents if path.name == "cases"), None)
@@ -89,12 +89,12 @@ def find_shared_file(
 
 
 def run_measurement(case: Case, host: str) -> DevicePeak:
-    """The peak by a process of its own, with this framework and these numbers."""
+    """Measure the peak in a process of its own, with the case's framework and number format."""
     framework = case.axes.framework
     if framework not in list_measured_frameworks():
         return DevicePeak(host, problem=f"no peak is measured with {framework}")
     numbers, cpus = NUMBER_FORMATS[case.axes.precision], str(case.cpus_per_rank)
-    # the watch over the ranks must not take it for a stall
+    # shorter than what the watchdog takes for a stall
     limit_seconds = min(LIMIT_SECONDS, (case.stall_seconds or 2 * LIMIT_SECONDS) / 2)
     module = "dlperf_slurm.worker.peaks.device_peak"
     command = [sys.executable, "-m", module, host, framework, case.device, numbers, cpus]
@@ -119,7 +119,10 @@ def run_measurement(case: Case, host: str) -> DevicePeak:
 
 
 def gather_peaks(case: Case, world: Any, peak: Optional[DevicePeak], parameter_count: int) -> Peaks:
-    """The peaks of all hosts on rank 0, none elsewhere; all ranks call it, after the window."""
+    """Gather the peaks of all hosts on rank 0; elsewhere there are none.
+
+    All ranks must call this, after the measured window.
+    """
     all_reduce = None
     if is_measured(case, os.environ):
         all_reduce = time_all_reduce(case, world, parameter_count)

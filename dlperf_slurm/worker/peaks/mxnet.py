@@ -9,7 +9,10 @@ FORMATS = {"fp32": "float32", "tf32": "float32", "fp16": "float16"}
 
 
 def make_product(setting: Setting, size: int) -> Operation:
-    """Raises ValueError for bf16, of which MXNet has products inside a network alone."""
+    """Multiply a random matrix [size, size] by itself.
+
+    Raises ValueError for bf16, in which MXNet multiplies matrices only inside a network.
+    """
     if setting.number_format not in FORMATS:
         raise ValueError(f"MXNet multiplies no matrices of {setting.number_format} by themselves")
     mx = load_mxnet(setting)
@@ -27,7 +30,7 @@ def make_copy(setting: Setting, count: int) -> Operation:
 
 
 def load_mxnet(setting: Setting) -> Any:
-    """It reads its settings when it is loaded."""
+    """Import MXNet with the setting's threads and math mode, which it reads at import."""
     os.environ["OMP_NUM_THREADS"] = str(setting.cpus)
     os.environ["MXNET_CPU_WORKER_NTHREADS"] = "1"
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setting.number_format == "tf32" else "0"

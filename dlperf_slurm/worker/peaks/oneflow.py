@@ -1,4 +1,4 @@
-"""OneFlow's matrix product, and a copy that it does not leave out."""
+"""OneFlow's matrix product, and a copy that is not optimized away."""
 
 import os
 from typing import Any
@@ -22,7 +22,7 @@ def make_copy(setting: Setting, count: int) -> Operation:
 
 
 def load_oneflow(setting: Setting) -> Any:
-    """The framework with its threads; CUDA's libraries read whether TF32 is allowed."""
+    """Import OneFlow with the setting's threads; CUDA's libraries read whether TF32 is allowed."""
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setting.number_format == "tf32" else "0"
     import oneflow
 
@@ -31,5 +31,5 @@ def load_oneflow(setting: Setting) -> Any:
 
 
 def wait(result: Any) -> None:
-    """Read a value, which waits for what came before it."""
+    """Read a value, which waits for all work before it."""
     result.flatten()[0].item()

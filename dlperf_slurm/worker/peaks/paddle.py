@@ -1,4 +1,4 @@
-"""PaddlePaddle's matrix product, and a copy that it does not leave out."""
+"""PaddlePaddle's matrix product, and a copy that is not optimized away."""
 
 import os
 from typing import Any
@@ -17,12 +17,12 @@ def make_product(setting: Setting, size: int) -> Operation:
 def make_copy(setting: Setting, count: int) -> Operation:
     paddle = load_paddle(setting)
     array = paddle.ones([count], "float32")
-    # in place: new memory would be paid for page by page
+    # in place: new memory would cost a page fault per page
     return Operation(lambda: array.scale_(-1.0), wait)
 
 
 def load_paddle(setting: Setting) -> Any:
-    """The framework on its device and threads; CUDA's libraries read whether TF32 is allowed."""
+    """Import Paddle and set device and threads; CUDA's libraries read whether TF32 is allowed."""
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setting.number_format == "tf32" else "0"
     import paddle
     from paddle.base import core
@@ -33,5 +33,5 @@ def load_paddle(setting: Setting) -> Any:
 
 
 def wait(result: Any) -> None:
-    """Read a value, which waits for what came before it."""
+    """Read a value, which waits for all work before it."""
     float(result.flatten()[0])

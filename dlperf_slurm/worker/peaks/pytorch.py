@@ -26,7 +26,7 @@ def make_copy(setting: Setting, count: int) -> Operation:
 
 
 def make_all_reduce(device: str, count: int) -> Optional[Operation]:
-    """A sum of `count` fp32 numbers by torch.distributed; None for ranks that are not in it."""
+    """Sum `count` float32 numbers over the ranks of torch.distributed; None if it is not in use."""
     if not distributed.is_initialized():
         return None
     array = torch.zeros(count, device=device)

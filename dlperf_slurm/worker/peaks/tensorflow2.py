@@ -1,4 +1,4 @@
-"""TensorFlow 2's matrix product, and a copy that it does not leave out."""
+"""TensorFlow 2's matrix product, and a copy that is not optimized away."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def make_copy(setting: Setting, count: int) -> Operation:
 
 
 def configure(setting: Setting) -> None:
-    """What TensorFlow takes before its first operation; for the second product it is so already."""
+    """Set threads, device and TF32; threads and device only before TensorFlow's first operation."""
     if not tf.config.threading.get_intra_op_parallelism_threads():
         tf.config.threading.set_intra_op_parallelism_threads(setting.cpus)
         tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -33,5 +33,5 @@ def configure(setting: Setting) -> None:
 
 
 def wait(result: Any) -> None:
-    """Read a value, which waits for what came before it."""
+    """Read a value, which waits for all work before it."""
     tf.reshape(result, [-1])[0].numpy()
