@@ -1,1 +1,1 @@
-"""Samples -> medians, intervals, tests, and what makes a series of times doubtful."""
+"""Samples -> medians, confidence intervals, significance tests, and anomalies of step times."""

@@ -1,4 +1,4 @@
-"""Samples -> median, its non-parametric confidence interval, variation, latencies."""
+"""Samples -> median, its non-parametric confidence interval, coefficient of variation, latency."""
 
 import math
 import statistics
@@ -7,36 +7,36 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 CONFIDENCE = 0.95
-# samples up to which probabilities are exact; the integers of more of them are long
+# up to so many samples, binomial probabilities are exact; for more, the integers get too long
 EXACT_SAMPLES = 1000
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Bounds of an interval for a median, in the unit of the samples, or for a ratio."""
+    """Bounds of a confidence interval for a median, in the samples' unit, or for a ratio."""
 
     low: float
     high: float
 
     def scale(self, factor: float) -> "Interval":
-        """The interval of the quantity times a positive factor."""
+        """Return the interval of the quantity times a positive factor."""
         return Interval(factor * self.low, factor * self.high)
 
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high
 
 
-# The percentiles of a batch's latency that are reported, in percent; the last is the slowest batch.
+# The reported percentiles of a batch's latency, in percent; the last is the slowest batch.
 LATENCY_PERCENTILES = (50, 90, 95, 99, 100)
-# how many batches a percentile above the median leaves above it
+# how many batches must be slower than a reported percentile above the median
 LEAST_SLOWER = 10
-# of the mean and of each of these
+# names of the mean and of each percentile
 LATENCY_NAMES = ("avg", *(f"p{percent}" for percent in LATENCY_PERCENTILES))
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds of a batch: the mean, and a value for each of LATENCY_PERCENTILES."""
+    """Seconds per batch: the mean, and a value for each of LATENCY_PERCENTILES."""
 
     mean: float
     percentiles: tuple[float, ...]
@@ -47,10 +47,10 @@ class Latency:
 
 
 def compute_latency(batch_seconds: Sequence[float]) -> Latency:
-    """The latency over one repeat's batches, in seconds: [batch] -> mean and percentiles.
+    """Compute mean and percentiles of one repeat's batch times, in seconds.
 
-    Between two batches a percentile is interpolated linearly, which is `numpy.percentile`'s default
-    and what NVIDIA's benchmark does. Raises statistics.StatisticsError when there is no batch.
+    Percentiles are interpolated linearly between two batches, as by default in `numpy.percentile`
+    and in NVIDIA's benchmark. Raises statistics.StatisticsError if there is no batch.
     """
     import numpy
 
@@ -59,11 +59,10 @@ def compute_latency(batch_seconds: Sequence[float]) -> Latency:
 
 
 def count_needed_batches(percent: int) -> int:
-    """The least number of batches whose percentile is near that of all that might come.
+    """Return how many batches a percentile needs to be near that of the whole distribution.
 
-    LEAST_SLOWER of them are slower: of fewer it is too low
-    (`benchmarks/simulations/percentiles.py`). The median needs as few as there are, and the slowest
-    batch, 100 %, is what it is.
+    LEAST_SLOWER batches must be slower; with fewer the percentile is too low
+    (`benchmarks/simulations/percentiles.py`). The median and the slowest batch (100 %) need one.
     """
     if not 50 < percent < 100:
         return 1
@@ -71,23 +70,23 @@ def count_needed_batches(percent: int) -> int:
 
 
 def compute_median(samples: Sequence[float]) -> float:
-    """The median of the samples: what rates and times are reported as, never the mean of rates.
+    """Return the median of the samples, with which rates and times are reported; never a mean.
 
-    Raises statistics.StatisticsError when there is no sample.
+    Raises statistics.StatisticsError if there is no sample.
     """
     return statistics.median(samples)
 
 
 def find_median(values: Iterable[Optional[float]]) -> Optional[float]:
-    """The median of the values that are known; None when none is."""
+    """Return the median of the values that are not None; None if there are none."""
     known = [value for value in values if value is not None]
     return compute_median(known) if known else None
 
 
 def compute_coefficient_of_variation(seconds: Sequence[float]) -> float:
-    """The standard deviation over the mean; 0 for a single value.
+    """Return standard deviation over mean of times; 0 for a single value.
 
-    It takes times, since a mean of rates has no meaning.
+    Takes times, not rates: a mean of rates has no meaning.
     """
     if len(seconds) < 2:
         return 0.0
@@ -95,7 +94,7 @@ def compute_coefficient_of_variation(seconds: Sequence[float]) -> float:
 
 
 def compute_binomial(count: int, below: int) -> float:
-    """Return the probability that so many of `count` samples lie below the median."""
+    """Return the probability that exactly `below` of `count` samples lie below the median."""
     if count <= EXACT_SAMPLES:
         return math.comb(count, below) / (1 << count)
     factorials = math.lgamma(count + 1) - math.lgamma(below + 1) - math.lgamma(count - below + 1)
@@ -105,11 +104,11 @@ def compute_binomial(count: int, below: int) -> float:
 def compute_median_interval(
     samples: Sequence[float], confidence: float = CONFIDENCE
 ) -> Optional[Interval]:
-    """The narrowest symmetric pair of order statistics that covers the median.
+    """Compute the confidence interval of the median from order statistics; None if impossible.
 
-    No distribution is assumed: the number of samples below the median is binomial(n, 1/2)
-    (Hoefler & Belli, SC'15, section 3.1.3). None when even the extremes do not reach the
-    confidence.
+    It is the narrowest symmetric pair of order statistics that reaches the confidence, without
+    assuming a distribution: the number of samples below the median is binomial(n, 1/2) (Hoefler &
+    Belli, SC'15, section 3.1.3). None if even the extremes do not reach the confidence.
     """
     count = len(samples)
     ordered = sorted(samples)
@@ -124,11 +123,11 @@ def compute_median_interval(
 
 
 def interpolate_median_bounds(samples: Any, confidence: float) -> tuple[Any, Any]:
-    """The ends of intervals for medians, with just the confidence: [sets, n] -> [sets] each.
+    """Return both ends of intervals for medians at this confidence: [sets, n] -> [sets] each.
 
-    They lie between neighbouring order statistics, where more than the confidence is not wanted
-    (Hettmansperger & Sheather, Statistics & Probability Letters 4, 1986). Where the extremes do
-    not reach it, they are the ends.
+    They are interpolated between neighbouring order statistics (Hettmansperger & Sheather,
+    Statistics & Probability Letters 4, 1986). If the extremes do not reach the confidence, the
+    extremes are the ends.
     """
     import numpy
 
@@ -151,7 +150,7 @@ def interpolate_median_bounds(samples: Any, confidence: float) -> tuple[Any, Any
 
 
 def count_needed_samples(confidence: float = CONFIDENCE) -> int:
-    """The smallest number of samples for which `compute_median_interval` finds one: 6 for 95 %."""
+    """Return how many samples `compute_median_interval` needs: 6 for 95 %."""
     count = 1
     while 1 - 2 / 2**count < confidence:
         count += 1

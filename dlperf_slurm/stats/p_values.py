@@ -1,4 +1,4 @@
-"""Chances of single events, p-values of single tests -> those of all of them together."""
+"""Single p-values or chances -> p-values adjusted for many tests, or the chance of many hits."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values of several tests, raised so that all verdicts hold together (Holm 1979)."""
+    """Adjust the p-values of several tests for multiple testing (Holm 1979)."""
     adjusted = [0.0] * len(p_values)
     largest = 0.0
     for done, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
@@ -17,9 +17,10 @@ def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
 
 
 def compute_excess_chance(hits: int, chances: Sequence[float]) -> float:
-    """The probability that at least `hits` of independent events happen, each with its chance.
+    """Return the probability that at least `hits` of independent events happen.
 
-    It is the upper tail of the Poisson binomial distribution, exact.
+    `chances` has each event's probability. It is the upper tail of the Poisson binomial
+    distribution, computed exactly.
     """
     import numpy
 
@@ -31,9 +32,9 @@ def compute_excess_chance(hits: int, chances: Sequence[float]) -> float:
 
 @lru_cache(maxsize=64)
 def _compute_hit_chances(events: int, chance: float) -> Any:
-    """The chances that k of the events happen, each with the same chance: float64 [k].
+    """Return the probability that k of the events happen, for each k: float64 [events + 1].
 
-    They are made of the chances of both halves of the events.
+    All events have the same chance. The binomial distribution is convolved from both halves.
     """
     import numpy
 

@@ -1,10 +1,11 @@
-"""Two samples -> tests and interval of their ratio that hold where one varies more than the other.
+"""Two samples -> tests and an interval of their ratio that allow for unequal variances.
 
 The statistic is that of Fligner & Policello (JASA 76, 1981; Hollander & Wolfe, Nonparametric
-Statistical Methods, 4.4): how many values of the other sample lie below each value (its placement),
-studentised by how much the placements of each sample vary. Its distribution is that of all ways to
-split the values in two, exact for samples of one distribution. Where one sample hardly varies it
-refuses too much: a ratio that the other sample's median may have over this one's is kept.
+Statistical Methods, 4.4): each value's placement, which is the number of values of the other sample
+below it, studentized by the spread of the placements. Its null distribution is that over all splits
+of the values into two groups (a permutation test), exact if both samples have one distribution. If
+one sample hardly varies the test rejects too often: a ratio that lies in the interval of the other
+sample's median over this one's is then not rejected.
 """
 
 import math
@@ -16,23 +17,24 @@ from typing import Any, Optional
 
 from dlperf_slurm.stats.median import CONFIDENCE, Interval, interpolate_median_bounds
 
-# Splits up to which all of them are looked at, as of 9 and 9 values; of more as many are drawn, by
-# a fixed seed, so that a p-value of 0.05 is right to 0.001.
+# Up to so many splits, such as for 9 and 9 values, all are enumerated; otherwise as many are drawn
+# with a fixed seed, so that a p-value of 0.05 is accurate to 0.001.
 MAX_SPLITS = 50_000
 SEED = 2020
-# Of samples that are both larger, the statistic is nearly normal, and as in samples of this size:
-# a p-value of 0.05 differs by less than 0.004. A sample beside one that is smaller counts as no
-# larger than MAX_VALUES, and fewer splits are drawn of more values, so that memory is bounded.
+# If both samples are larger than NORMAL_VALUES, the statistic is nearly normal, and its
+# distribution is that for samples of NORMAL_VALUES: a p-value of 0.05 is off by less than 0.004. To
+# bound memory, a large sample beside a smaller one counts as at most MAX_VALUES values, and fewer
+# splits are drawn for more values.
 NORMAL_VALUES = 64
 MAX_VALUES = 1000
 
-# statistics that differ by less are one, but for rounding
+# statistics that differ by less are equal but for rounding
 _TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
 class Tails:
-    """The probabilities of so small (large) values in the second sample, if nothing differs."""
+    """One-sided p-values: the second sample is so small (`lower`) or large (`upper`) by chance."""
 
     lower: float
     upper: float
@@ -44,10 +46,9 @@ class Tails:
 
 
 def compute_tails(first: Sequence[float], second: Sequence[float], ratio: float = 1.0) -> Tails:
-    """The tails of the test that the second sample is as the first one times a ratio.
+    """Test whether the second sample is the first one times `ratio`; all values are positive.
 
-    A small lower tail speaks for a smaller ratio, a small upper one for a larger. All values are
-    positive.
+    A small lower tail means that the true ratio is smaller, a small upper one that it is larger.
     """
     import numpy
 
@@ -59,9 +60,11 @@ def compute_tails(first: Sequence[float], second: Sequence[float], ratio: float 
 
 
 def compute_statistics(first: Any, second: Any) -> Any:
-    """Fligner and Policello's statistic of pairs of samples: [pairs, n], [pairs, m] -> [pairs].
+    """Compute Fligner and Policello's statistic of pairs of samples.
 
-    It is positive where the second sample is larger, and infinite where the two do not overlap.
+    [pairs, n], [pairs, m] -> [pairs].
+
+    Positive if the second sample is larger, infinite if the two do not overlap.
     """
     import numpy
 
@@ -70,14 +73,14 @@ def compute_statistics(first: Any, second: Any) -> Any:
     ascending = numpy.take_along_axis(values, order, axis=1)
     is_second = order >= first.shape[1]
     places = numpy.arange(values.shape[1])
-    # where the values that are equal to each one begin, and where they end
+    # start and end of each value's run of equal values
     rises = numpy.diff(ascending, axis=1) > 0
     begins = numpy.pad(rises, ((0, 0), (1, 0)), constant_values=True)
     ends = numpy.pad(rises, ((0, 0), (0, 1)), constant_values=True)
     start = numpy.maximum.accumulate(numpy.where(begins, places, 0), axis=1)
     stop = numpy.where(ends, places + 1, len(places))[:, ::-1]
     stop = numpy.minimum.accumulate(stop, axis=1)[:, ::-1]
-    # of equal values one half counts as below
+    # half of the equal values count as below
     below = (start + stop) / 2
     seconds = numpy.pad(is_second.cumsum(axis=1), ((0, 0), (1, 0)))
     below_of_second = (
@@ -90,10 +93,10 @@ def compute_statistics(first: Any, second: Any) -> Any:
 
 
 def is_refused(first: Any, second: Any, confidence: float = CONFIDENCE, tests: int = 1) -> Any:
-    """Which pairs of samples [pairs, n], [pairs, m] differ by the two-sided test: bool [pairs].
+    """Return which pairs of samples [pairs, n], [pairs, m] differ significantly: bool [pairs].
 
-    These are the pairs whose `compute_ratio_interval` leaves 1 out, and whose p-value is small
-    enough for one of so many tests.
+    A pair differs if the two-sided p-value is significant after Bonferroni's correction for so many
+    `tests`, and `compute_ratio_interval` excludes 1.
     """
     import numpy
 
@@ -111,11 +114,10 @@ def is_refused(first: Any, second: Any, confidence: float = CONFIDENCE, tests: i
 def compute_ratio_interval(
     first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
 ) -> Optional[Interval]:
-    """The interval of the factor from the first sample to the second: second over first.
+    """Return the confidence interval of the ratio second / first; None for too few samples.
 
-    It holds the factors that the two-sided test does not refuse, and those of an interval of either
-    median over the other median. It is None when the samples are too few for the confidence. All
-    values are positive.
+    It contains the ratios that the two-sided test does not reject, and those of the interval of
+    either median over the other median. All values are positive.
     """
     import numpy
 
@@ -126,7 +128,7 @@ def compute_ratio_interval(
     order = ratios.ravel().argsort(kind="stable")
     ascending = ratios.ravel()[order]
     rows, columns = numpy.divmod(order, len(b))
-    # with a factor above the k smallest ratios: how many values lie below each, of either sample
+    # at a factor above the k smallest ratios: how many values of either sample are below each value
     below_first, below_second = _count_passed(rows, len(a)), _count_passed(columns, len(b))
     statistics = _studentise(below_first, len(a) - below_second)
     tails = _find_tail(_find_null(len(a), len(b)), abs(statistics))
@@ -148,9 +150,9 @@ def compute_ratio_interval(
 
 
 def count_needed_values(confidence: float = CONFIDENCE, tests: int = 1) -> int:
-    """The least size of each sample that can tell a difference among so many tests: 6 for 95 %.
+    """Return how many values each sample needs to show a difference among so many tests.
 
-    Of fewer all lie on one side of the median more often than that.
+    6 for 95 % and one test: with fewer, the smallest possible p-value is too large.
     """
     count = 1
     while 2 / 2**count > 1 - confidence or tests * 2 / math.comb(2 * count, count) > 1 - confidence:
@@ -159,7 +161,7 @@ def count_needed_values(confidence: float = CONFIDENCE, tests: int = 1) -> int:
 
 
 def _studentise(below_first: Any, below_second: Any) -> Any:
-    """The statistic from the placements of both samples: [pairs, n], [pairs, m] -> [pairs]."""
+    """Compute the statistic from both samples' placements: [pairs, n], [pairs, m] -> [pairs]."""
     import numpy
 
     means = below_first.mean(axis=1), below_second.mean(axis=1)
@@ -173,14 +175,14 @@ def _studentise(below_first: Any, below_second: Any) -> Any:
 
 
 def _find_tail(null: Any, statistics: Any) -> Any:
-    """The chances of values as large as these: [pairs], by those of splits, ascending."""
+    """Return the upper-tail probability of each statistic, [pairs], in the sorted `null`."""
     return 1 - null.searchsorted(statistics - _TOLERANCE) / len(null)
 
 
 def _find_null(first_count: int, second_count: int) -> Any:
-    """The statistic of splits of as many distinct values, ascending: float64 [splits].
+    """Return the sorted statistics under the null hypothesis: float64 [splits].
 
-    Of more values than it takes to be right, those of fewer stand for it.
+    Sample sizes are limited by NORMAL_VALUES and MAX_VALUES.
     """
     if min(first_count, second_count) > NORMAL_VALUES:
         return _list_splits(NORMAL_VALUES, NORMAL_VALUES)
@@ -189,7 +191,7 @@ def _find_null(first_count: int, second_count: int) -> Any:
 
 @lru_cache(maxsize=64)
 def _list_splits(first_count: int, second_count: int) -> Any:
-    """The statistic of all splits of as many distinct values, or of drawn ones, ascending."""
+    """Return the sorted statistics of all splits of distinct values, or of drawn splits."""
     import numpy
 
     count = first_count + second_count
@@ -203,17 +205,18 @@ def _list_splits(first_count: int, second_count: int) -> Any:
     is_first = numpy.ones((len(chosen), count), dtype=bool)
     numpy.put_along_axis(is_first, chosen, False, axis=1)
     others = numpy.nonzero(is_first)[1].reshape(len(chosen), first_count)
-    # a value's place among all, less those of its own sample, is its placement
+    # a value's rank among all values minus its rank in its own sample is its placement
     below_second = (chosen - numpy.arange(second_count)).astype(float)
     below_first = (others - numpy.arange(first_count)).astype(float)
     found = _studentise(below_first, below_second)
-    # mirrored splits are as likely; drawn ones have the observed one, at its most extreme, beside
+    # Mirrored splits are as likely. Drawn splits get the most extreme ones added, as the observed
+    # split counts as one of the draws.
     beside = [] if is_exact else [-numpy.inf, numpy.inf]
     return numpy.sort(numpy.concatenate([found, -found, beside]))
 
 
 def _count_passed(numbers: Any, count: int) -> Any:
-    """How often each number is among the first k of them: [pairs + 1, count]."""
+    """Count how often each number occurs among the first k, for each k: [pairs + 1, count]."""
     import numpy
 
     passed = (numbers[:, None] == numpy.arange(count)).cumsum(axis=0)

@@ -1,4 +1,4 @@
-"""Spread of repeats -> what so many of them can tell, and how many it takes to tell more."""
+"""Spread of repeats -> which slowdown so many repeats can detect, and how many repeats it takes."""
 
 import math
 import statistics
@@ -8,32 +8,32 @@ from functools import lru_cache
 from dlperf_slurm.stats.median import CONFIDENCE
 from dlperf_slurm.stats.placements import count_needed_values, is_refused
 
-# the chance with which it is to be found what is so
+# the probability with which a true difference is to be found (statistical power)
 POWER = 0.8
 SEED = 2020
 TRIALS = 1000
-# Of more repeats the spread of these stands for theirs: what is found depends on the spread over
-# the root of their number alone, to 0.02.
+# More repeats are simulated as MAX_SIMULATED with a smaller spread: the power depends only on
+# spread / sqrt(repeats), to 0.02.
 MAX_SIMULATED = 200
 
-# How much less the test sees in normal values than one that knew their spread: it takes a third
-# more of them (benchmarks/simulations/verdicts.py).
+# Efficiency for normal values, relative to a test that knows their spread: it takes a third more
+# repeats (benchmarks/simulations/verdicts.py).
 EFFICIENCY = 0.75
 
-# nobody makes more repeats than this
+# upper limit of a suggested number of repeats
 MAX_REPEATS = 1000
 
 
 def measure_spread(samples: Sequence[float]) -> float:
-    """The standard deviation of the logarithms: how much repeats vary, as a ratio less 1.
+    """Return the standard deviation of the logarithms: the relative spread of the repeats.
 
-    Raises statistics.StatisticsError for less than two samples.
+    Raises statistics.StatisticsError for fewer than two samples.
     """
     return statistics.stdev([math.log(value) for value in samples])
 
 
 def pool_spreads(groups: Sequence[Sequence[float]]) -> float:
-    """The spread within groups of samples that differ in their medians; each has two at least."""
+    """Return the pooled spread within groups whose medians differ, of two samples or more each."""
     freedom = [len(group) - 1 for group in groups]
     squares = [count * measure_spread(group) ** 2 for count, group in zip(freedom, groups)]
     return math.sqrt(sum(squares) / sum(freedom))
@@ -41,9 +41,10 @@ def pool_spreads(groups: Sequence[Sequence[float]]) -> float:
 
 @lru_cache(maxsize=256)
 def compute_power(repeats: int, spread: float, slowdown: float, tests: int = 1) -> float:
-    """The chance that two runs with so many repeats show a slowdown such as 0.05, one of `tests`.
+    """Return the probability that two runs with so many repeats show this slowdown, such as 0.05.
 
-    Repeats vary by this spread, normally, in simulated runs: it is right to 0.02.
+    `tests` is the number of tests to correct for. By simulation of repeats that vary normally with
+    this spread; accurate to 0.02.
     """
     import numpy
 
@@ -59,7 +60,7 @@ def compute_power(repeats: int, spread: float, slowdown: float, tests: int = 1) 
 
 
 def find_detectable(repeats: int, spread: float, tests: int = 1) -> float:
-    """The least slowdown that is found with a chance of POWER; it is right to 0.001."""
+    """Return the smallest slowdown that is detected with probability POWER, accurate to 0.001."""
     low, high = 0.0, 1.0
     while high - low > 0.0005:
         middle = (low + high) / 2
@@ -71,10 +72,10 @@ def find_detectable(repeats: int, spread: float, tests: int = 1) -> float:
 
 
 def count_deciding_repeats(spreads: Sequence[float], distance: float, significance: float) -> int:
-    """About how many repeats in each run show, with a chance of POWER, what is so far away.
+    """Estimate how many repeats in each run decide a comparison with a probability of POWER.
 
-    `distance` is from the ratio to what is to be excluded, in logarithms; `significance` that of
-    the one side of the test. The answer is MAX_REPEATS where it would be more.
+    `distance` is the difference between the logarithms of the ratio and of the ratio to exclude;
+    `significance` is that of a one-sided test. Returns at most MAX_REPEATS.
     """
     normal = statistics.NormalDist()
     deviations = normal.inv_cdf(1 - significance) + normal.inv_cdf(POWER)

@@ -1,4 +1,4 @@
-"""Step times, or values of repeats -> doubts: slow stretches, stalls, two groups."""
+"""Step times, or values of repeats -> anomalies: stalls, slow stretches, two groups."""
 
 import math
 import statistics
@@ -7,29 +7,28 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Optional
 
-# a step that takes so many medians is a stall: data, network or another job held it up
+# a step that takes so many medians is a stall: it waited for data, network or another job
 STALL_FACTOR = 3.0
 
-# The least cost of a slow stretch that is named, as a ratio less 1 of the whole window: less than
-# that is not worth naming elsewhere either.
+# The smallest cost of a slow stretch that is reported, as a ratio less 1 of the whole window.
 MIN_COST = 0.02
 
-# A stretch begins and ends at one of so many marks, and is a tenth of the window at least.
+# A stretch starts and ends at one of so many marks, and is at least a tenth of the window.
 _MARKS = 20
 _LEAST_SHARE = 0.1
 
-# fewer steps do not tell how they hang together
+# with fewer steps their autocorrelation cannot be estimated
 _MIN_STEPS = 20
 
-# The largest of all stretches' distances, in standard deviations of a mean of as many steps that
-# hang together as these do, is above _LIMIT + _LIMIT_OF_FEW / sqrt(independent steps) in 5 % of
-# series at most (benchmarks/simulations/slow_stretches.py).
+# The largest distance of all stretches, in standard deviations of a mean of as many steps with the
+# same autocorrelation, exceeds _LIMIT + _LIMIT_OF_FEW / sqrt(independent steps) in at most 5 % of
+# series (benchmarks/simulations/slow_stretches.py).
 _LIMIT = 3.3
 _LIMIT_OF_FEW = 8.0
 _LARGEST_MEMORY = 0.97
 
-# A gap that separates two groups of repeats is so many times wider than either group. Of seven
-# normal, uniform or exponential values 1 in 700, 1 in 185 and 1 in 140 have such a gap by chance;
+# A gap between two groups of repeats is at least so many times wider than either group. Of seven
+# normal, uniform or exponential values, 1 in 700, 1 in 185 and 1 in 140 have such a gap by chance;
 # with fewer values it is common.
 GROUP_GAP = 4.0
 MIN_GROUP_GAP = 0.02
@@ -38,10 +37,10 @@ MIN_GROUPED_SAMPLES = 7
 
 @dataclass(frozen=True)
 class Stalls:
-    """The steps that took over STALL_FACTOR medians.
+    """The steps that took more than STALL_FACTOR medians.
 
-    `worst_factor` is the longest one in medians. `share` is the part of the window, 0 to 1, that
-    they took beyond a median each.
+    `worst_factor` is the longest of them, in medians. `share` is the fraction (0 to 1) of the
+    window that they took in excess of a median each.
     """
 
     count: int
@@ -50,9 +49,9 @@ class Stalls:
 
 
 def find_stalls(step_seconds: Sequence[float]) -> Stalls:
-    """The stalls among the steps of one rank: [step], in seconds.
+    """Find the stalls among the step times of one rank, in seconds.
 
-    Steps as long at the very beginning are no stalls but warm-up, which `find_slow_stretch` names.
+    Long steps at the very beginning are not stalls but warm-up, reported by `find_slow_stretch`.
     """
     median = statistics.median(step_seconds)
     steps = step_seconds[_count_first_long(step_seconds) :]
@@ -65,10 +64,10 @@ def find_stalls(step_seconds: Sequence[float]) -> Stalls:
 
 @dataclass(frozen=True)
 class SlowStretch:
-    """Steps from `start` up to `end` that took longer than the others, beyond chance.
+    """Steps `start` up to, not including, `end` that were significantly slower than the others.
 
-    `excess` is how much longer each of them took and `cost` how much longer that made the window,
-    both as ratios less 1. `is_first` and `is_last` say which end of the window it touches.
+    `excess` is how much longer each of them took, `cost` how much longer they made the window, both
+    as ratios less 1. `is_first` and `is_last` say whether it touches the window's start or end.
     """
 
     start: int
@@ -80,11 +79,11 @@ class SlowStretch:
 
 
 def find_slow_stretch(step_seconds: Sequence[float]) -> Optional[SlowStretch]:
-    """The stretch that differs most from the rest of the window, where it is slow and matters.
+    """Find the stretch that differs most from the rest of the window; None if it does not matter.
 
-    Among all stretches it is the one whose mean is farthest from the others', in deviations that
-    allow for how much a step takes after the one before it (an autoregression of first order, as
-    prewhitening in tests for a change of level). Stalls do not count, except at the very beginning.
+    It has the largest difference in means, in standard deviations that allow for autocorrelation of
+    first order (as prewhitening in tests for a change of level). None if that is not significant,
+    not a slowdown, or costs less than MIN_COST. Stalls are ignored, except at the very beginning.
     """
     limit = STALL_FACTOR * statistics.median(step_seconds)
     first_long = _count_first_long(step_seconds)
@@ -93,7 +92,7 @@ def find_slow_stretch(step_seconds: Sequence[float]) -> Optional[SlowStretch]:
     if limit == 0 or not steps:
         return None
     if first_long:
-        # they are longer than any chance makes them
+        # so long that no test is needed
         return _measure_stretch(steps, kept, 0, first_long)
     found = _find_change(steps)
     return None if found is None else _measure_stretch(steps, kept, *found)
@@ -102,7 +101,7 @@ def find_slow_stretch(step_seconds: Sequence[float]) -> Optional[SlowStretch]:
 def _measure_stretch(
     steps: Sequence[float], kept: Sequence[int], start: int, end: int
 ) -> Optional[SlowStretch]:
-    """The stretch of kept steps as one of the window; None for what is too short a loss."""
+    """Map a stretch of the kept steps to the window; None if it costs less than MIN_COST."""
     rest = [*steps[:start], *steps[end:]]
     if not rest or statistics.fmean(rest) == 0:
         return None
@@ -116,9 +115,9 @@ def _measure_stretch(
 
 
 def _find_change(steps: Sequence[float]) -> Optional[tuple[int, int]]:
-    """The bounds of the stretch that is beyond chance; of a fast one at an end those of the rest.
+    """Return the bounds of the significant slow stretch, or None.
 
-    None when nothing is, or what is fast lies in between.
+    A significant fast stretch at one end makes the rest slow; in the middle it is ignored.
     """
     import numpy
 
@@ -142,7 +141,7 @@ def _find_change(steps: Sequence[float]) -> Optional[tuple[int, int]]:
 
 @lru_cache(maxsize=64)
 def _list_stretches(count: int) -> tuple[Any, Any, Any]:
-    """Starts and ends of all stretches of so many steps that count, and how their sums vary."""
+    """Return starts and ends of all candidate stretches, and standard deviations of their sums."""
     import numpy
 
     marks = numpy.linspace(0, count, _MARKS + 1).astype(int)
@@ -154,7 +153,10 @@ def _list_stretches(count: int) -> tuple[Any, Any, Any]:
 
 
 def _find_limit(times: Any, start: int, end: int) -> float:
-    """What a stretch's distance must exceed: by the rest's spread, and how steps hang together."""
+    """Return the distance above which a stretch is significant.
+
+    It depends on the spread and the autocorrelation of the steps, less both means.
+    """
     import numpy
 
     count = len(times)
@@ -164,22 +166,22 @@ def _find_limit(times: Any, start: int, end: int) -> float:
     if not rest.any():
         return 0.0
     memory = (rest[1:] * rest[:-1]).sum() / (rest**2).sum()
-    # both means are of the same steps, which makes them hang together less than they do
+    # subtracting means of the same steps biases the autocorrelation down
     memory = min(max(0.0, memory + (3 + 4 * memory) / count), _LARGEST_MEMORY)
     deviation = (rest[1:] - memory * rest[:-1]).std() / (1 - memory)
     return float(deviation * (_LIMIT + _LIMIT_OF_FEW / math.sqrt(count * (1 - memory))))
 
 
 def _count_first_long(step_seconds: Sequence[float]) -> int:
-    """The number of steps at the very beginning that are as long as stalls."""
+    """Count the steps at the very beginning that are as long as stalls."""
     limit = STALL_FACTOR * statistics.median(step_seconds)
     return next((i for i, s in enumerate(step_seconds) if s <= limit), 0)
 
 
 def find_groups(samples: Sequence[float]) -> Optional[tuple[list[float], list[float]]]:
-    """The lower and the higher group of repeats that fell into two; None when they did not.
+    """Split repeats into a low and a high group if a wide gap separates them; None if not.
 
-    Each group has two values at least: a single one apart is no group.
+    Each group has at least two values: a single outlier is not a group.
     """
     ordered = sorted(samples)
     if len(ordered) < MIN_GROUPED_SAMPLES:

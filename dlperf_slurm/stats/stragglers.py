@@ -1,4 +1,4 @@
-"""Step times of machines by repeat -> the hosts and devices that are slowest beyond chance."""
+"""Step times of hosts and devices by repeat -> the ones that are slowest beyond chance."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,12 @@ from typing import NamedTuple, Optional
 from dlperf_slurm.stats.median import CONFIDENCE, compute_median
 from dlperf_slurm.stats.p_values import adjust_by_holm, compute_excess_chance
 
-# A machine that is slower by less, as a ratio less 1, is as good as the others: a smaller
-# difference is not worth naming elsewhere either.
+# A machine that is slower by less, as a ratio less 1, is not reported.
 MIN_EXCESS = 0.02
 
 
 class Machine(NamedTuple):
-    """A host, or the device of one of its ranks."""
+    """A host, or the device of one rank on a host."""
 
     host: str
     local_rank: Optional[int] = None
@@ -23,7 +22,7 @@ class Machine(NamedTuple):
         return self.host if self.local_rank is None else f"{self.host} local rank {self.local_rank}"
 
 
-# one repeat: the seconds of a step on each machine
+# one repeat: the seconds per step on each machine
 Repeat = Mapping[Machine, float]
 
 
@@ -31,8 +30,8 @@ Repeat = Mapping[Machine, float]
 class SlowMachine:
     """A machine that was the slowest in more repeats than chance explains.
 
-    `excess` is how much longer its step was than that of the median of the others, as a ratio less
-    1, in the median repeat. `p_value` is adjusted for the number of machines that were looked at.
+    `excess` is how much longer its step took than the median step of the others, as a ratio less 1,
+    in the median repeat. `p_value` is adjusted for the number of machines.
     """
 
     machine: Machine
@@ -43,11 +42,11 @@ class SlowMachine:
 
 
 def find_slow_machines(repeats: Sequence[Repeat]) -> tuple[SlowMachine, ...]:
-    """The machines that were the slowest of their repeat more often than chance explains.
+    """Return the machines that were the slowest of their repeat more often than chance explains.
 
-    Only repeats on two machines or more count. By chance each machine of a repeat is the slowest
-    alike; how often one is follows a Poisson binomial distribution, as its repeats may be on other
-    numbers of machines. The adjustment is Holm's, over all machines that were in any repeat.
+    Only repeats on two or more machines count. By chance, each machine of a repeat is equally
+    likely to be the slowest; the count follows a Poisson binomial distribution, because repeats may
+    differ in their number of machines. P-values are adjusted by Holm's method over all machines.
     """
     chances: dict[Machine, list[float]] = {}
     contests = [repeat for repeat in repeats if len(repeat) > 1]
@@ -69,16 +68,16 @@ def find_slow_machines(repeats: Sequence[Repeat]) -> tuple[SlowMachine, ...]:
 
 
 def find_slowest(repeat: Repeat) -> Optional[Machine]:
-    """The machine whose step took longer than any other's; None when two took as long."""
+    """Return the machine with the longest step; None for a tie."""
     longest = max(repeat.values())
     slowest = [machine for machine, seconds in repeat.items() if seconds == longest]
     return slowest[0] if len(slowest) == 1 else None
 
 
 def _compute_excess(machine: Machine, repeats: Sequence[Repeat]) -> float:
-    """The median over repeats of how much longer its step was than the others' median step.
+    """Return the median over repeats of a machine's step time over the others' median, less 1.
 
-    It is a ratio less 1. The others took no time only where nobody did.
+    A repeat in which the others took no time counts as 0.
     """
     excesses = []
     for repeat in repeats:
