@@ -1,4 +1,4 @@
-"""What every adapter owes, asked of the one that --framework names, with the real framework.
+"""Tests that every adapter must pass, run for the one that --framework names, in its framework.
 
 .venv/environments/jax/bin/python -m pytest tests/worker/test_adapter.py --framework jax
 """
@@ -22,18 +22,18 @@ from dlperf_slurm.worker.weights import make_weights
 
 numpy = pytest.importorskip("numpy")
 
-# Of batch size 2 and seed 7 without dropout, as PyTorch 2.13 computes them.
+# losses at batch size 2 and seed 7 without dropout, as PyTorch 2.13 computes them
 FULL_SIZE_LOSSES = {"bert": 10.832193, "llama": 10.541706, "resnet50": 6.743633, "vit": 6.832892}
 
-# Of the small decoder with one matrix for words read and predicted, whose sizes are in `sessions`:
-# loss and norm of the gradient, as PyTorch 2.13 computes them.
+# loss and gradient norm of the small decoder in `sessions` with a tied embedding, as PyTorch 2.13
+# computes them
 TIED = (5.351418, 1.8379303)
 
-# the model of which a compiler takes the least time
+# the model that compiles fastest
 SOONEST_COMPILED = "vit"
 
-# Of the small decoder in `sessions`, batch size 3 and seed 7: six words behind each prompt of five,
-# as PyTorch 2.13 chooses them.
+# six tokens that PyTorch 2.13 generates after each prompt of five, with the small decoder in
+# `sessions`, batch size 3 and seed 7
 WORDS = [
     [124, 187, 7, 11, 12, 145],
     [80, 108, 196, 178, 100, 108],
@@ -42,10 +42,11 @@ WORDS = [
 
 
 def pytest_generate_tests(metafunc):
-    """`variant`: each precision and each compiler, beside the plainest of the other.
+    """Parametrize tests for the framework that --framework names.
 
-    `inferring` are those of inference, `generating` those of models that continue texts,
-    `generating_in_fp32` the plainest of them, `model` each model that the adapter has.
+    `variant` is each precision with the first compiler, and each compiler with the first precision.
+    `inferring` are the same for inference, `generating` those of models that generate text,
+    `generating_in_fp32` the fp32 ones of them, and `model` each model that the adapter has.
     """
     framework = metafunc.config.getoption("--framework", default=None)
     if "model" in metafunc.fixturenames:
@@ -66,7 +67,7 @@ def pytest_generate_tests(metafunc):
 
 
 def list_models_to_test(framework, test):
-    """Each model of the adapter; where some take much longer than others, they are exhaustive."""
+    """List the adapter's models, with the slow ones of some tests marked exhaustive."""
     exhaustive = {
         test_full_size_step_has_all_parameters_and_the_loss_of_pytorch: ("bert", "llama", "vit"),
         test_two_ranks_average_their_gradients: ("resnet50",),
@@ -80,10 +81,10 @@ def list_models_to_test(framework, test):
 
 
 def list_variants(framework, mode):
-    """Cases as parameters of pytest: each precision, each compiler, and the last of both together.
+    """Yield cases: each precision, each compiler, and the last of both together.
 
-    Not exhaustive are models without batch statistics in each precision, and the training of one
-    with each compiler.
+    Not marked exhaustive are models without batch statistics in each precision, and the training of
+    one model with each compiler.
     """
     adapter = load_adapter(framework)
     precisions, compilers = adapter.SUPPORTED["precision"], adapter.SUPPORTED["compiler"]
@@ -106,7 +107,7 @@ def list_variants(framework, mode):
 
 
 def list_generations(adapter):
-    """The variants of inference that generate, of an adapter that knows how to."""
+    """Yield the inference variants that generate text, if the adapter supports it."""
     framework = adapter.__name__.rpartition(".")[2]
     for variant in list_variants(framework, INFER):
         (case,) = variant.values
@@ -160,7 +161,7 @@ def test_three_steps_follow_the_models_update_rule(framework, model, is_clipped)
     expected = {name: values.astype("float64") for name, values in initial.items()}
     for _ in range(3):
         gradients = session.compute_gradients()
-        # else clipping would change nothing
+        # otherwise clipping would change nothing
         assert measure_norm(gradients.values()) > 1.2
         rule.update(expected, gradients)
         session.step()
@@ -175,7 +176,7 @@ def test_loss_begins_as_in_the_plainest_way_and_falls(framework, adapter, varian
     if variant.axes.precision == "fp32":
         assert losses[:2] == pytest.approx(plain, rel=1e-4)
     else:
-        # a bfloat16 has 8 bits, and a loss scale that was too large skips an update
+        # bfloat16 has 8 bits of precision, and a too large initial loss scale skips an update
         assert losses[0] == pytest.approx(plain[0], rel=1e-2)
     assert all(map(math.isfinite, losses))
     assert losses[-1] < losses[0] - 0.1
@@ -199,13 +200,13 @@ def test_evaluation_changes_nothing_and_is_not_training(framework, model):
     session = sessions.start(case)
     session.step()
     first = session.evaluate_loss()
-    # a sum may be of another order the next time
+    # sums may be computed in another order each time
     assert session.evaluate_loss() == pytest.approx(first, rel=1e-6)
     session.step()
     second_step = session.read_loss()
     assert second_step == pytest.approx(sessions.take_losses(case, 2)[1], rel=1e-6)
     if load_model(model).HAS_BATCH_STATISTICS:
-        # by running statistics that have hardly moved
+        # evaluation uses running statistics, which have hardly changed yet
         assert first != pytest.approx(second_step, rel=1e-3)
 
 
@@ -219,23 +220,23 @@ def test_inferred_logits_have_the_loss_of_evaluation(framework, adapter, inferri
     if inferring.axes.precision == "fp32":
         assert [inferred, evaluated] == pytest.approx([expected] * 2, rel=1e-6)
     else:
-        # a bfloat16 has 8 bits
+        # bfloat16 has 8 bits of precision
         assert [inferred, evaluated] == pytest.approx([expected] * 2, rel=1e-2)
 
 
 def with_dropout(case):
-    """Which only training has."""
+    """Set dropout, which must have an effect in training only."""
     return vary(case, model_parameters=set_dropout(case.model, case.model_parameters, 0.5))
 
 
 def set_dropout(model, parameters, rate):
-    """The parameters with this rate, of a model that has such a thing."""
+    """Return the parameters with this dropout rate, if the model has dropout."""
     has_dropout = hasattr(load_model(model).Definition(), "dropout")
     return {**parameters, **({"dropout": rate} if has_dropout else {})}
 
 
 def take_inferred_losses(case):
-    """Of two inferences, and of evaluation after them."""
+    """Return the losses of two inferences, and of an evaluation after them."""
     session = sessions.start(case)
     losses = []
     for _ in range(2):
@@ -249,17 +250,17 @@ def test_words_from_the_cache_are_those_without_one_and_those_of_pytorch(framewo
     assert math.isfinite(loss)
     if generating.axes.precision == "fp32":
         assert words == without_cache == WORDS
-        # the probability of the last words is that of a forward pass over all before them
+        # logits of the last tokens are as from a forward pass over all tokens before them
         assert loss == pytest.approx(4.7919502, rel=1e-5)
     else:
-        # where two words are as likely to a few digits, rounding may choose either
+        # rounding may choose either of two tokens that are nearly as likely
         pairs = [pair for row in zip(words, without_cache) for pair in zip(*row)]
         assert sum(one == other for one, other in pairs) > len(pairs) / 2
         assert loss == pytest.approx(4.7919502, rel=1e-2)
 
 
 def generate(case):
-    """The words, the loss of the last ones, and the words without a cache."""
+    """Return the tokens, the loss of the last ones, and the tokens without a cache."""
     session = sessions.start(case)
     session.prefill()
     for _ in range(case.axes.output_tokens - 1):
@@ -302,12 +303,12 @@ def test_inference_takes_the_time_of_an_evaluation_that_is_read_back(framework):
         framework, "resnet50", model_parameters=parameters, batch_size_per_device=8, mode=INFER
     )
     inferring, evaluating = sessions.run_elsewhere(take_shortest_times, case)
-    # less where a compiler saves time; what only starts to compute takes a few percent
+    # a compiler may make it faster; returning without waiting would take a few percent
     assert inferring > 0.3 * evaluating
 
 
 def take_shortest_times(case):
-    """Seconds of an inference, and of an evaluation in the same session."""
+    """Return the shortest seconds of an inference and of an evaluation in one session."""
     session = sessions.start(case)
     times = {"infer": [], "evaluate_loss": []}
     for _ in range(5):
@@ -319,7 +320,7 @@ def take_shortest_times(case):
 
 
 def test_inference_has_room_for_neither_gradients_nor_optimizer(framework):
-    # all the weights, and small images
+    # full-size weights, small images
     case = sessions.make_case(framework, "resnet50", model_parameters={"image_size": 32})
     training, inferring = (
         sessions.run_elsewhere(take_peak_memory, one) for one in (case, vary(case, mode=INFER))
@@ -346,7 +347,8 @@ def test_gradients_are_computed_without_being_used(framework, model):
 def test_each_rank_has_a_dropout_of_its_own_in_training_only(framework):
     parameters = {**sessions.SMALL["bert"], "dropout": 0.5}
     case = sessions.make_case(framework, "bert", model_parameters=parameters)
-    # each in a process of its own, as ranks are: some frameworks count on in one process
+    # each in a process of its own, as ranks are: some frameworks' generators continue within a
+    # process
     first, other, again = (
         sessions.run_elsewhere(take_dropout_losses, case, rank) for rank in (0, 1, 0)
     )
@@ -355,14 +357,14 @@ def test_each_rank_has_a_dropout_of_its_own_in_training_only(framework):
     assert [first[0], other[0]] == pytest.approx([evaluated] * 2, rel=1e-6)
     assert first[1] != pytest.approx(evaluated, rel=1e-5)
     assert other[1] != pytest.approx(first[1], rel=1e-5)
-    # a sum may be of another order the next time
+    # sums may be computed in another order each time
     assert again == pytest.approx(first, rel=1e-6)
 
 
 def take_dropout_losses(case, rank):
-    """In evaluation and in training, with the data of rank 0 whatever the rank."""
+    """Return the losses in evaluation and in training, with the batch of rank 0 for any rank."""
     make_batch = synthetic_batch.make_batch
-    # before the adapter's session is imported, and takes it from there
+    # before the adapter's session module is imported, which takes the function from there
     synthetic_batch.make_batch = lambda definition, size, seed, rank: make_batch(
         definition, size, seed, 0
     )
@@ -389,7 +391,7 @@ def test_memory_error_is_out_of_memory_and_a_wrong_value_is_not(adapter):
 
 @sessions.needs_mpirun
 def test_two_ranks_average_their_gradients(framework, adapter, model, distribution, tmp_path):
-    """That of the joined batch; but batch normalization sees the batch of its rank."""
+    """Expect the joined batch's gradient; batch normalization uses each rank's own batch."""
     alone = sessions.make_case(framework, model)
     pair = vary(alone, devices_per_node=2, gradient_sync=distribution)
     sessions.skip_unsupported(adapter, pair)
@@ -419,7 +421,7 @@ def test_two_ranks_are_measured_step_by_step(framework, adapter, distribution, t
 @sessions.needs_mpirun
 def test_two_ranks_infer_each_on_its_own(framework, adapter, tmp_path):
     case = sessions.make_case(framework, "resnet50", devices_per_node=2, mode=INFER)
-    # without a group, no distribution is amiss
+    # inference has no process group, so every gradient_sync is supported
     assert adapter.find_unsupported(case) is None
     attempt = attempts.Attempt(tmp_path / "attempt", sessions.CHECKOUT, **vars(case))
     record = attempt.launch().conclude()
@@ -444,7 +446,8 @@ def test_steps_fill_the_window_and_end_in_it(framework):
         assert len(one.step_seconds) == 5
         assert min(one.step_seconds) > 0
         assert sum(one.step_seconds) <= one.window_seconds
-    # without its end, the last step would be lacking; others have this machine's CPUs at times
+    # without the last boundary a step would be missing; the best of three, as others use these CPUs
+    # too
     assert max(sum(one.step_seconds) / one.window_seconds for one in found) > 0.95
 
 
@@ -457,7 +460,7 @@ def test_latencies_of_inference_make_up_its_throughput(framework, tmp_path):
     step_seconds = numpy.load(str(attempt.path / STEP_SECONDS_FILE))
     assert step_seconds.shape == (1, 50)
     assert step_seconds.min() > 10 * record.clock.boundary_seconds
-    # what the window has beside the steps is one wait for a device that is done
+    # beside the steps, the window has one synchronization with an idle device
     batches_per_s = record.samples_per_s / case.axes.batch_size
     assert batches_per_s * step_seconds.mean() == pytest.approx(1, rel=0.01)
 
@@ -473,7 +476,7 @@ def test_times_of_words_make_up_their_generations_on_each_rank(generating_in_fp3
     )
     assert token_seconds.shape == (2, 20, 6)
     assert (token_seconds > 0).all()
-    # a generation is its words, and the marks of clocks
+    # a generation is its tokens and the clock's marks
     unexplained = step_seconds - token_seconds.sum(axis=2)
     assert (unexplained >= 0).all()
     assert numpy.median(unexplained) < 1e-4

@@ -1,4 +1,4 @@
-"""What every adapter owes beside plain steps: loaded batches, accumulation, optimizers, scales.
+"""Training tests for every adapter beside plain steps: batches, accumulation, optimizers, scales.
 
 .venv/environments/jax/bin/python -m pytest tests/worker/test_adapter_training.py --framework jax
 """
@@ -26,9 +26,10 @@ numpy = pytest.importorskip("numpy")
 
 
 def pytest_generate_tests(metafunc):
-    """`scaled`: precisions with a constant loss scale, of the smaller model.
+    """Parametrize tests for the framework that --framework names.
 
-    `optimizer_model`: each optimizer with a model that was published with another one.
+    `scaled` are precisions with a constant loss scale, of the smaller model. `optimizer_model` is
+    each optimizer with a model that was published with another one.
     """
     framework = metafunc.config.getoption("--framework", default=None)
     models = sessions.list_supported_models(framework)
@@ -43,7 +44,7 @@ def pytest_generate_tests(metafunc):
 
 
 def list_foreign_optimizers(models):
-    """sgd is no model's own, so that one model is enough."""
+    """List (optimizer, model) pairs; no model was published with sgd, so one model is enough."""
     rules = {model: load_model(model).Definition().make_rule(1).name for model in models}
     foreign = [(name, m) for name in (MOMENTUM, ADAMW) for m in models if rules[m] != name]
     return [*((SGD, model) for model in models[-1:]), *foreign]
@@ -84,7 +85,7 @@ def test_staged_batch_may_be_loaded_again(framework):
     for staged in (first, second, first, second):
         session.load(staged)
         losses.append(session.evaluate_loss())
-    # a sum may be of another order the next time
+    # sums may be computed in another order each time
     assert losses[:2] == pytest.approx(losses[2:], rel=1e-6)
     assert losses[0] != losses[1]
 
@@ -98,7 +99,7 @@ def test_pipeline_gives_the_samples_asked_for_in_their_order(framework, adapter)
 
 
 def read_through_pipeline(case):
-    """Losses of batches as the pipeline gives them, and as they are made without it."""
+    """Return the losses of batches from the pipeline, and of the same batches made without it."""
     session = sessions.start(case)
     dataset = SyntheticSamples(sessions.make_definition(case), 8, case.seed)
     keys = [[(epoch, (epoch + i) % 8) for i in range(4)] for epoch in range(5)]
@@ -118,7 +119,7 @@ def test_every_data_source_trains_on_the_samples_of_the_rank(framework, adapter)
     case = sessions.make_case(
         framework, "bert", warmup_steps=1, measured_steps=3, prefetch_batches=1
     )
-    # those with files have tests of their own
+    # data sources with files have tests of their own
     sources = [
         source for source in adapter.SUPPORTED["data"] if source not in (ON_DEVICE, FOLDER, DALI)
     ]
@@ -129,7 +130,7 @@ def test_every_data_source_trains_on_the_samples_of_the_rank(framework, adapter)
 
 
 def take_fed_losses(cases):
-    """By data source; one process is enough for all."""
+    """Return the losses by data source, all in one process."""
     losses = {}
     for case in cases:
         session = sessions.start(case)
@@ -140,7 +141,7 @@ def take_fed_losses(cases):
             step()
             losses[case.axes.data].append(session.read_loss())
         assert all(0 < seconds < 30 for seconds in step.wait_seconds)
-        # as many as the steps took, and no more
+        # no more batches than the steps took
         assert next(batches, None) is None
     return losses
 
@@ -191,7 +192,7 @@ def test_two_ranks_average_what_each_has_accumulated(framework, adapter, tmp_pat
             # MindSpore compiles for minutes on a busy machine
             parity, gradients = sessions.verify_on_ranks(pair, folder, timeout=900)
             joined = vary(case, batch_size_per_device=2 * case.axes.batch_size)
-            # the same batch twice
+            # accumulation takes the same batch twice
             expected = sessions.start(joined).compute_gradients()
             assert find_difference(gradients, expected).relative < 1e-4, distribution
             assert parity.ranks.relative < 1e-6
@@ -277,7 +278,7 @@ def test_predictions_do_not_depend_on_the_batch_that_they_are_part_of(framework)
 
 
 def test_labels_may_be_probabilities(framework, adapter):
-    """As of images that are mixtures of two."""
+    """Test labels as of mixup, which mixes two images."""
     case = sessions.make_case(framework, "resnet50")
     batch = make_rank_batch(case, rank=0)
     one_hot = numpy.eye(10, dtype="float32")[batch["labels"]]
@@ -297,9 +298,9 @@ def test_labels_may_be_probabilities(framework, adapter):
 
 @sessions.needs_mpirun
 def test_training_over_epochs_learns_and_is_validated_on_all_samples(framework, adapter, tmp_path):
-    """Two classes, dark and bright, of which 5 of the validation's 7 are bright."""
+    """Train on two classes, dark and bright; 5 of the 7 validation images are bright."""
     write_images(tmp_path / "data")
-    # small: twelve steps of batch normalization over four samples diverge with more
+    # a small rate: with a larger one, twelve steps of batch normalization over four samples diverge
     training = Training(epochs=3, learning_rate=0.003, schedule="cosine", warmup_epochs=0.5)
     case = sessions.make_case(
         framework,
@@ -315,11 +316,11 @@ def test_training_over_epochs_learns_and_is_validated_on_all_samples(framework, 
     record = attempt.launch().conclude()
     assert record.status == OK, attempt.stderr
     assert [epoch.number for epoch in record.epochs] == [1, 2, 3]
-    # 32 samples, four on each of two ranks
+    # 32 samples per epoch, four per step on each of two ranks
     assert record.trained_samples == 3 * 32
     sevenths = [epoch.top1 * 7 for epoch in record.epochs]
     assert sevenths == pytest.approx([round(value) for value in sevenths])
-    # more than by calling all of them bright
+    # better than classifying all images as bright
     assert max(sevenths) > 5.5
     assert record.epochs[-1].training_loss < 0.75 * record.epochs[0].training_loss
     assert numpy.load(str(attempt.path / STEP_SECONDS_FILE)).shape == (2, 12)
@@ -387,7 +388,7 @@ def test_sharded_weights_become_those_of_whole_ones(framework, adapter, variant,
 
 def test_checkpointed_activations_change_no_gradient(framework, adapter):
     case = sessions.make_case(framework, "bert")
-    # the mask is to be the same when activations are computed again
+    # recomputed activations must have the same dropout mask
     case = vary(case, model_parameters={**case.model_parameters, "dropout": 0.5})
     checkpointed = vary(case, activation_checkpointing=True)
     sessions.skip_unsupported(adapter, checkpointed)

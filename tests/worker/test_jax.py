@@ -1,4 +1,4 @@
-"""What is particular to the JAX adapter, with the real JAX."""
+"""Tests of what is particular to the JAX adapter, with the real JAX."""
 
 import itertools
 import os
@@ -43,11 +43,11 @@ from dlperf_slurm.worker.frameworks.jax.training import (  # noqa: E402
 from dlperf_slurm.worker.work import Work  # noqa: E402
 
 ADAPTER = load_adapter("jax")
-# by name, what the ranks have a part of
+# sharded axes by name: none
 WHOLE = dict.fromkeys("ab")
 BUILDERS = {"bert": bert, "llama": llama, "resnet50": resnet50, "vit": vit}
 MODELS = sorted(BUILDERS)
-# of some parameters deep and shallow: of others, float32 does not resolve the slope
+# some parameters of deep and shallow layers; for others float32 does not resolve the slope
 LARGE_GRADIENTS = {
     "bert": ("embeddings.word.weight", "layers.0.attention.value.weight", "pooler.weight"),
     "llama": ("embedding.weight", "layers.0.attention.value.weight", "head.weight"),
@@ -67,9 +67,9 @@ print(sum("XLAEigen" in path.read_text() for path in Path("/proc/self/task").glo
 
 @pytest.fixture(scope="module", autouse=True)
 def compile_once(tmp_path_factory):
-    """Tests that compile the same step, also those in other processes, share it."""
+    """Share a compilation cache between tests and their processes."""
     with pytest.MonkeyPatch.context() as patch:
-        # most of a test is LLVM's work; what is computed stays the same
+        # most of a test's time is LLVM's; results stay the same
         patch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
         for name, value in (
             ("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled"))),
@@ -94,7 +94,7 @@ def take_losses(running, steps):
 
 
 class Reads(dict):
-    """Weights that remember which of them were read."""
+    """Weights that record which of them were read."""
 
     def __getitem__(self, name):
         self.names = {*getattr(self, "names", ()), name}
@@ -102,7 +102,7 @@ class Reads(dict):
 
 
 def trace_model(definition, builder, compute_type=jnp.float32):
-    """A forward pass of one sample in shapes only: its scope and its logits."""
+    """Trace a forward pass of one sample with shapes only: return its scope and logits."""
     batch = make_batch(definition, 1, 0, 0)
     inputs = [batch[name] for name in load_model(builder.__name__.rpartition(".")[2]).INPUTS]
     scopes = []
@@ -152,7 +152,7 @@ def test_gradient_is_the_slope_of_the_loss(model):
     gradients, weights = running.compute_gradients(), running._state.weights
     for name in LARGE_GRADIENTS[model]:
         norm = measure_norm([gradients[name]])
-        # far enough to be seen in float32, near enough to be straight
+        # large enough for float32, small enough to be linear
         distance = 0.001 / norm
         losses = []
         for sign in (1, -1):
@@ -277,7 +277,7 @@ def test_rank_chooses_among_the_gpus_of_its_container(monkeypatch, count, expect
 
 
 def lower_step(case, platform="cpu"):
-    """The StableHLO of a training step, which is not compiled, and what computes its attention."""
+    """Return a training step's StableHLO, without compiling it, and the name of its attention."""
     device.configure_devices(case, sessions.ALONE)
     work = Work(case, sessions.ALONE, ADAPTER.__name__)
     mesh = device.make_mesh(sessions.ALONE)
@@ -295,9 +295,9 @@ def lower_step(case, platform="cpu"):
 
 
 def list_products(text):
-    """The type in which is multiplied and the precision, of all products and convolutions.
+    """List (operand type, precision) of all matrix products and convolutions.
 
-    An algorithm, which JAX's attention asks for, has types of its own.
+    An algorithm, which JAX's attention asks for, names types of its own.
     """
     found = set()
     for line in text.splitlines():
@@ -315,7 +315,7 @@ def list_products(text):
     ("precision", "expected"),
     [
         ("fp32", {("f32", "HIGHEST")}),
-        # of float32 left to XLA, which takes TF32 on GPUs
+        # float32 with XLA's default precision, which is TF32 on GPUs
         ("tf32", {("f32", "DEFAULT")}),
         ("amp-bf16", {("bf16", "DEFAULT")}),
     ],
@@ -344,7 +344,7 @@ def test_attention_is_one_kernel_of_cudnn_per_layer_where_that_is_chosen(
 
 @pytest.fixture
 def cudnn(monkeypatch):
-    """A GPU and a cuDNN are there, for all that JAX asks of them as it traces a step."""
+    """Make JAX find a GPU and cuDNN in what it asks for when it traces a step."""
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91000)
     monkeypatch.setattr(fused_attention_stablehlo, "check_compute_capability", lambda least: True)
 
@@ -364,7 +364,7 @@ def test_attention_is_xlas_where_cudnn_has_none_and_says_why(model, changes, exp
 
 def test_attention_over_an_odd_length_is_xlas_in_training(cudnn):
     changes = {"precision": "amp-bf16", "device": "cuda"}
-    # of 4 x 4 patches and the class token
+    # 4 x 4 patches and the class token
     check_that_it_is_xlas("vit", changes, "Unsupported sequence length Q 17, KV 17.")
 
 
@@ -414,7 +414,7 @@ def test_gradient_of_gathered_parts_is_summed_without_the_reduce_scatter_of_gloo
 
 
 def differentiate_gathered(case, axis):
-    """Of two devices in one process: the gradients of a matrix, those expected, and the program."""
+    """Return a matrix's gradients over two devices, the expected ones, and the program's text."""
     jax.config.update("jax_num_cpu_devices", 2)
     mesh = jax.sharding.Mesh(numpy.array(jax.devices()), (device.RANKS,))
     gather = sharding.choose_gather(case)

@@ -1,4 +1,4 @@
-"""What is particular to the MegEngine adapter, with the real MegEngine."""
+"""Tests of what is particular to the MegEngine adapter, with the real MegEngine."""
 
 import resource
 import time
@@ -98,8 +98,8 @@ def test_compiling_a_trace_leaves_weights_statistics_and_optimizer_as_they_were(
     for _ in range(2):
         eager.step()
         traced.step()
-    # momentum or moments left over would be half of the second update, rounding is not, but where
-    # a gradient is nothing else
+    # Leftover momentum would be half of the second update, while rounding is small, except in
+    # parameters whose exact gradient is zero.
     zero = load_model(model).ZERO_GRADIENTS
     expected = {n: w for n, w in eager.read_weights().items() if not n.endswith(zero)}
     assert find_difference(traced.read_weights(), expected).relative < 1e-4
@@ -140,7 +140,7 @@ def test_overflow_skips_the_step_and_halves_the_scale():
 
 
 def test_max_pooling_in_float16_is_still_wrong_on_the_cpu():
-    """Why 'amp-fp16' is refused for ResNet there: it leaves its result as the memory was."""
+    """Test why 'amp-fp16' is refused for ResNet on the CPU: the result is uninitialized memory."""
     sessions.start(CASE)
     images = F.arange(64, dtype="float32").reshape(1, 1, 8, 8) + 1
     expected = F.max_pool2d(images, 3, 2, 1).numpy()
@@ -187,7 +187,7 @@ def test_unsupported_case_is_refused_with_what_works(changes, reason):
 
 @pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
 def test_accumulated_batches_are_those_that_were_loaded(compiler):
-    """A trace binds the tensors of its first batch, and adds to gradients of another step."""
+    """Test that a trace does not keep its first batch or an earlier step's gradients."""
     case = vary(CASE, compiler=compiler, gradient_accumulation=2)
     running = sessions.start(case)
     definition = sessions.make_definition(case)

@@ -1,4 +1,4 @@
-"""What is particular to the MindSpore adapter, with the real MindSpore."""
+"""Tests of what is particular to the MindSpore adapter, with the real MindSpore."""
 
 import os
 import resource
@@ -30,7 +30,7 @@ CASE = sessions.make_case("mindspore", "bert")
 
 @pytest.fixture(scope="module", autouse=True)
 def device():
-    """Named before anything is computed here: afterwards MindSpore refuses it to sessions."""
+    """Set the device before anything is computed here: afterwards MindSpore refuses to set it."""
     ms.set_device("CPU")
 
 
@@ -59,7 +59,7 @@ def find_convolution_types(precision):
     case = sessions.make_case("mindspore", "resnet50", precision=precision, compiler="none")
     session = sessions.start(case)
     types = []
-    # without a bias, which would be added in float32
+    # a convolution without a bias, which would be added in float32
     session._model.stem.convolution.register_forward_hook(
         lambda cell, inputs, output: types.append(str(output.dtype))
     )
@@ -89,7 +89,7 @@ def test_all_threads_of_a_rank_keep_to_its_own_cpu(every_cpu):
 
 @pytest.fixture
 def every_cpu():
-    """Undo what earlier sessions in this process did, which processes of a test inherit."""
+    """Reset the CPU affinity that earlier sessions set and a test's child processes inherit."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, range(os.cpu_count()))
     yield

@@ -1,4 +1,4 @@
-"""What is particular to the MXNet adapter, with the real MXNet."""
+"""Tests of what is particular to the MXNet adapter, with the real MXNet."""
 
 import os
 import resource
@@ -130,7 +130,7 @@ def test_constant_loss_scale_is_not_in_the_gradients(gradient_accumulation):
     plain, scaled = (sessions.start(vary(case, loss_scale=scale)) for scale in ("dynamic", 128))
     difference = find_difference(scaled.compute_gradients(), plain.compute_gradients())
     assert difference.relative < 1e-6
-    # but it is where they could be lost in float16
+    # but the scale is in the gradients of the backward pass, which float16 could round to zero
     for session in (plain, scaled):
         session._backpropagate()
     own = [session._parameters["pooler.weight"].grad().asnumpy() for session in (plain, scaled)]
@@ -155,7 +155,7 @@ def test_servers_follow_changing_learning_rates_too(tmp_path, optimizer):
 
 
 def launch_ranks(folder, function):
-    """A function of this file on each rank of the case in a folder."""
+    """Run a function of this file on each rank of the case in a folder."""
     folders = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
     script = f"import sys; sys.path[:0] = {folders}; import test_mxnet; test_mxnet.{function}()"
     case = read_json(folder / CASE_FILE, Case)
@@ -247,7 +247,7 @@ def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
 
 
 def test_server_ends_when_its_rank_is_killed():
-    """A scheduler alone: it listens until all have joined."""
+    """Test with a scheduler alone, which listens until all have joined."""
     port = find_free_port()
     script = f"""if True:
         import os, subprocess, sys

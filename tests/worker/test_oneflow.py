@@ -1,4 +1,4 @@
-"""What is OneFlow's own in its adapter, with the real OneFlow; test_adapter.py has the rest."""
+"""Tests of what is particular to the OneFlow adapter, with the real OneFlow."""
 
 import os
 import warnings
@@ -111,7 +111,7 @@ def test_graph_has_the_update_of_every_optimizer(optimizer, loss_scale):
         for _ in range(3):
             session.step()
     expected = {name: values.astype("float64") for name, values in eager.read_weights().items()}
-    # a graph corrects AdamW's bias by powers in float32
+    # a graph computes AdamW's bias correction in float32
     found = sessions.find_update_difference(case, initial, graph.read_weights(), expected)
     assert found.relative < 1e-4
 
@@ -161,7 +161,7 @@ def test_batch_normalization_on_the_cpu_is_as_exact_as_float32():
     deviation = numpy.sqrt(x.astype("float64").var(axis=(0, 2, 3), keepdims=True) + 1e-5)
     expected = (x - x.astype("float64").mean(axis=(0, 2, 3), keepdims=True)) / deviation
     found = stem.normalization(flow.from_numpy(x)).numpy()
-    # OneFlow's own in float32 is 2e-5 off
+    # OneFlow's own in float32 has an error of 2e-5
     numpy.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -172,7 +172,7 @@ def test_graph_trains_as_before_when_gradients_and_evaluation_come_between(model
     running.step()
     running.evaluate_loss()
     if not load_model(model).HAS_BATCH_STATISTICS:
-        # else they would move running statistics once more
+        # it would update the running statistics once more
         running.compute_gradients()
     losses = []
     for _ in range(2):
@@ -182,7 +182,7 @@ def test_graph_trains_as_before_when_gradients_and_evaluation_come_between(model
 
 
 def test_autocast_does_nothing_on_the_cpu():
-    """Else precision 'amp-bf16' need not be refused there."""
+    """Test why precision 'amp-bf16' is refused on the CPU."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         autocast = flow.autocast("cpu", flow.bfloat16)
@@ -192,13 +192,13 @@ def test_autocast_does_nothing_on_the_cpu():
 
 def test_rank_with_one_cpu_does_not_use_two():
     case = make_case("resnet50", cpus_per_rank=1, model_parameters={"image_size": 64})
-    # OneFlow decides on its threads when it is loaded
+    # OneFlow sets its number of threads at import
     busiest, all_threads = sessions.run_elsewhere(measure_cpu_seconds, case)
     assert all_threads < 1.3 * busiest
 
 
 def measure_cpu_seconds(case):
-    """Of the busiest thread and of all together, during ten steps."""
+    """Return the CPU seconds of the busiest thread and of all threads, during ten steps."""
     running = sessions.start(case)
     running.step()
     before = read_thread_seconds()
@@ -209,7 +209,7 @@ def measure_cpu_seconds(case):
 
 
 def read_thread_seconds():
-    """User and system time, proc_pid_stat(5)."""
+    """Read user plus system time of each thread (proc_pid_stat(5))."""
     seconds = {}
     for thread in Path("/proc/self/task").iterdir():
         fields = (thread / "stat").read_text().rpartition(")")[2].split()
@@ -225,7 +225,7 @@ def test_graph_averages_the_gradients_of_two_ranks(model, tmp_path):
     case = make_case(model, compiler="graph", devices_per_node=2)
     parity, gradients = sessions.verify_on_ranks(case, tmp_path)
     assert find_difference(gradients, mean).relative < 1e-4
-    # a graph corrects AdamW's bias by powers in float32
+    # a graph computes AdamW's bias correction in float32
     is_adamw = sessions.make_definition(case).make_rule(1).name == ADAMW
     assert parity.updates.relative < (1e-4 if is_adamw else 1e-5)
     assert parity.ranks.relative == 0.0

@@ -1,4 +1,4 @@
-"""What is particular to the PaddlePaddle adapter, with the real paddle."""
+"""Tests of what is particular to the PaddlePaddle adapter, with the real Paddle."""
 
 import numpy
 import pytest

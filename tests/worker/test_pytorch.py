@@ -1,4 +1,4 @@
-"""What is particular to the PyTorch adapter, with the real torch."""
+"""Tests of what is particular to the PyTorch adapter, with the real torch."""
 
 import math
 
@@ -63,7 +63,7 @@ ON_DEVICES = [
     if (device, precision) != ("cpu", "tf32")
 ]
 
-# one is compiled in brief
+# only one compiled case is not exhaustive
 INFERENCES = [
     pytest.param(precision, compiler, marks=[] if is_brief else pytest.mark.exhaustive)
     for compiler in ADAPTER.SUPPORTED["compiler"]
@@ -87,7 +87,7 @@ def to_tensors(batch):
 
 
 def measure_gradient_norm(running):
-    # A fused optimizer leaves its gradients unscaled.
+    # a fused optimizer leaves the gradients without the loss scale
     gradients = [parameter.grad for parameter in running._model.parameters()]
     return float(torch.nn.utils.get_total_norm(gradients))
 
@@ -168,7 +168,7 @@ def test_gradients_are_those_of_the_step_before_scale_and_clip(model, precision)
 def test_kernel_of_attention_is_the_one_that_is_taken(mode, model, parameters, kernel):
     case = vary(make_case(model, mode=mode), model_parameters={**SMALL[model], **parameters})
     running = sessions.start(case)
-    # dropout, which torch's kernel for CPUs lacks, is of training
+    # torch's CPU kernel does not support dropout, which BERT has in training only
     expected = "flash_attention_for_cpu" if model == "bert" and mode == INFER else kernel
     assert running.name_attention() == expected
 
@@ -193,7 +193,7 @@ def test_each_rank_has_its_part_of_sharded_parameters():
 
 
 def count_own_values():
-    """Values that the first of two ranks keeps, and those of all."""
+    """Return how many values the first of two ranks keeps, and how many there are in all."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     store = FakeStore()
@@ -227,12 +227,12 @@ def test_channels_last_arrays_have_the_canonical_layout():
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("device", "is_full_size"), [("cpu", False), ("meta", True)])
 def test_forward_pass_costs_the_definitions_flops(model, device, is_full_size):
-    """In full size by the shapes alone, which take neither time nor memory."""
+    """Test the full size on the meta device, by shapes alone."""
     definition = load_model(model).Definition(**({} if is_full_size else SMALL[model]))
     batch = to_tensors(make_batch(definition, 2, 0, 0))
     with torch.device(device):
         built = BUILDERS[model].build_model(definition).to(device)
-    # The counter does not know the CPU's fused attention.
+    # FlopCounterMode does not know the CPU's fused attention
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         built(*(batch[name].to(device) for name in load_model(model).INPUTS))
     assert counter.get_total_flops() == 2 * definition.flops_per_sample
@@ -363,7 +363,7 @@ def test_norm_whose_squares_are_beyond_float16_is_clipped_to(dtype, tolerance):
     for parameter in parameters:
         parameter.grad = torch.full_like(parameter, 3000.0)
     clip_gradients(parameters, 100.0)
-    # all 4000 are alike
+    # all 4000 gradient values are equal
     for parameter in parameters:
         assert parameter.grad.float().tolist() == pytest.approx(
             [100.0 / math.sqrt(4000)] * parameter.numel(), rel=tolerance

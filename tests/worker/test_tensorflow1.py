@@ -1,4 +1,4 @@
-"""What the TensorFlow 1 adapter alone does, with the real TensorFlow: see test_adapter.py too."""
+"""Tests of what is particular to the TensorFlow 1 adapter, with the real TensorFlow."""
 
 import math
 import multiprocessing
@@ -40,7 +40,7 @@ CASE = sessions.make_case("tensorflow1", "bert")
 
 @pytest.fixture
 def run():
-    """Initializes what the test built in a graph of its own, then fetches."""
+    """Return a function that initializes a test's own graph and fetches from it."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
 
         def initialize_and_run(*fetches):
@@ -55,7 +55,7 @@ def read_step_graph(session):
 
 
 def read_graph(session, operation):
-    """Nodes of a run after TensorFlow's own optimizers, which differ from those of the graph."""
+    """Return the nodes that a run executes, after TensorFlow's own graph optimizers."""
     options = tf.compat.v1.RunOptions(output_partition_graphs=True)
     found = tf.compat.v1.RunMetadata()
     session._session.run(operation, options=options, run_metadata=found)
@@ -118,7 +118,7 @@ def test_batch_norm_has_the_epsilon_asked_for_and_moves_its_statistics(run):
     found, mean, variance = run(y, *moves)
     rows = x.reshape(-1, 3).astype("float64")
     expected = (x - rows.mean(0)) / numpy.sqrt(rows.var(0) + 1e-5)
-    # 1.001e-5, which tf.nn makes of it, would be off by 5e-5
+    # tf.nn's epsilon of 1.001e-5 would be off by 5e-5
     numpy.testing.assert_allclose(found, expected, atol=1e-5)
     numpy.testing.assert_allclose(mean, 0.1 * rows.mean(0), rtol=1e-4)
     numpy.testing.assert_allclose(variance, 0.9 + 0.1 * rows.var(0, ddof=1), rtol=1e-6)
@@ -178,7 +178,7 @@ def test_step_neither_drops_nor_repeats_a_convolution():
     forward = operations["Conv2D"] + operations["_FusedConv2D"]
     assert forward == convolutions
     assert operations["Conv2DBackpropFilter"] == convolutions
-    # nobody asks for the images' gradient
+    # the images need no gradient
     assert operations["Conv2DBackpropInput"] == convolutions - 1
 
 
@@ -207,11 +207,11 @@ def test_nothing_can_be_added_to_the_graph_of_a_session():
 
 
 def test_xla_compiles_most_of_a_step_in_the_first_one(monkeypatch):
-    # what would keep the CPU out is not the case's
+    # a user's flag must not switch compilation for the CPU off
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_cpu_global_jit=false")
     seconds, operations = sessions.run_elsewhere(take_compiled_steps, vary(CASE, compiler="xla"))
     assert operations["_XlaRun"] > 0
-    # the attention's, which are in every layer
+    # attention's products, in every layer, are compiled
     assert operations["BatchMatMulV2"] == 0
     assert max(seconds[1:]) < seconds[0] / 4
 
@@ -233,7 +233,7 @@ def test_a_rank_with_one_cpu_keeps_to_it():
 
 
 def measure_busy_cpus(case):
-    """CPU seconds of all threads for each second of a few steps."""
+    """Return the CPU seconds of all threads per second of a few steps."""
     session = sessions.start(case)
     session.step()
     before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
@@ -267,7 +267,7 @@ def test_ranks_wait_for_a_late_one_and_average_in_several_packs():
 
 
 def compute_gradients_in_packs(case, placement):
-    """Rank 0, which leads, comes when the other is there and waits."""
+    """Compute gradients; rank 0, the leader, joins only when the other rank already waits."""
     training.BYTES_PER_PACK = 2**12
     host, _, port = placement.rank_addresses[1].rpartition(":")
     while placement.rank == 0 and not is_listening(host, int(port)):
@@ -322,7 +322,7 @@ def test_one_rank_with_a_server_trains_as_one_without(model, changes):
 def test_step_pulls_each_weight_from_its_server_once():
     served = vary(CASE, gradient_sync="parameter_server")
     pulled = sessions.run_elsewhere(count_pulled_weights, served)
-    # the tied embedding too, which the model reads twice
+    # also the tied embedding, which the model reads twice
     assert pulled == len(list(sessions.make_definition(CASE).list_parameters()))
 
 

@@ -1,4 +1,4 @@
-"""What is particular to the TensorFlow 2 adapter, with the real TensorFlow."""
+"""Tests of what is particular to the TensorFlow 2 adapter, with the real TensorFlow."""
 
 import math
 from collections import Counter
@@ -40,9 +40,9 @@ def make_case(model, **changes):
 
 @pytest.fixture(scope="module", autouse=True)
 def started():
-    """All models, for tests that leave the weights as they are.
+    """Start a session per model, for tests that do not change the weights.
 
-    First of all: the threads of a process cannot be set once it has computed something.
+    It must come first: threads cannot be set once the process has computed something.
     """
     return {model: sessions.start(make_case(model)) for model in MODELS}
 
@@ -70,7 +70,7 @@ def test_loss_changes_along_a_gradient_by_its_norm(started, model, name):
     gradient = running.compute_gradients()[name].transpose(axes)
     norm = numpy.linalg.norm(gradient)
     start = variable.numpy()
-    # far enough for float32, near enough for the curvature
+    # large enough for float32, small enough to be linear
     distance = 2e-3 / norm
     losses = []
     for length in (distance, -distance):
