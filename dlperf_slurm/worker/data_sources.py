@@ -88,6 +88,7 @@ def open_queues(case: Case, placement: "Placement", session: "Session") -> Itera
 
 
 def make_batches(dataset: "Dataset", order: "List[Keys]", session: "Session") -> Iterator[Any]:
+    """Yield the staged batch of each list of keys."""
     for keys in order:
         samples = [dataset.read_sample(index, epoch) for epoch, index in keys]
         yield session.stage(collate(samples))

@@ -35,7 +35,7 @@ def has_cpu_flag(flag: str) -> bool:
 def keep_to_cpus(count: int, local_rank: int) -> None:
     """Bind this process to `count` CPUs of its own, unless the launcher has bound it already.
 
-    For frameworks that use more threads than they are told; call this before these threads start.
+    For frameworks that use more threads than they are set to; call this before the threads start.
     """
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) > count:

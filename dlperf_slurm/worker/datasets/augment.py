@@ -69,6 +69,7 @@ def crop_centre(image: "Image", size: int) -> "NDArray[Any]":
 
 
 def find_centre(width: int, height: int, box_width: float, box_height: float) -> Box:
+    """Return the centred box of this size in an image."""
     left, upper = (width - box_width) / 2, (height - box_height) / 2
     return left, upper, left + box_width, upper + box_height
 

@@ -107,7 +107,7 @@ class NcclAverage:
 def make_average(
     case: Case, placement: Placement, parameters: List[Parameter]
 ) -> Tuple[Callable[[], None], List[Any]]:
-    """Return the function to call after a step's backward pass, and the callbacks for within it."""
+    """Return the function to call after a step's backward pass, and callbacks to run within it."""
     if placement.world_size == 1:
         return do_nothing, []
     if case.axes.gradient_sync == "mpi":

@@ -31,6 +31,7 @@ class Forward(NamedTuple):
 
 
 def make_forward(case: Case, work: Work, model: nn.Cell) -> Forward:
+    """Make the functions for logits and loss, with mixed precision if the case asks for it."""
     definition, inputs = work.definition, work.inputs
     compute_logits_loss = work.builder.compute_loss
 

@@ -44,6 +44,10 @@ def open_dali(
 def make_pipeline(
     case: Case, placement: Placement, definition: "Definition", device: torch.device
 ) -> Any:
+    """Build the DALI pipeline: read this rank's shard, decode, augment and normalize.
+
+    Raises DataError if the data set asks for an augmentation other than that for photographs.
+    """
     from nvidia.dali import fn, pipeline_def, types
 
     description = describe_images(case.data_dir)

@@ -224,6 +224,7 @@ class HorovodMean:
 
 
 def leave_ranks(case: Case) -> None:
+    """Destroy the process group, and shut Horovod down if the case uses it."""
     if distributed.is_initialized():
         distributed.destroy_process_group()
     if case.axes.gradient_sync == HOROVOD and case.world_size > 1:

@@ -100,4 +100,5 @@ def join_servers(cluster: Cluster, threads: int, config: tf.compat.v1.ConfigProt
 
 
 def name_server(task: int) -> str:
+    """Return TensorFlow's name of the device of a parameter server."""
     return f"/job:ps/replica:0/task:{task}/device:CPU:0"

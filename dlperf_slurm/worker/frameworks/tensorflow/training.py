@@ -127,6 +127,7 @@ def decay_weight(
 
 
 def make_slots(variables: Sequence[tf.Variable]) -> List[tf.Variable]:
+    """Create a zeroed variable of the optimizer's state for each variable, on the same device."""
     slots = []
     for variable in variables:
         with tf.device(variable.device):

@@ -38,6 +38,7 @@ def make_config(case: Case, placement: Placement) -> tf.compat.v1.ConfigProto:
 
 
 def name_device(case: Case) -> str:
+    """Return TensorFlow's name of the case's device in this process."""
     return "/device:GPU:0" if case.device == "cuda" else "/device:CPU:0"
 
 

@@ -94,6 +94,7 @@ def build_forward(case: Case, work: Work, batch: Dict[str, Any]) -> Forward:
 
 
 def build_evaluation(forward: Forward) -> Evaluation:
+    """Build the forward pass in evaluation mode, and the loss of the batch."""
     inputs = forward.read_inputs()
     logits = forward.compute_logits(inputs, training=False)
     return Evaluation(inputs, logits, forward.compute_loss(logits))
@@ -102,6 +103,7 @@ def build_evaluation(forward: Forward) -> Evaluation:
 def build_training(
     case: Case, forward: Forward, distribution: Union[Distribution, ParameterServers]
 ) -> Training:
+    """Build the training step: loss, accumulated gradients, their exchange and the update."""
     work = forward.work
     variables = [variable for variable, _ in forward.parameters.values()]
     optimizer = make_optimizer(work.rule, variables)

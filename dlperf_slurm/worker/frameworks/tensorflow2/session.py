@@ -202,7 +202,7 @@ class TensorFlowSession:
         }
 
     def close(self) -> None:
-        """Do nothing: TensorFlow has no process group to leave."""
+        """Do nothing: TensorFlow needs no call to leave the cluster."""
 
 
 def start_session(case: Case, placement: Placement) -> TensorFlowSession:
