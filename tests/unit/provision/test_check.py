@@ -5,6 +5,7 @@ import re
 
 import pytest
 from builders import write_program
+from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.folders import find_managed_environment
@@ -33,63 +34,53 @@ def make_fake(home):
     return make
 
 
-def test_sound_environment(make_fake):
+def test_environment_in_order(make_fake, capsys):
     make_fake()
     check = check_environment(read_pins("jax"))
     assert check.row == ["jax", "3.11", "current", "1.2", "2 ranks", "-", "-"]
     assert check.problems == ()
+    assert main(["env", "check", "jax"]) == 0
+    assert "2 ranks" in capsys.readouterr().out
 
 
-def test_import_that_fails_shows_its_error(make_fake):
-    make_fake(python="echo 'ImportError: libfoo.so: no such file' >&2; exit 1")
+@pytest.mark.parametrize(
+    ("fake", "cell", "says"),
+    [
+        ({"python": "echo 'ImportError: libfoo.so' >&2; exit 1"}, "fails", ("jax", "libfoo.so")),
+        ({"mpiexec": "echo ranks 1; echo ranks 1"}, "fails", ("world of 1", "mpi4py")),
+        ({"mpiexec": "echo 'error: not enough slots' >&2; exit 1"}, "fails", ("slots", "-n 2")),
+        ({"mpiexec": None}, "fails", ("mpiexec",)),
+        ({"stamp": "of yesterday"}, "stale", ("dlperf-slurm env create jax",)),
+    ],
+)
+def test_environment_that_is_broken_comes_with_the_reason(make_fake, capsys, fake, cell, says):
+    environment = make_fake(**{name: value or "" for name, value in fake.items()})
+    if None in fake.values():
+        (environment / "bin/mpiexec").unlink()
     check = check_environment(read_pins("jax"))
-    assert check.version == "fails"
-    assert "`import jax` fails" in check.problems[0]
-    assert "libfoo.so" in check.problems[0]
+    assert cell in check.row
+    assert check.is_broken(is_wanted=False)
+    assert_problem(check.problems[0], says=says)
+    assert main(["env", "check"]) == 4
+    assert "jax" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_ranks_that_do_not_see_each_other_are_found(make_fake):
-    make_fake(mpiexec="echo ranks 1; echo ranks 1")
-    check = check_environment(read_pins("jax"))
-    assert check.mpi == "fails"
-    assert "world of 1: mpi4py" in check.problems[0]
+FAILS = 'case "$*" in *horovod.init*) exit 1;; esac; echo ranks 2; echo ranks 2'
 
 
-def test_launcher_that_fails_shows_its_error(make_fake):
-    make_fake(mpiexec="echo 'error: not enough slots' >&2; exit 1")
-    assert "mpiexec -n 2 fails" in check_environment(read_pins("jax")).problems[0]
-    assert "not enough slots" in check_environment(read_pins("jax")).problems[0]
-
-
-def test_launcher_that_is_not_there_is_named(make_fake):
-    (make_fake() / "bin/mpiexec").unlink()
-    assert "mpiexec" in check_environment(read_pins("jax")).problems[0]
-
-
-def test_absent_horovod_is_no_problem(make_fake):
-    make_fake("mxnet")
+@pytest.mark.parametrize(
+    ("version", "mpiexec", "cell", "problems"),
+    [
+        ("", GOOD_MPIEXEC, "not there", 0),
+        ("0.28.1", GOOD_MPIEXEC, "2 ranks", 0),
+        ("0.28.1", FAILS, "fails", 1),
+    ],
+)
+def test_horovod_is_started_with_two_ranks_where_it_is(make_fake, version, mpiexec, cell, problems):
+    (make_fake("mxnet", mpiexec=mpiexec) / "horovod.stamp").write_text(version)
     check = check_environment(read_pins("mxnet"))
-    assert (check.horovod, check.problems) == ("not there", ())
-
-
-def test_horovod_is_started_with_two_ranks(make_fake):
-    (make_fake("mxnet") / "horovod.stamp").write_text("0.28.1")
-    assert check_environment(read_pins("mxnet")).horovod == "2 ranks"
-
-
-def test_horovod_that_fails_comes_with_its_fix(make_fake):
-    mpiexec = 'case "$*" in *horovod.init*) exit 1;; esac; echo ranks 2; echo ranks 2'
-    (make_fake("mxnet", mpiexec=mpiexec) / "horovod.stamp").write_text("0.28.1")
-    check = check_environment(read_pins("mxnet"))
-    assert check.horovod == "fails"
-    assert "env create mxnet --horovod" in check.problems[0]
-
-
-def test_stale_environment_comes_with_its_fix(make_fake):
-    make_fake(stamp="of yesterday")
-    check = check_environment(read_pins("jax"))
-    assert (check.state, check.is_broken(False)) == ("stale", True)
-    assert "dlperf-slurm env create jax" in check.problems[0]
+    assert (check.horovod, len(check.problems)) == (cell, problems)
+    assert all("env create mxnet --horovod" in problem for problem in check.problems)
 
 
 @pytest.mark.parametrize("is_wanted", [False, True])
@@ -108,18 +99,6 @@ def test_missing_interpreter_is_named(bin_dir, home, monkeypatch):
     check = check_environment(read_pins("tensorflow1"))
     assert check.python == "no 3.7"
     assert "pyenv install 3.7" in check.problems[0]
-
-
-def test_env_check_of_a_sound_environment_exits_with_0(make_fake, capsys):
-    make_fake()
-    assert main(["env", "check", "jax"]) == 0
-    assert "2 ranks" in capsys.readouterr().out
-
-
-def test_env_check_of_a_broken_environment_exits_with_4(make_fake, capsys):
-    make_fake(mpiexec="exit 1")
-    assert main(["env", "check"]) == 4
-    assert "not in order: jax" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["--all", "jax"], ["--horovod", "jax"], ["pytroch"]])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from builders import make_wheel, write_program
+from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.folders import find_managed_environment
@@ -64,44 +65,37 @@ def list_pins_of(requirements):
     return [line.split()[0] for line in requirements]
 
 
-def test_build_that_pips_settings_offer_is_taken_and_no_other_index_asked(make_installation, home):
-    installation = make_installation("")
-    requirements, options = choose_build(installation, read_pins("pytorch"), "")
-    pins = list(read_pins("pytorch").requirements)
-    assert (list_pins_of(requirements), options) == ([BUILD, *pins[1:]], [])
-    assert "--index-url" not in (home / "calls").read_text()
-
-
-def test_pytorchs_own_index_is_asked_next(make_installation):
-    installation = make_installation(f" --index-url {CPU_INDEX}")
-    requirements, options = choose_build(installation, read_pins("pytorch"), "")
-    assert list_pins_of(requirements)[0] == BUILD
-    assert options == ["--extra-index-url", CPU_INDEX]
-
-
-@pytest.mark.parametrize("option", ["", MIRROR])
-def test_index_that_is_named_is_taken_before_all_others(
-    make_installation, option, home, monkeypatch
+@pytest.mark.parametrize(
+    ("offered_with", "option", "variable", "options"),
+    [
+        # what pip's settings offer, before PyTorch's own index
+        ("", "", "", []),
+        (f" --index-url {CPU_INDEX}", "", "", ["--extra-index-url", CPU_INDEX]),
+        # an index that is named before all others
+        ("", MIRROR, "https://other.example", ["--extra-index-url", MIRROR]),
+        ("", "", MIRROR, ["--extra-index-url", MIRROR]),
+    ],
+)
+def test_build_for_cpus_comes_from_the_first_index_that_has_it(
+    make_installation, home, monkeypatch, offered_with, option, variable, options
 ):
-    monkeypatch.setenv(VARIABLE, "https://other.example" if option else MIRROR)
-    installation = make_installation("")
-    requirements, options = choose_build(installation, read_pins("pytorch"), option)
-    assert list_pins_of(requirements)[0] == BUILD
-    assert options == ["--extra-index-url", MIRROR]
-    assert not (home / "calls").exists()
+    monkeypatch.setenv(VARIABLE, variable)
+    installation = make_installation(offered_with)
+    requirements, found = choose_build(installation, read_pins("pytorch"), option)
+    assert list_pins_of(requirements) == [BUILD, *read_pins("pytorch").requirements[1:]]
+    assert found == options
+    calls = (home / "calls").read_text() if (home / "calls").exists() else ""
+    assert ("--index-url" in calls) == bool(offered_with)
+    assert bool(calls) == (not option and not variable)
 
 
 def test_build_for_cuda_comes_whole_and_with_its_size_said_before(make_installation):
     installation = make_installation(" --nowhere")
     requirements, options = choose_build(installation, read_pins("pytorch"), "")
-    assert (list_pins_of(requirements), options) == (
-        list(read_pins("pytorch", "cuda").requirements),
-        [],
-    )
+    assert list_pins_of(requirements) == list(read_pins("pytorch", "cuda").requirements)
+    assert options == []
     (news,) = installation.report.__self__
-    assert SIZES in news
-    assert "--cpu-index" in news
-    assert VARIABLE in news
+    assert_problem(news, says=(SIZES, "--cpu-index", VARIABLE))
 
 
 @pytest.mark.parametrize(("framework", "device"), [("jax", "cpu"), ("pytorch", "cuda")])

@@ -86,33 +86,28 @@ def write_hash(home: Path, digest: str) -> None:
     (home / "hashes" / "tiny.txt").write_text(f"tiny==1.0 --hash=sha256:{digest}\n")
 
 
-def test_environments_are_where_the_user_says(monkeypatch):
-    monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", "/elsewhere")
-    assert find_managed_environment("pytorch") == Path("/elsewhere/pytorch")
-
-
-def test_environments_come_and_go_with_the_tools_own_venv(monkeypatch):
+@pytest.mark.parametrize(
+    ("base", "variables", "file", "folder"),
+    [
+        ("/usr", {"DLPERF_SLURM_ENVIRONMENTS": "/elsewhere"}, "", "/elsewhere"),
+        # of a virtual environment they come and go with it
+        ("/usr", {}, "", "{home}/environments"),
+        # unless each installation makes that anew
+        ("/usr", {}, "uv-receipt.toml", "/data/dlperf-slurm/environments"),
+        ("/usr", {}, "pipx_metadata.json", "/data/dlperf-slurm/environments"),
+        ("{home}", {}, "", "/data/dlperf-slurm/environments"),
+    ],
+)
+def test_folder_of_environments(home, monkeypatch, base, variables, file, folder):
     monkeypatch.delenv("DLPERF_SLURM_ENVIRONMENTS")
-    monkeypatch.setattr(sys, "base_prefix", "/usr")
-    monkeypatch.setattr(sys, "prefix", "/venv")
-    assert find_environments_dir() == Path("/venv/environments")
-
-
-def test_environments_of_a_tool_outside_a_venv_are_the_users(monkeypatch):
-    monkeypatch.delenv("DLPERF_SLURM_ENVIRONMENTS")
-    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
-    monkeypatch.setenv("XDG_DATA_HOME", "/data")
-    assert find_environments_dir() == Path("/data/dlperf-slurm/environments")
-
-
-@pytest.mark.parametrize("file", ["uv-receipt.toml", "pipx_metadata.json"])
-def test_environments_outlive_a_venv_that_each_installation_makes_anew(home, monkeypatch, file):
-    monkeypatch.delenv("DLPERF_SLURM_ENVIRONMENTS")
-    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    for name, value in {"XDG_DATA_HOME": "/data", **variables}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "base_prefix", base.format(home=home))
     monkeypatch.setattr(sys, "prefix", str(home))
-    monkeypatch.setenv("XDG_DATA_HOME", "/data")
-    (home / file).touch()
-    assert find_environments_dir() == Path("/data/dlperf-slurm/environments")
+    (home / (file or "pyvenv.cfg")).touch()
+    expected = Path(folder.format(home=home))
+    assert find_environments_dir() == expected
+    assert find_managed_environment("pytorch") == expected / "pytorch"
 
 
 @pytest.mark.slow
@@ -191,74 +186,45 @@ def test_source_of_another_hash_is_not_built(tiny, home):
     assert build_wheel(installation, "tiny==1.0", "key", offline).name.startswith("tiny-1.0")
 
 
-def test_news_end_with_place_and_size(python):
-    python("exit 0")
+def age_stamp(environment):
+    """Make the environment look as if it were of other pins."""
+    stamp = environment / "dlperf-slurm.stamp"
+    stamp.write_text(stamp.read_text().replace(read_pins("jax").stamp, "of yesterday"))
+
+
+def test_environment_is_made_once(python):
+    log = python("exit 0")
     news = []
     environment = create_environment("jax", news.append)
-    assert news[-1].startswith(f"jax: ready at {environment}: Python 3.11, ")
-    assert news[-1].endswith(" MB")
-
-
-def test_environment_is_current_once_it_is_made(python):
-    python("exit 0")
-    assert find_state(create_environment("jax", ignore), read_pins("jax")) == "current"
-
-
-def test_environment_that_is_current_is_not_made_again(python):
-    log = python("exit 0")
-    create_environment("jax", ignore)
+    assert_problem(news[-1], key="jax", says=(environment, "Python 3.11", "MB"))
     before = log.read_text()
-    create_environment("jax", ignore)
+    assert create_environment("jax", ignore) == environment
     assert log.read_text() == before
-
-
-def test_environment_of_other_pins_is_stale(python):
-    python("exit 0")
-    environment = create_environment("jax", ignore)
+    assert find_state(environment, read_pins("jax")) == "current"
     assert find_state(environment, read_pins("paddle")) == "stale"
 
 
-def test_environment_of_other_pins_is_made_again(python):
+@pytest.mark.parametrize(
+    "spoil", [age_stamp, lambda environment: (environment / "bin" / "python").unlink()]
+)
+def test_environment_of_other_pins_or_without_its_interpreter_is_made_again(python, spoil):
     log = python("exit 0")
-    environment = create_environment("jax", ignore)
-    stamp = environment / "dlperf-slurm.stamp"
-    stamp.write_text(stamp.read_text().replace(read_pins("jax").stamp, "of yesterday"))
+    spoil(create_environment("jax", ignore))
     create_environment("jax", ignore)
     assert log.read_text().count("-m venv --clear") == 2
 
 
-def test_environment_whose_interpreter_is_gone_is_made_again(python):
-    log = python("exit 0")
-    environment = create_environment("jax", ignore)
-    (environment / "bin" / "python").unlink()
-    create_environment("jax", ignore)
-    assert log.read_text().count("-m venv --clear") == 2
-
-
-def test_environment_whose_installation_fails_is_half_made(python):
-    python("exit 1")
-    with pytest.raises(EnvironmentMissingError):
-        create_environment("jax", ignore)
-    assert find_state(find_managed_environment("jax"), read_pins("jax")) == "half-made"
-
-
-def test_half_made_environment_is_made_again(python):
-    python("exit 1")
-    with pytest.raises(EnvironmentMissingError):
-        create_environment("jax", ignore)
-    python("exit 0")
-    assert read_stamp(create_environment("jax", ignore))
-
-
-def test_update_that_is_interrupted_leaves_no_current_environment(python):
-    python("exit 0")
-    environment = create_environment("jax", ignore)
-    stamp = environment / "dlperf-slurm.stamp"
-    stamp.write_text(stamp.read_text().replace(read_pins("jax").stamp, "of yesterday"))
-    python("exit 1")
-    with pytest.raises(EnvironmentMissingError):
-        create_environment("jax", ignore)
-    assert read_stamp(environment) is None
+def test_environment_whose_installation_fails_is_half_made_and_made_again(python):
+    for is_first in (True, False):
+        if not is_first:
+            age_stamp(find_managed_environment("jax"))
+        python("exit 1")
+        with pytest.raises(EnvironmentMissingError):
+            create_environment("jax", ignore)
+        assert find_state(find_managed_environment("jax"), read_pins("jax")) == "half-made"
+        assert read_stamp(find_managed_environment("jax")) is None
+        python("exit 0")
+        assert read_stamp(create_environment("jax", ignore))
 
 
 def test_two_at_a_time_make_one_environment(python):
@@ -291,32 +257,22 @@ def test_installer_that_outlives_the_tool_is_waited_for(python, home):
     assert_problem(news[0], key="jax", says=("another process", "waiting"))
 
 
-def test_failure_shows_the_errors_of_the_installer(python):
-    python("echo 'ERROR: No matching distribution found for jax' >&2; echo noise; exit 1")
+@pytest.mark.parametrize(
+    ("pip", "end"),
+    [
+        ("echo 'ERROR: No matching jax' >&2; echo noise; exit 1", "\n  ERROR: No matching jax"),
+        ("/usr/bin/seq 100; exit 1", "99\n  100"),
+        # neither the tool's own packages, nor another place to install to
+        ('echo "error: <$PYTHONPATH$PIP_TARGET$PIP_PREFIX>$PIP_USER"; exit 1', "error: <>0"),
+    ],
+)
+def test_failure_shows_errors_of_the_installer_or_its_end(python, monkeypatch, pip, end):
+    for name in ("PYTHONPATH", "PIP_USER", "PIP_TARGET", "PIP_PREFIX"):
+        monkeypatch.setenv(name, "/somewhere")
+    python(pip)
     with pytest.raises(EnvironmentMissingError) as caught:
         create_environment("jax", ignore)
-    assert str(caught.value).endswith("\n  ERROR: No matching distribution found for jax")
-
-
-def test_failure_without_an_error_line_shows_the_end(python):
-    python("/usr/bin/seq 100; exit 1")
-    with pytest.raises(EnvironmentMissingError, match=r"99\n  100$"):
-        create_environment("jax", ignore)
-
-
-def test_installer_does_not_see_the_tools_own_packages(python, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", "/somewhere")
-    python('echo "error: <$PYTHONPATH>"; exit 1')
-    with pytest.raises(EnvironmentMissingError, match="<>"):
-        create_environment("jax", ignore)
-
-
-@pytest.mark.parametrize("setting", ["PIP_USER", "PIP_TARGET", "PIP_PREFIX"])
-def test_installer_stays_inside_the_environment(python, monkeypatch, setting):
-    monkeypatch.setenv(setting, "/somewhere")
-    python(f'echo "error: <${setting}>"; exit 1')
-    with pytest.raises(EnvironmentMissingError, match=r"<0?>"):
-        create_environment("jax", ignore)
+    assert str(caught.value).endswith(end)
 
 
 def test_missing_python_is_named_with_what_to_install(bin_dir, home, monkeypatch):

@@ -50,28 +50,17 @@ def installation(home, bin_dir):
     return Installation("pytorch", environment, lambda line: None, "cuda")
 
 
-def test_it_is_built_with_nccl_for_the_gpus_of_the_frameworks_build(installation, home):
-    add_gpu_horovod(installation, read_pins("pytorch", "cuda"))
+def test_it_is_built_once_with_nccl_for_the_gpus_of_the_frameworks_build(installation, home):
+    before = {*installation.site_packages.rglob("*")}
+    for _ in range(2):
+        add_gpu_horovod(installation, read_pins("pytorch", "cuda"))
     assert has_horovod(installation.environment)
     assert (home / "built").read_text() == "NCCL 75,80,86,90,100,120\n"
-
-
-def test_compiler_is_not_left_in_the_environment(installation):
-    before = {*installation.site_packages.rglob("*")}
-    add_gpu_horovod(installation, read_pins("pytorch", "cuda"))
+    # the compiler is installed for the build alone, by its hashes
     assert {*installation.site_packages.rglob("*")} == before
-
-
-def test_compiler_is_installed_by_its_hashes(installation, home):
-    add_gpu_horovod(installation, read_pins("pytorch", "cuda"))
     lines = (home / "compiler.txt").read_text().splitlines()
     assert [line.split()[0] for line in lines] == [*read_pins("pytorch", "cuda").compiler]
     assert all("--hash=sha256:" in line for line in lines)
-
-
-def test_second_time_installs_the_kept_wheel_and_no_compiler(installation, home):
-    for _ in range(2):
-        add_gpu_horovod(installation, read_pins("pytorch", "cuda"))
     calls = (home / "calls").read_text().splitlines()
     assert [" --target " in call for call in calls] == [True, False, False, False]
     assert [" wheel " in call for call in calls] == [False, True, False, False]

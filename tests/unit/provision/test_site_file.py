@@ -135,29 +135,20 @@ def test_gpus_of_a_known_type_say_what_code_they_run(gpus, capability, home):
     assert ("doctor tells what they are" in text) == (capability is None)
 
 
-def test_partition_that_takes_none_of_the_users_accounts_is_left(home):
+def test_account_and_partition_are_ones_that_go_together(home):
+    mine = tuple(Association(name, "", (), "", None) for name in ("teach", "ml"))
     closed = make_partition("closed", is_default=True, accounts=("staff",))
-    mine = (Association("ml", "", (), "", None),)
-    survey = make_survey(closed, make_partition("open"), associations=mine)
+    partition = make_partition("open", accounts=("ml",))
+    survey = make_survey(closed, partition, associations=mine, default_account="teach")
     site = load(write_site_file(survey, Tools()), home)
     assert (site.partition, site.account) == ("open", "ml")
 
 
-def test_account_is_named_that_the_partition_takes(home):
-    mine = tuple(Association(name, "", (), "", None) for name in ("teach", "ml"))
-    partition = make_partition(accounts=("ml",))
-    survey = make_survey(partition, associations=mine, default_account="teach")
-    assert load(write_site_file(survey, Tools()), home).account == "ml"
-
-
-def test_time_limit_is_within_the_partitions(home):
-    survey = make_survey(make_partition(max_minutes=12))
-    assert load(write_site_file(survey, Tools()), home).time_limit_minutes == {"default": 12}
-
-
-def test_one_type_of_gpu_is_taken_of_several(home):
+def test_time_limit_is_within_the_partitions_and_one_type_of_gpu_is_taken(home):
     kinds = (NodeKind(2, 64, 1, (("v100", 4),), ""), NodeKind(6, 64, 1, (("h100", 4),), ""))
-    site = load(write_site_file(make_survey(make_partition(nodes=kinds)), Tools()), home)
+    survey = make_survey(make_partition(nodes=kinds, max_minutes=12))
+    site = load(write_site_file(survey, Tools()), home)
+    assert site.time_limit_minutes == {"default": 12}
     assert site.gpu_type == "h100"
 
 

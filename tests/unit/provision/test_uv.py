@@ -42,15 +42,13 @@ def test_settings_of_pip_are_told_in_uvs_variables():
     }
 
 
-def test_settings_of_uv_come_before_those_of_pip(monkeypatch):
+def test_settings_of_uv_come_first_and_paths_are_absolute(home, monkeypatch):
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://mine.example/simple")
-    assert "UV_DEFAULT_INDEX" not in translate_pip_settings(SETTINGS.splitlines())
-
-
-def test_folder_that_pip_finds_from_here_is_found_from_anywhere(home):
     (home / "wheels").mkdir()
-    found = translate_pip_settings(["global.find-links='wheels none'"])
+    lines = ["global.find-links='wheels none'", "global.index-url='https://d.example/simple'"]
+    found = translate_pip_settings(lines)
     assert found["UV_FIND_LINKS"] == f"{home / 'wheels'},none"
+    assert "UV_DEFAULT_INDEX" not in found
 
 
 def test_program_that_does_not_run_is_no_uv(bin_dir):
