@@ -20,13 +20,14 @@ from builders import (
     write_program,
     write_record,
 )
+from report_values import list_report_files
+from support.problems import assert_problem
 
 import dlperf_slurm.cli
 from dlperf_slurm import __version__
 from dlperf_slurm.cli import main
 from dlperf_slurm.cli.commands import COMMANDS
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
-from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.results import cases
 from dlperf_slurm.worker.models import list_models
 
@@ -78,7 +79,8 @@ def test_version_is_printed(capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["frobnicate"], ["plan"], ["submit"], ["env"], ["plan", "m", "--x"]]
+    "arguments",
+    [["frobnicate"], ["plan"], ["submit"], ["env"], ["plan", "m", "--x"], ["--x", "plan", "m"]],
 )
 def test_wrong_usage_exits_with_2(arguments):
     with pytest.raises(SystemExit) as caught:
@@ -98,14 +100,8 @@ def test_each_command_is_listed_with_the_file_that_declares_it():
     assert declared == {name: file for name, (file, _) in COMMANDS.items()}
 
 
-def test_unknown_option_before_a_command_is_told(capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["--frobnicate", "plan", "matrix.toml"])
-    assert caught.value.code == 2
-    assert "unrecognized arguments: --frobnicate" in capsys.readouterr().err
-
-
 def test_plan_ends_with_the_totals_and_what_its_repeats_can_tell(files, bin_dir, capsys):
+    before = sorted(files.rglob("*"))
     # 3 topologies x 2 repeats; (1 + 1 + 2) nodes x 2 repeats x 0.5 h = 4 h
     code, out, _ = run_main(PLAN, capsys)
     totals, time, power = out.splitlines()[-3:]
@@ -113,13 +109,8 @@ def test_plan_ends_with_the_totals_and_what_its_repeats_can_tell(files, bin_dir,
         0,
         "3 cases, 3 groups (sbatch calls), 6 jobs, 6 array tasks, at most 4.0 node-hours",
     )
-    assert time.startswith("time: cannot be told, as no earlier run here")
-    assert power.startswith("2 repeats: too few to tell any slowdown")
-
-
-def test_plan_writes_nothing(files, bin_dir):
-    before = sorted(files.rglob("*"))
-    main(PLAN)
+    assert time.startswith("time: ")
+    assert power.startswith("2 repeats: ")
     assert sorted(files.rglob("*")) == before
 
 
@@ -130,38 +121,31 @@ def test_plan_names_what_is_left_out(files, bin_dir, capsys):
     assert lines[place + 1].strip() == "pytorch-resnet50-2n2g-bs8-fp32"
 
 
-def test_plan_cuts_arrays_at_the_clusters_own_limit(files, bin_dir, capsys):
-    write_program(bin_dir, "scontrol", "echo 'MaxArraySize = 1'")
-    _, out, _ = run_main(PLAN, capsys)
-    assert "3 cases, 6 groups (sbatch calls), 6 jobs, 6 array tasks" in out
-
-
-@pytest.mark.parametrize("line", ["MaxArraySize = 0", "ClusterName = alpha"])
-def test_cluster_without_array_jobs_is_refused(files, bin_dir, capsys, line):
+@pytest.mark.parametrize(
+    ("line", "code", "says"),
+    [
+        ("MaxArraySize = 1", 0, "3 cases, 6 groups (sbatch calls), 6 jobs, 6 array tasks"),
+        ("MaxArraySize = 0", 3, "this cluster takes no array jobs"),
+        ("ClusterName = alpha", 3, "this cluster takes no array jobs"),
+    ],
+)
+def test_plan_cuts_arrays_at_the_clusters_own_limit(files, bin_dir, capsys, line, code, says):
     write_program(bin_dir, "scontrol", f"echo '{line}'")
-    code, _, err = run_main(PLAN, capsys)
-    assert (code, "this cluster takes no array jobs" in err) == (3, True)
+    found, out, err = run_main(PLAN, capsys)
+    assert (found, says in out + err) == (code, True)
 
 
 def test_missing_matrix_points_to_init(capsys):
     code, _, err = run_main(["plan", "nowhere.toml"], capsys)
-    assert (code, err) == (
-        2,
-        "dlperf-slurm: error: nowhere.toml: there is no such file; `dlperf-slurm init` copies "
-        "examples to here\n",
-    )
+    assert code == 2
+    assert_problem(err, file="nowhere.toml", says=("dlperf-slurm init",))
 
 
-def test_render_prints_the_scripts_it_wrote(files, bin_dir, capsys):
-    _, out, _ = run_main(RENDER, capsys)
+def test_render_prints_the_scripts_it_wrote_where_it_is_told(files, bin_dir, capsys):
+    _, out, _ = run_main([*RENDER, "--results", "elsewhere"], capsys)
     scripts = [Path(line) for line in out.splitlines()[:-1]]
-    assert [(path.name, path.is_file()) for path in scripts] == [
-        ("1n1g.sbatch", True), ("1n2g.sbatch", True), ("2n2g.sbatch", True),
-    ]  # fmt: skip
-
-
-def test_render_puts_the_run_where_it_is_told(files, bin_dir):
-    main([*RENDER, "--results", "elsewhere"])
+    assert [path.name for path in scripts] == ["1n1g.sbatch", "1n2g.sbatch", "2n2g.sbatch"]
+    assert all(path.is_file() for path in scripts)
     assert len(list((files / "elsewhere").glob("*/manifest.json"))) == 1
 
 
@@ -169,31 +153,23 @@ def test_site_that_can_run_nothing_says_why(files, bin_dir, capsys):
     arguments = [*RENDER, "--set", "max_nodes=1", "--set", "max_devices_per_node=1"]
     write_matrix(SMALL_MATRIX.replace('"1n1g", ', ""))
     code, _, err = run_main(arguments, capsys)
-    assert (code, err, Path("results").exists()) == (
-        2,
-        "dlperf-slurm: error: matrix.toml: site site can run none of its cases:\n"
-        "  1n2g needs 2 devices per node, the site has 1\n"
-        "  2n2g needs 2 nodes, the site has 1\n",
-        False,
-    )
+    assert (code, Path("results").exists()) == (2, False)
+    assert_problem(err, file="matrix.toml", says=("1n2g needs 2 devices", "2n2g needs 2 nodes"))
 
 
-def test_missing_environment_exits_with_4_before_anything_is_written(files, bin_dir, capsys):
-    code, _, err = run_main(["submit", "matrix.toml", "--site", "local"], capsys)
-    assert (code, "dlperf-slurm env create pytorch" in err, Path("results").exists()) == (
-        4, True, False,
-    )  # fmt: skip
-
-
-def test_submit_without_a_scheduler_exits_with_3_before_anything_is_written(files, bin_dir, capsys):
-    code, _, err = run_main(SUBMIT, capsys)
-    assert (code, err, Path("results").exists()) == (
-        3,
-        "dlperf-slurm: error: scontrol is not on PATH: is this a login node?\n"
-        "To run on this machine, without a scheduler: --site local\n"
-        "To go on: dlperf-slurm submit matrix.toml --site site.toml\n",
-        False,
-    )
+@pytest.mark.parametrize(
+    ("site", "code", "says"),
+    [
+        ("local", 4, ("dlperf-slurm env create pytorch",)),
+        ("site.toml", 3, ("scontrol is not on PATH", "--site local")),
+    ],
+)
+def test_missing_environment_or_scheduler_is_named_before_anything_is_written(
+    files, bin_dir, capsys, site, code, says
+):
+    found, _, err = run_main(["submit", "matrix.toml", "--site", site], capsys)
+    assert (found, Path("results").exists()) == (code, False)
+    assert_problem(err, says=(*says, f"submit matrix.toml --site {site}"))
 
 
 @pytest.mark.parametrize(
@@ -218,33 +194,23 @@ def test_argument_to_correct_exits_with_2_and_one_error(files, bin_dir, capsys, 
 
 
 def test_config_show_has_a_row_for_each_value_with_its_layer(files, capsys):
-    _, out, _ = run_main(
-        ["config", "show", "--site", "site.toml", "--set", "partition=a b"], capsys
-    )
+    write_matrix(SMALL_MATRIX + "[slurm]\nqos = 'long'\n")
+    command = ["config", "show", "matrix.toml", "--site", "site.toml", "--set", "partition=a b"]
+    _, out, _ = run_main(command, capsys)
     rows = [" ".join(line.split()) for line in out.splitlines()]
     assert {
         "scheduler 'slurm' site.toml",
         "partition 'a b' --set partition=a b",
+        "qos 'long' matrix.toml [slurm]",
         "account - default",
     } <= set(rows)
 
 
-def test_config_show_of_a_matrix_has_its_slurm_table(files, capsys):
-    write_matrix(SMALL_MATRIX + "[slurm]\npartition = 'gpu'\n")
-    _, out, _ = run_main(["config", "show", "matrix.toml", "--site", "site.toml"], capsys)
-    assert "'gpu'" in next(line for line in out.splitlines() if "matrix.toml [slurm]" in line)
-
-
 @pytest.mark.parametrize(("file", "key"), [("matrix", "axes"), ("site", "partition")])
-def test_config_schema_is_json(capsys, file, key):
-    _, out, _ = run_main(["config", "schema", file], capsys)
-    assert key in json.loads(out)["properties"]
-
-
-@pytest.mark.parametrize("file", ["matrix", "site"])
-def test_config_schema_describes_every_key(capsys, file):
+def test_config_schema_describes_every_key(capsys, file, key):
     _, out, _ = run_main(["config", "schema", file], capsys)
     schema = json.loads(out)
+    assert key in schema["properties"]
     tables = {file: schema, **schema["$defs"]}
     keys = [(name, *item) for name, table in tables.items() for item in table["properties"].items()]
     assert [(name, key) for name, key, value in keys if not value.get("description")] == []
@@ -266,17 +232,10 @@ def test_config_schema_has_the_known_names(capsys):
         assert "horovod" in list_enum(schema, table, "gradient_sync")
     assert schema["$defs"]["ModelTable"]["properties"]["name"]["enum"] == list_models()
     assert "tensorpack" in schema["$defs"]["ScriptTable"]["properties"]["format"]["enum"]
-
-
-def test_config_schema_allows_one_value_in_place_of_a_list(capsys):
-    _, out, _ = run_main(["config", "schema", "matrix"], capsys)
-    framework = json.loads(out)["$defs"]["AxesTable"]["properties"]["framework"]
+    # one value in place of a list, and a comparison in a condition
+    framework = schema["$defs"]["AxesTable"]["properties"]["framework"]
     assert [choice["type"] for choice in framework["anyOf"]] == ["string", "array"]
-
-
-def test_config_schema_allows_a_comparison_in_a_condition(capsys):
-    _, out, _ = run_main(["config", "schema", "matrix"], capsys)
-    nodes = json.loads(out)["$defs"]["Condition"]["properties"]["nodes"]
+    nodes = schema["$defs"]["Condition"]["properties"]["nodes"]
     assert nodes["anyOf"][0] == {"type": ["integer", "string"]}
 
 
@@ -286,50 +245,24 @@ def test_env_list_has_a_row_for_each_framework(capsys):
     assert ["pytorch", "absent"] in [row[:2] for row in rows]
 
 
-def test_init_names_the_next_command(home, capsys):
+def test_init_names_the_next_command_and_keeps_what_is_there(home, capsys):
     _, out, _ = run_main(["init"], capsys)
     assert out.splitlines()[-1] == "Next: dlperf-slurm plan matrices/quickstart.toml"
+    assert run_main(["init"], capsys)[0] == 2
 
 
-def test_init_over_an_example_exits_with_2(home, capsys):
-    main(["init"])
-    code, _, err = run_main(["init"], capsys)
-    assert (code, "nothing was copied" in err) == (2, True)
-
-
-def test_report_of_a_complete_run_exits_with_0(staged_run):
+def test_report_of_a_complete_run_writes_its_files_beside_the_run(staged_run):
     for task in staged_run.read_all_tasks():
         write_record(staged_run, task, make_record(read_case(staged_run, task)))
     assert main(["report", "--plots", "none"]) == 0
-
-
-def test_report_of_a_run_with_holes_exits_with_5(staged_run, capsys):
-    fill_run(staged_run)
-    code, _, err = run_main(["report", "--plots", "none"], capsys)
-    assert (code, "4 of 6 repeats have no sound record" in err) == (5, True)
-
-
-def test_report_writes_its_files_beside_the_run(staged_run):
-    main(["report"])
     names = {path.name for path in (staged_run.path / "report").iterdir()}
-    reports = {f"report.{kind}" for kind in ("csv", "html", "json", "md", "tex")}
-    # nothing was measured, so that there is nothing to draw
-    assert names == reports | {f"{rows}.parquet" for rows in ("cases", "repeats")}
+    assert names == {*list_report_files("report-plots-none.html")}
 
 
-def test_report_of_a_run_with_holes_has_no_blank_cell(staged_run):
+def test_report_of_a_run_with_holes_names_the_reason_of_each(staged_run, capsys):
     fill_run(staged_run)
-    main(["report", "--plots", "none"])
-    text = (staged_run.path / "report/report.md").read_text(encoding="utf-8")
-    cells = [c for line in text.splitlines() if line.startswith("|") for c in line.split("|")[1:-1]]
-    bad = [cell for cell in cells if not cell.strip() or "nan" in cell.lower() or "None" in cell]
-    # throughput of three topologies, and memory of the only case that was measured
-    assert (len(cells), bad) == (36, [])
-
-
-def test_report_names_the_reason_of_each_hole(staged_run, capsys):
-    fill_run(staged_run)
-    _, out, _ = run_main(["report", "--plots", "none"], capsys)
+    code, out, err = run_main(["report", "--plots", "none"], capsys)
+    assert (code, "4 of 6 repeats" in err) == (5, True)
     assert [reason for reason in (
         "1n2g-bs8-fp32 repeat 1: out of memory: rank 1: x",
         "1n2g-bs8-fp32 repeat 2: not submitted",
@@ -337,6 +270,11 @@ def test_report_names_the_reason_of_each_hole(staged_run, capsys):
         "record.json: rank 0 has a window of nan seconds",
         "2n2g-bs8-fp32 repeat 2: broken record: ",
     ) if reason not in out] == []  # fmt: skip
+    text = (staged_run.path / "report/report.md").read_text(encoding="utf-8")
+    cells = [c for line in text.splitlines() if line.startswith("|") for c in line.split("|")[1:-1]]
+    bad = [cell for cell in cells if not cell.strip() or "nan" in cell.lower() or "None" in cell]
+    # throughput of three topologies, and memory of the only case that was measured
+    assert (len(cells), bad) == (36, [])
 
 
 def run_bare(arguments, cwd) -> "subprocess.CompletedProcess[str]":
@@ -353,6 +291,7 @@ def test_report_of_a_copied_run_needs_nothing_but_its_files(staged_run, home):
     shutil.copytree(staged_run.path, home / "laptop" / "copy")
     shutil.rmtree(staged_run.path)
     done = run_bare(["report", "--plots", "none", "copy"], home / "laptop")
+    assert (home / "laptop/copy/report/report.md").is_file()
     # 8 samples x 10 steps in 2 s; two and four ranks as long with twice and four times as many
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith(" pytorch ")]
     assert [(row[1], row[2], row[-4]) for row in rows] == [
@@ -368,13 +307,6 @@ def test_report_makes_the_columns_of_its_cases_once_for_all_files(staged_run, mo
     written = {path.name for path in (staged_run.path / "report").iterdir()}
     assert {"report.csv", "report.json", "cases.parquet"} <= written
     assert made == [1]
-
-
-@pytest.mark.integration
-def test_report_of_the_copy_lies_in_the_copy(staged_run, home):
-    copy = shutil.copytree(staged_run.path, home / "laptop" / "copy")
-    run_bare(["report", "--plots", "none", str(copy)], home)
-    assert (open_run(copy).path / "report/report.md").is_file()
 
 
 @pytest.mark.parametrize(
