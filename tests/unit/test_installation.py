@@ -74,22 +74,28 @@ def test_fresh_clone_names_what_installs_it(clone, tools, words):
 
 
 def test_fresh_clone_shows_version_and_help(clone, tools):
-    assert run_bare(clone, tools, "--version")[0] == 0
-    assert run_bare(clone, tools, "--help")[0] == 0
+    for option in ("--version", "--help"):
+        assert run_bare(clone, tools, option)[0] == 0
 
 
-def test_without_make_it_is_installed_by_pip(clone, tools):
-    (tools / "make").unlink()
-    line = check_refusal(run_bare(clone, tools, "status"))
-    assert "-m venv .venv && .venv/bin/python -m pip install" in line
-    assert "make" not in line
-
-
-def test_clone_that_is_installed_names_its_python(clone, tools):
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            lambda clone, tools: (tools / "make").unlink(),
+            "-m venv .venv && .venv/bin/python -m pip install",
+        ),
+        (
+            lambda clone, tools: write_program(clone / ".venv", "installed", ""),
+            " .venv/bin/python -m dlperf_slurm\n",
+        ),
+    ],
+)
+def test_without_make_or_once_installed_other_commands_are_named(clone, tools, change, says):
     (clone / ".venv").mkdir()
-    (clone / ".venv" / "installed").touch()
+    change(clone, tools)
     line = check_refusal(run_bare(clone, tools, "status"))
-    assert line.endswith(" .venv/bin/python -m dlperf_slurm\n")
+    assert says in line
     assert "make" not in line
 
 

@@ -45,13 +45,10 @@ def test_each_lane_is_a_target_of_the_makefile(lane):
     assert lane in {name for line in targets for name in line.split()}
 
 
-def test_summary_ends_with_the_closing_lines_of_pytest(checkout, monkeypatch, capfd):
+def test_summary_ends_with_what_pytest_said_and_what_failed(checkout, monkeypatch, capfd):
     code, out = run("test", monkeypatch, capfd)
     assert code == 0
     assert out.splitlines()[-2] == "3 passed in 0.1s (good)"
-
-
-def test_lane_that_failed_fails_all_and_is_named_last(checkout, monkeypatch, capfd):
     write_makefile(checkout, good=1, other=0)
     code, out = run("test", monkeypatch, capfd)
     assert code == 1
@@ -66,15 +63,12 @@ def test_what_a_machine_cannot_run_is_one_line_and_fails_nothing(checkout, monke
     assert [line for line in out.splitlines() if "good" in line] == ["NOT RUN: good: needs root"]
 
 
-def test_all_does_not_repeat_what_passed_on_the_same_files(checkout, monkeypatch, capfd):
+def test_all_repeats_what_failed_or_changed(checkout, monkeypatch, capfd):
     assert run("test", monkeypatch, capfd)[0] == 0
     code, out = run("test-all", monkeypatch, capfd)
     assert (code, "(good)" in out, "(other)" in out) == (0, False, True)
     (checkout / "file").write_text("2", encoding="utf-8")
     assert "(good)" in run("test-all", monkeypatch, capfd)[1]
-
-
-def test_all_repeats_what_failed(checkout, monkeypatch, capfd):
     write_makefile(checkout, good=1, other=0)
     assert run("test", monkeypatch, capfd)[0] == 1
     code, out = run("test-all", monkeypatch, capfd)

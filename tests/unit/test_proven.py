@@ -85,22 +85,10 @@ def compute_hashes(checkout):
         ("dlperf_slurm/interface.py", set()),
         ("dlperf_slurm/worker/frameworks/__init__.py", set()),
         ("tests/worker/test_adapter.py", {"jax", "mxnet"}),
-    ],
-)
-def test_framework_is_proven_again_for_its_own_files_and_all_that_it_imports(
-    checkout, name, changed
-):
-    assert find_changed(checkout, name) == changed
-
-
-@pytest.mark.parametrize("name", ["dlperf_slurm/worker/measure.py", "tests/worker/test_ranks.py"])
-def test_what_only_calls_an_adapter_proves_none_again(checkout, name):
-    assert find_changed(checkout, name) == set()
-
-
-@pytest.mark.parametrize(
-    ("name", "changed"),
-    [
+        # what only calls an adapter
+        ("dlperf_slurm/worker/measure.py", set()),
+        ("tests/worker/test_ranks.py", set()),
+        # what names or builds Horovod
         ("dlperf_slurm/worker/frameworks/mxnet/device.py", {"mxnet", "mxnet-horovod"}),
         ("dlperf_slurm/worker/horovod.py", {"mxnet", "mxnet-horovod"}),
         ("dlperf_slurm/provision/environments/mxnet.txt", {"mxnet", "mxnet-horovod"}),
@@ -108,7 +96,9 @@ def test_what_only_calls_an_adapter_proves_none_again(checkout, name):
         ("dlperf_slurm/provision/environments/horovod_cxx.sh", {"mxnet-horovod"}),
     ],
 )
-def test_horovod_is_built_again_for_what_names_or_builds_it(checkout, name, changed):
+def test_framework_is_proven_again_for_its_own_files_and_all_that_it_imports(
+    checkout, name, changed
+):
     assert find_changed(checkout, name) == changed
 
 
@@ -148,15 +138,12 @@ def test_text_that_looks_like_a_comment_is_code(checkout):
 
 
 def test_proofs_are_read_as_they_were_written(home):
+    assert proven.read_proofs(home / "proofs.txt") == {}
     proofs = {"mxnet": Proof(12, "b" * 64), "jax": Proof(800, "a" * 64)}
     proven.write_proofs(home / "proofs.txt", proofs)
     assert proven.read_proofs(home / "proofs.txt") == proofs
     rows = (home / "proofs.txt").read_text(encoding="ascii").splitlines()[-2:]
     assert rows == [f"jax 800 {'a' * 64}", f"mxnet 12 {'b' * 64}"]
-
-
-def test_nothing_is_proven_without_the_file(home):
-    assert proven.read_proofs(home / "proofs.txt") == {}
 
 
 def test_gate_tests_what_changed_in_brief_and_what_did_not_by_fewer_models():
