@@ -1,5 +1,6 @@
 """What a record says of its machines, from trees of /proc and /sys that are made here."""
 
+import os
 import resource
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from dlperf_slurm.contract.record import HostPlatform
 from dlperf_slurm.worker.provenance import describe_platform, merge_platforms
 from dlperf_slurm.worker.provenance.gpu import describe_gpus
+from dlperf_slurm.worker.provenance.gpu_affinity import describe_gpu_affinity, read_gpu_node
 from dlperf_slurm.worker.provenance.machine import (
     describe_binding,
     describe_cpu,
@@ -73,48 +75,31 @@ def test_machine_that_shows_nothing_is_described_by_what_is_left(tmp_path):
     assert "os" not in describe_system(tmp_path)
 
 
-def test_container_is_the_one_that_the_job_script_has_started(tmp_path):
-    told = {
-        "DLPERF_SLURM_CONTAINER": "pyxis",
-        "DLPERF_SLURM_CONTAINER_IMAGE": "docker://someone:secret@registry/pytorch:1",
-        "DLPERF_SLURM_CONTAINER_DIGEST": "sha256:0123",
-        "SLURM_SPANK__SLURM_SPANK_OPTION_pyxis_container_image": "another",
-    }
-    assert describe_container(tmp_path, told) == {
-        "container": "pyxis",
-        "container_image": "docker://...@registry/pytorch:1",
-        "container_digest": "sha256:0123",
-    }
-
-
-def test_digest_that_nobody_knows_is_left_out(tmp_path):
-    told = {"DLPERF_SLURM_CONTAINER": "uenv", "DLPERF_SLURM_CONTAINER_DIGEST": ""}
-    assert describe_container(tmp_path, told) == {"container": "uenv"}
-
-
-def test_cpu_is_that_of_the_first_processor(grow):
-    facts = describe_cpu(grow({"proc/cpuinfo": CPUINFO}))
-    assert facts["cpu_model"] == "Example 9000 : 32 cores @ 2.0GHz"
-    assert facts["cpu_microcode"] == "0xd0003b9"
-
-
-def test_sockets_and_cores_are_counted_apart_from_threads(grow):
-    facts = describe_cpu(grow({**TWO_SOCKETS, "sys/devices/system/cpu/smt/control": "on\n"}))
-    assert (facts["cpu_sockets"], facts["cpu_cores"], facts["cpu_smt"]) == ("2", "4", "on")
-
-
-def test_numa_nodes_are_counted(grow):
+def test_cpu_is_described_with_sockets_cores_and_numa_nodes(grow):
     nodes = "sys/devices/system/node"
-    root = grow({f"{nodes}/{name}/cpulist": "" for name in ("node0", "node1", "power")})
-    assert describe_cpu(root)["numa_nodes"] == "2"
-
-
-def test_memory_is_rounded_so_that_nodes_of_one_make_agree(grow):
-    sizes = ("527896512", "527834120")
-    found = {
-        describe_cpu(grow({"proc/meminfo": f"MemTotal:  {s} kB\n"}))["memory_gib"] for s in sizes
+    root = grow(
+        {
+            "proc/cpuinfo": CPUINFO,
+            **TWO_SOCKETS,
+            "sys/devices/system/cpu/smt/control": "on\n",
+            **{f"{nodes}/{name}/cpulist": "" for name in ("node0", "node1", "power")},
+        }
+    )
+    expected = {
+        "cpu_model": "Example 9000 : 32 cores @ 2.0GHz",
+        "cpu_microcode": "0xd0003b9",
+        "cpu_sockets": "2",
+        "cpu_cores": "4",
+        "cpu_smt": "on",
+        "numa_nodes": "2",
     }
-    assert found == {"503"}
+    assert expected.items() <= describe_cpu(root).items()
+
+
+# nodes of one make agree
+@pytest.mark.parametrize("kib", ["527896512", "527834120"])
+def test_memory_is_rounded(grow, kib):
+    assert describe_cpu(grow({"proc/meminfo": f"MemTotal:  {kib} kB\n"}))["memory_gib"] == "503"
 
 
 def test_frequency_limits_are_in_mhz_and_named_once(grow):
@@ -213,28 +198,37 @@ def test_system_has_distribution_and_huge_pages_and_what_the_kernel_was_told(gro
     assert facts["kernel_options"] == "mitigations=off isolcpus=2-7"
 
 
-def test_apptainer_tells_its_image(tmp_path):
-    facts = describe_container(tmp_path, {"APPTAINER_CONTAINER": "/images/a b.sif"})
-    assert facts == {"container": "apptainer", "container_image": "/images/a b.sif"}
+IMAGE_OPTION = "SLURM_SPANK__SLURM_SPANK_OPTION_pyxis_container_image"
 
 
-def test_image_of_pyxis_is_found_whatever_its_variable_begins_with(tmp_path):
-    name = "SLURM_SPANK__SLURM_SPANK_OPTION_pyxis_container_image"
-    facts = describe_container(tmp_path, {name: "nvcr.io#nvidia/pytorch:24.05-py3"})
-    assert facts["container_image"] == "nvcr.io#nvidia/pytorch:24.05-py3"
-
-
-def test_podman_tells_image_and_digest(grow):
-    root = grow({"run/.containerenv": 'engine="podman-4"\nimage="q.io/x:1"\nimageid="ab12"\n'})
-    assert describe_container(root, {}) == {
-        "container": "podman",
-        "container_image": "q.io/x:1",
-        "container_digest": "ab12",
-    }
-
-
-def test_docker_is_told_by_its_file(grow):
-    assert describe_container(grow({".dockerenv": ""}), {}) == {"container": "docker"}
+@pytest.mark.parametrize(
+    ("files", "environ", "expected"),
+    [
+        # the one that the job script has started, without credentials
+        (
+            {},
+            {
+                "DLPERF_SLURM_CONTAINER": "pyxis",
+                "DLPERF_SLURM_CONTAINER_IMAGE": "docker://someone:secret@registry/pytorch:1",
+                "DLPERF_SLURM_CONTAINER_DIGEST": "sha256:0123",
+                IMAGE_OPTION: "another",
+            },
+            ["pyxis", "docker://...@registry/pytorch:1", "sha256:0123"],
+        ),
+        ({}, {"DLPERF_SLURM_CONTAINER": "uenv", "DLPERF_SLURM_CONTAINER_DIGEST": ""}, ["uenv"]),
+        ({}, {"APPTAINER_CONTAINER": "/images/a b.sif"}, ["apptainer", "/images/a b.sif"]),
+        ({}, {IMAGE_OPTION: "nvcr.io#nvidia/pytorch:24"}, ["enroot", "nvcr.io#nvidia/pytorch:24"]),
+        (
+            {"run/.containerenv": 'engine="podman-4"\nimage="q.io/x:1"\nimageid="ab12"\n'},
+            {},
+            ["podman", "q.io/x:1", "ab12"],
+        ),
+        ({".dockerenv": ""}, {}, ["docker"]),
+    ],
+)
+def test_container_tells_its_image_and_digest(grow, files, environ, expected):
+    names = ("container", "container_image", "container_digest")
+    assert describe_container(grow(files), environ) == dict(zip(names, expected))
 
 
 def test_code_digest_changes_with_any_module_and_with_nothing_else(tmp_path):
@@ -267,65 +261,85 @@ def test_loaded_libraries_are_named_once_without_their_folders(grow):
 def test_limits_are_those_of_this_process(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     expected = str(soft) if soft == hard else f"{soft} of {hard}"
-    assert describe_limits(tmp_path)["limit_nofile"] == expected
-
-
-def test_no_cgroup_is_no_limit(tmp_path):
     facts = describe_limits(tmp_path)
+    assert facts["limit_nofile"] == expected
     assert (facts["cgroup_memory_mib"], facts["cgroup_cpus"]) == ("none", "none")
 
 
-def test_tightest_cgroup_above_counts(grow):
-    job = "sys/fs/cgroup/slurm/job_1"
-    root = grow(
-        {
-            "proc/self/cgroup": "0::/slurm/job_1/step_0\n",
-            f"{job}/step_0/memory.max": "max\n",
-            f"{job}/memory.max": str(64 * 2**30),
-            "sys/fs/cgroup/slurm/memory.max": str(256 * 2**30),
-            f"{job}/step_0/cpu.max": "max 100000\n",
-            f"{job}/cpu.max": "250000 100000\n",
-        }
-    )
-    facts = describe_limits(root)
-    assert (facts["cgroup_memory_mib"], facts["cgroup_cpus"]) == ("65536", "2.50")
-
-
-def test_cgroups_of_version_1_have_limits_too(grow):
-    root = grow(
-        {
-            "proc/self/cgroup": "9:memory:/job\n4:cpu,cpuacct:/job\n1:name=systemd:/job\n",
-            "sys/fs/cgroup/memory/job/memory.limit_in_bytes": str(2**30),
-            "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
-            "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us": "400000",
-            "sys/fs/cgroup/cpu/job/cpu.cfs_period_us": "100000",
-            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
-            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
-        }
-    )
-    facts = describe_limits(root)
-    assert (facts["cgroup_memory_mib"], facts["cgroup_cpus"]) == ("1024", "4.00")
-
-
-def test_variables_of_frameworks_and_libraries_are_kept():
-    environ = {"NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "8", "HOME": "/root", "LD_PRELOAD": "x.so"}
-    assert describe_environment(environ) == {
-        "env.LD_PRELOAD": "x.so",
-        "env.NCCL_DEBUG": "INFO",
-        "env.OMP_NUM_THREADS": "8",
-    }
+@pytest.mark.parametrize(
+    ("files", "limits"),
+    [
+        # the tightest above counts
+        (
+            {
+                "proc/self/cgroup": "0::/slurm/job_1/step_0\n",
+                "sys/fs/cgroup/slurm/job_1/step_0/memory.max": "max\n",
+                "sys/fs/cgroup/slurm/job_1/memory.max": str(64 * 2**30),
+                "sys/fs/cgroup/slurm/memory.max": str(256 * 2**30),
+                "sys/fs/cgroup/slurm/job_1/step_0/cpu.max": "max 100000\n",
+                "sys/fs/cgroup/slurm/job_1/cpu.max": "250000 100000\n",
+            },
+            ("65536", "2.50"),
+        ),
+        # version 1
+        (
+            {
+                "proc/self/cgroup": "9:memory:/job\n4:cpu,cpuacct:/job\n1:name=systemd:/job\n",
+                "sys/fs/cgroup/memory/job/memory.limit_in_bytes": str(2**30),
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+                "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us": "400000",
+                "sys/fs/cgroup/cpu/job/cpu.cfs_period_us": "100000",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+            },
+            ("1024", "4.00"),
+        ),
+    ],
+)
+def test_limits_of_cgroups_are_told(grow, files, limits):
+    facts = describe_limits(grow(files))
+    assert (facts["cgroup_memory_mib"], facts["cgroup_cpus"]) == limits
 
 
 @pytest.mark.parametrize(
-    "name", ["TF_API_TOKEN", "CUDA_SECRET_X", "JAX_KEY", "FI_PASSWORD", "NCCL_WHATEVER_IT_IS"]
+    ("environ", "facts"),
+    [
+        (
+            {"NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "8", "LD_PRELOAD": "x.so"},
+            {"env.LD_PRELOAD": "x.so", "env.NCCL_DEBUG": "INFO", "env.OMP_NUM_THREADS": "8"},
+        ),
+        # of AMD's libraries
+        (
+            {"HSA_ENABLE_SDMA": "0", "MIOPEN_FIND_MODE": "NORMAL", "ROCR_VISIBLE_DEVICES": "0,1"},
+            {
+                "env.HSA_ENABLE_SDMA": "0",
+                "env.MIOPEN_FIND_MODE": "NORMAL",
+                "env.ROCR_VISIBLE_DEVICES": "0,1",
+            },
+        ),
+        ({"MPICH_GPU_SUPPORT_ENABLED": "1"}, {"env.MPICH_GPU_SUPPORT_ENABLED": "1"}),
+        ({"RCCL_MSCCL_ENABLE": "0"}, {"env.RCCL_MSCCL_ENABLE": "0"}),
+        # of values that nobody knows
+        (
+            {"TF_API_TOKEN": "x", "NCCL_WHATEVER_IT_IS": "x"},
+            dict.fromkeys(("env.TF_API_TOKEN", "env.NCCL_WHATEVER_IT_IS"), "set"),
+        ),
+        (
+            {"CUDA_SECRET_X": "x", "MIOPEN_TOKEN": "x"},
+            dict.fromkeys(("env.CUDA_SECRET_X", "env.MIOPEN_TOKEN"), "set"),
+        ),
+        (
+            {"JAX_KEY": "x", "FI_PASSWORD": "x"},
+            dict.fromkeys(("env.JAX_KEY", "env.FI_PASSWORD"), "set"),
+        ),
+        # of no library
+        ({"HF_TOKEN": "x", "AWS_SECRET_ACCESS_KEY": "x", "WANDB_API_KEY": "x", "HOME": "x"}, {}),
+        # what a launch makes anew each time
+        ({"OMPI_MCA_initial_wdir": "/x", "TF_CONFIG": "{}"}, {}),
+    ],
 )
-def test_value_of_a_variable_that_nobody_knows_is_not_kept(name):
-    assert describe_environment({name: "x"}) == {f"env.{name}": "set"}
-
-
-@pytest.mark.parametrize("name", ["HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "HOME"])
-def test_variable_of_no_library_is_left_out(name):
-    assert describe_environment({name: "x"}) == {}
+def test_variables_of_frameworks_and_libraries_are_kept_without_secrets(environ, facts):
+    assert describe_environment(environ) == facts
 
 
 @pytest.mark.parametrize(
@@ -345,10 +359,6 @@ def test_credentials_are_cut_out_of_values(text, cut):
     assert describe_container(Path("/nowhere"), {"APPTAINER_CONTAINER": text}) == {
         "container": "apptainer", "container_image": cut,
     }  # fmt: skip
-
-
-def test_what_a_launch_makes_anew_each_time_is_left_out():
-    assert describe_environment({"OMPI_MCA_initial_wdir": "/x", "TF_CONFIG": "{}"}) == {}
 
 
 def test_long_values_are_cut_and_say_so():
@@ -383,27 +393,71 @@ def test_gpus_of_one_kind_are_described_once(fake_nvml):
     }
 
 
-def test_gpu_with_another_limit_shows(fake_nvml):
+def test_gpus_that_differ_show_and_a_host_without_a_driver_has_none(fake_nvml, monkeypatch):
     fake_nvml({"EnforcedPowerLimit": 400000}, {"EnforcedPowerLimit": 300000})
     assert describe_gpus()["gpu_power_limit_watts"] == "400, 300"
-
-
-def test_host_without_a_driver_has_no_gpu_facts(fake_nvml, monkeypatch):
-    fake_nvml()
     monkeypatch.delenv("FAKE_NVML")
     assert describe_gpus() == {}
 
 
-def test_hosts_that_do_not_differ_are_not_repeated():
-    told = [(host, {"cpu_model": "A"}, {"env.X": "1"}) for host in ("n1", "n2")]
-    assert merge_platforms(told) == ({"cpu_model": "A", "env.X": "1"}, ())
+GPUS = (
+    {"PciInfo": {"busId": "00000000:3B:00.0"}},
+    {"PciInfo": {"busId": "00000000:AF:00.0"}},
+    {"UUID": "MIG-1"},
+)
+
+
+@pytest.fixture
+def host(fake_nvml, grow, monkeypatch):
+    """Two nodes of four CPUs with a GPU each; the process may use the CPUs of the first."""
+    fake_nvml(*GPUS)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 4})
+    return grow(
+        {
+            "sys/devices/system/node/node0/cpulist": "0-1,4-5\n",
+            "sys/devices/system/node/node1/cpulist": "2-3,6-7\n",
+            "sys/bus/pci/devices/0000:3b:00.0/numa_node": "0\n",
+            "sys/bus/pci/devices/0000:af:00.0/numa_node": "1\n",
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("rank", "cpus", "environ", "facts"),
+    [
+        (0, {0, 4}, {}, ("0", "0", "near")),
+        (1, {0, 4}, {}, ("1", "0", "far")),
+        # it is the GPU that the rank drives
+        (0, {0, 4}, {"CUDA_VISIBLE_DEVICES": "1,0"}, ("1", "0", "far")),
+        # CPUs of both nodes are near to either
+        (1, {1, 2, 3}, {}, ("1", "0-1", "near")),
+        # an instance of MIG, a rank without a GPU
+        (2, {0, 4}, {}, ()),
+        (3, {0, 4}, {}, ()),
+    ],
+)
+def test_gpu_is_near_to_cpus_of_its_node(host, monkeypatch, rank, cpus, environ, facts):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cpus)
+    names = ("gpu_numa_node", "cpu_numa_nodes", "gpu_affinity")
+    assert describe_gpu_affinity(rank, environ, host) == dict(zip(names, facts))
+
+
+def test_nothing_is_said_of_nodes_that_are_not_known(host, tmp_path, monkeypatch):
+    assert read_gpu_node(b"00000000:AF:00.0", host) == "1"
+    assert describe_gpu_affinity(0, {}, tmp_path / "none") == {}
+    (host / "sys/bus/pci/devices/0000:3b:00.0/numa_node").write_text("-1\n")
+    assert describe_gpu_affinity(0, {}, host) == {}
+    monkeypatch.delenv("FAKE_NVML")
+    assert describe_gpu_affinity(1, {}, host) == {}
 
 
 def test_host_has_only_what_differs_and_what_it_lacks():
-    told = [("n1", {"cpu_model": "A", "kernel": "5", "gpu": "x"}, {}),
-            ("n2", {"cpu_model": "B", "kernel": "5"}, {})]  # fmt: skip
-    _, hosts = merge_platforms(told)
+    first = ("n1", {"cpu_model": "A", "kernel": "5", "gpu": "x"}, {})
+    assert merge_platforms([first, ("n2", *first[1:])]) == (first[1], ())
+    _, hosts = merge_platforms([first, ("n2", {"cpu_model": "B", "kernel": "5"}, {})])
     assert hosts == (HostPlatform("n2", {"cpu_model": "B", "gpu": ""}),)
+    # on ranks to which nothing was gathered
+    assert merge_platforms([]) == ({}, ())
 
 
 def test_fact_on_which_ranks_of_a_host_differ_has_all_values():
@@ -411,7 +465,3 @@ def test_fact_on_which_ranks_of_a_host_differ_has_all_values():
             ("n1", {}, {"cpu_list": "4-7"})]  # fmt: skip
     platform, _ = merge_platforms(told)
     assert platform == {"kernel": "5", "cpu_list": "0-3; 4-7", "env.X": "1; none"}
-
-
-def test_ranks_to_which_nothing_was_gathered_have_nothing():
-    assert merge_platforms([]) == ({}, ())
