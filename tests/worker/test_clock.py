@@ -36,9 +36,12 @@ def mark_all(marked, boundaries):
     return marked
 
 
-def test_event_clock_takes_the_times_between_its_marks_on_the_stream():
-    marked = mark_all(EventClock([Event() for _ in range(3)], []), 3)
+def test_event_clock_is_one_step_ahead_and_has_the_times_between_its_marks():
+    events = [Event() for _ in range(3)]
+    marked = mark_all(EventClock(events, []), 3)
     assert marked.read_step_seconds() == pytest.approx([0.01, 0.03])
+    assert [event.is_awaited_after for event in events[:2]] == [2, 3]
+    assert not hasattr(events[2], "is_awaited_after")
 
 
 def test_event_clock_tells_the_steps_that_the_device_has_ended_of_those_that_are_marked():
@@ -46,13 +49,6 @@ def test_event_clock_tells_the_steps_that_the_device_has_ended_of_those_that_are
     # the device is not done with the third
     assert marked.read_ended_seconds(3) == pytest.approx([0.01, 0.03])
     assert marked.read_ended_seconds(1) == pytest.approx([0.01])
-
-
-def test_event_clock_is_one_step_ahead_of_the_device():
-    events = [Event() for _ in range(3)]
-    mark_all(EventClock(events, []), 3)
-    assert [event.is_awaited_after for event in events[:2]] == [2, 3]
-    assert not hasattr(events[2], "is_awaited_after")
 
 
 class Device:
@@ -94,29 +90,25 @@ class Device:
         return marked.read_step_seconds()
 
 
-def test_steps_of_a_slow_device_are_its_own_times_behind_the_start_of_the_first(monkeypatch):
-    device = Device(monkeypatch, host_seconds=0.125)
-    assert device.run(4) == [1.125, 1.0, 1.0, 1.0]
-
-
-def test_steps_of_a_slow_host_are_its_times_and_none_is_too_short(monkeypatch):
-    device = Device(monkeypatch, host_seconds=2.0, device_seconds=0.5)
-    # the first has both, as the device has nothing to do before
-    assert device.run(4) == [2.5, 2.0, 2.0, 2.0]
-
-
-def test_steps_that_end_as_they_are_given_out_are_all_alike(monkeypatch):
-    assert Device(monkeypatch, host_seconds=2.0, device_seconds=0.0).run(3) == [2.0, 2.0, 2.0]
-
-
-@pytest.mark.parametrize("host_seconds", [0.125, 1.0, 2.0])
-def test_steps_fill_the_window_from_the_fence_to_the_last_end(monkeypatch, host_seconds):
-    device = Device(monkeypatch, host_seconds)
-    assert sum(device.run(5)) == device.ends[-1] - 100.0
-
-
-def test_one_step_alone_has_all_of_its_time(monkeypatch):
-    assert Device(monkeypatch, host_seconds=0.25).run(1) == [1.25]
+@pytest.mark.parametrize(
+    ("host_seconds", "device_seconds", "steps"),
+    [
+        # a slow device's own times, behind the start of the first
+        (0.125, 1.0, [1.125, 1.0, 1.0, 1.0]),
+        # a slow host's; the first has both, as the device has nothing to do before
+        (2.0, 0.5, [2.5, 2.0, 2.0, 2.0]),
+        # steps that end as they are given out
+        (2.0, 0.0, [2.0, 2.0, 2.0]),
+        (1.0, 1.0, [2.0, 1.0, 1.0]),
+        (0.25, 1.0, [1.25]),
+    ],
+)
+def test_steps_fill_the_window_and_none_is_too_short(
+    monkeypatch, host_seconds, device_seconds, steps
+):
+    device = Device(monkeypatch, host_seconds, device_seconds)
+    assert device.run(len(steps)) == steps
+    assert sum(steps) == device.ends[-1] - 100.0
 
 
 class Stage:
@@ -143,6 +135,10 @@ def test_mark_returns_while_its_step_runs_and_the_step_before_has_ended():
         assert len(stage.clock.read_ended_seconds(step)) >= step - 1
         assert not stage.ends[step].is_set()
         stage.ends[step].set()
+    # the last one waits for its step
+    stage.ends[5].set()
+    stage.clock.mark(5)
+    assert len(stage.clock.read_ended_seconds(5)) == 5
 
 
 def test_steps_that_have_ended_are_told_from_the_one_that_runs_without_a_wait():
@@ -152,14 +148,6 @@ def test_steps_that_have_ended_are_told_from_the_one_that_runs_without_a_wait():
     stage.clock.mark(2)
     assert len(stage.clock.read_ended_seconds(2)) == 1
     assert stage.clock.read_ended_seconds(0) == []
-
-
-def test_last_mark_waits_for_its_step():
-    stage = Stage()
-    for step in range(1, 6):
-        stage.ends[step].set()
-        stage.clock.mark(step)
-    assert len(stage.clock.read_ended_seconds(5)) == 5
 
 
 def test_result_is_asked_for_before_the_next_step_is_given_out_where_order_counts(monkeypatch):
