@@ -1,7 +1,10 @@
 """The process beside the window: what it sees for real, of GPUs that are made up, and its end."""
 
+import json
 import math
 import os
+import re
+import shutil
 import signal
 import sys
 import time
@@ -10,19 +13,20 @@ from pathlib import Path
 
 import numpy
 import pytest
-from support import attempts
+from support import attempts, frozen_code
 from support.cases import vary
 
-from dlperf_slurm.contract.record import HOST
+from dlperf_slurm.contract.record import HOST, OK
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.telemetry import SAMPLES_FILE, Sampler, gather_telemetry
 from dlperf_slurm.worker.telemetry.__main__ import find_busy_cpus
 from dlperf_slurm.worker.telemetry.series import HostSamples, Series, summarize_samples
-from dlperf_slurm.worker.telemetry.sources import EnergyCounter, choose_devices
+from dlperf_slurm.worker.telemetry.sources import EnergyCounter
 
 psutil = pytest.importorskip("psutil", reason="needs psutil: pip install psutil")
 
 PACKAGE_FOLDER = str(Path(__file__).resolve().parents[2])
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
 # of any Linux (proc_sys_kernel(5), pid_max)
 GREATEST_PID = 2**22
 CPU = vary(attempts.CASE, device="cpu", devices_per_node=1)
@@ -82,19 +86,19 @@ def summarize(*series):
 
 
 def test_host_is_sampled_at_the_ends_of_the_window_and_between():
-    samples = sample_window(CPU, work=lambda: time.sleep(1.0), interval_seconds=0.1)
+    samples = sample_window(CPU, work=lambda: compute(1.0), interval_seconds=0.1)
     (host,) = summarize_samples([samples])
     assert samples.problem == ""
     assert (host.host, host.device, host.interval_seconds) == ("n1", HOST, 0.1)
     first, *_, last = samples.series[0].columns["seconds"]
     # what has the least priority may miss its turn, but never takes more of them
     assert 2 < host.samples <= 2 + (last - first) / 0.1
-
-
-def test_host_utilization_is_a_fraction_of_all_its_cpus():
-    (host,) = summarize_samples([sample_window(CPU, work=lambda: compute(1.0))])
-    # clock ticks of 10 ms; other processes may take the rest
+    # a fraction of all CPUs, in clock ticks of 10 ms; other processes may take the rest
     assert 0.8 / os.cpu_count() < host.mean_utilization <= 1.01
+    assert 0 <= host.stolen_share < 1
+    assert 0 < host.peak_memory_bytes <= psutil.virtual_memory().total
+    # of the sampler itself
+    assert 0 < samples.cpu_seconds < 0.1
 
 
 @pytest.mark.parametrize(
@@ -107,40 +111,17 @@ def test_stolen_share_is_of_the_time_that_cpus_were_needed(busy, stolen, share):
     assert host.stolen_share == pytest.approx(share)
 
 
-def test_steal_is_read_of_the_real_counters():
-    (host,) = summarize_samples([sample_window(CPU, work=lambda: compute(0.2))])
-    assert 0 <= host.stolen_share < 1
-
-
-def test_host_memory_is_between_nothing_and_all_there_is():
-    (host,) = summarize_samples([sample_window(CPU)])
-    assert 0 < host.peak_memory_bytes <= psutil.virtual_memory().total
-
-
-def test_cpu_time_of_the_sampler_is_known_and_small():
-    samples = sample_window(CPU, work=lambda: compute(1.0), interval_seconds=0.1)
-    assert 0 < samples.cpu_seconds < 0.1
-
-
-def test_only_the_first_rank_of_a_host_samples_it():
-    samples = sample_window(CPU, SECOND)
+@pytest.mark.parametrize(("placement", "interval_seconds"), [(SECOND, 60), (FIRST, 0)])
+def test_other_ranks_of_a_host_and_an_interval_of_zero_are_no_sampling(placement, interval_seconds):
+    samples = sample_window(CPU, placement, interval_seconds=interval_seconds)
     assert samples == HostSamples("n1")
 
 
-def test_interval_of_zero_is_no_sampling():
-    assert sample_window(CPU, interval_seconds=0) == HostSamples("n1")
-
-
-def test_gpus_are_watched_for_all_ranks_of_the_host(fake_nvml):
-    fake_nvml(A100, {**A100, "Name": "other"})
-    samples = summarize_samples([sample_window(CUDA)])
-    assert [(one.device, one.name) for one in samples[1:]] == [(0, "A100"), (1, "other")]
-
-
 def test_gpu_figures_are_those_of_the_window_alone(fake_nvml):
-    fake_nvml(A100, A100)
+    fake_nvml(A100, {**A100, "Name": "other"})
     samples = sample_window(CUDA, work=lambda: compute(0.2))
-    gpu = summarize_samples([samples])[1]
+    _, gpu, other = summarize_samples([samples])
+    assert [(one.device, one.name) for one in (gpu, other)] == [(0, "A100"), (1, "other")]
     assert gpu.samples == 2
     assert gpu.energy_joules == pytest.approx(3.0)
     first, last = samples.series[1].columns["seconds"]
@@ -159,47 +140,21 @@ def test_gpu_that_tells_no_power_has_the_rest(fake_nvml):
     assert (gpu.energy_joules, gpu.mean_power_watts, gpu.throttle_reasons) == (0, 0, ())
 
 
-def test_gpus_that_nvml_does_not_know_are_left_out(fake_nvml):
+def test_gpus_that_nvml_does_not_know_are_left_out(fake_nvml, monkeypatch):
     fake_nvml(A100)
     samples = sample_window(CUDA)
     assert [series.device for series in samples.series] == [HOST, 0]
     assert samples.problem == ""
-
-
-def test_host_without_a_driver_is_sampled_alone(fake_nvml, monkeypatch):
-    fake_nvml()
     monkeypatch.delenv("FAKE_NVML")
     assert [series.device for series in sample_window(CUDA).series] == [HOST]
-
-
-def test_gpu_named_by_uuid_is_found(fake_nvml, monkeypatch):
-    fake_nvml({"UUID": "GPU-a", "Name": "a"}, {"UUID": "GPU-b", "Name": "b"})
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b,GPU-a")
-    samples = sample_window(CUDA)
-    assert [(s.device, s.name) for s in samples.series[1:]] == [(0, "b"), (1, "a")]
-
-
-@pytest.mark.parametrize(
-    ("visible", "first", "second"),
-    [
-        (None, {0: "0", 1: "1"}, {}),
-        ("2,3", {0: "2", 1: "3"}, {}),
-        ("4, 5,6,7", {0: "4", 1: "5"}, {}),
-        # srun --gpus-per-task=1: each rank sees its own only
-        ("3", {0: "3"}, {1: "3"}),
-        ("", {}, {}),
-    ],
-)
-def test_each_gpu_is_watched_by_one_rank(visible, first, second):
-    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    found = [choose_devices(CUDA, placement, environ) for placement in (FIRST, SECOND)]
-    assert found == [first, second]
 
 
 def test_killed_sampler_leaves_no_samples_and_says_why(list_new_children):
     sampler = Sampler(CPU, FIRST)
     sampler.await_ready()
     (process,) = list_new_children()
+    # the least priority
+    assert process.nice() == 19
     process.send_signal(signal.SIGKILL)
     # not there any more, but whoever started it can still ask how it ended
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
@@ -210,25 +165,20 @@ def test_killed_sampler_leaves_no_samples_and_says_why(list_new_children):
     assert "exit code -9" in samples.problem
 
 
-def test_sampler_that_dies_in_the_window_says_why(fake_nvml):
-    fake_nvml({"Name": "A100", "PowerUsage": [1000, "die"]}, A100)
+@pytest.mark.parametrize(
+    ("gpu", "python", "says"),
+    [
+        ({"Name": "A100", "PowerUsage": [1000, "die"]}, sys.executable, "exit code 3"),
+        ({"Name": "die"}, sys.executable, "not start"),
+        ({}, "/nowhere/python", "not start: .*/nowhere/python"),
+    ],
+)
+def test_sampler_that_dies_or_cannot_start_says_why(fake_nvml, monkeypatch, gpu, python, says):
+    fake_nvml(gpu, A100)
+    monkeypatch.setattr(sys, "executable", python)
     samples = sample_window(CUDA)
     assert samples == HostSamples("n1", problem=samples.problem)
-    assert "exit code 3" in samples.problem
-
-
-def test_sampler_that_dies_before_it_is_ready_says_why(fake_nvml):
-    fake_nvml({"Name": "die"}, A100)
-    samples = sample_window(CUDA)
-    assert samples == HostSamples("n1", problem=samples.problem)
-    assert "not start" in samples.problem
-
-
-def test_python_that_is_not_there_is_no_error(monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    problem = sample_window(CPU).problem
-    assert "not start: " in problem
-    assert "/nowhere/python" in problem
+    assert re.search(says, samples.problem)
 
 
 def test_sampler_leaves_no_process_behind(list_new_children):
@@ -252,26 +202,30 @@ def test_samples_are_gathered_written_and_problems_named(tmp_path):
         assert arrays["n1/-1/memory_bytes"].shape == (2,)
 
 
-def test_energy_is_power_over_time_without_a_counter():
-    (gpu,) = summarize(make_series(power_watts=[100.0, 300.0, 300.0]))
-    # 200 W and 300 W over a second each
-    assert (gpu.energy_joules, gpu.mean_power_watts) == (500.0, 250.0)
-
-
-def test_counter_comes_before_power():
-    (gpu,) = summarize(make_series(energy_joules=[7.0, 9.0, 27.0], power_watts=[1.0, 1.0, 1.0]))
-    assert (gpu.energy_joules, gpu.mean_power_watts) == (20.0, 10.0)
-
-
-def test_samples_that_could_not_be_taken_are_passed_over():
-    nan = math.nan
-    (gpu,) = summarize(make_series(clock_mhz=[nan, 900.0, 700.0], power_watts=[nan, 10.0, 20.0]))
-    assert (gpu.mean_clock_mhz, gpu.least_clock_mhz) == (800.0, 700.0)
-    assert gpu.energy_joules == 15.0
-
-
-def test_idling_is_no_throttling():
-    assert summarize(make_series(throttle_bits=[1.0, 0.0]))[0].throttle_reasons == ()
+@pytest.mark.parametrize(
+    ("columns", "figures"),
+    [
+        # without a counter: 200 W and 300 W over a second each
+        (
+            {"power_watts": [100.0, 300.0, 300.0]},
+            {"energy_joules": 500.0, "mean_power_watts": 250.0},
+        ),
+        (
+            {"energy_joules": [7.0, 9.0, 27.0], "power_watts": [1.0, 1.0, 1.0]},
+            {"energy_joules": 20.0, "mean_power_watts": 10.0},
+        ),
+        # samples that could not be taken
+        (
+            {"clock_mhz": [math.nan, 900.0, 700.0], "power_watts": [math.nan, 10.0, 20.0]},
+            {"mean_clock_mhz": 800.0, "least_clock_mhz": 700.0, "energy_joules": 15.0},
+        ),
+        # idling is no throttling
+        ({"throttle_bits": [1.0, 0.0]}, {"throttle_reasons": ()}),
+    ],
+)
+def test_figures_are_those_of_the_samples(columns, figures):
+    (gpu,) = summarize(make_series(**columns))
+    assert {name: getattr(gpu, name) for name in figures} == figures
 
 
 @pytest.fixture
@@ -293,27 +247,19 @@ def zones(tmp_path):
     return folder
 
 
-def test_packages_and_memory_add_up_and_nothing_counts_twice(zones, tmp_path):
+def test_packages_and_memory_add_up_and_a_counter_that_wraps_around_goes_on(zones, tmp_path):
     counter = EnergyCounter(tmp_path)
     for zone in zones.iterdir():
         (zone / "energy_uj").write_text("9500000\n")
+    # nothing counts twice
     assert counter.read_joules() == pytest.approx(3 * 0.5)
+    (zones / "intel-rapl:1" / "energy_uj").write_text("400000")
+    # 0.5 to the range and 0.4 from zero
+    assert counter.read_joules() == pytest.approx(3 * 0.5 + 0.5 + 0.4)
 
 
-def test_counter_that_wraps_around_goes_on(zones, tmp_path):
-    counter = EnergyCounter(tmp_path)
-    for microjoules in ("9900000", "400000"):
-        (zones / "intel-rapl:1" / "energy_uj").write_text(microjoules)
-        joules = counter.read_joules()
-    # 0.9 J to 9.9, then 0.1 to the range and 0.4 from zero
-    assert joules == pytest.approx(1.4)
-
-
-def test_energy_of_a_machine_without_counters_is_unknown(tmp_path):
-    assert math.isnan(EnergyCounter(tmp_path).read_joules())
-
-
-def test_energy_that_may_not_be_read_is_unknown(zones, tmp_path):
+def test_energy_that_is_not_counted_or_may_not_be_read_is_unknown(zones, tmp_path):
+    assert math.isnan(EnergyCounter(tmp_path / "nowhere").read_joules())
     (zones / "intel-rapl:1" / "energy_uj").unlink()
     assert math.isnan(EnergyCounter(tmp_path).read_joules())
 
@@ -328,11 +274,52 @@ def test_cpus_of_ranks_beside_this_one_are_busy(tmp_path):
     assert find_busy_cpus(ended_rank, tmp_path) == os.sched_getaffinity(other_rank)
 
 
-def test_sampler_has_the_least_priority(list_new_children):
-    sampler = Sampler(CPU, FIRST)
-    sampler.await_ready()
-    (process,) = list_new_children()
-    assert process.nice() == 19
-    sampler.start_window()
-    sampler.end_window()
-    sampler.finish()
+GPU = {"Name": "A100", "PowerUsage": 250000, "ClockInfo": 1410}
+
+
+@pytest.fixture
+def launch(tmp_path, monkeypatch, mpi):
+    """An attempt of two ranks under real MPI that has ended, on a host with these GPUs."""
+
+    def run(*gpus):
+        code_dir = frozen_code.freeze_with_spin(tmp_path / "code")
+        shutil.copy(str(SUPPORT / "fake_pynvml.py"), str(code_dir / "pynvml.py"))
+        monkeypatch.setenv("FAKE_NVML", json.dumps(gpus))
+        monkeypatch.setenv("NCCL_ALGO", "Ring")
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        attempt = attempts.Attempt(tmp_path / "a1", code_dir, device="cuda", measured_steps=50)
+        return attempt.launch(step_seconds=0.01)
+
+    return run
+
+
+@pytest.mark.integration
+def test_record_has_the_telemetry_of_the_host_and_of_each_rank_s_gpu(launch):
+    attempt = launch(GPU, GPU, GPU)
+    record = attempt.read_record()
+    assert record.status == OK, attempt.stderr
+    assert [one.device for one in record.telemetry] == [HOST, 0, 1]
+    gpu = record.telemetry[1]
+    assert (gpu.mean_power_watts, gpu.mean_clock_mhz) == (250, 1410)
+    # what lies between the first sample and the last is the window, and little else
+    seconds = gpu.energy_joules / gpu.mean_power_watts
+    assert seconds == pytest.approx(record.window_seconds, abs=0.3)
+    with numpy.load(str(attempt.path / SAMPLES_FILE)) as samples:
+        assert {name.rpartition("/")[0] for name in samples} == {
+            f"{gpu.host}/{device}" for device in (HOST, 0, 1)
+        }
+    # the platform is that of the host and of all its ranks
+    assert record.hosts == ()
+    assert record.platform["gpu_models"] == "A100"
+    assert record.platform["env.NCCL_ALGO"] == "Ring"
+    assert record.platform["cpus_allowed"]
+
+
+@pytest.mark.integration
+def test_sampler_that_dies_leaves_the_record_sound_and_is_named_in_it(launch):
+    attempt = launch({**GPU, "Temperature": [30, "die"]}, GPU)
+    record = attempt.read_record()
+    assert record.status == OK, attempt.stderr
+    assert record.telemetry == ()
+    assert record.platform["telemetry"].endswith("exit code 3")
+    assert not (attempt.path / SAMPLES_FILE).exists()
