@@ -45,32 +45,24 @@ def make_reading(seconds=0.0, total=0, worked=0, stolen=0, processes=None):
 FIRST = make_reading()
 
 
-def test_own_time_others_and_the_hypervisor_s_are_told_apart():
-    processes = make_processes(rank=300, worker=100, stranger=250, kernel=20)
-    # 30 ticks are of processes that cannot be seen
-    last = make_reading(10.0, 1000, 700, 50, processes)
+@pytest.mark.parametrize(
+    ("ticks", "counters", "shares"),
+    [
+        # 30 ticks are of processes that cannot be seen
+        ({"rank": 300, "worker": 100, "stranger": 250, "kernel": 20}, (700, 50), (0.4, 0.28, 0.05)),
+        # the run alone; what the kernel does is nobody's; steal alone
+        ({"rank": 900}, (900, 0), (0.9, 0, 0)),
+        ({"kernel": 600}, (600, 0), (0, 0, 0)),
+        ({"rank": 500}, (500, 300), (0.5, 0, 0.3)),
+    ],
+)
+def test_own_time_others_and_the_hypervisor_s_are_told_apart(ticks, counters, shares):
+    last = make_reading(10.0, 1000, *counters, make_processes(**ticks))
     use = divide_time(FIRST, last, LAUNCHER)
-    assert (use.own_share, use.other_share, use.stolen_share) == (0.4, 0.28, 0.05)
-    assert use.neighbours == (Neighbour("miner", 0.25),)
-    assert use.has_neighbours
-
-
-def test_machine_with_the_run_alone_is_quiet():
-    use = divide_time(FIRST, make_reading(10.0, 1000, 900, 0, make_processes(rank=900)), LAUNCHER)
-    assert use.is_quiet
-    assert use.neighbours == ()
-
-
-def test_what_the_kernel_does_is_nobody_s():
-    use = divide_time(FIRST, make_reading(10.0, 1000, 600, 0, make_processes(kernel=600)), LAUNCHER)
-    assert use.other_share == 0
-
-
-def test_steal_alone_names_no_neighbour():
-    last = make_reading(10.0, 1000, 500, 300, make_processes(rank=500))
-    use = divide_time(FIRST, last, LAUNCHER)
-    assert not use.has_neighbours
-    assert not use.is_quiet
+    assert (use.own_share, use.other_share, use.stolen_share) == shares
+    neighbours = (Neighbour("miner", 0.25),) if "stranger" in ticks else ()
+    assert (use.neighbours, use.has_neighbours) == (neighbours, bool(neighbours))
+    assert use.is_quiet == (not neighbours and not shares[2])
 
 
 def test_time_of_an_ended_worker_stays_the_run_s():
@@ -79,9 +71,7 @@ def test_time_of_an_ended_worker_stays_the_run_s():
     del processes[WORKER]
     use = divide_time(first, make_reading(10.0, 1000, 300, 0, processes), LAUNCHER)
     assert use.own_share == pytest.approx(0.3)
-
-
-def test_time_too_short_for_the_counters_tells_nothing():
+    # too short for the counters
     assert divide_time(FIRST, make_reading(0.1, 20, 20), LAUNCHER) is None
 
 
@@ -112,12 +102,12 @@ def run_neighbour(name):
         yield
 
 
-def watch(is_rank):
+def watch():
     watch = CpuWatch()
     end = time.monotonic() + 1.0
     while time.monotonic() < end:
         pass
-    return watch.finish(os.getpid(), is_rank)
+    return watch.finish(os.getpid(), is_rank=False)
 
 
 def test_real_child_is_the_run_s_and_no_neighbour():
@@ -125,13 +115,9 @@ def test_real_child_is_the_run_s_and_no_neighbour():
     # the same test may run beside this one
     name = f"ours-{os.getpid()}"
     with run_neighbour(name):
-        use = watch(is_rank=False)
+        use = watch()
     # as much as this process by itself got, beside whatever else there is
     own_seconds = use.own_share * use.cpus * use.seconds
+    assert use.own_share + use.other_share + use.stolen_share <= 1.05
     assert own_seconds >= 0.8 * (time.process_time() - began) - 0.05
     assert name not in [one.name for one in use.neighbours]
-
-
-def test_shares_of_the_real_machine_are_no_more_than_all_of_it():
-    use = watch(is_rank=True)
-    assert 0 < use.own_share + use.other_share + use.stolen_share <= 1.05

