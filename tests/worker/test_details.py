@@ -38,16 +38,19 @@ def read(folder):
     return {name: one.content for name, one in read_details(folder, LIMITS, folder.parent).items()}
 
 
-def test_sound_start_leaves_its_record_one_container_and_what_it_printed(start):
-    fold_details(start, CASE)
-    assert list_names(start) == [DETAILS_FILE, "err", "record.json"]
+FOLDED = [DETAILS_FILE, "err", "record.json"]
 
 
 def test_what_is_folded_is_read_as_what_was_not(start):
     before = read(start)
     assert set(before) == {"step_seconds.npy", "surroundings.json"}
-    fold_details(start, CASE)
-    assert read(start) == before
+    for _ in range(2):
+        fold_details(start, CASE)
+        content = (start / DETAILS_FILE).read_bytes()
+        assert list_names(start) == FOLDED
+        assert read(start) == before
+    # a second time changes nothing
+    assert (start / DETAILS_FILE).read_bytes() == content
     found = read_details(start, LIMITS, start.parent)["step_seconds.npy"]
     assert found.where == str(start / DETAILS_FILE / "step_seconds.npy")
     assert (parse_array(*found) == SECONDS).all()
@@ -80,7 +83,7 @@ def test_death_between_the_fold_and_the_end_loses_nothing(start, monkeypatch, re
     assert read(start) == before
     # whoever concludes it again ends what was begun
     fold_details(start, CASE)
-    assert list_names(start) == [DETAILS_FILE, "err", "record.json"]
+    assert list_names(start) == FOLDED
     assert read(start) == before
 
 
@@ -95,22 +98,12 @@ def test_fold_without_room_leaves_all_as_it_was(start, monkeypatch):
     assert list_names(start) == before
 
 
-def test_second_fold_changes_nothing(start):
-    fold_details(start, CASE)
-    before = (start / DETAILS_FILE).read_bytes()
-    fold_details(start, CASE)
-    assert (start / DETAILS_FILE).read_bytes() == before
-
-
-def test_case_that_says_more_than_the_record_stays(start):
+@pytest.mark.parametrize("text", ["{", None])
+def test_case_that_says_more_than_the_record_or_is_broken_stays(start, text):
+    if text is not None:
+        (start / "case.json").write_text(text)
     fold_details(start, replace(CASE, seed=CASE.seed + 1))
-    assert "case.json" in list_names(start)
-
-
-def test_broken_case_stays(start):
-    (start / "case.json").write_text("{")
-    fold_details(start, CASE)
-    assert list_names(start) == ["case.json", DETAILS_FILE, "err", "record.json"]
+    assert list_names(start) == ["case.json", *FOLDED]
 
 
 def test_files_that_are_folded_while_they_are_read_are_found(start, monkeypatch):
@@ -129,20 +122,32 @@ def test_files_that_are_folded_while_they_are_read_are_found(start, monkeypatch)
     assert read(start) == before
 
 
-def test_damaged_container_is_refused_by_name(start):
-    fold_details(start, CASE)
+def cut_container(start):
     path = start / DETAILS_FILE
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(FileProblem, match=r"details\.npz: .*ZIP"):
-        read(start)
 
 
-def test_member_above_its_limit_is_refused_by_name(start):
+def link_container(start):
+    (start / DETAILS_FILE).rename(start.parent / "elsewhere")
+    (start / DETAILS_FILE).symlink_to(start.parent / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("damage", "limits", "message"),
+    [
+        (cut_container, LIMITS, r"details\.npz: .*ZIP"),
+        (link_container, LIMITS, "is a link"),
+        (
+            lambda start: None,
+            {**LIMITS, "step_seconds.npy": 100},
+            r"details\.npz/step_seconds\.npy: has more than 100 bytes",
+        ),
+    ],
+)
+def test_container_that_is_damaged_or_too_large_is_refused_by_name(start, damage, limits, message):
     fold_details(start, CASE)
-    limits = dict(LIMITS, **{"step_seconds.npy": 100})
-    with pytest.raises(
-        FileProblem, match=r"details\.npz/step_seconds\.npy: has more than 100 bytes"
-    ):
+    damage(start)
+    with pytest.raises(FileProblem, match=message):
         read_details(start, limits, start.parent)
 
 
@@ -150,12 +155,4 @@ def test_file_above_its_limit_is_refused_by_name(start):
     with (start / "step_seconds.npy").open("wb") as file:
         file.truncate(10**12)
     with pytest.raises(FileProblem, match=r"step_seconds\.npy: has more than 10000 bytes"):
-        read(start)
-
-
-def test_link_in_the_place_of_the_container_is_not_followed(start):
-    fold_details(start, CASE)
-    (start / DETAILS_FILE).rename(start.parent / "elsewhere")
-    (start / DETAILS_FILE).symlink_to(start.parent / "elsewhere")
-    with pytest.raises(FileProblem, match="is a link"):
         read(start)

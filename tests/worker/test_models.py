@@ -148,12 +148,6 @@ def test_samples_of_a_definition_have_fixed_shapes(name):
     assert any((one[key] != other[key]).any() for key in one)
 
 
-def test_learning_rate_is_linear_in_the_batch_up_to_256_images():
-    definition = resnet50.Definition()
-    assert definition.learning_rate(64) == pytest.approx(0.064)
-    assert definition.learning_rate(256) == definition.learning_rate(8192) == 0.256
-
-
 @pytest.mark.parametrize(
     ("model", "field", "value", "allowed"),
     [

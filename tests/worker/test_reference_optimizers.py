@@ -46,15 +46,11 @@ def test_adam_moves_by_its_learning_rate_whatever_the_gradients_size():
     weights = take_steps(optimizer, make_arrays(0.0, 0.0), make_arrays(1e-3, -10.0), 1)
     assert weights["matrix"] == pytest.approx(-1e-4 * 1e-3 / (1e-3 + 1e-6), rel=1e-9)
     assert weights["vector"] == pytest.approx(1e-4, rel=1e-6)
-
-
-def test_adam_corrects_the_bias_of_both_moments_in_every_step():
+    # the bias of both moments is corrected in every step
     optimizer = make_optimizer(make_case("bert", 4), BERT)
     weights = take_steps(optimizer, make_arrays(0.0, 0.0), make_arrays(0.0, 1.0), 3)
     assert weights["vector"] == pytest.approx(-3e-4, rel=1e-5)
-
-
-def test_adams_decay_is_decoupled_from_the_gradient_and_spares_vectors():
+    # the decay is decoupled from the gradient and spares vectors
     optimizer = make_optimizer(make_case("bert", 4), BERT)
     weights = take_steps(optimizer, make_arrays(2.0, 2.0), make_arrays(0.0, 0.0), 1)
     assert weights == {"matrix": 2.0 * (1 - 1e-4 * 0.01), "vector": 2.0}
@@ -81,34 +77,30 @@ def test_another_models_optimizer_has_its_constants_and_the_models_decay():
     assert weights["matrix"] == 2.0 * (1 - 1e-3 * RESNET50.WEIGHT_DECAY)
 
 
-def test_learning_rate_of_a_training_to_accuracy_goes_before_the_models_own():
-    training = Training(epochs=1, learning_rate=0.5)
-    optimizer = make_optimizer(make_case("resnet50", 128, training=training), RESNET50)
+@pytest.mark.parametrize(
+    ("batch_size", "changes", "rate"),
+    [
+        # of a training to accuracy, before the model's own
+        (128, {"training": Training(epochs=1, learning_rate=0.5)}, 0.5),
+        # accumulated batches count
+        (32, {"gradient_accumulation": 4}, 0.256),
+        # linear in the batch up to 256 images
+        (32, {}, 0.064),
+        (4096, {}, 0.256),
+    ],
+)
+def test_learning_rate_is_that_of_the_case(batch_size, changes, rate):
+    optimizer = make_optimizer(make_case("resnet50", batch_size, **changes), RESNET50)
     weights = take_steps(optimizer, make_arrays(2.0, 2.0), make_arrays(0.0, 1.0), 1)
-    assert weights["vector"] == 1.5
+    assert weights["vector"] == pytest.approx(2.0 - rate)
 
 
-def test_accumulated_batches_count_for_the_learning_rate():
-    case = make_case("resnet50", 32, gradient_accumulation=4)
-    weights = take_steps(
-        make_optimizer(case, RESNET50), make_arrays(2.0, 2.0), make_arrays(0.0, 1.0), 1
-    )
-    assert weights["vector"] == pytest.approx(2.0 - 0.256)
-
-
-def test_gradients_are_clipped_together():
-    clipped = dict(clip_gradients(make_arrays(3.0, 4.0), 1.0))
-    assert {name: values.item() for name, values in clipped.items()} == pytest.approx(
-        {"matrix": 0.6, "vector": 0.8}
-    )
-
-
-def test_gradients_below_the_largest_norm_stay():
-    clipped = dict(clip_gradients(make_arrays(0.3, 0.4), 1.0))
-    assert {name: values.item() for name, values in clipped.items()} == {
-        "matrix": 0.3,
-        "vector": 0.4,
-    }
+@pytest.mark.parametrize(
+    ("gradients", "clipped"), [((3.0, 4.0), (0.6, 0.8)), ((0.3, 0.4), (0.3, 0.4))]
+)
+def test_gradients_are_clipped_together(gradients, clipped):
+    arrays = dict(clip_gradients(make_arrays(*gradients), 1.0))
+    assert tuple(values.item() for values in arrays.values()) == pytest.approx(clipped)
 
 
 def test_norm_of_float32_arrays_does_not_overflow():
