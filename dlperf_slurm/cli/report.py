@@ -172,5 +172,7 @@ def _print_published(options: argparse.Namespace) -> None:
         raise InputError(f"report: --published goes with --layout {' or '.join(list_layouts())}")
     figures = read_source(options.published)
     document = load_layout(options.layout).lay_out(make_published_figures(figures))
-    hardware = " and ".join(dict.fromkeys(figure.hardware for figure in figures))
-    print_document(document, f"published: {figures[0].source}", f"on {hardware}", make_console())
+    hardware = " and ".join(figures.hardware.unique())
+    print_document(
+        document, f"published: {figures.source.iloc[0]}", f"on {hardware}", make_console()
+    )

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
-from dlperf_slurm.contract.axes import INFER
-from dlperf_slurm.published.figures import PublishedFigure, find_source_file, read_source
+from dlperf_slurm.published.figures import find_source_file, read_source
 from dlperf_slurm.reports.cells import Cell, Table, make_table
 from dlperf_slurm.results.number_formats import Number
 
@@ -18,8 +17,9 @@ if TYPE_CHECKING:
 HEADER = ("case", "our hardware", "their hardware", "theirs differs in", "published in", "ours",
     "theirs", "ours / theirs")  # fmt: skip
 
-# a row of the frame of cases
+# a row of the frame of cases, and one of that of published figures
 Case = Any
+Figure = Any
 
 
 def choose_sources(names: Sequence[str]) -> dict[str, "TableMaker"]:
@@ -42,7 +42,7 @@ def make_against_table(name: str, cases: "DataFrame") -> Table:
         for figure in find_nearest(case, figures) or (None,)
     ]
     return make_table(
-        f"against {name}, published by {figures[0].source}",
+        f"against {name}, published by {figures.source.iloc[0]}",
         HEADER,
         rows,
         HEADER.index("ours"),
@@ -51,7 +51,7 @@ def make_against_table(name: str, cases: "DataFrame") -> Table:
     )
 
 
-def _make_row(case: Case, figure: Optional[PublishedFigure]) -> list[Cell]:
+def _make_row(case: Case, figure: Optional[Figure]) -> list[Cell]:
     ours = None if math.isnan(case.samples_per_s) else case.samples_per_s
     theirs = figure.samples_per_s if figure else None
     ratio = ours / theirs if ours and theirs else None
@@ -70,22 +70,18 @@ def _make_row(case: Case, figure: Optional[PublishedFigure]) -> list[Cell]:
     ]
 
 
-def find_nearest(case: Case, figures: Sequence[PublishedFigure]) -> list[PublishedFigure]:
+def find_nearest(case: Case, figures: "DataFrame") -> list[Figure]:
     """Find the nearest figures of the same model and mode.
 
     Framework counts most, then precision, compiler, devices and batch size.
     """
-    alike = [
-        figure
-        for figure in figures
-        if figure.model == case.model and bool(figure.latency_ms) == (case.mode == INFER)
-    ]
+    alike = [*figures[(figures.model == case.model) & (figures["mode"] == case.mode)].itertuples()]
     distances = [_measure_distance(case, figure) for figure in alike]
     smallest = min(distances, default=())
     return [figure for figure, distance in zip(alike, distances) if distance == smallest]
 
 
-def _measure_distance(case: Case, figure: PublishedFigure) -> tuple[float, ...]:
+def _measure_distance(case: Case, figure: Figure) -> tuple[float, ...]:
     return (
         figure.framework != case.framework,
         figure.precision != case.precision,
@@ -109,7 +105,7 @@ def _find_batch_size(case: Case) -> int:
     return max(map(int, case.batch_sizes_measured.split()), default=case.planned_size)
 
 
-def list_differences(case: Case, figure: PublishedFigure) -> tuple[str, ...]:
+def list_differences(case: Case, figure: Figure) -> tuple[str, ...]:
     differences = [
         f"{name} {theirs}"
         for name, theirs, ours in (
@@ -127,7 +123,7 @@ def list_differences(case: Case, figure: PublishedFigure) -> tuple[str, ...]:
     return tuple(differences)
 
 
-def _describe_differences(case: Case, figure: Optional[PublishedFigure]) -> str:
+def _describe_differences(case: Case, figure: Optional[Figure]) -> str:
     if figure is None:
         return "none of this model and mode"
     # what of theirs has a variant: "W/O clip", the location of the data

@@ -1,20 +1,21 @@
 """Published table layouts: one module each, found by listing; what they share is a package."""
 
 import pkgutil
-from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from dlperf_slurm.published.layouts.parts.document import Document
-    from dlperf_slurm.published.layouts.parts.figures import LayoutFigure
 
 # not a module here: the tables of `reports`
 DEFAULT_LAYOUT = "default"
 
 
 class Layout(Protocol):
-    def lay_out(self, figures: "Sequence[LayoutFigure]") -> "Document": ...
+    def lay_out(self, figures: "DataFrame") -> "Document":
+        """Make the tables of figures, as `parts.figures` has them."""
 
 
 def list_layouts() -> list[str]:

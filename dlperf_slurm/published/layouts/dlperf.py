@@ -6,6 +6,7 @@ The columns are those of DLPerf's README and of its reports.
 import dataclasses
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import LARGEST, TRAIN
 from dlperf_slurm.contract.topology import Topology
@@ -14,18 +15,20 @@ from dlperf_slurm.published.layouts.parts.document import (
     Draft,
     LayoutColumn,
     group_figures,
-    list_sizes,
     list_topologies,
+    make_column_cells,
     make_layout_table,
-    make_throughput_cells,
     name_unit,
     order_batch_groups,
     tell_apart,
 )
-from dlperf_slurm.published.layouts.parts.figures import ABSENT, NO_FIGURE, LayoutFigure
+from dlperf_slurm.published.layouts.parts.figures import ABSENT, NO_FIGURE, Figure, list_figures
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.results.footnotes import Note
 from dlperf_slurm.results.ratios import REFERENCE_PRECISIONS, divide
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 PRECISION_NAMES = {"amp-fp16": "AMP", "amp-bf16": "AMP BF16"}
 COMPILER_NAMES = {"none": "", "xla": "w/XLA"}
@@ -33,10 +36,10 @@ COMPILER_NAMES = {"none": "", "xla": "w/XLA"}
 IMAGES_PER_S = "img/s"
 
 
-def lay_out(figures: Sequence[LayoutFigure]) -> Document:
+def lay_out(figures: "DataFrame") -> Document:
     """The summaries, then the tables that they come from."""
     draft = Draft()
-    training = [figure for figure in figures if figure.mode == TRAIN]
+    training = list_figures(figures, TRAIN)
     if not training:
         draft.notes.append("no cases of training, so no table")
     for group in group_figures(training, lambda figure: figure.model).values():
@@ -46,7 +49,7 @@ def lay_out(figures: Sequence[LayoutFigure]) -> Document:
     return draft.finish()
 
 
-def _make_summary(figures: Sequence[LayoutFigure], draft: Draft) -> Table:
+def _make_summary(figures: Sequence[Figure], draft: Draft) -> Table:
     model = figures[0].model
     topologies = list_topologies(figures, measured=True) or list_topologies(figures)
     base, largest = topologies[0], topologies[-1]
@@ -74,7 +77,7 @@ def _make_summary(figures: Sequence[LayoutFigure], draft: Draft) -> Table:
     )
 
 
-def _list_measurements(figures: Sequence[LayoutFigure]) -> list[tuple[str, str]]:
+def _list_measurements(figures: Sequence[Figure]) -> list[tuple[str, str]]:
     """Precisions, the full ones first, each with its batch sizes."""
     groups = group_figures(figures, lambda figure: figure.precision)
     precisions = sorted(groups, key=lambda precision: precision not in REFERENCE_PRECISIONS)
@@ -87,7 +90,7 @@ def _list_measurements(figures: Sequence[LayoutFigure]) -> list[tuple[str, str]]
 
 def _make_pair(
     model: str,
-    cells: Sequence[Sequence[LayoutFigure]],
+    cells: Sequence[Sequence[Figure]],
     topologies: tuple[Topology, Topology],
     is_scaled: bool,
     draft: Draft,
@@ -96,7 +99,7 @@ def _make_pair(
     largest, base = topologies
     first = next(figure for figures in cells for figure in figures)
     rows = [_choose_parts(figures, largest, draft) for figures in cells]
-    values = iter(make_throughput_cells([part for parts in rows for part in parts]))
+    values = iter(make_column_cells([part for parts in rows for part in parts], "samples_per_s"))
     size = f"bsz={first.batch_group}"
     unit = f"({IMAGES_PER_S})" if name_unit(model) == IMAGES_PER_S else ""
     throughput: LayoutColumn = (
@@ -116,9 +119,7 @@ def _make_pair(
     return [throughput, (header, speedups)]
 
 
-def _choose_parts(
-    figures: Sequence[LayoutFigure], topology: Topology, draft: Draft
-) -> list[LayoutFigure]:
+def _choose_parts(figures: Sequence[Figure], topology: Topology, draft: Draft) -> list[Figure]:
     """The values of a cell: one per compiler and kind of data, the fastest one of "max"."""
     there = [figure for figure in figures if figure.topology == topology]
     parts = list(draft.index(there, _name_variant).values())
@@ -128,9 +129,7 @@ def _choose_parts(
     return parts
 
 
-def _join_speedups(
-    parts: Sequence[LayoutFigure], bases: Sequence[LayoutFigure], draft: Draft
-) -> Cell:
+def _join_speedups(parts: Sequence[Figure], bases: Sequence[Figure], draft: Draft) -> Cell:
     """One a line, behind marks where the batch size is not that of the base."""
     lines, footnotes = [], []
     for part in parts:
@@ -140,7 +139,7 @@ def _join_speedups(
         speedup = divide(part.samples_per_s, base.samples_per_s if base is not None else None)
         lines.append(_append(Cell(speedup, problem=ABSENT), variant))
         if base is not None and speedup is not None and base.batch_sizes != part.batch_sizes:
-            footnotes.append(f"{_describe(part)}: over a throughput with bsz={list_sizes(base)}")
+            footnotes.append(f"{_describe(part)}: over a throughput with bsz={base.batch_sizes}")
     return _join_cells(lines, draft.number(footnotes))
 
 
@@ -159,30 +158,30 @@ def _join_cells(lines: Sequence[Cell], notes: tuple[int, ...]) -> Cell:
     )
 
 
-def _describe(part: LayoutFigure) -> str:
+def _describe(part: Figure) -> str:
     return _join(f"{_name_precision(part.precision)} of {part.label}", _name_variant(part))
 
 
-def _join_parts(parts: Sequence[tuple[LayoutFigure, Cell, str]], draft: Draft) -> Cell:
+def _join_parts(parts: Sequence[tuple[Figure, Cell, str]], draft: Draft) -> Cell:
     """Figures with what sets them apart, and with the batch size where that was not asked for."""
     lines = []
     for figure, cell, variant in parts:
         lines.append(_append(cell, variant))
         if figure.batch_group == LARGEST and figure.batch_sizes:
-            lines.append(Cell(f"bsz={list_sizes(figure)}"))
+            lines.append(Cell(f"bsz={figure.batch_sizes}"))
     notes = (note for figure, _, _ in parts for note in _list_footnotes(figure))
     return _join_cells(lines, draft.number(notes))
 
 
-def _list_footnotes(part: LayoutFigure) -> list[Note]:
+def _list_footnotes(part: Figure) -> list[Note]:
     """The figure's own, and the batch size where it is not its column's."""
-    sizes = list_sizes(part)
+    sizes = part.batch_sizes
     if part.batch_group == LARGEST or sizes in ("", part.batch_group):
         return list(part.footnotes)
     return [f"{_describe(part)}: bsz={sizes} in place of {part.batch_group}", *part.footnotes]
 
 
-def _make_configuration_table(figures: Sequence[LayoutFigure], draft: Draft) -> Table:
+def _make_configuration_table(figures: Sequence[Figure], draft: Draft) -> Table:
     """One row per topology, one column per framework with its compiler."""
     first = figures[0]
     topologies = list_topologies(figures)
@@ -199,7 +198,7 @@ def _make_configuration_table(figures: Sequence[LayoutFigure], draft: Draft) -> 
         cells = [
             # the name of its only variant is in the column's
             _join_parts([(figure, cell, "")], draft)
-            for figure, cell in zip(found, make_throughput_cells(found))
+            for figure, cell in zip(found, make_column_cells(found, "samples_per_s"))
         ]
         title = _join_lines(f"{name} throughput", f"({name_unit(first.model)})")
         columns.append((title, cells))
@@ -215,7 +214,7 @@ def _join_lines(*texts: str) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _name_variant(figure: LayoutFigure) -> str:
+def _name_variant(figure: Figure) -> str:
     """What sets values of one cell apart, such as "w/XLA" or "w/DALI"; empty for the plain one."""
     compiler = COMPILER_NAMES.get(figure.compiler, f"w/{figure.compiler}")
     return _join(compiler, f"w/{figure.data_location}" if figure.data_location else "")
@@ -230,7 +229,7 @@ def _join(*texts: str) -> str:
 
 
 def _note_missing(
-    figures: Sequence[LayoutFigure], largest: Topology, is_scaled: bool, draft: Draft
+    figures: Sequence[Figure], largest: Topology, is_scaled: bool, draft: Draft
 ) -> None:
     model = figures[0].model
     absent = {f.label: None for f in figures}

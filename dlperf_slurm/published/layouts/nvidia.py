@@ -6,9 +6,10 @@ The columns are those of the performance sections in NVIDIA's DeepLearningExampl
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Optional
+from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import INFER, TRAIN
+from dlperf_slurm.published.figures import LATENCIES
 from dlperf_slurm.published.layouts.parts.accuracy import make_accuracy_tables
 from dlperf_slurm.published.layouts.parts.document import (
     Document,
@@ -16,24 +17,22 @@ from dlperf_slurm.published.layouts.parts.document import (
     LayoutColumn,
     arrange,
     describe_sizes,
-    find_decimals,
     group_figures,
     list_footnotes,
-    list_sizes,
     list_topologies,
+    make_column_cells,
     make_layout_table,
     make_ratio_cell,
-    make_throughput_cells,
     name_device_counts,
     name_unit,
     order_batch_groups,
 )
 from dlperf_slurm.published.layouts.parts.figures import (
-    ABSENT,
     NO_FIGURE,
     NO_SOURCE,
     OUR_SOURCE,
-    LayoutFigure,
+    Figure,
+    list_figures,
 )
 from dlperf_slurm.published.layouts.parts.precision_pairs import (
     Pair,
@@ -41,9 +40,12 @@ from dlperf_slurm.published.layouts.parts.precision_pairs import (
     pair_precisions,
 )
 from dlperf_slurm.reports.cells import Cell, Table
-from dlperf_slurm.results.number_formats import Number
+from dlperf_slurm.stats.median import LATENCY_NAMES
 
-LATENCY_NAMES = ("Avg", "50%", "90%", "95%", "99%", "100%")
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+LATENCY_TITLES = ("Avg", "50%", "90%", "95%", "99%", "100%")
 
 # figures with the same have tables of their own
 _TRAINING_KEY = ("model", "label", "source", "compiler", "data_location", "table")
@@ -51,19 +53,19 @@ _find_training = attrgetter(*_TRAINING_KEY)
 _find_inference = attrgetter(*_TRAINING_KEY, "topology")
 
 
-def lay_out(figures: Sequence[LayoutFigure]) -> Document:
+def lay_out(figures: "DataFrame") -> Document:
     """A table per model, framework, compiler and pair of precisions.
 
     Throughput of training first, then accuracy, then inference.
     """
     draft = Draft()
-    training = [figure for figure in figures if figure.mode == TRAIN]
+    training = list_figures(figures, TRAIN)
     for group in group_figures(training, _find_training).values():
         for part in _split_by_batch_group(group):
             for pair in pair_precisions(part, draft):
                 draft.tables.append(_make_training_table(part, pair, draft))
     draft.tables += make_accuracy_tables(training, draft)
-    inference = [figure for figure in figures if figure.mode == INFER]
+    inference = list_figures(figures, INFER)
     for group in group_figures(inference, _find_inference).values():
         for pair in pair_precisions(group, draft):
             draft.tables.append(_make_inference_table(group, pair, draft))
@@ -73,7 +75,7 @@ def lay_out(figures: Sequence[LayoutFigure]) -> Document:
     return draft.finish()
 
 
-def _split_by_batch_group(figures: Sequence[LayoutFigure]) -> list[list[LayoutFigure]]:
+def _split_by_batch_group(figures: Sequence[Figure]) -> list[list[Figure]]:
     """Precisions stand side by side at one batch size, or each at the only one that it has."""
     by_precision = group_figures(figures, lambda figure: figure.precision)
     if all(len({f.batch_group for f in group}) == 1 for group in by_precision.values()):
@@ -82,7 +84,7 @@ def _split_by_batch_group(figures: Sequence[LayoutFigure]) -> list[list[LayoutFi
     return [groups[name] for name in order_batch_groups(groups)]
 
 
-def _make_training_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft) -> Table:
+def _make_training_table(figures: Sequence[Figure], pair: Pair, draft: Draft) -> Table:
     shown = [figure for figure in figures if figure.precision in pair.precisions]
     topologies = list_topologies(shown)
     found = arrange(shown, pair.precisions, topologies, draft)
@@ -108,7 +110,7 @@ def _make_training_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Dra
     )
 
 
-def _describe_bases(figures: Sequence[LayoutFigure], pair: Pair) -> str:
+def _describe_bases(figures: Sequence[Figure], pair: Pair) -> str:
     bases = {
         min((f.topology.world_size for f in figures if _is_measured(f, precision)), default=0)
         for precision in pair.precisions
@@ -117,31 +119,29 @@ def _describe_bases(figures: Sequence[LayoutFigure], pair: Pair) -> str:
     return f"weak scaling against {counts or 'nothing: no case was measured'}"
 
 
-def _is_measured(figure: LayoutFigure, precision: str) -> bool:
+def _is_measured(figure: Figure, precision: str) -> bool:
     return figure.precision == precision and figure.samples_per_s is not None
 
 
-def _make_inference_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft) -> Table:
+def _make_inference_table(figures: Sequence[Figure], pair: Pair, draft: Draft) -> Table:
     shown = [figure for figure in figures if figure.precision in pair.precisions]
     points = draft.index(shown, lambda figure: (figure.precision, figure.batch_group))
     groups = order_batch_groups(figure.batch_group for figure in shown)
     name = pair.reduced or pair.reference
     own = [points.get((name, group), NO_FIGURE) for group in groups]
-    others = [points.get((pair.reference, group), NO_FIGURE) for group in groups]
+    both = [(f, points.get((pair.reference, g), NO_FIGURE)) for f, g in zip(own, groups)]
     unit = name_unit(figures[0].model, "img/sec")
     columns = [_make_throughput_column(f"Throughput ({unit}) - {name_precision(name)}", own, draft)]
     if pair.is_complete:
-        cells = [_make_speedup_cell(a, b, draft) for a, b in zip(own, others)]
+        cells = [_make_speedup_cell(a, b, draft) for a, b in both]
         columns.append(("Throughput - speedup", cells))
-    for index in range(max(len(figure.latency_ms) for figure in shown)):
-        title = f"{LATENCY_NAMES[index]} latency"
-        columns.append(_make_latency_column(f"{title} (ms) - {name_precision(name)}", own, index))
+    for name_of_part, column in _list_latencies(shown).items():
+        title = f"{name_of_part} latency"
+        cells = make_column_cells(own, column)
+        columns.append((f"{title} (ms) - {name_precision(name)}", cells))
         if pair.is_complete:
-            cells = [
-                make_ratio_cell(_read_latency(b, index), _read_latency(a, index))
-                for a, b in zip(own, others)
-            ]
-            columns.append((f"{title} - speedup", cells))
+            ratios = [make_ratio_cell(getattr(b, column), getattr(a, column)) for a, b in both]
+            columns.append((f"{title} - speedup", ratios))
     over = f"speedups over {name_precision(pair.reference)}; " if pair.is_complete else ""
     return make_layout_table(
         f"{_make_title(shown[0])} inference, {shown[0].topology}",
@@ -151,40 +151,35 @@ def _make_inference_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Dr
     )
 
 
-def _make_speedup_cell(figure: LayoutFigure, reference: LayoutFigure, draft: Draft) -> Cell:
+def _make_speedup_cell(figure: Figure, reference: Figure, draft: Draft) -> Cell:
     """The speedup, or the problem of its reference, which has no column of its own."""
     if reference.problem:
         return Cell(None, problem=reference.problem, notes=draft.number(reference.footnotes))
     return make_ratio_cell(figure.samples_per_s, reference.samples_per_s)
 
 
-def _read_latency(figure: LayoutFigure, index: int) -> Optional[float]:
-    return figure.latency_ms[index] if index < len(figure.latency_ms) else None
+def _list_latencies(figures: Sequence[Figure]) -> dict[str, str]:
+    """List the columns of latencies by their titles; nobody publishes the slowest batch."""
+    if all(figure.latency_avg_ms is None for figure in figures):
+        return {}
+    parts = LATENCIES if figures[0].table else LATENCY_NAMES
+    return {title: f"latency_{part}_ms" for title, part in zip(LATENCY_TITLES, parts)}
 
 
-def _name_batch(group: str, figure: LayoutFigure) -> str:
+def _name_batch(group: str, figure: Figure) -> str:
     """What was asked for, with what the job found where that is something else."""
-    sizes = list_sizes(figure)
+    sizes = figure.batch_sizes
     return group if sizes in ("", group) else f"{group} ({sizes})"
 
 
-def _make_throughput_column(
-    header: str, figures: Sequence[LayoutFigure], draft: Draft
-) -> LayoutColumn:
+def _make_throughput_column(header: str, figures: Sequence[Figure], draft: Draft) -> LayoutColumn:
     """Header and cells; each with its problem if there is no figure, and the footnotes' marks."""
     notes = [draft.number(list_footnotes(figure, figures)) for figure in figures]
-    cells = make_throughput_cells(figures)
+    cells = make_column_cells(figures, "samples_per_s")
     return header, [replace(cell, notes=own) for cell, own in zip(cells, notes)]
 
 
-def _make_latency_column(header: str, figures: Sequence[LayoutFigure], index: int) -> LayoutColumn:
-    there = [figure for figure in figures if _read_latency(figure, index) is not None]
-    decimals = find_decimals(there, lambda figure: figure.latency_ms[index] or 0.0)
-    form = Number(f".{decimals}f")
-    return header, [Cell(_read_latency(figure, index), form, problem=ABSENT) for figure in figures]
-
-
-def _make_title(figure: LayoutFigure) -> str:
+def _make_title(figure: Figure) -> str:
     compiler = "" if figure.compiler == "none" else f" {figure.compiler}"
     hardware = f", {figure.hardware}" if figure.hardware else ""
     is_named = figure.source not in (OUR_SOURCE, NO_SOURCE)
@@ -192,7 +187,7 @@ def _make_title(figure: LayoutFigure) -> str:
     return f"{figure.model}: {figure.label}{source}{compiler}{hardware},"
 
 
-def _describe_columns(figures: Sequence[LayoutFigure], pair: Pair) -> str:
+def _describe_columns(figures: Sequence[Figure], pair: Pair) -> str:
     """The unit, and the batch size of each precision."""
     sizes = []
     for precision in pair.precisions:

@@ -5,6 +5,7 @@ The columns are those of tensorpack's comparison with tensorflow/benchmarks.
 
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.topology import Topology
@@ -16,14 +17,17 @@ from dlperf_slurm.published.layouts.parts.document import (
     group_figures,
     list_footnotes,
     list_topologies,
+    make_column_cells,
     make_layout_table,
-    make_throughput_cells,
     name_device_counts,
     name_unit,
     tell_apart,
 )
-from dlperf_slurm.published.layouts.parts.figures import NO_FIGURE, LayoutFigure
+from dlperf_slurm.published.layouts.parts.figures import NO_FIGURE, Figure, list_figures
 from dlperf_slurm.reports.cells import Table, join_cells
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 LOCATION_NAMES = {"": "GPU", "gpu": "GPU", "cpu": "CPU", "python-queue": "Python"}
 # a matrix's word for what tensorpack and tf_cnn_benchmarks call so
@@ -35,10 +39,10 @@ _find_table = attrgetter(
 )
 
 
-def lay_out(figures: Sequence[LayoutFigure]) -> Document:
+def lay_out(figures: "DataFrame") -> Document:
     """A table per model, precision, compiler, batch size, way to update variables and hardware."""
     draft = Draft()
-    training = [figure for figure in figures if figure.mode == TRAIN]
+    training = list_figures(figures, TRAIN)
     for group in group_figures(training, _find_table).values():
         draft.tables.append(_make_table(group, draft))
     if not training:
@@ -48,7 +52,7 @@ def lay_out(figures: Sequence[LayoutFigure]) -> Document:
     return draft.finish()
 
 
-def _make_table(figures: Sequence[LayoutFigure], draft: Draft) -> Table:
+def _make_table(figures: Sequence[Figure], draft: Draft) -> Table:
     first = figures[0]
     topologies = list_topologies(figures)
     names = {(figure.framework, figure.source) for figure in figures}
@@ -80,13 +84,13 @@ def _make_table(figures: Sequence[LayoutFigure], draft: Draft) -> Table:
 
 
 def _make_column(
-    name: str, figures: Sequence[LayoutFigure], topologies: Sequence[Topology], draft: Draft
+    name: str, figures: Sequence[Figure], topologies: Sequence[Topology], draft: Draft
 ) -> LayoutColumn:
     points = draft.index(figures, lambda figure: (figure.topology, figure.data_location))
     locations = list(dict.fromkeys(figure.data_location for figure in figures))
     names = [LOCATION_NAMES.get(location, location) for location in locations]
     found = [points.get((t, location), NO_FIGURE) for t in topologies for location in locations]
-    values = iter(zip(found, make_throughput_cells(found)))
+    values = iter(zip(found, make_column_cells(found, "samples_per_s")))
     cells = []
     for _ in topologies:
         parts = [next(values) for _ in locations]

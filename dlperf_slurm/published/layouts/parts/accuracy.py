@@ -14,7 +14,7 @@ from dlperf_slurm.published.layouts.parts.document import (
     make_ratio_cell,
     name_device_counts,
 )
-from dlperf_slurm.published.layouts.parts.figures import ABSENT, LayoutFigure
+from dlperf_slurm.published.layouts.parts.figures import ABSENT, Figure
 from dlperf_slurm.published.layouts.parts.precision_pairs import (
     Pair,
     name_precision,
@@ -27,7 +27,7 @@ from dlperf_slurm.results.number_formats import PERCENT, Number
 _UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 
 
-def make_accuracy_tables(figures: Sequence[LayoutFigure], draft: Draft) -> Iterator[Table]:
+def make_accuracy_tables(figures: Sequence[Figure], draft: Draft) -> Iterator[Table]:
     """Two tables per model, framework and pair of precisions; the second for several seeds."""
     trained = [figure for figure in figures if figure.top1]
     for group in group_figures(trained, lambda f: (f.model, f.label, f.compiler)).values():
@@ -38,7 +38,7 @@ def make_accuracy_tables(figures: Sequence[LayoutFigure], draft: Draft) -> Itera
                 yield _make_seeds_table(shown, pair, draft)
 
 
-def _make_time_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft) -> Table:
+def _make_time_table(figures: Sequence[Figure], pair: Pair, draft: Draft) -> Table:
     topologies = list_topologies(figures)
     found = arrange(figures, pair.precisions, topologies, draft)
     longest = max(figure.train_seconds or 0.0 for figure in figures)
@@ -62,7 +62,7 @@ def _make_time_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft) 
     )
 
 
-def _make_seeds_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft) -> Table:
+def _make_seeds_table(figures: Sequence[Figure], pair: Pair, draft: Draft) -> Table:
     topologies = list_topologies(figures)
     found = arrange(figures, pair.precisions, topologies, draft)
     columns: list[LayoutColumn] = [
@@ -82,16 +82,16 @@ def _make_seeds_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft)
     )
 
 
-def _average(figure: LayoutFigure) -> Optional[float]:
+def _average(figure: Figure) -> Optional[float]:
     return statistics.fmean(figure.top1) if figure.top1 else None
 
 
-def _deviation(figure: LayoutFigure) -> Optional[float]:
+def _deviation(figure: Figure) -> Optional[float]:
     return statistics.stdev(figure.top1) if len(figure.top1) > 1 else None
 
 
 # in NVIDIA's order and words
-_STATISTICS: dict[str, tuple[Callable[[LayoutFigure], Optional[float]], Number]] = {
+_STATISTICS: dict[str, tuple[Callable[[Figure], Optional[float]], Number]] = {
     "avg top1": (_average, PERCENT),
     "standard deviation": (_deviation, Number(".5f")),
     "minimum top1": (lambda figure: min(figure.top1, default=None), PERCENT),
@@ -99,6 +99,6 @@ _STATISTICS: dict[str, tuple[Callable[[LayoutFigure], Optional[float]], Number]]
 }
 
 
-def _make_title(figure: LayoutFigure) -> str:
+def _make_title(figure: Figure) -> str:
     compiler = "" if figure.compiler == "none" else f" {figure.compiler}"
     return f"{figure.model}: {figure.label}{compiler}, training to accuracy"

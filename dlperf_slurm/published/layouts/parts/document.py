@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Optional, TypeVar, Union
 
 from dlperf_slurm.contract.topology import Topology
-from dlperf_slurm.published.layouts.parts.figures import ABSENT, NO_FIGURE, LayoutFigure
+from dlperf_slurm.published.layouts.parts.figures import ABSENT, NO_FIGURE, Figure
 from dlperf_slurm.reports.cells import Cell, Table, make_table
 from dlperf_slurm.results.footnotes import Footnotes, Note
 from dlperf_slurm.results.labels import find_unit
@@ -15,6 +15,7 @@ from dlperf_slurm.results.ratios import divide
 Key = TypeVar("Key", bound=Hashable)
 
 MOST_DECIMALS = 2
+AND = " and "
 
 # a header and its cells
 LayoutColumn = tuple[str, Sequence[Union[Cell, str]]]
@@ -44,8 +45,8 @@ class Draft:
         return tuple(map(self.footnotes.number, notes))
 
     def index(
-        self, figures: Iterable[LayoutFigure], find_key: Callable[[LayoutFigure], Key]
-    ) -> dict[Key, LayoutFigure]:
+        self, figures: Iterable[Figure], find_key: Callable[[Figure], Key]
+    ) -> dict[Key, Figure]:
         """The figure of each key: the first that was measured; names the other values."""
         found = group_figures(figures, find_key)
         chosen = {key: _choose(group) for key, group in found.items()}
@@ -65,43 +66,43 @@ class Draft:
 
 
 def group_figures(
-    figures: Iterable[LayoutFigure], find_key: Callable[[LayoutFigure], Key]
-) -> dict[Key, list[LayoutFigure]]:
+    figures: Iterable[Figure], find_key: Callable[[Figure], Key]
+) -> dict[Key, list[Figure]]:
     """Figures by their key, both in the order of their first appearance."""
-    groups: dict[Key, list[LayoutFigure]] = {}
+    groups: dict[Key, list[Figure]] = {}
     for figure in figures:
         groups.setdefault(find_key(figure), []).append(figure)
     return groups
 
 
-def _choose(figures: Sequence[LayoutFigure]) -> LayoutFigure:
+def _choose(figures: Sequence[Figure]) -> Figure:
     return next((f for f in figures if f.samples_per_s is not None), figures[0])
 
 
-def describe(figure: LayoutFigure) -> str:
+def describe(figure: Figure) -> str:
     """Which case a figure is of, in words."""
     parts = [figure.label, figure.model, str(figure.topology), figure.precision, figure.compiler]
     return " ".join([*(part for part in parts if part != "none"), f"bsz={figure.batch_group}"])
 
 
-def tell_apart(name: str, figure: LayoutFigure, names: Iterable[tuple[str, str]]) -> str:
+def tell_apart(name: str, figure: Figure, names: Iterable[tuple[str, str]]) -> str:
     """A name, with whose script it was where these (name, source) have it of several."""
     sources = {source for other, source in names if other == name}
     return f"{name} ({figure.source})" if len(sources) > 1 else name
 
 
-def list_topologies(figures: Iterable[LayoutFigure], measured: bool = False) -> list[Topology]:
+def list_topologies(figures: Iterable[Figure], measured: bool = False) -> list[Topology]:
     """The topologies of these values, the one with the fewest devices first."""
     topologies = {f.topology for f in figures if not measured or f.samples_per_s is not None}
     return sorted(topologies, key=lambda topology: (topology.world_size, topology))
 
 
 def arrange(
-    figures: Iterable[LayoutFigure],
+    figures: Iterable[Figure],
     precisions: Iterable[str],
     topologies: Sequence[Topology],
     draft: Draft,
-) -> dict[str, list[LayoutFigure]]:
+) -> dict[str, list[Figure]]:
     """The value on each topology, by precision; NO_FIGURE where there is none."""
     points = draft.index(figures, lambda figure: (figure.precision, figure.topology))
     return {
@@ -127,51 +128,41 @@ def order_batch_groups(groups: Iterable[str]) -> list[str]:
     )
 
 
-def list_sizes(figure: LayoutFigure) -> str:
-    """The batch sizes that were measured; empty where none is known."""
-    return " and ".join(map(str, figure.batch_sizes))
-
-
-def describe_sizes(figures: Iterable[LayoutFigure]) -> str:
+def describe_sizes(figures: Iterable[Figure]) -> str:
     """The batch size that was asked for, and after a colon those measured if they are others."""
     groups = group_figures(figures, lambda figure: figure.batch_group)
-    sizes = {size: None for group in groups.values() for f in group for size in f.batch_sizes}
-    asked, found = (" and ".join(map(str, texts)) for texts in (groups, sizes))
+    sizes = [size for group in groups.values() for f in group for size in f.batch_sizes.split(AND)]
+    asked, found = AND.join(groups), AND.join(dict.fromkeys(filter(None, sizes)))
     return asked if found in ("", asked) else f"{asked}: {found}"
 
 
-def list_footnotes(figure: LayoutFigure, column: Iterable[LayoutFigure]) -> tuple[Note, ...]:
+def list_footnotes(figure: Figure, column: Iterable[Figure]) -> tuple[Note, ...]:
     """The figure's own, and its batch size if the job chose it and another one elsewhere in the
     column: what is compared there did not do the same work per step.
     """
     sizes = {other.batch_sizes for other in column if other.batch_sizes}
-    is_chosen = list_sizes(figure) not in ("", figure.batch_group)
+    is_chosen = figure.batch_sizes not in ("", figure.batch_group)
     if not is_chosen or len(sizes) == 1:
-        return figure.footnotes
-    return (f"{describe(figure)}: batch size {list_sizes(figure)}", *figure.footnotes)
+        return tuple(figure.footnotes)
+    return (f"{describe(figure)}: batch size {figure.batch_sizes}", *figure.footnotes)
 
 
-def find_decimals(figures: Iterable[LayoutFigure], read: Callable[[LayoutFigure], float]) -> int:
-    """The decimals of a column: two for what we measured, as few as do for published figures.
+def make_column_cells(figures: Sequence[Figure], name: str) -> list[Cell]:
+    """Make the cells of one column of the figures, with problems in the place of figures.
 
-    `figures` are those that have what `read` returns.
+    It has two decimals for what we measured, as few as do for published figures.
     """
-    found = list(figures)
-    if not all(figure.is_published for figure in found):
-        return MOST_DECIMALS
-    values = [round(read(figure), MOST_DECIMALS) for figure in found]
-    enough = (n for n in range(MOST_DECIMALS) if all(round(v, n) == v for v in values))
-    return next(enough, MOST_DECIMALS)
-
-
-def make_throughput_cells(figures: Sequence[LayoutFigure]) -> list[Cell]:
-    """The cells of a column, with problems in the place of figures."""
-    decimals = find_decimals(
-        (figure for figure in figures if figure.samples_per_s is not None),
-        lambda figure: figure.samples_per_s or 0.0,
-    )
+    values = [getattr(figure, name) for figure in figures]
+    known = [(figure, value) for figure, value in zip(figures, values) if value is not None]
+    decimals, rounded = MOST_DECIMALS, [round(value, MOST_DECIMALS) for _, value in known]
+    if all(figure.table for figure, _ in known):
+        enough = (n for n in range(MOST_DECIMALS) if all(round(v, n) == v for v in rounded))
+        decimals = next(enough, MOST_DECIMALS)
     form = Number(f".{decimals}f")
-    return [Cell(figure.samples_per_s, form, problem=figure.problem) for figure in figures]
+    return [
+        Cell(value, form, problem=figure.problem if name == "samples_per_s" else ABSENT)
+        for figure, value in zip(figures, values)
+    ]
 
 
 def make_ratio_cell(value: Optional[float], base: Optional[float]) -> Cell:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.published.layouts.parts.document import Draft
-from dlperf_slurm.published.layouts.parts.figures import LayoutFigure
+from dlperf_slurm.published.layouts.parts.figures import Figure
 from dlperf_slurm.results.ratios import choose_reference
 
 PRECISION_NAMES = {
@@ -32,7 +32,7 @@ class Pair:
         return len(self.precisions) == 2
 
 
-def pair_precisions(figures: Sequence[LayoutFigure], draft: Draft) -> list[Pair]:
+def pair_precisions(figures: Sequence[Figure], draft: Draft) -> list[Pair]:
     """Each precision with the full one; what there is where one of the two is missing."""
     precisions = dict.fromkeys(figure.precision for figure in figures)
     measured = {figure.precision for figure in figures if figure.samples_per_s is not None}
