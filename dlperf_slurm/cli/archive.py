@@ -47,7 +47,7 @@ def run_archive(options: argparse.Namespace) -> None:
 
 def refuse_unfinished(run: "Run") -> None:
     """Raise InputError for a run of which something may still come, with what to do about it."""
-    from dlperf_slurm.scheduler.states import count_states
+    from dlperf_slurm.scheduler.state import count_states
     from dlperf_slurm.scheduler.track import Tracker
 
     if run.manifest.is_import:

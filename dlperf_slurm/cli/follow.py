@@ -12,7 +12,7 @@ from dlperf_slurm.program import COMMAND
 if TYPE_CHECKING:
     from dlperf_slurm.jobs.run_directory import Run
     from dlperf_slurm.scheduler.feed import Feeder
-    from dlperf_slurm.scheduler.states import TaskState
+    from dlperf_slurm.scheduler.state import TaskState
 
     Release = Callable[[Sequence[TaskState], int], list[str]]
 

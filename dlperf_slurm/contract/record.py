@@ -30,6 +30,9 @@ STATUSES = (OK, FAILED, OUT_OF_MEMORY)
 HOST = -1
 
 
+# the `error` of a job's failure whose ranks a signal ended, well before the time limit
+TERMINATED = "Terminated"
+
 # `RankResult.rank` for a log that tells the whole job's figures only, and for a failure of the job
 WHOLE_JOB = -1
 

@@ -12,7 +12,7 @@ from dlperf_slurm.reports.rate_so_far import RateSoFar
 from dlperf_slurm.reports.terminal import print_table
 from dlperf_slurm.reports.time_left import TimeLeft
 from dlperf_slurm.scheduler.advice import describe_pending
-from dlperf_slurm.scheduler.states import COMPLETED, PENDING, SKIPPED, TaskState, count_states
+from dlperf_slurm.scheduler.state import COMPLETED, PENDING, SKIPPED, TaskState, count_states
 
 if TYPE_CHECKING:
     from dlperf_slurm.scheduler.feed import Feeder

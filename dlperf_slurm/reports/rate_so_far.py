@@ -7,7 +7,7 @@ from dlperf_slurm.jobs.attempts import judge_attempt
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.results.labels import find_unit
 from dlperf_slurm.results.number_formats import write_digits
-from dlperf_slurm.scheduler.states import COMPLETED, TaskState
+from dlperf_slurm.scheduler.state import COMPLETED, TaskState
 from dlperf_slurm.stats.median import compute_median
 
 # records at a look: hundreds of array tasks may end between two of them

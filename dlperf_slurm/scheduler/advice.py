@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dlperf_slurm.jobs.markers import read_hold
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.program import COMMAND
-from dlperf_slurm.scheduler.states import PENDING, TaskState
+from dlperf_slurm.scheduler.state import PENDING, TaskState
 
 HELD_BY_USER = "JobHeldUser"
 

@@ -1,6 +1,5 @@
 """A run's staged groups -> array jobs: all that limits let in, and the others as room appears."""
 
-import getpass
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from dlperf_slurm.jobs.journal import (
 )
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.program import COMMAND
-from dlperf_slurm.scheduler.queue_table import CutListError, count_jobs
+from dlperf_slurm.scheduler.queue import make_queue_watcher
 from dlperf_slurm.scheduler.refusals import is_limit_that_passes, is_no_answer, refuse_impossible
 from dlperf_slurm.scheduler.submit import (
     find_blocks,
@@ -221,13 +220,8 @@ class Feeder:
         return sum(event.event == CANCELLED for event in read_journal(self.run.path))
 
     def _count_jobs(self) -> int:
-        """The user's jobs in the queue, whose ends make room; raises SchedulerError."""
-        command = ["squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i"]
-        command += slurm_client.name_cluster(self.run.manifest.clusters)
-        try:
-            return count_jobs(slurm_client.run_client(command))
-        except CutListError:
-            return count_jobs(slurm_client.run_client([*command, "--array"]))
+        """Count the user's jobs in the queue, whose ends make room; raises SchedulerError."""
+        return make_queue_watcher(self.run, ()).count_jobs()
 
     def _name_unheeded(self) -> None:
         """Say which variables of the user's shell sbatch does not see, and where jobs go."""

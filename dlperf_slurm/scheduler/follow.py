@@ -9,7 +9,7 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import JournalError
 from dlperf_slurm.jobs.journal import TRACKED, Event, append_event
 from dlperf_slurm.scheduler.feed import Feeder
-from dlperf_slurm.scheduler.states import STAGED, TaskState
+from dlperf_slurm.scheduler.state import STAGED, TaskState
 from dlperf_slurm.scheduler.track import Tracker
 
 TICK_SECONDS = 1.0
@@ -34,7 +34,7 @@ def follow_run(tracker: Tracker, feeder: Optional[Feeder] = None) -> Iterator[li
     fed_at, ended_before = away_since, 0
     while True:
         now = time.monotonic()
-        is_urgent = tracker.patience.has_open_question and now >= last_poll + manifest.poll_seconds
+        is_urgent = tracker.has_open_question and now >= last_poll + manifest.poll_seconds
         is_due = now >= next_poll or is_urgent
         if is_due:
             last_poll = now

@@ -1,10 +1,17 @@
-"""Array jobs -> the states of their array tasks, one call a poll: submitit watchers and jobs."""
+"""Read the queue: one squeue a poll, and one sacct for the array tasks that squeue has forgotten.
 
+No other module asks squeue or sacct. squeue is asked by user, not by name: so a renamed job, an
+array job that was submitted twice, the free slots of `max_submitted` and doctor's probe are in one
+answer, and the controller sends the jobs of some users instead of everybody's.
+"""
+
+import os
+import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Optional, TypeVar, Union
+from typing import NamedTuple, Optional, TypeVar, Union
 
 from submitit.core import core
 from submitit.slurm import slurm as submitit_slurm
@@ -12,189 +19,254 @@ from submitit.slurm import slurm as submitit_slurm
 from dlperf_slurm import slurm_client
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
+from dlperf_slurm.jobs.manifest import MAX_REPEATS
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, Run, make_job_name
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.machine import find_first_in_line
-from dlperf_slurm.scheduler.queue_table import CutListError, read_table
-from dlperf_slurm.scheduler.states import FINAL_STATES, UNKNOWN
+from dlperf_slurm.scheduler.state import FINAL_STATES, PENDING, REVOKED, UNKNOWN, Row
 
 Result = TypeVar("Result")
 
+# no name, reason or path has it
+SEPARATOR = "\x1f"
+HEADING = "JOBID"
+_SQUEUE_FIELDS = ("%i", "%T", "%N", "%r", "%j", "%U", "%o")
+_SACCT_FIELDS = ("JobID", "State", "NodeList", "Reason", "JobName")
+# "7_[0-2,5%10]"; by a step "7_[0-20:2]"
+_ARRAY_TASKS = re.compile(r"([1-9]\d{0,9})_\[([\d,:-]+)(?:%\d+)?\]")
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
 # sacct looks back this far before a run was made: clocks of head and login node may differ
 _CLOCK_SLACK = timedelta(hours=1)
-
-# States of sacct(1) in which a job has not ended. For a job that the queue has forgotten they are
-# old news; an array task that was cancelled while it was pending never gets another one.
-_UNENDED_STATES = frozenset(("PENDING", "REQUEUED", "RESIZING", "RUNNING", "SUSPENDED"))
-
-_FORMAT = "%i|%T|%N|%r"
-
 # how a site has no accounting, which is another thing than accounting that fails
 _NO_ACCOUNTING = ("accounting storage is disabled", "sacct is not on PATH")
 
 
-class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
-    """The states of the array tasks of some jobs, which it asks for by the jobs' names.
+class CutListError(SchedulerError):
+    """A list of array tasks of which the end is left out, "7_[0,2,4,...]"."""
 
-    A poll is one `squeue`, whatever the number of jobs, and one `sacct` if the queue has forgotten
-    array tasks; a site without accounting does without it. What neither knows by name is asked for
-    by its id, as a job may have been renamed; by its script, in that folder, it is known to be none
-    that was given the id of a former one.
+
+class Line(NamedTuple):
+    """One line of squeue or sacct: the array tasks that it is about, and what it says of them."""
+
+    job_id: str
+    array_tasks: tuple[range, ...]
+    row: Row
+    name: str
+    user_id: str = ""
+    script: str = ""
+
+    @property
+    def is_waiting_or_running(self) -> bool:
+        return self.row.state not in FINAL_STATES | {REVOKED}
+
+    def list_ids(self) -> Iterator[str]:
+        """Yield the ids of the array tasks; raises SchedulerError for more than a run can have."""
+        if sum(map(len, self.array_tasks)) > MAX_REPEATS:
+            raise SchedulerError(f"job {self.job_id} has more array tasks than a run can have")
+        return (f"{self.job_id}_{n}" for numbers in self.array_tasks for n in numbers)
+
+
+class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
+    """The queue and accounting of one cluster, and of its federation if it has one.
+
+    A job counts as the run's by its name, or, where it was renamed, by the folder of its script:
+    an id alone says nothing, as ids are used again.
     """
 
     def __init__(
         self,
         job_names: Sequence[str],
-        since: datetime,
+        since: Optional[datetime] = None,
         scripts_dir: Optional[Path] = None,
         clusters: str = "",
+        user_ids: Collection[int] = (),
     ) -> None:
         super().__init__()
         self._cluster = slurm_client.name_cluster(clusters)
         self._scripts_dir = scripts_dir
-        self.job_names = list(job_names)
-        self.since = since
+        self._user_ids = {os.geteuid(), *user_ids}
+        self._since = since
+        self._lines: list[Line] = []
+        self._rows: dict[str, Row] = {}
+        self.job_names = set(job_names)
         self.calls = {"squeue": 0, "sacct": 0}
-        # what the last squeue showed
-        self.queue: dict[str, dict[str, str]] = {}
+        # what the last squeue showed of the run's array tasks
+        self.queue: dict[str, Row] = {}
 
     def register_job(self, job_id: str) -> None:
         # submitit's own method would make the next question a new call for each new job
         self._registered.add(job_id)
 
-    def add_job_name(self, job_name: str) -> None:
-        """Ask for the jobs of one more name."""
-        if job_name not in self.job_names:
-            self.job_names.append(job_name)
+    def follow(self, job_ids: Iterable[str]) -> None:
+        """Ask from now on about these array tasks alone, wherever the queue has forgotten them."""
+        self._registered = set(job_ids)
 
     def update(self) -> None:
         """Ask once; raises SchedulerError, and keeps what was known, when one does not answer."""
         if not self.job_names:
             return
-        self._last_status_check = time.time()
-        queue = self._read_queue()
-        self.queue = queue
-        self._info_dict.update(queue)
-        missing = [
+        self.read_queue()
+        rows = dict(self.queue)
+        forgotten = [
             job_id
             for job_id in self._registered
-            if job_id not in queue and job_id not in self._finished
+            if rows.get(job_id, Row(REVOKED)).state == REVOKED
+            and self.get_row(job_id).state not in FINAL_STATES
         ]
-        if missing:
-            accounted = self._read_accounting()
-            known = {
-                job_id: info
-                for job_id, info in accounted.items()
-                if info["State"] not in _UNENDED_STATES
-            }
-            unknown = [job_id for job_id in missing if job_id not in known]
-            if unknown:
-                known.update(self._read_renamed({job_id.partition("_")[0] for job_id in unknown}))
-            for job_id in missing:
-                nothing = {"JobID": job_id, "State": UNKNOWN, "NodeList": "", "Reason": ""}
-                self._info_dict[job_id] = known.get(job_id, nothing)
+        if forgotten:
+            array_job_ids = {job_id.partition("_")[0] for job_id in forgotten}
+            accounted = self._ask_accounting([f"--jobs={','.join(sorted(array_job_ids))}"])
+            for job_id in forgotten:
+                rows[job_id] = accounted.get(job_id, rows.get(job_id, Row(UNKNOWN)))
+        self._rows.update(rows)
 
-    def find_info(self, job_id: str) -> dict[str, str]:
-        """What is known of an array task; nothing before it was first asked about."""
-        return self._info_dict.get(job_id, {})
+    def get_row(self, job_id: str) -> Row:
+        """Return what was last said of an array task; `Row()` before it was asked about."""
+        return self._rows.get(job_id, Row())
 
-    def list_array_job_ids(self) -> set[str]:
-        """The ids of all array jobs in the queue with one of the names."""
-        # all that wait of a job have one line, and share what it says
-        lines = {id(info): job_id for job_id, info in self.queue.items()}
-        return {job_id.partition("_")[0] for job_id in lines.values()}
+    def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
+        """Return submitit's view of an array task."""
+        if mode != "cache":
+            self.update()
+        return _make_info(job_id, self._rows.get(job_id))
 
-    def mark_finished(self, job_id: str) -> None:
-        """Ask accounting no more about an array task, of which a file told how it ended."""
-        self._finished.add(job_id)
-
-    def mark_unfinished(self, job_id: str) -> None:
-        """Ask again about an array task that came back."""
-        self._finished.discard(job_id)
-
-    def _read_queue(self) -> dict[str, dict[str, str]]:
-        self.calls["squeue"] += 1
-        command = ["squeue", "--noheader", "--states=all", f"--format={_FORMAT}"]
-        names = f"--name={','.join(self.job_names)}"
-        return self._read_expanded([*command, names, *self._cluster])[1]
-
-    def _read_expanded(self, command: list[str]) -> tuple[str, dict[str, dict[str, str]]]:
-        """What squeue prints, and the table of it.
-
-        What waits of a job is one line, unless its list of array tasks is cut: then each is asked
-        for by itself.
-        """
-        output = slurm_client.run_client(command)
+    def read_queue(self) -> None:
+        """Ask squeue alone; raises SchedulerError unless it answers with a table."""
+        self._last_status_check = time.time()
+        where = self._cluster or ["--federation", "--sibling"]
+        users = ",".join(map(str, sorted(self._user_ids)))
+        form = f"--format={SEPARATOR.join(_SQUEUE_FIELDS)}"
+        command = ["squeue", "--states=all", f"--user={users}", *where, form]
         try:
-            return output, read_table(output)
+            lines = parse_lines(self._call(command))
         except CutListError:
-            self.calls["squeue"] += 1
-            output = slurm_client.run_client([*command, "--array"])
-            return output, read_table(output)
+            lines = parse_lines(self._call([*command, "--array"]))
+        queue: dict[str, Row] = {}
+        for line in filter(self._is_ours, lines):
+            for job_id in line.list_ids():
+                known = queue.get(job_id, Row(REVOKED)).state
+                # in a federation each cluster has a row: that of the one which runs the job counts
+                if known == REVOKED or (known == PENDING and line.row.state != REVOKED):
+                    queue[job_id] = line.row
+        self._lines, self.queue = lines, queue
 
-    def _read_renamed(self, array_job_ids: Iterable[str]) -> dict[str, dict[str, str]]:
-        """What the queue shows of these jobs; raises SchedulerError when it shows no table."""
-        if self._scripts_dir is None:
-            return {}
-        self.calls["squeue"] += 1
-        command = ["squeue", "--states=all", f"--format={_FORMAT}|%o"]
-        command += [f"--jobs={','.join(sorted(array_job_ids))}", *self._cluster]
-        try:
-            output, table = self._read_expanded(command)
-        except SchedulerError as error:
-            if "Invalid job id" not in str(error):
-                raise
-            return {}
-        # with its heading it is never empty
-        if output.strip() and not table:
-            raise SchedulerError(f"squeue printed no table: {output.strip()[:200]!r}")
-        found = {}
-        for job_id, info in table.items():
-            reason, _, script = info["Reason"].rpartition("|")
-            if Path(script).parent == self._scripts_dir:
-                found[job_id] = {**info, "Reason": reason}
+    def list_array_job_ids(self) -> dict[str, list[str]]:
+        """Return the ids of the array jobs that the queue showed, by their names in the run."""
+        found: dict[str, list[str]] = {}
+        for line in filter(self._is_ours, self._lines):
+            name = line.name
+            if name not in self.job_names:
+                ending = f".{Path(line.script).stem}"
+                name = next((known for known in self.job_names if known.endswith(ending)), "")
+            found.setdefault(name, []).append(line.job_id)
         return found
 
-    def _read_accounting(self) -> dict[str, dict[str, str]]:
-        self.calls["sacct"] += 1
-        start = (self.since.astimezone() - _CLOCK_SLACK).strftime("%Y-%m-%dT%H:%M:%S")
-        command = ["sacct", "--noheader", "--allocations", "--parsable2", f"--starttime={start}"]
-        command += ["--format=JobID,State,NodeList,Reason", f"--name={','.join(self.job_names)}"]
+    def list_unended(self) -> dict[str, str]:
+        """Ask for the states of all array tasks that wait or run, by their ids."""
+        if self.job_names:
+            self.read_queue()
+        return {
+            job_id: row.state
+            for job_id, row in self.queue.items()
+            if row.state not in FINAL_STATES | {REVOKED}
+            and slurm_client.is_job_id(job_id.partition("_")[0])
+        }
+
+    def count_jobs(self) -> int:
+        """Ask how many jobs this user has in the queue, each array task counted."""
+        self.read_queue()
+        own = [line for line in self._lines if line.user_id == str(os.geteuid())]
+        return sum(
+            sum(map(len, tasks))
+            for _, tasks in {line[:2] for line in own if line.is_waiting_or_running}
+        )
+
+    def find_array_job_id(self) -> Optional[str]:
+        """Ask for the oldest array job with one of the names; None when nobody knows one.
+
+        Raises SchedulerError when queue or accounting does not answer.
+        """
+        self.read_queue()
+        ids = {line.job_id for line in self._lines if line.name in self.job_names}
+        if not ids and self._since is not None:
+            start = (self._since.astimezone() - _CLOCK_SLACK).strftime("%Y-%m-%dT%H:%M:%S")
+            options = [f"--name={','.join(sorted(self.job_names))}", f"--starttime={start}"]
+            accounted = self._ask_accounting(options, is_final_only=False)
+            ids = {job_id.partition("_")[0] for job_id in accounted}
+        return min(filter(slurm_client.is_job_id, ids), key=int, default=None)
+
+    def _is_ours(self, line: Line) -> bool:
+        is_in_folder = bool(line.script) and Path(line.script).parent == self._scripts_dir
+        return line.name in self.job_names or is_in_folder
+
+    def _ask_accounting(self, options: Sequence[str], is_final_only: bool = True) -> dict[str, Row]:
+        """Return the rows of the run's array tasks in accounting, by default only final ones.
+
+        For a job that the queue has forgotten the other ones are old news; an array task that was
+        cancelled while it was pending never gets another one. By ids sacct takes any time: a range
+        may be too wide for MaxQueryTimeRange of slurmdbd.
+        """
+        where = self._cluster or ["--federation"]
+        command = ["sacct", "--noheader", "--allocations", "--parsable2", *options, *where]
+        command += [f"--delimiter={SEPARATOR}", f"--format={','.join(_SACCT_FIELDS)}"]
         try:
-            return read_table(slurm_client.run_client([*command, *self._cluster]))
+            lines = parse_lines(self._call(command), has_heading=True)
         except SchedulerError as error:
             # what failed may know it another time: that nobody does cannot be said then
             if not any(sign in str(error) for sign in _NO_ACCOUNTING):
                 raise
             return {}
-
-    def list_unended(self, array_job_ids: Iterable[str] = ()) -> dict[str, str]:
-        """The states of all array tasks that have not ended, by their ids.
-
-        They are those with one of the names, and of these jobs, which may have been renamed.
-        Raises SchedulerError when the queue does not answer.
-        """
-        table = self._read_queue() if self.job_names else {}
-        renamed = set(array_job_ids) - {job_id.partition("_")[0] for job_id in table}
-        if renamed:
-            table.update(self._read_renamed(renamed))
         return {
-            job_id: info["State"]
-            for job_id, info in table.items()
-            if info["State"] not in FINAL_STATES
-            and slurm_client.is_job_id(job_id.partition("_")[0])
+            job_id: line.row
+            for line in lines
+            if line.name in self.job_names and (line.row.state in FINAL_STATES or not is_final_only)
+            for job_id in line.list_ids()
         }
 
-    def find_array_job_id(self) -> Optional[str]:
-        """The id of the oldest array job with one of the names, from the queue or else accounting.
+    def _call(self, command: Sequence[str]) -> str:
+        self.calls[command[0]] += 1
+        return slurm_client.run_client(command)
 
-        It is None when neither knows one. Raises SchedulerError when one does not answer.
-        """
-        for read in (self._read_queue, self._read_accounting):
-            ids = {job_id.partition("_")[0] for job_id in read() if job_id}
-            if ids:
-                return min(ids, key=int)
-        return None
+
+def parse_lines(output: str, has_heading: bool = False) -> list[Line]:
+    """Parse what squeue or sacct printed; raises SchedulerError where squeue's heading is missing.
+
+    Without it an answer of no jobs and an answer of something else look the same.
+    """
+    lines = []
+    for text in output.splitlines():
+        cells = [cell.strip() for cell in text.split(SEPARATOR)]
+        if len(cells) < len(_SACCT_FIELDS):
+            continue
+        if cells[0] == HEADING:
+            has_heading = True
+            continue
+        # "CANCELLED by 1000", and "CANCELLED+" where a column is cut
+        state = (cells[1].split() or [UNKNOWN])[0].rstrip("+")
+        lines.append(Line(*parse_ids(cells[0]), Row(state, cells[3], cells[2]), *cells[4:7]))
+    if not has_heading:
+        raise SchedulerError(f"squeue printed no table: {output.strip()[:200]!r}")
+    return lines
+
+
+def parse_ids(text: str) -> tuple[str, tuple[range, ...]]:
+    """Parse "7", "7_3" or "7_[0-2,5%10]"; a plain job is the only element of an array."""
+    job_id, _, array_task_id = text.partition("_")
+    if "[" not in text:
+        number = int(array_task_id) if re.fullmatch(r"\d{1,9}", array_task_id) else 0
+        return job_id, (range(number, number + 1),)
+    if "..." in text:
+        raise CutListError(f"a list of array tasks is cut: {text[:80]!r}")
+    match = _ARRAY_TASKS.fullmatch(text)
+    found = []
+    for part in match[2].split(",") if match else [""]:
+        numbers = _RANGE.fullmatch(part)
+        if numbers is None:
+            raise SchedulerError(f"no list of array tasks: {text[:80]!r}")
+        first, last, step = numbers.groups()
+        found.append(range(int(first), int(last or first) + 1, int(step or 1)))
+    return job_id, tuple(found)
 
 
 class ProcessWatcher(core.InfoWatcher):
@@ -206,13 +278,15 @@ class ProcessWatcher(core.InfoWatcher):
     def __init__(self, run_id: str = "") -> None:
         super().__init__()
         self._run_id = run_id
+        self._rows: dict[str, Row] = {}
         self.calls: dict[str, int] = {}
+        self.queue: dict[str, Row] = {}
 
     def register_job(self, job_id: str) -> None:
         self._registered.add(job_id)
 
-    def get_state(self, job_id: str, mode: str = "standard") -> str:
-        return self.get_info(job_id, mode).get("State", UNKNOWN)
+    def follow(self, job_ids: Iterable[str]) -> None:
+        self._registered = set(job_ids)
 
     def update(self) -> None:
         """Look which processes live; a local array task that has not started is PENDING."""
@@ -221,27 +295,35 @@ class ProcessWatcher(core.InfoWatcher):
         for job_id in self._registered:
             array_job_id = job_id.rpartition("_")[0]
             host = local.find_other_host(array_job_id)
-            state = "PENDING" if host or local.is_alive(array_job_id) else UNKNOWN
+            is_alive = bool(host) or local.is_alive(array_job_id)
             elsewhere = f"on {host}, where alone it can be seen whether it lives" if host else ""
-            reason = elsewhere or (waiting if state == "PENDING" else "")
-            self._info_dict[job_id] = {"JobID": job_id, "State": state, "Reason": reason}
+            reason = elsewhere or (waiting if is_alive else "")
+            state = PENDING if is_alive else UNKNOWN
+            self._rows[job_id] = Row(state, reason, is_local=True)
 
-    def find_info(self, job_id: str) -> dict[str, str]:
-        """What is known of an array task."""
-        return self._info_dict.get(job_id, {})
+    def get_row(self, job_id: str) -> Row:
+        """Return what is known of an array task."""
+        return self._rows.get(job_id, Row(is_local=True))
 
-    def mark_finished(self, job_id: str) -> None:
-        self._finished.add(job_id)
+    def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
+        """Return submitit's view of an array task."""
+        if mode != "cache":
+            self.update()
+        return _make_info(job_id, self._rows.get(job_id))
 
-    def mark_unfinished(self, job_id: str) -> None:
-        self._finished.discard(job_id)
+    def get_state(self, job_id: str, mode: str = "standard") -> str:
+        return self.get_info(job_id, mode).get("State", UNKNOWN)
+
+
+def _make_info(job_id: str, row: Optional[Row]) -> dict[str, str]:
+    return {} if row is None else {"JobID": job_id, "State": row.state}
 
 
 class SlurmArrayTaskJob(submitit_slurm.SlurmJob[Result]):
     """One array task as a submitit job; its watcher is the run's."""
 
     def __init__(self, folder: Path, job_id: str, watcher: Optional[QueueWatcher] = None) -> None:
-        self.watcher = watcher or QueueWatcher((), datetime.now())
+        self.watcher = watcher or QueueWatcher(())
         super().__init__(folder, job_id)
 
 
@@ -257,9 +339,21 @@ Watcher = Union[QueueWatcher, ProcessWatcher]
 
 
 def make_watcher(run: Run, group_ids: Sequence[str]) -> Watcher:
-    """The watcher for the run's scheduler."""
+    """Return the watcher for the run's scheduler."""
     if run.manifest.scheduler == "local":
         return ProcessWatcher(run.run_id)
+    return make_queue_watcher(run, group_ids)
+
+
+def make_queue_watcher(run: Run, group_ids: Sequence[str]) -> QueueWatcher:
+    """Return a reader of the jobs of these groups, whoever of the run's users submitted them."""
     names = [make_job_name(run.run_id, group_id) for group_id in group_ids]
-    since, scripts_dir = parse_time(run.manifest.created_at), run.path / SCRIPTS_DIR
-    return QueueWatcher(names, since, scripts_dir, run.manifest.clusters)
+    details = (event.detail for event in read_journal(run.path) if event.event == SUBMITTED)
+    user_ids = {run.path.stat().st_uid, *map(int, filter(str.isdigit, details))}
+    return QueueWatcher(
+        names,
+        parse_time(run.manifest.created_at),
+        run.path / SCRIPTS_DIR,
+        run.manifest.clusters,
+        user_ids,
+    )

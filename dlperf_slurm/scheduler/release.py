@@ -11,7 +11,7 @@ from dlperf_slurm.jobs.markers import forget_hold, read_hold
 from dlperf_slurm.jobs.room import RUN_BYTES, find_full_disk, is_for_want_of_room
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler.advice import HELD_BY_USER
-from dlperf_slurm.scheduler.states import PENDING, TaskState
+from dlperf_slurm.scheduler.state import PENDING, TaskState
 
 # how long there has to be room again, or the controller is left alone
 PAUSE_SECONDS = 10.0

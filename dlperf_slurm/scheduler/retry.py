@@ -37,8 +37,8 @@ from dlperf_slurm.jobs.stage import stage_groups
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.scheduler.follow import AWAY_SECONDS
-from dlperf_slurm.scheduler.in_turn import is_before_its_turn
-from dlperf_slurm.scheduler.states import COMPLETED, FAILED, TaskState
+from dlperf_slurm.scheduler.shared_allocation import is_before_its_turn
+from dlperf_slurm.scheduler.state import COMPLETED, FAILED, TaskState
 from dlperf_slurm.scheduler.track import Tracker
 
 # how srun, slurmstepd and our script say that ranks could not be started on a node; and what ended

@@ -1,6 +1,7 @@
 """A staged group -> one array job, through submitit: one sbatch, journaled before and after."""
 
 import contextlib
+import os
 from typing import Optional
 
 from submitit.core import core
@@ -28,7 +29,7 @@ from dlperf_slurm.jobs.run_directory import HARNESS_FILE, SITE_FILE, Run
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.executors import LocalArrayExecutor, ScriptCall, SlurmArrayExecutor
-from dlperf_slurm.scheduler.queue import QueueWatcher, make_watcher
+from dlperf_slurm.scheduler.queue import make_queue_watcher
 from dlperf_slurm.scheduler.refusals import is_surely_refused
 
 
@@ -73,9 +74,7 @@ def find_submitted(run: Run, group_id: str) -> Optional[str]:
         job_id = read_claim(run.path / task.attempt_dir)
         if job_id is not None and slurm_client.is_job_id(job_id):
             return job_id
-    watcher = make_watcher(run, [group_id])
-    assert isinstance(watcher, QueueWatcher), "a run is either local or Slurm's"
-    return watcher.find_array_job_id()
+    return make_queue_watcher(run, [group_id]).find_array_job_id()
 
 
 def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
@@ -175,7 +174,8 @@ def _call_sbatch(run: Run, group_id: str, executor: core.Executor) -> tuple[str,
 
 
 def _journal_submitted(run: Run, group_id: str, array_job_id: str) -> None:
-    event = Event(SUBMITTED, format_now(), group_id=group_id, array_job_id=array_job_id)
+    # squeue is asked by user, and others of the user's group may resume a run
+    event = Event(SUBMITTED, format_now(), group_id, array_job_id, detail=str(os.geteuid()))
     try:
         append_reserved(run.path, event)
     except JournalError as error:

@@ -1,11 +1,18 @@
 """A run -> the state of each of its array tasks: files first, then one scheduler call a poll."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple, Optional
 
+from dlperf_slurm import slurm_client
+from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import JournalError, SchedulerError
 from dlperf_slurm.jobs.attempts import Judgement, judge_attempt, print_files
 from dlperf_slurm.jobs.journal import (
+    CANCELLED,
     REFUSED,
+    STATE,
     SUBMITTED,
     SUBMITTING,
     Event,
@@ -21,42 +28,45 @@ from dlperf_slurm.jobs.markers import (
     OVER,
     MarkerFolder,
     Seen,
+    read_claim,
+    read_marker,
 )
 from dlperf_slurm.jobs.run_directory import Run, RunTask, make_job_name
-from dlperf_slurm.scheduler.in_turn import find_begun_jobs, see_in_turn
-from dlperf_slurm.scheduler.known import (
-    Kept,
-    Known,
-    list_cancelled_ids,
-    make_event,
-    print_markers,
-    read_known,
-)
-from dlperf_slurm.scheduler.owners import Owners
+from dlperf_slurm.scheduler.failure_reasons import describe_state
+from dlperf_slurm.scheduler.grace_period import GracePeriod
 from dlperf_slurm.scheduler.queue import ProcessWatcher, QueueWatcher, make_watcher
-from dlperf_slurm.scheduler.states import (
+from dlperf_slurm.scheduler.shared_allocation import find_begun_jobs, get_row_of_array_task
+from dlperf_slurm.scheduler.state import (
     COMPLETED,
-    FAILED,
+    COMPLETING,
     FINAL_STATES,
-    LOST,
-    PENDING,
-    RUNNING,
     UNKNOWN,
+    Row,
+    StartFiles,
     TaskState,
+    classify_row,
+    needs_record,
 )
-from dlperf_slurm.scheduler.verdict import Patience, Sight, judge_state
+from dlperf_slurm.scheduler.task_facts import TaskFacts, read_files
 
-_OVER = FINAL_STATES | {UNKNOWN}
-_RECORD_GONE = "it had completed, and its record is gone"
 
-# the states that hold until a marker or the scheduler says something else, whatever time it is
-_STEADY = frozenset((PENDING, RUNNING))
+class CachedState(NamedTuple):
+    """A state, and what it was decided from: markers, the queue's row, files of the attempt.
+
+    `seen` is None for a final state of the journal, until `files`, the fingerprint of files and
+    markers, has been compared.
+    """
+
+    state: TaskState
+    seen: Optional[Seen]
+    row: Row
+    files: str
 
 
 class Tracker:
     """A follower of one run's array tasks.
 
-    A final state is journaled, and holds until a later start, a sound record or the queue shows
+    A final state is journaled, and holds until a later start, a valid record or the queue shows
     that there is more to come. `poll_count` is how often the scheduler has answered. Who trusts the
     journal asks of a final state there for no more than the same markers: not whether the attempt's
     files, two folders for each array task, are still the same.
@@ -65,230 +75,230 @@ class Tracker:
     def __init__(self, run: Run, trusts_journal: bool = False) -> None:
         self.run = run
         self._trusts_journal = trusts_journal
-        self.events, self.has_whole_journal = read_whole_journal(run.path)
+        events, self._has_whole_journal = read_whole_journal(run.path)
         self._planned = {case.case_id: case for case in run.manifest.cases}
         # what the plan does not name is no array task of the run
         self.tasks = [task for task in run.read_all_tasks() if task.case_id in self._planned]
         self._markers = [task.marker for task in self.tasks]
-        # the array tasks of each job that has several
-        self._mates: dict[tuple[str, int], list[str]] = {}
-        for task in self.tasks:
-            if task.shared_job is not None:
-                self._mates.setdefault(task.job, []).append(task.marker)
-        submitted = [event for event in self.events if event.event == SUBMITTED]
-        self.cancelled_ids = list_cancelled_ids(self.events)
-        self.known = read_known(dict(zip(self._markers, self.tasks)), self.events)
-        begun = {e.group_id for e in self.events if e.event in (SUBMITTING, REFUSED, SUBMITTED)}
-        group_ids = [
+        self._cancelled_ids = _list_cancelled_ids(events)
+        self._cache = _read_final_states(dict(zip(self._markers, self.tasks)), events)
+        begun = {e.group_id for e in events if e.event in (SUBMITTING, REFUSED, SUBMITTED)}
+        self._job_names = {make_job_name(run.run_id, name): name for name in run.list_group_ids()}
+        followed = [
             group_id
-            for group_id in run.list_group_ids()
-            if group_id in begun or not self.has_whole_journal
+            for group_id in self._job_names.values()
+            if group_id in begun or not self._has_whole_journal
         ]
-        self.watcher = make_watcher(run, group_ids)
-        self.owners = Owners(run, {e.group_id: e.array_job_id for e in submitted}, self.watcher)
+        self.watcher = make_watcher(run, followed)
+        # the array job of each group: the journal's, else one that was found otherwise
+        self.array_job_ids = {e.group_id: e.array_job_id for e in events if e.event == SUBMITTED}
+        # array jobs in the queue that the journal does not know, and who started an array task
+        self._rivals: dict[str, list[str]] = {}
+        self._owners: dict[str, str] = {}
         self.poll_count = 0
         self.scheduler_error = ""
         self.journal_error = ""
-        self.patience = Patience(run.manifest.lost_after_seconds, self.events)
-        # the ids of the jobs that the watcher was told of, by the markers of their array tasks
-        self.jobs: dict[str, str] = {}
+        # whether the scheduler's next answer decides something
+        self.has_open_question = False
+        self._grace = GracePeriod(run.manifest.lost_after_seconds, events)
         self._folder = MarkerFolder(run.path)
-        self._kept: dict[str, Kept] = {}
-        self._judgements: dict[str, tuple[Seen, Judgement]] = {}
-        self._files: dict[str, str] = {}
-        self._unwritten: list[Event] = []
         self._begun_jobs: set[tuple[str, int]] = set()
-
-    @property
-    def array_job_ids(self) -> Mapping[str, str]:
-        """The id of each group's array job."""
-        return self.owners.by_group
-
-    @property
-    def must_ask(self) -> bool:
-        """Whether the scheduler could tell anything new."""
-        return any(
-            marker not in self.known or self.known[marker].state.state != COMPLETED
-            for marker in self._markers
-        )
+        self._unwritten: list[Event] = []
 
     def refresh(self, ask_scheduler: bool) -> list[TaskState]:
-        """The states of all array tasks, in the order of the plan.
+        """Return the states of all array tasks, in the order of the plan.
 
         A scheduler that does not answer leaves what the files say; `scheduler_error` says so
         until it answers again, as `journal_error` does of a journal that cannot be written.
-        Raises OSError while the run directory is away: nothing would be told from a record gone.
+        Raises OSError while the run directory is away: its records would seem to be gone.
         """
         (self.run.path / MANIFEST_FILE).stat()
-        if self.must_ask and (ask_scheduler or isinstance(self.watcher, ProcessWatcher)):
-            self._register()
-            try:
-                self.watcher.update()
-                self.poll_count += 1
-                self.owners.look_for_rivals()
-                self.scheduler_error = ""
-            except SchedulerError as error:
-                self.scheduler_error = str(error)
-            # The journal is read after the scheduler: who cancels writes there before doing so.
-            self.cancelled_ids = list_cancelled_ids(read_journal(self.run.path))
-        self.patience.has_open_question = False
+        unfinished = list(self._list_unfinished())
+        if unfinished and (ask_scheduler or isinstance(self.watcher, ProcessWatcher)):
+            self._ask_scheduler(unfinished)
         seen = self._folder.read()
-        self._begun_jobs = find_begun_jobs(self.tasks, seen) if self._mates else set()
+        self._begun_jobs = find_begun_jobs(self.tasks, seen)
         states = [
             self._find_state(task, marker, seen.get(marker, NOTHING_SEEN))
             for task, marker in zip(self.tasks, self._markers)
         ]
+        self.has_open_question = any(state.state == COMPLETING for state in states)
         self._journal()
         return states
 
     def read_submissions(self) -> None:
         """Follow the array jobs that were submitted since the tracker was made, by whomever."""
         for event in read_journal(self.run.path):
-            if event.event == SUBMITTED and event.group_id not in self.owners.by_group:
-                self.owners.by_group[event.group_id] = event.array_job_id
+            if event.event == SUBMITTED and event.group_id not in self.array_job_ids:
+                self.array_job_ids[event.group_id] = event.array_job_id
                 if isinstance(self.watcher, QueueWatcher):
-                    self.watcher.add_job_name(make_job_name(self.run.run_id, event.group_id))
+                    self.watcher.job_names.add(make_job_name(self.run.run_id, event.group_id))
 
-    def _register(self) -> None:
-        """Have the watcher ask about what is not final."""
+    def _list_unfinished(self) -> Iterator[tuple[RunTask, bool]]:
+        """Yield the array tasks that have not completed, and whether they are final."""
         for task, marker in zip(self.tasks, self._markers):
-            array_job_id = self.array_job_ids.get(task.group_id)
-            if array_job_id and marker not in self.known and marker not in self.jobs:
-                self._follow_job(marker, task.find_job_id(array_job_id))
+            cached = self._cache.get(marker)
+            if cached is None or cached.state.state != COMPLETED:
+                yield task, cached is not None and cached.state.is_final
+
+    def _ask_scheduler(self, unfinished: Sequence[tuple[RunTask, bool]]) -> None:
+        jobs = {
+            task: self._owners.get(task.marker) or self.array_job_ids.get(task.group_id, "")
+            for task, is_final in unfinished
+            if not is_final
+        }
+        self.watcher.follow(task.find_job_id(job_id) for task, job_id in jobs.items() if job_id)
+        try:
+            self.watcher.update()
+            self.poll_count += 1
+            self.scheduler_error = ""
+        except SchedulerError as error:
+            self.scheduler_error = str(error)
+        # The journal is read after the scheduler: who cancels writes there before doing so.
+        self._cancelled_ids = _list_cancelled_ids(read_journal(self.run.path))
+        if isinstance(self.watcher, QueueWatcher):
+            self._find_rivals(self.watcher)
+
+    def _find_rivals(self, watcher: QueueWatcher) -> None:
+        """Look for array jobs in the queue that the journal does not know.
+
+        A controller may have taken an array twice, or the journal may have lost the line.
+        """
+        known = set(self.array_job_ids.values())
+        for name, job_ids in watcher.list_array_job_ids().items():
+            new_ids = sorted({*job_ids} - known)
+            group_id = self._job_names.get(name)
+            if new_ids and group_id is not None:
+                self.array_job_ids.setdefault(group_id, new_ids[0])
+                rivals = self._rivals.setdefault(group_id, [])
+                rivals += [job_id for job_id in new_ids if job_id not in rivals]
+
+    def _find_array_job_id(self, task: RunTask, newest_start: int) -> str:
+        """Return the array job to follow: the one that started the task, where there is a doubt."""
+        journaled = self.array_job_ids.get(task.group_id, "")
+        rivals = self._rivals.get(task.group_id, [])
+        if isinstance(self.watcher, ProcessWatcher):
+            return journaled
+        if journaled and not rivals and not self._is_over(journaled, task):
+            return journaled
+        owner = self._owners.get(task.marker) or self._read_owner(task, newest_start)
+        if owner:
+            self._owners[task.marker] = owner
+            self.array_job_ids.setdefault(task.group_id, owner)
+            return owner
+        job_ids = filter(None, (journaled, *rivals))
+        waiting = [job_id for job_id in job_ids if not self._is_over(job_id, task)]
+        return waiting[0] if waiting else journaled
+
+    def _read_owner(self, task: RunTask, newest_start: int) -> str:
+        """Return the job that started the task's newest start, or else has its claim."""
+        marker = read_marker(self.run.path, task.marker, "started", newest_start)
+        claim = read_claim(self.run.path / task.attempt_dir) if marker is None else marker.job_id
+        # what was run by hand belongs to no job
+        return claim if claim is not None and slurm_client.is_job_id(claim) else ""
+
+    def _is_over(self, array_job_id: str, task: RunTask) -> bool:
+        state = self.watcher.get_row(task.find_job_id(array_job_id)).state
+        return state in FINAL_STATES or state == UNKNOWN
 
     def _find_state(self, task: RunTask, marker: str, seen: Seen) -> TaskState:
-        kept = self._kept.get(marker)
-        if kept is not None and kept.seen == seen and kept.told == self._repeat_told(marker):
-            return kept.state
-        known = self.known.get(marker)
-        is_over = any(kind == OVER for _, kind in seen)
-        is_back = known is not None and not is_over and self._is_queued(known.state)
-        if known is not None and not is_back and self._is_unchanged(task, known, seen):
-            if known.seen is None:
-                self.known[marker] = Known(known.state, seen, known.files)
-            return known.state
-        sight = self._look(task, seen, is_final=known is not None)
-        if sight.judgement.is_sound and not sight.runs_again:
-            state = sight.make_state(COMPLETED)
-        elif known is not None and self._holds(known.state, sight, is_back):
-            state = known.state
-        elif known is not None and known.state.state == COMPLETED and not sight.runs_again:
-            state = sight.make_state(FAILED, sight.judgement.problem or _RECORD_GONE)
-        else:
-            state = judge_state(sight, self.patience)
-        self._keep(state, seen)
-        self._kept.pop(marker, None)
-        if self._is_steady(state):
-            self._kept[marker] = Kept(state, seen, self._repeat_told(marker))
+        cached = self._cache.get(marker)
+        if cached is not None and self._holds(cached, task, seen):
+            if cached.seen is None:
+                self._cache[marker] = cached._replace(seen=seen)
+            return cached.state
+        final = cached.state if cached is not None and cached.state.is_final else None
+        facts, files, row = self._gather(task, seen, final)
+        decision = facts.decide()
+        if row.state not in ("", COMPLETED, UNKNOWN):
+            self._grace.forget(facts)
+        elif decision.state in (UNKNOWN, COMPLETING) and self._is_missing(facts):
+            facts = replace(facts, row=row._replace(is_overdue=True))
+            decision = facts.decide()
+        detail = describe_state(facts, decision)
+        state = TaskState(task, facts.array_job_id, decision.state, detail, facts.start)
+        self._keep(CachedState(state, seen, row, files), facts)
         return state
 
-    def _is_steady(self, state: TaskState) -> bool:
-        """Whether a state can change by nothing but a marker, or what the scheduler tells of it.
+    def _is_missing(self, facts: TaskFacts) -> bool:
+        is_asked = facts.row is not None and facts.row.state in (UNKNOWN, COMPLETED)
+        return is_asked and self._grace.is_over(facts)
 
-        What shares a job hangs on its mates too, what has a rival on whose claim is there, and
-        where the journal has lost lines records tell.
-        """
-        is_alone = not (self._mates or self.owners.has_rivals)
-        return state.state in _STEADY and is_alone and self.has_whole_journal
-
-    def _repeat_told(self, marker: str) -> tuple[str, str, str]:
-        """State, reason and nodes as the scheduler told them when it was last asked."""
-        info = self.watcher.find_info(self.jobs.get(marker, ""))
-        return info.get("State", ""), info.get("Reason", ""), info.get("NodeList", "")
-
-    def _is_unchanged(self, task: RunTask, known: Known, seen: Seen) -> bool:
-        if known.seen is None and known.files:
-            if self._trusts_journal:
-                return known.files.partition(" ")[2] == print_markers(seen)
-            return known.files == self._print_files(task, seen)
-        return known.seen == seen
-
-    def _print_files(self, task: RunTask, seen: Seen) -> str:
-        """The print of all by which a state is judged: the attempt's files, and its markers."""
-        files = print_files(self.run, self._planned[task.case_id], task)
-        return f"{files} {print_markers(seen)}".strip()
-
-    def _holds(self, state: TaskState, sight: Sight, is_back: bool) -> bool:
-        """Whether a final state, which is not COMPLETED, is still the last word."""
-        is_newer = sight.start > state.start
-        is_found = state.state == LOST and sight.has_ended
-        return state.state != COMPLETED and not (is_back or is_newer or is_found)
-
-    def _is_queued(self, state: TaskState) -> bool:
-        """Whether the queue shows an array task as pending or running that was final."""
-        if isinstance(self.watcher, ProcessWatcher) or state.state == COMPLETED:
+    def _holds(self, cached: CachedState, task: RunTask, seen: Seen) -> bool:
+        """Return whether nothing has changed from which a state was decided."""
+        state = cached.state
+        job_id = task.find_job_id(state.array_job_id)
+        if not state.is_final:
+            return cached.seen == seen and cached.row == self.watcher.get_row(job_id)
+        is_queued = classify_row(self.watcher.queue.get(job_id)) in ("pending", "requeued", "live")
+        if is_queued and state.state != COMPLETED and not any(kind == OVER for _, kind in seen):
             return False
-        info = self.watcher.queue.get(state.task.find_job_id(state.array_job_id), {})
-        return state.is_final and info.get("State", LOST) not in FINAL_STATES
+        if cached.seen is not None or not cached.files:
+            return cached.seen == seen
+        if self._trusts_journal:
+            return cached.files.partition(" ")[2] == _fingerprint_markers(seen)
+        return cached.files == self._fingerprint(task, seen)
 
-    def _look(self, task: RunTask, seen: Seen, is_final: bool) -> Sight:
-        """All that is known of an array task now."""
+    def _gather(
+        self, task: RunTask, seen: Seen, final: Optional[TaskState]
+    ) -> tuple[TaskFacts, str, Row]:
+        """Return all that is known of an array task, the files' fingerprint, and the job's row."""
         start = max((n for n, kind in seen if kind not in OF_NO_START), default=NO_START)
         kinds = frozenset(kind for n, kind in seen if n == start or kind in OF_NO_START)
-        array_job_id = self.owners.find_job_id(task, start)
-        info: Mapping[str, str] = {}
-        if array_job_id:
-            job_id = task.find_job_id(array_job_id)
-            self._follow_job(task.marker, job_id)
-            info = self.watcher.find_info(job_id)
+        array_job_id = self._find_array_job_id(task, start)
+        job_row = self.watcher.get_row(task.find_job_id(array_job_id)) if array_job_id else Row()
+        row = job_row
         if task.shared_job is not None:
-            info = see_in_turn(info, kinds, task.job in self._begun_jobs)
-        asked = info.get("State", "")
+            is_begun = task.job in self._begun_jobs
+            row = get_row_of_array_task(row, "started" in kinds, OVER in kinds, is_begun)
+        if final is not None and row.state in ("", UNKNOWN) and final.start >= start:
+            # the scheduler forgets, the journal does not
+            row = Row(final.state, final.detail, row.nodes)
+        files = StartFiles("started" in kinds, "ended" in kinds)
+        known_row = row if array_job_id or final is not None else None
+        attempt, fingerprint = Judgement(None, None, ""), ""
         has_ended = any(kind == "ended" for _, kind in seen)
-        judgement = Judgement(None, None, "")
-        if has_ended or is_final or asked in _OVER or not self.has_whole_journal:
-            judgement = self._judge(task, seen, has_ended)
-        return Sight(
-            run=self.run,
-            task=task,
-            array_job_id=array_job_id,
-            start=start,
-            kinds=kinds,
-            judgement=judgement,
-            asked=asked,
-            reason=info.get("Reason", ""),
-            nodes=info.get("NodeList", ""),
-            is_cancelled=array_job_id in self.cancelled_ids and OVER not in kinds,
-            is_local=isinstance(self.watcher, ProcessWatcher),
+        if not self._has_whole_journal or needs_record(files, known_row, has_ended):
+            # first, so that what is written meanwhile is read again
+            fingerprint = self._fingerprint(task, seen)
+            attempt = judge_attempt(self.run, self._planned[task.case_id], task)
+        if not attempt.is_sound:
+            files = read_files(self.run, task, start, kinds)
+        is_cancelled = array_job_id in self._cancelled_ids and OVER not in kinds
+        facts = TaskFacts(
+            self.run, task, array_job_id, start, files, attempt, known_row, is_cancelled
         )
+        return facts, fingerprint, job_row
 
-    def _judge(self, task: RunTask, seen: Seen, has_ended: bool) -> Judgement:
-        """What its records are worth; where it has ended, judged once for the same markers."""
-        known = self._judgements.get(task.marker)
-        if known is not None and has_ended and known[0] == seen:
-            return known[1]
-        # first, so that what is written meanwhile is judged again
-        self._files[task.marker] = self._print_files(task, seen)
-        judgement = judge_attempt(self.run, self._planned[task.case_id], task)
-        if has_ended:
-            self._judgements[task.marker] = (seen, judgement)
-        return judgement
+    def _fingerprint(self, task: RunTask, seen: Seen) -> str:
+        """Fingerprint all by which a state is decided: the attempt's files, and its markers."""
+        files = print_files(self.run, self._planned[task.case_id], task)
+        return f"{files} {_fingerprint_markers(seen)}".strip()
 
-    def _follow_job(self, marker: str, job_id: str) -> None:
-        if self.jobs.get(marker) != job_id:
-            self.jobs[marker] = job_id
-            self.watcher.register_job(job_id)
+    def _keep(self, new: CachedState, facts: TaskFacts) -> None:
+        """Cache a state as long as nothing but its markers and the queue's row can change it.
 
-    def _keep(self, state: TaskState, seen: Seen) -> None:
-        """Remember a final state, or that one is none any more."""
-        marker = state.task.marker
-        before = self.known.pop(marker, None)
-        job = self.jobs.get(marker)
-        if not state.is_final:
-            if before is not None and job is not None:
-                self.watcher.mark_unfinished(job)
+        The state of what shares a job hangs on the others, too, what has a rival on whose claim is
+        there, what the scheduler calls over on files that may come, and everything on records where
+        the journal has lost lines.
+        """
+        before = self._cache.pop(facts.task.marker, None)
+        if new.state.is_final:
+            if before is None or before.state != new.state:
+                self._unwritten.append(_make_event(new))
+        elif (
+            new.row.state in (COMPLETED, UNKNOWN)
+            or facts.task.shared_job is not None
+            or not facts.array_job_id
+            or facts.task.group_id in self._rivals
+            or not self._has_whole_journal
+        ):
             return
-        files = self._files.get(marker, "")
-        self.known[marker] = Known(state, seen, files)
-        if before is None or before.state != state:
-            self._unwritten.append(make_event(state, files))
-        mates = self._mates.get(state.task.job, ())
-        if job is not None and all(mate in self.known for mate in mates):
-            self.watcher.mark_finished(job)
+        self._cache[facts.task.marker] = new
 
     def _journal(self) -> None:
         """Write what is new; what cannot be written now is tried again the next time."""
-        events = [*self._unwritten, *self.patience.take_events()]
+        events = [*self._unwritten, *self._grace.take_events()]
         self._unwritten = []
         if not events:
             return
@@ -298,3 +308,47 @@ class Tracker:
         except JournalError as error:
             self._unwritten = events
             self.journal_error = str(error)
+
+
+def _read_final_states(
+    tasks: Mapping[str, RunTask], events: Sequence[Event]
+) -> dict[str, CachedState]:
+    """Return the newest final state that the journal has of each of these array tasks."""
+    found: dict[str, CachedState] = {}
+    for event in events:
+        if event.event == STATE and event.state in FINAL_STATES:
+            marker = f"{event.group_id}.{event.array_task_id}"
+            task = tasks.get(marker)
+            if task is not None:
+                job_id, start = event.array_job_id, event.start
+                state = TaskState(task, job_id, event.state, event.detail, start)
+                found[marker] = CachedState(state, None, Row(), event.files)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _fingerprint_markers(seen: Seen) -> str:
+    """Return such as "0e 0s": start and kind of each marker."""
+    return " ".join(f"{start}{kind[0]}" for start, kind in sorted(seen))
+
+
+def _list_cancelled_ids(events: Sequence[Event]) -> set[str]:
+    """Return the ids of the array jobs that `cancel` was asked to end."""
+    cancelled = (event.detail.split() for event in events if event.event == CANCELLED)
+    return {job_id for job_ids in cancelled for job_id in job_ids}
+
+
+def _make_event(cached: CachedState) -> Event:
+    """Return the line of the journal for a final state."""
+    state = cached.state
+    return Event(
+        STATE,
+        format_now(),
+        group_id=state.task.group_id,
+        array_job_id=state.array_job_id,
+        array_task_id=state.task.array_task_id,
+        state=state.state,
+        detail=state.detail,
+        start=state.start,
+        files=cached.files,
+    )

@@ -13,6 +13,7 @@ from dlperf_slurm.contract.record import (
     FAILURES_DIR,
     OUT_OF_MEMORY,
     RECORD_FILE,
+    TERMINATED,
     Clock,
     Failure,
     Record,
@@ -130,9 +131,10 @@ def make_failed_record(case: Case, failures: Tuple[Failure, ...]) -> Record:
     out_of_memory = [failure for failure in failures if failure.is_out_of_memory]
     first = (out_of_memory or list(failures))[0]
     where = f"rank {first.rank} on {first.host}: " if first.rank >= 0 else ""
+    error = "" if first.error == TERMINATED else first.error
     return Record(
         status=OUT_OF_MEMORY if out_of_memory else FAILED,
-        reason=f"{where}{first.error}: {first.message}" if first.error else first.message,
+        reason=f"{where}{error}: {first.message}" if error else first.message,
         case=case,
         started_at="",
         ended_at=format_now(),
@@ -158,7 +160,8 @@ def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failur
         message = "the ranks ended without a record and without an error"
     else:
         message = f"the launcher ended with exit code {exit_code} and no rank said why; see err"
-    return _describe_job(message, lines)
+    failure = _describe_job(message, lines)
+    return replace(failure, error=TERMINATED if _are_all_told_to_end(lines, exit_code) else "")
 
 
 def _lacked_memory(lines: List[str], case: Case, exit_code: int) -> bool:

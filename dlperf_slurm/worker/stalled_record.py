@@ -5,7 +5,12 @@ from pathlib import Path
 from typing import List, Sequence, Tuple
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.record import PARTIAL_STEP_SECONDS_FILE, WHOLE_JOB, Failure
+from dlperf_slurm.contract.record import (
+    PARTIAL_STEP_SECONDS_FILE,
+    TERMINATED,
+    WHOLE_JOB,
+    Failure,
+)
 from dlperf_slurm.files.arrays import write_array
 from dlperf_slurm.worker.watch import (
     PREEMPTED,
@@ -49,8 +54,9 @@ def describe_stall(attempt_dir: Path, case: Case) -> Tuple[Failure, ...]:
         for text, group in groupby(words.items(), key=lambda item: item[1])
     ]
     message = f"{_describe_cause(standings)}: {'; '.join(parts)}"
+    is_preempted = any(standing.cause == PREEMPTED for standing in standings)
     return (
-        Failure(WHOLE_JOB, "", "", message, "", False),
+        Failure(WHOLE_JOB, "", TERMINATED if is_preempted else "", message, "", False),
         *(
             Failure(rank, hosts[rank] if hosts else "", "", text, stacks[rank], False)
             for rank, text in words.items()

@@ -20,7 +20,7 @@ from dlperf_slurm.checks.parity.run_case import run_script
 from dlperf_slurm.config.site import LoadedSite
 from dlperf_slurm.jobs.plan import Plan
 from dlperf_slurm.scheduler.machine import hold_machine
-from dlperf_slurm.scheduler.states import FINAL_STATES
+from dlperf_slurm.scheduler.state import FINAL_STATES
 
 # a shared disk may show a node's files late
 FILES_SECONDS = 10.0

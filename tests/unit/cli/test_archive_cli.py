@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from builders import write_program
+from builders import print_queue, write_program
 from history_runs import RESULTS, add_run, stage_seven, write_step_seconds
 
 import dlperf_slurm as dp
@@ -41,7 +41,7 @@ def staged(tmp_path_factory):
 def run(staged, home, bin_dir):
     """A run whose array tasks have all ended well; what one of two left is folded."""
     for program in ("squeue", "sacct"):
-        write_program(bin_dir, program, "true")
+        write_program(bin_dir, program, print_queue())
     return end_run(add_run(staged, 1))
 
 

@@ -14,19 +14,27 @@ pytestmark = pytest.mark.not_in_check
 
 SLURM = ("matrix.toml", "--site", "slurm-cpu")
 # it takes each script, and each job
-SBATCH = 'case "$*" in *--test-only*) exit 0 ;; *) echo 17 ;; esac'
-ENDED = 'echo "FAILED|NonZeroExitCode|n1"'
+NOTE_SCRIPT = 'for script; do :; done; echo "$script" > "${0%/*}/script"'
+SBATCH = f'case "$*" in *--test-only*) exit 0 ;; esac; {NOTE_SCRIPT}; echo 17'
 # a node that writes what ranks would into the folder that the script names
 RANKS = """\
 case "$*" in *--test-only*) exit 0 ;; esac
-for script; do :; done
+NOTE
 run_dir=$(/bin/sed -n "s/^run_dir=//p" "$script" | /usr/bin/tr -d "'")
 for rank in 0 1; do
   folder=$(echo "$run_dir"/cases/*/r1/a1)
   /bin/mkdir -p "$folder/s0"
-  printf '{answer}' "$rank" "$rank" > "$folder/s0/probe-n$rank-1.json"
+  printf 'ANSWER' "$rank" "$rank" > "$folder/s0/probe-n$rank-1.json"
 done
-echo 17"""
+echo 17""".replace("NOTE", NOTE_SCRIPT)
+
+
+def show_probe(state: str) -> str:
+    """Shell commands that print the queue's row of the job of the script that sbatch was given."""
+    heading = "JOBID|STATE|NODELIST|REASON|NAME|UID|COMMAND"
+    row = f"17_0|{state}|n[0-1]|Priority|probe|0|$script"
+    shown = f'read -r script < "${{0%/*}}/script"; echo "{heading}"; echo "{row}"'
+    return shown.replace("|", "\x1f")
 
 
 @pytest.fixture
@@ -51,8 +59,8 @@ def answer(**changes) -> str:
 
 
 def test_sound_chain_is_told_line_by_line(matrix, capsys):
-    put(matrix, "sbatch", RANKS.format(answer=answer()))
-    put(matrix, "squeue", 'echo "COMPLETED|None|n[0-1]"')
+    put(matrix, "sbatch", RANKS.replace("ANSWER", answer()))
+    put(matrix, "squeue", show_probe("COMPLETED"))
     assert main(["doctor", *SLURM]) == 0
     lines = capsys.readouterr().out.splitlines()
     starts = ["environment", "run directory", "limits", "sbatch --test-only", "run directory"]
@@ -64,8 +72,8 @@ def test_sound_chain_is_told_line_by_line(matrix, capsys):
 
 
 def test_ranks_that_do_not_find_each_other_end_it_with_1(matrix, capsys):
-    put(matrix, "sbatch", RANKS.format(answer=answer(world_size=1)))
-    put(matrix, "squeue", 'echo "COMPLETED|None|n[0-1]"')
+    put(matrix, "sbatch", RANKS.replace("ANSWER", answer(world_size=1)))
+    put(matrix, "squeue", show_probe("COMPLETED"))
     assert main(["doctor", *SLURM]) == 1
     printed = capsys.readouterr()
     assert "fault     MPI: pytorch on n0, n1: 2 processes are 2 worlds of 1 rank" in printed.out
@@ -74,14 +82,14 @@ def test_ranks_that_do_not_find_each_other_end_it_with_1(matrix, capsys):
 
 def test_job_that_leaves_no_file_says_that_nodes_do_not_see_the_folder(matrix, capsys, monkeypatch):
     monkeypatch.setattr("dlperf_slurm.checks.doctor.FILES_SECONDS", 0.0)
-    put(matrix, "squeue", ENDED)
+    put(matrix, "squeue", show_probe("FAILED"))
     assert main(["doctor", *SLURM]) == 1
     assert "run directory: pytorch: " in capsys.readouterr().out
 
 
 def test_job_that_does_not_start_is_cancelled_and_undecided(matrix, home, capsys):
     state = f"PENDING; [ ! -e {home}/cancelled ] || state=CANCELLED"
-    put(matrix, "squeue", f'state={state}; echo "$state|Priority|"')
+    put(matrix, "squeue", f"state={state}; {show_probe('$state')}")
     put(matrix, "scancel", f'echo "$*" > {home}/cancelled')
     assert main(["doctor", *SLURM, "--patience", "0"]) == 1
     printed = capsys.readouterr().out
@@ -97,7 +105,7 @@ def test_job_that_goes_on_after_its_cancellation_is_not_called_cancelled(
     matrix, capsys, monkeypatch
 ):
     monkeypatch.setattr("dlperf_slurm.checks.doctor.probe.LOOK_SECONDS", 0.0)
-    put(matrix, "squeue", 'echo "PENDING|Priority|"')
+    put(matrix, "squeue", show_probe("PENDING"))
     put(matrix, "scancel", "true")
     assert main(["doctor", *SLURM, "--patience", "0"]) == 1
     printed = capsys.readouterr().out
@@ -110,7 +118,7 @@ def test_probe_is_asked_for_and_cancelled_on_the_cluster_that_it_went_to(
     matrix, home, monkeypatch, by
 ):
     put(matrix, "scancel", f'echo scancel "$*" >> {home}/calls')
-    put(matrix, "squeue", f'echo squeue "$*" >> {home}/calls; echo "PENDING|Priority|"')
+    put(matrix, "squeue", f'echo squeue "$*" >> {home}/calls; {show_probe("PENDING")}')
     monkeypatch.setattr("dlperf_slurm.checks.doctor.probe.LOOK_SECONDS", 0.0)
     if by == "shell":
         monkeypatch.setenv("SLURM_CLUSTERS", "far")

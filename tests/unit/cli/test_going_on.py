@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from builders import write_matrix, write_program
+from builders import print_queue, write_matrix, write_program
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.times import format_now
@@ -22,7 +22,7 @@ def cluster(bin_dir):
     write_program(bin_dir, "sbatch", "echo 7")
     write_program(bin_dir, "scontrol", CONFIG)
     for name in ("srun", "squeue", "sacct"):
-        write_program(bin_dir, name, "true")
+        write_program(bin_dir, name, print_queue())
     return bin_dir
 
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from builders import write_program
+from builders import print_queue, write_program
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.cli.commands import COMMANDS
@@ -27,7 +27,7 @@ def cluster(bin_dir, home):
     }.items():
         write_program(bin_dir, name, f'echo {name} "$@" >> {home}/calls\n{answer}')
     for name in ("srun", "squeue", "sacct", "scancel"):
-        write_program(bin_dir, name, f'echo {name} "$@" >> {home}/calls')
+        write_program(bin_dir, name, f'echo {name} "$@" >> {home}/calls; {print_queue()}')
     return bin_dir
 
 

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.reports.progress import print_states
-from dlperf_slurm.scheduler.states import TaskState
+from dlperf_slurm.scheduler.state import TaskState
 
 
 def make_state(attempt: int, state: str, detail: str = "") -> TaskState:

@@ -7,6 +7,7 @@ from builders import (
     find_task,
     make_failed_record,
     make_record,
+    print_queue,
     read_case,
     write_program,
     write_record,
@@ -20,7 +21,7 @@ from dlperf_slurm.jobs.own_runs import mark_own
 from dlperf_slurm.reports import rate_so_far
 from dlperf_slurm.reports.rate_so_far import RateSoFar
 from dlperf_slurm.scheduler.feed import submit_run
-from dlperf_slurm.scheduler.states import COMPLETED, RUNNING, TaskState
+from dlperf_slurm.scheduler.state import COMPLETED, RUNNING, TaskState
 
 
 def measure(run, topology, repeat, window_seconds):
@@ -59,7 +60,7 @@ def test_no_more_records_are_read_than_a_look_has_time_for(staged_run, monkeypat
 def test_wait_shows_it_and_ends_in_brief(bin_dir, staged_run, capsys):
     write_program(bin_dir, "sbatch", "echo 7")
     for name in ("srun", "squeue", "sacct", "scontrol"):
-        write_program(bin_dir, name, "true")
+        write_program(bin_dir, name, print_queue())
     submit_run(staged_run, lambda line: None)
     mark_own(staged_run)
     for task in staged_run.read_all_tasks():

@@ -10,7 +10,7 @@ from support.problems import assert_problem
 from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.reports.progress import name_reasons
 from dlperf_slurm.scheduler.advice import describe_pending, find_advice
-from dlperf_slurm.scheduler.states import PENDING, RUNNING, TaskState
+from dlperf_slurm.scheduler.state import PENDING, RUNNING, TaskState
 
 
 def make_state(array_task_id, reason, state=PENDING, array_job_id="7"):

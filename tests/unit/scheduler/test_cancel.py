@@ -1,7 +1,7 @@
 """Cancelling a run on Slurm; squeue and scancel are fake programs on PATH here."""
 
 import pytest
-from builders import write_program
+from builders import print_queue, show_queue, write_program
 
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.jobs.journal import CANCELLED, SUBMITTED, Event, append_event, read_journal
@@ -19,10 +19,10 @@ def run(staged_run, bin_dir, monkeypatch):
     return staged_run
 
 
-def show(bin_dir, option, line):
-    """A squeue that answers where it is asked with this option, until something is cancelled."""
-    shown = f"case \"$*\" in *{option}*) echo '{line}' ;; esac"
-    write_program(bin_dir, "squeue", f"[ -e {bin_dir}/cancelled ] || {shown}")
+def show(bin_dir, row, **values):
+    """A squeue that shows a row until something is cancelled."""
+    ended = f"[ ! -e {bin_dir}/cancelled ] || {{ {print_queue()}; exit; }}"
+    write_program(bin_dir, "squeue", f"{ended}; {print_queue(row, **values)}")
 
 
 def list_cancelled(bin_dir):
@@ -32,7 +32,7 @@ def list_cancelled(bin_dir):
 
 def test_job_that_was_renamed_is_cancelled(run, bin_dir):
     script = run.path / "scripts" / "1n1g.sbatch"
-    show(bin_dir, f"--jobs={JOB_ID}", f"{JOB_ID}_[0-1]|PENDING||Priority|{script}")
+    show(bin_dir, f"{JOB_ID}_[0-1]|PENDING||Priority", name="renamed", script=script)
     assert cancel.cancel_run(run, print) == 2
     assert list_cancelled(bin_dir) == [JOB_ID]
     (event,) = (event for event in read_journal(run.path) if event.event == CANCELLED)
@@ -40,28 +40,28 @@ def test_job_that_was_renamed_is_cancelled(run, bin_dir):
 
 
 def test_job_of_somebody_else_that_was_given_the_id_is_left_alone(run, bin_dir):
-    show(bin_dir, f"--jobs={JOB_ID}", f"{JOB_ID}_0|RUNNING|n1|None|/other/job.sh")
+    show(bin_dir, f"{JOB_ID}_0|RUNNING|n1|None", name="other", script="/other/job.sh")
     assert cancel.cancel_run(run, print) == 0
     assert list_cancelled(bin_dir) == []
 
 
 def test_job_that_the_journal_does_not_know_is_cancelled_by_its_name(run, bin_dir):
-    show(bin_dir, f"--name={run.run_id}.1n1g", "43_0|RUNNING|n1|None")
+    show(bin_dir, "43_0|RUNNING|n1|None", name=f"{run.run_id}.1n1g")
     assert cancel.cancel_run(run, print) == 1
     assert list_cancelled(bin_dir) == ["43"]
 
 
 def test_job_that_is_completing_is_left_alone(run, bin_dir):
-    show(bin_dir, f"--name={run.run_id}.1n1g", f"{JOB_ID}_0|COMPLETING|n1|None")
+    show(bin_dir, f"{JOB_ID}_0|COMPLETING|n1|None", name=f"{run.run_id}.1n1g")
     assert cancel.cancel_run(run, print) == 0
     assert list_cancelled(bin_dir) == []
 
 
-@pytest.mark.parametrize("option", ["--name=", "--jobs="])
-def test_job_that_goes_on_after_scancel_is_named(run, bin_dir, option):
+@pytest.mark.parametrize("is_renamed", [False, True])
+def test_job_that_goes_on_after_scancel_is_named(run, bin_dir, is_renamed):
     script = run.path / "scripts" / "1n1g.sbatch"
-    line = f"{JOB_ID}_1|RUNNING|n1|None" + (f"|{script}" if option == "--jobs=" else "")
-    write_program(bin_dir, "squeue", f"case \"$*\" in *{option}*) echo '{line}' ;; esac")
+    name = "renamed" if is_renamed else f"{run.run_id}.1n1g"
+    show_queue(bin_dir, f"{JOB_ID}_1|RUNNING|n1|None", name=name, script=script)
     with pytest.raises(SchedulerError, match=rf"{run.run_id}.*{JOB_ID}_1 RUNNING"):
         cancel.cancel_run(run, print)
     assert list_cancelled(bin_dir) == [JOB_ID]

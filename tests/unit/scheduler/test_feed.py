@@ -59,21 +59,14 @@ echo "$id $size $name" >> HOME/queue
 echo $id
 """
 SQUEUE = """\
-names=
-for option in "$@"; do
-  case $option in
-    --name=*) names=,${option#*=}, ;;
-    --user=*) names=all ;;
-  esac
-done
+echo "JOBID|STATE|NODELIST|REASON|NAME|UID|COMMAND"
 while read -r id tasks name; do
-  if [[ $names == all ]]; then for ((n = 0; n < tasks; n++)); do echo "${id}_$n"; done; fi
-  if [[ $names == *,$name,* ]]; then echo "${id}_[0-$((tasks - 1))]|PENDING||Priority"; fi
+  echo "${id}_[0-$((tasks - 1))]|PENDING||Priority|$name|$UID|"
 done < HOME/queue
 while read -r id tasks name; do
-  if [[ $names == *,$name,* ]]; then echo "${id}_[0-$((tasks - 1))]|TIMEOUT||TimeLimit"; fi
+  echo "${id}_[0-$((tasks - 1))]|TIMEOUT||TimeLimit|$name|$UID|"
 done < HOME/ended
-"""
+""".replace("|", "\x1f")
 
 
 def write_bash(folder, name, script):

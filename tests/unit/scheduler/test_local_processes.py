@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from builders import write_program
+from builders import print_queue, show_queue, write_program
 
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.jobs.journal import SUBMITTED, Event, append_event
@@ -153,7 +153,7 @@ def test_tool_itself_imports_nothing_from_the_working_directory(home):
 @pytest.mark.parametrize("job_id", ["--user=victim", "1 2", "0", "-1", "all", "\u0663"])
 def test_what_the_journal_calls_a_job_does_not_reach_scancel(staged_run, bin_dir, job_id):
     write_program(bin_dir, "scancel", f'echo "$@" >> {bin_dir}/cancelled')
-    write_program(bin_dir, "squeue", "exit 0")
+    show_queue(bin_dir)
     time = "2024-05-01T12:00:00Z"
     append_event(staged_run.path, Event(SUBMITTED, time, "1n1g", job_id))
     assert cancel_run(open_run(staged_run.path), print) == 0
@@ -162,7 +162,9 @@ def test_what_the_journal_calls_a_job_does_not_reach_scancel(staged_run, bin_dir
 
 def test_numbers_of_the_queue_reach_scancel(staged_run, bin_dir):
     write_program(bin_dir, "scancel", f'echo "$@" >> {bin_dir}/cancelled')
-    shown = "42_[0-1]|PENDING||Priority\n--user=victim|PENDING||Priority\n7_0|COMPLETED||None"
-    write_program(bin_dir, "squeue", f"[ -e {bin_dir}/cancelled ] || printf '%s\\n' '{shown}'")
+    rows = ("42_[0-1]|PENDING||Priority", "--user=victim|PENDING||Priority", "7_0|COMPLETED||None")
+    shown = print_queue(*rows, name=f"{staged_run.run_id}.1n1g")
+    ended = f"[ ! -e {bin_dir}/cancelled ] || {{ {print_queue()}; exit; }}"
+    write_program(bin_dir, "squeue", f"{ended}; {shown}")
     assert cancel_run(open_run(staged_run.path), print) == 2
     assert (bin_dir / "cancelled").read_text() == "42\n"

@@ -6,12 +6,12 @@ import sys
 from dataclasses import replace
 
 import pytest
-from builders import write_program
+from builders import show_queue, write_program
 
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_events, read_whole_journal
 from dlperf_slurm.jobs.markers import MARKERS_DIR
-from dlperf_slurm.scheduler.states import count_states
+from dlperf_slurm.scheduler.state import count_states
 from dlperf_slurm.scheduler.track import Tracker
 
 GROUP = "1n1g"
@@ -32,7 +32,7 @@ def watched_files():
 @pytest.fixture
 def run(bin_dir, staged_run):
     """A run of which nothing is in the queue, or in accounting."""
-    write_program(bin_dir, "squeue", "true")
+    show_queue(bin_dir)
     write_program(bin_dir, "sacct", "true")
     return staged_run
 

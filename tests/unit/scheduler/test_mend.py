@@ -2,7 +2,7 @@
 
 import pytest
 import tomli_w
-from builders import write_program
+from builders import print_queue, write_program
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
@@ -33,7 +33,7 @@ echo "$script" >> {home}/calls
 """
     write_program(bin_dir, "sbatch", script)
     for name in ("srun", "squeue", "sacct"):
-        write_program(bin_dir, name, "true")
+        write_program(bin_dir, name, print_queue())
     return bin_dir
 
 

@@ -1,252 +1,234 @@
-"""What squeue and sacct print -> states of array tasks; both are fake programs on PATH here."""
+"""What squeue and sacct print -> rows of array tasks; both are fake programs on PATH here."""
 
+import os
 from datetime import datetime
 from pathlib import Path
 
 import pytest
-from builders import write_program
+from builders import print_queue, show_queue, write_program
 
 from dlperf_slurm.errors import SchedulerError
-from dlperf_slurm.scheduler.queue import UNKNOWN, QueueWatcher
-from dlperf_slurm.scheduler.queue_table import CutListError, count_jobs, read_table
+from dlperf_slurm.scheduler.queue import (
+    SEPARATOR,
+    CutListError,
+    QueueWatcher,
+    parse_ids,
+    parse_lines,
+)
+from dlperf_slurm.scheduler.state import UNKNOWN
+
+NAME = "run.1n1g"
 
 
 def make_watcher(*array_task_ids):
-    watcher = QueueWatcher(["run.1n1g"], datetime(2024, 5, 1), Path("/run/scripts"))
-    for array_task_id in array_task_ids:
-        watcher.register_job(f"7_{array_task_id}")
+    watcher = QueueWatcher([NAME], datetime(2024, 5, 1), Path("/run/scripts"))
+    watcher.follow(f"7_{array_task_id}" for array_task_id in array_task_ids)
     return watcher
 
 
-def find_states(watcher):
-    return [watcher.get_state(job_id, mode="cache") for job_id in sorted(watcher._registered)]
+def find_states(watcher, *array_task_ids):
+    """The states after a look."""
+    watcher.update()
+    return [watcher.get_row(f"7_{array_task_id}").state for array_task_id in array_task_ids]
 
 
-def test_plain_job_is_as_the_only_task_of_an_array():
-    assert list(read_table("7|RUNNING|n1|None\n7_3|RUNNING|n1|None\n")) == ["7_0", "7_3"]
+def show_accounting(bin_dir, *rows, name=NAME):
+    write_program(bin_dir, "sacct", print_queue(*rows, name=name))
 
 
-def test_line_of_an_array_task_is_read():
-    assert read_table("7_0|RUNNING|n1|None\n") == {
-        "7_0": {"JobID": "7_0", "State": "RUNNING", "NodeList": "n1", "Reason": "None"}
-    }
-
-
-def test_who_cancelled_is_no_part_of_the_state():
-    assert read_table("7_0|CANCELLED by 1000|n1|None\n")["7_0"]["State"] == "CANCELLED"
-
-
-def test_state_that_was_cut_to_its_column_has_no_mark_of_that():
-    assert read_table("7_0|CANCELLED+|n1|None\n")["7_0"]["State"] == "CANCELLED"
-
-
-def test_line_of_several_array_tasks_is_one_for_each():
-    assert list(read_table("7_[0-2,5]|CANCELLED by 0||\n")) == ["7_0", "7_1", "7_2", "7_5"]
-
-
-def test_throttle_of_an_array_is_no_part_of_its_ids():
-    assert list(read_table("7_[3-4%2]|PENDING||\n")) == ["7_3", "7_4"]
-
-
-def test_separator_in_a_reason_does_not_disturb():
-    assert read_table("7_0|PENDING||a|b\n")["7_0"]["Reason"] == "a|b"
-
-
-def test_banner_is_no_job():
-    assert read_table("Welcome to the cluster\n\n") == {}
+def parse(*rows):
+    lines = ["JOBID|STATE|NODELIST|REASON|NAME|UID|COMMAND", *(f"{row}|{NAME}|0|" for row in rows)]
+    return parse_lines("\n".join(lines).replace("|", SEPARATOR))
 
 
 @pytest.mark.parametrize(
-    ("output", "jobs"),
+    ("text", "job_id", "array_task_ids"),
     [
-        ("", 0),
-        ("CLUSTER: alpha\n7\n", 1),
-        ("7_3\n7_[4-7,9%2]\n8_[0-100000:2]\n", 50007),
-        # of a job in several parts, and of one that squeue pads
-        ("12+0\n12+1\n  13  \n", 3),
+        # a plain job is as the only task of an array
+        ("7", "7", [0]),
+        ("7_3", "7", [3]),
+        ("7_[3]", "7", [3]),
+        ("7_[1-5%10]", "7", [1, 2, 3, 4, 5]),
+        ("7_[1,3,7-9]", "7", [1, 3, 7, 8, 9]),
+        ("7_[0-8:4,11]", "7", [0, 4, 8, 11]),
+        # of a job in several parts
+        ("12+1", "12+1", [0]),
     ],
 )
-def test_jobs_in_the_queue_are_counted_by_their_lists(output, jobs):
-    assert count_jobs(output) == jobs
+def test_ids_are_read_in_all_their_shapes(text, job_id, array_task_ids):
+    found, ranges = parse_ids(text)
+    assert (found, [n for numbers in ranges for n in numbers]) == (job_id, array_task_ids)
 
 
-def test_list_that_is_cut_is_not_counted():
-    with pytest.raises(CutListError, match="is cut: '7_\\[0,2,4,"):
-        count_jobs("6\n7_[0,2,4,...]\n")
+@pytest.mark.parametrize("text", ["7_[1-5-9]", "7_[,]", "7_[1-9999999999]", "7_[-3]", "7_[1:2]"])
+def test_list_that_is_none_is_no_answer(text):
+    with pytest.raises(SchedulerError, match=r"no list .*7_"):
+        parse_ids(text)
 
 
-def test_accounting_is_not_asked_about_what_the_queue_knows(bin_dir):
-    write_program(bin_dir, "squeue", "echo '7_0|RUNNING|n1|None'")
+@pytest.mark.parametrize("job_ids", ["7_[0-999999999]", "7_[0-900000,0-900000]"])
+def test_list_that_is_longer_than_any_run_is_no_answer(bin_dir, job_ids):
+    show_queue(bin_dir, f"{job_ids}|PENDING||", name=NAME)
+    with pytest.raises(SchedulerError, match=r"job 7 .*more array tasks"):
+        make_watcher(0).update()
+
+
+@pytest.mark.parametrize(
+    ("printed", "state"), [("CANCELLED by 1000", "CANCELLED"), ("CANCELLED+", "CANCELLED")]
+)
+def test_state_is_one_word(printed, state):
+    (line,) = parse(f"7_0|{printed}|n1|a, b")
+    assert line.row == (state, "a, b", "n1", False, False)
+
+
+def test_banner_is_no_job():
+    assert parse_lines(f"Welcome\nJOBID{SEPARATOR * 6}\n\n") == []
+
+
+@pytest.mark.parametrize("printed", ["true", "echo '<html>down for maintenance</html>'"])
+def test_answer_without_a_heading_is_none(bin_dir, printed):
+    show_queue(bin_dir, "7_0|RUNNING|n1|None", name=NAME)
     watcher = make_watcher(0)
-    watcher.update()
-    assert watcher.calls == {"squeue": 1, "sacct": 0}
+    assert find_states(watcher, 0) == ["RUNNING"]
+    write_program(bin_dir, "squeue", printed)
+    with pytest.raises(SchedulerError, match="printed no table"):
+        watcher.update()
+    assert watcher.get_row("7_0").state == "RUNNING"
 
 
-def test_accounting_is_asked_once_for_all_that_the_queue_has_forgotten(bin_dir):
-    write_program(bin_dir, "squeue", "true")
-    write_program(bin_dir, "sacct", "echo '7_0|TIMEOUT|n1|None'; echo '7_1|NODE_FAIL|n1|None'")
+def test_one_question_answers_all(bin_dir):
+    """Nothing is asked of accounting about what the queue shows."""
+    rows = ("7_[0-2,5%2]|PENDING||Priority", "8_0|RUNNING|n1|None", "8_1|TIMEOUT|n1|None")
+    ours = print_queue(*rows, name=NAME)
+    renamed = print_queue("9_0|RUNNING||", name="x", script="/run/scripts/1n1g.sbatch")
+    others = print_queue("3_[0-99]|PENDING||", "7_9|RUNNING||", name="x", script="/other/job.sh")
+    write_program(bin_dir, "squeue", f"{ours}; {renamed}; {others}")
     watcher = make_watcher(0, 1)
-    watcher.update()
+    assert find_states(watcher, 0, 1, 5) == ["PENDING"] * 3
+    # an id alone says nothing: they are used again
+    assert "7_9" not in watcher.queue
+    assert watcher.list_array_job_ids() == {NAME: ["7", "8", "8", "9"]}
+    assert watcher.calls == {"squeue": 1, "sacct": 0}
+    unended = watcher.list_unended()
+    assert sorted(unended) == ["7_0", "7_1", "7_2", "7_5", "8_0", "9_0"]
+    # limits count each array task of a user's, whichever run it is of
+    assert watcher.count_jobs() == 4 + 1 + 1 + 100 + 1
+
+
+def test_jobs_of_others_are_not_counted(bin_dir):
+    write_program(bin_dir, "squeue", print_queue("7|RUNNING||").replace(str(os.geteuid()), "77"))
+    assert make_watcher().count_jobs() == 0
+
+
+def test_queue_is_asked_by_user_about_all_users_of_a_run(bin_dir, home):
+    write_program(bin_dir, "squeue", f'echo "$@" > {home}/asked; {print_queue()}')
+    QueueWatcher([NAME], user_ids=[77]).read_queue()
+    asked = (home / "asked").read_text().split()
+    users = {f"--user={','.join(map(str, sorted({os.geteuid(), 77})))}"}
+    assert users | {"--states=all", "--federation", "--sibling"} <= set(asked)
+
+
+def test_what_waits_of_a_job_is_one_line_that_all_its_array_tasks_share(bin_dir):
+    show_queue(bin_dir, "7_[0-99999%10]|PENDING||Priority", name=NAME)
+    watcher = make_watcher()
+    watcher.read_queue()
+    assert len(watcher.queue) == 100_000
+    assert len(set(map(id, watcher.queue.values()))) == 1
+
+
+def test_list_that_is_cut_is_asked_for_one_by_one(bin_dir):
+    whole = print_queue("7_0|PENDING||", "7_2|PENDING||", name=NAME)
+    cut = print_queue("7_[0,2,...]|PENDING||", name=NAME)
+    write_program(bin_dir, "squeue", f'case "$*" in *--array*) {whole} ;; *) {cut} ;; esac')
+    watcher = make_watcher(0, 2)
+    assert find_states(watcher, 0, 2) == ["PENDING", "PENDING"]
+    assert watcher.calls == {"squeue": 2, "sacct": 0}
+    with pytest.raises(CutListError):
+        parse_ids("7_[0,2,...]")
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        (["REVOKED", "RUNNING"], "RUNNING"),
+        (["COMPLETED", "REVOKED"], "COMPLETED"),
+        (["PENDING", "RUNNING"], "RUNNING"),
+        (["RUNNING", "PENDING"], "RUNNING"),
+        (["REVOKED"], "REVOKED"),
+    ],
+)
+def test_cluster_of_a_federation_that_runs_a_job_counts(bin_dir, states, expected):
+    """sacct is asked about what the origin alone shows, in case the sibling has forgotten it."""
+    show_queue(bin_dir, *(f"7|{state}||" for state in states), name=NAME)
+    show_accounting(bin_dir)
+    watcher = make_watcher(0)
+    assert find_states(watcher, 0) == [expected]
+    assert watcher.count_jobs() == (expected == "RUNNING")
+
+
+def test_accounting_is_asked_once_for_all_that_the_queue_has_forgotten(bin_dir, home):
+    show_queue(bin_dir)
+    rows = print_queue("7_0|TIMEOUT|n1|None", "7_1|CANCELLED by 0|n1|None", name=NAME)
+    write_program(bin_dir, "sacct", f'echo "$@" > {home}/asked; {rows}')
+    watcher = make_watcher(0, 1)
+    assert find_states(watcher, 0, 1) == ["TIMEOUT", "CANCELLED"]
     assert watcher.calls == {"squeue": 1, "sacct": 1}
-    assert find_states(watcher) == ["TIMEOUT", "NODE_FAIL"]
-
-
-def test_job_that_the_queue_forgot_is_not_pending_because_accounting_lags(bin_dir):
-    write_program(bin_dir, "squeue", "true")
-    write_program(bin_dir, "sacct", "echo '7_0|RUNNING|n1|None'; echo '7_[1-2]|PENDING||'")
-    watcher = make_watcher(0, 1, 2)
-    watcher.update()
-    assert find_states(watcher) == [UNKNOWN, UNKNOWN, UNKNOWN]
+    # a range of time may be too wide for slurmdbd
+    asked = (home / "asked").read_text()
+    assert "--jobs=7" in asked
+    assert "time" not in asked
+    # what is over needs no accounting any more
+    assert find_states(watcher, 0, 1) == ["TIMEOUT", "CANCELLED"]
+    assert watcher.calls == {"squeue": 2, "sacct": 1}
 
 
 # sacct(1), "job state codes": those of a job that has not ended
 @pytest.mark.parametrize("state", ["PENDING", "REQUEUED", "RESIZING", "RUNNING", "SUSPENDED"])
 def test_state_in_accounting_of_what_has_not_ended_is_old_news(bin_dir, state):
-    write_program(bin_dir, "squeue", "true")
-    write_program(bin_dir, "sacct", f"echo '7_0|{state}|n1|None'")
-    watcher = make_watcher(0)
-    watcher.update()
-    assert find_states(watcher) == [UNKNOWN]
+    show_queue(bin_dir)
+    show_accounting(bin_dir, f"7_0|{state}|n1|None")
+    assert find_states(make_watcher(0), 0) == [UNKNOWN]
+
+
+def test_former_job_with_the_id_is_no_news(bin_dir):
+    show_queue(bin_dir)
+    show_accounting(bin_dir, "7_0|COMPLETED|n1|None", name="other")
+    assert find_states(make_watcher(0), 0) == [UNKNOWN]
 
 
 def test_accounting_that_fails_is_not_accounting_that_does_not_know(bin_dir):
-    write_program(bin_dir, "squeue", "echo '7_0|RUNNING|n1|None'")
+    show_queue(bin_dir, "7_0|RUNNING|n1|None", name=NAME)
     watcher = make_watcher(0)
     watcher.update()
-    write_program(bin_dir, "squeue", "true")
+    show_queue(bin_dir)
     words = "sacct: error: Problem talking to the database: Connection refused"
     write_program(bin_dir, "sacct", f"echo '{words}' >&2; exit 1")
-    with pytest.raises(SchedulerError, match="accounting daemon"):
-        watcher.update()
-    assert find_states(watcher) == ["RUNNING"]
-    write_program(bin_dir, "sacct", "true")
-    watcher.update()
-    assert find_states(watcher) == [UNKNOWN]
-
-
-def test_job_is_not_missing_while_accounting_fails(bin_dir):
-    write_program(bin_dir, "squeue", "true")
-    write_program(bin_dir, "sacct", "echo 'sacct: error: slurmdbd: Connection refused' >&2; exit 1")
-    with pytest.raises(SchedulerError, match="slurmdbd: Connection refused"):
-        QueueWatcher(["run.1n1g"], datetime(2024, 5, 1)).find_array_job_id()
+    for ask in (watcher.update, watcher.find_array_job_id):
+        with pytest.raises(SchedulerError, match="accounting daemon"):
+            ask()
+    assert watcher.get_row("7_0").state == "RUNNING"
+    show_accounting(bin_dir)
+    assert find_states(watcher, 0) == [UNKNOWN]
 
 
 def test_cluster_without_accounting_leaves_the_state_unknown(bin_dir):
-    write_program(bin_dir, "squeue", "true")
+    show_queue(bin_dir)
     write_program(bin_dir, "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
-    watcher = make_watcher(0)
-    watcher.update()
-    assert find_states(watcher) == [UNKNOWN]
-
-
-def test_array_job_is_found_by_its_name_in_the_queue(bin_dir):
-    write_program(
-        bin_dir, "squeue", 'case "$*" in *--name=run.1n1g*) echo "12_0|PENDING||" ;; esac'
-    )
-    assert make_watcher().find_array_job_id() == "12"
-
-
-def test_array_job_is_found_by_its_name_in_accounting(bin_dir):
-    write_program(bin_dir, "squeue", "true")
-    write_program(bin_dir, "sacct", 'case "$*" in *--name=run.1n1g*) echo "12_0|FAILED||" ;; esac')
-    assert make_watcher().find_array_job_id() == "12"
-
-
-def test_oldest_of_several_array_jobs_is_found(bin_dir):
-    write_program(bin_dir, "squeue", "echo '102_0|PENDING||'; echo '99_0|PENDING||'")
-    assert make_watcher().find_array_job_id() == "99"
-
-
-def test_array_job_that_nobody_knows_is_not_found(bin_dir):
-    write_program(bin_dir, "squeue", "true")
-    write_program(bin_dir, "sacct", "true")
-    assert make_watcher().find_array_job_id() is None
+    assert find_states(make_watcher(0), 0) == [UNKNOWN]
 
 
 @pytest.mark.parametrize(
-    ("script", "state"),
-    [("/run/scripts/1n1g.sbatch", "RUNNING"), ("/other/job.sh", UNKNOWN), ("", UNKNOWN)],
-)
-def test_job_that_was_renamed_is_known_by_its_id_and_script(bin_dir, script, state):
-    table = f"JOBID|STATE|NODELIST|REASON|COMMAND\\n7_0|RUNNING|n1|None|{script}\\n"
-    write_program(bin_dir, "squeue", f"case \"$*\" in *--jobs=7*) printf '{table}' ;; esac")
-    write_program(bin_dir, "sacct", "true")
-    watcher = make_watcher(0, 1)
-    watcher.update()
-    assert find_states(watcher) == [state, UNKNOWN]
-
-
-def test_unended_are_the_jobs_of_a_name_and_of_an_id_whose_script_is_the_run_s(bin_dir):
-    """Who cancels a run wants both; a job that was given the id of a former one is neither."""
-    renamed = "7_0|RUNNING|n1|None|/run/scripts/1n1g.sbatch\n8_0|RUNNING|n1|None|/other/job.sh"
-    named = "9_[0-1]|PENDING||Priority\n10_0|COMPLETED|n1|None"
-    by_id, by_name = "*--jobs=11,7,8*", "*--name=run.1n1g*"
-    script = f"case \"$*\" in {by_id}) echo '{renamed}' ;; {by_name}) echo '{named}' ;; esac"
-    write_program(bin_dir, "squeue", script)
-    unended = make_watcher().list_unended(["7", "8", "9", "11"])
-    assert unended == {"7_0": "RUNNING", "9_0": "PENDING", "9_1": "PENDING"}
-
-
-def test_job_that_the_controller_has_forgotten_is_unknown(bin_dir):
-    refusal = "slurm_load_jobs error: Invalid job id specified"
-    script = f'case "$*" in *--jobs=*) echo "{refusal}" >&2; exit 1 ;; esac'
-    write_program(bin_dir, "squeue", script)
-    write_program(bin_dir, "sacct", "true")
-    watcher = make_watcher(0)
-    watcher.update()
-    assert find_states(watcher) == [UNKNOWN]
-
-
-def test_garbage_of_squeue_is_no_answer(bin_dir):
-    write_program(bin_dir, "squeue", "echo '7_0|RUNNING|n1|None'")
-    watcher = make_watcher(0)
-    watcher.update()
-    write_program(bin_dir, "squeue", "echo '<html>down for maintenance</html>'")
-    write_program(bin_dir, "sacct", "true")
-    with pytest.raises(SchedulerError, match="printed no table: '<html>down"):
-        watcher.update()
-    assert find_states(watcher) == ["RUNNING"]
-
-
-@pytest.mark.parametrize(
-    ("job_ids", "array_task_ids"),
+    ("queued", "accounted", "found"),
     [
-        ("7_[3]", [3]),
-        ("7_[1-5%10]", [1, 2, 3, 4, 5]),
-        ("7_[1,3,7-9]", [1, 3, 7, 8, 9]),
-        ("7_[0-8:4,11]", [0, 4, 8, 11]),
-        ("7_[0-12:4%2]", [0, 4, 8, 12]),
+        (["102_0|PENDING||", "99_0|PENDING||"], ["12_0|FAILED||"], "99"),
+        ([], ["12_0|FAILED||", "7_0|RUNNING||"], "7"),
+        ([], [], None),
     ],
 )
-def test_list_of_array_tasks_is_read_in_all_its_shapes(job_ids, array_task_ids):
-    assert list(read_table(f"{job_ids}|PENDING||")) == [f"7_{n}" for n in array_task_ids]
-
-
-@pytest.mark.parametrize("job_ids", ["7_[1-5-9]", "7_[,]", "7_[1-9999999999]", "7_[-3]", "7_[1:2]"])
-def test_list_that_is_none_is_no_answer(job_ids):
-    with pytest.raises(SchedulerError, match=r"no list .*7_"):
-        read_table(f"{job_ids}|PENDING||")
-
-
-@pytest.mark.parametrize("job_ids", ["7_[0-999999999]", "7_[0-900000,0-900000]"])
-def test_list_that_is_longer_than_any_run_is_no_answer(job_ids):
-    with pytest.raises(SchedulerError, match=r"more array tasks .*7_"):
-        read_table(f"{job_ids}|PENDING||")
-
-
-def test_what_waits_of_a_job_is_one_line_that_all_its_array_tasks_share():
-    table = read_table("7_[0-99999%10]|PENDING||Priority\n")
-    assert len(table) == 100_000
-    assert len(set(map(id, table.values()))) == 1
-
-
-def test_list_that_is_cut_is_asked_for_one_by_one(bin_dir):
-    script = """case "$*" in
-      *--array*) echo '7_0|PENDING||'; echo '7_2|PENDING||' ;;
-      *) echo '7_[0,2,...]|PENDING||' ;;
-    esac"""
-    write_program(bin_dir, "squeue", script)
-    watcher = make_watcher(0, 2)
-    watcher.update()
-    assert find_states(watcher) == ["PENDING", "PENDING"]
-    assert watcher.calls == {"squeue": 2, "sacct": 0}
+def test_oldest_array_job_is_found_by_its_name(bin_dir, queued, accounted, found):
+    show_queue(bin_dir, *queued, name=NAME)
+    show_accounting(bin_dir, *accounted)
+    assert make_watcher().find_array_job_id() == found
+    show_queue(bin_dir, *queued, name="other")
+    show_accounting(bin_dir, *accounted, name="other")
+    assert make_watcher().find_array_job_id() is None

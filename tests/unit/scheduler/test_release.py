@@ -10,7 +10,7 @@ from builders import write_program
 from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.scheduler import release
 from dlperf_slurm.scheduler.release import RELEASES, Releaser
-from dlperf_slurm.scheduler.states import PENDING, RUNNING, TaskState
+from dlperf_slurm.scheduler.state import PENDING, RUNNING, TaskState
 
 FULL = "exit code 73 on n1: the disk at /shared cannot be written from n1, 0 MiB are free: No space"
 # each is a poll of its own

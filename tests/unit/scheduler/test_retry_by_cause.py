@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from builders import make_record, make_site, read_case, write_program, write_record
+from builders import make_record, make_site, print_queue, read_case, write_program, write_record
 
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.failed_nodes import exclude_nodes
@@ -26,7 +26,7 @@ MISSING = ("FAILED", "no record, exit code 127: 'python: No such file or directo
 def run(bin_dir, staged_run):
     """Submitted, and out of the queue; all but the first array task are measured."""
     for name in ("squeue", "sacct"):
-        write_program(bin_dir, name, "true")
+        write_program(bin_dir, name, print_queue())
     for number, group_id in enumerate(staged_run.list_group_ids(), start=1):
         event = Event(SUBMITTED, format_now(), group_id=group_id, array_job_id=str(number))
         append_event(staged_run.path, event)

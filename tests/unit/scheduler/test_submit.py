@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from builders import IMPORT_DIR, make_site, write_matrix, write_program
+from builders import IMPORT_DIR, make_site, print_queue, show_queue, write_matrix, write_program
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.site import LoadedSite, read_frozen_site
@@ -53,7 +53,7 @@ def cluster(bin_dir, home):
     is_asked_only = '[ "$1" = --test-only ] && exit 0'
     write_program(bin_dir, "sbatch", f"{is_asked_only}; {count}; echo $n")
     write_program(bin_dir, "srun", "exit 0")
-    write_program(bin_dir, "squeue", "true")
+    show_queue(bin_dir)
     write_program(bin_dir, "sacct", "true")
     return bin_dir
 
@@ -117,7 +117,7 @@ def test_group_that_was_refused_and_taken_all_the_same_is_not_submitted_twice(
     with pytest.raises(SchedulerError, match="Socket timed out"):
         submit_run(staged_run, print)
     assert read_journal(staged_run.path)[-1].event == REFUSED
-    write_program(cluster, "squeue", 'case "$*" in *.1n1g*) echo "77_0|PENDING||" ;; esac')
+    show_queue(cluster, "77_0|PENDING||", name=f"{staged_run.run_id}.1n1g")
     with hold_submit_lock(staged_run.path):
         assert find_cut_short(staged_run) == {"1n1g": "77"}
 
@@ -204,8 +204,8 @@ def list_states(run):
 
 def test_task_that_ended_without_a_marker_is_lost_whoever_looks(cluster, staged_run, monkeypatch):
     submit_run(staged_run, print)
-    show = "echo '1_0|COMPLETED||'; echo '1_1|COMPLETED||'"
-    write_program(cluster, "squeue", show)
+    name = f"{staged_run.run_id}.1n1g"
+    show_queue(cluster, "1_0|COMPLETED||", "1_1|COMPLETED||", name=name)
     assert list_states(staged_run)["1n1g"] == "COMPLETING"
     journal = staged_run.path / "journal.jsonl"
     events = [json.loads(line) for line in journal.read_text().splitlines()]
@@ -289,7 +289,7 @@ def test_job_that_the_journal_could_not_take_is_named(cluster, staged_run, home,
     with pytest.raises(JournalError, match=r"1n1g: array job 1 was submitted.*(?s:.*)resume"):
         submit_run(staged_run, print)
     refused.clear()
-    write_program(cluster, "squeue", f"echo '1_0|PENDING||None|{staged_run.run_id}.1n1g'")
+    show_queue(cluster, "1_0|PENDING||None", name=f"{staged_run.run_id}.1n1g")
     submit_run(staged_run, print)
     assert (list_submitted(staged_run), count_submissions(home)) == (GROUPS, 3)
 
@@ -315,10 +315,7 @@ def test_groups_of_a_lost_journal_are_followed_by_what_the_queue_shows(cluster, 
     submit_run(staged_run, print)
     (staged_run.path / "journal.jsonl").unlink()
     name = f"{staged_run.run_id}.1n1g"
-    shown = (
-        'case "$*" in *--jobs=7*) echo "' + name + '";; *) echo "7_[0-1]|PENDING||Priority";; esac'
-    )
-    write_program(cluster, "squeue", shown)
+    show_queue(cluster, "7_[0-1]|PENDING||Priority", name=name)
     states = Tracker(staged_run).refresh(ask_scheduler=True)
     assert [(state.state, state.array_job_id) for state in states[:3]] == [
         ("PENDING", "7"), ("PENDING", "7"), ("STAGED", ""),
@@ -361,7 +358,7 @@ def run_of_blocks(home, bin_dir):
     submit = f'echo "$@" >> {home}/calls; {count}'
     write_program(bin_dir, "sbatch", f'case "$*" in *--parsable*) {submit};; esac')
     for name in ("srun", "squeue", "sacct"):
-        write_program(bin_dir, name, "true")
+        write_program(bin_dir, name, print_queue())
     file = read_matrix(write_matrix(MATRIX_OF_BLOCKS, home / "matrix.toml"))
     site = make_site()
     plan = make_plan(expand_matrix(file), site, max_array_size=1001)

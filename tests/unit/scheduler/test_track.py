@@ -6,7 +6,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from builders import make_failed_record, make_record, read_case, write_program, write_record
+from builders import (
+    make_failed_record,
+    make_record,
+    print_queue,
+    read_case,
+    show_queue,
+    write_program,
+    write_record,
+)
 
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.nodes import NodeReport, make_node_failure
@@ -26,7 +34,7 @@ from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.scheduler import follow
 from dlperf_slurm.scheduler.follow import follow_run
 from dlperf_slurm.scheduler.retry import stage_retry
-from dlperf_slurm.scheduler.states import OOM, UNKNOWN, TaskState
+from dlperf_slurm.scheduler.state import OOM, UNKNOWN, TaskState
 from dlperf_slurm.scheduler.track import Tracker
 
 GROUP = "1n1g"
@@ -34,19 +42,19 @@ GROUP = "1n1g"
 # the states of squeue(1), "job state codes"
 ENDED = (
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY"),
-    *("PREEMPTED", "REVOKED", "TIMEOUT"),
+    *("PREEMPTED", "TIMEOUT"),
 )
 GOING_ON = (
     *("COMPLETING", "CONFIGURING", "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD"),
     *("RESIZING", "RESV_DEL_HOLD", "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT"),
-    *("STOPPED", "SUSPENDED"),
+    *("REVOKED", "STOPPED", "SUSPENDED"),
 )
 
 
 @pytest.fixture
 def submitted_run(bin_dir, staged_run):
     """Its groups are the array jobs 1, 2 and 3; the queue shows nothing."""
-    write_program(bin_dir, "squeue", "true")
+    show_queue(bin_dir)
     write_program(bin_dir, "sacct", "true")
     for number, group_id in enumerate(staged_run.list_group_ids(), start=1):
         event = Event(SUBMITTED, format_now(), group_id=group_id, array_job_id=str(number))
@@ -54,8 +62,8 @@ def submitted_run(bin_dir, staged_run):
     return staged_run
 
 
-def show_queue(bin_dir, state, reason=""):
-    write_program(bin_dir, "squeue", f"echo '1_0|{state}||{reason}'")
+def show_job(bin_dir, run, state, reason=""):
+    show_queue(bin_dir, f"1_0|{state}||{reason}", name=f"{run.run_id}.{GROUP}")
 
 
 def write_marker(run, task, kind, exit_code=0, start=0, hours=0.0, job_id="1"):
@@ -83,7 +91,7 @@ def find_state(run):
 
 
 def test_task_that_has_started_runs_though_the_queue_still_says_pending(bin_dir, submitted_run):
-    show_queue(bin_dir, "PENDING")
+    show_job(bin_dir, submitted_run, "PENDING")
     assert find_state(submitted_run)[0] == "PENDING"
     write_marker(submitted_run, submitted_run.read_tasks(GROUP)[0], "started")
     assert find_state(submitted_run)[0] == "RUNNING"
@@ -91,13 +99,13 @@ def test_task_that_has_started_runs_though_the_queue_still_says_pending(bin_dir,
 
 @pytest.mark.parametrize("reason", ["BeginTime", "JobHeldUser", "launch failed requeued held"])
 def test_task_that_waits_again_after_a_start_is_pending(bin_dir, submitted_run, reason):
-    show_queue(bin_dir, "PENDING", reason)
+    show_job(bin_dir, submitted_run, "PENDING", reason)
     write_marker(submitted_run, submitted_run.read_tasks(GROUP)[0], "started")
     assert find_state(submitted_run) == ("PENDING", reason)
 
 
 def test_state_of_a_started_task_is_that_of_the_queue(bin_dir, submitted_run):
-    show_queue(bin_dir, "SUSPENDED")
+    show_job(bin_dir, submitted_run, "SUSPENDED")
     write_marker(submitted_run, submitted_run.read_tasks(GROUP)[0], "started")
     assert find_state(submitted_run)[0] == "SUSPENDED"
 
@@ -113,7 +121,7 @@ def test_task_that_nobody_knows_is_lost_after_a_while_and_not_before(submitted_r
 
 @pytest.mark.parametrize(("reason", "detail"), [("Priority", "Priority"), ("None", "")])
 def test_reason_of_the_queue_is_told_when_it_has_one(bin_dir, submitted_run, reason, detail):
-    show_queue(bin_dir, "PENDING", reason)
+    show_job(bin_dir, submitted_run, "PENDING", reason)
     assert find_state(submitted_run) == ("PENDING", detail)
 
 
@@ -153,7 +161,7 @@ def test_queue_is_asked_before_a_failure_is_believed(
     bin_dir, submitted_run, task, case, exit_code, shown, state
 ):
     write_start(submitted_run, task, make_failed_record(case), exit_code=exit_code)
-    show_queue(bin_dir, shown)
+    show_job(bin_dir, submitted_run, shown)
     assert find_state(submitted_run)[0] == state
 
 
@@ -162,7 +170,7 @@ def test_end_by_the_scheduler_counts_where_the_script_was_told_to_end(
     bin_dir, submitted_run, task, exit_code, state
 ):
     write_start(submitted_run, task, None, exit_code=exit_code)
-    show_queue(bin_dir, "TIMEOUT")
+    show_job(bin_dir, submitted_run, "TIMEOUT")
     assert find_state(submitted_run)[0] == state
 
 
@@ -171,7 +179,7 @@ def test_ranks_that_ran_out_of_memory_did_so_however_the_job_was_ended(
     bin_dir, submitted_run, task, case, shown
 ):
     write_start(submitted_run, task, make_failed_record(case, OUT_OF_MEMORY), exit_code=143)
-    show_queue(bin_dir, shown)
+    show_job(bin_dir, submitted_run, shown)
     assert find_state(submitted_run)[0] == OOM
 
 
@@ -186,7 +194,7 @@ def test_clock_of_a_node_decides_nothing(bin_dir, submitted_run, task, hours):
     write_start(submitted_run, task, None, exit_code=143)
     write_marker(submitted_run, task, "finished", 143, hours=hours)
     assert find_state(submitted_run)[0] == "COMPLETING"
-    show_queue(bin_dir, "PENDING")
+    show_job(bin_dir, submitted_run, "PENDING")
     assert find_state(submitted_run)[0] == "PENDING"
 
 
@@ -211,7 +219,7 @@ def test_script_that_ended_without_a_marker_is_lost_after_a_while(
     then = f"{datetime.now(timezone.utc) - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
     write_marker(submitted_run, task, "started")
     append_event(submitted_run.path, Event(UNMARKED, then, GROUP, "1", 0, "COMPLETED"))
-    show_queue(bin_dir, "COMPLETED")
+    show_job(bin_dir, submitted_run, "COMPLETED")
     assert find_state(submitted_run)[0] == state
 
 
@@ -219,23 +227,23 @@ def test_what_was_missed_and_seen_again_is_missed_anew(bin_dir, submitted_run, t
     then = f"{datetime.now(timezone.utc) - timedelta(seconds=400):%Y-%m-%dT%H:%M:%SZ}"
     write_marker(submitted_run, task, "started")
     append_event(submitted_run.path, Event(UNMARKED, then, GROUP, "1", 0, UNKNOWN))
-    show_queue(bin_dir, "RUNNING")
+    show_job(bin_dir, submitted_run, "RUNNING")
     assert find_state(submitted_run)[0] == "RUNNING"
-    write_program(bin_dir, "squeue", "true")
+    show_queue(bin_dir)
     assert find_state(submitted_run)[0] == UNKNOWN
 
 
 def test_final_state_is_reopened_by_the_queue(bin_dir, submitted_run, task, case):
     write_start(submitted_run, task, make_failed_record(case), exit_code=1)
     assert find_state(submitted_run)[0] == "FAILED"
-    show_queue(bin_dir, "PENDING", "BeginTime")
+    show_job(bin_dir, submitted_run, "PENDING", "BeginTime")
     assert find_state(submitted_run) == ("PENDING", "BeginTime")
 
 
 def test_final_state_is_reopened_by_a_later_start(bin_dir, submitted_run, task, case):
     write_start(submitted_run, task, make_failed_record(case), exit_code=1)
     assert find_state(submitted_run)[0] == "FAILED"
-    show_queue(bin_dir, "RUNNING")
+    show_job(bin_dir, submitted_run, "RUNNING")
     write_marker(submitted_run, task, "started", start=1)
     assert find_state(submitted_run)[0] == "RUNNING"
 
@@ -260,7 +268,7 @@ def test_sound_record_of_a_start_that_lived_on_counts(submitted_run, task, case)
 def test_start_that_runs_beside_a_sound_record_is_followed(bin_dir, submitted_run, task, case):
     write_start(submitted_run, task, make_record(case))
     write_marker(submitted_run, task, "started", start=1)
-    show_queue(bin_dir, "RUNNING")
+    show_job(bin_dir, submitted_run, "RUNNING")
     assert find_state(submitted_run)[0] == "RUNNING"
 
 
@@ -269,7 +277,7 @@ def test_sound_record_without_a_marker_counts(bin_dir, submitted_run, task, case
     write_start(submitted_run, task, make_record(case))
     (submitted_run.path / MARKERS_DIR / f"{task.marker}.s0.finished").unlink()
     write_marker(submitted_run, task, "started")
-    show_queue(bin_dir, shown)
+    show_job(bin_dir, submitted_run, shown)
     assert find_state(submitted_run)[0] == "COMPLETED"
 
 
@@ -309,8 +317,9 @@ def test_other_job_of_the_array_is_followed_when_it_has_the_claim(bin_dir, submi
     folder = submitted_run.path / task.attempt_dir
     folder.mkdir(parents=True)
     (folder / "claim").symlink_to("9")
-    show_queue(bin_dir, "COMPLETED")
-    write_program(bin_dir, "sacct", "echo '9_0|CANCELLED by 0|n1|None'")
+    show_job(bin_dir, submitted_run, "COMPLETED")
+    accounted = print_queue("9_0|CANCELLED by 0|n1|None", name=f"{submitted_run.run_id}.{GROUP}")
+    write_program(bin_dir, "sacct", accounted)
     tracker = Tracker(submitted_run)
     tracker.refresh(ask_scheduler=True)
     state = tracker.refresh(ask_scheduler=True)[0]
@@ -329,7 +338,7 @@ def test_other_job_of_the_array_is_followed_when_it_has_the_claim(bin_dir, submi
 def test_node_that_failed_is_named(bin_dir, submitted_run, task, case, error, detail):
     folder = write_start(submitted_run, task, make_failed_record(case), exit_code=1)
     (folder / "err").write_text(error, encoding="utf-8")
-    show_queue(bin_dir, "NODE_FAIL")
+    show_job(bin_dir, submitted_run, "NODE_FAIL")
     assert find_state(submitted_run) == ("NODE_FAIL", detail)
 
 
@@ -339,13 +348,13 @@ def test_node_that_was_not_fit_is_a_state_of_its_own(bin_dir, submitted_run, tas
     failures = tuple(make_node_failure(report) for report in reports)
     record = replace(make_failed_record(case), reason="", failures=failures)
     write_start(submitted_run, task, record, exit_code=exit_code)
-    show_queue(bin_dir, "FAILED")
+    show_job(bin_dir, submitted_run, "FAILED")
     why = "node n2 is unhealthy: no link, no GPU; node n3 is unhealthy: no link, no GPU"
     assert find_state(submitted_run) == ("UNHEALTHY", why)
 
 
 def test_script_that_ended_before_it_started_says_why(bin_dir, submitted_run):
-    show_queue(bin_dir, "FAILED", "NonZeroExitCode")
+    show_job(bin_dir, submitted_run, "FAILED", "NonZeroExitCode")
     log = submitted_run.path / "scripts" / "1_0.log"
     log.write_text("cases/x/r1/a1 cannot be written on n1\n", encoding="utf-8")
     assert find_state(submitted_run) == (
@@ -355,7 +364,7 @@ def test_script_that_ended_before_it_started_says_why(bin_dir, submitted_run):
 
 
 def test_script_that_said_no_more_than_where_to_look_ended_without_a_word(bin_dir, submitted_run):
-    show_queue(bin_dir, "FAILED", "NonZeroExitCode")
+    show_job(bin_dir, submitted_run, "FAILED", "NonZeroExitCode")
     log = submitted_run.path / "scripts" / "1_0.log"
     log.write_text(f"{LOG_WORDS} cases/x/r1/a1/s0, out and err\n", encoding="utf-8")
     assert find_state(submitted_run) == ("FAILED", "NonZeroExitCode")
@@ -411,7 +420,7 @@ def test_retried_arrays_are_as_large_as_the_largest_before(submitted_run):
 
 
 def test_following_ends_where_the_rest_was_never_submitted(bin_dir, staged_run):
-    write_program(bin_dir, "squeue", "true")
+    show_queue(bin_dir)
     (states,) = follow_run(Tracker(staged_run))
     assert {state.state for state in states} == {"STAGED"}
 

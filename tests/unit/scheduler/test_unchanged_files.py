@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from builders import make_failed_record, make_record, read_case, write_program
+from builders import make_failed_record, make_record, read_case, show_queue, write_program
 
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.times import format_now
@@ -31,7 +31,7 @@ def watched_files():
 @pytest.fixture
 def ended_run(bin_dir, staged_run):
     """All its array tasks have ended: the first badly, the others with a sound record."""
-    write_program(bin_dir, "squeue", "true")
+    show_queue(bin_dir)
     write_program(bin_dir, "sacct", "true")
     for number, group_id in enumerate(staged_run.list_group_ids(), start=1):
         event = Event(SUBMITTED, format_now(), group_id=group_id, array_job_id=str(number))
@@ -91,7 +91,9 @@ def test_start_that_came_since_is_looked_at(ended_run):
 
 def test_state_that_names_no_files_is_judged_by_those_that_are_there(ended_run):
     for task in ended_run.read_all_tasks():
-        event = Event(STATE, format_now(), task.group_id, "1", task.array_task_id, "COMPLETED")
+        event = Event(
+            STATE, format_now(), task.group_id, "1", task.array_task_id, "COMPLETED", start=0
+        )
         append_event(ended_run.path, event)
     assert {event.files for event in read_journal(ended_run.path)} == {""}
     assert look(ended_run) == (FINAL, 6)

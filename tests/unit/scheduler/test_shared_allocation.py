@@ -3,15 +3,16 @@
 import json
 
 import pytest
-from builders import write_program
+from builders import print_queue, show_queue, write_program
 
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.scheduler.cancel import cancel_run
-from dlperf_slurm.scheduler.in_turn import BEFORE_ITS_TURN, see_in_turn
 from dlperf_slurm.scheduler.retry import stage_retry_by_cause
+from dlperf_slurm.scheduler.shared_allocation import JOB_ENDED_EARLY, get_row_of_array_task
+from dlperf_slurm.scheduler.state import Row
 from dlperf_slurm.scheduler.track import Tracker
 
 GROUP = "1n1g"
@@ -29,8 +30,8 @@ def shared_run(bin_dir, staged_run):
     return staged_run
 
 
-def show_job(bin_dir, state):
-    write_program(bin_dir, "squeue", f"echo '1_0|{state}||None'")
+def show_job(bin_dir, run, state):
+    show_queue(bin_dir, f"1_0|{state}||None", name=f"{run.run_id}.{GROUP}")
 
 
 def mark(run, array_task_id, *kinds, exit_code=0):
@@ -68,7 +69,7 @@ def test_tasks_of_one_job_have_its_id(shared_run):
 
 
 def test_task_before_its_turn_is_pending_while_its_job_runs(bin_dir, shared_run):
-    show_job(bin_dir, "RUNNING")
+    show_job(bin_dir, shared_run, "RUNNING")
     mark(shared_run, 0, "started")
     assert find_states(shared_run) == [("RUNNING", ""), ("PENDING", "")]
 
@@ -77,7 +78,7 @@ def test_task_before_its_turn_is_pending_while_its_job_runs(bin_dir, shared_run)
 def test_task_that_its_job_went_on_after_has_failed_whatever_becomes_of_the_job(
     bin_dir, shared_run, state
 ):
-    show_job(bin_dir, state)
+    show_job(bin_dir, shared_run, state)
     mark(shared_run, 0, "finished", "over", exit_code=137)
     mark(shared_run, 1, "started")
     ((first, detail), _) = find_states(shared_run)
@@ -88,29 +89,29 @@ def test_task_that_its_job_went_on_after_has_failed_whatever_becomes_of_the_job(
 def test_task_that_was_ended_at_its_time_limit_timed_out_though_it_left_nothing(
     bin_dir, shared_run
 ):
-    show_job(bin_dir, "RUNNING")
+    show_job(bin_dir, shared_run, "RUNNING")
     mark(shared_run, 0, "started", "killed", "over")
     assert find_states(shared_run)[0] == ("TIMEOUT", "")
 
 
 @pytest.mark.parametrize("state", ["NODE_FAIL", "TIMEOUT", "FAILED", "PREEMPTED"])
 def test_rest_of_a_job_that_ended_early_is_tried_again_however_often(bin_dir, shared_run, state):
-    show_job(bin_dir, state)
+    show_job(bin_dir, shared_run, state)
     mark(shared_run, 0, "started")
     # what the first one left there
     (shared_run.path / "scripts" / "1_0.log").write_text("what this array task prints\n")
-    assert find_states(shared_run)[1] == (state, BEFORE_ITS_TURN)
+    assert find_states(shared_run)[1] == (state, JOB_ENDED_EARLY)
     site = shared_run.path / "site.toml"
     text = site.read_text(encoding="utf-8")
     text = text.replace("node_fail = 2", "node_fail = 0").replace("launch = 1", "launch = 0")
     site.write_text(text, encoding="utf-8")
     said = []
     assert stage_retry_by_cause(shared_run, said.append) == 1
-    assert said == [f"1 array tasks are tried again: {BEFORE_ITS_TURN}"]
+    assert said == [f"1 array tasks are tried again: {JOB_ENDED_EARLY}"]
 
 
 def test_rest_of_a_job_that_somebody_cancelled_is_left_alone(bin_dir, shared_run):
-    show_job(bin_dir, "CANCELLED")
+    show_job(bin_dir, shared_run, "CANCELLED")
     mark(shared_run, 0, "started")
     assert find_states(shared_run)[1] == ("CANCELLED", "")
     assert stage_retry_by_cause(shared_run, print) == 0
@@ -118,14 +119,17 @@ def test_rest_of_a_job_that_somebody_cancelled_is_left_alone(bin_dir, shared_run
 
 def test_job_that_came_to_none_of_its_tasks_has_no_rest(bin_dir, shared_run):
     """It would never come to one."""
-    show_job(bin_dir, "FAILED")
+    show_job(bin_dir, shared_run, "FAILED")
     assert [state for state, _ in find_states(shared_run)] == ["FAILED"] * 2
-    assert BEFORE_ITS_TURN not in dict(find_states(shared_run)).values()
+    assert JOB_ENDED_EARLY not in dict(find_states(shared_run)).values()
 
 
 def test_cancelled_are_the_tasks_that_a_job_had_not_come_to_the_end_of(bin_dir, shared_run, home):
-    show = f"[ -e {home}/ended ] || echo '1_0|RUNNING||None'"
-    write_program(bin_dir, "squeue", show)
+    name = f"{shared_run.run_id}.{GROUP}"
+    shown = print_queue("1_0|RUNNING||None", name=name)
+    write_program(
+        bin_dir, "squeue", f"[ ! -e {home}/ended ] || {{ {print_queue()}; exit; }}; {shown}"
+    )
     write_program(bin_dir, "scancel", f": > {home}/ended")
     assert cancel_run(shared_run, print) == 2
     (home / "ended").unlink()
@@ -134,17 +138,18 @@ def test_cancelled_are_the_tasks_that_a_job_had_not_come_to_the_end_of(bin_dir, 
 
 
 def test_accounting_is_asked_until_all_tasks_of_a_job_are_final(bin_dir, shared_run):
-    show_job(bin_dir, "RUNNING")
+    show_job(bin_dir, shared_run, "RUNNING")
     mark(shared_run, 0, "finished", "over", exit_code=1)
     tracker = Tracker(shared_run)
     tracker.refresh(ask_scheduler=True)
-    write_program(bin_dir, "squeue", "true")
-    write_program(bin_dir, "sacct", "echo '1_0|NODE_FAIL|n1|None'")
+    show_queue(bin_dir)
+    name = f"{shared_run.run_id}.{GROUP}"
+    write_program(bin_dir, "sacct", print_queue("1_0|NODE_FAIL|n1|None", name=name))
     states = tracker.refresh(ask_scheduler=True)
     assert [state.state for state in states[:2]] == ["FAILED", "NODE_FAIL"]
 
 
 @pytest.mark.parametrize("asked", ["PENDING", "REQUEUED", "", "UNKNOWN"])
 def test_what_is_said_of_a_job_that_waits_is_said_of_its_tasks(asked):
-    info = {"State": asked, "Reason": "Priority"}
-    assert see_in_turn(info, frozenset(), has_job_begun=True) == info
+    row = Row(asked, "Priority")
+    assert get_row_of_array_task(row, False, False, has_job_begun=True) == row

@@ -1,0 +1,159 @@
+"""A decision about a state -> one line that says why, from the array task's own words."""
+
+import re
+from pathlib import Path
+
+from dlperf_slurm.contract.nodes import describe_unhealthy
+from dlperf_slurm.contract.record import OK
+from dlperf_slurm.files.reading import open_file
+from dlperf_slurm.jobs.failed_nodes import NODE_FAIL
+from dlperf_slurm.jobs.markers import (
+    ERROR_FILE,
+    LOG_WORDS,
+    read_hold,
+    read_last_error,
+    read_marker,
+    read_refusal,
+)
+from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR
+from dlperf_slurm.program import COMMAND
+from dlperf_slurm.scheduler.shared_allocation import JOB_ENDED_EARLY
+from dlperf_slurm.scheduler.state import (
+    CANCELLED,
+    COMPLETED,
+    COMPLETING,
+    FAILED,
+    LOST,
+    PREEMPTED,
+    SILENT,
+    STAGED,
+    UNKNOWN,
+    WORD_OF_FILES,
+    WORD_OF_QUEUE,
+    WORD_OF_RECORD,
+    Decision,
+    Row,
+)
+from dlperf_slurm.scheduler.task_facts import TaskFacts, classify_record
+
+TAIL_BYTES = 16 * 1024
+
+# "srun: error: Node failure on n2", "slurmstepd: error: *** JOB 7 ON n2 CANCELLED AT ... DUE TO
+# NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"
+_NODE_FAILURE = re.compile(
+    r"Node failure on ([\w.,\[\]-]+)|\*\*\* (?:JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+ DUE TO NODE"
+)
+
+
+def describe_state(facts: TaskFacts, decision: Decision) -> str:
+    """Return why an array task is in the state that was decided; "" where the state says it all."""
+    row = facts.row or Row()
+    if decision.state == STAGED:
+        return "not submitted yet"
+    if decision.source == WORD_OF_FILES:
+        return "" if facts.files.has_ended else _describe_hold(facts)
+    if decision.source == WORD_OF_QUEUE:
+        return _describe_row(facts, row)
+    if decision.state == CANCELLED:
+        return "by `cancel`"
+    if decision.state == LOST:
+        return row.reason or _describe_loss(row)
+    if decision.source == WORD_OF_RECORD or decision.state == PREEMPTED:
+        return _describe_failure(facts)
+    if decision.state == COMPLETING:
+        return _describe_failure(facts) if facts.files.has_ended else ""
+    return _get_reason(row) if decision.state == UNKNOWN else ""
+
+
+def _get_reason(row: Row) -> str:
+    return "" if row.reason == "None" else row.reason
+
+
+def _describe_row(facts: TaskFacts, row: Row) -> str:
+    """Return why the scheduler says so, or what is known beside it."""
+    reason = _get_reason(row)
+    if row.state == NODE_FAIL:
+        return _describe_node_failure(facts, row) or reason
+    if facts.files.has_ended:
+        return reason or (_describe_failure(facts) if row.is_final else "")
+    if row.state != FAILED:
+        return reason
+    words = read_refusal(facts.run.path, facts.task.marker, facts.start)
+    if not words and not facts.files.has_started and reason != JOB_ENDED_EARLY:
+        words = _describe_script_end(facts.run.path, facts.job_id)
+    return words or reason
+
+
+def _describe_failure(facts: TaskFacts) -> str:
+    """Return what the record says of a failure, or else the start's last words."""
+    failed, run_dir = facts.failed, facts.run.path
+    record = failed.record
+    refusal = read_refusal(run_dir, facts.task.marker, facts.start)
+    if refusal and classify_record(record) == SILENT and not (record and record.status == OK):
+        return refusal
+    if record is None:
+        no_record = f"no valid record: {failed.problem}"
+        return no_record if failed.problem else _describe_missing_record(facts)
+    if record.status == OK:
+        return failed.problem
+    return describe_unhealthy(record) or record.reason.partition("\n")[0]
+
+
+def _describe_missing_record(facts: TaskFacts) -> str:
+    """Return why a start that ended has no record, as far as its own last words say."""
+    last_line = read_last_error(facts.folder.path, facts.run.path)
+    words = f"{last_line!r} in" if last_line else "see"
+    exit_code = "?" if facts.files.exit_code is None else facts.files.exit_code
+    where = facts.folder.path.relative_to(facts.run.path) / ERROR_FILE
+    return f"no record, exit code {exit_code}: {words} {where}"
+
+
+def _describe_hold(facts: TaskFacts) -> str:
+    """Return why an array task of this machine was not started; "" if it was."""
+    hold = read_hold(facts.run.path, facts.task.group_id)
+    if facts.files.has_started or not hold:
+        return ""
+    return (
+        f"not started, as the launches before it failed alike, the last with {hold!r}; when that "
+        f"is mended: `{COMMAND} retry {facts.run.path}`"
+    )
+
+
+def _describe_loss(row: Row) -> str:
+    if row.is_local:
+        return "the process that ran it is gone"
+    if row.state == COMPLETED:
+        return f"its script ended and wrote no marker: see its log below {SCRIPTS_DIR}/"
+    return "neither queue, accounting nor files know how it ended"
+
+
+def _describe_node_failure(facts: TaskFacts, row: Row) -> str:
+    """Return which node failed: the one that Slurm names in the job's output, else its own."""
+    found = _NODE_FAILURE.search(_read_tail(facts.folder.path / ERROR_FILE))
+    if found is not None:
+        return f"node {found[1] or found[2]} failed"
+    marker = read_marker(facts.run.path, facts.task.marker, "started", facts.start)
+    nodes = marker.nodes if marker is not None else row.nodes
+    if not nodes:
+        return ""
+    is_several = re.search(r"[,\[]", nodes) is not None
+    return f"one of the nodes {nodes} failed" if is_several else f"node {nodes} failed"
+
+
+def _describe_script_end(run_dir: Path, job_id: str) -> str:
+    """Return the last line in the log of a script that ended before its start was marked."""
+    log = run_dir / SCRIPTS_DIR / f"{job_id}.log"
+    lines = [line.strip() for line in _read_tail(log).splitlines() if line.strip()]
+    # where to look says nothing of why
+    lines = [line for line in lines if not line.startswith(LOG_WORDS)]
+    return f"{lines[-1]!r} in {log.relative_to(run_dir)}" if lines else ""
+
+
+def _read_tail(path: Path) -> str:
+    try:
+        with open_file(path, root=path.parent) as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

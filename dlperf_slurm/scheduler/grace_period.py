@@ -1,0 +1,74 @@
+"""Grace period before an array task that no one reports is declared LOST.
+
+No clock of another host decides anything: files and the events of others only say that something is
+so, and since when is counted from when this host first saw it.
+"""
+
+import socket
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+from dlperf_slurm.contract.times import format_now, parse_time
+from dlperf_slurm.jobs.journal import SUBMITTED, UNMARKED, Event
+from dlperf_slurm.scheduler.state import UNKNOWN, Row
+from dlperf_slurm.scheduler.task_facts import TaskFacts
+
+
+class GracePeriod:
+    """How long array tasks have been missing, by this host's own clock."""
+
+    def __init__(self, lost_after_seconds: float, events: Sequence[Event]) -> None:
+        own = socket.gethostname()
+        self._lost_after_seconds = lost_after_seconds
+        self._since: dict[str, str] = {}
+        self._submitted: dict[str, str] = {}
+        for event in events:
+            marker = f"{event.group_id}.{event.array_task_id}"
+            if event.host == own and event.event == SUBMITTED:
+                self._submitted[event.group_id] = event.time
+            elif event.host == own and event.event == UNMARKED and event.state:
+                self._since.setdefault(marker, event.time)
+            elif event.event == UNMARKED:
+                self._since.pop(marker, None)
+        self._new_events: list[Event] = []
+
+    def is_over(self, facts: TaskFacts) -> bool:
+        """Return whether an array task has been missing for too long.
+
+        The first time that it is missing the journal is told: who looks need not be who looked
+        first. One that never started may be missing since its submission.
+        """
+        row, task = facts.row or Row(), facts.task
+        submitted = self._submitted.get(task.group_id)
+        if row.state == UNKNOWN and not any(facts.files[:2]) and submitted is not None:
+            return _compute_age_seconds(submitted) >= self._lost_after_seconds
+        if task.marker not in self._since:
+            self._since[task.marker] = self._note(facts, row.state).time
+        return _compute_age_seconds(self._since[task.marker]) >= self._lost_after_seconds
+
+    def forget(self, facts: TaskFacts) -> None:
+        """Begin anew the next time, as the scheduler knows the array task again."""
+        if self._since.pop(facts.task.marker, None) is not None:
+            self._note(facts, "")
+
+    def take_events(self) -> list[Event]:
+        """Return the events that the journal has not been told yet."""
+        events, self._new_events = self._new_events, []
+        return events
+
+    def _note(self, facts: TaskFacts, state: str) -> Event:
+        event = Event(
+            UNMARKED,
+            format_now(),
+            group_id=facts.task.group_id,
+            array_job_id=facts.array_job_id,
+            array_task_id=facts.task.array_task_id,
+            state=state,
+            start=facts.start,
+        )
+        self._new_events.append(event)
+        return event
+
+
+def _compute_age_seconds(text: str) -> float:
+    return (datetime.now(timezone.utc) - parse_time(text)).total_seconds()

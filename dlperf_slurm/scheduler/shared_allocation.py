@@ -1,0 +1,56 @@
+"""Array tasks that run one after the other in one job: what the job's queue row says of each."""
+
+from collections.abc import Mapping, Sequence
+
+from dlperf_slurm.jobs.markers import NOTHING_SEEN, Seen
+from dlperf_slurm.jobs.run_directory import RunTask
+from dlperf_slurm.scheduler.state import (
+    CANCELLED,
+    COMPLETED,
+    FAILED,
+    FINAL_STATES,
+    PENDING,
+    REQUEUED_STATES,
+    UNKNOWN,
+    Row,
+    TaskState,
+)
+
+JOB_ENDED_EARLY = "its job ended before its turn"
+_SAME_FOR_ALL = REQUEUED_STATES | {"", PENDING, UNKNOWN, COMPLETED, CANCELLED}
+
+
+def get_row_of_array_task(row: Row, has_started: bool, is_over: bool, has_job_begun: bool) -> Row:
+    """Return the row that an array task would have, had it a job of its own.
+
+    array task                        job                               row
+    over: its job went on after it    any                               FAILED
+    started                           any                               the job's
+    not started                       waits, completed, cancelled,      the job's
+                                      unknown, not asked
+    not started                       runs                              PENDING
+    not started                       ended early, had begun            the job's, JOB_ENDED_EARLY
+    not started                       ended early, had not begun        the job's
+    """
+    if is_over:
+        return row._replace(state=FAILED, reason="")
+    if has_started or row.state in _SAME_FOR_ALL:
+        return row
+    if row.state not in FINAL_STATES:
+        return row._replace(state=PENDING, reason="")
+    return row._replace(reason=JOB_ENDED_EARLY) if has_job_begun else row
+
+
+def is_before_its_turn(state: TaskState) -> bool:
+    """Return whether an array task never started as the job that it shares ended early."""
+    return state.is_final and state.detail == JOB_ENDED_EARLY
+
+
+def find_begun_jobs(tasks: Sequence[RunTask], markers: Mapping[str, Seen]) -> set[tuple[str, int]]:
+    """Return the shared jobs that have started any of their array tasks."""
+    return {
+        task.job
+        for task in tasks
+        if task.shared_job is not None
+        and any(kind == "started" for _, kind in markers.get(task.marker, NOTHING_SEEN))
+    }

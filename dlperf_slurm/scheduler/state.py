@@ -1,0 +1,274 @@
+"""Decide the state of an array task from its files, record and queue row. Pure.
+
+The first row that fits decides; `tests/unit/scheduler/test_state.py` holds this table to `RULES`.
+
+  #  record         newest start   stopped  queue                      cancelled  state
+  1  valid          ended, told    any      any                        any        COMPLETED
+  2  valid          any            any      over, no job               any        COMPLETED
+  3  valid          started        any      requeued                   any        COMPLETED
+  4  any            any            any      no job                     any        STAGED
+  5  any            any            yes      over                       any        word of the files
+  6  any            ended, told    yes      any                        any        word of the files
+  7  any            ended, told    any      local                      any        word of the record
+  8  any            ended, told    any      pending, requeued          any        word of the queue
+  9  any            ended, told    any      live, not asked, revoked   any        COMPLETING
+ 10  any            ended, told    any      node failed                any        word of the queue
+ 11  memory         ended, told    any      any                        any        word of the record
+ 12  named, silent  ended          any      any                        any        word of the record
+ 13  any            ended, told    any      stopped by Slurm           any        word of the queue
+ 14  any            ended, told    any      any                        yes        CANCELLED
+ 15  signal, silent ended, told    any      unknown                    any        COMPLETING
+ 16  signal         ended, told    any      failed                     any        PREEMPTED
+ 17  any            ended, told    any      any                        any        word of the record
+ 18  any            started        any      local, not asked, pending  any        RUNNING
+ 19  any            not started    any      local, not asked           any        PENDING
+ 20  any            any            any      unknown, missing           yes        CANCELLED
+ 21  any            any            any      unknown                    any        UNKNOWN
+ 22  any            any            any      missing, overdue           any        LOST
+ 23  any            any            any      completed                  any        COMPLETING
+ 24  any            any            any      revoked                    any        RUNNING
+ 25  any            any            any      any                        any        word of the queue
+
+record     valid: all that was asked for is measured. memory: out of memory. signal: a signal ended
+           the ranks, well before the time limit. named: a rank or a node says why it failed.
+           silent: there is none to believe, or no rank says why.
+start      ended: its script has, by itself. told: with exit code 130, 137 or 143 (SIGINT, SIGKILL,
+           SIGTERM).
+stopped    the local scheduler, or the loop over the array tasks of a job, ended it (TIMEOUT,
+           CANCELLED) or did not start it (SKIPPED, CANCELLED).
+queue      squeue's row; sacct's where squeue has none; the journal's last final state where neither
+           has. requeued: it waits after a start. revoked: a sibling cluster of the federation has
+           the job. unknown: nobody knows the job; missing: for longer than the grace period.
+           overdue: so long after "completed" no file says that the script ended. local: the process
+           that runs this machine's array tasks lives. over: completed, overdue, failed, node
+           failed, stopped by Slurm, unknown, missing.
+cancelled  the journal says that `cancel` was asked to end this job.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple, Optional
+
+from dlperf_slurm.jobs import markers
+from dlperf_slurm.jobs.failed_nodes import NODE_FAIL, UNHEALTHY
+from dlperf_slurm.jobs.run_directory import RunTask
+
+CANCELLED = "CANCELLED"
+COMPLETED = "COMPLETED"
+COMPLETING = "COMPLETING"
+FAILED = "FAILED"
+LOST = "LOST"
+OOM = "OUT_OF_MEMORY"
+PENDING = "PENDING"
+PREEMPTED = "PREEMPTED"
+REVOKED = "REVOKED"
+RUNNING = "RUNNING"
+# for what `submit --within` had no time for
+SKIPPED = markers.SKIPPED
+STAGED = "STAGED"
+UNKNOWN = "UNKNOWN"
+
+# squeue(1), "job state codes": those after which Slurm does not start a job again by itself.
+# REVOKED is none of them: the job lives, on a sibling cluster.
+STOPPED_BY_SLURM = frozenset(("BOOT_FAIL", CANCELLED, "DEADLINE", OOM, PREEMPTED, "TIMEOUT"))
+FINAL_STATES = STOPPED_BY_SLURM | {COMPLETED, FAILED, LOST, NODE_FAIL, SKIPPED, UNHEALTHY}
+REQUEUED_STATES = frozenset(("REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"))
+# why a job waits that has run already: "BeginTime", "JobHeldUser", "launch failed requeued held"
+_REQUEUE_REASON = re.compile("BeginTime|held|requeue", re.I)
+# 128 + SIGINT, SIGKILL, SIGTERM
+_TOLD_TO_END = frozenset((130, 137, 143))
+
+# records
+VALID, MEMORY, SIGNAL, NAMED, SILENT = RECORDS = ("valid", "memory", "signal", "named", "silent")
+STARTS = ("not started", "started", "ended", "told")
+QUEUE_ROWS = (
+    *("no job", "not asked", "pending", "requeued", "live", "revoked", "local"),
+    *("completed", "overdue", "failed", "stopped by Slurm", "node failed", "unknown", "missing"),
+)
+OVER = frozenset(QUEUE_ROWS[7:])
+WORD_OF_FILES = "word of the files"
+WORD_OF_RECORD = "word of the record"
+WORD_OF_QUEUE = "word of the queue"
+
+
+class StartFiles(NamedTuple):
+    """What the files of the newest start say.
+
+    `exit_code` is that of its script, None until it has ended and where it cannot be read.
+    `stopped` is the state that the local scheduler, or the loop of a shared job, gave it.
+    """
+
+    has_started: bool = False
+    has_ended: bool = False
+    exit_code: Optional[int] = None
+    stopped: str = ""
+
+
+class Row(NamedTuple):
+    """What the scheduler last answered about an array task.
+
+    `state` is Slurm's word, UNKNOWN if nobody knows the job, "" if nobody was asked. `is_overdue`
+    says that UNKNOWN, or COMPLETED without an ended script, outlasted the grace period.
+    """
+
+    state: str = ""
+    reason: str = ""
+    nodes: str = ""
+    is_overdue: bool = False
+    is_local: bool = False
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in FINAL_STATES
+
+
+class Rule(NamedTuple):
+    """One row of the table."""
+
+    record: str
+    start: str
+    stopped: str
+    queue: str
+    cancelled: str
+    state: str
+
+
+class Decision(NamedTuple):
+    """A state, the number of the rule that decided, and whose word the state is, "" for none."""
+
+    state: str
+    rule: int
+    source: str
+
+
+class TaskState(NamedTuple):
+    """The state of an array task, why it is so, and the number of the start that it is about."""
+
+    task: RunTask
+    array_job_id: str
+    state: str
+    detail: str
+    start: int = -1
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in FINAL_STATES
+
+
+_ENDED = "ended, told"
+
+RULES = (
+    Rule("valid", _ENDED, "any", "any", "any", COMPLETED),
+    Rule("valid", "any", "any", "over, no job", "any", COMPLETED),
+    Rule("valid", "started", "any", "requeued", "any", COMPLETED),
+    Rule("any", "any", "any", "no job", "any", STAGED),
+    Rule("any", "any", "yes", "over", "any", WORD_OF_FILES),
+    Rule("any", _ENDED, "yes", "any", "any", WORD_OF_FILES),
+    Rule("any", _ENDED, "any", "local", "any", WORD_OF_RECORD),
+    Rule("any", _ENDED, "any", "pending, requeued", "any", WORD_OF_QUEUE),
+    Rule("any", _ENDED, "any", "live, not asked, revoked", "any", COMPLETING),
+    Rule("any", _ENDED, "any", "node failed", "any", WORD_OF_QUEUE),
+    Rule("memory", _ENDED, "any", "any", "any", WORD_OF_RECORD),
+    Rule("named, silent", "ended", "any", "any", "any", WORD_OF_RECORD),
+    Rule("any", _ENDED, "any", "stopped by Slurm", "any", WORD_OF_QUEUE),
+    Rule("any", _ENDED, "any", "any", "yes", CANCELLED),
+    Rule("signal, silent", _ENDED, "any", "unknown", "any", COMPLETING),
+    Rule("signal", _ENDED, "any", "failed", "any", PREEMPTED),
+    Rule("any", _ENDED, "any", "any", "any", WORD_OF_RECORD),
+    Rule("any", "started", "any", "local, not asked, pending", "any", RUNNING),
+    Rule("any", "not started", "any", "local, not asked", "any", PENDING),
+    Rule("any", "any", "any", "unknown, missing", "yes", CANCELLED),
+    Rule("any", "any", "any", "unknown", "any", UNKNOWN),
+    Rule("any", "any", "any", "missing, overdue", "any", LOST),
+    Rule("any", "any", "any", "completed", "any", COMPLETING),
+    Rule("any", "any", "any", "revoked", "any", RUNNING),
+    Rule("any", "any", "any", "any", "any", WORD_OF_QUEUE),
+)
+
+
+def decide_state(
+    record: str, record_state: str, files: StartFiles, row: Optional[Row], is_cancelled: bool
+) -> Decision:
+    """Return the state of an array task.
+
+    `record_state` is what a record that is not valid calls the failure: FAILED, OUT_OF_MEMORY or
+    UNHEALTHY. `row` is None where no job is known for the array task.
+    """
+    start, queue = classify_start(files), classify_row(row)
+    number = find_rule(record, start, bool(files.stopped), queue, is_cancelled)
+    state = RULES[number - 1].state
+    words = {
+        WORD_OF_FILES: files.stopped,
+        WORD_OF_RECORD: record_state,
+        WORD_OF_QUEUE: UNKNOWN if row is None else row.state,
+    }
+    return Decision(words.get(state, state), number, state if state in words else "")
+
+
+@lru_cache(maxsize=4096)
+def find_rule(record: str, start: str, is_stopped: bool, queue: str, is_cancelled: bool) -> int:
+    """Return the number of the first row of the table that fits, from 1."""
+    facts = (record, start, "yes" if is_stopped else "no", queue, "yes" if is_cancelled else "no")
+    fitting = (number for number, rule in enumerate(RULES, start=1) if fits(rule, facts))
+    return next(fitting)
+
+
+def fits(rule: Rule, facts: Sequence[str]) -> bool:
+    """Return whether each fact is in the rule's column for it."""
+    return all(
+        cell == "any" or fact in cell.split(", ") or ("over" in cell.split(", ") and fact in OVER)
+        for cell, fact in zip(rule, facts)
+    )
+
+
+def classify_start(files: StartFiles) -> str:
+    """Return one of STARTS: how far the newest start has come."""
+    if files.has_ended:
+        return "told" if files.exit_code in _TOLD_TO_END else "ended"
+    return "started" if files.has_started else "not started"
+
+
+# what `Row.state` means where it is not told otherwise below; our own words are the journal's
+_MEANINGS = {
+    "": "not asked",
+    FAILED: "failed",
+    NODE_FAIL: "node failed",
+    REVOKED: "revoked",
+    LOST: "missing",
+    **dict.fromkeys((*STOPPED_BY_SLURM, SKIPPED, UNHEALTHY), "stopped by Slurm"),
+    **dict.fromkeys(REQUEUED_STATES, "requeued"),
+}
+
+
+def classify_row(row: Optional[Row]) -> str:
+    """Return one of QUEUE_ROWS: what the scheduler's answer means."""
+    if row is None:
+        return "no job"
+    if row.state == UNKNOWN:
+        return "missing" if row.is_overdue or row.is_local else "unknown"
+    if row.is_local:
+        return "local"
+    if row.state == COMPLETED:
+        return "overdue" if row.is_overdue else "completed"
+    if row.state == PENDING:
+        return "requeued" if _REQUEUE_REASON.search(row.reason) else "pending"
+    # live: CONFIGURING, RUNNING, COMPLETING, SUSPENDED, SIGNALING, STAGE_OUT, RESIZING, STOPPED ...
+    return _MEANINGS.get(row.state, "live")
+
+
+def needs_record(files: StartFiles, row: Optional[Row], has_ended_before: bool) -> bool:
+    """Return whether the record can matter, so that it need not be read for what plainly runs.
+
+    `has_ended_before` says that an earlier start of the attempt has ended.
+    """
+    queue = classify_row(row)
+    if files.has_ended or has_ended_before or queue in OVER:
+        return True
+    return files.has_started and queue in ("requeued", "no job")
+
+
+def count_states(states: Sequence[TaskState]) -> dict[str, int]:
+    """Return the number of array tasks in each state."""
+    return dict(Counter(state.state for state in states))

@@ -1,0 +1,98 @@
+"""What files, journal and queue say of one array task: from this its state is decided."""
+
+from dataclasses import dataclass
+from typing import Optional
+
+from dlperf_slurm.contract.nodes import describe_unhealthy
+from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, TERMINATED, Record
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.jobs.attempts import Judgement, Start, find_start
+from dlperf_slurm.jobs.failed_nodes import UNHEALTHY
+from dlperf_slurm.jobs.markers import read_killed, read_marker
+from dlperf_slurm.jobs.run_directory import Run, RunTask
+from dlperf_slurm.scheduler.state import (
+    FAILED,
+    MEMORY,
+    NAMED,
+    OOM,
+    SIGNAL,
+    SILENT,
+    VALID,
+    Decision,
+    Row,
+    StartFiles,
+    decide_state,
+)
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """One array task as it is known now.
+
+    `start` is the number of its newest start, `files` are of that. `attempt` is the record to
+    believe: of the newest valid start, else of the newest one. `row` is None without a job.
+    """
+
+    run: Run
+    task: RunTask
+    array_job_id: str
+    start: int
+    files: StartFiles
+    attempt: Judgement
+    row: Optional[Row]
+    is_cancelled: bool
+
+    @property
+    def folder(self) -> Start:
+        return find_start(self.run.path / self.task.attempt_dir, self.start)
+
+    @property
+    def job_id(self) -> str:
+        return self.task.find_job_id(self.array_job_id)
+
+    @property
+    def failed(self) -> Judgement:
+        """The record of the newest start, where no start has a valid one."""
+        if self.attempt.start is None or self.attempt.start.number < self.start:
+            return Judgement(self.folder, None, "")
+        return self.attempt
+
+    def decide(self) -> Decision:
+        """Return the state of the array task."""
+        kind = VALID if self.attempt.is_sound else classify_record(self.failed.record)
+        state = get_failure_state(self.failed.record)
+        return decide_state(kind, state, self.files, self.row, self.is_cancelled)
+
+
+def read_files(run: Run, task: RunTask, start: int, kinds: frozenset[str]) -> StartFiles:
+    """Read what the markers of a start say; `kinds` are those that are there."""
+    stopped, has_ended = "", "ended" in kinds
+    if "killed" in kinds:
+        try:
+            stopped = read_killed(run.path, task.marker)
+        except FileProblem:
+            stopped = FAILED
+    marker = read_marker(run.path, task.marker, "ended", start) if has_ended else None
+    exit_code = None if marker is None else marker.exit_code
+    return StartFiles("started" in kinds, has_ended, exit_code, stopped)
+
+
+def classify_record(record: Optional[Record]) -> str:
+    """Return one of `state.RECORDS` for a record that is not valid, or for none."""
+    if record is None:
+        return SILENT
+    if get_failure_state(record) == OOM:
+        return MEMORY
+    if any(failure.error == TERMINATED for failure in record.failures):
+        return SIGNAL
+    is_named = record.ranks or any(failure.rank >= 0 for failure in record.failures)
+    return NAMED if is_named else SILENT
+
+
+def get_failure_state(record: Optional[Record]) -> str:
+    """Return what a record that is not valid calls the failure."""
+    if record is None or record.status == OK:
+        return FAILED
+    if describe_unhealthy(record):
+        return UNHEALTHY
+    return OOM if record.status == OUT_OF_MEMORY else FAILED
