@@ -67,6 +67,8 @@ class Retry(Table):
     """Further attempts after a node failed or was UNHEALTHY; it is left out where it is named."""
     launch: Annotated[int, Field(ge=0, le=10)] = 1
     """Further attempts after the ranks could not be started, or a disk was full."""
+    preempted: Annotated[int, Field(ge=0, le=10)] = 2
+    """Further attempts after Slurm preempted the job and did not requeue it."""
 
 
 class Site(JobSettings):

@@ -38,7 +38,7 @@ from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.scheduler.follow import AWAY_SECONDS
 from dlperf_slurm.scheduler.shared_allocation import is_before_its_turn
-from dlperf_slurm.scheduler.state import COMPLETED, FAILED, TaskState
+from dlperf_slurm.scheduler.state import COMPLETED, FAILED, PREEMPTED, TaskState
 from dlperf_slurm.scheduler.track import Tracker
 
 # how srun, slurmstepd and our script say that ranks could not be started on a node; and what ended
@@ -47,7 +47,7 @@ _LAUNCH_FAILURE = re.compile(
     r"^no record, exit code (?:69|126|127)\b|launch failed|Unable to create step|"
     r"no rank said why; see err$|^NonZeroExitCode$|^JobLaunchFailure$"
 )
-NO_RETRY = Retry(node_fail=0, launch=0)
+NO_RETRY = Retry(node_fail=0, launch=0, preempted=0)
 ROOM_POLL_SECONDS = 5.0
 
 
@@ -155,6 +155,8 @@ def _count_tries(state: TaskState, limits: Retry) -> int:
         return state.task.attempt
     if state.state in (NODE_FAIL, UNHEALTHY):
         return limits.node_fail
+    if state.state == PREEMPTED:
+        return limits.preempted
     if state.state == FAILED and (
         _LAUNCH_FAILURE.search(state.detail) or is_for_want_of_room(state.detail)
     ):

@@ -13,6 +13,7 @@ from dlperf_slurm.scheduler import retry
 from dlperf_slurm.scheduler.retry import stage_retry, stage_retry_by_cause
 
 NODE_FAILURE = ("NODE_FAIL", "node n2 failed")
+PREEMPTED = ("PREEMPTED", "")
 UNHEALTHY = ("UNHEALTHY", "node n2 is unhealthy: a: on eth0: x; node n3 is unhealthy: no link")
 LAUNCH_FAILURE = ("FAILED", "the launcher ended; srun: task 0 launch failed: Unspecified error")
 FULL_DISK = ("FAILED", "the disk at /shared cannot be written from n2, 0 MiB are free: No space")
@@ -47,7 +48,9 @@ def fail(run, group_id, state, detail):
 
 def set_retry(run, text):
     site = run.path / SITE_FILE
-    whole = site.read_text(encoding="utf-8").replace("node_fail = 2\nlaunch = 1\n", text)
+    whole = site.read_text(encoding="utf-8").replace(
+        "node_fail = 2\nlaunch = 1\npreempted = 2\n", text
+    )
     assert text in whole
     site.write_text(whole, encoding="utf-8")
 
@@ -61,6 +64,7 @@ def set_max_nodes(run, number):
     "failure",
     [
         NODE_FAILURE,
+        PREEMPTED,
         UNHEALTHY,
         LAUNCH_FAILURE,
         BATCH_NOT_STARTED,
@@ -95,7 +99,7 @@ def test_other_failure_is_left_to_the_user(run, state, detail):
 
 
 @pytest.mark.parametrize(
-    ("failure", "tries"), [(NODE_FAILURE, 2), (UNHEALTHY, 2), (LAUNCH_FAILURE, 1)]
+    ("failure", "tries"), [(NODE_FAILURE, 2), (UNHEALTHY, 2), (LAUNCH_FAILURE, 1), (PREEMPTED, 2)]
 )
 def test_number_of_tries_is_bounded(run, failure, tries):
     group_id = "1n1g"
@@ -108,9 +112,10 @@ def test_number_of_tries_is_bounded(run, failure, tries):
     assert stage_retry_by_cause(run, print) == 0
 
 
-def test_nothing_is_tried_again_where_the_site_says_so(run):
-    set_retry(run, "node_fail = 0\nlaunch = 1\n")
-    fail(run, "1n1g", *NODE_FAILURE)
+@pytest.mark.parametrize("failure", [NODE_FAILURE, PREEMPTED])
+def test_nothing_is_tried_again_where_the_site_says_so(run, failure):
+    set_retry(run, "node_fail = 0\nlaunch = 1\npreempted = 0\n")
+    fail(run, "1n1g", *failure)
     assert stage_retry_by_cause(run, print) == 0
 
 
