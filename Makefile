@@ -185,7 +185,7 @@ clean:
 	@$(PYTHON) -m venv .venv
 
 .venv/installed: setup.cfg pyproject.toml | .venv/bin/python
-	@echo "make: the tool and 28 packages: 84 MB to download, 364 MB on disk, about a minute"
+	@echo "make: the tool and 29 packages: 84 MB to download, 364 MB on disk, about a minute"
 	@start=$$(date +%s); \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . && \
 	  echo "make: installed, after $$(($$(date +%s) - start)) s"

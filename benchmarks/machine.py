@@ -11,7 +11,7 @@ from pathlib import Path
 
 from measuring import CHECKOUT
 
-PACKAGES = ("numpy", "pandas", "pyarrow", "duckdb", "pydantic", "submitit", "matplotlib")
+PACKAGES = ("numpy", "pandas", "pyarrow", "duckdb", "msgspec", "pydantic", "submitit", "matplotlib")
 
 
 def describe_machine() -> dict[str, str]:

@@ -15,6 +15,7 @@ LIBRARIES = {
     "duckdb": "duckdb",
     "jinja2": "jinja2",
     "matplotlib": "matplotlib",
+    "msgspec": "msgspec",
     "numpy": "numpy",
     "pandas": "pandas",
     "pydantic": "pydantic",

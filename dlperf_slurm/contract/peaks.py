@@ -8,8 +8,6 @@ import json
 from pathlib import Path
 from typing import Dict, Tuple
 
-from dlperf_slurm.contract.json_files import ContractError, build_dataclass
-from dlperf_slurm.files import FileProblem, reading
 from dlperf_slurm.files.writing import write_file
 
 PEAKS_FILE = "peaks.json"
@@ -75,12 +73,3 @@ def write_peaks(folder: Path, peaks: Peaks) -> None:
     """Write them as `write_file` does, and raise as it does."""
     text = json.dumps(dataclasses.asdict(peaks), indent=1, sort_keys=True) + "\n"
     write_file(folder / PEAKS_FILE, text.encode())
-
-
-def parse_peaks(content: bytes, where: str) -> Peaks:
-    """The peaks in a file; raises ContractError, which names the file and the key."""
-    try:
-        data = reading.parse_json(reading.decode_text(content, where), where)
-    except FileProblem as error:
-        raise ContractError(str(error)) from error
-    return build_dataclass(Peaks, data, where, is_complete=True)

@@ -8,9 +8,7 @@ import json
 from pathlib import Path
 from typing import Tuple
 
-from dlperf_slurm.contract.json_files import ContractError, build_dataclass
 from dlperf_slurm.contract.phases import Phase
-from dlperf_slurm.files import FileProblem, reading
 from dlperf_slurm.files.writing import write_file
 
 SURROUNDINGS_FILE = "surroundings.json"
@@ -97,12 +95,3 @@ def write_surroundings(folder: Path, surroundings: Surroundings) -> None:
     """Write them as `write_file` does, and raise as it does."""
     text = json.dumps(dataclasses.asdict(surroundings), indent=1, sort_keys=True) + "\n"
     write_file(folder / SURROUNDINGS_FILE, text.encode())
-
-
-def parse_surroundings(content: bytes, where: str) -> Surroundings:
-    """The surroundings in a file; raises ContractError, which names the file and the key."""
-    try:
-        data = reading.parse_json(reading.decode_text(content, where), where)
-    except FileProblem as error:
-        raise ContractError(str(error)) from error
-    return build_dataclass(Surroundings, data, where, is_complete=True)

@@ -6,16 +6,12 @@ from typing import Any, Optional, Union
 
 from dlperf_slurm.contract.details import Detail
 from dlperf_slurm.contract.json_files import ContractError
-from dlperf_slurm.contract.peaks import NUMBER_FORMATS, PEAKS_FILE, Peaks, parse_peaks
+from dlperf_slurm.contract.peaks import NUMBER_FORMATS, PEAKS_FILE, Peaks
 from dlperf_slurm.contract.record import TOKEN_SECONDS_FILE, Record
-from dlperf_slurm.contract.surroundings import (
-    SURROUNDINGS_FILE,
-    Surroundings,
-    parse_surroundings,
-)
+from dlperf_slurm.contract.surroundings import SURROUNDINGS_FILE, Surroundings
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import parse_array
-from dlperf_slurm.jobs.record_ranges import find_range_problem
+from dlperf_slurm.jobs.decode import decode
 
 
 @dataclass(frozen=True)
@@ -37,8 +33,8 @@ def parse_beside(details: Mapping[str, Detail]) -> Beside:
     """What lay beside a record, by its names; raises ContractError for what cannot be used."""
     surroundings, peaks = details.get(SURROUNDINGS_FILE), details.get(PEAKS_FILE)
     return Beside(
-        None if surroundings is None else parse_surroundings(*surroundings),
-        None if peaks is None else parse_peaks(*peaks),
+        None if surroundings is None else decode(Surroundings, *surroundings),
+        None if peaks is None else decode(Peaks, *peaks),
         _parse_tokens(details.get(TOKEN_SECONDS_FILE)),
     )
 
@@ -79,4 +75,4 @@ def _find_problem(told: Union[Surroundings, Peaks], hosts: Set[str], record: Rec
     strangers = hosts - {rank.host for rank in record.ranks}
     if strangers:
         return f"has the host {min(strangers)!r:.80}, where no rank was"
-    return find_range_problem(told)
+    return ""

@@ -8,7 +8,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import ContractError, take_values
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import open_file, parse_json, read_text
-from dlperf_slurm.jobs.quick_reading import build_quickly
+from dlperf_slurm.jobs.decode import build
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
 
 # of one case
@@ -45,7 +45,7 @@ def _parse_line(line: bytes, where: str) -> Case:
     if not isinstance(data, dict):
         raise ContractError(f"{where}: not a JSON object")
     own = {"repeat": 1, "attempt": 1, "seed": 0}
-    return build_quickly(Case, take_values({**data, **own}, where), where)
+    return build(Case, take_values({**data, **own}, where), where)
 
 
 def read_texts(run_dir: Path, relative: str) -> str:

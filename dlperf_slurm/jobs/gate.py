@@ -36,14 +36,13 @@ from dlperf_slurm.jobs.beside_record import (
     parse_beside,
 )
 from dlperf_slurm.jobs.case_file import read_planned_case
+from dlperf_slurm.jobs.decode import read_json
 from dlperf_slurm.jobs.manifest import PlannedCase
-from dlperf_slurm.jobs.quick_reading import read_json
 from dlperf_slurm.jobs.record_figures import (
     find_figure_problem,
     find_step_problem,
     find_token_problem,
 )
-from dlperf_slurm.jobs.record_ranges import find_range_problem
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
 
 MAX_VALUE_CHARACTERS = 60
@@ -95,7 +94,6 @@ def read_believed(
     problem = (
         "; ".join(differences)
         or find_record_problem(record)
-        or find_range_problem(record)
         or (find_figure_problem(record) if record.status == OK else "")
     )
     if problem:

@@ -22,7 +22,7 @@ from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.folders import open_folder, run_permissions
 from dlperf_slurm.files.reading import MIB, open_file, parse_json, read_bytes
 from dlperf_slurm.files.writing import open_to_append, remove_file, write_all, write_file
-from dlperf_slurm.jobs.quick_reading import build_quickly
+from dlperf_slurm.jobs.decode import build
 
 JOURNAL_FILE = "journal.jsonl"
 LOCK_FILE = "submit.lock"
@@ -230,7 +230,7 @@ def _build_event(values: Any, where: str) -> Event:
         key: sys.intern(value) if type(value) is str else value for key, value in {**values}.items()
     }
     # built by its own constructor it shares its keys with all others, and takes half the memory
-    return Event(**vars(build_quickly(Event, shared, where)))
+    return Event(**vars(build(Event, shared, where)))
 
 
 @contextmanager

@@ -12,25 +12,19 @@ from pydantic import ValidationError
 from dlperf_slurm.config.key_paths import format_key
 from dlperf_slurm.config.mistakes import describe_mistake
 from dlperf_slurm.contract.axes import Axes
-from dlperf_slurm.contract.json_files import (
-    SCHEMA_VERSION,
-    ContractError,
-    build_dataclass,
-    take_values,
-)
+from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.reading import read_json
+from dlperf_slurm.jobs.decode import read_json
 from dlperf_slurm.matrix.settings import Settings
 from dlperf_slurm.matrix.tables import Protocol
 
 # the site of runs that import-logs made
 IMPORT_SITE = "import"
 MANIFEST_FILE = "manifest.json"
-SCHEDULERS = ("slurm", "local")
 # of all cases of a run together; a matrix may have a tenth of it
 MAX_REPEATS = 1_000_000
+SCHEDULERS = ("slurm", "local")
 # of a directory, which cannot lead out of its own
 _FILE_NAME = r"(?!\.{1,2}$)[^/\x00-\x1f]{1,255}"
 
@@ -139,15 +133,9 @@ def read_manifest(path: Path) -> Manifest:
     """
     file = path / MANIFEST_FILE
     try:
-        data = read_json(file, root=path)
+        manifest = _validate_protocols(read_json(file, Manifest, root=path), str(file))
     except FileNotFoundError:
         raise InputError(f"{path}: not a run directory: it has no {MANIFEST_FILE}") from None
-    except FileProblem as error:
-        raise InputError(str(error)) from error
-    if not isinstance(data, dict):
-        raise InputError(f"{file}: not a manifest: not a JSON object")
-    try:
-        manifest = _build_manifest(take_values(data, str(file)), str(file))
     except ContractError as error:
         raise InputError(str(error)) from error
     problem = find_manifest_problem(manifest)
@@ -156,9 +144,8 @@ def read_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def _build_manifest(data: Mapping[str, Any], where: str) -> Manifest:
-    """Build the manifest from decoded JSON; raises ContractError."""
-    manifest = build_dataclass(Manifest, data, where, is_complete=True)
+def _validate_protocols(manifest: Manifest, where: str) -> Manifest:
+    """Return the manifest with validated protocols; raises ContractError."""
     cases = (
         replace(case, protocol=_read_protocol(case.protocol, where, index))
         for index, case in enumerate(manifest.cases)
@@ -186,11 +173,6 @@ def find_manifest_problem(manifest: Manifest) -> str:
 
     Its runs may be of frameworks and models that this version does not know.
     """
-    times = (manifest.poll_seconds, manifest.slowest_poll_seconds, manifest.lost_after_seconds)
-    if not all(0 < seconds < 1e9 for seconds in times):
-        return "poll_seconds, slowest_poll_seconds and lost_after_seconds are above 0, in seconds"
-    if not 0 <= manifest.within_seconds < 1e9:
-        return "within_seconds is 0 or more, in seconds"
     try:
         parse_time(manifest.created_at)
     except ValueError as error:
@@ -203,8 +185,6 @@ def find_manifest_problem(manifest: Manifest) -> str:
         axes = case.axes
         if not re.fullmatch(_FILE_NAME, case.case_id):
             return f"cases[{index}].case_id is {case.case_id[:80]!r}, the name of no directory"
-        if not (0 <= case.repeats <= MAX_REPEATS and 0 <= case.epochs < 10**9):
-            return f"cases[{index}]: repeats and epochs are {case.repeats} and {case.epochs}"
         try:
             numbers = [axes.world_size, *axes.batch_ladder]
             numbers += [axes.batch_size] if not axes.has_batch_search else []

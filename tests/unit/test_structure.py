@@ -49,7 +49,7 @@ def test_imports_go_in_one_direction():
     "library",
     [
         *("pandas", "numpy", "duckdb", "matplotlib", "jinja2", "submitit", "pydantic", "rich"),
-        *("tomli_w", "PIL", "sklearn", "torch", "mpi4py"),
+        *("msgspec", "tomli_w", "PIL", "sklearn", "torch", "mpi4py"),
     ],
 )
 def test_help_does_not_import(library, help_imports):

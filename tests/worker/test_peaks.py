@@ -1,5 +1,6 @@
 """The peak of a device, by real operations of a framework, and by ones that are made up."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -8,7 +9,8 @@ import pytest
 from support import attempts
 from support.cases import vary
 
-from dlperf_slurm.contract.peaks import NUMBER_FORMATS, OF_MPI, PEAKS_FILE, DevicePeak, parse_peaks
+from dlperf_slurm.contract.json_files import build_dataclass
+from dlperf_slurm.contract.peaks import NUMBER_FORMATS, OF_MPI, PEAKS_FILE, DevicePeak, Peaks
 from dlperf_slurm.contract.record import OK
 from dlperf_slurm.worker.frameworks import list_frameworks
 from dlperf_slurm.worker.peaks import (
@@ -145,7 +147,8 @@ def test_real_ranks_sum_as_many_bytes_as_gradients_have(tmp_path, code_dir, mpi,
     attempt = attempts.Attempt(tmp_path / "a1", code_dir).launch()
     record = attempt.read_record()
     assert record.status == OK, attempt.stderr
-    peaks = parse_peaks((attempt.path / PEAKS_FILE).read_bytes(), PEAKS_FILE)
+    data = json.loads((attempt.path / PEAKS_FILE).read_text(encoding="utf-8"))
+    peaks = build_dataclass(Peaks, data, PEAKS_FILE)
     (summed,) = peaks.all_reduce
     assert (summed.via, summed.byte_count) == (OF_MPI, 4 * record.parameter_count)
     assert summed.seconds > 0

@@ -1,5 +1,6 @@
 """What stands beside a record on others on its machines: real ranks beside a real busy process."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from support import attempts
 from support.cases import vary
 from support.problems import assert_problem
 
+from dlperf_slurm.contract.json_files import build_dataclass
 from dlperf_slurm.contract.phases import MEANINGS, PYTHON, WINDOW
 from dlperf_slurm.contract.record import OK
 from dlperf_slurm.contract.surroundings import (
@@ -19,7 +21,7 @@ from dlperf_slurm.contract.surroundings import (
     GpuBefore,
     HostSurroundings,
     Neighbour,
-    parse_surroundings,
+    Surroundings,
 )
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.surroundings import (
@@ -77,7 +79,8 @@ def launch(tmp_path, code_dir, mpi):
         attempt.launch(step_seconds=0.02)
         assert attempt.read_record().status == OK, attempt.stderr
         path = attempt.path / SURROUNDINGS_FILE
-        return parse_surroundings(path.read_bytes(), path.name), attempt.stderr
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return build_dataclass(Surroundings, data, path.name), attempt.stderr
 
     return run
 

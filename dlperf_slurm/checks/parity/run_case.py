@@ -11,11 +11,12 @@ from typing import Optional
 from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.json_files import ContractError, read_json, write_json
+from dlperf_slurm.contract.json_files import ContractError, write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Parity
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import DlperfError, InputError
 from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.jobs.decode import read_json
 from dlperf_slurm.jobs.render import render_verification
 from dlperf_slurm.jobs.stage import freeze_code
 from dlperf_slurm.scheduler.local import end_process_group

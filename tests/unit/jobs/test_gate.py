@@ -1,7 +1,6 @@
 """A record that contradicts its case, its run or itself is refused, and says where."""
 
 import dataclasses
-import json
 import math
 
 import numpy
@@ -11,7 +10,6 @@ from builders import (
     find_task,
     make_case,
     make_failed_record,
-    make_rank,
     make_ranks,
     make_record,
     read_case,
@@ -23,22 +21,10 @@ from support.cases import vary
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.case import Case, Training
-from dlperf_slurm.contract.json_files import (
-    SCHEMA_VERSION,
-    ContractError,
-    read_json,
-    write_json,
-)
-from dlperf_slurm.contract.record import (
-    RECORD_FILE,
-    BatchTrial,
-    Epoch,
-    Record,
-)
-from dlperf_slurm.jobs import record_ranges
+from dlperf_slurm.contract.json_files import ContractError
+from dlperf_slurm.contract.record import BatchTrial, Epoch
 from dlperf_slurm.jobs.gate import UnbelievableError, read_believed
 from dlperf_slurm.jobs.record_figures import find_token_problem
-from dlperf_slurm.jobs.record_ranges import RANGES, find_range_problem
 from dlperf_slurm.jobs.run_directory import CASES_FILE
 
 TOPOLOGY = "1n2g"
@@ -166,23 +152,13 @@ def change_ranks(case, **changes):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("peak_memory_bytes", 2**60),
-        ("peak_memory_bytes", -1),
-        ("window_seconds", 1e300),
-        ("window_seconds", 5e-324),
-        ("window_seconds", -2.0),
-        ("window_seconds", 0.0),
-        ("final_loss", math.nan),
         ("data_wait_seconds", 2.0),
-        ("data_wait_seconds", -0.5),
-        ("data_wait_seconds", math.inf),
         ("local_rank", 2),
     ],
 )
 def test_impossible_figure_of_a_rank_is_refused(staged_run, task, case, name, value):
     message = refuse(staged_run, task, change_ranks(case, **{name: value}))
-    assert f"ranks[0].{name} is {value!r:.80}" in message or "rank 0 " in message
-    assert len(message) < 1200
+    assert f"ranks[0].{name} is {value!r}" in message
 
 
 def test_ranks_in_another_order_than_their_steps_are_refused(staged_run, task, case):
@@ -193,25 +169,6 @@ def test_ranks_in_another_order_than_their_steps_are_refused(staged_run, task, c
 def test_two_ranks_in_one_place_are_refused(staged_run, task, case):
     message = refuse(staged_run, task, change_ranks(case, local_rank=1))
     assert "ranks[1] is a second local rank 1 of 'node1'" in message
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("energy_joules", math.nan),
-        ("mean_power_watts", math.inf),
-        ("mean_utilization", 7.0),
-        ("peak_memory_bytes", 2**60),
-        ("samples", -1),
-        ("stolen_share", -1.0),
-        ("peak_temperature_celsius", 5e5),
-    ],
-)
-def test_impossible_telemetry_is_refused(staged_run, task, case, name, value):
-    record = make_record(case, telemetry=(make_telemetry(**{name: value}),))
-    message = refuse(staged_run, task, record)
-    assert f"telemetry[0].{name} is {value!r:.40}" in message
-    assert "should be" in message
 
 
 @pytest.mark.parametrize("changes", [{"host": "elsewhere"}, {"device": 2}])
@@ -336,7 +293,6 @@ def make_epoch(number, **changes):
         ((make_epoch(1), make_epoch(3)), 160, "epochs[1] is epoch 3"),
         ((make_epoch(1), make_epoch(2, elapsed_seconds=1.0)), 160, "epochs[1] is epoch 2 after 1"),
         ((make_epoch(1), make_epoch(2, training_seconds=9.0)), 160, "epochs[1] is epoch 2 after 3"),
-        ((make_epoch(1), make_epoch(2, top1=1.5)), 160, "epochs[1].top1 is 1.5"),
         ((make_epoch(1), make_epoch(2)), 161, "allowed: a multiple of the global batch size, 16"),
         ((make_epoch(1), make_epoch(2)), 320, "has steps for 160 samples, trained_samples is 320"),
     ],
@@ -366,70 +322,6 @@ def test_refused_record_is_a_footnote_and_the_others_go_on(staged_run, task, cas
     lines = (staged_run.path / "report" / "report.csv").read_text(encoding="utf-8").splitlines()
     (line,) = (line for line in lines if line.startswith(case.case_id) or case.case_id in line)
     assert ",80.0," in line
-
-
-@pytest.mark.parametrize("kind", [kind for kind, _ in RANGES])
-def test_ranges_are_of_fields_that_there_are(kind):
-    names = {field.name for field in dataclasses.fields(kind)}
-    assert {name for of, name in RANGES if of is kind} <= names
-
-
-def list_numbers(value, path=()):
-    """The path of every number in decoded JSON."""
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, item in items:
-        if isinstance(item, (dict, list)):
-            yield from list_numbers(item, (*path, key))
-        elif isinstance(item, (int, float)) and not isinstance(item, bool):
-            yield (*path, key)
-
-
-def test_no_number_of_a_record_may_be_anything(tmp_path):
-    """A field that is new is in the default range at least."""
-    record = make_record(
-        telemetry=(make_telemetry(),),
-        batch_trials=(BatchTrial(8, False, 1, 1.0),),
-        epochs=(make_epoch(1),),
-        failures=make_failed_record().failures,
-    )
-    path = tmp_path / RECORD_FILE
-    write_json(path, record)
-    data = json.loads(path.read_text(encoding="utf-8"))
-    del data["schema_version"]
-    numbers = [*list_numbers(data)]
-    assert len(numbers) > 40
-    for keys in numbers:
-        changed = json.loads(json.dumps({"schema_version": SCHEMA_VERSION, **data}))
-        place = changed
-        for key in keys[:-1]:
-            place = place[key]
-        place[keys[-1]] = -(2**62) if isinstance(place[keys[-1]], int) else -1e40
-        path.write_text(json.dumps(changed), encoding="utf-8")
-        assert find_range_problem(read_json(path, Record)), keys
-
-
-def test_half_a_character_in_facts_is_refused():
-    assert "versions.torch is" in find_range_problem(make_record(versions={"torch": "\ud800"}))
-
-
-def test_plain_record_takes_no_model(monkeypatch):
-    record = make_record(versions={"torch": "2.1"}, telemetry=(make_telemetry(),))
-
-    def refuse(kind):
-        raise AssertionError(f"a model of {kind.__name__}")
-
-    monkeypatch.setattr(record_ranges, "_make_model", refuse)
-    assert find_range_problem(record) == ""
-
-
-@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 0.0, 1e10])
-def test_window_out_of_its_range_is_named(seconds):
-    ranks = (make_rank(0), make_rank(1, window_seconds=seconds))
-    assert "ranks[1].window_seconds is" in find_range_problem(make_record(ranks=ranks))
-
-
-def test_text_that_is_no_ascii_is_right():
-    assert find_range_problem(make_record(versions={"torch": "2.1 ü"})) == ""
 
 
 GENERATIONS = numpy.full((2, 10, 3), 0.1)
@@ -466,4 +358,10 @@ def test_tokens_beside_a_record_are_read_and_judged(staged_run, task, case):
     numpy.save(path.parent / "step_seconds.npy", numpy.full((2, 10), 0.2))
     numpy.save(path.parent / "token_seconds.npy", GENERATIONS)
     with pytest.raises(UnbelievableError, match=r"token_seconds\.npy: has the shape"):
+        believe(staged_run, task)
+
+
+def test_value_that_cannot_be_is_refused(staged_run, task, case):
+    write_record(staged_run, task, change_ranks(case, final_loss=math.nan))
+    with pytest.raises(ContractError, match=r"record\.json: ranks\[0\]\.final_loss is nan"):
         believe(staged_run, task)

@@ -1,0 +1,179 @@
+"""JSON of the contract -> its dataclass, keys, types and ranges validated in one pass by msgspec.
+
+The only validator of what a run directory holds in JSON. A value without a range of its own is in
+PLAUSIBLE, so that a new field is never unlimited. The worker, which has no msgspec, writes and
+reads its own files by `contract.json_files`.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Optional, TypeVar, Union, cast, get_args, get_origin
+
+import msgspec
+
+from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError, take_values
+from dlperf_slurm.contract.record import HOST, WHOLE_JOB
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.reading import JSON_LIMIT_BYTES, decode_text, parse_json, read_bytes
+
+D = TypeVar("D")
+Range = tuple[float, float]
+
+# 30 million years in seconds, 900 TiB in bytes
+PLAUSIBLE: Range = (0, 1e15)
+INT64: Range = (-(2**63), 2**63 - 1)
+COUNT: Range = (1, 1e9)
+RANK: Range = (WHOLE_JOB, 1e9)
+SECONDS: Range = (1e-9, 1e9)
+SHARE: Range = (0, 1)
+# counters of two clocks, read one after the other
+COUNTED_SHARE: Range = (-0.05, 1.05)
+# a training may diverge, and still have taken its time
+LOSS: Range = (-3.5e38, 3.5e38)
+
+RANGES: Mapping[str, Range] = {
+    "Axes.batch_size_per_device": COUNT,
+    "Axes.gradient_accumulation": COUNT,
+    "Axes.loss_scale": COUNT,
+    "Case.attempt": COUNT,
+    "Case.model_parameters": INT64,
+    "Case.repeat": COUNT,
+    "Case.seed": (0, 1e18),
+    "CpuUse.cpus": (1, 1e6),
+    "CpuUse.other_share": SHARE,
+    "CpuUse.own_share": SHARE,
+    "CpuUse.stolen_share": SHARE,
+    "DevicePeak.flops_per_s": (0, 1e18),
+    "Epoch.number": COUNT,
+    "Epoch.top1": SHARE,
+    "Epoch.training_loss": LOSS,
+    "Epoch.validation_loss": LOSS,
+    "Event.array_task_id": (-1, 1e9),
+    "Event.start": (-1, 1e9),
+    "Failure.rank": RANK,
+    "GpuBefore.device": (0, 1e6),
+    "Manifest.lost_after_seconds": SECONDS,
+    "Manifest.poll_seconds": SECONDS,
+    "Manifest.slowest_poll_seconds": SECONDS,
+    "Manifest.within_seconds": (0, 1e9),
+    "Neighbour.cpu_share": SHARE,
+    "PlannedCase.epochs": (0, 1e9),
+    "PlannedCase.protocol": INT64,
+    "PlannedCase.repeats": (0, 1e6),
+    "RankResult.final_loss": LOSS,
+    "RankResult.local_rank": RANK,
+    "RankResult.rank": RANK,
+    "RankResult.window_seconds": SECONDS,
+    "Telemetry.device": (HOST, 1e6),
+    "Telemetry.least_clock_mhz": (0, 1e6),
+    "Telemetry.mean_clock_mhz": (0, 1e6),
+    "Telemetry.mean_power_watts": (0, 1e6),
+    "Telemetry.mean_utilization": COUNTED_SHARE,
+    "Telemetry.peak_temperature_celsius": (-273.15, 1e3),
+    "Telemetry.stolen_share": COUNTED_SHARE,
+    "Training.target_top1": SHARE,
+}
+
+
+def read_json(path: Path, kind: type[D], root: Optional[Path] = None) -> D:
+    """Read a file that `contract.json_files.write_json` wrote; below `root`, no link is followed.
+
+    Raises ContractError, which names the file and the key; FileNotFoundError when it is not there.
+    """
+    try:
+        content = read_bytes(path, JSON_LIMIT_BYTES, root)
+    except FileProblem as error:
+        raise ContractError(str(error)) from error
+    return decode(kind, content, str(path), is_versioned=True)
+
+
+def decode(kind: type[D], content: bytes, where: str, is_versioned: bool = False) -> D:
+    """Decode JSON that has all fields of a dataclass, and no other key.
+
+    Raises ContractError, which begins with `where` and names the key. A file of its own
+    `is_versioned`: another schema version than ours is refused.
+    """
+    struct = _make_struct(cast(type, kind), is_versioned)
+    try:
+        return _unpack(_make_decoder(struct).decode(content), kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        pass
+    # damaged, or with half of a surrogate pair, which Python's reader replaces
+    try:
+        data = parse_json(decode_text(content, where), where)
+    except FileProblem as error:
+        raise ContractError(str(error)) from error
+    if is_versioned and isinstance(data, dict):
+        take_values(data, where)
+    return _convert(struct, kind, data, where)
+
+
+def build(kind: type[D], data: object, where: str) -> D:
+    """Build a dataclass from decoded JSON, and validate it; raises ContractError as `decode`."""
+    return _convert(_make_struct(cast(type, kind)), kind, data, where)
+
+
+def _convert(struct: type, kind: type[D], data: object, where: str) -> D:
+    try:
+        return _unpack(msgspec.convert(data, struct), kind)
+    except msgspec.ValidationError as error:
+        raise ContractError(f"{where}: {_describe(error, data)}") from error
+
+
+def _unpack(value: Any, kind: type[D]) -> D:
+    return msgspec.convert(value, kind, from_attributes=True)
+
+
+@cache
+def _make_decoder(struct: type) -> "msgspec.json.Decoder[Any]":
+    return msgspec.json.Decoder(struct)
+
+
+@cache
+def _make_struct(kind: type, is_versioned: bool = False) -> type:
+    """Make a struct with the fields of a dataclass, all of them required, in their ranges."""
+    fields = [
+        (field.name, _limit(f"{kind.__name__}.{field.name}", field.type))
+        for field in dataclasses.fields(kind)
+    ]
+    if is_versioned:
+        version = msgspec.Meta(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)
+        fields.append(("schema_version", Annotated[int, version]))
+    return msgspec.defstruct(kind.__name__, fields, forbid_unknown_fields=True, gc=False)
+
+
+def _limit(key: str, expected: Any) -> Any:
+    """Return a type with the range of a field on each number in it."""
+    if dataclasses.is_dataclass(expected):
+        return _make_struct(cast(type, expected))
+    if expected in (int, float):
+        least, most = RANGES.get(key, PLAUSIBLE)
+        return Annotated[expected, msgspec.Meta(ge=expected(least), le=expected(most))]
+    kinds = tuple(_limit(key, kind) for kind in get_args(expected) if kind is not Ellipsis)
+    if get_origin(expected) is Union:
+        return Union[kinds]
+    if get_origin(expected) is tuple:
+        return tuple[kinds[0], ...]  # type: ignore[valid-type]
+    return dict[kinds] if kinds else expected  # type: ignore[misc,valid-type]
+
+
+_PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+
+def _describe(error: msgspec.ValidationError, data: Any) -> str:
+    """Format what is wrong as "ranks[0].rank is -7: expected `int` >= -1"."""
+    message, is_placed, place = str(error).rpartition(" - at `$")
+    if not is_placed:
+        message, place = place, ""
+    place = place.rstrip("`")
+    for name, index in _PLACE.findall(place.split("[...]")[0]):
+        data = data[name] if name else data[int(index)]
+    words = re.fullmatch(r"Object (missing required|contains unknown) field `(.*)`", message, re.S)
+    if words:
+        what = "is missing" if words[1].startswith("missing") else "is an unknown key"
+        return f"{f'{place}.'.lstrip('.')}{words[2][:80]} {what}"
+    key = place.replace("[...]", "").lstrip(".") or "the file"
+    return f"{key} is {data!r:.200}: {message[0].lower()}{message[1:]}"
