@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.reports.summarize import Summary
     from dlperf_slurm.results.collect import CaseOutcomes
     from dlperf_slurm.results.compare import RunComparison
-    from dlperf_slurm.results.history.timeline import Timeline
+    from dlperf_slurm.results.history.selection import SelectedHistory
 
 RESULTS = Path("results")
 
@@ -226,35 +226,33 @@ def open_history(
     part; `framework` are names. Both select all when empty. Raises InputError when nothing is
     selected.
     """
-    from dlperf_slurm.results.history.selection import read_timelines
+    from dlperf_slurm.results.history.selection import read_history
 
     _check_list("case", case)
     _check_list("framework", framework)
-    return History(*read_timelines([*map(Path, folders or (RESULTS,))], case, framework))
+    return History(read_history([*map(Path, folders or (RESULTS,))], case, framework))
 
 
 class History:
     """What each case measured from run to run; `problems` name what was left out, and why."""
 
-    def __init__(self, timelines: "tuple[Timeline, ...]", problems: Sequence[str]) -> None:
-        self._timelines = timelines
-        self.problems = tuple(problems)
+    def __init__(self, history: "SelectedHistory") -> None:
+        self._history = history.rows
+        self.problems = tuple(history.problems)
 
     def frame(self) -> "DataFrame":
         """[cases x their runs, columns]: case by case, the oldest run first."""
         from dlperf_slurm.results.history.frame import make_history_frame
 
-        return make_history_frame(self._timelines)
+        return make_history_frame(self._history)
 
     def tables(self) -> "ShownTables":
         """The tables that the command `history` prints, one for each case."""
-        from dlperf_slurm.reports.history_text import tabulate_timeline
+        from dlperf_slurm.reports.history_text import tabulate_history
         from dlperf_slurm.reports.notebook import ShownTables, add_notes
-        from dlperf_slurm.results.footnotes import Footnotes
 
-        notes = Footnotes()
-        tables = [tabulate_timeline(timeline, notes) for timeline in self._timelines]
-        return ShownTables(add_notes(table, notes.texts) for table in tables)
+        tables, notes = tabulate_history(self._history)
+        return ShownTables(add_notes(table, notes) for table in tables)
 
     def __repr__(self) -> str:
         return repr(self.tables())

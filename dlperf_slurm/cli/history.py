@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from dlperf_slurm.program import PROGRAM
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
-    from dlperf_slurm.results.history.timeline import Timeline
+    from dlperf_slurm.results.history.selection import SelectedHistory
 
 DEFAULT_WINDOW = 5
 
@@ -54,62 +53,60 @@ def add_commands(commands: "Commands") -> None:
 def run_history(options: argparse.Namespace) -> None:
     """Print each case over all runs; raises InputError when there is nothing to show."""
     from dlperf_slurm.reports.guards import guard_history, parse_percent
-    from dlperf_slurm.results.history.selection import read_timelines
+    from dlperf_slurm.results.history.selection import read_history
 
     limit = parse_percent(options.fail_if_slower)
     if options.window < 1:
         raise InputError(f"--window: {options.window}: at least one run has to count")
     check_plot_file(options.plot)
     folders = options.results or [Path("results")]
-    timelines, problems = read_timelines(folders, options.case, options.framework)
-    for problem in problems:
+    history = read_history(folders, options.case, options.framework)
+    for problem in history.problems:
         print(f"{PROGRAM}: warning: {problem}", file=sys.stderr)
-    _write_files(timelines, options)
-    _print(timelines, problems, options.json)
+    _write_files(history, options)
+    _print(history, options.json)
     if limit is not None:
-        guard_history(timelines, limit, options.window)
+        guard_history(history.rows, limit, options.window)
 
 
-def _write_files(timelines: "Sequence[Timeline]", options: argparse.Namespace) -> None:
+def _write_files(history: "SelectedHistory", options: argparse.Namespace) -> None:
     from dlperf_slurm.reports.formats.parquet import serialize_frames
     from dlperf_slurm.results.columns import serialize_csv
     from dlperf_slurm.results.history.frame import make_history_frame
 
     if options.csv is not None:
-        write_file(options.csv, "--csv", serialize_csv(make_history_frame(timelines)).encode())
+        write_file(options.csv, "--csv", serialize_csv(make_history_frame(history.rows)).encode())
     if options.parquet is not None:
-        frame = make_history_frame(timelines)
+        frame = make_history_frame(history.rows)
         write_file(options.parquet, "--parquet", *serialize_frames(frame))
     if options.plot is not None:
         from dlperf_slurm.reports.plots.between_runs import plot_history
 
-        write_plot(plot_history(timelines), options.plot)
+        write_plot(plot_history(history.rows), options.plot)
 
 
-def _print(timelines: "Sequence[Timeline]", problems: Sequence[str], as_json: bool) -> None:
+def _print(history: "SelectedHistory", as_json: bool) -> None:
     from rich.text import Text
 
     from dlperf_slurm.reports.history_text import (
         METHOD,
         describe_node,
         serialize_json,
-        tabulate_timeline,
+        tabulate_history,
     )
     from dlperf_slurm.reports.terminal import print_footnotes, show_table
-    from dlperf_slurm.results.footnotes import Footnotes
     from dlperf_slurm.results.history.nodes import read_node_histories
 
-    entries = [point.entry for timeline in timelines for point in timeline.points]
-    nodes = read_node_histories(entries)
+    nodes = read_node_histories(history.rows)
     if as_json:
-        print(serialize_json(timelines, nodes, problems), end="", flush=True)
+        print(serialize_json(history.rows, nodes, history.problems), end="", flush=True)
         return
     console = make_console()
-    notes = Footnotes()
-    for timeline in timelines:
-        show_table(tabulate_timeline(timeline, notes), console)
+    tables, notes = tabulate_history(history.rows)
+    for table in tables:
+        show_table(table, console)
         console.print()
     console.print(Text(METHOD, style="dim"))
-    print_footnotes(notes.texts, console)
+    print_footnotes(notes, console)
     for node in nodes:
         console.print(Text(describe_node(node), style="yellow" if node.is_bad else ""))

@@ -79,8 +79,10 @@ def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[s
         unit = ("block", blocks) if blocks > 1 else ("repeat", repeats)
         planned.append(PlannedRepeats(case.case_id, unit[1], unit[0]))
     if not list_run_ids(results):
-        return describe_power(planned, loaded.name, ())
+        return describe_power(planned, ())
     # it loads DuckDB and pandas, which takes most of a second
     from dlperf_slurm.results.history.catalogue import read_catalogue
 
-    return describe_power(planned, loaded.name, read_catalogue(results).entries)
+    entries = read_catalogue(results).entries
+    here = entries[entries.site_name == loaded.name]
+    return describe_power(planned, zip(here.case_id, here.samples_per_s))

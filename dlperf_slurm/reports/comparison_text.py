@@ -1,20 +1,25 @@
 """Comparison of two runs -> a table, its notes, JSON, and JUnit XML for a CI system."""
 
-import dataclasses
 import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
-from typing import Optional, Union
+from typing import TYPE_CHECKING, Any, Optional
 
+from dlperf_slurm.contract.axes import DYNAMIC
 from dlperf_slurm.jobs.manifest import Manifest
-from dlperf_slurm.reports.cells import Cell, Table, join_cells, make_table
-from dlperf_slurm.results.compare import MEAN_LATENCY, Comparison, RunComparison
-from dlperf_slurm.results.footnotes import Footnotes
+from dlperf_slurm.reports.cells import Cell, Table, join_cells
+from dlperf_slurm.reports.tables import Marks, Show, TableSpec, read_intervals, tabulate
+from dlperf_slurm.results.columns import list_records, with_bounds
+from dlperf_slurm.results.compare import FOUND, IDENTITY, MEAN_LATENCY, PAIR, Row, RunComparison
 from dlperf_slurm.results.labels import find_unit
+from dlperf_slurm.results.notes import CASE
 from dlperf_slurm.results.number_formats import MILLISECONDS, RATIO, Number
 from dlperf_slurm.results.significance import EQUIVALENT, NOT_COMPARABLE, UNDECIDED
 from dlperf_slurm.stats.median import Interval, compute_median, compute_median_interval
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 SCHEMA_VERSION = 1
 
@@ -25,16 +30,30 @@ NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]]:
-    """One row per case and quantity, and the notes that its verdicts refer to."""
-    notes = Footnotes()
-    table = make_table(
+    """Make a row per case and quantity, and the notes that its verdicts refer to."""
+    pairs = compared.pairs
+    texts = [[reason] * bool(reason) + [*own] for reason, own in zip(pairs.reason, pairs.changes)]
+    notes = [(row, CASE, text) for row, own in enumerate(texts) for text in own]
+    marks = Marks(notes)
+    shown = [describe_verdict(row, compared.margin) for row in list_records(pairs)]
+    spec = TableSpec(
+        "comparison",
+        rows=lambda compared: compared.pairs.assign(problem="", shown_verdict=shown),
+        by=(),
         title=f"B {compared.manifest_b.run_id} against A {compared.manifest_a.run_id}",
-        header=("case", "quantity", "A", "B", "speed B / A", "95 % interval", "verdict"),
-        rows=[_make_row(c, compared.margin, notes) for c in compared.comparisons],
-        text_columns=2,
+        words=lambda rows: [Show("case_id"), Show("quantity", cells=_name_quantities)],
+        figures=lambda rows: [
+            Show("A", cells=lambda rows: _make_median_cells(rows, "samples_a")),
+            Show("B", cells=lambda rows: _make_median_cells(rows, "samples_b")),
+            Show("speed_ratio", "speed B / A", SPEED, "none", bounds=False),
+            Show("95 % interval", missing="none", cells=_make_interval_cells),
+            Show("shown_verdict", "verdict", marks=True),
+        ],
         caption=describe_method(compared),
+        notes=(CASE,),
     )
-    return table, tuple(notes.texts)
+    (table,) = tabulate(spec, compared, marks)
+    return table, tuple(marks.footnotes.texts)
 
 
 def describe_method(compared: RunComparison) -> str:
@@ -68,24 +87,18 @@ def _describe_test(compared: RunComparison) -> str:
     )
 
 
-def _make_row(
-    comparison: Comparison, margin: float, notes: Footnotes
-) -> tuple[Union[Cell, str], ...]:
-    texts = [*([comparison.reason] if comparison.reason else []), *comparison.changes]
-    is_latency = comparison.quantity == MEAN_LATENCY
-    form = MILLISECONDS if is_latency else RATIO
-    interval = comparison.interval
-    speed = SPEED.limit(interval)
-    bounds = [Cell(b, speed) for b in (interval.low, interval.high)] if interval else []
-    return (
-        comparison.case_id,
-        "ms mean latency" if is_latency else find_unit(comparison.model),
-        _make_median_cell(comparison.samples_a, form),
-        _make_median_cell(comparison.samples_b, form),
-        Cell(comparison.speed_ratio, speed, problem="none"),
-        join_cells(bounds, " to ") if bounds else Cell(None, problem="none"),
-        Cell(describe_verdict(comparison, margin), notes=tuple(map(notes.number, texts))),
-    )
+def _name_quantities(rows: "DataFrame") -> list[str]:
+    return [
+        "ms mean latency" if quantity == MEAN_LATENCY else find_unit(model)
+        for quantity, model in zip(rows.quantity, rows.model)
+    ]
+
+
+def _make_median_cells(rows: "DataFrame", name: str) -> list[Cell]:
+    return [
+        _make_median_cell(samples, MILLISECONDS if quantity == MEAN_LATENCY else RATIO)
+        for samples, quantity in zip(rows[name], rows.quantity)
+    ]
 
 
 def _make_median_cell(samples: Sequence[float], form: Number) -> Cell:
@@ -96,26 +109,42 @@ def _make_median_cell(samples: Sequence[float], form: Number) -> Cell:
     return Cell(compute_median(samples), form, bounds, hides_bounds=True)
 
 
-def describe_verdict(comparison: Comparison, margin: float) -> str:
-    """The verdict in words: "equivalent within 2 %", or "slower, beyond the limit"."""
-    text = comparison.verdict
-    if comparison.verdict == EQUIVALENT:
+def _make_interval_cells(rows: "DataFrame") -> list[Cell]:
+    found = read_intervals(rows, with_bounds("speed_ratio"))
+    return [
+        join_cells([Cell(end, SPEED.limit(one)) for end in (one.low, one.high)], " to ")
+        if one
+        else Cell(None)
+        for one in found
+    ]
+
+
+def describe_verdict(pair: Row, margin: float) -> str:
+    """Return the verdict in words: "equivalent within 2 %", or "slower, beyond the limit"."""
+    text: str = pair["verdict"]
+    if text == EQUIVALENT:
         text += f" within {format_percent(margin)}"
-    elif comparison.is_within_margin:
+    elif pair["is_within_margin"]:
         text += f", within {format_percent(margin)}"
-    return text + (", beyond the limit" if comparison.is_beyond_limit else "")
+    return text + (", beyond the limit" if pair["is_beyond_limit"] else "")
 
 
-def describe_comparison(comparison: Comparison) -> str:
-    """One line: what was found of a case, or why nothing was."""
-    if comparison.speed_ratio is None:
-        return f"{comparison.verdict}: {comparison.reason}"
-    interval = comparison.interval
+def describe_pair(pair: Row) -> str:
+    """Say in one line what was found of a case, or why nothing was."""
+    if pair["speed_ratio"] is None:
+        return f"{pair['verdict']}: {pair['reason']}"
+    interval = find_interval(pair)
     speed = SPEED.limit(interval)
-    text = f"{comparison.verdict}: speed B / A {speed.write(comparison.speed_ratio)}"
+    text = f"{pair['verdict']}: speed B / A {speed.write(pair['speed_ratio'])}"
     if interval is not None:
         text += f", 95 % interval {speed.write(interval.low)} to {speed.write(interval.high)}"
-    return "; ".join(filter(None, [text, comparison.reason, *comparison.changes]))
+    return "; ".join(filter(None, [text, pair["reason"], *pair["changes"]]))
+
+
+def find_interval(pair: Row) -> Optional[Interval]:
+    """Return the interval of the speed ratio; None where there is none."""
+    low, high = (pair[name] for name in with_bounds("speed_ratio"))
+    return None if low is None else Interval(low, high)
 
 
 def format_percent(share: float) -> str:
@@ -131,9 +160,31 @@ def serialize_comparison(compared: RunComparison) -> str:
         "limit": compared.limit,
         "margin": compared.margin,
         "test_count": compared.test_count,
-        "comparisons": [dataclasses.asdict(c) for c in compared.comparisons],
+        "comparisons": [list_facts(pair) for pair in list_records(compared.pairs)],
     }
     return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def list_facts(pair: Row) -> dict[str, Any]:
+    """List what JSON has of a pair of samples."""
+    names = (*IDENTITY, *PAIR, *FOUND)
+    renamed = ("counted", *with_bounds("speed_ratio"))
+    interval = find_interval(pair)
+    return {
+        **{name: pair[name] for name in names if name not in renamed},
+        **list_matrix_values(pair),
+        "unit": pair["counted"],
+        "interval": None if interval is None else vars(interval),
+    }
+
+
+def list_matrix_values(case: Row) -> dict[str, Any]:
+    """List the values on axes that a matrix writes in another way than frames have them."""
+    size, scale = case["batch_size_per_device"], case["loss_scale"]
+    return {
+        "batch_size_per_device": int(size) if size.isdecimal() else size,
+        "loss_scale": scale or DYNAMIC,
+    }
 
 
 def _describe_run(manifest: Manifest) -> dict[str, str]:
@@ -144,45 +195,41 @@ def _describe_run(manifest: Manifest) -> dict[str, str]:
 
 def serialize_junit(compared: RunComparison) -> str:
     """One test case per comparison: it fails beyond the limit, and is skipped if undecided."""
-    comparisons = compared.comparisons
+    pairs = list_records(compared.pairs)
     counts = {
-        "tests": len(comparisons),
-        "failures": sum(c.is_beyond_limit for c in comparisons),
+        "tests": len(pairs),
+        "failures": sum(pair["is_beyond_limit"] for pair in pairs),
         "errors": 0,
-        "skipped": sum(_is_undecided(c, compared.limit) for c in comparisons),
+        "skipped": sum(_is_undecided(pair, compared.limit) for pair in pairs),
     }
     name = f"{compared.manifest_a.run_id} -> {compared.manifest_b.run_id}"
     attributes = {"name": _clean(name), **{key: str(count) for key, count in counts.items()}}
     suite = ElementTree.Element("testsuite", attributes)
-    for comparison in comparisons:
-        suite.append(_make_case(comparison, compared.limit))
+    for pair in pairs:
+        suite.append(_make_case(pair, compared.limit))
     ElementTree.SubElement(suite, "system-out").text = describe_method(compared)
     ElementTree.indent(suite)
     body = ElementTree.tostring(suite, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
 
 
-def _make_case(comparison: Comparison, limit: Optional[float]) -> ElementTree.Element:
-    attributes = {
-        "classname": comparison.quantity,
-        "name": _clean(comparison.case_id),
-        "time": "0",
-    }
+def _make_case(pair: Row, limit: Optional[float]) -> ElementTree.Element:
+    attributes = {"classname": pair["quantity"], "name": _clean(pair["case_id"]), "time": "0"}
     case = ElementTree.Element("testcase", attributes)
-    text = _clean(describe_comparison(comparison))
-    if comparison.is_beyond_limit:
+    text = _clean(describe_pair(pair))
+    if pair["is_beyond_limit"]:
         ElementTree.SubElement(case, "failure", {"message": text})
-    elif _is_undecided(comparison, limit):
+    elif _is_undecided(pair, limit):
         ElementTree.SubElement(case, "skipped", {"message": text})
     else:
         ElementTree.SubElement(case, "system-out").text = text
     return case
 
 
-def _is_undecided(comparison: Comparison, limit: Optional[float]) -> bool:
+def _is_undecided(pair: Row, limit: Optional[float]) -> bool:
     if limit is None:
-        return comparison.verdict in (UNDECIDED, NOT_COMPARABLE)
-    return not (comparison.is_beyond_limit or comparison.is_within_limit)
+        return pair["verdict"] in (UNDECIDED, NOT_COMPARABLE)
+    return not (pair["is_beyond_limit"] or pair["is_within_limit"])
 
 
 def _clean(text: str) -> str:

@@ -1,14 +1,17 @@
 """Comparisons and the slowdown that is allowed -> the error that a CI is to stop at, if any."""
 
 import re
-from collections.abc import Sequence
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError, UndecidedError
-from dlperf_slurm.reports.comparison_text import describe_comparison, format_percent
-from dlperf_slurm.results.compare import RunComparison
-from dlperf_slurm.results.history.timeline import Guarded, Timeline, guard_newest
+from dlperf_slurm.reports.comparison_text import describe_pair, format_percent
+from dlperf_slurm.results.columns import list_records
+from dlperf_slurm.results.compare import Row, RunComparison
+from dlperf_slurm.results.history.timeline import guard_newest
 from dlperf_slurm.results.significance import NOT_COMPARABLE
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 def parse_percent(text: Optional[str]) -> Optional[float]:
@@ -31,12 +34,15 @@ def guard_comparison(compared: RunComparison) -> None:
     run A's cases cannot be compared, UndecidedError when more repeats are needed to show that none
     is slower.
     """
-    guarded = [c for c in compared.comparisons if c.samples_a]
-    slower = [c for c in guarded if c.is_beyond_limit]
-    alone = [c for c in guarded if c.verdict == NOT_COMPARABLE]
-    undecided = [c for c in guarded if not c.is_within_limit]
+    guarded = [pair for pair in list_records(compared.pairs) if pair["samples_a"]]
+    slower = [pair for pair in guarded if pair["is_beyond_limit"]]
+    alone = [pair for pair in guarded if pair["verdict"] == NOT_COMPARABLE]
+    undecided = [pair for pair in guarded if not pair["is_within_limit"]]
     limit = format_percent(compared.limit or 0.0)
-    lines = [f"{c.case_id} ({c.quantity}): {describe_comparison(c)}" for c in slower or undecided]
+    lines = [
+        f"{pair['case_id']} ({pair['quantity']}): {describe_pair(pair)}"
+        for pair in slower or undecided
+    ]
     if slower:
         first_line = f"slower by more than {limit}: {len(slower)} of {len(guarded)} comparisons"
         raise SlowerError("\n  ".join([first_line, *lines]))
@@ -52,30 +58,30 @@ def guard_comparison(compared: RunComparison) -> None:
         raise UndecidedError("\n  ".join([first_line, *lines]))
 
 
-def guard_history(timelines: Sequence[Timeline], limit: float, window: int) -> None:
+def guard_history(history: "DataFrame", limit: float, window: int) -> None:
     """Raise the error that a CI is to stop at.
 
     It is SlowerError when a case became slower, CasesFailedError when one cannot be compared,
     UndecidedError when it takes more repeats to tell.
     """
-    guarded = guard_newest(timelines, limit, window)
-    slower = [one for one in guarded if one.comparison.is_beyond_limit]
+    guarded = list_records(guard_newest(history, limit, window))
+    slower = [pair for pair in guarded if pair["is_beyond_limit"]]
     if slower:
         raise SlowerError(
             f"slower by more than {format_percent(limit)}: {len(slower)} of "
             + "\n  ".join([f"{len(guarded)} cases", *map(_describe, slower)])
         )
     which = f"of the {len(guarded)} cases of the newest run that ran before"
-    alone = [one for one in guarded if one.comparison.verdict == NOT_COMPARABLE]
+    alone = [pair for pair in guarded if pair["verdict"] == NOT_COMPARABLE]
     if alone or not guarded:
         first_line = f"--fail-if-slower: {len(alone)} {which} cannot be compared"
         raise CasesFailedError("\n  ".join([first_line, *map(_describe, alone)]))
-    undecided = [one for one in guarded if not one.comparison.is_within_limit]
+    undecided = [pair for pair in guarded if not pair["is_within_limit"]]
     if undecided:
         first_line = f"--fail-if-slower: {len(undecided)} {which} take more repeats to tell"
         raise UndecidedError("\n  ".join([first_line, *map(_describe, undecided)]))
 
 
-def _describe(guarded: Guarded) -> str:
-    against = f" against {guarded.reference.run_id}" if guarded.reference else ""
-    return f"{guarded.comparison.case_id}{against}: {describe_comparison(guarded.comparison)}"
+def _describe(pair: Row) -> str:
+    against = f" against {pair['reference']}" if pair["reference"] else ""
+    return f"{pair['case_id']}{against}: {describe_pair(pair)}"

@@ -1,17 +1,25 @@
-"""Timelines -> tables with notes, and JSON."""
+"""A history of runs -> tables with notes, and JSON."""
 
 import dataclasses
 import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.plain_text import count_things
-from dlperf_slurm.reports.cells import Cell, Table, make_table
-from dlperf_slurm.results.footnotes import Footnotes
-from dlperf_slurm.results.history.entries import describe_software
+from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.reports.comparison_text import list_facts, list_matrix_values
+from dlperf_slurm.reports.tables import Marks, Show, TableSpec, read_intervals, tabulate
+from dlperf_slurm.results.columns import list_records, list_values
+from dlperf_slurm.results.compare import Row
+from dlperf_slurm.results.history.entries import ENTRIES, FACTS, describe_software, read_facts
 from dlperf_slurm.results.history.nodes import NodeHistory
-from dlperf_slurm.results.history.timeline import Point, Timeline
+from dlperf_slurm.results.history.timeline import name_timeline
+from dlperf_slurm.results.notes import CASE
 from dlperf_slurm.results.number_formats import Number
 from dlperf_slurm.results.significance import DEFAULT_MARGIN
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 SCHEMA_VERSION = 1
 
@@ -29,52 +37,52 @@ TIME_CHARACTERS = 15
 SHOWN_CHANGES = 8
 
 
-def tabulate_timeline(timeline: Timeline, notes: Footnotes) -> Table:
-    """One row per run, the oldest first; notes say what changed, and what failed."""
-    return make_table(
-        title=timeline.title,
-        header=("run", timeline.unit, "speed / before", "verdict"),
-        rows=[
-            (name, *_make_cells(point, notes))
-            for name, point in zip(_shorten_run_ids(timeline), timeline.points)
-        ],
-        text_columns=1,
-        caption=_describe_ends(timeline),
-    )
+def tabulate_history(history: "DataFrame") -> tuple[list[Table], tuple[str, ...]]:
+    """Make a table per timeline, a row per run, the oldest first, and the notes of all.
+
+    Notes say what changed, and what failed.
+    """
+    facts = zip(history.problem, history.reason, history.changes.map(_join_changes))
+    notes = [(row, CASE, text) for row, texts in enumerate(facts) for text in texts if text]
+    marks = Marks(notes)
+    return [*tabulate(_TIMELINES, history, marks)], tuple(marks.footnotes.texts)
 
 
-def _shorten_run_ids(timeline: Timeline) -> list[str]:
-    """The time that ids begin with, if it tells the runs apart: commands take it for the id."""
-    run_ids = [point.entry.run_id for point in timeline.points]
-    times = [run_id[:TIME_CHARACTERS] for run_id in run_ids]
-    return times if len(set(times)) == len(run_ids) else run_ids
+def _title(runs: "DataFrame") -> str:
+    return name_timeline(runs.case_id.iloc[0], runs.sizes.iloc[0])
 
 
-def _make_cells(point: Point, notes: Footnotes) -> tuple[Cell, ...]:
-    texts = [point.entry.problem] if point.entry.problem else []
-    comparison = point.comparison
-    if comparison is not None:
-        texts += [comparison.reason] if comparison.reason else []
-        texts += [_join_changes(comparison.changes)] if comparison.changes else []
-    marks = tuple(map(notes.number, texts))
-    if point.median is None:
-        none = Cell(None, problem="none")
-        return Cell(None, problem=point.entry.state, notes=marks), none, none
-    count, planned = len(point.entry.samples_per_s), point.entry.planned_repeats
-    return (
+def _shorten_run_ids(history: "DataFrame") -> list[str]:
+    """Return the time that ids begin with, if it tells the runs apart: commands take it too."""
+    times = history.run_id.str[:TIME_CHARACTERS]
+    is_twice = times.groupby([history.timeline, times]).transform("size") > 1
+    return list(times.mask(is_twice.groupby(history.timeline).transform("any"), history.run_id))
+
+
+def _make_median_cells(history: "DataFrame") -> list[Cell]:
+    counts = zip(history.samples_per_s.map(len), history.planned_repeats)
+    intervals = read_intervals(history, ("interval_low", "interval_high"))
+    return [
         Cell(
-            point.median,
-            interval=point.interval,
-            repeats=(count, planned) if count < planned else None,
-        ),
-        Cell(
-            comparison.speed_ratio if comparison else None,
-            Number(".3f"),
-            comparison.interval if comparison else None,
-            problem="none",
-        ),
-        Cell(comparison.verdict if comparison else "first", notes=marks),
-    )
+            median,
+            interval=interval,
+            repeats=(count, planned) if 0 < count < planned else None,
+            notes=notes if median is None else (),
+            problem=state,
+        )
+        for median, interval, (count, planned), notes, state in zip(
+            list_values(history["median"]), intervals, counts, history.marks, history.state
+        )
+    ]
+
+
+def _make_verdict_cells(history: "DataFrame") -> list[Cell]:
+    return [
+        Cell(None if count == 0 else verdict or "first", notes=notes if count else ())
+        for verdict, count, notes in zip(
+            history.verdict, history.samples_per_s.map(len), history.marks
+        )
+    ]
 
 
 def _join_changes(changes: Sequence[str]) -> str:
@@ -83,13 +91,30 @@ def _join_changes(changes: Sequence[str]) -> str:
     return "; ".join([*changes[:SHOWN_CHANGES], *rest])
 
 
-def _describe_ends(timeline: Timeline) -> str:
-    """The software of the first run with a figure, and of the last one."""
-    measured = [point.entry for point in timeline.points if point.median is not None]
-    if not measured:
+def _describe_ends(runs: "DataFrame") -> str:
+    """Name the software of the first run with a figure, and of the last one."""
+    measured = runs[runs["median"].notna()]
+    if measured.empty:
         return "no run of this case has a figure"
-    first, last = describe_software(measured[0]), describe_software(measured[-1])
+    facts = [measured[name].iloc[[0, -1]] for name in ("versions", "surroundings", "tool")]
+    first, last = (describe_software(*own) for own in zip(*facts))
     return f"with {first}" if first == last else f"first with {first}; last with {last}"
+
+
+_TIMELINES = TableSpec(
+    "history",
+    rows=lambda history: history.assign(problem=""),
+    by=("timeline",),
+    title=_title,
+    words=lambda rows: [Show("run", cells=_shorten_run_ids)],
+    figures=lambda rows: [
+        Show("median", "{unit}", cells=_make_median_cells),
+        Show("speed_ratio", "speed / before", Number(".3f"), "none"),
+        Show("verdict", cells=_make_verdict_cells, missing="none"),
+    ],
+    caption=_describe_ends,
+    notes=(CASE,),
+)
 
 
 def describe_node(node: NodeHistory) -> str:
@@ -111,13 +136,32 @@ def describe_node(node: NodeHistory) -> str:
 
 
 def serialize_json(
-    timelines: Sequence[Timeline], nodes: Sequence[NodeHistory], problems: Sequence[str]
+    history: "DataFrame", nodes: Sequence[NodeHistory], problems: Sequence[str]
 ) -> str:
-    """All figures and facts in full precision, schema-versioned."""
+    """Write all figures and facts in full precision, schema-versioned."""
+    timelines: dict[int, dict[str, Any]] = {}
+    for row in list_records(history):
+        names = {"case_id": row["case_id"], "parameters": row["sizes"], "unit": row["unit"]}
+        timeline = timelines.setdefault(row["timeline"], {**names, "points": []})
+        timeline["points"].append(_list_point(row))
     data = {
         "schema_version": SCHEMA_VERSION,
-        "timelines": [dataclasses.asdict(timeline) for timeline in timelines],
+        "timelines": [*timelines.values()],
         "nodes": [{**dataclasses.asdict(node), "is_bad": node.is_bad} for node in nodes],
         "problems": list(problems),
     }
     return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _list_point(row: Row) -> dict[str, Any]:
+    ends = {end: row[f"interval_{end}"] for end in ("low", "high")}
+    return {
+        "entry": {
+            **{name: row[name] for name in ENTRIES},
+            **{name: read_facts(row[name]) for name in FACTS},
+            **list_matrix_values(row),
+        },
+        "median": row["median"],
+        "interval": None if ends["low"] is None else ends,
+        "comparison": list_facts(row) if row["verdict"] else None,
+    }

@@ -125,7 +125,7 @@ def summarize(
     Raises AssertionError when a table does not tell two cases apart.
     """
     results = analyze(cases)
-    marks = Marks(results.notes)
+    marks = Marks(results.notes.itertuples(index=False))
     against = tuple(make(results.cases) for make in makers)
     return Summary(
         manifest=manifest,

@@ -252,7 +252,7 @@ def make_run_frames(cases: Sequence[CaseOutcomes]) -> RunFrames:
 
     repeats = [row for one in summaries.values() for row in one.repeats]
     return RunFrames(
-        repeats=make_frame_of_values(REPEATS, repeats),
+        repeats=make_frame_of_values({c.name: c.dtype for c in REPEATS}, repeats),
         ranks=join("ranks", RANK_COLUMNS),
         devices=join("devices", DEVICE_COLUMNS),
         pooled=join("pooled", POOLED_COLUMNS),

@@ -18,7 +18,7 @@ from dlperf_slurm.results.case_formulas import SAMPLED, Below, Cases
 from dlperf_slurm.results.case_summary import RunFrames, make_run_frames
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import TEXT, Column, select_published
-from dlperf_slurm.results.labels import find_unit
+from dlperf_slurm.results.labels import find_unit, list_axes
 from dlperf_slurm.results.provenance import describe_differences
 from dlperf_slurm.results.repeats import REPEATS
 from dlperf_slurm.results.samples import make_samples, summarize_samples
@@ -111,9 +111,7 @@ def _make_plan(outcomes: Sequence[CaseOutcomes]) -> "DataFrame":
         values = {
             "case_id": case.case_id,
             "model": case.model,
-            **{name: getattr(case.axes, name) for name in AXES},
-            "batch_size_per_device": case.batch_size_text,
-            "loss_scale": case.axes.constant_loss_scale,
+            **list_axes(case.axes),
             **dict.fromkeys(Protocol.model_fields),
             **case.settings,
             "planned_epochs": case.epochs,

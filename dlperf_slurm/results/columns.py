@@ -3,7 +3,7 @@
 Frames, CSV, Parquet, docs/columns.md and the headers of tables are read from these declarations.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,8 @@ COUNT = "Int64"
 NUMBER = "float64"
 FLAG = "boolean"
 TIME = "datetime64[ns, UTC]"
+# lists of samples, or of texts
+LISTS = "object"
 # of the frame of steps, which has millions of rows and no gaps
 REPEATED_TEXT = "category"
 SHORT_COUNT = "int32"
@@ -36,7 +38,8 @@ class Column:
     """A column of a frame; `dtype` is its pandas type, `unit` is empty for texts and flags.
 
     `compute` returns the value of one row from the object that the row is made of; for the frame of
-    cases it returns all values from the columns before (see `results.cases`). There a column with
+    cases it returns all values from the columns before (see `results.cases`), for comparisons and
+    histories from the frame that is made into theirs (`compute_columns`). There a column with
     `bounds` owns two more, the ends of its 95 % interval, and `compute` returns a frame of
     [value, low, high]. `extremes` (the range of the samples) and `hidden` columns come behind them,
     for tables. `header`, `form` and `missing` say how tables print it. Only `published` columns are
@@ -92,11 +95,11 @@ def get(path: str) -> Callable[[Any], Any]:
 def make_frame(columns: Sequence[Column], rows: Iterable[object]) -> "DataFrame":
     """Build a typed frame [rows, columns]; the types do not depend on what was measured."""
     values = [[column.compute(row) for column in columns] for row in rows]
-    return make_frame_of_values(columns, values)
+    return make_frame_of_values({column.name: column.dtype for column in columns}, values)
 
 
 def make_frame_of_values(
-    columns: Sequence[Column], values: Sequence[Sequence[object]]
+    dtypes: Mapping[str, str], values: Sequence[Sequence[object]]
 ) -> "DataFrame":
     """Build a typed frame of rows that have a value for each column; None is missing.
 
@@ -105,16 +108,32 @@ def make_frame_of_values(
     from pandas import DataFrame
 
     cells = zip(*values) if values else repeat(())
-    return DataFrame({c.name: _make_array(c.dtype, own) for c, own in zip(columns, cells)})
+    return DataFrame({name: _make_array(dtypes[name], own) for name, own in zip(dtypes, cells)})
 
 
 def _make_array(dtype: str, cells: Sequence[object]) -> Any:
-    from pandas import Series, array, to_datetime
+    from pandas import Series, array
 
-    if dtype != TIME:
+    if dtype not in (TIME, LISTS):
         return array(cells, dtype=dtype)
-    texts = Series(cells, dtype=object)
-    return to_datetime(texts, utc=True, format=TIME_FORMAT, errors="coerce").astype(TIME)
+    return cast(Series(cells, dtype=object), dtype)
+
+
+def compute_columns(columns: Sequence[Column], frame: "DataFrame") -> "DataFrame":
+    """Compute columns from those of another frame, in their declared order and types."""
+    from pandas import DataFrame
+
+    found = {}
+    for column in columns:
+        values = column.compute(frame)
+        for name in column.published_names:
+            found[name] = cast(values[name] if column.bounds else values, column.dtype)
+    return DataFrame(found)
+
+
+def take(name: str) -> "Callable[[DataFrame], Series]":
+    """Return a function that takes a column of a frame."""
+    return lambda frame: frame[name]
 
 
 def select_published(columns: Sequence[Column], frame: "DataFrame") -> "DataFrame":
@@ -122,15 +141,23 @@ def select_published(columns: Sequence[Column], frame: "DataFrame") -> "DataFram
     from pandas import DataFrame
 
     found = {
-        name: _cast(frame[name], column.dtype)
+        name: cast(frame[name], column.dtype)
         for column in columns
         for name in column.published_names
     }
     return DataFrame(found).reset_index(drop=True)
 
 
-def _cast(values: "Series", dtype: str) -> "Series":
-    return values if values.dtype == dtype else values.astype(dtype)
+def cast(values: "Series", dtype: str) -> "Series":
+    """Return the values in a declared type; times are texts at first."""
+    from pandas import to_datetime
+
+    # by name: pandas takes its own `str` for equal to "string"
+    if str(values.dtype) == dtype:
+        return values
+    if dtype != TIME:
+        return values.astype(dtype)
+    return to_datetime(values, utc=True, format=TIME_FORMAT, errors="coerce").astype(TIME)
 
 
 def list_values(column: "Series") -> list[Any]:

@@ -1,13 +1,17 @@
 """Two runs' outcomes -> per case, how their speeds compare, and whether the difference is real."""
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Optional
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import nan
+from typing import TYPE_CHECKING, Any, Optional
 
-from dlperf_slurm.contract.axes import INFER, Axes
+from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.jobs.manifest import Manifest, PlannedCase
+from dlperf_slurm.matrix.axes import AXES
+from dlperf_slurm.results.case_columns import CASES
 from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.columns import COUNT, FLAG, LISTS, NUMBER, TEXT, make_frame_of_values
 from dlperf_slurm.results.labels import list_axes
 from dlperf_slurm.results.ratios import take_ratio
 from dlperf_slurm.results.same_work import (
@@ -19,70 +23,63 @@ from dlperf_slurm.results.same_work import (
     name_stolen_time,
     name_tool_changes,
 )
-from dlperf_slurm.results.significance import DEFAULT_MARGIN, NOT_COMPARABLE, decide
-from dlperf_slurm.stats.median import Interval
+from dlperf_slurm.results.significance import DEFAULT_MARGIN, NOT_COMPARABLE, Verdict, decide
 from dlperf_slurm.stats.power import MAX_REPEATS
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 THROUGHPUT = "throughput"
 MEAN_LATENCY = "mean latency"
 
+_DTYPES = {column.name: column.dtype for column in CASES}
+# what a case is, of all frames that have cases of several runs
+IDENTITY: dict[str, str] = {name: _DTYPES[name] for name in ("case_id", "model", *AXES)}
+# what is compared: samples by repeat, or medians of blocks where `counted` says so
+PAIR: dict[str, str] = {
+    "quantity": TEXT,
+    "counted": TEXT,
+    "samples_a": LISTS,
+    "samples_b": LISTS,
+    "reason": TEXT,
+    "changes": LISTS,
+}
+# what is found of a pair; see `decide_pairs`
+FOUND: dict[str, str] = {
+    "speed_ratio": NUMBER,
+    "speed_ratio_low": NUMBER,
+    "speed_ratio_high": NUMBER,
+    "reason": TEXT,
+    "verdict": TEXT,
+    "p_value": NUMBER,
+    "is_within_margin": FLAG,
+    "is_beyond_limit": FLAG,
+    "is_within_limit": FLAG,
+    "deciding_repeats": COUNT,
+}
 
-@dataclass(frozen=True)
-class Comparison(Axes):
-    """A quantity of one case in both runs; its samples by repeat, in samples/s or in seconds.
-
-    On the axes it stands as it was planned, in A if it is there.
-    `speed_ratio` is B's speed over A's, by the medians: below 1 B is slower, also for latencies.
-    `interval` is that of this ratio alone; `p_value`, `verdict` and `is_beyond_limit` (B is slower
-    by more than the limit) hold for all comparisons of the two runs together, `is_within_limit` (B
-    is not) for this one. `is_within_margin` is of a difference that is too small to matter.
-    `reason` says why there is no verdict on the speed, or what it would take; `deciding_repeats`
-    are about as many in each run. The samples are medians of blocks where `unit` says so.
-    `changes` says what else is not the same.
-    """
-
-    case_id: str = ""
-    model: str = ""
-    quantity: str = THROUGHPUT
-    samples_a: tuple[float, ...] = ()
-    samples_b: tuple[float, ...] = ()
-    speed_ratio: Optional[float] = None
-    interval: Optional[Interval] = None
-    p_value: Optional[float] = None
-    verdict: str = NOT_COMPARABLE
-    reason: str = ""
-    changes: tuple[str, ...] = ()
-    is_within_margin: bool = False
-    is_beyond_limit: bool = False
-    is_within_limit: bool = False
-    deciding_repeats: Optional[int] = None
-    unit: str = "repeats"
-
-    @property
-    def speeds(self) -> tuple[Sequence[float], Sequence[float]]:
-        """Two samples whose ratio, second over first, is B's speed over A's."""
-        if self.quantity == MEAN_LATENCY:
-            return self.samples_b, self.samples_a
-        return self.samples_a, self.samples_b
+# a row of a frame, by column
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class RunComparison:
     """Run B against run A; `limit` is the slowdown that is allowed, such as 0.03, if any is.
 
-    Differences within the `margin`, such as 0.02, do not matter.
+    Differences within the `margin`, such as 0.02, do not matter. `pairs` has a row for each
+    quantity of each case, with the columns IDENTITY, PAIR and FOUND.
     """
 
     manifest_a: Manifest
     manifest_b: Manifest
     limit: Optional[float]
     margin: float
-    comparisons: tuple[Comparison, ...]
+    pairs: "DataFrame" = field(compare=False, repr=False)
 
     @property
     def test_count(self) -> int:
         """How many comparisons the verdicts are adjusted for."""
-        return sum(c.p_value is not None for c in self.comparisons)
+        return int(self.pairs.p_value.notna().sum())
 
 
 def compare_runs(
@@ -93,112 +90,105 @@ def compare_runs(
     limit: Optional[float] = None,
     margin: Optional[float] = None,
 ) -> RunComparison:
-    """Every case of either run, in A's order, then what only B has.
+    """Compare every case of either run, in A's order, then what only B has.
 
     The margin is the limit, where it is not said, and DEFAULT_MARGIN without either.
     """
     margin = margin or limit or DEFAULT_MARGIN
-    ids_a = {c.case.case_id for c in cases_a}
-    by_id_b = {c.case.case_id: c for c in cases_b}
-    only_b = [c for c in cases_b if c.case.case_id not in ids_a]
+    by_id_a, by_id_b = ({c.case.case_id: c for c in cases} for cases in (cases_a, cases_b))
     tools = name_tool_changes(manifest_a, manifest_b)
-    found: list[Comparison] = []
-    for outcomes in cases_a:
-        found += _compare_case(outcomes, by_id_b.get(outcomes.case.case_id), tools)
-    found += [_refuse(c.case, "only in B", (), _list_samples(c, THROUGHPUT)) for c in only_b]
-    decided = tuple(decide_all(found, limit, margin))
-    return RunComparison(manifest_a, manifest_b, limit, margin, decided)
-
-
-def _compare_case(
-    a: CaseOutcomes, b: Optional[CaseOutcomes], tools: Sequence[str]
-) -> list[Comparison]:
-    """The case's quantities, not decided yet; or its throughputs, and why they say nothing."""
-    rates_a = _list_samples(a, THROUGHPUT)
-    if b is None:
-        return [_refuse(a.case, "only in A", rates_a, ())]
-    reason = explain_absence("A", a) or explain_absence("B", b)
-    reason = reason or find_other_work(list_work(a.records), list_work(b.records))
-    if reason:
-        return [_refuse(a.case, reason, rates_a, _list_samples(b, THROUGHPUT))]
-    surroundings = (list_surroundings(a.records), list_surroundings(b.records))
-    stolen = name_stolen_time(a.records, b.records)
-    changes = (*tools, *name_changes(*surroundings), *stolen)
-    is_inference = a.records[0].case.axes.mode == INFER
-    return [
-        _measure(a, b, quantity, changes)
-        for quantity in (THROUGHPUT, *([MEAN_LATENCY] if is_inference else []))
+    rows = [
+        row
+        for case_id in {**by_id_a, **by_id_b}
+        for row in _list_pairs(by_id_a.get(case_id), by_id_b.get(case_id), tools)
     ]
+    pairs = make_frame_of_values({**IDENTITY, **PAIR}, rows)
+    return RunComparison(manifest_a, manifest_b, limit, margin, decide_pairs(pairs, limit, margin))
 
 
-def _refuse(
-    case: PlannedCase, reason: str, samples_a: tuple[float, ...], samples_b: tuple[float, ...]
-) -> Comparison:
-    return Comparison(
-        **list_axes(case.axes),
-        case_id=case.case_id,
-        model=case.model,
-        quantity=THROUGHPUT,
-        samples_a=samples_a,
-        samples_b=samples_b,
-        reason=reason,
-    )
+def _list_pairs(
+    a: Optional[CaseOutcomes], b: Optional[CaseOutcomes], tools: Sequence[str]
+) -> Iterator[tuple[object, ...]]:
+    """List the quantities of a case; or its throughputs, and why they say nothing."""
+    one = a or b
+    assert one is not None, "each case is of a run"
+    identity, counted, changes = list_identity(one.case), "repeats", []
+    if a is None or b is None:
+        reason = "only in A" if a else "only in B"
+    else:
+        reason = explain_absence("A", a) or explain_absence("B", b)
+        reason = reason or find_other_work(list_work(a.records), list_work(b.records))
+    quantities = [THROUGHPUT]
+    if a and b and not reason:
+        surroundings = (list_surroundings(a.records), list_surroundings(b.records))
+        stolen = name_stolen_time(a.records, b.records)
+        changes = [*tools, *name_changes(*surroundings), *stolen]
+        counted = "blocks" if a.has_blocks and b.has_blocks else "repeats"
+        if a.records[0].case.axes.mode == INFER:
+            quantities.append(MEAN_LATENCY)
+    for quantity in quantities:
+        samples = [list_samples(run, quantity) if run else () for run in (a, b)]
+        yield (*identity, quantity, counted, *samples, reason, changes)
 
 
-def _measure(
-    a: CaseOutcomes, b: CaseOutcomes, quantity: str, changes: tuple[str, ...]
-) -> Comparison:
-    comparison = Comparison(
-        **list_axes(a.case.axes),
-        case_id=a.case.case_id,
-        model=a.case.model,
-        quantity=quantity,
-        samples_a=_list_samples(a, quantity),
-        samples_b=_list_samples(b, quantity),
-        changes=changes,
-        unit="blocks" if a.has_blocks and b.has_blocks else "repeats",
-    )
-    return measure_ratio(comparison)
+def list_identity(case: PlannedCase) -> list[object]:
+    """List the values of IDENTITY: on the axes the case stands as it was planned."""
+    return [case.case_id, case.model, *list_axes(case.axes).values()]
 
 
-def measure_ratio(comparison: Comparison) -> Comparison:
-    """The comparison with the ratio of its samples and its interval, and no verdict yet."""
-    first, second = comparison.speeds
-    ratio = take_ratio(first, second)
-    return replace(comparison, speed_ratio=ratio.value, interval=ratio.interval)
-
-
-def _list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
-    """One value per sound repeat, or per block where these are spread over blocks."""
+def list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
+    """List one value per sound repeat, or per block where these are spread over blocks."""
     if quantity == THROUGHPUT:
         return outcomes.units
     return outcomes.unite(
-        [(o.repeat, statistics.fmean(o.batch_seconds)) for o in outcomes.outcomes if o.record]
+        [
+            (o.repeat, statistics.fmean(o.batch_seconds))
+            for o in outcomes.outcomes
+            if o.batch_seconds
+        ]
     )
 
 
-def decide_all(
-    found: Sequence[Comparison], limit: Optional[float], margin: float = DEFAULT_MARGIN
-) -> list[Comparison]:
-    """The comparisons with verdicts, which all hold together with the confidence."""
-    measured = [i for i, c in enumerate(found) if c.speed_ratio is not None]
-    verdicts = decide([found[i].speeds for i in measured], limit, margin)
-    decided = list(found)
-    for i, verdict in zip(measured, verdicts):
-        decided[i] = _explain(replace(found[i], **vars(verdict)), limit)
-    return decided
+def decide_pairs(
+    pairs: "DataFrame", limit: Optional[float], margin: float = DEFAULT_MARGIN, group: str = ""
+) -> "DataFrame":
+    """Add the columns FOUND to pairs of samples, of which those with a `reason` are not compared.
+
+    `speed_ratio` is B's speed over A's, by the medians: below 1 B is slower, also for latencies.
+    Its interval is that of this ratio alone. `p_value`, `verdict` and `is_beyond_limit` (B is
+    slower by more than the limit) hold for all pairs together that are equal in the column `group`;
+    `is_within_limit` (B is not) holds for this one. `is_within_margin` is of a difference that is
+    too small to matter. `reason` says why there is no verdict on the speed, or what it would take;
+    `deciding_repeats` are about as many in each run.
+    """
+    from pandas import concat
+
+    samples = [*zip(pairs.quantity, pairs.samples_a, pairs.samples_b)]
+    # two samples whose ratio, second over first, is B's speed over A's
+    speeds = [(b, a) if quantity == MEAN_LATENCY else (a, b) for quantity, a, b in samples]
+    reasons, counted = pairs.reason.tolist(), pairs.counted.tolist()
+    found = [(nan, nan, nan, reason, *Verdict(NOT_COMPARABLE)) for reason in reasons]
+    groups: dict[object, list[int]] = {}
+    for i, key in enumerate(pairs[group] if group else [""] * len(pairs)):
+        if all(speeds[i]) and not reasons[i]:
+            groups.setdefault(key, []).append(i)
+    for own in groups.values():
+        for i, verdict in zip(own, decide([speeds[i] for i in own], limit, margin)):
+            ratio = take_ratio(*speeds[i])
+            ends = (ratio.interval.low, ratio.interval.high) if ratio.interval else (nan, nan)
+            counts = f"{len(samples[i][1])} and {len(samples[i][2])} {counted[i]}"
+            found[i] = (ratio.value or nan, *ends, _explain(verdict, counts, limit), *verdict)
+    known = pairs.drop(columns="reason").reset_index(drop=True)
+    return concat([known, make_frame_of_values(FOUND, found)], axis=1)
 
 
-def _explain(comparison: Comparison, limit: Optional[float]) -> Comparison:
-    """The comparison with what it would take to decide, where it is undecided."""
-    count = comparison.deciding_repeats
+def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:
+    """Say what it would take to decide, where it is undecided."""
+    count = verdict.deciding_repeats
     if count is None:
-        return comparison
-    if comparison.p_value is None:
-        what = f"it takes {count} in each run to tell any difference"
-    else:
-        shown = f"more than {MAX_REPEATS}" if count >= MAX_REPEATS else f"about {count}"
-        end = "decide" if limit is None else "tell whether it is beyond the limit"
-        what = f"{shown} in each run would {end}, if they go on so"
-    counts = f"{len(comparison.samples_a)} and {len(comparison.samples_b)} {comparison.unit}"
-    return replace(comparison, reason=f"{counts}; {what}")
+        return ""
+    if verdict.p_value is None:
+        return f"{counts}; it takes {count} in each run to tell any difference"
+    shown = f"more than {MAX_REPEATS}" if count >= MAX_REPEATS else f"about {count}"
+    end = "decide" if limit is None else "tell whether it is beyond the limit"
+    return f"{counts}; {shown} in each run would {end}, if they go on so"

@@ -1,16 +1,13 @@
 """A plan and the spread of earlier runs -> what its repeats will be able to tell."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.results.remembered import find_power
 from dlperf_slurm.stats.median import compute_median
 from dlperf_slurm.stats.placements import count_needed_values
 from dlperf_slurm.stats.power import POWER, pool_spreads
-
-if TYPE_CHECKING:
-    from dlperf_slurm.results.history.entries import Entry
 
 # the slowdown whose chance is told
 SLOWDOWN = 0.05
@@ -28,17 +25,18 @@ class PlannedRepeats(NamedTuple):
 
 
 def describe_power(
-    planned: Sequence[PlannedRepeats], site_name: str, entries: "Iterable[Entry]"
+    planned: Sequence[PlannedRepeats], measured: Iterable[tuple[str, Sequence[float]]]
 ) -> list[str]:
-    """A line for each number of repeats: what a later comparison of two such runs would find.
+    """Return a line for each number of repeats: what a comparison of two such runs would find.
 
-    The spread is that of earlier runs of the same cases on the same site, of the case in the middle
-    where these differ; without any it is that of quiet and of usual machines.
+    The spread is that of earlier runs on the same site, whose case ids and samples are `measured`:
+    of the same cases, of the one in the middle where these differ; without any it is that of quiet
+    and of usual machines.
     """
-    earlier: dict[str, list[tuple[float, ...]]] = {}
-    for entry in entries:
-        if entry.site_name == site_name and len(entry.samples_per_s) > 1:
-            earlier.setdefault(entry.case_id, []).append(entry.samples_per_s)
+    earlier: dict[str, list[Sequence[float]]] = {}
+    for case_id, samples in measured:
+        if len(samples) > 1:
+            earlier.setdefault(case_id, []).append(samples)
     return [
         _describe_cases(
             [case for case in planned if (case.number, case.unit) == (count, unit)], earlier
@@ -48,7 +46,7 @@ def describe_power(
 
 
 def _describe_cases(
-    cases: Sequence[PlannedRepeats], earlier: dict[str, list[tuple[float, ...]]]
+    cases: Sequence[PlannedRepeats], earlier: dict[str, list[Sequence[float]]]
 ) -> str:
     count, what = cases[0].number, count_things(cases[0].number, cases[0].unit)
     needed = count_needed_values(tests=len(cases))

@@ -75,8 +75,15 @@ def find_varying(rows: "DataFrame", by: Sequence[str]) -> "DataFrame":
 
 
 def list_axes(axes: Axes) -> dict[str, Any]:
-    """List the value on each axis, by name."""
-    return {name: getattr(axes, name) for name in AXES}
+    """List the value on each axis, by name, as frames have it.
+
+    "max" and ladders are no numbers, and a dynamic loss scale is none.
+    """
+    return {
+        **{name: getattr(axes, name) for name in AXES},
+        "batch_size_per_device": str(axes.batch_size_per_device),
+        "loss_scale": axes.constant_loss_scale,
+    }
 
 
 def find_unit(model: str) -> str:

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from dlperf_slurm.stats.median import CONFIDENCE, compute_median
 from dlperf_slurm.stats.p_values import adjust_by_holm
@@ -28,9 +27,8 @@ DEFAULT_MARGIN = 0.02
 Speeds = tuple[Sequence[float], Sequence[float]]
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What a comparison shows; the fields are those of `results.compare.Comparison`."""
+class Verdict(NamedTuple):
+    """What a pair of samples shows: the values of columns of `results.comparison_frame`."""
 
     verdict: str
     p_value: Optional[float] = None
@@ -38,16 +36,6 @@ class Verdict:
     is_beyond_limit: bool = False
     is_within_limit: bool = False
     deciding_repeats: Optional[int] = None
-
-
-@dataclass(frozen=True)
-class _Evidence:
-    """One pair of samples, with p-values that hold for all pairs together."""
-
-    speeds: Speeds
-    difference: float
-    equivalence: float
-    beyond: float
 
 
 def decide(pairs: Sequence[Speeds], limit: Optional[float], margin: float) -> list[Verdict]:
@@ -60,17 +48,21 @@ def decide(pairs: Sequence[Speeds], limit: Optional[float], margin: float) -> li
     """
     needed = count_needed_values()
     tested = [i for i, speeds in enumerate(pairs) if min(map(len, speeds)) >= needed]
-    speeds = [pairs[i] for i in tested]
-    found = dict(zip(tested, _weigh(speeds, limit, margin)))
-    return [
-        _judge(found[i], limit, margin, len(tested))
-        if i in found
-        else Verdict(UNDECIDED, deciding_repeats=count_needed_values(tests=len(pairs)))
-        for i in range(len(pairs))
-    ]
+    p_values = _compute_p_values([pairs[i] for i in tested], limit, margin)
+    too_few = Verdict(UNDECIDED, deciding_repeats=count_needed_values(tests=len(pairs)))
+    verdicts = [too_few] * len(pairs)
+    for i, own in zip(tested, p_values):
+        verdicts[i] = _judge(pairs[i], *own, limit, margin, len(tested))
+    return verdicts
 
 
-def _weigh(pairs: Sequence[Speeds], limit: Optional[float], margin: float) -> list[_Evidence]:
+def _compute_p_values(
+    pairs: Sequence[Speeds], limit: Optional[float], margin: float
+) -> list[tuple[float, float, float]]:
+    """Compute those of no difference, of no equivalence, and of no more than the limit.
+
+    They hold for all pairs together.
+    """
     least, most = 1 - margin, 1 / (1 - margin)
     differences = adjust_by_holm([compute_tails(*speeds).two_sided for speeds in pairs])
     equivalences = adjust_by_holm(
@@ -83,43 +75,40 @@ def _weigh(pairs: Sequence[Speeds], limit: Optional[float], margin: float) -> li
     beyond = adjust_by_holm(
         [min(1.0, 2 * compute_tails(*speeds, allowed).lower) for speeds in pairs]
     )
-    return [_Evidence(*values) for values in zip(pairs, differences, equivalences, beyond)]
+    return list(zip(differences, equivalences, beyond))
 
 
-def _judge(found: _Evidence, limit: Optional[float], margin: float, tests: int) -> Verdict:
-    interval = compute_ratio_interval(*found.speeds)
-    narrower = compute_ratio_interval(*found.speeds, ONE_SIDED_CONFIDENCE)
+def _judge(
+    speeds: Speeds,
+    difference: float,
+    equivalence: float,
+    beyond: float,
+    limit: Optional[float],
+    margin: float,
+    tests: int,
+) -> Verdict:
+    interval = compute_ratio_interval(*speeds)
+    narrower = compute_ratio_interval(*speeds, ONE_SIDED_CONFIDENCE)
     assert interval is not None, "the pairs are of enough values"
     assert narrower is not None, "the pairs are of enough values"
-    is_different = found.difference <= SIGNIFICANCE and not interval.holds(1.0)
+    is_different = difference <= SIGNIFICANCE and not interval.holds(1.0)
     is_within = (
-        found.equivalence <= SIGNIFICANCE
+        equivalence <= SIGNIFICANCE
         and narrower.low > 1 - margin
         and narrower.high < 1 / (1 - margin)
     )
-    verdict = Verdict(
-        EQUIVALENT if is_within else UNDECIDED,
-        p_value=found.difference,
-        is_within_margin=is_within,
-    )
-    if limit is not None:
-        verdict = replace(
-            verdict,
-            is_beyond_limit=found.beyond <= SIGNIFICANCE and interval.high < 1 - limit,
-            is_within_limit=narrower.low > 1 - limit,
-        )
+    verdict = EQUIVALENT if is_within else UNDECIDED
     if is_different:
-        verdict = replace(verdict, verdict=SLOWER if interval.high < 1 else FASTER)
-    must_ask = verdict.verdict == UNDECIDED or (
-        limit is not None and not (verdict.is_beyond_limit or verdict.is_within_limit)
-    )
-    return _add_needed(verdict, found.speeds, limit, margin, tests) if must_ask else verdict
+        verdict = SLOWER if interval.high < 1 else FASTER
+    is_beyond = limit is not None and beyond <= SIGNIFICANCE and interval.high < 1 - limit
+    is_allowed = limit is not None and narrower.low > 1 - limit
+    must_ask = verdict == UNDECIDED or (limit is not None and not (is_beyond or is_allowed))
+    count = _count_deciding(speeds, limit, margin, tests) if must_ask else None
+    return Verdict(verdict, difference, is_within, is_beyond, is_allowed, count)
 
 
-def _add_needed(
-    verdict: Verdict, speeds: Speeds, limit: Optional[float], margin: float, tests: int
-) -> Verdict:
-    """The verdict with about how many repeats would decide, if the ratio stays as it is."""
+def _count_deciding(speeds: Speeds, limit: Optional[float], margin: float, tests: int) -> int:
+    """Estimate how many repeats would decide, if the ratio stays as it is."""
     first, second = speeds
     ratio = math.log(compute_median(second) / compute_median(first))
     spreads = [measure_spread(sample) for sample in speeds]
@@ -137,5 +126,4 @@ def _add_needed(
         if distance > 0
     ]
     least = max(count_needed_values(tests=tests), 1 + min(map(len, speeds)))
-    count = max(min(found, default=MAX_REPEATS), least)
-    return replace(verdict, deciding_repeats=count)
+    return max(min(found, default=MAX_REPEATS), least)

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.reports.comparison_text import find_interval
 from dlperf_slurm.reports.plots import Plot, make_plot
 from dlperf_slurm.reports.plots.style import MUTED, RULE, SERIES_COLORS, WIDE_INCHES, open_figure
-from dlperf_slurm.results.compare import MEAN_LATENCY, Comparison, RunComparison
-from dlperf_slurm.results.history.timeline import Point, Timeline
+from dlperf_slurm.results.columns import list_records
+from dlperf_slurm.results.compare import MEAN_LATENCY, Row, RunComparison
+from dlperf_slurm.results.history.timeline import name_timeline
 from dlperf_slurm.results.significance import EQUIVALENT, FASTER, NOT_COMPARABLE, SLOWER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 # a page that scrolls much further is read by nobody
 MAX_PANELS = 40
@@ -32,7 +35,7 @@ _TIMELINE_MARKS = {SLOWER: ("v", _SLOWER_COLOR), FASTER: ("^", _FASTER_COLOR)}
 
 def plot_comparison(compared: RunComparison) -> Plot:
     """One line per case and quantity of which there is a ratio, the first one on top."""
-    shown = [c for c in compared.comparisons if c.speed_ratio is not None]
+    shown = list_records(compared.pairs[compared.pairs.speed_ratio.notna()])
     limit = "" if compared.limit is None else "; dashed: the slowdown that is allowed"
     return make_plot(
         "comparison",
@@ -45,22 +48,21 @@ def plot_comparison(compared: RunComparison) -> Plot:
     )
 
 
-def _draw_ratios(compared: RunComparison, shown: "list[Comparison]") -> "Figure":
+def _draw_ratios(compared: RunComparison, shown: Sequence[Row]) -> "Figure":
     figure = open_figure(WIDE_INCHES, 1.0 + 0.3 * max(1, len(shown)))
     axes = figure.add_subplot()
     axes.axvline(1.0, color=MUTED, linewidth=1)
     if compared.limit is not None:
         axes.axvline(1.0 - compared.limit, color=MUTED, linewidth=1, linestyle=(0, (5, 2)))
-    for row, comparison in enumerate(shown):
-        ratio = comparison.speed_ratio or 0.0
-        marker, color = _RATIO_MARKS.get(comparison.verdict, _UNDECIDED_MARK)
-        axes.plot([ratio], [row], marker=marker, color=color)
-        if comparison.interval is not None:
-            low, high = comparison.interval.low, comparison.interval.high
+    for row, pair in enumerate(shown):
+        marker, color = _RATIO_MARKS.get(pair["verdict"], _UNDECIDED_MARK)
+        axes.plot([pair["speed_ratio"]], [row], marker=marker, color=color)
+        interval = find_interval(pair)
+        if interval is not None:
             # by its own ends: a ratio of medians need not lie between them
-            middle, half = (low + high) / 2, (high - low) / 2
+            middle, half = (interval.low + interval.high) / 2, (interval.high - interval.low) / 2
             axes.errorbar([middle], [row], xerr=[half], fmt="none", color=color, capsize=3)
-    axes.set_yticks(range(len(shown)), [_name(comparison) for comparison in shown])
+    axes.set_yticks(range(len(shown)), [_name(pair) for pair in shown])
     axes.set_ylim(len(shown) - 0.5, -0.5)
     axes.grid(visible=True, axis="x")
     axes.grid(visible=False, axis="y")
@@ -68,16 +70,17 @@ def _draw_ratios(compared: RunComparison, shown: "list[Comparison]") -> "Figure"
     return figure
 
 
-def _name(comparison: Comparison) -> str:
-    suffix = ", latency" if comparison.quantity == MEAN_LATENCY else ""
-    return f"{comparison.case_id}{suffix}"
+def _name(pair: Row) -> str:
+    suffix = ", latency" if pair["quantity"] == MEAN_LATENCY else ""
+    return f"{pair['case_id']}{suffix}"
 
 
-def plot_history(timelines: Sequence[Timeline]) -> Plot:
-    """One panel per case, over the time that its runs were made; InputError for too many."""
-    if len(timelines) > MAX_PANELS:
+def plot_history(history: "DataFrame") -> Plot:
+    """Draw a panel per case, over the time that its runs were made; InputError for too many."""
+    count = history.timeline.nunique()
+    if count > MAX_PANELS:
         raise InputError(
-            f"--plot: {len(timelines)} cases are more than the {MAX_PANELS} of one figure; choose "
+            f"--plot: {count} cases are more than the {MAX_PANELS} of one figure; choose "
             "with --case or --framework"
         )
     return make_plot(
@@ -87,17 +90,18 @@ def plot_history(timelines: Sequence[Timeline]) -> Plot:
         "medians over repeats, with their 95 % intervals or the range of too few repeats; "
         "triangles point the way of a verdict against the run before, crosses are runs without a "
         "figure, vertical lines other work or changed software or machine; no axis begins at zero",
-        lambda: _draw_timelines(timelines),
+        lambda: _draw_timelines(history),
     )
 
 
-def _draw_timelines(timelines: Sequence[Timeline]) -> "Figure":
+def _draw_timelines(history: "DataFrame") -> "Figure":
     # it has no types
     dates: Any = import_module("matplotlib.dates")
+    timelines = history.groupby("timeline")
     figure = open_figure(WIDE_INCHES, 0.6 + 1.7 * len(timelines))
     panels: Any = figure.subplots(len(timelines), 1, sharex=True, squeeze=False)
-    for axes, timeline in zip(panels.flat, timelines):
-        _draw_panel(axes, timeline)
+    for axes, (_, runs) in zip(panels.flat, timelines):
+        _draw_panel(axes, list_records(runs))
     locator = dates.AutoDateLocator(minticks=3, maxticks=8)
     last = panels[-1, 0]
     last.xaxis.set_major_locator(locator)
@@ -106,30 +110,28 @@ def _draw_timelines(timelines: Sequence[Timeline]) -> "Figure":
     return figure
 
 
-def _draw_panel(axes: "Axes", timeline: Timeline) -> None:
-    axes.set_title(timeline.title)
-    axes.set_ylabel(timeline.unit)
-    measured = [point for point in timeline.points if point.median is not None]
-    times: Any = [parse_time(point.entry.created_at) for point in measured]
-    axes.plot(times, [p.median or 0.0 for p in measured], color=_NEUTRAL_COLOR, linewidth=1)
-    for point in timeline.points:
-        _draw_point(axes, point)
+def _draw_panel(axes: "Axes", runs: Sequence[Row]) -> None:
+    axes.set_title(name_timeline(runs[0]["case_id"], runs[0]["sizes"]))
+    axes.set_ylabel(runs[0]["unit"])
+    measured = [run for run in runs if run["median"] is not None]
+    times: Any = [parse_time(run["created_at"]) for run in measured]
+    axes.plot(times, [run["median"] for run in measured], color=_NEUTRAL_COLOR, linewidth=1)
+    for run in runs:
+        _draw_run(axes, run)
 
 
-def _draw_point(axes: "Axes", point: Point) -> None:
-    time: Any = parse_time(point.entry.created_at)
-    verdict = point.comparison.verdict if point.comparison else ""
-    if point.comparison and (point.comparison.changes or verdict == NOT_COMPARABLE):
+def _draw_run(axes: "Axes", run: Row) -> None:
+    time: Any = parse_time(run["created_at"])
+    if run["changes"] or run["verdict"] == NOT_COMPARABLE:
         axes.axvline(time, color=RULE, linewidth=1.5, zorder=0)
-    if point.median is None:
+    median, low, high = run["median"], run["interval_low"], run["interval_high"]
+    if median is None:
         axes.plot(
             [time], [0.05], "x", color=MUTED, transform=axes.get_xaxis_transform(), clip_on=False
         )
         return
-    marker, color = _TIMELINE_MARKS.get(verdict, ("o", _NEUTRAL_COLOR))
-    samples = point.entry.samples_per_s
-    low, high = min(samples), max(samples)
-    if point.interval is not None:
-        low, high = point.interval.low, point.interval.high
-    bar = [[point.median - low], [high - point.median]]
-    axes.errorbar([time], [point.median], yerr=bar, fmt=marker, color=color, capsize=3)
+    marker, color = _TIMELINE_MARKS.get(run["verdict"], ("o", _NEUTRAL_COLOR))
+    if low is None:
+        low, high = min(run["samples_per_s"]), max(run["samples_per_s"])
+    bar = [[median - low], [high - median]]
+    axes.errorbar([time], [median], yerr=bar, fmt=marker, color=color, capsize=3)

@@ -5,7 +5,7 @@ prints in its own way. How a column is printed stands where it is declared, in `
 table says only what is different here.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Optional, Union
@@ -14,6 +14,7 @@ from dlperf_slurm.reports.cells import Cell, Table, join_cells
 from dlperf_slurm.results.case_columns import CASES
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.columns import Column, list_values
+from dlperf_slurm.results.comparison_frame import COMPARISON
 from dlperf_slurm.results.footnotes import Footnotes, Note
 from dlperf_slurm.results.labels import VARIANTS, label_cases
 from dlperf_slurm.results.notes import CASE, TABLE
@@ -23,13 +24,13 @@ from dlperf_slurm.stats.median import Interval
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-COLUMNS: Mapping[str, Column] = {column.name: column for column in CASES}
+COLUMNS: Mapping[str, Column] = {column.name: column for column in (*COMPARISON, *CASES)}
 # notes of every table that shows cases
 OF_CASES = (CASE, TABLE)
 
 # cases of one table -> what depends on which they are
 FromRows = Callable[["DataFrame"], Any]
-FromResults = Callable[[Results], "DataFrame"]
+FromResults = Callable[[Any], "DataFrame"]
 MakeCells = Callable[["DataFrame"], Iterable[Union[Cell, str]]]
 
 
@@ -62,7 +63,7 @@ class Show:
         else:
             missing = COLUMNS[self.name].missing if self.name in COLUMNS else ""
         return [
-            replace(cell, problem=cell.problem or problem or missing, notes=notes)
+            replace(cell, problem=cell.problem or problem or missing, notes=notes or cell.notes)
             if cell.value is None or self.marks
             else cell
             for cell, problem, notes in zip(
@@ -128,26 +129,29 @@ class TableSpec:
 
 
 class Marks:
-    """Footnotes of a run, numbered in the order in which tables refer to them."""
+    """Footnotes of rows, numbered in the order in which tables refer to them.
 
-    def __init__(self, notes: "DataFrame") -> None:
+    `notes` have the label of a row, such as its case id, the scope of the note and the note.
+    """
+
+    def __init__(self, notes: Iterable[tuple[Hashable, str, Note]]) -> None:
         self.footnotes = Footnotes()
-        self._notes: dict[tuple[str, str], list[Note]] = {
-            key: [*own] for key, own in notes.groupby(["case_id", "scope"], sort=False).note
-        }
+        self._notes: dict[tuple[Hashable, str], list[Note]] = {}
+        for label, scope, note in notes:
+            self._notes.setdefault((label, scope), []).append(note)
 
-    def number(self, case_id: str, scopes: Iterable[str]) -> tuple[int, ...]:
-        """Return the numbers of a case's notes of these scopes."""
-        notes = [note for scope in scopes for note in self._notes.get((case_id, scope), ())]
+    def number(self, label: Hashable, scopes: Iterable[str]) -> tuple[int, ...]:
+        """Return the numbers of a row's notes of these scopes."""
+        notes = [note for scope in scopes for note in self._notes.get((label, scope), ())]
         return self.footnotes.number_all(dict.fromkeys(notes))
 
     def add(self, rows: "DataFrame", scopes: Iterable[str]) -> "DataFrame":
         """Return the rows with the numbers of their footnotes in a column `marks`."""
-        return rows.assign(marks=[self.number(case_id, scopes) for case_id in rows.index])
+        return rows.assign(marks=[self.number(label, scopes) for label in rows.index])
 
 
-def tabulate(spec: TableSpec, results: Results, marks: Marks) -> Iterator[Table]:
-    """Make the tables of a declaration; none where it selects no case.
+def tabulate(spec: TableSpec, results: Any, marks: Marks) -> Iterator[Table]:
+    """Make the tables of a declaration, from what its `rows` take; none where it selects no case.
 
     Cells are made once per column, for the cases of all tables: of a run with hundreds of small
     tables pandas would spend its time on hundreds of small frames.

@@ -5,45 +5,44 @@ The catalogue has nothing that the plain files do not have: it can be deleted at
 made anew when it cannot be read or comes from another version. The only home of DuckDB.
 """
 
-import dataclasses
-import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.config.folders import find_cache_dir, hash_path, make_cache_dir
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.folders import PRIVATE_MASK, file_permissions
+from dlperf_slurm.results.columns import COUNT, FLAG, LISTS, TEXT
 from dlperf_slurm.results.database import open_database
-from dlperf_slurm.results.history.entries import Entry, digest_run, list_runs, read_entries
+from dlperf_slurm.results.history.entries import (
+    ENTRIES,
+    EntryRow,
+    digest_run,
+    list_runs,
+    make_entry_frame,
+    read_entries,
+)
 from dlperf_slurm.results.same_work import SURROUNDINGS, WORK
 from dlperf_slurm.version import __version__
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+    from pandas import DataFrame
 
 # DuckDB lets one process at a time open a file; each of ours does so for a moment only
 LOCK_PATIENCE_SECONDS = 10.0
 _RETRY_SECONDS = 0.05
 
-# what is of another type is a text of JSON: "max" is a batch size too
-_KINDS: dict[object, str] = {
-    str: "VARCHAR",
-    int: "BIGINT",
-    bool: "BOOLEAN",
-    tuple[float, ...]: "DOUBLE[]",
-}
+_KINDS = {TEXT: "VARCHAR", COUNT: "BIGINT", FLAG: "BOOLEAN", LISTS: "DOUBLE[]"}
 # of an entry, but for its folder, which may have been moved
-_FIELDS = {f.name: f.type for f in dataclasses.fields(Entry) if f.name != "run_dir"}
-_COLUMNS = tuple(_FIELDS)
-_JSON = tuple(name for name, kind in _FIELDS.items() if kind not in _KINDS)
-_DEFINITIONS = tuple(f"{name} {_KINDS.get(kind, 'VARCHAR')}" for name, kind in _FIELDS.items())
+_COLUMNS = tuple(ENTRIES)[1:]
+_DEFINITIONS = tuple(f"{name} {_KINDS[ENTRIES[name]]}" for name in _COLUMNS)
 # with other tables, or other facts in them, a catalogue is made anew
-_LAYOUT = " ".join(("1", __version__, *_DEFINITIONS, *WORK, *SURROUNDINGS))
+_LAYOUT = " ".join(("2", __version__, *_DEFINITIONS, *WORK, *SURROUNDINGS))
 _SCHEMA = f"""
 CREATE TABLE layout (text VARCHAR);
 CREATE TABLE runs (folder VARCHAR, digest VARCHAR);
@@ -56,17 +55,18 @@ class StoredRun:
     """The entries of a run as they were when its files had this digest."""
 
     digest: str
-    entries: tuple[Entry, ...]
+    entries: tuple[EntryRow, ...]
 
 
 @dataclass(frozen=True)
 class Catalogue:
     """All entries of a results folder, and one line for each thing in it that is not as it should.
 
-    `read_runs` of its runs were new or had changed, and were read from their files.
+    `entries` has the columns ENTRIES. `read_runs` of its runs were new or had changed, and were
+    read from their files.
     """
 
-    entries: tuple[Entry, ...]
+    entries: "DataFrame" = field(compare=False, repr=False)
     problems: tuple[str, ...]
     run_count: int
     read_runs: int
@@ -100,9 +100,9 @@ def read_catalogue(results_dir: Path) -> Catalogue:
     gone = stored.keys() - runs.keys() - changed.keys()
     if changed or gone:
         _store(results_dir, changed, gone, problems)
-    entries = (entry for run in {**runs, **changed}.values() for entry in run.entries)
+    rows = [row for run in {**runs, **changed}.values() for row in run.entries]
     count = len(runs) + len(changed)
-    return Catalogue(tuple(entries), tuple(dict.fromkeys(problems)), count, len(changed))
+    return Catalogue(make_entry_frame(rows), tuple(dict.fromkeys(problems)), count, len(changed))
 
 
 def _load(results_dir: Path, problems: list[str]) -> dict[str, StoredRun]:
@@ -153,11 +153,7 @@ def _store(
             insert_rows(
                 connection,
                 "entries",
-                [
-                    (folder, *_make_row(entry))
-                    for folder, run in changed.items()
-                    for entry in run.entries
-                ],
+                [(folder, *row[1:]) for folder, run in changed.items() for row in run.entries],
             )
             connection.commit()
     except (duckdb.Error, OSError) as error:
@@ -230,21 +226,8 @@ def _read_runs(connection: "DuckDBPyConnection", results_dir: Path) -> dict[str,
     columns = ", ".join(_COLUMNS)
     # in the order of writing, which is that of the matrix
     rows = connection.execute(f"SELECT folder, {columns} FROM entries ORDER BY rowid").fetchall()
-    entries: dict[str, list[Entry]] = {}
+    entries: dict[str, list[EntryRow]] = {}
     for folder, *values in rows:
-        entries.setdefault(folder, []).append(_make_entry(str(results_dir / folder), values))
+        entries.setdefault(folder, []).append((str(results_dir / folder), *values))
     digests = connection.execute("SELECT folder, digest FROM runs").fetchall()
     return {folder: StoredRun(digest, tuple(entries.get(folder, ()))) for folder, digest in digests}
-
-
-def _make_row(entry: Entry) -> list[Any]:
-    values = {name: getattr(entry, name) for name in _COLUMNS}
-    values.update({name: json.dumps(values[name]) for name in _JSON})
-    return [*{**values, "samples_per_s": list(entry.samples_per_s)}.values()]
-
-
-def _make_entry(run_dir: str, values: Iterable[Any]) -> Entry:
-    fields = dict(zip(_COLUMNS, values))
-    fields.update({name: json.loads(fields[name]) for name in _JSON})
-    fields["samples_per_s"] = tuple(fields["samples_per_s"])
-    return Entry(run_dir=run_dir, **fields)

@@ -1,16 +1,16 @@
 """A results folder -> its runs, and their entries: what each case measured, with what, on what."""
 
-import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from glob import escape, glob
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.details import DETAILS_FILE
 from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE, Record
@@ -22,14 +22,18 @@ from dlperf_slurm.jobs.journal import JOURNAL_FILE, Event, read_journal
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, Manifest
 from dlperf_slurm.jobs.run_directory import CASES_FILE, SCRIPTS_DIR, Run, open_run
 from dlperf_slurm.results.collect import CaseOutcomes, collect_outcomes
+from dlperf_slurm.results.columns import COUNT, LISTS, TEXT, make_frame_of_values
+from dlperf_slurm.results.compare import IDENTITY, list_identity
 from dlperf_slurm.results.history.node_facts import (
     list_contests,
     list_node_failures,
     list_sound_times,
 )
-from dlperf_slurm.results.labels import list_axes
 from dlperf_slurm.results.repeats import name_problem
-from dlperf_slurm.results.same_work import Facts, list_surroundings, list_work
+from dlperf_slurm.results.same_work import list_surroundings, list_work
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # what a run directory has besides its manifest, so that one without is half a run
 _SIGNS = (JOURNAL_FILE, SCRIPTS_DIR, "cases")
@@ -121,41 +125,42 @@ def _describe_file(path: str, name: str) -> str:
     return f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n"
 
 
-@dataclass(frozen=True)
-class Entry(Axes):
-    """One case of one run, as it was planned; throughputs are those of its sound repeats, in order.
+# The columns of the frame of entries: each is one case of one run, as it was planned. `state` says
+# in a word why there is no figure (failed, OOM, invalid, missing), `problem` what is wrong with any
+# of the repeats. Empty without a sound record are `parameters` (the sizes of the model), `work` and
+# `surroundings` (what `same_work` lists), and `versions` (the software's part of the latter).
+# `node_contests` have the seconds of nodes that did the same work, `node_sound` when each node
+# measured last, `node_failures` node, time and reason of each failure of one.
+ENTRIES: dict[str, str] = {
+    "run_dir": TEXT,
+    "run_id": TEXT,
+    "created_at": TEXT,
+    "site_name": TEXT,
+    "tool": TEXT,
+    **IDENTITY,
+    "planned_repeats": COUNT,
+    "samples_per_s": LISTS,
+    "state": TEXT,
+    "problem": TEXT,
+    "parameters": TEXT,
+    "work": TEXT,
+    "surroundings": TEXT,
+    "versions": TEXT,
+    "node_contests": TEXT,
+    "node_sound": TEXT,
+    "node_failures": TEXT,
+}
+# those that are texts of JSON
+FACTS = tuple(ENTRIES)[tuple(ENTRIES).index("work") :]
+# the values of an entry, in the order of ENTRIES
+EntryRow = tuple[Any, ...]
 
-    `parameters` are the sizes of the model as JSON, empty where no record tells them. `work` and
-    `surroundings` are what `same_work` lists, `versions` the software's part of the latter; all
-    three are empty without a sound record. `problem` says what is wrong with any of the repeats,
-    `state` in a word why there is no figure: failed, OOM, invalid, missing; empty if there is one.
 
-    `node_contests` have the seconds of nodes that did the same work, `node_sound` when each node
-    measured last, `node_failures` node, time and reason of each failure of one.
+def read_entries(run_dir: Path) -> list[EntryRow]:
+    """List the cases of a run that were to be measured.
+
+    Raises InputError, which names what is wrong with the run.
     """
-
-    run_dir: str = ""
-    run_id: str = ""
-    created_at: str = ""
-    site_name: str = ""
-    tool: str = ""
-    case_id: str = ""
-    model: str = ""
-    parameters: str = ""
-    planned_repeats: int = 0
-    samples_per_s: tuple[float, ...] = ()
-    state: str = ""
-    problem: str = ""
-    work: Facts = field(default_factory=dict)
-    surroundings: Facts = field(default_factory=dict)
-    versions: Facts = field(default_factory=dict)
-    node_contests: list[dict[str, float]] = field(default_factory=list)
-    node_sound: dict[str, str] = field(default_factory=dict)
-    node_failures: list[list[str]] = field(default_factory=list)
-
-
-def read_entries(run_dir: Path) -> list[Entry]:
-    """All cases of a run that were to be measured; InputError names what is wrong with the run."""
     try:
         run = open_run(run_dir)
         cases = collect_outcomes(run)
@@ -165,7 +170,7 @@ def read_entries(run_dir: Path) -> list[Entry]:
             for c in cases
             if not c.case.reason
         ]
-        check_entries(entries)
+        check_entries(run.manifest, entries)
         return entries
     except (OSError, RecursionError, ValueError, LookupError) as error:
         # whatever somebody copied, cut short or put there must not hide the other runs
@@ -182,13 +187,12 @@ def list_failures_by_case(run: Run) -> dict[str, list[list[str]]]:
     return {case_id: list_node_failures(events) for case_id, events in by_case.items()}
 
 
-def check_entries(entries: Sequence[Entry]) -> None:
-    """ValueError for what can be neither printed nor drawn: text, times and rates."""
-    for entry in entries:
-        parse_time(entry.created_at)
-        text = json.dumps(dataclasses.asdict(entry), ensure_ascii=False, allow_nan=False)
-        # half a surrogate pair can be written in JSON, but is no character
-        text.encode()
+def check_entries(manifest: Manifest, entries: Sequence[EntryRow]) -> None:
+    """Raise ValueError for what can be neither printed nor drawn: text, times and rates."""
+    if entries:
+        parse_time(manifest.created_at)
+    # half a surrogate pair can be written in JSON, but is no character
+    _write_json(entries).encode()
 
 
 def make_entry(
@@ -196,33 +200,42 @@ def make_entry(
     manifest: Manifest,
     outcomes: CaseOutcomes,
     node_failures: Sequence[list[str]] = (),
-) -> Entry:
-    """What a case of a run measured; `node_failures` are those that befell it."""
+) -> EntryRow:
+    """List what a case of a run measured; `node_failures` are those that befell it."""
     case, records = outcomes.case, outcomes.records
     problems = dict.fromkeys(o.problem for o in outcomes.outcomes if o.problem)
-    parameters = json.dumps(records[0].case.model_parameters, sort_keys=True) if records else ""
-    planned = case.blocks if outcomes.has_blocks else case.repeats
-    return Entry(
-        run_dir=str(run_dir),
-        run_id=manifest.run_id,
-        created_at=manifest.created_at,
-        site_name=manifest.site_name,
-        tool=manifest.tool,
-        case_id=case.case_id,
-        model=case.model,
-        **list_axes(case.axes),
-        parameters=parameters,
-        planned_repeats=0 if case.reason else planned,
-        samples_per_s=outcomes.units,
-        state="" if records else _name_state(outcomes),
-        problem="; ".join(problems),
-        work=list_work(records) if records else {},
-        surroundings=list_surroundings(records) if records else {},
-        versions=_list_versions(records),
-        node_contests=list_contests(records),
-        node_sound=list_sound_times(records),
-        node_failures=list(node_failures),
+    facts = (
+        list_work(records) if records else {},
+        list_surroundings(records) if records else {},
+        _list_versions(records),
+        list_contests(records),
+        list_sound_times(records),
+        list(node_failures),
     )
+    planned = case.blocks if outcomes.has_blocks else case.repeats
+    return (
+        *(str(run_dir), manifest.run_id, manifest.created_at, manifest.site_name, manifest.tool),
+        *list_identity(case),
+        0 if case.reason else planned,
+        [*outcomes.units],
+        "" if records else _name_state(outcomes),
+        "; ".join(problems),
+        json.dumps(records[0].case.model_parameters, sort_keys=True) if records else "",
+        *map(_write_json, facts),
+    )
+
+
+def _write_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+# runs of a folder have many facts in common: they are not to be changed
+read_facts: Callable[[str], Any] = lru_cache(maxsize=None)(json.loads)
+
+
+def make_entry_frame(rows: Sequence[EntryRow]) -> "DataFrame":
+    """Build the frame of entries."""
+    return make_frame_of_values(ENTRIES, rows)
 
 
 def _name_state(outcomes: CaseOutcomes) -> str:
@@ -239,8 +252,9 @@ def _list_versions(records: Sequence[Record]) -> dict[str, list[str]]:
     }
 
 
-def describe_software(entry: Entry) -> str:
-    """The versions of a case, its drivers, and the tool that measured it."""
-    drivers = {name: entry.surroundings[name] for name in _DRIVERS if name in entry.surroundings}
-    facts = {**entry.versions, **drivers, "dlperf_slurm": [entry.tool]}
+def describe_software(versions: str, surroundings: str, tool: str) -> str:
+    """Name the versions of an entry, its drivers, and the tool that measured it."""
+    around = read_facts(surroundings)
+    drivers = {name: around[name] for name in _DRIVERS if name in around}
+    facts = {**read_facts(versions), **drivers, "dlperf_slurm": [tool]}
     return ", ".join(f"{name} {' and '.join(values)}" for name, values in facts.items())

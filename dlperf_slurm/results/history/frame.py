@@ -1,6 +1,5 @@
-"""Timelines -> a frame of them, a row for each case and run: columns of the cases, and of runs."""
+"""A history -> what files have of it, a row for each case and run: the columns of HISTORY."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,62 +10,58 @@ from dlperf_slurm.results.columns import (
     THROUGHPUT,
     TIME,
     Column,
-    get,
-    make_frame,
+    compute_columns,
+    take,
 )
-from dlperf_slurm.results.comparison_frame import (
-    declare_identity,
-    declare_speed_ratio,
-    share_case_column,
-)
+from dlperf_slurm.results.compare import IDENTITY
+from dlperf_slurm.results.comparison_frame import declare_speed_ratio, share_case_column
 from dlperf_slurm.results.history.entries import describe_software
-from dlperf_slurm.results.history.timeline import Point, Timeline
-from dlperf_slurm.results.labels import find_unit
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 
-def _find_text(point: Point, name: str) -> str:
-    return getattr(point.comparison, name) if point.comparison else ""
+def _describe_software(history: "DataFrame") -> "Series":
+    from pandas import Series
+
+    facts = zip(history.versions, history.surroundings, history.tool)
+    return Series([describe_software(*own) for own in facts], index=history.index, dtype=TEXT)
 
 
 HISTORY: tuple[Column, ...] = (
-    *declare_identity("entry."),
+    *map(share_case_column, IDENTITY),
     Column("parameters", TEXT, "", "sizes of the model as JSON; empty where no record tells",
-        get("entry.parameters")),
-    Column("run_id", TEXT, "", "the run; ids begin with its time", get("entry.run_id")),
-    Column("run_dir", TEXT, "", "where the run lies", get("entry.run_dir")),
-    Column("created_at", TIME, "", "UTC, to the second", get("entry.created_at")),
-    Column("site", TEXT, "", "name of the site", get("entry.site_name")),
-    replace(share_case_column("unit", ""), compute=lambda point: find_unit(point.entry.model)),
-    share_case_column("samples_per_s", "median"),
+        take("parameters")),
+    Column("run_id", TEXT, "", "the run; ids begin with its time", take("run_id")),
+    Column("run_dir", TEXT, "", "where the run lies", take("run_dir")),
+    Column("created_at", TIME, "", "UTC, to the second", take("created_at")),
+    Column("site", TEXT, "", "name of the site", take("site_name")),
+    share_case_column("unit"),
+    replace(share_case_column("samples_per_s"), compute=take("median")),
     Column("interval_low", NUMBER, THROUGHPUT, "lower end of the 95 % interval of the median; "
-        "missing where repeats are too few for one", get("interval.low")),
+        "missing where repeats are too few for one", take("interval_low")),
     Column("interval_high", NUMBER, THROUGHPUT, "upper end of the 95 % interval of the median",
-        get("interval.high")),
-    replace(share_case_column("repeats_measured", ""),
-        compute=lambda point: len(point.entry.samples_per_s)),
-    Column("repeats_planned", COUNT, "repeats", "asked for", get("entry.planned_repeats")),
-    *declare_speed_ratio("throughput over that of the last run before with a "
-        "figure of the case", "comparison."),
+        take("interval_high")),
+    replace(share_case_column("repeats_measured"),
+        compute=lambda history: history.samples_per_s.map(len)),
+    Column("repeats_planned", COUNT, "repeats", "asked for", take("planned_repeats")),
+    declare_speed_ratio("throughput over that of the last run before with a figure of the case"),
     Column("p_value", NUMBER, "", "of the rank-sum test, adjusted for all runs of the case (Holm)",
-        get("comparison.p_value")),
+        take("p_value")),
     Column("verdict", TEXT, "", "against that run: faster, slower, equivalent, undecided, "
-        "not comparable; empty of the first", lambda point: _find_text(point, "verdict")),
+        "not comparable; empty of the first", take("verdict")),
     Column("reason", TEXT, "", "why there is no verdict on the speed; empty if there is one",
-        lambda point: _find_text(point, "reason")),
+        take("reason")),
     Column("changes", TEXT, "", "what else is not the same as in that run, joined by semicolons",
-        lambda point: "; ".join(point.comparison.changes if point.comparison else ())),
-    Column("software", TEXT, "", "versions, drivers, and the tool's own",
-        lambda point: describe_software(point.entry)),
+        lambda history: history.changes.map("; ".join)),
+    Column("software", TEXT, "", "versions, drivers, and the tool's own", _describe_software),
     Column("state", TEXT, "", "why there is no figure: OOM, failed, invalid, missing",
-        get("entry.state")),
+        take("state")),
     Column("problem", TEXT, "", "what is wrong with any of the repeats; empty if nothing is",
-        get("entry.problem")),
+        take("problem")),
 )  # fmt: skip
 
 
-def make_history_frame(timelines: Sequence[Timeline]) -> "DataFrame":
+def make_history_frame(history: "DataFrame") -> "DataFrame":
     """Build the frame case by case, the oldest run first."""
-    return make_frame(HISTORY, (point for timeline in timelines for point in timeline.points))
+    return compute_columns(HISTORY, history)

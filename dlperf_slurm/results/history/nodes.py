@@ -1,11 +1,14 @@
 """What runs say of their nodes -> the nodes that failed, and those that are slow over runs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.results.history.entries import Entry
+from dlperf_slurm.results.history.entries import read_facts
 from dlperf_slurm.stats.stragglers import Machine, SlowMachine, find_slow_machines
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -31,27 +34,31 @@ class NodeHistory:
         return self.slow is not None or (self.failures > 0 and not self.has_measured_since)
 
 
-def read_node_histories(entries: Iterable[Entry]) -> list[NodeHistory]:
-    """The nodes that failed or are slow, by site and name."""
-    sites: dict[str, list[Entry]] = {}
-    for entry in entries:
-        sites.setdefault(entry.site_name, []).append(entry)
-    return [node for name in sorted(sites) for node in _read_site(name, sites[name])]
+def read_node_histories(entries: "DataFrame") -> list[NodeHistory]:
+    """List the nodes that failed or are slow, by site and name."""
+    sites = entries.groupby("site_name")
+    return [node for name, own in sites for node in _read_site(name, own)]
 
 
-def _read_site(site_name: str, entries: Sequence[Entry]) -> list[NodeHistory]:
+def _read_site(site_name: str, entries: "DataFrame") -> list[NodeHistory]:
     contests = [
         {Machine(node): seconds for node, seconds in contest.items()}
-        for entry in entries
-        for contest in entry.node_contests
+        for text in entries.node_contests
+        for contest in read_facts(text)
     ]
     slow = {one.machine.host: one for one in find_slow_machines(contests)}
     failures: dict[str, list[tuple[str, str]]] = {}
-    for entry in entries:
-        for node, time, reason in entry.node_failures:
+    for text in entries.node_failures:
+        for node, time, reason in read_facts(text):
             failures.setdefault(node, []).append((time, reason))
+    measured_at: dict[str, str] = {}
+    for text in entries.node_sound:
+        for node, time in read_facts(text).items():
+            measured_at[node] = max(time, measured_at.get(node, ""))
     return [
-        _make_history(site_name, node, failures.get(node, []), slow.get(node), entries)
+        _make_history(
+            *(site_name, node, failures.get(node, []), measured_at.get(node, "")), slow.get(node)
+        )
         for node in sorted({*failures, *slow})
     ]
 
@@ -60,13 +67,9 @@ def _make_history(
     site_name: str,
     node: str,
     failures: Sequence[tuple[str, str]],
+    measured_at: str,
     slow: Optional[SlowMachine],
-    entries: Sequence[Entry],
 ) -> NodeHistory:
-    last_failed_at, last_reason = max(failures, default=("", ""))
-    sound: Iterable[Mapping[str, str]] = (entry.node_sound for entry in entries)
-    measured_at = max((times.get(node, "") for times in sound), default="")
-    has_measured_since = measured_at > last_failed_at
-    return NodeHistory(
-        site_name, node, len(failures), last_failed_at, last_reason, has_measured_since, slow
-    )
+    failed_at, reason = max(failures, default=("", ""))
+    is_mended = measured_at > failed_at
+    return NodeHistory(site_name, node, len(failures), failed_at, reason, is_mended, slow)

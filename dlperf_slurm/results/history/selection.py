@@ -1,45 +1,54 @@
 """Folders of runs and patterns of cases -> what the cases measured from run to run."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.results.history.catalogue import read_catalogue
-from dlperf_slurm.results.history.entries import Entry
-from dlperf_slurm.results.history.timeline import (
-    Timeline,
-    drop_copies,
-    make_timelines,
-    select_entries,
-)
+from dlperf_slurm.results.history.timeline import drop_copies, make_history, select_entries
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # the most case ids that an error lists
 SHOWN_CASES = 5
 
 
-def read_timelines(
+@dataclass(frozen=True)
+class SelectedHistory:
+    """The rows of `make_history`; `problems` say what was left out, and why."""
+
+    rows: "DataFrame"
+    problems: Sequence[str]
+
+
+def read_history(
     folders: Sequence[Path], patterns: Sequence[str], frameworks: Sequence[str]
-) -> tuple[tuple[Timeline, ...], list[str]]:
-    """The cases that are selected, over all runs in these folders; and what was left out, and why.
+) -> SelectedHistory:
+    """Read the selected cases over all runs in these folders.
 
     Raises InputError when no case is selected.
     """
     entries, problems = _gather(folders)
     selected = select_entries(entries, patterns, frameworks)
-    if not selected:
+    if selected.empty:
         raise InputError("\n".join([_explain_nothing(folders, entries), *problems]))
-    return make_timelines(selected), problems
+    return SelectedHistory(make_history(selected), problems)
 
 
-def _gather(folders: Sequence[Path]) -> tuple[list[Entry], list[str]]:
+def _gather(folders: Sequence[Path]) -> "tuple[DataFrame, list[str]]":
+    from pandas import concat
+
     catalogues = [read_catalogue(folder) for folder in dict.fromkeys(folders)]
-    entries, copies = drop_copies(entry for found in catalogues for entry in found.entries)
+    entries, copies = drop_copies(concat([found.entries for found in catalogues]))
     return entries, [*(problem for found in catalogues for problem in found.problems), *copies]
 
 
-def _explain_nothing(folders: Sequence[Path], entries: Sequence[Entry]) -> str:
+def _explain_nothing(folders: Sequence[Path], entries: "DataFrame") -> str:
     where = ", ".join(map(str, folders))
-    case_ids = sorted({entry.case_id for entry in entries})
+    case_ids = sorted(set(entries.case_id))
     if not case_ids:
         return f"{where}: no runs here; name another folder of runs"
     known = ", ".join(case_ids[:SHOWN_CASES])

@@ -1,17 +1,21 @@
 """Entries -> what each case measured from run to run, what changed, and what got slower."""
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Optional
+from math import nan
+from typing import TYPE_CHECKING, Any
 
-from dlperf_slurm.results.compare import THROUGHPUT, Comparison, decide_all, measure_ratio
-from dlperf_slurm.results.history.entries import Entry
-from dlperf_slurm.results.labels import find_unit, list_axes
+from dlperf_slurm.results.columns import NUMBER, TEXT, make_frame_of_values
+from dlperf_slurm.results.compare import IDENTITY, PAIR, THROUGHPUT, decide_pairs
+from dlperf_slurm.results.history.entries import read_facts
+from dlperf_slurm.results.labels import find_unit, number_groups
 from dlperf_slurm.results.same_work import find_other_work, name_changes, name_tool_changes
 from dlperf_slurm.results.significance import DEFAULT_MARGIN
 from dlperf_slurm.stats.median import Interval, compute_median, compute_median_interval, find_median
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # Figures of other machines are no measure. Versions are: they are what makes runs slower.
 _MACHINE = (
@@ -23,178 +27,134 @@ _MACHINE = (
     "SLURM_JOB_PARTITION",
 )
 
+_NO_INTERVAL = Interval(nan, nan)
 
-@dataclass(frozen=True)
-class Point:
-    """A run of a case: its median with its interval, and how it compares with the run before it.
-
-    `comparison` is with the last run before that has a figure, as B against A; None for the first
-    one, and for a run without a figure.
-    """
-
-    entry: Entry
-    median: Optional[float]
-    interval: Optional[Interval]
-    comparison: Optional[Comparison]
+# a row of a frame, by attributes
+Row = Any
 
 
-@dataclass(frozen=True)
-class Timeline:
-    """The runs of one case, in the order of their creation.
-
-    `parameters` are the model's sizes, where the same case id stands for several.
-    """
-
-    case_id: str
-    parameters: str
-    unit: str
-    points: tuple[Point, ...]
-
-    @property
-    def title(self) -> str:
-        return f"{self.case_id} ({self.parameters})" if self.parameters else self.case_id
-
-
-def drop_copies(entries: Iterable[Entry]) -> tuple[list[Entry], list[str]]:
-    """A run that was copied counts once; each further copy is named."""
-    first: dict[str, str] = {}
-    kept, problems = [], []
-    for entry in entries:
-        run_dir = first.setdefault(entry.run_id, entry.run_dir)
-        if run_dir == entry.run_dir:
-            kept.append(entry)
-        else:
-            problems.append(f"{entry.run_dir}: left out, it is a copy of {run_dir}")
-    return kept, list(dict.fromkeys(problems))
+def drop_copies(entries: "DataFrame") -> "tuple[DataFrame, list[str]]":
+    """Count a run that was copied once, and name each further copy."""
+    first = dict(zip(entries.run_id[::-1], entries.run_dir[::-1]))
+    original = entries.run_id.map(first)
+    is_copy = original != entries.run_dir
+    pairs = dict.fromkeys(zip(entries.run_dir[is_copy], original[is_copy]))
+    return entries[~is_copy], [f"{copy}: left out, it is a copy of {of}" for copy, of in pairs]
 
 
 def select_entries(
-    entries: Iterable[Entry], patterns: Sequence[str], frameworks: Sequence[str]
-) -> list[Entry]:
-    """Entries whose case id matches a pattern, and of these frameworks; all when none are named.
+    entries: "DataFrame", patterns: Sequence[str], frameworks: Sequence[str]
+) -> "DataFrame":
+    """Select entries whose case id matches a pattern, and of these frameworks; all without any.
 
     A pattern without `*`, `?` and `[` may be any part of the id.
     """
     wanted = [p if any(sign in p for sign in "*?[") else f"*{p}*" for p in patterns]
-    return [
-        entry
-        for entry in entries
-        if (not wanted or any(fnmatchcase(entry.case_id, pattern) for pattern in wanted))
-        and (not frameworks or entry.framework in frameworks)
+    is_selected = [
+        (not wanted or any(fnmatchcase(case_id, pattern) for pattern in wanted))
+        and (not frameworks or framework in frameworks)
+        for case_id, framework in zip(entries.case_id, entries.framework)
     ]
+    return entries[is_selected]
 
 
-def make_timelines(entries: Iterable[Entry]) -> tuple[Timeline, ...]:
-    """One for each case and size of its model, ordered by case id.
+def make_history(entries: "DataFrame") -> "DataFrame":
+    """Order entries by case and size of its model, then by time, and compare each with the last.
 
-    A run without a figure does not tell its sizes: it goes with the run before it, or after.
+    Columns are added to those of the entries. `timeline` numbers the cases and sizes, `sizes` are
+    those of the model where the same case id stands for several; `median` and the ends of its 95 %
+    interval are in `unit`. The columns PAIR and FOUND compare
+    a run, as B, with the last one before that has a figure, as A; `samples_a` and `verdict` are
+    empty of the first one, and of a run without a figure. Verdicts hold for all runs of a timeline
+    together.
     """
-    by_case: dict[str, list[Entry]] = {}
-    for entry in sorted(entries, key=lambda entry: (entry.created_at, entry.run_id)):
-        by_case.setdefault(entry.case_id, []).append(entry)
-    timelines = []
-    for case_id, runs in sorted(by_case.items()):
-        groups = _group_by_parameters(runs)
-        for parameters, group in groups.items():
-            shown = _format_parameters(parameters) if len(groups) > 1 else ""
-            points = _make_points(group)
-            timelines.append(Timeline(case_id, shown, find_unit(group[0].model), points))
-    return tuple(timelines)
+    from pandas import concat
+
+    rows = entries.sort_values(["case_id", "created_at", "run_id"], kind="stable")
+    # a run without a figure does not tell its sizes: it goes with the run before it, or after
+    known = rows.parameters.mask(rows.parameters == "").groupby(rows.case_id)
+    known = known.ffill().groupby(rows.case_id).bfill().fillna("")
+    rows = rows.assign(sizes=known)
+    rows["timeline"] = number_groups(rows, ["case_id", "sizes"])
+    rows = rows.sort_values("timeline", kind="stable").reset_index(drop=True)
+    has_several = rows.groupby("case_id").timeline.transform("nunique") > 1
+    rows["sizes"] = [
+        _format_sizes(sizes) if is_one_of else ""
+        for sizes, is_one_of in zip(rows.sizes, has_several)
+    ]
+    samples, units = rows.samples_per_s, rows.model.map(find_unit)
+    intervals = [one or _NO_INTERVAL for one in map(compute_median_interval, samples)]
+    rows = rows.assign(
+        unit=units,
+        median=samples.map(find_median).astype(NUMBER),
+        interval_low=[one.low for one in intervals],
+        interval_high=[one.high for one in intervals],
+    )
+    before: dict[int, Row] = {}
+    pairs = []
+    for row in rows.itertuples():
+        pairs.append(_pair(before.get(row.timeline) if row.samples_per_s else None, row))
+        if row.samples_per_s:
+            before[row.timeline] = row
+    rows = concat([rows, make_frame_of_values(PAIR, pairs)], axis=1)
+    found = decide_pairs(rows, limit=None, group="timeline")
+    return found.assign(verdict=found.verdict.where(found.samples_a.map(len) > 0, ""))
 
 
-def _group_by_parameters(runs: Sequence[Entry]) -> dict[str, list[Entry]]:
-    last = next((run.parameters for run in runs if run.parameters), "")
-    groups: dict[str, list[Entry]] = {}
-    for run in runs:
-        last = run.parameters or last
-        groups.setdefault(last, []).append(run)
-    return groups
-
-
-def _format_parameters(parameters: str) -> str:
+def _format_sizes(parameters: str) -> str:
     sizes = json.loads(parameters or "{}")
     return ", ".join(f"{name} {value}" for name, value in sizes.items()) or "default sizes"
 
 
-def _make_points(runs: Sequence[Entry]) -> tuple[Point, ...]:
-    """Verdicts hold for all runs of the case together."""
-    measured = [run for run in runs if run.samples_per_s]
-    pairs = list(zip(measured, measured[1:]))
-    decided = decide_all([compare_entries(a, b) for a, b in pairs], limit=None)
-    found = {id(b): comparison for (_, b), comparison in zip(pairs, decided)}
-    return tuple(
-        Point(
-            entry=run,
-            median=find_median(run.samples_per_s),
-            interval=compute_median_interval(run.samples_per_s),
-            comparison=found.get(id(run)),
-        )
-        for run in runs
+def _pair(a: Row, b: Row, reason: str = "") -> tuple[object, ...]:
+    """List the values of PAIR for an entry against an earlier one; None where there is none."""
+    if a is None:
+        return THROUGHPUT, "repeats", (), () if reason else b.samples_per_s, reason, []
+    surroundings = read_facts(a.surroundings), read_facts(b.surroundings)
+    return (
+        *(THROUGHPUT, "repeats", a.samples_per_s, b.samples_per_s),
+        find_other_work(read_facts(a.work), read_facts(b.work)),
+        [*name_changes(*surroundings), *name_tool_changes(a, b)],
     )
 
 
-def compare_entries(a: Entry, b: Entry) -> Comparison:
-    """A comparison that is not decided yet; one of other work has a reason, and no ratio."""
-    comparison = Comparison(
-        **list_axes(b),
-        case_id=b.case_id,
-        model=b.model,
-        quantity=THROUGHPUT,
-        samples_a=a.samples_per_s,
-        samples_b=b.samples_per_s,
-        reason=find_other_work(a.work, b.work),
-        changes=(*name_changes(a.surroundings, b.surroundings), *name_tool_changes(a, b)),
-    )
-    return comparison if comparison.reason else measure_ratio(comparison)
+def name_timeline(case_id: str, sizes: str) -> str:
+    """Name a timeline by its case, with the sizes that tell it apart."""
+    return f"{case_id} ({sizes})" if sizes else case_id
 
 
-@dataclass(frozen=True)
-class Guarded:
-    """A case of the newest run against an earlier run, if there is one to hold it against."""
+def guard_newest(history: "DataFrame", limit: float, window: int) -> "DataFrame":
+    """Compare each case of the newest run with the middle one of up to `window` runs before it.
 
-    reference: Optional[Entry]
-    comparison: Comparison
-
-
-def guard_newest(timelines: Sequence[Timeline], limit: float, window: int) -> tuple[Guarded, ...]:
-    """Each case of the newest run, against the middle one of up to `window` runs before it.
-
-    These did the same work on the same machine; of two in the middle it is the slower one. Cases
-    that never ran before are left out. The verdicts hold for all cases together.
+    These did the same work on the same machine; of two in the middle it is the slower one, whose id
+    is in `reference`, which is empty where there is none to hold it against. Cases that never ran
+    before are left out. The verdicts hold for all cases together.
     """
-    entries = [point.entry for timeline in timelines for point in timeline.points]
-    newest = max(entries, key=lambda e: (e.created_at, e.run_id), default=None)
+    newest = max(zip(history.created_at, history.run_id), default=None)
     guarded = []
-    for timeline in timelines:
-        *earlier, last = [point.entry for point in timeline.points]
-        if earlier and newest is not None and last.run_id == newest.run_id:
+    for _, runs in history.groupby("timeline"):
+        *earlier, last = runs.itertuples()
+        if earlier and newest == (last.created_at, last.run_id):
             guarded.append(_compare_last(last, earlier, window))
-    decided = decide_all([one.comparison for one in guarded], limit, limit or DEFAULT_MARGIN)
-    return tuple(Guarded(one.reference, new) for one, new in zip(guarded, decided))
+    pairs = make_frame_of_values({**IDENTITY, "reference": TEXT, **PAIR}, guarded)
+    return decide_pairs(pairs, limit, limit or DEFAULT_MARGIN)
 
 
-def _compare_last(last: Entry, earlier: Sequence[Entry], window: int) -> Guarded:
+def _compare_last(last: Row, earlier: Sequence[Row], window: int) -> tuple[object, ...]:
+    identity = [getattr(last, name) for name in IDENTITY]
     if not last.samples_per_s:
-        return Guarded(None, _refuse(last, f"no sound record: {last.problem}"))
+        return *identity, "", *_pair(None, last, f"no sound record: {last.problem}")
     alike = [entry for entry in earlier if entry.samples_per_s and _is_alike(entry, last)]
     if not alike:
-        return Guarded(None, _refuse(last, "no earlier run did the same work on the same machine"))
+        reason = "no earlier run did the same work on the same machine"
+        return *identity, "", *_pair(None, last, reason)
     ordered = sorted(alike[-window:], key=lambda entry: compute_median(entry.samples_per_s))
     reference = ordered[(len(ordered) - 1) // 2]
-    return Guarded(reference, compare_entries(reference, last))
+    return *identity, reference.run_id, *_pair(reference, last)
 
 
-def _is_alike(entry: Entry, last: Entry) -> bool:
-    return not find_other_work(entry.work, last.work) and all(
-        entry.surroundings.get(name) == last.surroundings.get(name) for name in _MACHINE
-    )
-
-
-def _refuse(last: Entry, reason: str) -> Comparison:
-    return Comparison(
-        **list_axes(last),
-        case_id=last.case_id,
-        model=last.model,
-        quantity=THROUGHPUT,
-        reason=reason,
+def _is_alike(entry: Row, last: Row) -> bool:
+    here, there = read_facts(entry.surroundings), read_facts(last.surroundings)
+    return not find_other_work(read_facts(entry.work), read_facts(last.work)) and all(
+        here.get(name) == there.get(name) for name in _MACHINE
     )

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import duckdb
 import pytest
@@ -35,9 +36,10 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.history import catalogue
-from dlperf_slurm.results.history.catalogue import Catalogue, find_catalogue, read_catalogue
-from dlperf_slurm.results.history.timeline import drop_copies, make_timelines, select_entries
+from dlperf_slurm.results.history.catalogue import find_catalogue, read_catalogue
+from dlperf_slurm.results.history.timeline import drop_copies, make_history, select_entries
 
 pytestmark = pytest.mark.not_in_check
 
@@ -47,9 +49,18 @@ def staged(tmp_path_factory):
     return stage_seven(tmp_path_factory.mktemp("seven"))
 
 
-def list_points(case_id=CASE_1, results=RESULTS):
-    (timeline,) = make_timelines(select_entries(read_catalogue(results).entries, [case_id], []))
-    return timeline.points
+def read_rows(patterns=(), frameworks=()):
+    """The rows of the history of these cases, by attributes."""
+    entries = select_entries(read_catalogue(RESULTS).entries, patterns, frameworks)
+    return [SimpleNamespace(**row) for row in list_records(make_history(entries))]
+
+
+def list_points(case_id=CASE_1):
+    return read_rows([case_id])
+
+
+def list_entries(found):
+    return list_records(found.entries)
 
 
 @pytest.fixture
@@ -60,31 +71,24 @@ def two_runs(staged, home):
 def test_case_has_its_runs_in_the_order_of_their_creation(staged, home):
     for day in (3, 1, 2):
         add_run(staged, day)
-    assert [point.entry.created_at[:10] for point in list_points()] == [
-        "2024-05-01", "2024-05-02", "2024-05-03",
-    ]  # fmt: skip
+    assert [point.created_at[9] for point in list_points()] == ["1", "2", "3"]
 
 
-def test_point_has_the_median_and_its_interval(two_runs):
+def test_point_has_the_median_with_its_interval_and_the_verdict_of_compare(two_runs):
     # 8 samples x 10 steps at 100 windows per second; seven repeats: the extremes
-    point = list_points()[0]
-    assert (point.median, point.interval.low, point.interval.high) == pytest.approx(
+    first, second = list_points()
+    assert (first.median, first.interval_low, first.interval_high) == pytest.approx(
         (80 * 100, 80 * min(RATES), 80 * max(RATES))
     )
-
-
-def test_slower_run_has_the_verdict_of_compare(two_runs):
-    first, second = list_points()
-    assert first.comparison is None
-    assert (second.comparison.verdict, second.comparison.speed_ratio) == (
-        "slower", pytest.approx(0.9),
-    )  # fmt: skip
+    assert (first.verdict, first.speed_ratio, first.changes) == ("", None, [])
+    assert (second.verdict, second.speed_ratio) == ("slower", pytest.approx(0.9))
+    assert second.samples_a == first.samples_per_s
 
 
 def test_changed_version_is_named(staged, home):
     add_run(staged, 1, versions={"torch": "2.5.0"})
     add_run(staged, 2, versions={"torch": "2.13.0"})
-    assert list_points()[1].comparison.changes == ("torch 2.5.0 -> 2.13.0",)
+    assert list_points()[1].changes == ["torch 2.5.0 -> 2.13.0"]
 
 
 def test_changed_code_of_ours_is_named(two_runs):
@@ -92,9 +96,7 @@ def test_changed_code_of_ours_is_named(two_runs):
     set_manifest(two_runs[0], tool_git="abcdef0")
     set_manifest(two_runs[1], tool_git="1234567")
     version = open_run(two_runs[0]).manifest.tool_version
-    assert f"dlperf_slurm {version} abcdef0 -> {version} 1234567" in (
-        list_points()[1].comparison.changes
-    )
+    assert f"dlperf_slurm {version} abcdef0 -> {version} 1234567" in list_points()[1].changes
 
 
 def test_failed_run_is_listed_and_passed_over_by_the_next_verdict(staged, home):
@@ -102,15 +104,15 @@ def test_failed_run_is_listed_and_passed_over_by_the_next_verdict(staged, home):
     fail_case(add_run(staged, 2), CASE_1)
     add_run(staged, 3, 0.9)
     points = list_points()
-    assert [point.entry.state for point in points] == ["", "failed", ""]
-    assert points[1].entry.problem == "failed: rank 1 on node1: ValueError: x"
-    assert points[2].comparison.verdict == "slower"
+    assert [point.state for point in points] == ["", "failed", ""]
+    assert points[1].problem == "failed: rank 1 on node1: ValueError: x"
+    assert points[2].verdict == "slower"
 
 
 def test_run_that_is_on_its_way_is_missing(staged, home):
     add_run(staged, 1, repeats=0)
     (point,) = list_points()
-    assert (point.median, point.entry.state) == (None, "missing")
+    assert (point.median, point.state) == (None, "missing")
 
 
 def write_other_case(run, task, **changes):
@@ -126,9 +128,10 @@ def test_other_sizes_of_the_model_are_another_timeline(staged, home):
         run = open_run(path)
         for task in run.read_all_tasks():
             write_other_case(run, task, model_parameters={"image_size": size})
-    timelines = make_timelines(read_catalogue(RESULTS).entries)
-    assert [(t.title, len(t.points)) for t in timelines[:2]] == [
-        (f"{CASE_1} (image_size 224)", 2), (f"{CASE_1} (image_size 32)", 1),
+    add_run(staged, 4, repeats=0)
+    assert [(row.timeline, row.sizes, row.created_at[9]) for row in list_points()] == [
+        (0, "image_size 224", "1"), (0, "image_size 224", "3"), (0, "image_size 224", "4"),
+        (1, "image_size 32", "2"),
     ]  # fmt: skip
 
 
@@ -137,8 +140,8 @@ def test_other_steps_are_not_comparable_with_the_run_before(staged, home):
     run = open_run(add_run(staged, 2))
     for task in run.read_all_tasks():
         write_other_case(run, task, warmup_steps=9)
-    comparison = list_points()[1].comparison
-    assert (comparison.verdict, comparison.reason) == (
+    point = list_points()[1]
+    assert (point.verdict, point.reason) == (
         "not comparable", "other work: warmup_steps 3 -> 9",
     )  # fmt: skip
 
@@ -147,7 +150,7 @@ def test_verdicts_of_a_case_hold_together(staged, home):
     # seven and seven repeats: 2 / 3432 each, of three 3 times as much for the smallest (Holm)
     for day, factor in enumerate((1.0, 0.9, 0.8, 0.7), start=1):
         add_run(staged, day, factor)
-    p_values = [point.comparison.p_value for point in list_points()[1:]]
+    p_values = [point.p_value for point in list_points()[1:]]
     assert p_values == pytest.approx([3 * 2 / 3432] * 3)
 
 
@@ -164,15 +167,14 @@ def test_verdicts_of_a_case_hold_together(staged, home):
     ],
 )
 def test_cases_are_chosen_by_pattern_and_framework(two_runs, patterns, frameworks, count):
-    entries = read_catalogue(RESULTS).entries
-    assert len(make_timelines(select_entries(entries, patterns, frameworks))) == count
+    assert len({row.timeline for row in read_rows(patterns, frameworks)}) == count
 
 
 def test_second_reading_reads_no_run_and_tells_the_same(two_runs):
     first = read_catalogue(RESULTS)
     second = read_catalogue(RESULTS)
     assert (first.read_runs, second.read_runs, second.run_count) == (2, 0, 2)
-    assert second.entries == first.entries
+    assert second.entries.equals(first.entries)
 
 
 def test_only_the_run_that_changed_is_read_again(two_runs):
@@ -180,7 +182,7 @@ def test_only_the_run_that_changed_is_read_again(two_runs):
     fail_case(two_runs[1], CASE_1)
     again = read_catalogue(RESULTS)
     assert again.read_runs == 1
-    assert [point.entry.state for point in list_points()] == ["", "failed"]
+    assert [point.state for point in list_points()] == ["", "failed"]
 
 
 def test_removed_run_leaves_the_catalogue(two_runs):
@@ -196,7 +198,7 @@ def test_moved_results_folder_has_another_catalogue(two_runs):
     RESULTS.rename("archive")
     moved = read_catalogue(Path("archive"))
     assert moved.read_runs == 2
-    assert {Path(entry.run_dir).parent.name for entry in moved.entries} == {"archive"}
+    assert {Path(run_dir).parent.name for run_dir in moved.entries.run_dir} == {"archive"}
 
 
 def test_database_that_came_with_the_results_is_not_opened(two_runs):
@@ -220,7 +222,7 @@ def test_catalogue_that_was_deleted_is_made_again(two_runs):
     first = read_catalogue(RESULTS)
     find_catalogue(RESULTS).unlink()
     again = read_catalogue(RESULTS)
-    assert (again.read_runs, again.entries) == (2, first.entries)
+    assert (again.read_runs, again.entries.equals(first.entries)) == (2, True)
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 10_000])
@@ -237,7 +239,7 @@ def test_catalogue_that_was_cut_short_is_replaced(two_runs):
     whole = read_catalogue(RESULTS)
     path = find_catalogue(RESULTS)
     os.truncate(path, path.stat().st_size // 2)
-    assert read_catalogue(RESULTS).entries == whole.entries
+    assert read_catalogue(RESULTS).entries.equals(whole.entries)
     assert read_catalogue(RESULTS).problems == ()
 
 
@@ -274,7 +276,7 @@ def test_catalogue_that_another_process_keeps_does_not_hide_the_runs(two_runs, m
         assert holder.stdout.readline() == b"open\n"
         found = read_catalogue(RESULTS)
         holder.stdin.close()
-    assert found.entries == whole.entries
+    assert found.entries.equals(whole.entries)
     assert any("another process" in problem for problem in found.problems)
 
 
@@ -315,7 +317,8 @@ def test_folder_of_what_are_no_runs_has_no_entries_and_no_problems(home):
     (RESULTS / "photos").mkdir()
     (RESULTS / ".20240501-partial").mkdir()
     (RESULTS / ".20240501-partial" / JOURNAL_FILE).touch()
-    assert read_catalogue(RESULTS) == Catalogue((), (), 0, 0)
+    found = read_catalogue(RESULTS)
+    assert (found.problems, len(found.entries)) == ((), 0)
 
 
 def test_missing_folder_is_an_error(home):
@@ -373,7 +376,7 @@ def test_broken_run_is_named_once_and_hides_no_other(two_runs, damage):
         assert len(found.problems) == 1
         assert str(two_runs[1]) in found.problems[0]
         found.problems[0].encode()
-        assert {Path(entry.run_dir) for entry in found.entries} == {two_runs[0]}
+        assert {Path(run_dir) for run_dir in found.entries.run_dir} == {two_runs[0]}
 
 
 def test_broken_record_is_a_problem_of_its_case_only(two_runs):
@@ -383,8 +386,8 @@ def test_broken_record_is_a_problem_of_its_case_only(two_runs):
             (find_start_dir(run, task) / "record.json").write_bytes(b"{")
     points = list_points()
     assert points[1].median is None
-    assert "broken record" in points[1].entry.problem
-    assert [point.entry.state for point in list_points(CASE_2)] == ["", ""]
+    assert "broken record" in points[1].problem
+    assert [point.state for point in list_points(CASE_2)] == ["", ""]
 
 
 def test_records_that_are_links_in_a_circle_are_a_problem_of_their_case(two_runs):
@@ -426,7 +429,7 @@ def test_hostile_folder_name_is_kept(staged, home, name):
     path.rename(RESULTS / name)
     for _ in range(2):
         found = read_catalogue(RESULTS)
-        assert {Path(entry.run_dir).name for entry in found.entries} == {name}
+        assert {Path(run_dir).name for run_dir in found.entries.run_dir} == {name}
         assert found.problems == ()
 
 
@@ -434,8 +437,8 @@ def test_hostile_folder_name_is_kept(staged, home, name):
 def test_hostile_text_in_a_record_is_kept(staged, home, title):
     add_run(staged, 1, versions={"torch": title})
     for _ in range(2):
-        (entry, _) = read_catalogue(RESULTS).entries
-        assert entry.versions == {"torch": [title]}
+        versions = read_catalogue(RESULTS).entries.versions
+        assert json.loads(versions[0]) == {"torch": [title]}
 
 
 def test_rate_that_is_not_finite_is_a_problem_of_its_repeat(two_runs):
@@ -444,7 +447,7 @@ def test_rate_that_is_not_finite_is_a_problem_of_its_repeat(two_runs):
     write_record(run, task, make_record(read_case(run, task), window_seconds=5e-324))
     catalogue = read_catalogue(RESULTS)
     assert catalogue.problems == ()
-    (problem,) = (entry.problem for entry in catalogue.entries if entry.problem)
+    (problem,) = filter(None, catalogue.entries.problem)
     assert "ranks[0].window_seconds is 5e-324: " in problem
 
 
@@ -461,11 +464,11 @@ def test_catalogue_is_plain_tables_for_sql(two_runs):
     ]
 
 
-def test_json_of_entries_survives_the_catalogue(two_runs):
+def test_facts_survive_the_catalogue(two_runs):
     read_catalogue(RESULTS)
-    (first, *_) = read_catalogue(RESULTS).entries
-    assert first.work["case.axes.batch_size_per_device"] == ["8"]
-    assert json.loads(first.parameters) == {}
+    (first, *_) = list_entries(read_catalogue(RESULTS))
+    assert json.loads(first["work"])["case.axes.batch_size_per_device"] == ["8"]
+    assert json.loads(first["parameters"]) == {}
 
 
 def test_run_whose_files_did_not_change_is_not_opened(two_runs):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import pandas
 import pytest
 from builders import make_ranks, make_record, make_site, read_case, write_record
 from history_runs import RESULTS, stage_seven
@@ -118,17 +119,16 @@ def test_contest_is_between_nodes_that_did_the_same_work(run):
 
 @pytest.mark.parametrize(("factor", "is_slow"), [(1.2, True), (1.005, False)])
 def test_node_that_is_slow_over_runs_is_named(run, factor, is_slow):
-    entries = read_catalogue(RESULTS).entries
     contest = {"n1": 1.0, "n2": factor, "n3": 0.99, "n4": 1.001}
-    one = dataclasses.replace(entries[0], node_contests=[contest])
-    nodes = read_node_histories([one] * 6)
+    one = read_catalogue(RESULTS).entries[:1].assign(node_contests=json.dumps([contest]))
+    six = pandas.concat([one] * 6)
+    nodes = read_node_histories(six)
     assert [node.node for node in nodes] == (["n2"] if is_slow else [])
     if is_slow:
         assert nodes[0].is_bad
         assert "was slowest in 6 of 6 comparisons" in describe_node(nodes[0])
     # of another cluster the same name is another node
-    others = [dataclasses.replace(one, site_name=f"site {index}") for index in range(6)]
-    assert read_node_histories(others) == []
+    assert read_node_histories(six.assign(site_name=list("abcdef"))) == []
 
 
 @pytest.mark.parametrize(("max_nodes", "directives"), [(4, ("--exclude=n2",)), (1, ())])

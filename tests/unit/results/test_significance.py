@@ -1,0 +1,103 @@
+"""Pairs of samples -> verdicts that are wrong as rarely as the level says, and that find much."""
+
+import math
+import random
+from statistics import median
+
+import pytest
+
+from dlperf_slurm.results.significance import (
+    DEFAULT_MARGIN,
+    EQUIVALENT,
+    FASTER,
+    SLOWER,
+    UNDECIDED,
+    decide,
+)
+
+
+def draw(generator, noise, factor=1.0):
+    return [100 * factor * generator.lognormvariate(0, noise) for _ in range(7)]
+
+
+def draw_blocks(generator):
+    """The medians of seven blocks of four repeats, which share an offset of theirs."""
+    return [
+        median(100 * math.exp(offset + generator.gauss(0, 0.005)) for _ in range(4))
+        for offset in [generator.gauss(0, 0.03) for _ in range(7)]
+    ]
+
+
+def decide_one(first, second, limit=None):
+    (verdict,) = decide([(first, second)], limit, limit or DEFAULT_MARGIN)
+    assert not (verdict.is_beyond_limit and verdict.is_within_limit)
+    return verdict
+
+
+def is_different(verdict):
+    return verdict.verdict in (SLOWER, FASTER)
+
+
+def is_slower(verdict):
+    return verdict.verdict == SLOWER
+
+
+def is_equivalent(verdict):
+    return verdict.verdict == EQUIVALENT
+
+
+def is_within(verdict):
+    return verdict.is_within_limit
+
+
+# noise of A and B, true ratio, limit, pairs, what is counted, how often at least and at most: the
+# latter is three deviations above the share that the level allows
+CHANCES = {
+    "same code in little noise": ((0.01, 0.01), 1.0, None, 400, is_different, 5, 28),
+    "same code in much noise": ((0.03, 0.03), 1.0, None, 400, is_different, 5, 28),
+    "B varies ten times as much": ((0.005, 0.05), 1.0, None, 400, is_different, 0, 33),
+    "5 % slower": ((0.01, 0.01), 0.95, None, 200, is_slower, 198, 200),
+    "as far apart as the margin": ((0.01, 0.01), 0.98, None, 300, is_equivalent, 0, 26),
+    "slower by the limit": ((0.02, 0.02), 0.97, 0.03, 400, lambda v: v.is_beyond_limit, 0, 16),
+    "slower by the limit passes": ((0.03, 0.03), 0.97, 0.03, 300, is_within, 0, 26),
+    "slower by more passes": ((0.03, 0.03), 0.95, 0.03, 200, is_within, 0, 3),
+    "as fast passes": ((0.01, 0.01), 1.0, 0.03, 200, is_within, 180, 200),
+}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", CHANCES)
+def test_verdicts_are_wrong_as_rarely_as_the_level_says(name):
+    (noise_a, noise_b), ratio, limit, count, is_counted, least, most = CHANCES[name]
+    generator = random.Random(name)
+    found = [
+        decide_one(draw(generator, noise_a), draw(generator, noise_b, ratio), limit)
+        for _ in range(count)
+    ]
+    assert least <= sum(map(is_counted, found)) <= most
+
+
+@pytest.mark.integration
+def test_offset_that_repeats_of_a_block_share_is_no_difference():
+    generator = random.Random(2032)
+    found = [decide_one(draw_blocks(generator), draw_blocks(generator)) for _ in range(200)]
+    # 5 %: 10 of 200, and 20 is three deviations above; with repeats as the unit half of all differ
+    assert sum(map(is_different, found)) <= 20
+
+
+@pytest.mark.integration
+def test_many_pairs_have_a_false_alarm_as_rarely_as_the_level_says():
+    generator = random.Random(2021)
+    alarms = 0
+    for _ in range(100):
+        pairs = [(draw(generator, 0.02), draw(generator, 0.02)) for _ in range(10)]
+        alarms += any(map(is_different, decide(pairs, None, DEFAULT_MARGIN)))
+    # at most 5 %: 5 of 100; 11 is three deviations above
+    assert alarms <= 11
+
+
+@pytest.mark.parametrize("limit", [None, 0.03])
+def test_noise_that_hides_a_difference_says_how_many_repeats_it_takes(limit):
+    generator = random.Random(2030)
+    verdict = decide_one(draw(generator, 0.05), draw(generator, 0.05, 0.97), limit)
+    assert (verdict.verdict, verdict.deciding_repeats > 7) == (UNDECIDED, True)
