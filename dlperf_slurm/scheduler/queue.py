@@ -300,8 +300,8 @@ def make_reader(run: Run, group_ids: Sequence[str]) -> Reader:
 def make_queue_reader(run: Run, group_ids: Sequence[str]) -> QueueReader:
     """Return a reader of the jobs of these groups, whoever of the run's users submitted them."""
     names = [make_job_name(run.run_id, group_id) for group_id in group_ids]
-    details = (event.detail for event in read_journal(run.path) if event.event == SUBMITTED)
-    user_ids = {run.path.stat().st_uid, *map(int, filter(str.isdigit, details))}
+    submitters = (e.detail for e in read_journal(run.path) if e.event == SUBMITTED)
+    user_ids = {run.path.stat().st_uid, *map(int, filter(slurm_client.is_job_id, submitters))}
     return QueueReader(
         names,
         parse_time(run.manifest.created_at),

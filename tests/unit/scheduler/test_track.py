@@ -18,7 +18,7 @@ from builders import (
 
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.nodes import NodeReport, make_node_failure
-from dlperf_slurm.contract.record import OUT_OF_MEMORY
+from dlperf_slurm.contract.record import OUT_OF_MEMORY, TERMINATED, Failure
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import (
     JOURNAL_FILE,
@@ -30,29 +30,16 @@ from dlperf_slurm.jobs.journal import (
     read_journal,
 )
 from dlperf_slurm.jobs.markers import LOG_WORDS, MARKERS_DIR
-from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.scheduler import follow
 from dlperf_slurm.scheduler.follow import follow_run
 from dlperf_slurm.scheduler.retry import stage_retry
-from dlperf_slurm.scheduler.state import OOM, UNKNOWN, TaskState
 from dlperf_slurm.scheduler.track import Tracker
 
 GROUP = "1n1g"
 
-# the states of squeue(1), "job state codes"
-ENDED = (
-    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY"),
-    *("PREEMPTED", "TIMEOUT"),
-)
-GOING_ON = (
-    *("COMPLETING", "CONFIGURING", "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD"),
-    *("RESIZING", "RESV_DEL_HOLD", "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT"),
-    *("REVOKED", "STOPPED", "SUSPENDED"),
-)
-
 
 @pytest.fixture
-def submitted_run(bin_dir, staged_run):
+def run(bin_dir, staged_run):
     """Its groups are the array jobs 1, 2 and 3; the queue shows nothing."""
     show_queue(bin_dir)
     write_program(bin_dir, "sacct", "true")
@@ -62,14 +49,30 @@ def submitted_run(bin_dir, staged_run):
     return staged_run
 
 
-def show_job(bin_dir, run, state, reason=""):
-    show_queue(bin_dir, f"1_0|{state}||{reason}", name=f"{run.run_id}.{GROUP}")
+@pytest.fixture
+def task(run):
+    return run.read_tasks(GROUP)[0]
 
 
-def write_marker(run, task, kind, exit_code=0, start=0, hours=0.0, job_id="1"):
+@pytest.fixture
+def case(run, task):
+    return read_case(run, task)
+
+
+@pytest.fixture
+def show(bin_dir, run):
+    """Has the queue show the first job in this state."""
+
+    def show_job(state, reason="", job="1"):
+        show_queue(bin_dir, f"{job}_0|{state}||{reason}", name=f"{run.run_id}.{GROUP}")
+
+    return show_job
+
+
+def write_marker(run, task, kind, exit_code=0, start=0, hours=0.0):
     """`hours` is how far the clock of the node is ahead."""
     time = f"{datetime.now(timezone.utc) + timedelta(hours=hours):%Y-%m-%dT%H:%M:%SZ}"
-    marker = {"job_id": job_id, "begun": time, "time": time, "nodes": "n1", "exit_code": exit_code}
+    marker = {"job_id": "1", "begun": time, "time": time, "nodes": "n1", "exit_code": exit_code}
     path = run.path / MARKERS_DIR / f"{task.marker}.s{start}.{kind}"
     path.write_text(json.dumps(marker), encoding="utf-8")
 
@@ -90,240 +93,225 @@ def find_state(run):
     return state.state, state.detail
 
 
-def test_task_that_has_started_runs_though_the_queue_still_says_pending(bin_dir, submitted_run):
-    show_job(bin_dir, submitted_run, "PENDING")
-    assert find_state(submitted_run)[0] == "PENDING"
-    write_marker(submitted_run, submitted_run.read_tasks(GROUP)[0], "started")
-    assert find_state(submitted_run)[0] == "RUNNING"
-
-
-@pytest.mark.parametrize("reason", ["BeginTime", "JobHeldUser", "launch failed requeued held"])
-def test_task_that_waits_again_after_a_start_is_pending(bin_dir, submitted_run, reason):
-    show_job(bin_dir, submitted_run, "PENDING", reason)
-    write_marker(submitted_run, submitted_run.read_tasks(GROUP)[0], "started")
-    assert find_state(submitted_run) == ("PENDING", reason)
-
-
-def test_state_of_a_started_task_is_that_of_the_queue(bin_dir, submitted_run):
-    show_job(bin_dir, submitted_run, "SUSPENDED")
-    write_marker(submitted_run, submitted_run.read_tasks(GROUP)[0], "started")
-    assert find_state(submitted_run)[0] == "SUSPENDED"
-
-
-# a run calls lost after 300 seconds what neither queue nor accounting nor files know
-@pytest.mark.parametrize(("seconds", "state"), [(200, UNKNOWN), (400, "LOST")])
-def test_task_that_nobody_knows_is_lost_after_a_while_and_not_before(submitted_run, seconds, state):
-    then = datetime.now(timezone.utc) - timedelta(seconds=seconds)
-    event = Event(SUBMITTED, f"{then:%Y-%m-%dT%H:%M:%SZ}", GROUP, array_job_id="1")
-    append_event(submitted_run.path, event)
-    assert find_state(submitted_run)[0] == state
-
-
-@pytest.mark.parametrize(("reason", "detail"), [("Priority", "Priority"), ("None", "")])
-def test_reason_of_the_queue_is_told_when_it_has_one(bin_dir, submitted_run, reason, detail):
-    show_job(bin_dir, submitted_run, "PENDING", reason)
-    assert find_state(submitted_run) == ("PENDING", detail)
+def ago(seconds):
+    return f"{datetime.now(timezone.utc) - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
 
 
 @pytest.mark.parametrize(
-    ("status", "state"), [(OUT_OF_MEMORY, "OUT_OF_MEMORY"), ("failed", "FAILED")]
-)
-def test_record_says_how_an_ended_task_failed(submitted_run, status, state):
-    task = submitted_run.read_tasks(GROUP)[0]
-    case = read_case(submitted_run, task)
-    record = make_failed_record(case, status, "first line\nsecond")
-    write_start(submitted_run, task, record, exit_code=1)
-    assert find_state(submitted_run) == (state, "first line")
-
-
-@pytest.fixture
-def task(submitted_run):
-    return submitted_run.read_tasks(GROUP)[0]
-
-
-@pytest.fixture
-def case(submitted_run, task):
-    return read_case(submitted_run, task)
-
-
-@pytest.mark.parametrize("exit_code", [1, 137, 143])
-@pytest.mark.parametrize(
-    ("shown", "state"),
+    ("has_started", "row", "expected"),
     [
-        ("PENDING", "PENDING"),
-        ("REQUEUED", "REQUEUED"),
-        ("RUNNING", "COMPLETING"),
-        ("COMPLETING", "COMPLETING"),
-        ("FAILED", "FAILED"),
+        (False, ("PENDING", "Priority"), ("PENDING", "Priority")),
+        (False, ("PENDING", "None"), ("PENDING", "")),
+        (True, ("PENDING", "Priority"), ("RUNNING", "")),
+        (True, ("PENDING", "JobHeldUser"), ("PENDING", "JobHeldUser")),
+        (True, ("SUSPENDED", ""), ("SUSPENDED", "")),
     ],
 )
+def test_queue_says_what_goes_on(run, task, show, has_started, row, expected):
+    show(*row)
+    if has_started:
+        write_marker(run, task, "started")
+    assert find_state(run) == expected
+
+
+@pytest.mark.parametrize("exit_code", [1, 143])
+@pytest.mark.parametrize(
+    ("shown", "state"),
+    [("PENDING", "PENDING"), ("RUNNING", "COMPLETING"), ("FAILED", "FAILED"), ("", "COMPLETING")],
+)
 def test_queue_is_asked_before_a_failure_is_believed(
-    bin_dir, submitted_run, task, case, exit_code, shown, state
+    bin_dir, run, task, case, show, exit_code, shown, state
 ):
-    write_start(submitted_run, task, make_failed_record(case), exit_code=exit_code)
-    show_job(bin_dir, submitted_run, shown)
-    assert find_state(submitted_run)[0] == state
+    write_start(run, task, make_failed_record(case), exit_code=exit_code)
+    if shown:
+        show(shown)
+    else:
+        write_program(bin_dir, "squeue", "exit 1")
+    assert find_state(run)[0] == state
 
 
-@pytest.mark.parametrize(("exit_code", "state"), [(1, "FAILED"), (143, "TIMEOUT")])
-def test_end_by_the_scheduler_counts_where_the_script_was_told_to_end(
-    bin_dir, submitted_run, task, exit_code, state
+@pytest.mark.parametrize(
+    ("status", "exit_code", "shown", "state"),
+    [
+        ("failed", 1, "TIMEOUT", "FAILED"),
+        (OUT_OF_MEMORY, 1, "FAILED", "OUT_OF_MEMORY"),
+        (OUT_OF_MEMORY, 143, "CANCELLED", "OUT_OF_MEMORY"),
+    ],
+)
+def test_record_says_how_an_ended_task_failed(
+    run, task, case, show, status, exit_code, shown, state
 ):
-    write_start(submitted_run, task, None, exit_code=exit_code)
-    show_job(bin_dir, submitted_run, "TIMEOUT")
-    assert find_state(submitted_run)[0] == state
+    record = make_failed_record(case, status, "first line\nsecond")
+    write_start(run, task, record, exit_code=exit_code)
+    show(shown)
+    assert find_state(run) == (state, "first line")
 
 
-@pytest.mark.parametrize("shown", ["TIMEOUT", "CANCELLED", "FAILED"])
-def test_ranks_that_ran_out_of_memory_did_so_however_the_job_was_ended(
-    bin_dir, submitted_run, task, case, shown
+@pytest.mark.parametrize(
+    ("error", "shown", "state"),
+    [
+        ("", "TIMEOUT", "TIMEOUT"),
+        ("", "FAILED", "FAILED"),
+        (TERMINATED, "FAILED", "PREEMPTED"),
+        (TERMINATED, "TIMEOUT", "TIMEOUT"),
+        (TERMINATED, "NODE_FAIL", "NODE_FAIL"),
+    ],
+)
+def test_end_by_a_signal_is_told_by_slurm_or_else_by_the_record(
+    run, task, case, show, error, shown, state
 ):
-    write_start(submitted_run, task, make_failed_record(case, OUT_OF_MEMORY), exit_code=143)
-    show_job(bin_dir, submitted_run, shown)
-    assert find_state(submitted_run)[0] == OOM
-
-
-def test_failure_is_not_believed_while_no_scheduler_answers(bin_dir, submitted_run, task, case):
-    write_start(submitted_run, task, make_failed_record(case), exit_code=1)
-    write_program(bin_dir, "squeue", "exit 1")
-    assert find_state(submitted_run)[0] == "COMPLETING"
+    failure = Failure(-1, "", error, "terminated (SIGTERM)", "", False)
+    record = replace(make_failed_record(case, reason="terminated (SIGTERM)"), failures=(failure,))
+    write_start(run, task, record, exit_code=143)
+    show(shown)
+    found, detail = find_state(run)
+    assert found == state
+    assert detail == ("node n1 failed" if state == "NODE_FAIL" else "terminated (SIGTERM)")
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_clock_of_a_node_decides_nothing(bin_dir, submitted_run, task, hours):
-    write_start(submitted_run, task, None, exit_code=143)
-    write_marker(submitted_run, task, "finished", 143, hours=hours)
-    assert find_state(submitted_run)[0] == "COMPLETING"
-    show_job(bin_dir, submitted_run, "PENDING")
-    assert find_state(submitted_run)[0] == "PENDING"
+def test_clock_of_a_node_decides_nothing(run, task, show, hours):
+    write_start(run, task, None, exit_code=143)
+    write_marker(run, task, "finished", 143, hours=hours)
+    assert find_state(run)[0] == "COMPLETING"
+    show("PENDING")
+    assert find_state(run)[0] == "PENDING"
+
+
+# a run calls lost after 300 seconds what neither queue nor accounting nor files know
+@pytest.mark.parametrize("seconds", [200, 400])
+def test_task_that_nobody_knows_is_lost_after_a_while_and_not_before(run, seconds):
+    append_event(run.path, Event(SUBMITTED, ago(seconds), GROUP, array_job_id="1"))
+    assert find_state(run)[0] == ("LOST" if seconds > 300 else "UNKNOWN")
 
 
 @pytest.mark.parametrize(
-    ("host", "seconds", "state"),
-    [(None, 400, "LOST"), (None, 200, UNKNOWN), ("another", 400, UNKNOWN)],
+    ("host", "seconds", "missed", "state"),
+    [
+        (None, 400, "UNKNOWN", "LOST"),
+        (None, 200, "UNKNOWN", "UNKNOWN"),
+        # what another host missed first is missed from now on
+        ("another", 400, "UNKNOWN", "UNKNOWN"),
+        (None, 400, "COMPLETED", "LOST"),
+        (None, 200, "COMPLETED", "COMPLETING"),
+    ],
 )
-def test_what_another_host_missed_first_is_missed_from_now_on(
-    submitted_run, task, host, seconds, state
+def test_start_that_nobody_knows_is_lost_after_a_while(
+    run, task, show, host, seconds, missed, state
 ):
-    then = f"{datetime.now(timezone.utc) - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
-    write_marker(submitted_run, task, "started")
-    event = Event(UNMARKED, then, GROUP, "1", 0, UNKNOWN)
-    append_event(submitted_run.path, event if host is None else replace(event, host=host))
-    assert find_state(submitted_run)[0] == state
+    write_marker(run, task, "started")
+    event = Event(UNMARKED, ago(seconds), GROUP, "1", 0, missed)
+    append_event(run.path, event if host is None else replace(event, host=host))
+    if missed == "COMPLETED":
+        show(missed)
+    assert find_state(run)[0] == state
 
 
-@pytest.mark.parametrize(("seconds", "state"), [(200, "COMPLETING"), (400, "LOST")])
-def test_script_that_ended_without_a_marker_is_lost_after_a_while(
-    bin_dir, submitted_run, task, seconds, state
-):
-    then = f"{datetime.now(timezone.utc) - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
-    write_marker(submitted_run, task, "started")
-    append_event(submitted_run.path, Event(UNMARKED, then, GROUP, "1", 0, "COMPLETED"))
-    show_job(bin_dir, submitted_run, "COMPLETED")
-    assert find_state(submitted_run)[0] == state
-
-
-def test_what_was_missed_and_seen_again_is_missed_anew(bin_dir, submitted_run, task):
-    then = f"{datetime.now(timezone.utc) - timedelta(seconds=400):%Y-%m-%dT%H:%M:%SZ}"
-    write_marker(submitted_run, task, "started")
-    append_event(submitted_run.path, Event(UNMARKED, then, GROUP, "1", 0, UNKNOWN))
-    show_job(bin_dir, submitted_run, "RUNNING")
-    assert find_state(submitted_run)[0] == "RUNNING"
+def test_what_was_missed_and_seen_again_is_missed_anew(bin_dir, run, task, show):
+    write_marker(run, task, "started")
+    append_event(run.path, Event(UNMARKED, ago(400), GROUP, "1", 0, "UNKNOWN"))
+    show("RUNNING")
+    assert find_state(run)[0] == "RUNNING"
     show_queue(bin_dir)
-    assert find_state(submitted_run)[0] == UNKNOWN
+    assert find_state(run)[0] == "UNKNOWN"
 
 
-def test_final_state_is_reopened_by_the_queue(bin_dir, submitted_run, task, case):
-    write_start(submitted_run, task, make_failed_record(case), exit_code=1)
-    assert find_state(submitted_run)[0] == "FAILED"
-    show_job(bin_dir, submitted_run, "PENDING", "BeginTime")
-    assert find_state(submitted_run) == ("PENDING", "BeginTime")
+def test_final_state_holds_when_the_scheduler_has_forgotten_the_job(bin_dir, run, task, show):
+    write_start(run, task, None, exit_code=143)
+    show("TIMEOUT", "TimeLimit")
+    assert find_state(run) == ("TIMEOUT", "TimeLimit")
+    show_queue(bin_dir)
+    (run.path / task.attempt_dir / "s0" / "note").touch()
+    assert find_state(run) == ("TIMEOUT", "TimeLimit")
 
 
-def test_final_state_is_reopened_by_a_later_start(bin_dir, submitted_run, task, case):
-    write_start(submitted_run, task, make_failed_record(case), exit_code=1)
-    assert find_state(submitted_run)[0] == "FAILED"
-    show_job(bin_dir, submitted_run, "RUNNING")
-    write_marker(submitted_run, task, "started", start=1)
-    assert find_state(submitted_run)[0] == "RUNNING"
+def test_final_state_is_reopened_by_the_queue_or_a_later_start(run, task, case, show):
+    write_start(run, task, make_failed_record(case), exit_code=1)
+    assert find_state(run)[0] == "FAILED"
+    show("PENDING", "BeginTime")
+    assert find_state(run) == ("PENDING", "BeginTime")
+    show("RUNNING")
+    write_marker(run, task, "started", start=1)
+    assert find_state(run)[0] == "RUNNING"
 
 
-def test_final_state_is_reopened_by_a_sound_record(submitted_run, task, case):
-    write_start(submitted_run, task, make_failed_record(case), exit_code=1)
-    tracker = Tracker(submitted_run)
+# one of a start that lived on counts too
+@pytest.mark.parametrize(("failed", "valid"), [(0, 1), (1, 0)])
+def test_final_state_is_reopened_by_a_valid_record(run, task, case, failed, valid):
+    write_start(run, task, make_failed_record(case), start=failed, exit_code=1)
+    tracker = Tracker(run)
     assert tracker.refresh(ask_scheduler=True)[0].state == "FAILED"
-    write_start(submitted_run, task, make_record(case), start=1)
+    write_start(run, task, make_record(case), start=valid)
     assert tracker.refresh(ask_scheduler=True)[0].state == "COMPLETED"
-    assert find_state(submitted_run)[0] == "COMPLETED"
+    assert find_state(run)[0] == "COMPLETED"
 
 
-def test_sound_record_of_a_start_that_lived_on_counts(submitted_run, task, case):
-    write_start(submitted_run, task, make_failed_record(case), start=1, exit_code=1)
-    tracker = Tracker(submitted_run)
-    assert tracker.refresh(ask_scheduler=True)[0].state == "FAILED"
-    write_start(submitted_run, task, make_record(case), start=0)
-    assert tracker.refresh(ask_scheduler=True)[0].state == "COMPLETED"
+def test_start_that_runs_beside_a_valid_record_is_followed(run, task, case, show):
+    write_start(run, task, make_record(case))
+    write_marker(run, task, "started", start=1)
+    show("RUNNING")
+    assert find_state(run)[0] == "RUNNING"
 
 
-def test_start_that_runs_beside_a_sound_record_is_followed(bin_dir, submitted_run, task, case):
-    write_start(submitted_run, task, make_record(case))
-    write_marker(submitted_run, task, "started", start=1)
-    show_job(bin_dir, submitted_run, "RUNNING")
-    assert find_state(submitted_run)[0] == "RUNNING"
+@pytest.mark.parametrize("shown", ["COMPLETED", "NODE_FAIL"])
+def test_valid_record_without_a_marker_counts(run, task, case, show, shown):
+    write_start(run, task, make_record(case))
+    (run.path / MARKERS_DIR / f"{task.marker}.s0.finished").unlink()
+    write_marker(run, task, "started")
+    show(shown)
+    assert find_state(run)[0] == "COMPLETED"
 
 
-@pytest.mark.parametrize("shown", ["COMPLETED", "NODE_FAIL", "CANCELLED"])
-def test_sound_record_without_a_marker_counts(bin_dir, submitted_run, task, case, shown):
-    write_start(submitted_run, task, make_record(case))
-    (submitted_run.path / MARKERS_DIR / f"{task.marker}.s0.finished").unlink()
-    write_marker(submitted_run, task, "started")
-    show_job(bin_dir, submitted_run, shown)
-    assert find_state(submitted_run)[0] == "COMPLETED"
+@pytest.mark.parametrize("name", ["record.json", "step_seconds.npy", "gone"])
+def test_file_that_is_damaged_or_gone_after_the_end_is_no_measurement(run, task, case, name):
+    folder = write_start(run, task, make_record(case))
+    assert find_state(run)[0] == "COMPLETED"
+    if name == "gone":
+        (folder / "record.json").unlink()
+    else:
+        (folder / name).write_bytes(b"{")
+    state, detail = find_state(run)
+    assert (state, name in detail or name == "gone") == ("FAILED", True)
+    assert stage_retry(run) == 1
 
 
-@pytest.mark.parametrize("name", ["record.json", "step_seconds.npy"])
-def test_file_that_is_damaged_after_the_end_is_no_measurement(submitted_run, task, case, name):
-    folder = write_start(submitted_run, task, make_record(case))
-    assert find_state(submitted_run)[0] == "COMPLETED"
-    (folder / name).write_bytes(b"{")
-    state, detail = find_state(submitted_run)
-    assert (state, name in detail) == ("FAILED", True)
-    assert stage_retry(submitted_run) == 1
-
-
-def test_record_that_is_gone_is_tried_again(submitted_run, task, case):
-    folder = write_start(submitted_run, task, make_record(case))
-    assert find_state(submitted_run)[0] == "COMPLETED"
+def test_newer_start_that_runs_is_no_failure_of_a_record_that_is_gone(run, task, case, show):
+    folder = write_start(run, task, make_record(case))
+    assert find_state(run)[0] == "COMPLETED"
     (folder / "record.json").unlink()
-    assert find_state(submitted_run)[0] == "FAILED"
+    write_marker(run, task, "started", start=1)
+    show("RUNNING")
+    assert find_state(run)[0] == "RUNNING"
 
 
-def test_repeat_whose_first_attempt_was_measured_late_is_not_retried(submitted_run):
-    journal_states(submitted_run, *["FAILED"] * 6)
-    assert stage_retry(submitted_run) == 6
-    events = [
-        Event(STATE, format_now(), group_id, "9", task.array_task_id, "FAILED")
-        for group_id in submitted_run.list_group_ids()[3:]
-        for task in submitted_run.read_tasks(group_id)
-    ]
-    for event in events:
-        append_event(submitted_run.path, event)
-    write_sound(submitted_run, *submitted_run.read_tasks("1n1g"))
-    assert stage_retry(submitted_run) == 4
-
-
-def test_other_job_of_the_array_is_followed_when_it_has_the_claim(bin_dir, submitted_run, task):
+def test_other_job_of_the_array_is_followed_when_it_has_the_claim(bin_dir, run, task, show):
     """The journal knows job 1; job 9 came first, and is in the queue no more."""
-    folder = submitted_run.path / task.attempt_dir
+    folder = run.path / task.attempt_dir
     folder.mkdir(parents=True)
     (folder / "claim").symlink_to("9")
-    show_job(bin_dir, submitted_run, "COMPLETED")
-    accounted = print_queue("9_0|CANCELLED by 0|n1|None", name=f"{submitted_run.run_id}.{GROUP}")
+    show("COMPLETED")
+    accounted = print_queue("9_0|CANCELLED by 0|n1|None", name=f"{run.run_id}.{GROUP}")
     write_program(bin_dir, "sacct", accounted)
-    tracker = Tracker(submitted_run)
+    tracker = Tracker(run)
     tracker.refresh(ask_scheduler=True)
     state = tracker.refresh(ask_scheduler=True)[0]
     assert (state.state, state.array_job_id) == ("CANCELLED", "9")
+
+
+def test_array_that_was_taken_twice_is_followed_where_it_waits(run, show):
+    show("PENDING", job="9")
+    state = Tracker(run).refresh(ask_scheduler=True)[0]
+    assert (state.state, state.array_job_id) == ("PENDING", "9")
+
+
+def test_jobs_of_whoever_submitted_a_part_are_asked_for(bin_dir, run, home):
+    append_event(run.path, Event(SUBMITTED, format_now(), "1n2g", "8", detail="4711"))
+    append_event(run.path, Event(SUBMITTED, format_now(), "1n2g", "8", detail="-1 \u0663"))
+    write_program(bin_dir, "squeue", f'echo "$@" > {home}/asked; {print_queue()}')
+    Tracker(run).refresh(ask_scheduler=True)
+    (users,) = [w for w in (home / "asked").read_text().split() if w.startswith("--user=")]
+    owner = str(run.path.stat().st_uid)
+    assert {"4711", owner} <= set(users.partition("=")[2].split(","))
 
 
 @pytest.mark.parametrize(
@@ -335,45 +323,39 @@ def test_other_job_of_the_array_is_followed_when_it_has_the_claim(bin_dir, submi
         ("", "node n1 failed"),
     ],
 )  # fmt: skip
-def test_node_that_failed_is_named(bin_dir, submitted_run, task, case, error, detail):
-    folder = write_start(submitted_run, task, make_failed_record(case), exit_code=1)
+def test_node_that_failed_is_named(run, task, case, show, error, detail):
+    folder = write_start(run, task, make_failed_record(case), exit_code=1)
     (folder / "err").write_text(error, encoding="utf-8")
-    show_job(bin_dir, submitted_run, "NODE_FAIL")
-    assert find_state(submitted_run) == ("NODE_FAIL", detail)
+    show("NODE_FAIL")
+    assert find_state(run) == ("NODE_FAIL", detail)
 
 
 @pytest.mark.parametrize("exit_code", [1, 143])
-def test_node_that_was_not_fit_is_a_state_of_its_own(bin_dir, submitted_run, task, case, exit_code):
+def test_node_that_was_not_fit_is_a_state_of_its_own(run, task, case, show, exit_code):
     reports = [NodeReport(node, node, 0.0, 0.0, ("no link", "no GPU")) for node in ("n2", "n3")]
     failures = tuple(make_node_failure(report) for report in reports)
     record = replace(make_failed_record(case), reason="", failures=failures)
-    write_start(submitted_run, task, record, exit_code=exit_code)
-    show_job(bin_dir, submitted_run, "FAILED")
+    write_start(run, task, record, exit_code=exit_code)
+    show("FAILED")
     why = "node n2 is unhealthy: no link, no GPU; node n3 is unhealthy: no link, no GPU"
-    assert find_state(submitted_run) == ("UNHEALTHY", why)
+    assert find_state(run) == ("UNHEALTHY", why)
 
 
-def test_script_that_ended_before_it_started_says_why(bin_dir, submitted_run):
-    show_job(bin_dir, submitted_run, "FAILED", "NonZeroExitCode")
-    log = submitted_run.path / "scripts" / "1_0.log"
-    log.write_text("cases/x/r1/a1 cannot be written on n1\n", encoding="utf-8")
-    assert find_state(submitted_run) == (
-        "FAILED",
-        "'cases/x/r1/a1 cannot be written on n1' in scripts/1_0.log",
-    )
+@pytest.mark.parametrize(
+    ("line", "detail"),
+    [("a/b cannot be written", "'a/b cannot be written' in scripts/1_0.log"),
+     (f"{LOG_WORDS} cases/x/r1/a1/s0, out and err", "NonZeroExitCode")],
+)  # fmt: skip
+def test_script_that_ended_before_it_started_says_why(run, show, line, detail):
+    show("FAILED", "NonZeroExitCode")
+    (run.path / "scripts" / "1_0.log").write_text(f"{line}\n", encoding="utf-8")
+    assert find_state(run) == ("FAILED", detail)
 
 
-def test_script_that_said_no_more_than_where_to_look_ended_without_a_word(bin_dir, submitted_run):
-    show_job(bin_dir, submitted_run, "FAILED", "NonZeroExitCode")
-    log = submitted_run.path / "scripts" / "1_0.log"
-    log.write_text(f"{LOG_WORDS} cases/x/r1/a1/s0, out and err\n", encoding="utf-8")
-    assert find_state(submitted_run) == ("FAILED", "NonZeroExitCode")
-
-
-def test_journal_that_cannot_be_written_hides_no_state(bin_dir, submitted_run, task, case):
-    write_start(submitted_run, task, make_record(case))
-    journal = submitted_run.path / JOURNAL_FILE
-    tracker = Tracker(submitted_run)
+def test_journal_that_cannot_be_written_hides_no_state(run, task, case):
+    write_start(run, task, make_record(case))
+    journal = run.path / JOURNAL_FILE
+    tracker = Tracker(run)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (journal.stat().st_size, hard))
     try:
@@ -383,13 +365,7 @@ def test_journal_that_cannot_be_written_hides_no_state(bin_dir, submitted_run, t
     assert str(journal) in tracker.journal_error
     tracker.refresh(ask_scheduler=True)
     assert tracker.journal_error == ""
-    assert "COMPLETED" in [event.state for event in read_journal(submitted_run.path)]
-
-
-@pytest.mark.parametrize("state", ENDED + GOING_ON)
-def test_state_is_final_when_the_task_has_ended(state):
-    task = RunTask(GROUP, 0, "cases/c/r1/a1")
-    assert TaskState(task, "1", state, "").is_final == (state in ENDED)
+    assert "COMPLETED" in [event.state for event in read_journal(run.path)]
 
 
 def journal_states(run, *states):
@@ -403,42 +379,52 @@ def write_sound(run, *tasks):
         write_record(run, task, make_record(read_case(run, task)))
 
 
-def test_what_completed_is_not_retried(submitted_run):
-    journal_states(submitted_run, *["COMPLETED"] * 4, "FAILED", "TIMEOUT")
-    write_sound(submitted_run, *submitted_run.read_all_tasks()[:4])
-    assert stage_retry(submitted_run) == 2
-    assert submitted_run.list_group_ids()[3:] == ["2n2g-try2"]
+def test_what_completed_is_not_retried(run):
+    journal_states(run, *["COMPLETED"] * 4, "FAILED", "TIMEOUT")
+    write_sound(run, *run.read_all_tasks()[:4])
+    assert stage_retry(run) == 2
+    assert run.list_group_ids()[3:] == ["2n2g-try2"]
 
 
-def test_retried_arrays_are_as_large_as_the_largest_before(submitted_run):
-    tasks = submitted_run.find_tasks_file("2n2g")
+def test_repeat_whose_first_attempt_was_measured_late_is_not_retried(run):
+    journal_states(run, *["FAILED"] * 6)
+    assert stage_retry(run) == 6
+    for group_id in run.list_group_ids()[3:]:
+        for task in run.read_tasks(group_id):
+            event = Event(STATE, format_now(), group_id, "9", task.array_task_id, "FAILED")
+            append_event(run.path, event)
+    write_sound(run, *run.read_tasks("1n1g"))
+    assert stage_retry(run) == 4
+
+
+def test_retried_arrays_are_as_large_as_the_largest_before(run):
+    tasks = run.find_tasks_file("2n2g")
     tasks.write_text(tasks.read_text().splitlines(keepends=True)[0], encoding="utf-8")
-    journal_states(submitted_run, "FAILED", "FAILED", *["COMPLETED"] * 3)
-    write_sound(submitted_run, *submitted_run.read_all_tasks()[2:])
-    assert stage_retry(submitted_run) == 2
-    assert len(submitted_run.read_tasks("1n1g-try2")) == 2
+    journal_states(run, "FAILED", "FAILED", *["COMPLETED"] * 3)
+    write_sound(run, *run.read_all_tasks()[2:])
+    assert stage_retry(run) == 2
+    assert len(run.read_tasks("1n1g-try2")) == 2
 
 
 def test_following_ends_where_the_rest_was_never_submitted(bin_dir, staged_run):
-    show_queue(bin_dir)
     (states,) = follow_run(Tracker(staged_run))
     assert {state.state for state in states} == {"STAGED"}
 
 
-def test_following_goes_on_after_the_run_directory_was_away(submitted_run, monkeypatch):
-    write_sound(submitted_run, *submitted_run.read_all_tasks())
-    journal_states(submitted_run, *["COMPLETED"] * 6)
-    tracker = Tracker(submitted_run)
-    away = submitted_run.path.with_name("away")
-    submitted_run.path.rename(away)
-    monkeypatch.setattr("time.sleep", lambda seconds: away.rename(submitted_run.path))
+def test_following_goes_on_after_the_run_directory_was_away(run, monkeypatch):
+    write_sound(run, *run.read_all_tasks())
+    journal_states(run, *["COMPLETED"] * 6)
+    tracker = Tracker(run)
+    away = run.path.with_name("away")
+    run.path.rename(away)
+    monkeypatch.setattr("time.sleep", lambda seconds: away.rename(run.path))
     (states,) = follow_run(tracker)
     assert {state.state for state in states} == {"COMPLETED"}
 
 
-def test_following_ends_when_the_run_directory_stays_away(submitted_run, monkeypatch):
-    tracker = Tracker(submitted_run)
-    submitted_run.path.rename(submitted_run.path.with_name("away"))
+def test_following_ends_when_the_run_directory_stays_away(run, monkeypatch):
+    tracker = Tracker(run)
+    run.path.rename(run.path.with_name("away"))
     monkeypatch.setattr(follow, "AWAY_SECONDS", -1.0)
     with pytest.raises(FileNotFoundError):
         next(follow_run(tracker))
