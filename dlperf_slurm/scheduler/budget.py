@@ -1,7 +1,6 @@
-"""The seconds that a run may take on this machine -> which array tasks it begins, in what order.
+"""Choose which array tasks of this machine begin within the seconds that a run may take.
 
-Repeat by repeat, so that what is left out when the time is over are later repeats of all cases, and
-the cases that are measured keep about the same number.
+Repeat by repeat, so that all cases are measured about as often when the time is over.
 """
 
 import time
@@ -12,10 +11,7 @@ from dlperf_slurm.jobs.run_directory import RunTask
 
 
 class Budget:
-    """What is left of `within_seconds`, which count from the first look; 0 is no end.
-
-    Whether there is time for one more array task is judged by the longest one so far.
-    """
+    """What is left of `within_seconds`, from the first question on; 0 is no end."""
 
     def __init__(self, within_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._within_seconds = within_seconds
@@ -25,14 +21,11 @@ class Budget:
         self._longest_seconds = 0.0
 
     def order(self, tasks: Sequence[RunTask]) -> list[RunTask]:
-        """The order in which array tasks are begun; without an end it is that of the array."""
+        """Return the order in which array tasks begin: that of the array where there is no end."""
         return sorted(tasks, key=lambda task: task.repeat) if self._within_seconds else list(tasks)
 
     def has_time_for(self, task: RunTask) -> bool:
-        """Whether an array task is to be begun now.
-
-        The first repeat of each case is, however late it is, and so is what is tried again.
-        """
+        """Return whether an array task may begin: first repeats and further attempts always may."""
         now = self._clock()
         if self._began is None:
             self._began = now

@@ -1,4 +1,4 @@
-"""A run -> its array jobs cancelled, whoever submitted them, and what goes on nevertheless."""
+"""Cancel a run's array jobs, whoever submitted them, and name what goes on nevertheless."""
 
 import time
 from collections import Counter
@@ -29,14 +29,11 @@ LOOK_SECONDS = 1.0
 
 
 def cancel_run(run: Run, warn: Callable[[str], None]) -> int:
-    """Cancel all array jobs of the run that have not ended; returns how many array tasks that ends.
+    """Cancel all array jobs of the run that have not ended; return how many array tasks that ends.
 
-    Whatever the files say, all that the queue shows under the names of the run's array jobs is
-    ended: also what was requeued after its end, or submitted twice. A journal that cannot be
-    written hinders nothing; `warn` is told.
-    Raises SchedulerError when another process is submitting the run, so that nothing of it slips
-    through, when the scheduler refuses or does not answer, when something goes on in spite of all,
-    which is named, and when a local run is another host's.
+    The queue decides, not the files: what was requeued or submitted twice is ended too. `warn` is
+    told of a journal that cannot be written. Raises SchedulerError when another process is
+    submitting the run, when the scheduler refuses or does not answer, or when a job goes on.
     """
     with hold_submit_lock(run.path, must_write=False):
         try:

@@ -1,4 +1,4 @@
-"""A group's script -> an executor of submitit that submits it as one array job."""
+"""Submit a group's script as one array job, through submitit."""
 
 import subprocess
 import time
@@ -32,11 +32,7 @@ class ScriptCall:
 
 
 class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
-    """Submits one rendered script as one array job.
-
-    submitit's own array code makes fresh stock executors and pickles; this replaces the one
-    method where that happens, and keeps its batches and jobs.
-    """
+    """Submits one rendered script as one array job, where submitit would pickle functions."""
 
     def __init__(
         self, script: Path, lock: int, awaited: Sequence[str] = (), inherit: Sequence[str] = ()
@@ -59,10 +55,7 @@ class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
 
     @staticmethod
     def _get_job_id_from_submission_command(string: Any) -> str:
-        """The job id that sbatch printed, alone or as "id;cluster", on its last line that has one.
-
-        Sites print banners around it. Raises SchedulerError when there is no job id.
-        """
+        """Return the job id of the last line that has one, as "7" or "7;cluster"."""
         text = string.decode() if isinstance(string, bytes) else string
         for line in reversed(text.splitlines()):
             job_id = str(line).strip().partition(";")[0]

@@ -1,4 +1,4 @@
-"""A run's staged groups -> array jobs: all that limits let in, and the others as room appears."""
+"""Submit a run's staged groups: all that limits let in, and the others as slots become free."""
 
 import os
 import time
@@ -29,10 +29,9 @@ AGAIN_SECONDS = 10.0
 
 
 def submit_run(run: Run, report: Callable[[str], None], patience_seconds: float = 0.0) -> int:
-    """Submit every staged group that has not been submitted; returns how many array jobs started.
+    """Submit every staged group that has not been submitted; return how many array jobs started.
 
-    It can be killed at any moment and called again. Raises SchedulerError as `Feeder.submit`
-    does, and for each group that was refused or for which there is no room.
+    Raises SchedulerError as `Feeder.submit` does, and for groups that wait or were refused.
     """
     feeder = Feeder(run, report, patience_seconds)
     feeder.submit()
@@ -41,13 +40,10 @@ def submit_run(run: Run, report: Callable[[str], None], patience_seconds: float 
 
 
 class Feeder:
-    """What submits the groups of a run, and goes on with those that a limit keeps out.
+    """Submits the groups of a run, and goes on with those that a limit keeps out.
 
-    `waiting` are these, with Slurm's words; `refused` those that were refused otherwise, and those
-    of later blocks, which would run out of their order.
-    A controller that does not answer, or that has no room although nothing of the user's is in
-    its queue, is asked again for `patience_seconds`. A run that is cancelled meanwhile is fed
-    no more.
+    `waiting` are these, with Slurm's words; `refused` the others, and those of later blocks. Who
+    does not answer is asked again for `patience_seconds`. A cancelled run is fed no more.
     """
 
     def __init__(
@@ -68,13 +64,11 @@ class Feeder:
         self._moved = time.monotonic()
 
     def submit(self) -> None:
-        """Submit what there is room for.
+        """Submit what there are free slots for.
 
-        A group whose submission was begun and not journaled to its end is first looked for in the
-        scheduler by its name; one that is refused stops no other one. Raises SchedulerError when
-        the scheduler does not answer, could never run a group, or when another process is
-        submitting the run; JournalError when there is no room for the journal, before anything
-        that it could not hold.
+        A group whose submission was cut short is first looked for in the scheduler. Raises
+        SchedulerError when the scheduler does not answer or could never run a group, or another
+        process is submitting the run; JournalError, before any sbatch, for a full disk.
         """
         deadline = time.monotonic() + self.patience_seconds
         while True:
@@ -91,10 +85,7 @@ class Feeder:
                 time.sleep(AGAIN_SECONDS)
 
     def submit_waiting(self) -> None:
-        """Try once more what waits for room; raises SchedulerError when patience is over.
-
-        Who cannot be asked now is asked the next time.
-        """
+        """Try once more what waits; raises SchedulerError when patience is over."""
         started = self.started
         try:
             self._submit_once()

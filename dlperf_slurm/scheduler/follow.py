@@ -1,4 +1,4 @@
-"""A tracker -> the states of its array tasks from poll to poll, until all are final."""
+"""Follow the states of a run's array tasks from poll to poll, until all are final."""
 
 import json
 import time
@@ -21,10 +21,9 @@ AWAY_SECONDS = 600.0
 def follow_run(tracker: Tracker, feeder: Optional[Feeder] = None) -> Iterator[list[TaskState]]:
     """Yield the states until all are final: files every second, the scheduler ever more seldom.
 
-    A scheduler that does not answer is asked again when the next poll is due. When a script has
-    ended badly the scheduler is asked sooner whether it comes back. What the feeder has waiting is
-    tried again with each poll, and sooner when array tasks have ended. Raises OSError when the run
-    directory is away for long, SchedulerError as `Feeder.submit_waiting` does.
+    The scheduler is asked sooner where its answer decides a state, or where the feeder waits and
+    array tasks have ended. Raises OSError when the run directory is away for long, SchedulerError
+    as `Feeder.submit_waiting` does.
     """
     manifest = tracker.run.manifest
     interval = min(TICK_SECONDS * 5, manifest.poll_seconds)

@@ -1,7 +1,6 @@
-"""A staged group -> its array tasks, run on this machine one after the other.
+"""Run the array tasks of a group on this machine, one after the other.
 
-submit starts this module as a process of its own, so that it outlives the terminal. It needs
-nothing but the standard library and the run directory.
+submit starts this module as a process of its own, so that it outlives the terminal.
 """
 
 import contextlib
@@ -60,10 +59,9 @@ def make_command(run_dir: Path, group_id: str, array_size: int, limit: TimeLimit
 
 
 def main(arguments: list[str]) -> int:
-    """Run the array tasks of a group to the last; the arguments are those of `make_command`.
+    """Run the array tasks of a group; the arguments are those of `make_command`.
 
-    After some launches that failed alike, which the job script counts, the others are not started,
-    nor are those for which the run has no time.
+    After some launches that failed alike, or when the run's time is over, the rest is not started.
     Returns 1 when another process runs the group, or this one was cancelled.
     """
     run_dir, group_id = Path(arguments[0]), arguments[1]
@@ -107,10 +105,7 @@ def run_array_task(
     limit: TimeLimit,
     cancelled: threading.Event,
 ) -> None:
-    """Run the group's script for one array task until it ends, its time is up or it is cancelled.
-
-    The `killed` marker says what ended it before its time.
-    """
+    """Run the group's script for one array task until it ends, by itself or not."""
     script = run_dir / SCRIPTS_DIR / f"{group_id}.sbatch"
     log = run_dir / SCRIPTS_DIR / f"{group_id}_{array_task_id}.log"
     environment = {**clean_environment(os.environ), "DLPERF_SLURM_JOB_ID": job_id}
@@ -139,10 +134,7 @@ def run_array_task(
 
 
 def end_process_group(process: "subprocess.Popen[bytes]") -> None:
-    """End a process that has a session of its own, with all processes of that session.
-
-    They are asked to end, and made to after TERMINATION_GRACE_SECONDS.
-    """
+    """Ask a process with a session of its own to end, and kill what is left of the session."""
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal_number)
@@ -152,7 +144,7 @@ def end_process_group(process: "subprocess.Popen[bytes]") -> None:
 
 
 def find_claim(run_dir: Path, group_id: str) -> Path:
-    """The file that names the one process that runs a group here."""
+    """Return the file that names the one process that runs a group here."""
     return run_dir / SCRIPTS_DIR / f"{group_id}.local"
 
 
@@ -162,10 +154,7 @@ def claim_group(run_dir: Path, group_id: str, job_id: str) -> bool:
 
 
 def read_claim(run_dir: Path, group_id: str) -> Optional[str]:
-    """The job id of the process that runs or ran a group on this machine.
-
-    It is None if none did, and for a claim that cannot be read.
-    """
+    """Return the job id of the process that runs or ran a group here; None for none to be read."""
     try:
         return read_text(find_claim(run_dir, group_id), MARKER_LIMIT_BYTES, root=run_dir)
     except OSError:
@@ -173,7 +162,7 @@ def read_claim(run_dir: Path, group_id: str) -> Optional[str]:
 
 
 def make_job_id(pid: int) -> Optional[str]:
-    """The job id of a process here, "local-PID-STARTTIME@HOST"; None if there is no such process.
+    """Return the job id of a process here, "local-PID-STARTTIME@HOST"; None if there is none.
 
     The start time, in clock ticks since boot, tells it from a later process with its number.
     """
@@ -194,10 +183,7 @@ def is_alive(job_id: str) -> bool:
 
 
 def terminate(job_id: str, run_dir: Path) -> None:
-    """Ask the process of a local job id, on this host, to end its array task and itself.
-
-    Files may name any process: nothing is done to one that does not run array tasks of this run.
-    """
+    """Ask the process of a local job id to end; one of something else is left alone."""
     match = _JOB_ID.fullmatch(job_id)
     if match is not None and is_alive(job_id) and _runs_tasks_of(int(match[1]), run_dir):
         os.kill(int(match[1]), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""This machine -> held by one process of this user at a time, in the order in which they came."""
+"""Hold this machine for one process of this user at a time, in the order in which they came."""
 
 import contextlib
 import fcntl
@@ -24,8 +24,8 @@ MAX_NAME_BYTES = 255
 def hold_machine(cancelled: Optional[threading.Event] = None, run_id: str = "") -> Iterator[None]:
     """Hold this machine, so that nothing else of this user is measured on it.
 
-    Waits for the turn of this process, or until it is cancelled; who waits is told `run_id`. Raises
-    SchedulerError when no folder for the lock can be had.
+    Waits until it is this process's turn, or `cancelled`; who waits is told `run_id`. Raises
+    SchedulerError where no folder for the lock can be made.
     """
     cancelled = cancelled or threading.Event()
     with open_own_folder() as folder, stand_in_line(folder, run_id) as is_first:
@@ -37,10 +37,10 @@ def hold_machine(cancelled: Optional[threading.Event] = None, run_id: str = "") 
 
 @contextlib.contextmanager
 def open_own_folder() -> Iterator[int]:
-    """Yield the descriptor of a folder on this machine that nobody but this user can write into.
+    """Yield a descriptor of a folder of this machine that only this user can write into.
 
-    In the temporary folder somebody else may have taken its name; then it is in the user's cache.
-    Raises SchedulerError when there is none in either place.
+    It is in the user's cache where somebody else took its name in the temporary folder. Raises
+    SchedulerError where neither can be had.
     """
     temporary = Path(tempfile.gettempdir()) / f"dlperf-slurm-{os.getuid()}"
     descriptor = _open_own(temporary)
@@ -76,12 +76,10 @@ def _open_own(path: Path) -> Optional[int]:
 
 @contextlib.contextmanager
 def stand_in_line(folder: int, run_id: str = "") -> Iterator[Callable[[], bool]]:
-    """Stand in the line that this folder is; yields a function that tells whether it is one's turn.
+    """Queue in this folder; yield a function that returns whether it is this process's turn.
 
-    A run that just had the machine would take it again before anybody else looks. By turns, runs
-    that were submitted together meet the same hours of a machine. A place is a file that its
-    process holds locked: one that is not locked is of a process that was killed, or none at all.
-    It says for which run its process stands there.
+    By turns, runs that were submitted together meet the same hours of a machine. A place is a file
+    that its process holds locked: one that is not locked is of a process that was killed.
     """
     place = f"{time.monotonic_ns():020}.{os.urandom(4).hex()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

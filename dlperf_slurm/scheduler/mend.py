@@ -55,12 +55,11 @@ MENDABLE = (
 
 
 def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
-    """Change site values of a run in what of it is not submitted yet, and in further attempts.
+    """Change site values of a run for what is not submitted yet, and for further attempts.
 
-    Returns the run as it is then, and a line for each change, which journal and manifest have too.
-    It can be killed at any moment and called again. Raises InputError for a value that is wrong or
-    may not change, and where nothing is left to submit; SchedulerError when another process is
-    submitting the run.
+    Returns the changed run, and a line for each change. It can be killed at any moment and called
+    again. Raises InputError for a value that is wrong or may not change, and where all is
+    submitted; SchedulerError when another process is submitting the run.
     """
     before = read_site(run)
     after = _merge(run, assignments)

@@ -1,4 +1,4 @@
-"""A group and what Slurm's clients say of it -> whether waiting helps, or nothing does."""
+"""Classify what Slurm's clients say of a group: whether waiting helps, or nothing does."""
 
 import re
 from collections.abc import Sequence
@@ -57,11 +57,10 @@ def is_surely_refused(words: str) -> bool:
 
 
 def refuse_impossible(run: Run, group_ids: Sequence[str]) -> None:
-    """Ask Slurm about these groups before any is submitted; what it never takes is journaled.
+    """Ask sbatch about these groups before any is submitted; journal what Slurm never takes.
 
-    Raises SchedulerError, which names all of them, where there are such. What a limit on the
-    number of jobs is against may be possible later, and a controller that does not answer says
-    nothing: sbatch will.
+    Raises SchedulerError, which names them all. Limits on the number of jobs, and a controller that
+    does not answer, refuse nothing.
     """
     problems = {}
     for group_id in group_ids:

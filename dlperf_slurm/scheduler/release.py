@@ -1,4 +1,4 @@
-"""Held array tasks whose cause is gone -> released, so that nobody has to while `wait` is there."""
+"""Release held array tasks whose cause is gone."""
 
 import re
 import time
@@ -24,10 +24,10 @@ _LAUNCH_FAILED = re.compile("launch ?failed ?requeued ?held", re.I)
 
 
 class Releaser:
-    """Releases what is held for a full disk that has room again, or for a node that failed once.
+    """Releases what is held for a disk that has free space again, or for a node that failed once.
 
-    The first are held by their own job scripts, the others by Slurm, each `launch_tries` times.
-    What launches fail for otherwise, and what others held, is left to the user.
+    Job scripts held the first, Slurm the others, each at most `launch_tries` times. Everything else
+    that is held is left to the user.
     """
 
     def __init__(self, run: Run, launch_tries: int) -> None:
@@ -39,10 +39,9 @@ class Releaser:
         self._polls: dict[str, int] = {}
 
     def release(self, states: Sequence[TaskState], poll: int) -> list[str]:
-        """Release what can go on by these states; returns a line for each that was.
+        """Release what can go on by these states; return a line for each that was.
 
-        `poll` is the number of the look at the queue that the states are of: by one look a job is
-        released once. What cannot be done now is tried again, and hinders no other job.
+        `poll` is the number of the look at the queue: by one look a job is released once.
         """
         now = time.monotonic()
         try:

@@ -1,4 +1,4 @@
-"""Array tasks that failed or were lost -> new attempts, staged beside the old ones."""
+"""Stage further attempts of array tasks that failed or were lost, beside the old ones."""
 
 import re
 import time
@@ -57,12 +57,8 @@ def stage_retry(
     """Stage a further attempt for each repeat whose latest one ended without success.
 
     The attempts leave out `bad_nodes` where the site has others enough, else `report` is told.
-
-    The run's own copies of matrix and site decide, whatever became of the originals. Returns how
-    many array tasks were staged; what is pending or running is left alone.
-    Raises EnvironmentMissingError, before anything is staged, when an environment is gone that it
-    takes; SchedulerError when the scheduler does not say what is pending or running, or when
-    another process is submitting the run.
+    Returns how many array tasks were staged. Raises EnvironmentMissingError when an environment is
+    gone; SchedulerError when the scheduler does not answer, or another process is submitting.
     """
     with hold_submit_lock(run.path):
         ended = _list_ended(run)
@@ -87,10 +83,9 @@ def _check_environments(run: Run, tasks: Sequence[RunTask], site: Site) -> None:
 def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
     """Stage a further attempt for what ended by a cause that `[retry]` of the site has tries for.
 
-    So for what shared a job that ended before its turn, however often.
-    A node that is named as the cause is left out, where the site has others enough. A disk that
-    was full is waited for, as long as a run directory may be away. Returns how many array tasks
-    were staged; raises SchedulerError as `stage_retry` does, InputError for a disk that stays full.
+    What shared a job that ended early is tried again, however often. A node that is named as the
+    cause is left out where there are others enough. A full disk is waited for. Returns how many
+    array tasks were staged; raises as `stage_retry` does, and InputError for a full disk.
     """
     limits = read_retry_limits(run)
     if limits == NO_RETRY and not any(task.shared_job is not None for task in run.read_all_tasks()):
@@ -118,10 +113,7 @@ def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
 
 
 def read_retry_limits(run: Run) -> Retry:
-    """How often a run is tried again by itself: never on site `local`, nor of imported logs.
-
-    Raises InputError for a broken file.
-    """
+    """Return how often `wait` tries again: never on site `local`, nor of imported logs."""
     if not (run.path / SITE_FILE).exists():
         return NO_RETRY
     site = read_site(run)

@@ -1,4 +1,4 @@
-"""A staged group -> one array job, through submitit: one sbatch, journaled before and after."""
+"""Submit a staged group as one array job, journaled before and after."""
 
 import contextlib
 import os
@@ -34,9 +34,9 @@ from dlperf_slurm.scheduler.refusals import is_surely_refused
 
 
 def find_cut_short(run: Run) -> dict[str, str]:
-    """Journal the array jobs that an earlier submission began and did not journal.
+    """Journal the array jobs that an earlier submission did not; return their ids by group.
 
-    Returns their ids by group. Only the process that holds the submit lock may call it.
+    Only the process that holds the submit lock may call it.
     """
     found = {}
     for group_id, last in find_unsubmitted(run).items():
@@ -48,11 +48,10 @@ def find_cut_short(run: Run) -> dict[str, str]:
 
 
 def find_unsubmitted(run: Run) -> dict[str, str]:
-    """The groups without a job id in the journal, in the order of staging, with their last event.
+    """Return the groups without a job id in the journal, in order, with their last event.
 
-    A group that was refused may have been taken after all: a busy controller answered, and the
-    queue showed nothing yet. So may any other one, when the journal has lost lines. What a limit
-    kept out is as if it were only staged.
+    A group that was refused may have been taken after all, and so may any other one when the
+    journal has lost lines. What a limit kept out is as if it were only staged.
     """
     events, is_whole = read_whole_journal(run.path)
     last = dict.fromkeys(run.list_group_ids(), STAGED if is_whole else SUBMITTING)
@@ -64,10 +63,7 @@ def find_unsubmitted(run: Run) -> dict[str, str]:
 
 
 def find_submitted(run: Run, group_id: str) -> Optional[str]:
-    """The id of the array job of a group whose submission was cut short, or None.
-
-    Files are asked first, then the scheduler; raises SchedulerError when it does not answer.
-    """
+    """Return the array job of a group whose submission was cut short; None for none."""
     if run.manifest.scheduler == "local":
         return local.read_claim(run.path, group_id)
     for task in run.read_tasks(group_id):
@@ -94,10 +90,7 @@ def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
 
 
 def read_time_limit(run: Run, group_id: str) -> local.TimeLimit:
-    """Read the time limit of a group's array tasks from the run's site file.
-
-    Raises InputError for a site file that is missing or broken.
-    """
+    """Read the time limit of a group's array tasks from the run's site; raises InputError."""
     axes = {case.case_id: case.axes for case in run.manifest.cases}
     kind = find_job_kind(axes[run.read_tasks(group_id)[0].case_id])
     site = read_frozen_site(run.path / SITE_FILE).settle(kind)
@@ -106,7 +99,7 @@ def read_time_limit(run: Run, group_id: str) -> local.TimeLimit:
 
 
 def find_blocks(run: Run) -> dict[str, int]:
-    """The block of each group of first attempts, where repeats are spread over blocks at all."""
+    """Return the block of each group of first attempts, where repeats are spread over blocks."""
     blocks = {case.case_id: case.blocks for case in run.manifest.cases}
     if all(count == 1 for count in blocks.values()):
         return {}
@@ -119,10 +112,7 @@ def find_blocks(run: Run) -> dict[str, int]:
 
 
 def find_awaited(run: Run, group_id: str) -> list[str]:
-    """The array jobs after which one of a later block begins: those of the block before it.
-
-    Further attempts wait for nothing.
-    """
+    """Return the array jobs that one of a later block waits for: those of the block before it."""
     blocks = find_blocks(run)
     before = blocks.get(group_id, 1) - 1
     return [
@@ -135,9 +125,8 @@ def find_awaited(run: Run, group_id: str) -> list[str]:
 def submit_group(run: Run, group_id: str, lock: int) -> tuple[str, str]:
     """Submit a group, journaled before and after; only the process that holds `lock` may call it.
 
-    Returns the id of its array job and "", or "" and why it was refused. Raises SchedulerError
-    where nothing can be submitted from here, JournalError for what the journal could not take,
-    InputError where a file is missing that the jobs need.
+    Returns the id of its array job and "", or "" and why it was refused. Raises SchedulerError,
+    JournalError, or InputError where a file is missing that the jobs need.
     """
     executor = _make_executor(run, group_id, lock)
     append_event(run.path, Event(SUBMITTING, format_now(), group_id=group_id))
