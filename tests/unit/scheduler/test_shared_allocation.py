@@ -103,7 +103,9 @@ def test_rest_of_a_job_that_ended_early_is_tried_again_however_often(bin_dir, sh
     assert find_states(shared_run)[1] == (state, JOB_ENDED_EARLY)
     site = shared_run.path / "site.toml"
     text = site.read_text(encoding="utf-8")
-    text = text.replace("node_fail = 2", "node_fail = 0").replace("launch = 1", "launch = 0")
+    for key, count in (("node_fail", 2), ("launch", 1), ("preempted", 2)):
+        assert f"{key} = {count}\n" in text
+        text = text.replace(f"{key} = {count}\n", f"{key} = 0\n")
     site.write_text(text, encoding="utf-8")
     said = []
     assert stage_retry_by_cause(shared_run, said.append) == 1
