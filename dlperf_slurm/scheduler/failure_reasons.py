@@ -24,6 +24,7 @@ from dlperf_slurm.scheduler.state import (
     COMPLETING,
     FAILED,
     LOST,
+    PENDING,
     PREEMPTED,
     SILENT,
     STAGED,
@@ -62,7 +63,7 @@ def describe_state(facts: TaskFacts, decision: Decision) -> str:
         return _describe_failure(facts)
     if decision.state == COMPLETING:
         return _describe_failure(facts) if facts.files.has_ended else ""
-    return _get_reason(row) if decision.state == UNKNOWN else ""
+    return _get_reason(row) if decision.state in (PENDING, UNKNOWN) else ""
 
 
 def _get_reason(row: Row) -> str:
