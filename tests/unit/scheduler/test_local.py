@@ -145,14 +145,6 @@ def test_array_tasks_of_all_groups_run_one_after_the_other(stage_local):
     assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:]))
 
 
-def test_crash_of_a_task_does_not_keep_the_next_from_running(stage_local):
-    run = stage_local()
-    stand_in.choose_behaviour(list_attempt_dirs(run)[0], "crash")
-    done = submit(run, "--wait")
-    assert done.returncode == 5
-    assert find_states(run) == {"1n1g.0": "FAILED", "1n1g.1": "COMPLETED"}
-
-
 def test_killed_rank_fails_its_task_while_the_next_still_runs(stage_local):
     run = stage_local()
     first, second = list_attempt_dirs(run)
@@ -163,23 +155,25 @@ def test_killed_rank_fails_its_task_while_the_next_still_runs(stage_local):
     assert find_states(run) == {"1n1g.0": "FAILED", "1n1g.1": "RUNNING"}
 
 
-def test_module_that_the_site_lacks_is_named(stage_local):
-    run = stage_local(repeats=1, settings=['environments.pytorch.modules=["cuda/99"]'])
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        # bash's own words, as this machine has no environment modules
+        ('modules=["cuda/99"]', "module: command not found"),
+        (
+            'setup=["source /nonexistent"]',
+            "the site's setup line failed with exit code 1: source /nonexistent",
+        ),
+    ],
+)
+def test_setup_that_fails_is_named(stage_local, setting, words):
+    run = stage_local(repeats=1, settings=[f"environments.pytorch.{setting}"])
     assert submit(run, "--wait").returncode == 5
     assert find_states(run) == {"1n1g.0": "FAILED"}
     detail = find_details(run)["1n1g.0"]
     assert detail.startswith("no record, exit code 69: ")
-    # bash's own words, as this machine has no environment modules
-    assert "module: command not found" in detail
+    assert words in detail
     assert detail.endswith(f"{run.read_all_tasks()[0].attempt_dir}/s0/err")
-
-
-def test_setup_line_that_fails_is_named(stage_local):
-    run = stage_local(repeats=1, settings=['environments.pytorch.setup=["source /nonexistent"]'])
-    assert submit(run, "--wait").returncode == 5
-    assert find_states(run) == {"1n1g.0": "FAILED"}
-    line = "the site's setup line failed with exit code 1: source /nonexistent"
-    assert line in find_details(run)["1n1g.0"]
     assert stand_in.count_starts(list_attempt_dirs(run)[0]) == 0
 
 
@@ -219,6 +213,7 @@ def test_cancel_ends_what_runs_and_what_waits(stage_local):
     await_that(lambda: not is_running(runner), "the runner ends")
     assert set(find_states(run).values()) == {"CANCELLED"}
     assert count_all_starts(run) == [1, 0, 0]
+    assert run_tool(["wait", str(run.path)], run.path.parent).returncode == 5
 
 
 def test_cancel_while_another_run_has_the_machine(stage_local):
@@ -317,23 +312,6 @@ def test_cancel_finds_an_array_job_whose_submission_was_cut_short(stage_local):
     assert set(find_states(run).values()) == {"CANCELLED"}
 
 
-def test_cancel_beside_a_submission_is_refused(stage_local):
-    run = stage_local()
-    with hold_submit_lock(run.path):
-        done = run_tool(["cancel", str(run.path)], run.path.parent)
-    assert done.returncode == 3
-    assert "another process is submitting this run; end it" in done.stderr
-
-
-def test_wait_after_cancel_ends_with_the_exit_code_of_missing_cases(stage_local):
-    run = stage_local()
-    stand_in.choose_behaviour(list_attempt_dirs(run)[0], "hang")
-    submit(run)
-    await_that(lambda: sum(count_all_starts(run)), "the first array task runs")
-    run_tool(["cancel", str(run.path)], run.path.parent)
-    assert run_tool(["wait", str(run.path)], run.path.parent).returncode == 5
-
-
 def test_runner_that_was_killed_leaves_its_tasks_lost(stage_local):
     run = stage_local(repeats=3)
     stand_in.choose_behaviour(list_attempt_dirs(run)[1], "hang")
@@ -355,26 +333,20 @@ def test_second_runner_of_a_group_runs_nothing(stage_local):
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert second.returncode == 1
-    assert count_all_starts(run) == [1, 1]
-
-
-def test_resume_of_a_whole_submission_starts_nothing(stage_local):
-    run = stage_local()
-    submit(run, "--wait")
     assert submit(run).returncode == 0
-    submitted = [event for event in read_journal(run.path) if event.event == SUBMITTED]
-    assert len(submitted) == 1
+    assert len([e for e in read_journal(run.path) if e.event == SUBMITTED]) == 1
     assert count_all_starts(run) == [1, 1]
-
-
-def test_submission_by_two_at_once_is_refused(stage_local):
-    run = stage_local()
-    with hold_submit_lock(run.path):
-        done = submit(run)
-    assert done.returncode == 3
-    assert "another process is submitting this run" in done.stderr
-    assert count_all_starts(run) == [0, 0]
 
 
 def is_running(pid: int) -> bool:
     return local.make_job_id(pid) is not None
+
+
+@pytest.mark.parametrize("command", ["resume", "cancel"])
+def test_command_beside_a_submission_is_refused(stage_local, command):
+    run = stage_local()
+    with hold_submit_lock(run.path):
+        done = run_tool([command, str(run.path)], run.path.parent)
+    assert done.returncode == 3
+    assert "another process is submitting this run" in done.stderr
+    assert count_all_starts(run) == [0, 0]

@@ -11,8 +11,7 @@ from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.scheduler.cancel import cancel_run
 from dlperf_slurm.scheduler.retry import stage_retry_by_cause
-from dlperf_slurm.scheduler.shared_allocation import JOB_ENDED_EARLY, get_row_of_array_task
-from dlperf_slurm.scheduler.state import Row
+from dlperf_slurm.scheduler.shared_allocation import JOB_ENDED_EARLY
 from dlperf_slurm.scheduler.track import Tracker
 
 GROUP = "1n1g"
@@ -44,14 +43,8 @@ def mark(run, array_task_id, *kinds, exit_code=0):
         elif kind == "killed":
             (folder / f"{name}.killed").write_text("TIMEOUT", encoding="utf-8")
         else:
-            now = format_now()
-            marker = {
-                "job_id": "1",
-                "begun": now,
-                "time": now,
-                "nodes": "n1",
-                "exit_code": exit_code,
-            }
+            marker = {"job_id": "1", "nodes": "n1", "exit_code": exit_code}
+            marker.update(begun=format_now(), time=format_now())
             (folder / f"{name}.s0.{kind}").write_text(json.dumps(marker), encoding="utf-8")
 
 
@@ -119,13 +112,6 @@ def test_rest_of_a_job_that_somebody_cancelled_is_left_alone(bin_dir, shared_run
     assert stage_retry_by_cause(shared_run, print) == 0
 
 
-def test_job_that_came_to_none_of_its_tasks_has_no_rest(bin_dir, shared_run):
-    """It would never come to one."""
-    show_job(bin_dir, shared_run, "FAILED")
-    assert [state for state, _ in find_states(shared_run)] == ["FAILED"] * 2
-    assert JOB_ENDED_EARLY not in dict(find_states(shared_run)).values()
-
-
 def test_cancelled_are_the_tasks_that_a_job_had_not_come_to_the_end_of(bin_dir, shared_run, home):
     name = f"{shared_run.run_id}.{GROUP}"
     shown = print_queue("1_0|RUNNING||None", name=name)
@@ -149,9 +135,3 @@ def test_accounting_is_asked_until_all_tasks_of_a_job_are_final(bin_dir, shared_
     write_program(bin_dir, "sacct", print_queue("1_0|NODE_FAIL|n1|None", name=name))
     states = tracker.refresh(ask_scheduler=True)
     assert [state.state for state in states[:2]] == ["FAILED", "NODE_FAIL"]
-
-
-@pytest.mark.parametrize("asked", ["PENDING", "REQUEUED", "", "UNKNOWN"])
-def test_what_is_said_of_a_job_that_waits_is_said_of_its_tasks(asked):
-    row = Row(asked, "Priority")
-    assert get_row_of_array_task(row, False, False, has_job_begun=True) == row

@@ -27,31 +27,15 @@ Slurmctld(primary) at head is UP
 END"""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "SLURM_NTASKS",
-        "SLURM_JOB_ID",
-        "SLURMD_NODENAME",
-        "SBATCH_PARTITION",
-        "SQUEUE_PARTITION",
-        "SCANCEL_STATE",
-        "SACCT_FORMAT",
-        "SINFO_PARTITION",
-        "SCONTROL_ALL",
-        "SALLOC_QOS",
-        "SRUN_DEBUG",
-        "PMIX_RANK",
-        "PMI_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        "PRTE_LAUNCHED",
-        "MASTER_ADDR",
-        "CUDA_VISIBLE_DEVICES",
-        "PYTHONPATH",
-        "PYTHONHOME",
-        "VIRTUAL_ENV",
-    ],
-)
+LEAKING = """
+SLURM_NTASKS SLURM_JOB_ID SLURMD_NODENAME SBATCH_PARTITION SQUEUE_PARTITION SCANCEL_STATE
+SACCT_FORMAT SINFO_PARTITION SCONTROL_ALL SALLOC_QOS SRUN_DEBUG PMIX_RANK PMI_RANK
+OMPI_COMM_WORLD_SIZE PRTE_LAUNCHED MASTER_ADDR CUDA_VISIBLE_DEVICES PYTHONPATH PYTHONHOME
+VIRTUAL_ENV
+"""
+
+
+@pytest.mark.parametrize("name", LEAKING.split())
 def test_leftover_of_a_surrounding_job_is_dropped(name):
     assert clean_environment({name: "x"}) == {}
 
@@ -61,49 +45,41 @@ def test_what_the_client_or_the_user_needs_is_kept(name):
     assert clean_environment({name: "x"}) == {name: "x"}
 
 
-def test_token_by_which_clients_authenticate_is_theirs_alone(bin_dir, monkeypatch):
+@pytest.mark.parametrize(
+    ("script", "output"),
+    [
+        # the token by which clients authenticate is theirs alone
+        ('echo "${SLURM_JWT-unset} ${SLURM_NTASKS-unset}"', "abc unset\n"),
+        # pending arrays are not cut short
+        ('echo "$SLURM_BITSTR_LEN"', "0\n"),
+        ('printf "%s|" "$@"', "--format=%i %T|$(x)|a'b|"),
+        ('read line || echo "no input"', "no input\n"),
+        ("echo warning >&2; echo 5", "5\n"),
+        (r"printf 'caf\351\n'", "caf\ufffd\n"),
+    ],
+)
+def test_client_sees_no_surrounding_job_and_its_output_is_read(
+    bin_dir, monkeypatch, script, output
+):
     monkeypatch.setenv("SLURM_JWT", "abc")
-    write_program(bin_dir, "squeue", 'echo "${SLURM_JWT-unset}"')
-    assert run_client(["squeue"]) == "abc\n"
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    write_program(bin_dir, "squeue", script)
+    assert run_client(["squeue", "--format=%i %T", "$(x)", "a'b"]) == output
     assert "SLURM_JWT" not in clean_environment(os.environ)
 
 
-def test_client_does_not_see_a_surrounding_job(bin_dir, monkeypatch):
-    monkeypatch.setenv("SLURM_NTASKS", "1")
-    write_program(bin_dir, "squeue", 'echo "${SLURM_NTASKS-unset}"')
-    assert run_client(["squeue"]) == "unset\n"
-
-
-def test_pending_arrays_are_not_cut_short(bin_dir):
-    write_program(bin_dir, "squeue", 'echo "$SLURM_BITSTR_LEN"')
-    assert run_client(["squeue"]) == "0\n"
-
-
-def test_arguments_reach_the_client_as_they_are(bin_dir):
-    write_program(bin_dir, "squeue", 'printf "%s|" "$@"')
-    assert run_client(["squeue", "--format=%i %T", "$(x)", "a'b"]) == "--format=%i %T|$(x)|a'b|"
-
-
-def test_client_reads_no_input(bin_dir):
-    write_program(bin_dir, "sbatch", 'read line || echo "no input"')
-    assert run_client(["sbatch"]) == "no input\n"
-
-
-def test_failure_says_what_the_client_said(bin_dir):
-    write_program(bin_dir, "sbatch", "echo 'sbatch: error: Invalid account' >&2; exit 1")
-    with pytest.raises(SchedulerError, match=r"^sbatch failed: sbatch: error: Invalid account$"):
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo 'sbatch: error: Invalid account' >&2; exit 1", "sbatch: error: Invalid account"),
+        ("exit 7", "exit code 7"),
+        ("echo 'Invalid job id specified' >&2; exit 1", "Invalid job id specified"),
+    ],
+)
+def test_failure_says_what_the_client_said(bin_dir, script, words):
+    write_program(bin_dir, "sbatch", script)
+    with pytest.raises(SchedulerError, match=f"^sbatch failed: {words}$"):
         run_client(["sbatch"])
-
-
-def test_silent_failure_has_its_exit_code(bin_dir):
-    write_program(bin_dir, "sbatch", "exit 7")
-    with pytest.raises(SchedulerError, match=r"^sbatch failed: exit code 7$"):
-        run_client(["sbatch"])
-
-
-def test_warning_of_a_client_that_succeeds_is_not_its_output(bin_dir):
-    write_program(bin_dir, "squeue", "echo 'warning' >&2; echo 5")
-    assert run_client(["squeue"]) == "5\n"
 
 
 def test_client_that_is_not_there_is_named(bin_dir):
@@ -115,11 +91,6 @@ def test_client_that_hangs_is_given_up(bin_dir):
     write_program(bin_dir, "squeue", "exec /usr/bin/tail -f /dev/null")
     with pytest.raises(SchedulerError, match=r"^squeue did not answer in 0 s \(the con"):
         run_client(["squeue"], timeout_seconds=0.1)
-
-
-def test_output_that_is_not_utf_8_is_read_all_the_same(bin_dir):
-    write_program(bin_dir, "squeue", r"printf 'caf\351\n'")
-    assert run_client(["squeue"]) == "caf\ufffd\n"
 
 
 def test_client_inherits_the_descriptors_it_is_given(bin_dir):
@@ -139,29 +110,13 @@ def test_cluster_config_is_read_by_key(bin_dir):
     )  # fmt: skip
 
 
-def test_slurm_is_here_when_sbatch_is_on_path(bin_dir):
-    write_program(bin_dir, "sbatch", "exit 1")
-    assert is_slurm_here()
-
-
-def test_slurm_is_not_here_without_sbatch(bin_dir):
-    assert not is_slurm_here()
-
-
 def test_cluster_name_is_asked_of_the_cluster(bin_dir):
-    write_program(bin_dir, "sbatch", "exit 1")
-    write_program(bin_dir, "scontrol", f"PATH=/usr/bin:/bin\n{SCONTROL}")
-    assert find_cluster_name() == "alpha"
-
-
-def test_cluster_that_does_not_answer_has_no_name(bin_dir):
+    assert (is_slurm_here(), find_cluster_name()) == (False, None)
     write_program(bin_dir, "sbatch", "exit 1")
     write_program(bin_dir, "scontrol", "exit 1")
-    assert find_cluster_name() is None
-
-
-def test_machine_without_slurm_has_no_cluster_name(bin_dir):
-    assert find_cluster_name() is None
+    assert (is_slurm_here(), find_cluster_name()) == (True, None)
+    write_program(bin_dir, "scontrol", f"PATH=/usr/bin:/bin\n{SCONTROL}")
+    assert find_cluster_name() == "alpha"
 
 
 @pytest.mark.parametrize(
@@ -181,10 +136,3 @@ def test_failure_that_is_known_comes_with_what_to_do(bin_dir, words, hint):
         run_client(["squeue"])
     assert str(caught.value).startswith(f"squeue failed: {words} (")
     assert hint in str(caught.value)
-
-
-def test_failure_that_is_not_known_is_passed_on_as_it_is(bin_dir):
-    write_program(bin_dir, "squeue", "echo 'Invalid job id specified' >&2; exit 1")
-    with pytest.raises(SchedulerError) as caught:
-        run_client(["squeue"])
-    assert str(caught.value) == "squeue failed: Invalid job id specified"
