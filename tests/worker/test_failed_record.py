@@ -10,6 +10,7 @@ from support.cases import vary
 from support.frozen_code import PACKAGE
 from support.problems import assert_problem
 
+from dlperf_slurm.contract import record as record_module
 from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import (
@@ -144,6 +145,22 @@ def test_warning_of_a_framework_does_not_outweigh_what_a_rank_says(attempt_dir, 
     add_failure(attempt_dir, 0)
     record = conclude(attempt_dir, 1, line)
     assert (record.status, list_ranks(record)) == (FAILED, [0])
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "lines", "is_told"),
+    [
+        (143, [], True),
+        (130, [TERMINATED], True),
+        (143, [TERMINATED, "srun: error: n2: task 1: Killed"], False),
+        (137, [TERMINATED], False),
+        (1, [], False),
+    ],
+)
+def test_record_says_whether_a_signal_ended_all_ranks(attempt_dir, exit_code, lines, is_told):
+    record = conclude(attempt_dir, exit_code, *lines)
+    assert (record.failures[0].error == record_module.TERMINATED) is is_told
+    assert not record.reason.startswith(record_module.TERMINATED)
 
 
 def test_rank_that_srun_saw_dying_is_named(attempt_dir):

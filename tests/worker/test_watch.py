@@ -11,7 +11,7 @@ import numpy
 import pytest
 from support import attempts
 
-from dlperf_slurm.contract.record import FAILED, OK, PARTIAL_STEP_SECONDS_FILE
+from dlperf_slurm.contract.record import FAILED, OK, PARTIAL_STEP_SECONDS_FILE, TERMINATED
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.pace import LEAST_SECONDS, LONGEST_LOOK_SECONDS, START_SECONDS, Pace
 from dlperf_slurm.worker.position import END, MEASURED, WARMUP, Position
@@ -213,6 +213,8 @@ def test_signal_keeps_the_steps_so_far_and_is_the_reason(
     record = attempt.finish(process).conclude()
     assert record.status == FAILED
     assert re.match(reason, record.reason)
+    is_preempted = record.failures[0].error == TERMINATED
+    assert is_preempted is (hours_left == 1)
     assert 0 < record.partial_steps < 1000
     seconds = numpy.load(str(attempt.path / PARTIAL_STEP_SECONDS_FILE))
     assert numpy.isfinite(seconds[:, : record.partial_steps]).all()
