@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from builders import IMPORT_DIR, write_program
+from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.times import format_now
@@ -116,19 +117,9 @@ def list_submitted(run):
 def test_limit_leaves_the_rest_with_the_command_that_goes_on(slurm, staged_run):
     with pytest.raises(SchedulerError) as caught:
         submit_run(staged_run, print)
-    lines = str(caught.value).splitlines()
-    assert lines[:3] == [
-        f"1n2g waits for room: sbatch failed: {NAMED}",
-        f"2n2g waits for room: sbatch failed: {NAMED}",
-        "1 of 3 array jobs are submitted, and run on.",
-    ]
-    assert lines[3].startswith(f"When others have ended: dlperf-slurm resume {staged_run.path}; ")
+    says = ("1n2g", "2n2g", NAMED, "1 of 3", f"dlperf-slurm resume {staged_run.path}")
+    assert_problem(str(caught.value), says=says)
     assert list_submitted(staged_run) == ["1n1g"]
-
-
-def test_group_as_large_as_one_without_room_is_not_tried(slurm, staged_run):
-    Feeder(staged_run, print).submit()
-    assert slurm.list_asked() == ["1n1g", "1n2g"]
 
 
 def test_groups_go_as_room_appears_and_each_once(slurm, staged_run):
@@ -145,31 +136,23 @@ def test_groups_go_as_room_appears_and_each_once(slurm, staged_run):
     feeder.raise_for_rest()
 
 
-def test_same_words_of_a_limit_are_told_once(slurm, staged_run):
+@pytest.mark.parametrize("limit", [1, 2])
+def test_limit_is_waited_for_while_jobs_of_the_user_can_make_room(home, bin_dir, staged_run, limit):
+    slurm = FakeSlurm(home, bin_dir, limit)
     said = []
-    feeder = Feeder(staged_run, said.append, patience_seconds=60)
+    feeder = Feeder(staged_run, said.append)
     feeder.submit()
-    feeder.submit_waiting()
-    assert said == [
-        "1n1g: array job 1",
-        f"1n2g waits for room: sbatch failed: {NAMED}",
-        f"2n2g waits for room: sbatch failed: {NAMED}",
-    ]
-
-
-def test_limit_without_any_job_of_the_user_is_no_reason_to_wait_for_ever(home, bin_dir, staged_run):
-    FakeSlurm(home, bin_dir, limit=1)
-    feeder = Feeder(staged_run, print)
-    feeder.submit()
-    with pytest.raises(SchedulerError, match=r"limit .*max_array_size"):
-        feeder.submit_waiting()
-
-
-def test_limit_is_waited_for_while_jobs_of_the_user_can_make_room(slurm, staged_run):
-    feeder = Feeder(staged_run, print)
-    feeder.submit()
+    if limit == 1:
+        with pytest.raises(SchedulerError, match=r"limit .*max_array_size"):
+            feeder.submit_waiting()
+        return
+    # one as large as a group without room is not tried
+    assert slurm.list_asked() == ["1n1g", "1n2g"]
     feeder.submit_waiting()
     assert list(feeder.waiting) == ["1n2g", "2n2g"]
+    # the same words are told once
+    assert len(said) == 3
+    assert all(NAMED in line for line in said[1:])
 
 
 def test_controller_that_is_away_for_a_moment_stops_no_feeding(slurm, bin_dir, staged_run):
@@ -188,12 +171,8 @@ def test_group_that_is_refused_stops_no_other_one(home, bin_dir, staged_run):
     FakeSlurm(home, bin_dir, limit=9, refused="1n2g")
     with pytest.raises(SchedulerError) as caught:
         submit_run(staged_run, print)
-    assert str(caught.value).splitlines() == [
-        "1n2g was not submitted: sbatch failed: sbatch: error: Unknown trouble",
-        "2 of 3 array jobs are submitted, and run on.",
-        f"When the cause is gone: dlperf-slurm resume {staged_run.path} (--set KEY=VALUE for a "
-        "site value)",
-    ]
+    says = ("1n2g", "Unknown trouble", "2 of 3", f"dlperf-slurm resume {staged_run.path}")
+    assert_problem(str(caught.value), says=says)
     assert list_submitted(staged_run) == ["1n1g", "2n2g"]
 
 
