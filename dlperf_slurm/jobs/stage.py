@@ -2,6 +2,7 @@
 
 import dataclasses
 import getpass
+import json
 import re
 import secrets
 import shutil
@@ -15,6 +16,7 @@ import tomli_w
 
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.site import LoadedSite, Site
+from dlperf_slurm.config.toml_tables import parse_toml
 from dlperf_slurm.contract.axes import DALI, FOLDER
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError
@@ -253,8 +255,14 @@ def freeze_code(run_dir: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file or folder with the permissions of the run, not with those of its source."""
-    if not source.is_dir():
+    """Copy a file or folder with the permissions of the run, not with those of its source.
+
+    TOML becomes JSON: the framework's Python may be older than tomllib.
+    """
+    if source.suffix == ".toml":
+        table = parse_toml(source.read_text(encoding="utf-8"))
+        target.with_suffix(".json").write_text(json.dumps(table), encoding="utf-8")
+    elif not source.is_dir():
         shutil.copyfile(source, target)
     elif source.name != "__pycache__":
         target.mkdir()

@@ -4,9 +4,9 @@ All of this loads on Python 3.7 with nothing but the standard library, because a
 own log in the framework's Python.
 """
 
-import pkgutil
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Callable,
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
             """What the lines so far amount to; a problem if the run did not come to its end."""
 
     class Format(Protocol):
-        """A module of FORMATS; patterns are matched at the beginning of a line's text.
+        """A module of FORMATS, or what a table there declares.
+
+        Patterns are matched at the beginning of a line's text.
 
         Most of them have what reads their lines from `logs.timed_run.TimedFormat`.
         """
@@ -60,8 +62,10 @@ if TYPE_CHECKING:
         def start_run(self) -> Run: ...
 
 
-# a package with a module for each format; nothing imports it but by this name
+# a package with a table or module for each format; nothing imports it but by this name
 FORMATS = "dlperf_slurm.published.logs"
+# code of a run has tables as JSON, which each Python reads
+_SUFFIXES = (".py", ".toml", ".json")
 
 
 @dataclass(frozen=True)
@@ -128,13 +132,22 @@ class Rule(NamedTuple):
 
 def list_formats() -> List[str]:
     """Names of the formats, sorted."""
-    folders = import_module(FORMATS).__path__
-    return sorted(module.name for module in pkgutil.iter_modules(folders))
+    names = (path.stem for path in _find_folder().iterdir() if path.suffix in _SUFFIXES)
+    return sorted({name for name in names if not name.startswith("_")})
+
+
+def _find_folder() -> Path:
+    return Path(cast(str, import_module(FORMATS).__file__)).parent
 
 
 def load_format(name: str) -> "Format":
-    """The format's module; ModuleNotFoundError for a name not in `list_formats`."""
-    return cast("Format", import_module(f"{FORMATS}.{name}"))
+    """The format's module, or what its table declares; ModuleNotFoundError for an unknown name."""
+    if (_find_folder() / f"{name}.py").exists():
+        return cast("Format", import_module(f"{FORMATS}.{name}"))
+    from dlperf_slurm.logs.tables import make_format, read_table
+
+    path = _find_folder() / f"{name}.toml"
+    return cast("Format", make_format(path.name, read_table(path)))
 
 
 def find_formats(lines: Iterable[Line]) -> List[str]:

@@ -135,11 +135,11 @@ class RankMarks:
             reached = {mark.position for mark in marks}
             for mark in by_rank[longest]:
                 if mark.position not in reached and rank >= 0:
-                    return f"rank {rank} has no line of {_name(mark.position)}, others have"
+                    return f"rank {rank} has no line of {name_position(mark.position)}, others have"
                 if mark.position not in reached:
                     return (
-                        f"ranks' lines are missing: {-1 - rank} of {_name(mark.position)}, "
-                        f"{-rank} or more of {_name(by_rank[rank][0].position)}"
+                        f"ranks' lines are missing: {-1 - rank} of {name_position(mark.position)}, "
+                        f"{-rank} or more of {name_position(by_rank[rank][0].position)}"
                     )
         return ""
 
@@ -150,7 +150,7 @@ class RankMarks:
 
 
 def _describe_start_over(line: Line, last: Mark, mark: Mark) -> str:
-    steps = f"goes back from {_name(last.position)} to {_name(mark.position)}"
+    steps = f"goes back from {name_position(last.position)} to {name_position(mark.position)}"
     if line.rank >= 0:
         return f"rank {line.rank} {steps}: the run was started over"
     return (
@@ -176,7 +176,8 @@ def _describe_gap(marks: Sequence[Mark]) -> str:
     return ""
 
 
-def _name(position: Position) -> str:
+def name_position(position: Position) -> str:
+    """Name a place in training: "step 20", or "epoch 0 step 20"."""
     if len(position) == 1:
         return f"step {position[0]}"
     return f"epoch {position[0]} step {position[1]}"

@@ -152,6 +152,19 @@ def list_between(marks: Sequence[Mark]) -> List[Interval]:
     ]
 
 
+def spread_over_epochs(marks: Sequence[Mark]) -> List[Interval]:
+    """The (steps, value) of marks, where an epoch's first interval is as long as its second.
+
+    So it is whatever the count of an epoch's steps begins with.
+    """
+    gaps = [
+        after.position[1] - before.position[1] if after.position[0] == before.position[0] else 0
+        for before, after in zip(marks, marks[1:])
+    ]
+    usual = max(gaps, default=0) or 1
+    return [(gap or usual, mark.value) for gap, mark in zip([0, *gaps], marks)]
+
+
 def count_steps(marks: Sequence[Mark]) -> List[int]:
     """The steps of each mark, of one mark none; the first has as many as the second.
 

@@ -1,5 +1,5 @@
-"""Log formats of other people's benchmark scripts: one module each, named as in `--format`.
+"""Log formats of other people's benchmark scripts, each named as in `--format`.
 
-They load on Python 3.7 with the standard library alone, as a job may read its own log in the
-framework's Python.
+One is a table in TOML, or a module where patterns do not reach. Modules load on Python 3.7 with the
+standard library alone, as a job may read its own log in the framework's Python.
 """

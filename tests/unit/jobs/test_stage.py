@@ -226,6 +226,8 @@ def test_frozen_code_is_the_worker_and_no_more(staged_run):
         "__init__.py", "contract", "files", "logs", "published", "version.py", "worker",
     ]  # fmt: skip
     assert {path.name for path in (code / "published").iterdir()} == {"__init__.py", "logs"}
+    # Python 3.7 cannot read TOML
+    assert {path.suffix for path in (code / "published/logs").iterdir()} == {".py", ".json"}
 
 
 def test_frozen_code_has_no_byte_code(staged_run):

@@ -107,7 +107,7 @@ NO_STEP = ("no timed step",)
         (
             "oneflow_models_resnet50/two_ranks.log",
             without("[rank:1] [train], epoch: 0/1, iter: 40"),
-            ("rank 1", "epoch 0", "iteration 30"),
+            ("rank 1", "epoch 0", "step 30"),
         ),
         (
             "paddle_models_resnet50/without_times.log",
