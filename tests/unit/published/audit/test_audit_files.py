@@ -108,35 +108,72 @@ def test_number_is_found_beside_what_tables_print_with_it(text):
     assert finding.follows.startswith("3.80")
 
 
-def test_variants_in_one_cell_are_told_apart():
-    text = (
-        "GPUs | img/s | speedup\n---|---|---\n"
-        "1 | 100.0w/XLA 50.0 | 1.0w/XLA 1.0\n2 | 190.0w/XLA 80.0 | 1.9w/XLA 1.9\n"
-    )
-    assert [(f.published, f.follows) for f in audit_text(text).findings] == [("1.9", "1.600")]
+SCALING_CSV = "GPUs,img/s,speedup\n1,100.0,1.0\n4,380.0,3.9\n"
+OF_WORDS = "framework,gpus,img/s,speedup,data,seconds\ntf,1,228.0,,gpu,1.5\ntf,1,223.0,,{},1.6\n"
 
 
-def test_bold_headers_and_tags_in_cells_are_read():
-    text = (
-        "**GPUs** | **img/s** | **speedup**\n---|---|---\n"
-        "1 | <sup>[1]</sup>100.0 | 1.0\n2 | 200.0<sup>w/XLA</sup><br>180.0 | 1.9\n"
-    )
-    (finding,) = audit_text(text).findings
-    assert (finding.cell, finding.follows) == ("speedup: 2 devices", "1.800")
-
-
-def test_rows_that_differ_in_a_word_of_their_own_are_no_duplicates():
-    text = "Sequence Length | Batch Size | Latency-90%(ms) | img/s\n---|---|---|---\n"
-    found = audit_text(text + "128 | 1 | 5.0 | 200.0\n512 | 1 | 20.0 | 50.0\n")
-    assert found.findings == ()
-
-
-def test_words_behind_the_figures_tell_rows_apart_and_numbers_do_not():
-    header = "framework,gpus,img/s,speedup,data,seconds\n"
-    apart = "tf,1,228.0,,gpu,1.5\ntf,1,223.0,,python-queue,1.6\n"
-    assert audit_text(header + apart, "x.csv").findings == ()
-    (finding,) = audit_text(header + apart.replace("python-queue", "gpu"), "x.csv").findings
-    assert (finding.kind, finding.published) == (DUPLICATE, "223.0")
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        # variants in one cell, bold headers and tags
+        (
+            "x.md",
+            "GPUs | img/s | speedup\n---|---|---\n1 | 100.0w/XLA 50.0 | 1.0w/XLA 1.0\n"
+            "2 | 190.0w/XLA 80.0 | 1.9w/XLA 1.9\n",
+            ("speedup", "1.9", "1.600", WRONG),
+        ),
+        (
+            "x.md",
+            "**GPUs** | **img/s** | **speedup**\n---|---|---\n1 | <sup>[1]</sup>100.0 | 1.0\n"
+            "2 | 200.0<sup>w/XLA</sup><br>180.0 | 1.9\n",
+            ("speedup", "1.9", "1.800", WRONG),
+        ),
+        # words behind the figures tell rows apart, numbers do not; rows of a word of their own
+        ("x.csv", OF_WORDS.format("python-queue"), None),
+        ("x.csv", OF_WORDS.format("gpu"), ("img/s", "223.0", "228.0", DUPLICATE)),
+        (
+            "x.md",
+            "Sequence Length | Batch Size | Latency-90%(ms) | img/s\n---|---|---|---\n"
+            "128 | 1 | 5.0 | 200.0\n512 | 1 | 20.0 | 50.0\n",
+            None,
+        ),
+        # a speedup in a CSV of latencies is that of a precision, weak scaling is over devices
+        (
+            "x.csv",
+            "precision,gpus,batch_size,img/s,published_speedup,latency_avg_ms,speedup_latency_avg\n"
+            "fp32,1,8,1000.0,1.0,8.00,1.0\namp,1,8,2000.0,2.1,4.00,2.0\n",
+            ("published_speedup", "2.1", "2.000", WRONG),
+        ),
+        (
+            "x.csv",
+            "GPUs,img/s,weak scaling,latency_avg_ms\n1,100.0,1.0,10.0\n4,380.0,3.9,10.5\n",
+            ("weak scaling", "3.9", "3.800", WRONG),
+        ),
+        # over batch sizes relative to the row that says 1; whole nodes are a unit of scaling
+        (
+            "x.md",
+            "Batch size | img/s | weak scaling\n---|---|---\n1 | 10.0 | 1\n8 | 35.0 | 3.5",
+            None,
+        ),
+        (
+            "x.md",
+            "Num Nodes | img/s | weak scaling\n---|---|---\n1 | 10.0 | 1.0\n4 | 41.0 | 4.1",
+            ("weak scaling", "4.1", "", ABOVE_DEVICES),
+        ),
+        ("x.csv", SCALING_CSV, ("speedup", "3.9", "3.800", WRONG)),
+    ],
+)
+def test_tables_of_any_file_are_read(name, text, found):
+    findings = audit_text(text, name).findings
+    assert len(findings) == (found is not None)
+    for finding in findings:
+        cell, printed, follows, kind = found
+        assert (finding.cell.partition(":")[0], finding.published, finding.kind) == (
+            cell,
+            printed,
+            kind,
+        )
+        assert finding.follows.startswith(follows)
 
 
 def test_lines_of_a_document_that_follow_each_other_are_a_table_of_their_own():
@@ -154,40 +191,6 @@ def test_lines_of_a_document_that_follow_each_other_are_a_table_of_their_own():
         ("README.md:22", "7.60", "7.5000")
     ]
     assert found.recomputed == 5
-
-
-def test_speedup_in_a_csv_of_latencies_is_that_of_a_precision():
-    text = (
-        "precision,gpus,batch_size,img/s,published_speedup,latency_avg_ms,speedup_latency_avg\n"
-        "fp32,1,8,1000.0,1.0,8.00,1.0\namp,1,8,2000.0,2.1,4.00,2.0\n"
-    )
-    (finding,) = audit_text(text, "x.csv").findings
-    assert (finding.cell.partition(":")[0], finding.follows) == ("published_speedup", "2.000")
-
-
-def test_weak_scaling_beside_latencies_is_over_devices():
-    text = "GPUs,img/s,weak scaling,latency_avg_ms\n1,100.0,1.0,10.0\n4,380.0,3.9,10.5\n"
-    (finding,) = audit_text(text, "x.csv").findings
-    assert (finding.published, finding.follows) == ("3.9", "3.800")
-
-
-def test_scaling_over_batch_sizes_is_relative_to_the_row_that_says_1():
-    found = audit_text(
-        "Batch size | img/s | weak scaling\n---|---|---\n1 | 10.0 | 1\n8 | 35.0 | 3.5"
-    )
-    assert (found.findings, found.recomputed, found.not_audited) == ((), 2, ())
-
-
-def test_whole_nodes_are_a_unit_of_scaling():
-    found = audit_text(
-        "Num Nodes | img/s | weak scaling\n---|---|---\n1 | 10.0 | 1.0\n4 | 41.0 | 4.1"
-    )
-    assert [(f.published, f.kind) for f in found.findings] == [("4.1", ABOVE_DEVICES)]
-
-
-def test_any_csv_with_headers_of_tables_is_audited():
-    found = audit_text("GPUs,img/s,speedup\n1,100.0,1.0\n4,380.0,3.9\n", "x.csv")
-    assert [(f.line, f.kind) for f in found.findings] == [(3, WRONG)]
 
 
 @pytest.mark.parametrize(
@@ -333,18 +336,25 @@ def test_markdown_of_a_run_follows_too(staged_run):
     assert (found.findings, found.recomputed) == ((), 6)
 
 
-def test_command_exits_with_5_and_prints_the_findings(capsys):
-    Path("x.md").write_text(WRONG_TABLE, encoding="utf-8")
+def write_scaling(*rows: str) -> None:
+    Path("x.md").write_text("\n".join(["GPUs | img/s | speedup", "---|---|---", *rows]))
+
+
+SMALL_AND_LARGE = (
+    "1 | 100.000 | 1.000",
+    "2 | 190.000 | 1.908",
+    "4 | 380.0 | 4.0",
+    "8 | 700.0 | 5.0",
+)
+
+
+def test_command_prints_the_findings_of_what_does_not_follow(capsys):
+    write_scaling("1 | 100.0 | 1.0", "4 | 380.0 | 3.9")
     assert main(["audit", "x.md"]) == 5
     printed = capsys.readouterr()
-    assert "x.md:4" in printed.out
-    assert "wrong" in printed.out
-    assert "2 speedups recomputed, 1 finding" in printed.out
+    assert_problem(printed.out, says=("x.md:4", "wrong", "2 speedups recomputed, 1 finding"))
     assert_problem(printed.err, says=("1 cell",))
-
-
-def test_command_exits_with_0_when_all_follows(capsys):
-    Path("x.md").write_text(WRONG_TABLE.replace("3.9", "3.8"), encoding="utf-8")
+    write_scaling("1 | 100.0 | 1.0", "4 | 380.0 | 3.8")
     assert main(["audit", "x.md"]) == 0
     assert "2 speedups recomputed, 0 findings" in capsys.readouterr().out
 
@@ -354,14 +364,30 @@ def test_command_says_that_it_held_figures_against_each_other(capsys):
     assert "40 figures" in capsys.readouterr().out
 
 
-def test_command_prints_one_json_object(capsys):
-    Path("x.md").write_text(WRONG_TABLE, encoding="utf-8")
+def test_command_lists_the_worst_first_and_counts_those_below_the_threshold(capsys):
+    write_scaling(*SMALL_AND_LARGE)
     assert main(["audit", "--json", "x.md"]) == 5
     printed = json.loads(capsys.readouterr().out)
     assert set(printed) == {"findings", "not_audited", "checked", "recomputed", "kinds"}
-    assert printed["findings"][0]["published"] == "3.9"
+    assert [finding["published"] for finding in printed["findings"]] == ["5.0", "4.0"]
+    (kind,) = printed["kinds"]
+    assert kind.pop("largest") == pytest.approx(0.386, abs=0.01)
+    assert kind == {"kind": WRONG, "findings": 2, "below_threshold": 1}
 
 
-def test_command_on_an_unreadable_file_exits_with_2(capsys):
+def test_command_passes_what_is_below_the_threshold(capsys):
+    write_scaling(*SMALL_AND_LARGE[:2])
+    assert main(["audit", "x.md"]) == 0
+    assert "2 speedups recomputed, 0 findings, 1 below 1 %" in capsys.readouterr().out
+    assert main(["audit", "--threshold", "0.1%", "x.md"]) == 5
+    assert main(["audit", "--threshold", "1", "x.md"]) == 2
+
+
+def test_command_that_could_check_nothing_exits_with_2_and_says_what_there_was(capsys):
+    Path("x.md").write_text("GPUs | speedup\n---|---\n1 | 1.0\n2 | 1.9\n", encoding="utf-8")
+    assert main(["audit", "x.md"]) == 2
+    printed = capsys.readouterr()
+    assert "2 speedups" in printed.out
+    assert "nothing" in printed.err
     assert main(["audit", "nope"]) == 2
     assert "nope: cannot be read" in capsys.readouterr().err
