@@ -5,12 +5,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.marks import Mark, RankMarks
-from dlperf_slurm.logs.windows import (
-    Window,
-    drop_warmup,
-    make_warm_window,
-    merge_unlabelled,
-)
+from dlperf_slurm.logs.windows import Window, drop_warmup, make_warm_window, merge_unlabelled
 
 
 def _collect(entries):

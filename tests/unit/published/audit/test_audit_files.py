@@ -70,8 +70,7 @@ def test_bars_that_are_escaped_stay_in_their_cell():
 
 
 @pytest.mark.parametrize(
-    ("row", "says"),
-    [("1 | 2 | 3 | 4", ("4 cells", "3")), ("1 | 2", ("2 cells", "3"))],
+    ("row", "says"), [("1 | 2 | 3 | 4", ("4 cells", "3")), ("1 | 2", ("2 cells", "3"))]
 )
 def test_row_of_another_width_is_named(row, says):
     found = audit_text(f"GPUs | img/s | speedup\n---|---|---\n{row}\n\ntext")
@@ -202,11 +201,7 @@ def test_lines_of_a_document_that_follow_each_other_are_a_table_of_their_own():
         ("x.csv", b"", "is empty"),
         ("x.csv", b"a,b\n1\n", "x.csv:2: .*2 cells"),
         ("x.csv", b'a,b\n"1,2\n', "is no CSV"),
-        (
-            "x.csv",
-            b"case_id,topology,weak_scaling_efficiency\nx,1n1g,y\n",
-            "x.csv: 'model'",
-        ),
+        ("x.csv", b"case_id,topology,weak_scaling_efficiency\nx,1n1g,y\n", "x.csv: 'model'"),
     ],
 )
 def test_file_that_cannot_be_read_is_an_error_that_names_it(name, data, message):

@@ -66,10 +66,7 @@ CERTAIN = {
         (615, SPEEDUP, "7.75", TRUNCATED),
         (615, SPEEDUP, "6.96", TRUNCATED),
     ],
-    "nvidia_pytorch_resnext101": [
-        (581, SPEEDUP, "7.65", WRONG),
-        (581, SPEEDUP, "6.91", TRUNCATED),
-    ],
+    "nvidia_pytorch_resnext101": [(581, SPEEDUP, "7.65", WRONG), (581, SPEEDUP, "6.91", TRUNCATED)],
     "nvidia_pytorch_se_resnext101": [(591, SPEEDUP, "7.58", WRONG)],
     "nvidia_pytorch_bert": [(823, SPEEDUP, "2.02", ABOVE_DEVICES)],
     "nvidia_paddle_resnet50": [(907, SPEEDUP, "8.24", ABOVE_DEVICES)],

@@ -7,13 +7,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.published.audit import Audit, audit_paths, printed
 from dlperf_slurm.published.audit.headers import read_headers
-from dlperf_slurm.published.audit.printed import (
-    DUPLICATE,
-    OUT_OF_ORDER,
-    STALE,
-    WRONG,
-    make_cell,
-)
+from dlperf_slurm.published.audit.printed import DUPLICATE, OUT_OF_ORDER, STALE, WRONG, make_cell
 
 HEADERS = {
     "scaling": "GPUs | img/s | speedup",

@@ -14,12 +14,7 @@ from dlperf_slurm.reports.cells import Table
 # DLPerf's README: FP32 throughput and speedup at 128, AMP throughput and speedup at 256
 RESNET50 = {
     "OneFlow": ("12411.97", "31.21", "33141.02", "22.50"),
-    "NGC TensorFlow 1.x": (
-        "9514.64",
-        "26.25",
-        "29171.69 w/XLA\n24734.22",
-        "24.34 w/XLA\n26.17",
-    ),
+    "NGC TensorFlow 1.x": ("9514.64", "26.25", "29171.69 w/XLA\n24734.22", "24.34 w/XLA\n26.17"),
     "NGC PyTorch": ("10917.09", "29.72", "22551.16", "28.09"),
     "NGC MXNet": ("11233.92", "28.67", "30713.68", "22.03"),
     "PyTorch": ("10021.29", "28.75", "-", "-"),

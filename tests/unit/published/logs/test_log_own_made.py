@@ -250,10 +250,7 @@ def test_tensorflow2_devices_are_those_of_all_hosts(home):
     ("text", "says"),
     [
         (make_tensorflow2_log(lines=7, steps=160), ("140 of 160 steps",)),
-        (
-            make_tensorflow2_log(lines=7, steps=150, end=""),
-            ("run stats",),
-        ),
+        (make_tensorflow2_log(lines=7, steps=150, end=""), ("run stats",)),
     ],
 )
 def test_tensorflow2_log_that_lacks_steps_or_stats_fails(text, says, home):

@@ -59,26 +59,14 @@ NO_STEP = ("no timed step",)
             told("Number of GPUs: 8", "Number of GPUs: 16"),
             ("8 devices", "16"),
         ),
-        (
-            "horovod_synthetic/eight_gpus.log",
-            without("Iter #3:"),
-            ("no line", "steps 2 and 4"),
-        ),
-        (
-            "horovod_synthetic/eight_gpus.log",
-            without("Iter #0:"),
-            ("lacks iteration 0",),
-        ),
+        ("horovod_synthetic/eight_gpus.log", without("Iter #3:"), ("no line", "steps 2 and 4")),
+        ("horovod_synthetic/eight_gpus.log", without("Iter #0:"), ("lacks iteration 0",)),
         (
             "horovod_synthetic/eight_gpus.log",
             without(*(f"Iter #{index}:" for index in range(2, 10))),
             ("mean", "268.0", "269.9"),
         ),
-        (
-            "horovod_synthetic/eight_gpus.log",
-            each_of_two_ranks,
-            ("several ranks",),
-        ),
+        ("horovod_synthetic/eight_gpus.log", each_of_two_ranks, ("several ranks",)),
         (
             "mindspore_models/two_ranks.log",
             before_last("epoch time"),
