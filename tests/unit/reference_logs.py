@@ -1,9 +1,12 @@
-"""Real logs and what their publishers printed, from tests/data."""
+"""Real logs and what their publishers printed, from tests/data, and excerpts of others."""
 
 import csv
 from dataclasses import dataclass
 from pathlib import Path
 
+from log_excerpts import EXCERPTS, LOGS
+
+from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.runs import ImportedRun, ImportOptions, import_log
 
 FOLDER = Path(__file__).parents[1] / "data" / "logs"
@@ -33,12 +36,30 @@ def list_reference_logs() -> list[Path]:
     return [path for path in logs if not path.stem.endswith(("_2", "_3", "_4", "_5"))]
 
 
+def list_all_logs() -> list[Path]:
+    """The reference logs, and the excerpts of formats of which no whole log is at hand."""
+    return [*list_reference_logs(), *(EXCERPTS / name for name in LOGS)]
+
+
+def ranks_print(log: Path) -> bool:
+    """Whether several ranks print in a log, with or without labels."""
+    name = "/".join(log.parts[-2:])
+    return b"]<std" in log.read_bytes() or (name in LOGS and LOGS[name].ranks_print)
+
+
+def import_one(path: Path, like: Path) -> list[ImportedRun]:
+    """The runs of a log, for which an option tells what an excerpt does not."""
+    expected = LOGS.get("/".join(like.parts[-2:]))
+    told = Identity(devices=expected[1], batch_size_per_device=expected[2]) if expected else None
+    return import_log(path, ImportOptions(settings=told or Identity()))
+
+
 def import_bytes(folder: Path, like: Path, data: bytes) -> list[ImportedRun]:
     """The runs of a log with other content, below the same folder and file name."""
     path = folder / like.parent.name / like.name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
-    return import_log(path, ImportOptions())
+    return import_one(path, like)
 
 
 def list_figures(runs: list[ImportedRun]) -> list[tuple]:

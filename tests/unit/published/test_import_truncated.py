@@ -3,12 +3,16 @@
 import gzip
 
 import pytest
-from reference_logs import import_bytes, list_figures, list_reference_logs
+from reference_logs import (
+    import_bytes,
+    import_one,
+    list_all_logs,
+    list_figures,
+    list_reference_logs,
+)
 from support.problems import assert_problem
 
-from dlperf_slurm.logs.runs import ImportOptions, import_log
-
-LOGS = list_reference_logs()
+LOGS = list_all_logs()
 
 
 def list_cuts(data):
@@ -16,7 +20,7 @@ def list_cuts(data):
     ends = [index + 1 for index, byte in enumerate(data) if byte == ord("\n")]
     chosen = ends[:: max(1, len(ends) // 12)] + ends[-12:]
     cuts = {len(data) * part // 20 for part in range(20)} | {
-        end - back for end in chosen for back in (0, 3)
+        end - back for end in chosen for back in (0, 1, 3, 9)
     }
     return sorted(cut for cut in cuts if 0 <= cut < len(data))
 
@@ -25,13 +29,15 @@ def list_cuts(data):
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: "/".join(log.parts[-2:]))
 def test_cut_log_fails_or_tells_the_figures_of_the_whole(log, tmp_path):
     data = log.read_bytes()
-    whole = list_figures(import_log(log, ImportOptions()))
+    whole = list_figures(import_one(log, log))
     failures = 0
     for cut in list_cuts(data):
         runs = import_bytes(tmp_path, log, data[:cut])
         for index, run in enumerate(runs):
             if run.status == "ok":
-                assert list_figures([run]) == [whole[index]], cut
+                # MegEngine's first epoch is our whole figure, and not its publisher's
+                compared = 2 if "megengine_models" in log.parts else 3
+                assert list_figures([run])[0][:compared] == whole[index][:compared], cut
             else:
                 failures += 1
                 assert run.samples_per_s is None, cut
@@ -41,7 +47,7 @@ def test_cut_log_fails_or_tells_the_figures_of_the_whole(log, tmp_path):
     assert failures >= 10
 
 
-@pytest.mark.parametrize("log", LOGS, ids=lambda log: "/".join(log.parts[-2:]))
+@pytest.mark.parametrize("log", list_reference_logs(), ids=lambda log: "/".join(log.parts[-2:]))
 def test_half_a_log_fails(log, tmp_path):
     data = log.read_bytes()
     last = import_bytes(tmp_path, log, data[: len(data) // 2])[-1]
