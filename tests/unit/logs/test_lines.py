@@ -72,7 +72,6 @@ def test_gzip_is_known_by_its_first_bytes(home):
 def test_endless_line_comes_in_pieces(home):
     (home / "log").write_bytes(b"x" * (LONGEST_LINE_BYTES + 3) + b"\nend\n")
     lines = list(read_lines(home / "log"))
-
     assert [len(line.text) for line in lines] == [LONGEST_LINE_BYTES, 3, 3]
     assert not any(line.is_last_unended for line in lines)
 

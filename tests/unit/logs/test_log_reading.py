@@ -66,7 +66,6 @@ def test_harmless_lines_are_no_failures(text):
 
 def test_running_out_of_memory_outweighs_what_went_before():
     failures = scan("Traceback (most recent call last)", "torch.cuda.OutOfMemoryError: x")
-
     assert failures.is_out_of_memory
     assert "out of memory" in failures.message
 
@@ -107,7 +106,6 @@ def fill_marks(*positions, rank=0, may_repeat=False):
 def test_line_that_is_there_twice_counts_once():
     marks = fill_marks((1,), (2,))
     marks.add(Line(0, "", False), Mark((2,), 10.0, 1.0))
-
     assert len(marks.by_rank[0]) == 2
     assert marks.problem == ""
 
@@ -123,21 +121,18 @@ def test_training_that_goes_back_is_a_problem():
 def test_window_leaves_out_the_first_interval_of_every_epoch():
     marks = fill_marks((0, 9), (0, 19), (1, 9), (1, 19))
     (window,) = make_time_window(0, marks.by_rank[0])
-
     assert (window.steps, window.seconds, window.step_seconds) == (20, 20.0, ())
 
 
 def test_window_begins_with_the_last_mark_of_the_warm_up():
     marks = fill_marks((1,), (2,), (3,), (4,))
     (window,) = make_time_window(0, marks.by_rank[0], warmup_marks=2)
-
     assert (window.steps, window.step_seconds) == (2, (10.0, 10.0))
 
 
 def test_micro_batches_multiply_steps():
     marks = fill_marks((1,), (2,), (2,), may_repeat=True)
     (window,) = make_time_window(0, marks.by_rank[0], micro_batches=4)
-
     assert window.steps == 8
 
 
@@ -159,7 +154,6 @@ def test_rates_are_joined_by_their_times_not_averaged():
 def test_slowest_rank_decides_and_rates_per_device_are_multiplied():
     identity = Identity(devices=4, batch_size_per_device=8)
     windows = [Window(0, 10, seconds=2.0), Window(1, 10, seconds=4.0)]
-
     assert compute_samples_per_s(windows, identity) == 80.0
     assert compute_samples_per_s(
         [Window(0, 10, samples_per_s=5.0, is_per_device=True)], identity
@@ -215,7 +209,6 @@ def test_day_that_no_calendar_has_is_no_record():
 def test_namespace_values_are_without_quotes():
     text = "a=1, b='x, y', c=[1, 2], d=None, e=20.0"
     values = parse_namespace(text)
-
     assert values == {"a": "1", "b": "x, y", "c": "[1, 2]", "d": "None", "e": "20.0"}
     assert (read_count(values, "e"), read_count(values, "b"), read_count(values, "z")) == (20, 0, 0)
 

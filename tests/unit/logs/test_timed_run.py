@@ -56,7 +56,6 @@ def test_other_groups_are_facts_of_which_the_last_counts():
     model = re.compile(r"(?:model (?P<model>\w+)|no (?P<bad>model))")
     run = start(timed, argument, namespace, model)
     feed(run, "step 1/9", "batch = 8 ", "batch = 16", "Namespace(a=1, b='x')", "model bert")
-
     assert run.facts == {"steps_in_all": "9", "batch": "16", "a": "1", "b": "x", "model": "bert"}
     assert (run.read_count("none", "batch"), run.read_count("b")) == (16, 0)
 
@@ -68,7 +67,6 @@ def test_epochs_ranks_and_devices_are_told_by_their_groups():
         re.compile(r"gpu (?P<device>\d)"),
     )
     feed(run, "[3] epoch 1 at 70", "[2] epoch 0", "total 75", "gpu 0 gpu 1", rank=5)
-
     assert run.ended == {(3, 1): 70.0, (2, 0): 0.0}
     assert run.epoch_ends == {0: 0.0, 1: 70.0}
     assert (run.series, run.ended_ranks) == ({"final_rates": [75.0]}, {5})
@@ -81,14 +79,12 @@ def test_first_line_that_matches_takes_the_text_and_its_handler_sees_it():
     first = (re.compile("a"), lambda run, line, match: seen.append(line.text))
     run = start(first, re.compile("(?P<late>ab)"), announcements=(re.compile("(?P<later>a)"),))
     feed(run, "ab", "b")
-
     assert (seen, run.facts) == (["ab"], {})
 
 
 def test_announcements_are_over_with_the_first_timed_step():
     run = start(STEP, announcements=(re.compile(r"size (?P<size>\d+)"),))
     feed(run, "size 8", "step 1: 0.5", "size 9")
-
     assert run.facts == {"size": "8"}
 
 
@@ -106,14 +102,12 @@ def test_each_rank_has_a_window_unless_one_speaks_for_all():
         run = start(STEP, is_of_job=is_of_job)
         feed(feed(run, *texts, rank=1), *texts, rank=0)
         windows[is_of_job] = [(each.rank, each.steps) for each in run.finish().windows]
-
     assert windows == {False: [(0, 3), (1, 3)], True: [(-1, 3)]}
 
 
 def test_the_slowest_of_unlabelled_ranks_is_the_job():
     texts = [f"step {step}: {seconds}" for step in range(1, 5) for seconds in (0.5, 0.75)]
     (window,) = feed(start(STEP, make_marks=RankMarks), *texts).finish().windows
-
     assert (window.rank, window.seconds) == (-1, 3 * 0.75)
 
 
@@ -122,7 +116,6 @@ def test_reading_has_marks_of_the_lowest_rank_and_the_epochs_rates():
     feed(run, "step 1: 0.5", "epoch 1 20", "epoch 0 10", rank=3)
     feed(run, "step 2: 0.5", rank=2)
     reading = run.finish()
-
     assert reading.marks == (Mark((2,), value=0.5),)
     assert reading.series == {"epoch_rates": (10.0, 20.0)}
 

@@ -54,7 +54,6 @@ def test_logs_of_two_machines_are_two_cases(home, capsys):
     write_log("b/1n8g/rn50_2.log", 2, [(V100, b"NVIDIA A100-SXM4-40GB")])
     import_logs(capsys, "a", "b")
     cases = open_only_run().manifest.cases
-
     assert [case.repeats for case in cases] == [1, 1]
     assert [case.axes.script for case in cases] == [
         "tensorflow_models on V100-SXM2-16GB",
@@ -75,7 +74,6 @@ def test_a_folder_s_name_tells_the_machine_where_the_log_does_not(home, capsys):
     write_log("other/1n8g/rn50_3.log", 3, bare)
     import_logs(capsys, "V100_LOG", "A100-LOG", "other")
     cases = open_only_run().manifest.cases
-
     assert [case.axes.script.partition(" on ")[2] for case in cases] == [
         "V100",
         "A100",
@@ -90,7 +88,6 @@ def test_days_apart_are_cases_and_midnight_is_not(home, capsys):
     write_log("1n8g/c.log", 3, [(b"2020-08-26", b"2021-03-01")])
     import_logs(capsys, "1n8g", "--set", "batch_size_per_device=128")
     cases = open_only_run().manifest.cases
-
     assert [(case.repeats, case.axes.script[-13:]) for case in cases] == [
         (2, "of 2020-08-26"),
         (1, "of 2021-03-01"),
@@ -102,7 +99,6 @@ def test_what_the_command_line_says_of_the_machine_is_decided(home, capsys):
     surroundings = ["hardware=H100", "software=tensorflow 2.3", "date=2024-01-02"]
     options = [word for text in surroundings for word in ("--set", text)]
     (entry,) = list_entries(capsys, "V100", *options)
-
     told = [entry["identity"][name] for name in ("hardware", "software", "date")]
     assert told == ["H100", "tensorflow 2.3", "2024-01-02"]
     assert import_logs(capsys, "V100", "--set", "date=yesterday")[0] == 2
@@ -113,7 +109,6 @@ def test_copies_of_one_log_are_the_ranks_of_one_run(home, capsys):
         write_log(f"1n8g/workerlog.{rank}")
     code, _ = import_logs(capsys, "1n8g")
     (case,) = open_only_run().manifest.cases
-
     assert (code, case.repeats) == (0, 1)
     assert_problem(case.notes[0], says=("8 files", "copies", "workerlog.0"))
     (entry,) = list_entries(capsys, "1n8g")
@@ -125,7 +120,6 @@ def test_logs_of_ranks_that_differ_are_one_run_of_the_slowest(home, capsys):
         # another rank's line begins with another process's number
         write_log(f"1n8g/rank_{rank}.log", 1, [(b"tensorflow/", b"tensorflow%d/" % rank)])
     (entry,) = list_entries(capsys, "1n8g")
-
     (note,) = entry["notes"]
     assert_problem(note, says=("2 files", "ranks of one run", "rank_0.log, rank_1.log"))
 
@@ -133,7 +127,6 @@ def test_logs_of_ranks_that_differ_are_one_run_of_the_slowest(home, capsys):
 def test_logs_of_ranks_at_other_times_are_runs_of_their_own(home, capsys):
     write_log("1n8g/rank_0.log")
     write_log("1n8g/rank_1.log", 2, [(b"2020-08-26", b"2020-08-27")])
-
     assert len(list_entries(capsys, "1n8g")) == 2
 
 
@@ -141,7 +134,6 @@ def test_a_pipe_among_the_logs_is_a_failed_run_and_not_waited_for(home, capsys):
     write_log("1n8g/a.log")
     os.mkfifo("pipe.log")
     entries = list_entries(capsys, "1n8g", "pipe.log")
-
     assert [entry["status"] for entry in entries] == ["ok", "failed"]
 
 
@@ -150,7 +142,6 @@ def test_one_rank_s_failure_is_that_of_the_run(home, capsys):
     path = write_log("1n8g/rank_1.log")
     path.write_bytes(path.read_bytes() + b"Segmentation fault\n")
     (entry,) = list_entries(capsys, "1n8g")
-
     assert entry["status"] == "failed"
 
 
@@ -159,7 +150,6 @@ def test_dates_are_the_logs_and_not_those_of_the_import(home, capsys):
     import_logs(capsys, "1n8g")
     run = open_only_run()
     (record,) = list_records(run)
-
     assert {record.started_at[:10], record.ended_at[:10]} == {"2020-08-26"}
     assert run.manifest.created_at == record.ended_at
 
@@ -172,7 +162,6 @@ def test_report_of_logs_has_no_section_of_what_does_not_exist(home, capsys, monk
     path = open_only_run().path
     main(["report", "--plots", "none", str(path)])
     page = (path / "report" / "report-plots-none.html").read_text(encoding="utf-8")
-
     assert "Measured</dt><dd>2020-08-26T" in page
     assert "1 of 1 runs" in page
     for absent in ("Site</dt>", "Submitted", "planned", "Hosts</h3>", "scheduler", "the scripts"):
@@ -186,7 +175,6 @@ def test_incomplete_log_s_figure_by_its_publisher_s_rule_is_a_note(home, capsys)
     code, captured = import_logs(capsys, "1n8g")
     run = open_only_run()
     (record,) = list_records(run)
-
     assert code == 5
     assert "2494.22 *" in captured.out
     assert (record.status, record.ranks) == ("failed", ())

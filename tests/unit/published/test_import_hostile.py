@@ -110,7 +110,6 @@ def test_out_of_memory_is_a_status_of_its_own(log, tmp_path):
         len(lines) * 4 // 5, b"RuntimeError: CUDA out of memory. Tried to allocate 2 GiB\n"
     )
     run = import_bytes(tmp_path, log, b"".join(lines))[-1]
-
     assert (run.status, run.samples_per_s) == ("oom", None)
     assert "memory: RuntimeError" in run.reason
 
@@ -129,7 +128,6 @@ def test_error_in_a_log_fails_it(log, line, tmp_path):
     lines = log.read_bytes().splitlines(True)
     lines.insert(len(lines) * 4 // 5, line + b"\n")
     run = import_bytes(tmp_path, log, b"".join(lines))[-1]
-
     assert (run.status, run.samples_per_s) == ("failed", None)
 
 
@@ -138,7 +136,6 @@ def test_attempt_that_was_started_over_is_left_out_with_a_note(tmp_path):
     data = log.read_bytes()
     lines = data.splitlines(True)
     runs = import_bytes(tmp_path, log, b"".join(lines[: len(lines) * 4 // 5]) + data)
-
     assert list_figures(runs) == list_figures(import_one(log, log))
     assert "earlier attempt" in runs[0].notes[0]
 
@@ -148,7 +145,6 @@ def test_run_that_starts_over_without_saying_so_fails(tmp_path):
     lines = log.read_bytes().splitlines(True)
     steps = [line for line in lines if line.startswith(b"tobal step")]
     (run,) = import_bytes(tmp_path, log, b"".join(lines[:-30] + steps))
-
     assert run.status == "failed"
     assert run.reason.startswith("training goes back from ")
 
@@ -158,7 +154,6 @@ def test_missing_rank_fails_a_log_in_which_all_ranks_print(tmp_path):
     lines = log.read_bytes().splitlines(True)
     kept = [line for line in lines if not line.startswith(b"[1,5]")]
     run = import_bytes(tmp_path, log, b"".join(kept))[-1]
-
     assert run.status == "incomplete"
     assert_problem(run.reason, says=("ranks 5",))
 

@@ -33,7 +33,6 @@ def import_repeats(pattern, **options):
 @pytest.mark.parametrize("row", OF_ONE_LOG, ids=lambda row: "/".join(Path(row.log).parts[-2:]))
 def test_publishers_figure_of_a_log_is_reproduced(row):
     run = import_one(FOLDER / row.log)
-
     assert run.publisher_samples_per_s == pytest.approx(row.expected, abs=row.tolerance)
     assert run.publisher_rule
 
@@ -42,7 +41,6 @@ def test_publishers_figure_of_a_log_is_reproduced(row):
 def test_publishers_figure_over_repeats_is_reproduced(row):
     rule = "" if "arith" in row.rule else TIMES_RULE
     runs = import_repeats(row.log, rule_name=rule)
-
     combine = mean if row.rule.startswith("mean") else median
     figure = combine(run.publisher_samples_per_s for run in runs)
     assert len(runs) == 5
@@ -54,7 +52,6 @@ def test_publishers_figure_over_repeats_is_reproduced(row):
 )
 def test_median_of_our_own_figures_is_that_of_times(row):
     runs = import_repeats(row.log)
-
     figure = median(run.samples_per_s for run in runs)
     assert figure == pytest.approx(row.expected, abs=row.tolerance)
 
@@ -100,7 +97,6 @@ def test_identity_is_what_the_logs_tell():
 def test_two_runs_in_one_log_are_two_runs():
     path = FOLDER / "paddle_perf_2020-12" / "mxnet_gpu1_gpu8_fp32_bs96.txt"
     alone, eight = import_log(path, ImportOptions())
-
     assert (alone.log, eight.log) == (f"{path}#1", f"{path}#2")
     assert (alone.identity.devices, eight.identity.devices) == (1, 8)
     # the log's own table: 387.07 and 2998.1 over all batches but the first
@@ -113,7 +109,6 @@ def test_two_runs_in_one_log_are_two_runs():
 def test_slowest_rank_decides():
     path = FOLDER / "paddle_perf_2020-12" / "mxnet_gpu1_gpu8_fp32_bs96.txt"
     _, run = import_log(path, ImportOptions())
-
     # rank 7's times between steps 19 and 499 of epochs 1 and 2: the largest sum of the eight
     assert run.window.rank in range(8)
     assert run.samples_per_s == pytest.approx(run.window.steps * 768 / run.window.seconds)
@@ -127,7 +122,6 @@ def test_dry_run_prints_one_json_list_and_writes_nothing(home, capsys):
         *(str(FOLDER / row.log) for row in OF_ONE_LOG),
     ]
     code = main(arguments)
-
     printed = json.loads(capsys.readouterr().out)
     assert code == 0
     assert [entry["log"] for entry in printed] == arguments[3:]

@@ -48,7 +48,6 @@ def test_repeats_become_one_case_that_report_shows_with_its_median(home, capsys)
     run = open_only_run()
     report = main(["report", "--plots", "none", str(run.path)])
     printed = capsys.readouterr().out
-
     assert (code, report) == (0, 0)
     assert run.manifest.title == "dlperf"
     assert [case.repeats for case in run.manifest.cases] == [5]
@@ -61,7 +60,6 @@ def test_record_holds_both_figures_and_the_log_itself(home, capsys):
     case_id = "pytorch-resnet50-1n8g-bs256-fp32-nvidia_pytorch_resnet50"
     record = read_record(open_only_run(), case_id)
     folder = open_only_run().path / "cases" / case_id / "r1" / "a1" / "s0"
-
     (imported,) = import_log(PYTORCH, ImportOptions())
     assert record.samples_per_s == pytest.approx(imported.samples_per_s)
     assert record.publisher_samples_per_s == pytest.approx(2791.98, abs=0.006)
@@ -84,7 +82,6 @@ def test_failed_log_becomes_a_failed_record_beside_sound_ones(home, capsys):
     failed = read_record(
         open_only_run(), "tensorflow2-resnet50-1n8g-bs128-fp32-tensorflow_models", 2
     )
-
     assert code == 5
     assert "1 of 2 runs" in error
     assert (failed.status, failed.samples_per_s if failed.ranks else None) == ("failed", None)
@@ -97,7 +94,6 @@ def test_directory_stands_for_all_files_below_it_but_hidden_ones(home, capsys):
     copy_log(PADDLE_BERT, "logs/a.log")
     copy_log(PYTORCH, "logs/.hidden/run.log")
     _, printed, _ = run_main(["logs", "--dry-run", "--json"], capsys)
-
     assert [entry["log"] for entry in json.loads(printed)] == ["logs/a.log", "logs/b/run.log"]
 
 
@@ -105,7 +101,6 @@ def test_figures_that_need_what_the_log_does_not_tell_ask_for_it(home, capsys):
     copy_log(PADDLE_BERT, "some.log")
     code, printed, _ = run_main(["some.log", "--dry-run", "--json"], capsys)
     (entry,) = json.loads(printed)
-
     assert code == 5
     assert entry["status"] == "failed"
     assert_problem(entry["reason"], says=("devices", "--set devices="))
@@ -115,7 +110,6 @@ def test_command_line_outweighs_the_log_and_the_log_its_name(home):
     path = copy_log(PYTORCH, "other_gpu4_bs64_amp.log")
     (told,) = import_log(path, ImportOptions())
     (said,) = import_log(path, ImportOptions(settings=parse_settings(["devices=16", "nodes=2"])))
-
     assert told.identity.devices == 8
     assert_problem(told.notes[0], says=("devices", "8 in the log", "4 in its name"))
     assert len(told.notes) == 3
@@ -148,7 +142,6 @@ def test_folder_s_name_tells_the_nodes_unless_the_file_s_tells_other_devices(hom
 def test_contradiction_is_a_warning(home, capsys):
     copy_log(PYTORCH, "run_gpu4.log")
     code, _, error = run_main(["run_gpu4.log", "--dry-run"], capsys)
-
     assert code == 0
     key, says = "warning: run_gpu4.log", ("devices", "8 in the log", "4 in its name")
     assert_problem(error, key=key, says=says)
@@ -163,7 +156,6 @@ def test_one_device_is_no_several(home, capsys):
 def test_rule_is_chosen_by_its_name(home, capsys):
     _, printed, _ = run_main([PYTORCH, "--dry-run", "--json", "--rule", "summary"], capsys)
     (entry,) = json.loads(printed)
-
     assert (entry["publisher_rule"], entry["publisher_samples_per_s"]) == ("summary", 2751.91)
 
 
@@ -171,7 +163,6 @@ def test_rule_of_another_format_gives_no_figure_and_says_so(home, capsys):
     rule = "arithmetic mean of values[1:6], 2 decimals"
     code, printed, _ = run_main([PYTORCH, "--dry-run", "--json", "--rule", rule], capsys)
     (entry,) = json.loads(printed)
-
     assert code == 0
     assert entry["publisher_samples_per_s"] is None
     assert_problem(entry["reason"], says=("format", f"{rule!r}"))
@@ -190,7 +181,6 @@ def test_rule_of_another_format_gives_no_figure_and_says_so(home, capsys):
 )
 def test_wrong_options_are_errors_and_nothing_is_written(options, message, home, capsys):
     code, _, error = run_main([PYTORCH, *options], capsys)
-
     assert code == 2
     assert message in error
     assert not list(home.iterdir())
@@ -198,7 +188,6 @@ def test_wrong_options_are_errors_and_nothing_is_written(options, message, home,
 
 def test_unknown_format_lists_the_known_ones(home, capsys):
     _, _, error = run_main([PYTORCH, "--format", "x"], capsys)
-
     assert all(name in error for name in list_formats())
 
 
@@ -207,7 +196,6 @@ def test_log_of_two_formats_names_both(home):
     Path("joined.log").write_bytes(PYTORCH.read_bytes() + mxnet.read_bytes())
     (run,) = import_log(Path("joined.log"), ImportOptions())
     (chosen,) = import_log(Path("joined.log"), ImportOptions(format_name="nvidia_pytorch_resnet50"))
-
     says = ("nvidia_mxnet_resnet50 and nvidia_pytorch_resnet50", "--format")
     assert_problem(run.reason, says=says)
     # the second log's batch size is half the first one's
@@ -217,7 +205,6 @@ def test_log_of_two_formats_names_both(home):
 def test_log_of_no_known_format_fails_with_the_list(home):
     Path("some.log").write_text("hello\n", encoding="utf-8")
     (run,) = import_log(Path("some.log"), ImportOptions())
-
     assert (run.status, run.format_name) == ("failed", "")
     assert_problem(run.reason, says=list_formats())
 
@@ -225,7 +212,6 @@ def test_log_of_no_known_format_fails_with_the_list(home):
 def test_out_of_memory_before_the_first_step_is_told(home):
     Path("some.log").write_text("RuntimeError: CUDA out of memory.\n", encoding="utf-8")
     (run,) = import_log(Path("some.log"), ImportOptions())
-
     assert run.status == "oom"
 
 
@@ -235,7 +221,6 @@ def test_sound_run_without_a_place_in_the_tables_is_an_error(home, capsys):
     Path("some.log").write_text("".join(lines[1:]), encoding="utf-8")
     options = ["some.log", "--set", "batch_size_per_device=256"]
     code, _, error = run_main(options, capsys)
-
     assert code == 2
     assert_problem(error, file="some.log", says=("precision", "--set precision="))
     assert not Path("results").exists()
@@ -246,7 +231,6 @@ def test_failed_logs_that_nothing_places_are_named(home, capsys):
     copy_log(PYTORCH, "a.log")
     Path("b.log").write_bytes(b"")
     code, _, error = run_main(["a.log", "b.log"], capsys)
-
     assert code == 5
     assert "b.log: " in error
     assert len(open_only_run().manifest.cases) == 1
@@ -254,7 +238,6 @@ def test_failed_logs_that_nothing_places_are_named(home, capsys):
 
 def test_table_marks_figures_that_differ_by_more_than_two_percent(home, capsys):
     _, printed, _ = run_main([PADDLE_BERT, FIVE / "rn50_b128_fp32_1.log", "--dry-run"], capsys)
-
     assert "+9.7%" in printed
     assert printed.count("%") == 1
 
@@ -266,7 +249,6 @@ def test_formats_are_modules_of_the_package_and_helpers_are_not():
 
 def test_status_of_an_imported_run_asks_no_scheduler(home, capsys):
     run_main([PYTORCH], capsys)
-
     assert main(["status"]) == 0
     assert "1 COMPLETED" in capsys.readouterr().out
 
@@ -274,5 +256,4 @@ def test_status_of_an_imported_run_asks_no_scheduler(home, capsys):
 def test_imported_runs_do_not_share_state(home):
     (first,) = import_log(PYTORCH, ImportOptions())
     (second,) = import_log(PYTORCH, ImportOptions())
-
     assert dataclasses.asdict(first) == dataclasses.asdict(second)

@@ -51,7 +51,6 @@ def test_cut_log_fails_or_tells_the_figures_of_the_whole(log, tmp_path):
 def test_half_a_log_fails(log, tmp_path):
     data = log.read_bytes()
     last = import_bytes(tmp_path, log, data[: len(data) // 2])[-1]
-
     assert last.status in ("failed", "incomplete")
     assert last.samples_per_s is None
 
@@ -61,7 +60,6 @@ def test_lines_lost_before_the_launchers_end_fail(tmp_path):
     lines = log.read_bytes().splitlines(keepends=True)
     *_, stopped = (index for index, line in enumerate(lines) if b"Exit with signal" in line)
     (run,) = import_bytes(tmp_path, log, b"".join(lines[: stopped + 1]))
-
     assert run.status == "incomplete"
     assert_problem(run.reason, says=("stopped 31 s after",))
 
@@ -69,7 +67,6 @@ def test_lines_lost_before_the_launchers_end_fail(tmp_path):
 def test_gzip_that_was_cut_cannot_be_read(tmp_path):
     data = gzip.compress(LOGS[0].read_bytes())
     (run,) = import_bytes(tmp_path, LOGS[0], data[: len(data) // 2])
-
     assert run.status == "failed"
     assert "cannot be read" in run.reason
 
@@ -77,6 +74,5 @@ def test_gzip_that_was_cut_cannot_be_read(tmp_path):
 @pytest.mark.parametrize("data", [b"", b"\n\n  \n"])
 def test_empty_log_fails(data, tmp_path):
     (run,) = import_bytes(tmp_path, LOGS[0], data)
-
     assert run.status == "failed"
     assert_problem(run.reason, says=("empty",))

@@ -71,7 +71,6 @@ def test_times_that_contradict_the_printed_rates_are_no_figure(old, new, tmp_pat
     data = PYTORCH.read_bytes()
     assert old in data
     (run,) = import_bytes(tmp_path, PYTORCH, data.replace(old, new))
-
     if old == new:
         assert run.status == "ok"
     else:
@@ -90,7 +89,6 @@ def test_whether_the_batch_is_a_replica_s_is_asked_for_where_its_line_is_lost(tm
     path = tmp_path / "some.log"
     path.write_bytes(lost)
     (run,) = import_log(path, ImportOptions())
-
     assert run.samples_per_s is None
     assert "--set batch_size_per_device=" in run.reason
 
@@ -101,7 +99,6 @@ def test_an_incomplete_log_has_its_publisher_s_figure_and_never_ours(tmp_path):
     cut = next(index for index, line in enumerate(lines) if b"train_throughput" in line)
     (run,) = import_bytes(tmp_path, TENSORFLOW1, b"".join(lines[:cut]))
     (early,) = import_bytes(tmp_path, TENSORFLOW1, b"".join(lines[: cut - 10]))
-
     assert (run.status, run.samples_per_s) == ("incomplete", None)
     assert run.publisher_samples_per_s == whole.publisher_samples_per_s
     assert (early.status, early.publisher_samples_per_s) == ("incomplete", None)
@@ -112,7 +109,6 @@ def test_an_incomplete_log_has_its_publisher_s_figure_and_never_ours(tmp_path):
 def test_nvidia_s_rule_of_tensorflow1_follows_how_often_a_log_prints(devices, tmp_path):
     data = TENSORFLOW1.read_bytes().replace(b"Num GPUs 8", b"Num GPUs %d" % devices)
     (run,) = import_bytes(tmp_path, TENSORFLOW1, data)
-
     assert run.publisher_rule == "arithmetic mean of values[5:30]"
 
 
@@ -128,6 +124,5 @@ def test_nvidia_s_rule_of_a_line_per_step_is_the_log_s_own_mean(devices, tmp_pat
     path = tmp_path / "some.log"
     path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     (run,) = import_log(path, ImportOptions())
-
     assert (run.status, run.publisher_rule) == ("ok", "train_throughput")
     assert run.publisher_samples_per_s == 63 * devices

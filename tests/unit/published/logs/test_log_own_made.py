@@ -54,7 +54,6 @@ def make_pytorch_log(devices, iterations, amp=False):
 )
 def test_pytorch_rule_is_that_of_the_devices(devices, rule, figure, home):
     run = import_text(make_pytorch_log(devices, 40))
-
     assert (run.publisher_rule, run.publisher_samples_per_s) == (rule, pytest.approx(figure))
     assert run.samples_per_s == pytest.approx(devices * 64)
     assert run.window.steps == 32
@@ -62,7 +61,6 @@ def test_pytorch_rule_is_that_of_the_devices(devices, rule, figure, home):
 
 def test_pytorch_log_shorter_than_the_warm_up_has_our_figure_and_no_publishers(home):
     run = import_text(make_pytorch_log(8, 6, amp=True))
-
     assert (run.status, run.identity.precision) == ("ok", "amp-fp16")
     assert run.samples_per_s == pytest.approx(512)
     assert run.publisher_samples_per_s is None
@@ -71,7 +69,6 @@ def test_pytorch_log_shorter_than_the_warm_up_has_our_figure_and_no_publishers(h
 
 def test_pytorch_epoch_that_has_no_end_fails(home):
     text = make_pytorch_log(8, 40).replace("FROM 0 TO 1", "FROM 0 TO 2")
-
     assert_problem(import_text(text).reason, says=("no end", "epoch 1"))
 
 
@@ -105,7 +102,6 @@ def make_mxnet_log(record=""):
 
 def test_mxnet_epochs_are_timed_from_their_start_to_their_record(home):
     run = import_text(make_mxnet_log())
-
     assert run.samples_per_s == pytest.approx(40 * 32 / 62)
     assert run.publisher_samples_per_s == 31.0
     assert (run.identity.batch_size_per_device, run.identity.precision) == (16, "amp-fp16")
@@ -113,20 +109,17 @@ def test_mxnet_epochs_are_timed_from_their_start_to_their_record(home):
 
 def test_mxnet_validation_is_no_training_time(home):
     run = import_text(make_mxnet_log(record=" val.ips : 99999.0 images/s"))
-
     assert run.samples_per_s == pytest.approx(40 * 32 / 60)
 
 
 def test_mxnet_epoch_that_is_missing_fails(home):
     text = make_mxnet_log().replace("num_epochs : 2", "num_epochs : 3")
-
     assert import_text(text).reason == "rank -1 has 2 of 3 epochs"
 
 
 def test_mxnet_epoch_that_lacks_its_last_steps_fails(home):
     text = make_mxnet_log()
     (lost,) = (line for line in text.splitlines(True) if "Epoch: 0 Iteration: 39" in line)
-
     reason = import_text(text.replace(lost, "")).reason
     assert_problem(reason, says=("epochs of rank -1", "{0: 29, 1: 39}"))
 
@@ -168,7 +161,6 @@ ENDS = (
 @pytest.mark.parametrize("end", ENDS)
 def test_paddleclas_comes_to_its_end_in_three_ways(end, home):
     run = import_text(make_paddleclas_log(end))
-
     assert run.status == "ok", run.reason
     assert run.samples_per_s == pytest.approx(64)
     assert run.publisher_samples_per_s == pytest.approx(4 * (29 + 30 + 31 + 32) / 4)
@@ -199,7 +191,6 @@ def test_updates_that_loss_scaling_skips_are_steps(home):
         dll(61, " e2e_train_time : 61.0 s training_sequences_per_second : 5.5 sequences/s")
     )
     run = import_text("".join(lines))
-
     assert run.status == "ok", run.reason
     assert run.window.steps == 5 * 4
     assert run.samples_per_s == pytest.approx(5 * 4 * 16 / 50)
@@ -231,7 +222,6 @@ def make_tensorflow2_log(lines, steps, log_steps=20, end="}"):
 
 def test_tensorflow2_steps_need_be_no_multiple_of_the_lines(home):
     run = import_text(make_tensorflow2_log(lines=7, steps=150))
-
     assert run.status == "ok", run.reason
     assert run.samples_per_s == pytest.approx(20 * 128 / 10)
     assert run.publisher_samples_per_s == 254.5
@@ -242,7 +232,6 @@ def test_tensorflow2_steps_need_be_no_multiple_of_the_lines(home):
 def test_tensorflow2_devices_are_those_of_all_hosts(home):
     text = make_tensorflow2_log(lines=7, steps=150)
     identity = import_text(text.replace("None},", "'a:1,b:1,c:1,d:1'},")).identity
-
     assert (identity.nodes, identity.devices, identity.batch_size_per_device) == (4, 16, 8)
 
 
@@ -255,7 +244,6 @@ def test_tensorflow2_devices_are_those_of_all_hosts(home):
 )
 def test_tensorflow2_log_that_lacks_steps_or_stats_fails(text, says, home):
     run = import_text(text)
-
     assert run.status == "incomplete"
     assert_problem(run.reason, says=says)
 
@@ -273,7 +261,6 @@ def test_bert_steps_that_the_script_skips_are_warm_up(home):
         )
     lines.append(dll(90, " throughput_train : 105.0 seq/s"))
     run = import_text("".join(lines))
-
     assert run.status == "ok", run.reason
     assert run.samples_per_s == pytest.approx(4 / (1 / 104 + 1 / 105 + 1 / 106 + 1 / 107))
     assert run.publisher_samples_per_s == pytest.approx((3 * 10 + 104 + 105 + 106 + 107) / 7)

@@ -29,13 +29,11 @@ def test_two_ranks_blocks_are_one_run_with_the_figures_of_one(log, block_bytes, 
     data = log.read_bytes().replace(b"\r\n", b"\n")
     whole = list_figures(import_log(log, ImportOptions()))
     runs = import_bytes(tmp_path, log, interleave([data, data], block_bytes))
-
     assert list_figures(runs) == whole
 
 
 def test_a_line_that_a_block_s_end_cut_goes_on_in_the_rank_s_next_block():
     lines = split_content(b"[1,0]<stdout>:loss[1,1]<stdout>:loss 2\n[1,0]<stdout>: 1\n")
-
     assert [(line.rank, line.text) for line in lines] == [(1, "loss 2"), (0, "loss 1")]
 
 
@@ -56,7 +54,6 @@ def test_a_rank_that_lags_behind_begins_its_second_run_where_the_others_did(lag)
     for index, line in enumerate(second):
         lines += [line, *first[lag + index : lag + index + 1]]
     one, two = read_all("gluonnlp_bert", lines)
-
     assert [one.problem, two.problem] == ["", ""]
     assert [window.seconds for window in one.windows] == [7.5, 12.5]
     assert [window.seconds for window in two.windows] == [57.5, 62.5]
@@ -75,7 +72,6 @@ def test_what_only_another_rank_told_is_not_lost():
     other = ["[1,1]<stdout>:INFO:root:Namespace(num_steps=6, batch_size=4, gpus=None)"]
     timed = [line for rank in (0, 1) for line in list(_list_rank_lines(rank, 1))[1:]]
     (reading,) = read_all("gluonnlp_bert", other + timed)
-
     assert reading.identity.batch_size_per_device == 4
 
 
@@ -83,7 +79,6 @@ def test_a_byte_order_mark_costs_no_line(tmp_path):
     log = LOGS[0]
     lines = log.read_bytes()
     (run,) = import_bytes(tmp_path, log, b"\xef\xbb\xbf" + lines)
-
     assert list_figures([run]) == list_figures(import_log(log, ImportOptions()))
     (line,) = split_content(b"\xef\xbb\xbf[1,3]<stdout>:loss 1\n")
     assert (line.rank, line.text) == (3, "loss 1")
