@@ -169,6 +169,10 @@ def test_rule_with_fewer_values_than_it_takes_has_no_figure():
         time_steps([2.0, 1.0], 1, 2, 8)
 
 
+def test_harmonic_mean_is_that_of_the_times():
+    assert average_harmonically([1.0, 3.0]) == pytest.approx(1.5)
+
+
 def test_rounding_to_significant_digits():
     assert round_significantly(2957.7506, 5) == 2957.8
     assert round_significantly(389.53779, 5) == 389.54

@@ -33,6 +33,10 @@ HEADERS = {
     "accumulated": "Batch size / GPU | GPUs | Grad accumulation | Throughput - TF32 "
     "| Strong scaling - TF32",
     "any batch": "GPUs | Batch size | Throughput | Speedup",
+    "bold": "**GPUs** | **img/s** | **speedup**",
+    "by batch": "Batch size | img/s | weak scaling",
+    "whole nodes": "Num Nodes | img/s | weak scaling",
+    "by length": "Sequence Length | Batch Size | Latency-90%(ms) | img/s",
     "by words": "GPUs | Sequence Length | batch size | img/s | weak scaling",
 }
 SCALING, LATENCY, AGREEING = (HEADERS[name] for name in ("scaling", "latency", "agreeing"))
@@ -92,6 +96,13 @@ millions: 1 | 1.25M | 2.50M | 2.30 => 2.30 wrong
 millions: 1 | 1250k | 2.50M | 2.30 => 2.30 wrong
 millions: 1 | 1 250 000 | 2 500 000 | 2.30 => 2.30 wrong
 millions: 1 | 1.25e+06 | 2.50e+06 | 2.30 => 2.30 wrong
+scaling: 1 | 100.0w/XLA 50.0 | 1.0w/XLA 1.0 // 2 | 190.0w/XLA 80.0 | 1.9w/XLA 1.9 => 1.9 wrong
+scaling: 1 | <sup>[1]</sup>100.0 | 1.0 // 2 | 200.0<sup>w/XLA</sup><br>180.0 | 1.9 => 1.9 wrong
+bold: 1 | 100.0 | 1.0 // 2 | 190.0 | 1.7 => 1.7 wrong
+# over batch sizes, relative to the row that says 1; over whole nodes; rows of a word of their own
+by batch: 1 | 10.0 | 1 // 8 | 35.0 | 3.5
+whole nodes: 1 | 10.0 | 1.0 // 4 | 41.0 | 4.1 => 4.1 above_devices
+by length: 128 | 1 | 5.0 | 200.0 // 512 | 1 | 20.0 | 50.0
 # of latencies or of throughputs; precisions that are bare headers have rates where cells say so
 either: 1 | FP16 | 0.50 | 1500 | 1.50 // 1 | TF32 | 1.00 | 1000 | 1.00
 either: 1 | FP16 | 0.50 | 1500 | 2.00 // 1 | TF32 | 1.00 | 1000 | 1.00

@@ -80,18 +80,15 @@ def test_training_cells_are_as_published_but_where_these_contradict_their_throug
 
 def test_inference_figures_are_as_published():
     """But for digits that Python's repr left out: 0.7 ms; speedups need figures of FP32."""
-    tables = lay_out_published("nvidia", "nvidia_mxnet_resnet50_inference").tables
-    for (header, rows), table in zip(read_inference_tables(), tables):
+    document = lay_out_published("nvidia", "nvidia_mxnet_resnet50_inference")
+    missing = "MXNet resnet50 inference: no figures in TF32 or FP32, so no speedup over them"
+    assert missing in document.notes
+    for (header, rows), table in zip(read_inference_tables(), document.tables):
         kept = [index for index, name in enumerate(header) if "speedup" not in name]
         assert table.header == tuple(header[index] for index in kept)
         assert [[float(cell) for cell in row] for row in write_rows(table)] == [
             [float(row[index]) for index in kept] for row in rows
         ]
-
-
-def test_inference_without_a_full_precision_says_so():
-    notes = lay_out_published("nvidia", "nvidia_mxnet_resnet50_inference").notes
-    assert "MXNet resnet50 inference: no figures in TF32 or FP32, so no speedup over them" in notes
 
 
 def test_inference_of_a_run_has_the_published_columns_and_the_slowest_batch():
@@ -100,12 +97,6 @@ def test_inference_of_a_run_has_the_published_columns_and_the_slowest_batch():
     ).tables
     (header, _), *_ = read_inference_tables()
     assert table.header == (*header, f"100% latency (ms) - {MIXED}", "100% latency - speedup")
-
-
-def test_inference_speedups_are_ratios_of_the_reference_to_the_reduced_precision():
-    (table,) = lay_out_run(
-        "nvidia", make_inference("amp-fp16", [1.0, 2.0, 3.0]), make_inference("fp32", [2.0, 4.0])
-    ).tables
     (row,) = write_rows(table)
     # 4 samples in 2 ms against 3 ms, on average and in the median; 3 against 4 ms at worst
     assert row[:7] == ("4", "2000.00", "1.50", "2.00", "1.50", "2.00", "1.50")
@@ -124,56 +115,59 @@ def test_inference_whose_reference_failed_names_its_problem():
     assert "out of memory" in document.footnotes[0]
 
 
-def test_each_precision_may_have_a_batch_size_of_its_own():
-    (table,) = lay_out_run(
-        "nvidia",
-        make_training("1n1g", "amp-fp16", 30.0, batch_size_per_device=16),
-        make_training("1n1g", "fp32", 10.0),
-    ).tables
-    assert write_rows(table) == (("1", "30.00", "10.00", "3.00", "1.00", "1.00"),)
-    assert "16 (mixed precision), 8 (FP32)" in table.caption
+OF_16 = {"batch_size_per_device": 16}
+MIXED_16, MIXED_8 = (
+    {"precision": "amp-fp16", "rate": 2.0 * size, "batch_size_per_device": size} for size in (16, 8)
+)
 
 
-def test_batch_sizes_that_precisions_share_have_tables_of_their_own():
-    tables = lay_out_run(
-        "nvidia",
-        *(
-            make_training("1n1g", precision, rate * size, batch_size_per_device=size)
-            for precision, rate in (("amp-fp16", 2.0), ("fp32", 1.0))
-            for size in (16, 8)
+@pytest.mark.parametrize(
+    ("cases", "rows", "says"),
+    [
+        # each precision may have a batch size of its own
+        (
+            [{"precision": "amp-fp16", "rate": 30.0, **OF_16}, {"rate": 10.0}],
+            *(
+                [[("1", "30.00", "10.00", "3.00", "1.00", "1.00")]],
+                "16 (mixed precision), 8 (FP32)",
+            ),
         ),
-    ).tables
-    assert [write_rows(table)[0][1:3] for table in tables] == [
-        ("16.00", "8.00"),
-        ("32.00", "16.00"),
-    ]
-
-
-def test_weak_scaling_is_over_the_smallest_topology_that_was_measured():
-    (table,) = lay_out_run(
-        "nvidia",
-        make_training("1n8g", "fp32", 60.0),
-        make_training("1n1g", "fp32"),
-        make_training("1n2g", "fp32", 20.0),
-    ).tables
-    assert [row[2] for row in write_rows(table)] == ["-", "1.00", "3.00"]
-    assert table.caption.endswith("weak scaling against 2 GPUs")
-
-
-def test_failed_precision_keeps_its_columns():
-    document = lay_out_run(
-        "nvidia", make_training("1n1g", "amp-fp16"), make_training("1n1g", "fp32", 10.0)
-    )
-    assert write_rows(document.tables[0]) == (("1", "OOM [1]", "10.00", "-", "-", "1.00"),)
+        # batch sizes that precisions share have tables of their own
+        (
+            [MIXED_16, MIXED_8, {"rate": 16.0, **OF_16}, {"rate": 8.0}],
+            [
+                [("1", "16.00", "8.00", "2.00", "1.00", "1.00")],
+                [("1", "32.00", "16.00", "2.00", "1.00", "1.00")],
+            ],
+            "",
+        ),
+        # weak scaling is over the smallest topology that was measured
+        (
+            [{"topology": "1n8g", "rate": 60.0}, {}, {"topology": "1n2g", "rate": 20.0}],
+            [[("1", "OOM [1]", "-"), ("2", "20.00", "1.00"), ("8", "60.00", "3.00")]],
+            "weak scaling against 2 GPUs",
+        ),
+        # a precision that failed keeps its columns
+        (
+            [{"precision": "amp-fp16"}, {"rate": 10.0}],
+            *([[("1", "OOM [1]", "10.00", "-", "-", "1.00")]], ""),
+        ),
+        # topologies of as many GPUs are told apart
+        (
+            [{"topology": "2n4g", "rate": 10.0}, {"topology": "1n8g", "rate": 11.0}],
+            *([[("8 (1n8g)", "11.00", "1.00"), ("8 (2n4g)", "10.00", "0.91")]], ""),
+        ),
+    ],
+)
+def test_training_of_a_run(cases, rows, says):
+    tables = lay_out_run("nvidia", *(make_training(**case) for case in cases)).tables
+    assert [[*write_rows(table)] for table in tables] == rows
+    assert says in tables[0].caption
 
 
 def test_reference_is_a_full_precision_that_was_measured():
-    tables = lay_out_run(
-        "nvidia",
-        make_training("1n1g", "fp32"),
-        make_training("1n1g", "tf32", 10.0),
-        make_training("1n1g", "amp-fp16", 20.0),
-    ).tables
+    rates = {"fp32": 0.0, "tf32": 10.0, "amp-fp16": 20.0}
+    tables = lay_out_run("nvidia", *(make_training("1n1g", *case) for case in rates.items())).tables
     speedups = {table.header[3]: write_rows(table)[0][3] for table in tables}
     assert speedups == {
         "Throughput speedup (TF32 - FP32)": "-",
@@ -188,13 +182,7 @@ def test_run_of_one_precision_gives_its_columns_and_says_what_is_missing(precisi
     document = lay_out_run("nvidia", make_training("1n1g", precision, 10.0))
     assert write_rows(document.tables[0]) == (("1", "10.00", "1.00"),)
     assert what in document.notes[0]
-
-
-def test_topologies_of_as_many_gpus_are_told_apart():
-    (table,) = lay_out_run(
-        "nvidia", make_training("2n4g", "fp32", 10.0), make_training("1n8g", "fp32", 11.0)
-    ).tables
-    assert [row[0] for row in write_rows(table)] == ["8 (1n8g)", "8 (2n4g)"]
+    assert document.notes[-1] == "no cases of inference, so none of its tables"
 
 
 def test_frameworks_and_compilers_have_tables_of_their_own():
@@ -209,11 +197,6 @@ def test_frameworks_and_compilers_have_tables_of_their_own():
         "resnet50: pytorch torch.compile, training",
         "resnet50: jax, training",
     ]
-
-
-def test_run_without_cases_of_a_kind_says_so():
-    notes = lay_out_run("nvidia", make_training("1n1g", "fp32", 10.0)).notes
-    assert notes[-1] == "no cases of inference, so none of its tables"
 
 
 def test_batch_sizes_that_the_job_chose_are_footnotes_where_they_differ():
