@@ -9,6 +9,7 @@ import pytest
 from builders import make_matrix_case, make_site, write_program
 from golden import GOLDEN, assert_script_is_golden
 from support.cases import vary
+from support.problems import assert_problem
 
 from dlperf_slurm.checks.parity.run_case import (
     LOG_FILE,
@@ -64,35 +65,39 @@ def list_failed(checks):
 
 # Relative changes as PyTorch gave them at these sizes with the wrong value in place.
 @pytest.mark.parametrize(
-    ("changes", "failed"),
+    ("compare", "changes", "failed"),
     [
-        pytest.param({}, [], id="the same"),
-        pytest.param(
+        (compare_frameworks, {}, []),
+        # momentum 0.9
+        (
+            compare_frameworks,
             {"trained_loss": 2.7e-3, "trained_evaluation_loss": 1.4e-3, "updates": 7.7e-2},
             ["loss after 3 steps", "evaluation loss after", "updates"],
-            id="momentum 0.9",
         ),
-        pytest.param(
-            {"trained_loss": 1.0e-1, "trained_evaluation_loss": 2.5e-2, "updates": 1.3},
-            ["loss after 3 steps", "evaluation loss after", "updates"],
-            id="clip at 2",
-        ),
-        pytest.param(
+        # no label smoothing
+        (
+            compare_frameworks,
             {"initial_loss": 7.9e-4, "gradient_norm": 1.1e-1, "gradients": 1.1e-1},
             ["loss", "gradient norm", "gradients"],
-            id="no label smoothing",
         ),
-        pytest.param(
-            {"trained_evaluation_loss": 7.5e-2},
-            ["evaluation loss after"],
-            id="batch norm momentum 0.99",
-        ),
-        pytest.param({"updates": 1.0e-2}, ["updates"], id="decay of normalizations"),
-        pytest.param({"parameter_count": 1e-4}, ["parameters"], id="one layer more"),
+        # momentum 0.99 of batch normalization
+        (compare_frameworks, {"trained_evaluation_loss": 7.5e-2}, ["evaluation loss after"]),
+        # decay of normalizations
+        (compare_frameworks, {"updates": 1.0e-2}, ["updates"]),
+        # one layer more
+        (compare_frameworks, {"parameter_count": 1e-4}, ["parameters"]),
+        (compare_ranks, {}, []),
+        # a sum in place of a mean
+        (compare_ranks, {"gradients": 1.0}, ["gradients"]),
+        # no average
+        (compare_ranks, {"gradients": 0.9, "ranks": 0.1}, ["gradients", "weights of the ranks"]),
+        (compare_ranks, {"updates": 0.5, "ranks": 0.1}, ["updates", "weights of the ranks"]),
+        # other data
+        (compare_ranks, {"initial_loss": 1e-3}, ["loss"]),
     ],
 )
-def test_work_that_is_not_the_same_is_named(changes, failed):
-    assert list_failed(compare_frameworks(change_parity(**changes), PARITY)) == failed
+def test_work_that_is_not_the_same_is_named(compare, changes, failed):
+    assert list_failed(compare(change_parity(**changes), PARITY)) == failed
 
 
 def change_parity(**relative):
@@ -112,26 +117,6 @@ def test_gelus_tanh_form_is_outside_the_tolerance_of_berts_gradients():
     bert = dataclasses.replace(PARITY, case=make_case(REFERENCE, "bert", SITE))
     found = dataclasses.replace(bert, gradients=(Difference(1.1e-4, "layers.1.output.bias"),))
     assert list_failed(compare_frameworks(found, bert)) == ["gradients"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "failed"),
-    [
-        pytest.param({}, [], id="averaged"),
-        pytest.param({"gradients": 1.0}, ["gradients"], id="a sum instead of a mean"),
-        pytest.param(
-            {"gradients": 0.9, "ranks": 0.1}, ["gradients", "weights of the ranks"], id="no average"
-        ),
-        pytest.param(
-            {"updates": 0.5, "ranks": 0.1},
-            ["updates", "weights of the ranks"],
-            id="steps without the average",
-        ),
-        pytest.param({"initial_loss": 1e-3}, ["loss"], id="other data"),
-    ],
-)
-def test_ranks_that_do_not_share_their_work_are_named(changes, failed):
-    assert list_failed(compare_ranks(change_parity(**changes), PARITY)) == failed
 
 
 @pytest.mark.parametrize(
@@ -162,32 +147,22 @@ def test_value_that_is_not_a_number_is_never_the_same(name):
     assert len(list_failed(compare_frameworks(found, PARITY))) == 1
 
 
-def test_verdict_names_quantity_difference_tolerance_and_parameter():
+def test_rows_have_the_columns_of_their_header_and_a_verdict():
     check = Check("gradients", 1.0, 0.5, 1e-3, "pooler.bias")
     line = Agreement("jax", "bert", "clip", "pytorch", (check,))
-    assert line.verdict == "gradients differs by 5.0e-01 > 1e-03 in pooler.bias"
+    assert_problem(line.verdict, key="", says=("gradients", "5.0e-01", "1e-03", "pooler.bias"))
     assert not line.is_same
-
-
-def test_rows_have_the_columns_of_their_header():
-    lines = [
-        Agreement("jax", "resnet50", "clip", "pytorch", compare_frameworks(PARITY, PARITY)),
-        Agreement("jax", "-", "-", "-", problem="no environment", is_left_out=True),
-    ]
-    rows = make_parity_rows(lines)
-    assert {len(row) for row in rows} == {len(PARITY_HEADER)}
-    assert rows[0][3:6] == ["135,506", "2.341460 0e+00", "2.427867 0e+00"]
-    assert [row[-1] for row in rows] == ["same", "no environment"]
-
-
-def test_data_parallel_rows_have_the_columns_of_their_header():
-    lines = [
-        Agreement("jax", "bert", "native", "joined batch", compare_ranks(PARITY, PARITY)),
-        Agreement("jax", "bert", "horovod", "joined batch", problem="exit code 3"),
-    ]
-    rows = make_data_parallel_rows(lines)
-    assert {len(row) for row in rows} == {len(DATA_PARALLEL_HEADER)}
-    assert [row[-1] for row in rows] == ["same", "exit code 3"]
+    absent = Agreement("jax", "-", "-", "-", problem="no environment", is_left_out=True)
+    for compare, make_rows, header in (
+        (compare_frameworks, make_parity_rows, PARITY_HEADER),
+        (compare_ranks, make_data_parallel_rows, DATA_PARALLEL_HEADER),
+    ):
+        checks = compare(PARITY, PARITY)
+        rows = make_rows([Agreement("jax", "resnet50", "clip", "pytorch", checks), absent])
+        assert {len(row) for row in rows} == {len(header)}
+        assert [row[-1] for row in rows] == ["same", "no environment"]
+        if header == PARITY_HEADER:
+            assert rows[0][3:6] == ["135,506", "2.341460 0e+00", "2.427867 0e+00"]
 
 
 @pytest.mark.parametrize("name", list_models())
@@ -225,17 +200,9 @@ def compare_on_gpu(model, **changes):
 def test_gpus_round_otherwise_and_are_held_to_wider_tolerances():
     assert compare_on_gpu("bert", initial_loss=4e-5, updates=4e-5, gradients=4e-5) == []
     assert compare_on_gpu("bert", initial_loss=6e-5) == ["loss"]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({"gradients": 6e-5}, id="tanh form of GELU"),
-        pytest.param({"updates": 2e-4}, id="undecayed matrices"),
-    ],
-)
-def test_gpus_tolerances_still_find_what_they_are_for(changes):
-    assert compare_on_gpu("bert", **changes) == list(changes)
+    # what they are for is found: the tanh form of GELU, matrices without decay
+    assert compare_on_gpu("bert", gradients=6e-5) == ["gradients"]
+    assert compare_on_gpu("bert", updates=2e-4) == ["updates"]
 
 
 def test_kinks_of_relus_may_move_a_gradient_on_gpus_alone():
@@ -306,47 +273,43 @@ def parity_file(home):
     return home / "canned.json"
 
 
-def test_case_is_written_before_its_script_runs(write_python, workplace, parity_file):
-    write_python(f"test -f case.json && cp {parity_file} parity.json")
-    folder = run_case(PARITY.case, workplace)
-    case = read_json(folder / CASE_FILE, Case)
-    assert case.model == "resnet50"
-    assert case.case_id == folder.name == "pytorch-resnet50-1n1g-native"
-
-
-def test_worker_runs_from_the_frozen_code_with_the_options_asked_for(
+def test_case_runs_once_from_the_frozen_code_with_the_options_asked_for(
     write_python, workplace, parity_file
 ):
-    write_python(f'echo "$PYTHONPATH" "$@"; cp {parity_file} parity.json')
+    write_python(f'test -f case.json && echo "$PYTHONPATH" "$@"; cp {parity_file} parity.json')
     folder = run_case(PARITY.case, workplace, data_rank=1, references=[Path("/a b")])
     assert (folder / LOG_FILE).read_text().split("\n")[0] == (
         f"{workplace.folder}/code -m dlperf_slurm.worker verify --data-rank=1 "
         f"--reference=/a b {folder}"
     )
     assert (workplace.folder / "code" / "dlperf_slurm" / "worker" / "parity.py").exists()
-
-
-def test_case_that_ran_is_not_run_again(write_python, workplace, parity_file):
-    write_python(f"cp {parity_file} parity.json")
-    folder = run_case(PARITY.case, workplace)
+    case = read_json(folder / CASE_FILE, Case)
+    assert case.model == "resnet50"
+    assert case.case_id == folder.name == "pytorch-resnet50-1n1g-native"
     write_python("exit 3")
     assert run_case(PARITY.case, workplace) == folder
 
 
-def test_failure_of_a_rank_is_the_message(write_python, workplace):
-    failure = (
-        '{"schema_version": 1, "rank": 0, "host": "a", "error": "ValueError", "message": "no '
-        'weights", "traceback": "", "is_out_of_memory": false}'
-    )
-    write_python(f"mkdir failures; echo '{failure}' > failures/rank-0.json; exit 1")
-    with pytest.raises(VerificationError, match="ValueError: no weights"):
-        run_case(PARITY.case, workplace)
+FAILURE = (
+    '{"schema_version": 1, "rank": 0, "host": "a", "error": "ValueError", "message": "no '
+    'weights", "traceback": "", "is_out_of_memory": false}'
+)
 
 
-@pytest.mark.parametrize(("script", "code"), [("exit 3", 3), ("exit 0", 0)])
-def test_case_without_parity_file_names_exit_code_and_log(script, code, write_python, workplace):
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (
+            f"mkdir failures; echo '{FAILURE}' > failures/rank-0.json; exit 1",
+            "ValueError: no weights",
+        ),
+        ("exit 3", "exit code 3; see .*/log"),
+        ("exit 0", "exit code 0; see .*/log"),
+    ],
+)
+def test_case_that_failed_says_why_and_where_its_log_is(script, message, write_python, workplace):
     write_python(script)
-    with pytest.raises(VerificationError, match=f"exit code {code}; see .*/log"):
+    with pytest.raises(VerificationError, match=message):
         run_case(PARITY.case, workplace)
 
 
