@@ -54,13 +54,17 @@ def write_inputs(home):
     return ["submit", "matrix.toml", "--site", "./tiny.toml"]
 
 
-def test_submission_to_a_controller_that_is_away(cluster, home, capsys):
+def test_submission_that_fails_before_anything_is_written(cluster, home, capsys):
+    words = write_inputs(home)
+    line = "To go on: dlperf-slurm submit matrix.toml --site ./tiny.toml"
+    # the environment is missing
+    assert fail(capsys, *words) == (4, line)
     kill_controller(cluster)
-    exit_code, line = fail(capsys, *write_inputs(home))
-    assert (exit_code, line) == (
-        3, "To go on: dlperf-slurm submit matrix.toml --site ./tiny.toml",
-    )  # fmt: skip
+    assert fail(capsys, *words) == (3, line)
     assert not (home / "results").exists()
+    _, line = fail(capsys, *words, "--set", "env.WANDB_API_KEY=secret")
+    assert "WANDB_API_KEY" in line
+    assert "secret" not in line
 
 
 def test_submission_that_waits_outlasts_a_controller_away_from_the_start(
@@ -82,78 +86,46 @@ def test_submission_that_waits_outlasts_a_controller_away_from_the_start(
     assert told.err.endswith("submit matrix.toml --site ./tiny.toml --wait\n")
 
 
-def test_submission_without_an_environment(cluster, home, capsys):
-    words = write_inputs(home)
-    assert fail(capsys, *words) == (
-        4, "To go on: dlperf-slurm submit matrix.toml --site ./tiny.toml",
-    )  # fmt: skip
-
-
-def test_secret_of_a_command_line_is_not_repeated(cluster, home, capsys):
-    kill_controller(cluster)
-    _, line = fail(capsys, *write_inputs(home), "--set", "env.WANDB_API_KEY=secret")
-    assert "WANDB_API_KEY" in line
-    assert "secret" not in line
-
-
-def make_controller_silent(run, bin_dir, monkeypatch):
-    kill_controller(bin_dir)
-
-
-def refuse_all(run, bin_dir, monkeypatch):
-    write_program(bin_dir, "sbatch", "[ $1 = --test-only ] || { echo 'no such' >&2; exit 1; }")
-
-
-def find_all_impossible(run, bin_dir, monkeypatch):
-    write_program(bin_dir, "sbatch", "echo 'Invalid account' >&2; exit 1")
-
-
-def limit_all(run, bin_dir, monkeypatch):
-    words = "echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1"
-    write_program(bin_dir, "sbatch", f"[ $1 = --test-only ] || {{ {words}; }}")
-
-
-def print_no_id(run, bin_dir, monkeypatch):
-    write_program(bin_dir, "sbatch", "echo Welcome")
-
-
-def remove_srun(run, bin_dir, monkeypatch):
-    (bin_dir / "srun").unlink()
-
-
-def remove_sbatch(run, bin_dir, monkeypatch):
-    (bin_dir / "sbatch").unlink()
-
-
-def fill_disk(run, bin_dir, monkeypatch):
-    monkeypatch.setattr("dlperf_slurm.jobs.room.TASK_BYTES", 2**60)
-
-
-def take_room_of_journal(run, bin_dir, monkeypatch):
-    (run.path / RESERVE_FILE).mkdir()
-
-
-def remove_task_list(run, bin_dir, monkeypatch):
+def remove_task_list(run):
     run.find_tasks_file("1n2g").unlink()
 
 
+def take_place_of_journal(run):
+    (run.path / RESERVE_FILE).mkdir()
+
+
+LIMIT = "echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1"
+
+
 @pytest.mark.parametrize(
-    "breaks",
+    ("programs", "change"),
     [
-        make_controller_silent,
-        refuse_all,
-        find_all_impossible,
-        limit_all,
-        print_no_id,
-        remove_srun,
-        remove_sbatch,
-        fill_disk,
-        take_room_of_journal,
-        remove_task_list,
+        (dict.fromkeys(("sbatch", "scontrol", "squeue"), DEAD), None),
+        ({"sbatch": "[ $1 = --test-only ] || { echo 'no such' >&2; exit 1; }"}, None),
+        ({"sbatch": "echo 'Invalid account' >&2; exit 1"}, None),
+        ({"sbatch": f"[ $1 = --test-only ] || {{ {LIMIT}; }}"}, None),
+        ({"sbatch": "echo Welcome"}, None),
+        ({"srun": None}, None),
+        ({"sbatch": None}, None),
+        ({}, take_place_of_journal),
+        ({}, remove_task_list),
     ],
 )
-def test_resume(cluster, staged_run, capsys, monkeypatch, breaks):
-    breaks(staged_run, cluster, monkeypatch)
+def test_resume(cluster, staged_run, capsys, programs, change):
+    for name, script in programs.items():
+        if script is None:
+            (cluster / name).unlink()
+        else:
+            write_program(cluster, name, script)
+    if change:
+        change(staged_run)
+    exit_code, line = fail(capsys, "resume", staged_run.path)
+    assert exit_code in (2, 3)
+    assert f"dlperf-slurm resume {staged_run.path}" in line
+
+
+def test_resume_on_a_full_disk(cluster, staged_run, capsys, monkeypatch):
+    monkeypatch.setattr("dlperf_slurm.jobs.room.TASK_BYTES", 2**60)
     exit_code, line = fail(capsys, "resume", staged_run.path)
     assert exit_code in (2, 3)
     assert f"dlperf-slurm resume {staged_run.path}" in line
@@ -167,12 +139,6 @@ def test_beside_another_submission(cluster, request, capsys, command, name):
     assert (exit_code, line) == (3, f"To go on: dlperf-slurm {command} {run.path}")
 
 
-def test_retry_that_cannot_ask_the_scheduler(cluster, failed_run, capsys):
-    kill_controller(cluster)
-    exit_code, line = fail(capsys, "retry", failed_run.path)
-    assert (exit_code, line) == (3, f"To go on: dlperf-slurm retry {failed_run.path}")
-
-
 def test_wait_of_a_run_that_is_away_for_long(cluster, failed_run, capsys, monkeypatch):
     monkeypatch.setattr("dlperf_slurm.scheduler.follow.AWAY_SECONDS", -1.0)
     monkeypatch.setattr(
@@ -183,12 +149,24 @@ def test_wait_of_a_run_that_is_away_for_long(cluster, failed_run, capsys, monkey
     assert (exit_code, line) == (2, f"To go on: dlperf-slurm wait {failed_run.path}")
 
 
-def test_wait_of_a_run_that_failed(cluster, failed_run, capsys):
-    exit_code, line = fail(capsys, "wait", failed_run.path)
-    assert (exit_code, line) == (5, f"To go on: dlperf-slurm retry {failed_run.path}")
+def kill(run, bin_dir):
+    kill_controller(bin_dir)
 
 
-def test_wait_that_cannot_stage_what_it_tries_again(cluster, failed_run, capsys):
-    shutil.copy(failed_run.path / "matrix.toml", failed_run.path / "site.toml")
-    exit_code, line = fail(capsys, "wait", failed_run.path)
-    assert (exit_code, line) == (2, f"To go on: dlperf-slurm wait {failed_run.path}")
+def break_site(run, bin_dir):
+    shutil.copy(run.path / "matrix.toml", run.path / "site.toml")
+
+
+@pytest.mark.parametrize(
+    ("command", "change", "code", "again"),
+    [
+        ("retry", kill, 3, "retry"),
+        ("wait", lambda run, bin_dir: None, 5, "retry"),
+        # it cannot stage what it would try again
+        ("wait", break_site, 2, "wait"),
+    ],
+)
+def test_failed_run(cluster, failed_run, capsys, command, change, code, again):
+    change(failed_run, cluster)
+    line = f"To go on: dlperf-slurm {again} {failed_run.path}"
+    assert fail(capsys, command, failed_run.path) == (code, line)
