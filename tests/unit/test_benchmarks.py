@@ -45,25 +45,18 @@ def test_row_is_met_where_all_that_it_may_be_is_known(fields, is_met):
     assert make_row(**fields).is_met is is_met
 
 
-def test_results_have_a_line_for_each_row_with_what_it_may_be():
-    text = write_results(
-        [make_row(target=8, peer="cat", peer_measured=3.0, target_ratio=2.5)], {}, {}
-    )
+def test_results_have_a_line_for_each_row_and_why_a_target_is_missed():
+    rows = [
+        make_row(target=8, peer="cat", peer_measured=3.0, target_ratio=2.5),
+        make_row(target=6, why_missed="not this"),
+        make_row(target=5, why_missed="but this"),
+        make_row(measured=None, problem="no strace"),
+    ]
+    text = write_results(rows, {"CPU": "a | b"}, {"gather": "exit code 1"})
     assert "| files | 6 files | 8 files and 2.5 x cat | cat: 3 files | 2 | yes | `x` |" in text
-    assert "1 targets met, 0 missed" in text
-
-
-def test_results_say_why_of_a_missed_target_only():
-    rows = [make_row(target=6, why_missed="not this"), make_row(target=5, why_missed="but this")]
-    text = write_results(rows, {}, {})
+    assert "2 targets met, 1 missed" in text
     assert "but this" in text
     assert "not this" not in text
-
-
-def test_results_name_what_could_not_be_measured():
-    text = write_results(
-        [make_row(measured=None, problem="no strace")], {"CPU": "a | b"}, {"gather": "exit code 1"}
-    )
     assert "- files: not measured. no strace" in text
     assert "| CPU | a \\| b |" in text
     assert "| gather | exit code 1 |" in text
@@ -91,7 +84,7 @@ def test_made_up_records_are_read_whole(tmp_path):
     assert len(frames.frame("steps")) == 2 * 64 * 3
 
 
-def test_results_are_written_after_each_benchmark(monkeypatch, tmp_path):
+def test_results_are_written_after_each_benchmark_and_failures_are_named(monkeypatch, tmp_path):
     (tmp_path / "a.py").write_text(
         "def begin():\n    pass\n\ndef measure_rows(is_quick):\n    return []\n"
     )
@@ -107,22 +100,11 @@ def test_results_are_written_after_each_benchmark(monkeypatch, tmp_path):
     assert "| b | exit code 1: it said nothing |" in (tmp_path / "RESULTS.md").read_text()
 
 
-def test_benchmark_that_fails_is_named_and_leaves_nothing_running(monkeypatch, tmp_path):
-    (tmp_path / "broken.py").write_text(
-        "def measure_rows(is_quick):\n    raise SystemExit('no disk')\n"
-    )
-    monkeypatch.setattr(run, "HERE", tmp_path)
-    assert run.measure("broken", True) == ([], "exit code 1: no disk")
-
-
-def test_command_is_measured_with_what_it_starts(tmp_path):
+def test_command_is_measured_with_what_it_starts_and_fails_with_its_last_line(tmp_path):
     work = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'sum(range(10**7))'])"
     some = measure_command([sys.executable, "-c", work], tmp_path)
     none = measure_command([sys.executable, "-c", "pass"], tmp_path)
     assert some.cpu_seconds > none.cpu_seconds + 0.02
-
-
-def test_command_that_fails_says_the_last_line(tmp_path):
     with pytest.raises(CommandFailed, match=r"^python.*: exit code 1: no disk$"):
         measure_command([sys.executable, "-c", "raise SystemExit('no disk')"], tmp_path)
 

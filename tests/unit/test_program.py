@@ -15,6 +15,7 @@ from dlperf_slurm.program import PROGRAM, find_command
 
 PACKAGE = Path(dlperf_slurm.__file__).parent
 # written into jobs and files, which are read elsewhere
+MAIN = "/opt/tool/dlperf_slurm/__main__.py"
 FOR_ELSEWHERE = {"worker", "provision/sites/site_file.py"}
 
 
@@ -31,16 +32,24 @@ def start(monkeypatch, tmp_path):
     return find
 
 
-@pytest.mark.parametrize("python", ["python3", ".venv/bin/python", "/opt/a b/python"])
-def test_module_is_started_by_the_same_python(start, python):
-    words = start(python, "-m", "dlperf_slurm", script="/opt/tool/dlperf_slurm/__main__.py")
-    assert words == f"{python if ' ' not in python else repr(python)} -m dlperf_slurm"
+@pytest.mark.parametrize(
+    ("typed", "script", "words"),
+    [
+        (["python3", "-m", "dlperf_slurm"], MAIN, "python3 -m dlperf_slurm"),
+        ([".venv/bin/python", "-m", "dlperf_slurm"], MAIN, ".venv/bin/python -m dlperf_slurm"),
+        (["/a b/python", "-m", "dlperf_slurm"], MAIN, "'/a b/python' -m dlperf_slurm"),
+        # other programs that use the tool
+        *((["python3"], script, PROGRAM) for script in ("", "-c", "/x/pytest/__main__.py")),
+    ],
+)
+def test_hint_begins_with_the_words_that_were_typed(start, typed, script, words):
+    assert start(*typed, script=script) == words
 
 
 def test_python_that_does_not_know_how_it_was_typed_is_named_by_its_path(start, monkeypatch):
     start("python3", script="x")
     monkeypatch.delattr("sys.orig_argv")
-    monkeypatch.setattr("sys.argv", ["/opt/tool/dlperf_slurm/__main__.py"])
+    monkeypatch.setattr("sys.argv", [MAIN])
     assert find_command() == f"{sys.executable} -m dlperf_slurm"
 
 
@@ -56,11 +65,6 @@ def test_script_is_named_by_its_path_where_path_does_not_find_it(start, tmp_path
     assert start("python", str(other), script=other) == str(other)
 
 
-@pytest.mark.parametrize("script", ["", "-c", "/x/pytest/__main__.py", "/x/jupyter"])
-def test_other_programs_that_use_the_tool_name_its_script(start, script):
-    assert start("python3", script=script) == PROGRAM
-
-
 def test_errors_and_help_of_the_module_name_the_module():
     python = sys.executable
     for words in (["plan", "nowhere.toml"], ["--help"], ["plan", "--help"]):
@@ -70,12 +74,10 @@ def test_errors_and_help_of_the_module_name_the_module():
         printed = done.stdout + done.stderr
         assert f"{python} -m dlperf_slurm" in printed
         assert not re.search(rf"{PROGRAM} (init|plan|COMMAND)", printed)
-
-
-def test_completion_is_for_the_script_however_it_was_made():
-    command = [sys.executable, "-m", "dlperf_slurm", "completion", "bash"]
-    done = subprocess.run(command, cwd=IMPORT_DIR, capture_output=True, text=True, check=True)
-    assert re.search(rf"^complete .* {PROGRAM}$", done.stdout, re.M)
+    # but a shell completes the script
+    command = [python, "-m", "dlperf_slurm", "completion", "bash"]
+    text = subprocess.check_output(command, cwd=IMPORT_DIR, text=True)
+    assert re.search(rf"^complete .* {PROGRAM}$", text, re.M)
 
 
 def list_written_out(path):

@@ -9,7 +9,7 @@ import pytest
 from builders import IMPORT_DIR, SMALL_MATRIX, write_matrix
 
 # what takes a tenth of a second and more each, most commands long, and has work in few commands
-HEAVY = {"PIL", "duckdb", "jinja2", "matplotlib", "numpy", "pandas", "submitit"}
+HEAVY = {"PIL", "duckdb", "jinja2", "matplotlib", "numpy", "pandas", "sklearn", "submitit"}
 
 COUNT = """\
 import sys
