@@ -51,12 +51,9 @@ def read_function(script, name) -> str:
 
 def test_directives_and_launch_lines_are_as_in_their_golden_file():
     runtimes = sorted(RUNTIMES)
+    assert set(OPTIONS) == set(runtimes)
     scripts = {runtime: render(make_container_site(runtime)) for runtime in runtimes}
     assert_launches_are_golden(scripts, GOLDEN / "containers.txt")
-
-
-def test_each_runtime_has_a_case_here():
-    assert set(OPTIONS) == set(RUNTIMES)
 
 
 @pytest.mark.parametrize("runtime", sorted(RUNTIMES))
@@ -88,9 +85,7 @@ def test_run_directory_data_and_mounts_are_there_in_the_container(runtime):
     ):
         assert mount in launch
     assert "/data/other" not in launch
-
-
-def test_shifter_brings_the_file_systems_itself_and_mounts_what_is_named():
+    # Shifter mounts the file systems itself, and what is named
     launch = read_function(render(make_container_site("shifter", mounts=["/a:/b"])), "launch")
     assert "--volume=/a:/b" in launch
     assert str(RUN_DIR) not in launch

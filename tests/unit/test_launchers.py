@@ -83,13 +83,9 @@ def test_slurm_starts_each_rank_but_those_of_torchrun():
     assert counts == {"command": 8, "mpirun": 8, "srun": 8, "torchrun": 1}
 
 
-def test_srun_leaves_out_an_mpi_that_is_none():
-    words = make_command("srun", make_ranks(mpi="none"), PROGRAM)
+def test_srun_leaves_out_an_mpi_that_is_none_and_the_tasks_of_a_node_where_a_site_refuses_them():
+    words = make_command("srun", make_ranks(mpi="none", by_node=False), PROGRAM)
     assert not [word for word in words if word.startswith("--mpi")]
-
-
-def test_srun_leaves_out_the_tasks_of_a_node_where_a_site_refuses_them():
-    words = make_command("srun", make_ranks(by_node=False), PROGRAM)
     assert words[1:4] == ["--nodes=2", "--ntasks=16", "--cpus-per-task=4"]
 
 

@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files import FileProblem, archives
 from dlperf_slurm.files.archives import (
     find_archive,
     has_file,
@@ -155,6 +155,12 @@ def test_member_that_is_there_twice_is_refused():
             archive.writestr("a", "2")
     with pytest.raises(FileProblem, match=r"'a' .*twice"):
         list_members(file, "a.zip")
+
+
+def test_more_members_than_a_run_has_are_refused(monkeypatch):
+    monkeypatch.setattr(archives, "MEMBERS_LIMIT", 1)
+    with pytest.raises(FileProblem, match=r"^a\.zip: has more than 1 members"):
+        list_members(make_zip(("a", b""), ("b", b"")), "a.zip")
 
 
 def test_members_that_share_their_bytes_are_refused():

@@ -111,13 +111,20 @@ def test_folder_of_environments(home, monkeypatch, base, variables, file, folder
 
 
 @pytest.mark.slow
-def test_real_environment_has_the_package_and_not_the_tools(tiny, home):
+def test_real_environment_has_the_package_and_nothing_of_the_tool_or_the_directory(
+    tiny, home, monkeypatch
+):
+    for name in ("tempfile", "venv", "pip", "ensurepip", "sitecustomize"):
+        (home / f"{name}.py").write_text("open('pwned', 'w')\n")
+    monkeypatch.setenv("PYTHONPATH", str(home))
     wheel = home / "index" / "tiny-1.0-py3-none-any.whl"
     write_hash(home, hashlib.sha256(wheel.read_bytes()).hexdigest())
     environment = create_environment(tiny, ignore)
+    assert find_state(environment, read_pins(tiny)) == "current"
+    assert not (home / "pwned").exists()
     program = "import importlib.util, tiny; print(tiny.__version__, end=' '); "
     program += "print(importlib.util.find_spec('dlperf_slurm'))"
-    command = [str(environment / "bin" / "python"), "-c", program]
+    command = [str(environment / "bin" / "python"), "-I", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("1.0 None\n", "")
 
@@ -133,16 +140,6 @@ def test_open_mpi_of_an_environment_has_no_transport_that_sleeps(python):
     for _ in range(2):
         create_environment("jax", ignore)
         assert settings.read_text() == "# as it came\nbtl = ^ofi\n"
-
-
-@pytest.mark.slow
-def test_nothing_of_the_working_directory_is_run(tiny, home, monkeypatch):
-    for name in ("tempfile", "venv", "pip", "ensurepip", "sitecustomize"):
-        (home / f"{name}.py").write_text("open('pwned', 'w')\n")
-    monkeypatch.setenv("PYTHONPATH", str(home))
-    environment = create_environment(tiny, ignore)
-    assert find_state(environment, read_pins(tiny)) == "current"
-    assert not (home / "pwned").exists()
 
 
 @pytest.mark.slow
