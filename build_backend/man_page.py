@@ -7,7 +7,7 @@ import argparse
 import re
 from collections.abc import Iterator
 
-from dlperf_slurm.cli.whole import list_parsers, make_whole_parser
+from dlperf_slurm.cli.completion import list_parsers, make_full_parser
 from dlperf_slurm.program import PROGRAM
 from dlperf_slurm.version import __version__
 
@@ -33,7 +33,7 @@ _FILES = (
 
 def make_man_page() -> str:
     """Return the page in roff (man(7))."""
-    parser = make_whole_parser()
+    parser = make_full_parser()
     return "".join(f"{line}\n" for line in _write_lines(parser))
 
 

@@ -1,13 +1,17 @@
-"""The command completion: the parsers of all commands -> a shell's script that completes them.
+"""The command `completion`, and the one parser of all commands, which the manual page takes too.
 
-The script is static: pressing TAB starts no Python. The only home of shtab.
+The script for a shell is static: pressing TAB starts no Python. Only this module imports shtab.
 """
 
 import argparse
+from collections.abc import Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dlperf_slurm.cli import make_main_parser
+from dlperf_slurm.cli.commands import COMMANDS
 from dlperf_slurm.cli.options import add_command
-from dlperf_slurm.cli.whole import list_parsers, make_whole_parser
+from dlperf_slurm.program import PROGRAM
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
@@ -30,7 +34,7 @@ def run_completion(options: argparse.Namespace) -> None:
     """Print the script of a shell."""
     import shtab
 
-    parser = make_whole_parser()
+    parser = make_full_parser()
     for _, command in list_parsers(parser):
         for action in command._actions:
             completion = _find_completion(action)
@@ -52,3 +56,24 @@ def _find_completion(action: argparse.Action) -> Any:
     if action.dest in _FOLDERS:
         return shtab.DIRECTORY
     return shtab.FILE if action.dest in _FILES else None
+
+
+def make_full_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands, for which every file that declares one is imported."""
+    parser = make_main_parser(PROGRAM)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for file in dict.fromkeys(file for file, _ in COMMANDS.values()):
+        import_module(f"dlperf_slurm.cli.{file}").add_commands(commands)
+    return parser
+
+
+def list_parsers(
+    parser: argparse.ArgumentParser,
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield the parsers of commands and of their actions, each with its line of help."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            texts = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            for name, command in action.choices.items():
+                yield texts[name], command
+                yield from list_parsers(command)

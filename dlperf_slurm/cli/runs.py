@@ -84,7 +84,7 @@ def run_plan(options: argparse.Namespace) -> None:
     """Print what a matrix would submit; nothing is written, and the cluster need not answer."""
     from rich.text import Text
 
-    from dlperf_slurm.cli.outlook import describe_outlook
+    from dlperf_slurm.cli.estimates import describe_estimates
     from dlperf_slurm.config.site import explain_choice
     from dlperf_slurm.jobs.plan import describe_plan, list_missing_environments
     from dlperf_slurm.reports.terminal import print_plan
@@ -97,7 +97,7 @@ def run_plan(options: argparse.Namespace) -> None:
     console.print(Text(f"site {loaded.name}: {explain_choice(options.site)}"))
     console.print()
     print_plan(plan, console)
-    for line in describe_outlook(plan, loaded, options.results):
+    for line in describe_estimates(plan, loaded, options.results):
         console.print(Text(line))
     for line in list_missing_environments(plan.kinds, loaded.site):
         console.print(Text(f"note: {line}", style="yellow"))
@@ -153,7 +153,7 @@ def run_resume(options: argparse.Namespace) -> None:
 
 def run_retry(options: argparse.Namespace) -> None:
     """Submit a further attempt of what failed; where nothing has, say so and what to do."""
-    from dlperf_slurm.cli.bad_nodes import list_bad_nodes
+    from dlperf_slurm.cli.staging import list_bad_nodes
     from dlperf_slurm.scheduler.retry import stage_retry
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 

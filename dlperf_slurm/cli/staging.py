@@ -1,8 +1,10 @@
-"""What options name, a matrix and a site -> the plan of it, and its run directory."""
+"""Plan the matrix and site that options name, and stage a run directory of it."""
 
 import argparse
+import dataclasses
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.output import say, warn
@@ -85,8 +87,7 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
     a time to be within on a cluster, whose queue alone decides when array tasks start. Of what is
     not to run, a missing environment is a warning.
     """
-    from dlperf_slurm.cli.bad_nodes import leave_out_bad_nodes
-    from dlperf_slurm.cli.outlook import introduce_local_run
+    from dlperf_slurm.cli.estimates import introduce_local_run
     from dlperf_slurm.jobs.durations import parse_duration
     from dlperf_slurm.jobs.leftovers import remove_leftovers
     from dlperf_slurm.jobs.plan import list_missing_environments
@@ -122,6 +123,34 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
     for path in remove_leftovers(options.results):
         say(f"Removed {path}, which a submission that was killed had left half-made")
     return stage_run(options.results, file, loaded, plan, sys.argv, within_seconds)
+
+
+def leave_out_bad_nodes(loaded: "LoadedSite", plan: "Plan", results: Path) -> "LoadedSite":
+    """Exclude a site's bad nodes from its jobs, unless too few others would be left."""
+    from dlperf_slurm.jobs.failed_nodes import describe_too_few, exclude_nodes
+
+    nodes = list_bad_nodes(results, loaded.name)
+    needed = max((group.topology.nodes for group in plan.groups), default=1)
+    site = exclude_nodes(loaded.site, nodes, needed)
+    if nodes and site is loaded.site:
+        warn(describe_too_few(site, needed))
+    return dataclasses.replace(loaded, site=site)
+
+
+def list_bad_nodes(results: Path, site_name: str) -> list[str]:
+    """List and print the nodes of a site that failed and have not measured since, or are slow."""
+    from dlperf_slurm.jobs.run_directory import list_run_ids
+    from dlperf_slurm.reports.history_text import describe_node
+    from dlperf_slurm.results.history.catalogue import read_catalogue
+    from dlperf_slurm.results.history.nodes import read_node_histories
+
+    if not list_run_ids(results):
+        return []
+    histories = read_node_histories(read_catalogue(results).entries)
+    bad = [node for node in histories if node.site_name == site_name and node.is_bad]
+    for node in bad:
+        say(f"bad {describe_node(node)}")
+    return [node.node for node in bad]
 
 
 def _check_requests(plan: "Plan", loaded: "LoadedSite") -> None:

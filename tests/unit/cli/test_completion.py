@@ -10,12 +10,11 @@ from man_page import make_man_page
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.cli.commands import COMMANDS
-from dlperf_slurm.cli.completion import SHELLS
-from dlperf_slurm.cli.whole import list_parsers, make_whole_parser
+from dlperf_slurm.cli.completion import SHELLS, list_parsers, make_full_parser
 
 
 def list_options():
-    parsers = [parser for _, parser in list_parsers(make_whole_parser())]
+    parsers = [parser for _, parser in list_parsers(make_full_parser())]
     actions = [action for parser in parsers for action in parser._actions]
     return {
         name

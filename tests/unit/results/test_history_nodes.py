@@ -10,7 +10,7 @@ from history_runs import RESULTS, stage_seven
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.cli.bad_nodes import leave_out_bad_nodes, list_bad_nodes
+from dlperf_slurm.cli.staging import leave_out_bad_nodes, list_bad_nodes
 from dlperf_slurm.config.site import LoadedSite
 from dlperf_slurm.jobs.journal import STATE, Event, append_event
 from dlperf_slurm.jobs.plan import make_plan

@@ -1,4 +1,4 @@
-"""A plan and the runs that were before it -> what is said of its time, and of what it can tell."""
+"""Estimate how long a plan takes, and which slowdowns its repeats can show, by earlier runs."""
 
 from collections import Counter
 from pathlib import Path
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from dlperf_slurm.jobs.plan import Plan
 
 
-def describe_outlook(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[str]:
-    """How long the run will take, and which slowdowns its repeats will tell; a line for each."""
+def describe_estimates(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[str]:
+    """Return how long the run will take and which slowdowns it can show, a line each."""
     from dlperf_slurm.results.earlier_times import describe_time, find_task_seconds
 
     seconds = find_task_seconds(plan, loaded.site, loaded.name, results)
@@ -68,7 +68,7 @@ def _describe_cases(plan: "Plan") -> list[str]:
 
 
 def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[str]:
-    """What the repeats will tell, by the spread of earlier runs in the results folder."""
+    """Return which slowdowns the repeats can show, by the spread of earlier runs."""
     from dlperf_slurm.jobs.plan import count_blocks
     from dlperf_slurm.jobs.run_directory import list_run_ids
     from dlperf_slurm.results.detectable import PlannedRepeats, describe_power
