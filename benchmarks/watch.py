@@ -14,7 +14,7 @@ from typing import Any
 from rows import Row, print_rows
 
 from dlperf_slurm.worker.clock import HostClock
-from dlperf_slurm.worker.position import MEASURED
+from dlperf_slurm.worker.progress import MEASURED
 from dlperf_slurm.worker.time_limit import hold_back_signal
 from dlperf_slurm.worker.watch import watch_rank
 

@@ -52,7 +52,7 @@ from dlperf_slurm.worker.joining.network import choose_network
 from dlperf_slurm.worker.joining.worlds import RankWorld, join_ranks
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.nodes import prepare_node
-from dlperf_slurm.worker.nodes.placed import read_on_node
+from dlperf_slurm.worker.nodes.copies import read_on_node
 from dlperf_slurm.worker.nvml import refuse_shared_gpus
 from dlperf_slurm.worker.parity import (
     WrongWorkError,
@@ -62,8 +62,8 @@ from dlperf_slurm.worker.parity import (
 )
 from dlperf_slurm.worker.peaks.measure import gather_peaks, measure_peak
 from dlperf_slurm.worker.phases import ImportTimer, Phases
-from dlperf_slurm.worker.position import Position
 from dlperf_slurm.worker.probe import probe_rank
+from dlperf_slurm.worker.progress import Position
 from dlperf_slurm.worker.provenance import describe_job, describe_python, gather_platforms
 from dlperf_slurm.worker.ranks import Alone
 from dlperf_slurm.worker.search import search_batch_size

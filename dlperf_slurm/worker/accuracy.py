@@ -17,7 +17,7 @@ from dlperf_slurm.worker.datasets.batches import (
 from dlperf_slurm.worker.datasets.description import TRAIN_SPLIT, VAL_SPLIT
 from dlperf_slurm.worker.measure import BOUNDARY_SAMPLES, Measurement, Step, measure_boundary
 from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.position import END, MEASURED, Position
+from dlperf_slurm.worker.progress import END, MEASURED, Position
 from dlperf_slurm.worker.update_rule import make_rule
 
 VALIDATION = "validation"

@@ -9,7 +9,7 @@ from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.record import Epoch
 from dlperf_slurm.worker.clock import HostClock
-from dlperf_slurm.worker.position import END, MEASURED, WARMUP, Position
+from dlperf_slurm.worker.progress import END, MEASURED, WARMUP, Position
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.session import GeneratingSession, Session, StepClock

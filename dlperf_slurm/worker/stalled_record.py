@@ -12,6 +12,7 @@ from dlperf_slurm.contract.record import (
     Failure,
 )
 from dlperf_slurm.files.arrays import write_array
+from dlperf_slurm.worker.provenance.machine import format_ranges
 from dlperf_slurm.worker.watch import (
     PREEMPTED,
     STALLED,
@@ -118,14 +119,7 @@ def _name_ranks(ranks: Sequence[int], hosts: Sequence[str]) -> str:
     """Such as "ranks 0-2, 5" or "rank 3 on n2"."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}" + (f" on {hosts[ranks[0]]}" if hosts else "")
-    runs: List[List[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    parts = (f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-    return f"ranks {', '.join(parts)}"
+    return f"ranks {format_ranges(sorted(ranks)).replace(',', ', ')}"
 
 
 def _read_stacks(path: Path) -> str:

@@ -23,9 +23,7 @@ from dlperf_slurm.contract.json_files import ContractError, build_dataclass
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_json
 from dlperf_slurm.files.writing import write_file
-from dlperf_slurm.worker.pace import Pace
-from dlperf_slurm.worker.position import Position
-from dlperf_slurm.worker.preemption import await_signal, is_preempted
+from dlperf_slurm.worker.progress import Pace, Position
 from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 
 if TYPE_CHECKING:
@@ -45,6 +43,9 @@ ANSWER_SECONDS = 5.0
 LOOKS_TO_ANSWER = 3
 POLL_SECONDS = 0.2
 EXIT_CODE = 1
+# Slurm sends the warning a minute before the time limit, and up to another minute early
+# (sbatch(1), --signal); a job that several array tasks share is warned a little sooner.
+EARLY_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -228,3 +229,25 @@ def read_standing(path: Path) -> Optional[Standing]:
         return build_dataclass(Standing, read_json(path), str(path), is_complete=True)
     except (FileNotFoundError, FileProblem, ContractError):
         return None
+
+
+def await_signal(seconds: float) -> bool:
+    """Wait for the signal; return whether it came.
+
+    CPython returns a siginfo of no meaning where the process was stopped and continued meanwhile.
+    """
+    info = signal.sigtimedwait([TIME_LIMIT_SIGNAL], seconds)
+    return info is not None and info.si_signo == TIME_LIMIT_SIGNAL
+
+
+def is_preempted() -> bool:
+    """Return whether a signal that has come now is too early to warn of the time limit.
+
+    Slurm sends the same one when it preempts a job with a grace time (PreemptParameters). Older
+    versions of Slurm do not set the variable.
+    """
+    try:
+        end = float(os.environ["SLURM_JOB_END_TIME"])
+    except (KeyError, ValueError):
+        return False
+    return end - time.time() > EARLY_SECONDS

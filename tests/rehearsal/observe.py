@@ -20,7 +20,7 @@ from pathlib import Path
 from dlperf_slurm.worker.data_sources import open_batches
 from dlperf_slurm.worker.frameworks import Placement, load_adapter
 from dlperf_slurm.worker.measure import measure_steps
-from dlperf_slurm.worker.position import MEASURED, Position
+from dlperf_slurm.worker.progress import MEASURED, Position
 from rehearsal.combinations import Combination, make_case
 
 LIMIT_SECONDS = 180.0

@@ -22,7 +22,7 @@ from support.slurm_runs import (
 )
 from support.tool import await_that, find_details, find_states, run_tool, start_tool
 
-from dlperf_slurm.worker.pace import LONGEST_LOOK_SECONDS
+from dlperf_slurm.worker.progress import LONGEST_LOOK_SECONDS
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
 

@@ -14,8 +14,7 @@ from support.cases import vary
 from dlperf_slurm.worker.amd_smi import list_visible
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.nvml import find_device_uuid
-from dlperf_slurm.worker.provenance.amd_gpu import describe_rocm
-from dlperf_slurm.worker.provenance.gpu import describe_gpus
+from dlperf_slurm.worker.provenance.gpu import describe_gpus, describe_rocm
 from dlperf_slurm.worker.telemetry import Sampler
 from dlperf_slurm.worker.telemetry.series import CLOCK, ENERGY, POWER, THROTTLE, summarize_samples
 from dlperf_slurm.worker.telemetry.sources import choose_devices, open_devices

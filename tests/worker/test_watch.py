@@ -13,11 +13,18 @@ from support import attempts
 
 from dlperf_slurm.contract.record import FAILED, OK, PARTIAL_STEP_SECONDS_FILE, TERMINATED
 from dlperf_slurm.worker.clock import HostClock
-from dlperf_slurm.worker.pace import LEAST_SECONDS, LONGEST_LOOK_SECONDS, START_SECONDS, Pace
-from dlperf_slurm.worker.position import END, MEASURED, WARMUP, Position
-from dlperf_slurm.worker.preemption import is_preempted
+from dlperf_slurm.worker.progress import (
+    END,
+    LEAST_SECONDS,
+    LONGEST_LOOK_SECONDS,
+    MEASURED,
+    START_SECONDS,
+    WARMUP,
+    Pace,
+    Position,
+)
 from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
-from dlperf_slurm.worker.watch import ANSWER_SECONDS, STALLS_DIR
+from dlperf_slurm.worker.watch import ANSWER_SECONDS, STALLS_DIR, is_preempted
 
 pytestmark = pytest.mark.integration
 

@@ -7,14 +7,17 @@ import fcntl
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Iterator, Mapping, NamedTuple
 
-from dlperf_slurm.contract.nodes import NodeCopy
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.nodes import NODES_DIR, NodeCopy, read_node_reports
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))", re.ASCII)
 # "-rw-r--r-- ada/users 1234 2026-01-01 00:00 train/0.jpg", as tar lists a file that it unpacks
@@ -146,3 +149,25 @@ def measure(folder: Path) -> Size:
             size_bytes += os.stat(os.path.join(parent, name)).st_size
             files += 1
     return Size(files, size_bytes)
+
+
+def read_on_node(case: Case, attempt_dir: Path) -> Case:
+    """The case with the folder of this node's copy of its data, if there is one.
+
+    A container may have a name of its own: there the folder is that of all nodes, where they agree.
+    Raises FileNotFoundError where they do not, and ContractError for a report that cannot be used.
+    """
+    # a search starts its ranks in folders below that of the start
+    folders = [attempt_dir, *list(attempt_dir.parents)[:2]]
+    start = next((folder for folder in folders if (folder / NODES_DIR).is_dir()), None)
+    if not case.data_dir or start is None:
+        return case
+    own = {os.environ.get("SLURMD_NODENAME", ""), socket.gethostname()}
+    reports = read_node_reports(start)
+    here = [one for one in reports if own & {one.node, one.host}] or reports
+    paths = {c.path for one in here for c in one.copies if c.source == case.data_dir}
+    if not paths:
+        return case
+    if len(paths) > 1:
+        raise FileNotFoundError(f"no copy of {case.data_dir} is of {socket.gethostname()}")
+    return replace(case, data_dir=paths.pop())

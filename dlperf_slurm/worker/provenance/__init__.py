@@ -5,8 +5,7 @@ import platform
 from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 from dlperf_slurm.contract.record import HostPlatform
-from dlperf_slurm.worker.provenance.amd_gpu import describe_rocm
-from dlperf_slurm.worker.provenance.gpu import describe_gpus
+from dlperf_slurm.worker.provenance.gpu import describe_gpus, describe_rocm
 from dlperf_slurm.worker.provenance.gpu_affinity import describe_gpu_affinity
 from dlperf_slurm.worker.provenance.machine import (
     describe_binding,

@@ -1,12 +1,14 @@
-"""This host -> its GPUs, as far as NVML tells, else AMD SMI: models, driver, limits, links."""
+"""This host -> its GPUs, as far as NVML or else AMD SMI tells, and the version of ROCm."""
 
+import os
 from collections import Counter
 from itertools import combinations
-from typing import Any, Dict, List
+from pathlib import Path
+from typing import Any, Dict, List, Mapping
 
+from dlperf_slurm.worker import amd_smi
 from dlperf_slurm.worker.nvml import ask, load_nvml
-from dlperf_slurm.worker.provenance.amd_gpu import describe_amd_gpus
-from dlperf_slurm.worker.provenance.files import drop_empty, join_distinct
+from dlperf_slurm.worker.provenance.files import ROOT, drop_empty, join_distinct, read_text
 
 # NVML_TOPOLOGY_*: what lies between two GPUs, by the words of its documentation
 _LEVELS = {
@@ -18,6 +20,8 @@ _LEVELS = {
     50: "between NUMA nodes",
 }
 _SWITCHES = {0: "off", 1: "on"}
+MICRO = 1e-6
+DEFAULT_ROCM = "/opt/rocm"
 
 
 def describe_gpus() -> Dict[str, str]:
@@ -27,7 +31,7 @@ def describe_gpus() -> Dict[str, str]:
     """
     nvml = load_nvml()
     if nvml is None:
-        return describe_amd_gpus()
+        return _describe_amd_gpus()
     handles = [
         handle
         for index in range(nvml.nvmlDeviceGetCount())
@@ -110,3 +114,44 @@ def _join(values: Any) -> str:
 
 def _to_text(value: Any) -> str:
     return "" if value is None else str(value)
+
+
+def describe_rocm(root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
+    """The version of ROCm in this host or container; {} without any."""
+    folder = environ.get("ROCM_PATH") or DEFAULT_ROCM
+    version = read_text(root / folder.lstrip("/") / ".info" / "version")
+    return drop_empty({"rocm": version.strip()})
+
+
+def _describe_amd_gpus() -> Dict[str, str]:
+    """The GPUs of this host, with what is common to them once; {} without any."""
+    amd = amd_smi.load_amd_smi()
+    if amd is None:
+        return {}
+    handles = amd_smi.list_handles(amd)
+    facts = {"gpu_count": str(len(handles)), **_describe_amd_devices(amd, handles)}
+    amd_smi.ask(amd, "shut_down")
+    return drop_empty(facts)
+
+
+def _describe_amd_devices(amd: Any, handles: List[Any]) -> Dict[str, str]:
+    def join(query: str, field: str, *arguments: Any, factor: float = 1) -> str:
+        values = [
+            amd_smi.pick(amd_smi.ask(amd, query, handle, *arguments), field) for handle in handles
+        ]
+        told = [value for value in values if value is not None]
+        return join_distinct(str(v) if factor == 1 else f"{v * factor:.0f}" for v in told)
+
+    def join_answers(query: str) -> str:
+        return join_distinct(str(amd_smi.ask(amd, query, handle) or "") for handle in handles)
+
+    return {
+        "gpu_models": join_distinct(amd_smi.name_device(amd, handle) for handle in handles),
+        "gpu_uuids": join_answers("get_gpu_device_uuid"),
+        "gpu_driver": join("get_gpu_driver_info", "driver_version"),
+        "gpu_vbios": join("get_gpu_vbios_info", "version"),
+        "gpu_power_limit_watts": join("get_power_cap_info", "power_cap", factor=MICRO),
+        "gpu_greatest_clock_mhz": join("get_clock_info", "max_clk", amd.AmdSmiClkType.GFX),
+        "gpu_compute_partition": join_answers("get_gpu_compute_partition"),
+        "gpu_memory_partition": join_answers("get_gpu_memory_partition"),
+    }

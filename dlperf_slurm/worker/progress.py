@@ -1,7 +1,18 @@
-"""When steps ended so far -> for how long none may end before a rank counts as stalled."""
+"""Where a rank stands in its work, and how long no step may end before it counts as stalled.
+
+The measuring loop stores the step that ended, and no more.
+"""
 
 import math
-from typing import Optional, Tuple
+from typing import TYPE_CHECKING, List, Optional, Tuple
+
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.session import StepClock
+
+START = "start"
+WARMUP = "warm-up"
+MEASURED = "measured"
+END = "end"
 
 # for what comes before the first step: the rendezvous, building, loading
 START_SECONDS = 1800.0
@@ -11,6 +22,36 @@ FIRST_STEPS_ALLOWED = 2
 LEAST_SECONDS = 60.0
 LOOKS = 12
 LONGEST_LOOK_SECONDS = 5.0
+
+
+class Position:
+    """The phase of a rank, and how many of its steps have ended; its main thread writes it."""
+
+    def __init__(self) -> None:
+        self.phase = START
+        self.phases = 0
+        self.step = 0
+        self.steps = 0
+        self._clock: "Optional[StepClock]" = None
+        self._earlier_seconds: List[float] = []
+
+    def enter(self, phase: str, steps: int = 0, clock: "Optional[StepClock]" = None) -> None:
+        """Begin a phase of so many steps; the clock is that of measured ones."""
+        self.step = 0
+        self._clock = clock
+        self.steps = steps
+        self.phase = phase
+        self.phases += 1
+
+    def keep(self, step_seconds: List[float]) -> None:
+        """Remember the measured steps of the phases that are over."""
+        self._earlier_seconds = step_seconds
+
+    def read_seconds(self) -> List[float]:
+        """The times of the measured steps that have ended; may be called in another thread."""
+        clock, step = self._clock, self.step
+        now = [] if clock is None or step == 0 else clock.read_ended_seconds(step)
+        return [*self._earlier_seconds, *now]
 
 
 class Pace:
