@@ -4,7 +4,7 @@ import json
 import subprocess
 
 import pytest
-from support.details import unfold
+from support.attempts import unfold
 from support.slurm_runs import CHECKOUT, NO_PEAKS, QUICK_POLLS, SITE, stage_spin, submit, wait
 from support.tool import find_details, find_states, run_tool, stage
 

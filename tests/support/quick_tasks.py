@@ -11,10 +11,11 @@ import sys
 from pathlib import Path
 
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION
-from dlperf_slurm.contract.record import OK, RECORD_FILE, Clock, RankResult, Record
-from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.contract.record import RECORD_FILE
+from support.attempts import CASE
+from support.cases import vary
+from support.stand_in import make_record
 
-MODEL = "resnet50"
 # python -m dlperf_slurm.worker run|conclude FOLDER ...
 PYTHON = """\
 #!/bin/bash
@@ -58,18 +59,6 @@ def make_quick_venv(folder: Path, seconds: float) -> Path:
 
 def _make_record() -> str:
     """What a good run on one device would leave, but for its case."""
-    rank = RankResult(
-        rank=0,
-        local_rank=0,
-        host="n1",
-        device_name="stand-in",
-        window_seconds=1.0,
-        peak_memory_bytes=2**20,
-        final_loss=1.0,
-    )
-    parameter_count = load_model(MODEL).Definition().parameter_count
-    time = "2026-01-01T00:00:00Z"
-    clock = Clock("host", 1e-6)
-    record = Record(OK, "", None, time, time, parameter_count, clock, (rank,), (), {}, {}, {})
+    record = make_record(vary(CASE, model="resnet50", model_parameters={}, devices_per_node=1))
     data = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(record), "case": "the case"}
     return json.dumps(data, indent=1, sort_keys=True) + "\n"
