@@ -76,8 +76,8 @@ def test_no_rank_that_stood_still_is_no_stall(attempt_dir):
         ({}, "stalled: .* 61 s: ranks 0-3: step 4 of 10 (measured), at wait (a.py:7)$"),
         # alone at its line
         (
-            {2: {"at": "read (b.py:1)"}},
-            ": rank 2 on n2: step 4 of 10 (measured), at read (b.py:1); ranks 0-1, 3: ",
+            {2: {"at": "yield (z.py:1)"}},
+            ": rank 2 on n2: step 4 of 10 (measured), at yield (z.py:1); ranks 0-1, 3: ",
         ),
         # least far
         ({1: {"step": 2}, 3: {"step": 2}}, ": ranks 1, 3: step 3 of 10"),
