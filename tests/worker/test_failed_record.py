@@ -1,13 +1,8 @@
 """What a failed attempt left behind -> its record, without MPI."""
 
-import subprocess
-import sys
-
 import pytest
 from support import attempts, stand_in
-from support.attempts import make_environment
 from support.cases import vary
-from support.frozen_code import PACKAGE
 from support.problems import assert_problem
 
 from dlperf_slurm.contract import record as record_module
@@ -181,25 +176,6 @@ def test_record_that_cannot_be_written_to_its_end_is_not_there(attempt_dir):
     with pytest.raises(TypeError):
         write_json(attempt_dir / RECORD_FILE, big)
     assert not (attempt_dir / RECORD_FILE).exists()
-
-
-def test_record_on_a_full_disk_does_not_replace_the_one_before(attempt_dir):
-    before = (attempt_dir / CASE_FILE).read_bytes()
-    script = (
-        "import resource, sys\n"
-        "from pathlib import Path\n"
-        "from dlperf_slurm.contract.case import CASE_FILE, Case\n"
-        "from dlperf_slurm.contract.json_files import read_json, write_json\n"
-        "path = Path(sys.argv[1]) / CASE_FILE\n"
-        "case = read_json(path, Case)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
-        "write_json(path, case)\n"
-    )
-    command = [sys.executable, "-c", script, str(attempt_dir)]
-    env = make_environment(PACKAGE.parent)
-    done = subprocess.run(command, env=env, stderr=subprocess.PIPE, text=True)
-    assert "File too large" in done.stderr
-    assert (attempt_dir / CASE_FILE).read_bytes() == before
 
 
 @pytest.mark.parametrize(
