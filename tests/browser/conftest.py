@@ -76,3 +76,8 @@ def open_page(browser, report_file):
     yield open_report
     for context in contexts:
         context.close()
+
+
+@pytest.fixture
+def page(open_page):
+    return open_page()
