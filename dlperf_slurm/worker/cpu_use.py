@@ -8,7 +8,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Set
+from typing import Dict, List, Mapping, Optional, Set, Tuple
 
 from dlperf_slurm.contract.surroundings import CpuUse, Neighbour
 
@@ -57,22 +57,30 @@ def read_proc(proc: Path = PROC) -> Reading:
 def _read_processes(proc: Path) -> Dict[int, Process]:
     processes = {}
     for name in os.listdir(str(proc)):
-        process = _read_process(proc / name / "stat") if name.isdigit() else None
+        process = _read_process(proc / name) if name.isdigit() else None
         if process is not None:
             processes[int(name)] = process
     return processes
 
 
-def _read_process(path: Path) -> Optional[Process]:
+def _read_process(folder: Path) -> Optional[Process]:
     """None for a process that has ended, or may not be looked at."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        name, fields = read_stat(folder)
     except OSError:
         return None
+    return Process(name, int(fields[1]), sum(map(int, fields[11:15])))
+
+
+def read_stat(folder: Path) -> Tuple[str, List[str]]:
+    """Return a process's name and its fields from the third on: state, parent and so on.
+
+    `folder` is that of the process in /proc. Raises OSError for one that has ended.
+    """
+    text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
     # the name stands in parentheses, and may have some itself
     head, _, rest = text.rpartition(")")
-    fields = rest.split()
-    return Process(head.partition("(")[2], int(fields[1]), sum(map(int, fields[11:15])))
+    return head.partition("(")[2], rest.split()
 
 
 def divide_time(first: Reading, last: Reading, launcher: int) -> Optional[CpuUse]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, List, Mapping, Optional, Tuple
 
 from dlperf_slurm.contract.phases import LAUNCHER, PYTHON, SCRIPT, Phase
+from dlperf_slurm.worker.cpu_use import read_stat
 
 # what the job script exports: when it began with its array task, and when it called the launcher
 BEGUN_VARIABLE = "DLPERF_SLURM_BEGUN_AT"
@@ -92,9 +93,7 @@ def find_process_start(proc: Path = PROC) -> Optional[float]:
     The kernel counts from its own start (proc_pid_stat(5), field 22).
     """
     try:
-        stat = (proc / "self" / "stat").read_text(encoding="utf-8", errors="replace")
-        # behind the name of the program, which may have anything in it: field 3 and those after it
-        ticks = int(stat.rpartition(")")[2].split()[19])
+        ticks = int(read_stat(proc / "self")[1][19])
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError, AttributeError):
         return None

@@ -8,6 +8,7 @@ from typing import Iterator, List, Mapping, Tuple
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.nodes import NodeChecks
+from dlperf_slurm.worker.cpu_use import read_stat
 from dlperf_slurm.worker.nodes.devices import (
     DeviceError,
     Gpu,
@@ -172,11 +173,9 @@ def _read_job_id(pid: int) -> str:
 def read_parent(pid: int) -> int:
     """The parent of a process; 0 for one that is gone."""
     try:
-        text = (PROC / str(pid) / "stat").read_text(errors="replace")
+        return int(read_stat(PROC / str(pid))[1][1])
     except OSError:
         return 0
-    # the name of a program may have blanks and brackets
-    return int(text.rpartition(")")[2].split()[1])
 
 
 def _has_step_daemon(pid: int, parents: Mapping[int, int]) -> bool:

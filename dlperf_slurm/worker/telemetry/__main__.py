@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set
 
-from dlperf_slurm.worker.cpu_use import CpuWatch
+from dlperf_slurm.worker.cpu_use import CpuWatch, read_stat
 from dlperf_slurm.worker.telemetry.series import (
     END,
     READY,
@@ -96,9 +96,7 @@ def find_busy_cpus(rank_pid: int, proc: Path = PROC) -> Set[int]:
 def _list_siblings(pid: int, proc: Path) -> List[int]:
     """The children of its parent (proc_pid_stat(5), proc_tid_children(5)); none on old kernels."""
     try:
-        stat = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-        # behind the name of the program, which may have anything in it: state, then parent
-        parent = stat.rpartition(")")[2].split()[1]
+        parent = read_stat(proc / str(pid))[1][1]
         lists = proc.glob(f"{parent}/task/*/children")
         children = [path.read_text(encoding="ascii") for path in lists]
     except OSError:
