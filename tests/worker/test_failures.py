@@ -3,15 +3,18 @@
 import pytest
 
 from dlperf_slurm.worker.failed_record import read_failures
-from dlperf_slurm.worker.failures import LIBRARY_MEMORY_SIGNS, report_failure
+from dlperf_slurm.worker.failures import report_failure
 
 
 # as torch, MXNet and Paddle have them
 @pytest.mark.parametrize(
     ("message", "is_out_of_memory"),
     [
-        *((f"cuDNN error: {sign} when calling it", True) for sign in LIBRARY_MEMORY_SIGNS),
+        ("failed to allocate 2.00GiB from device: CUDA_ERROR_OUT_OF_MEMORY", True),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", True),
         ("Check failed: e == CUDNN_STATUS_SUCCESS (4 vs. 0) : CUDNN_STATUS_ALLOC_FAILED", True),
+        ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", True),
+        ("cudaErrorMemoryAllocation: failed to allocate 4096 bytes", True),
         ("CUDNN_STATUS_EXECUTION_FAILED", False),
     ],
 )
