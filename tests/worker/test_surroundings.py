@@ -74,13 +74,12 @@ def launch(tmp_path, code_dir, mpi):
     """What an attempt of real ranks left beside its record, and what it said."""
     pytest.importorskip("psutil", reason="needs psutil: pip install psutil")
 
-    def run(**changes):
-        attempt = attempts.Attempt(tmp_path / "a1", code_dir, measured_steps=100, **changes)
+    def run():
+        attempt = attempts.Attempt(tmp_path / "a1", code_dir, measured_steps=100)
         attempt.launch(step_seconds=0.02)
         assert attempt.read_record().status == OK, attempt.stderr
         path = attempt.path / SURROUNDINGS_FILE
-        data = json.loads(path.read_text(encoding="utf-8"))
-        return build_dataclass(Surroundings, data, path.name), attempt.stderr
+        return parse_surroundings(path.read_bytes(), path.name), attempt.stderr
 
     return run
 
@@ -120,11 +119,6 @@ def test_run_without_it_names_neither_it_nor_its_own_ranks_and_has_its_phases(la
     assert told[WINDOW] >= 2.0
 
 
-def test_run_without_telemetry_tells_nothing_of_its_surroundings(launch):
-    surroundings, stderr = launch(telemetry_interval_seconds=0)
-    assert (surroundings.hosts, stderr) == ((), "")
-
-
 @pytest.mark.parametrize(
     ("gpu", "before"),
     [
@@ -140,6 +134,12 @@ def test_run_without_telemetry_tells_nothing_of_its_surroundings(launch):
 def test_clocks_of_gpus_are_seen_before_the_ranks_use_them(fake_nvml, gpu, before):
     fake_nvml(gpu)
     assert look_around(CUDA, FIRST, TOGETHER).gpus == (GpuBefore(0, (), before),)
+
+
+def test_run_without_telemetry_tells_nothing_of_its_surroundings():
+    case = vary(attempts.CASE, telemetry_interval_seconds=0)
+    assert look_around(case, FIRST, TOGETHER) is None
+    assert gather_surroundings(case, TOGETHER, None, None).hosts == ()
 
 
 def test_ranks_that_cannot_see_each_other_blame_nobody():
