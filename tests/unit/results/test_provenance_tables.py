@@ -46,17 +46,41 @@ def on_cpu(model, **more):
     return {"platform": {"cpu_model": model, **more}}
 
 
-def test_case_on_like_hosts_has_none():
-    assert describe(make_case("1n1g"), make_case("2n2g")) == {}
+def make_odd(**changes):
+    """A case whose three repeats have this in their records."""
+    topology = changes.pop("topology", "2n1g")
+    planned = {name: changes.pop(name) for name in ("framework", "precision") if name in changes}
+    return make_case(topology, [changes] * 3, case_id="odd", **planned)
 
 
-def test_case_without_a_record_has_none():
-    assert describe(make_outcomes(make_planned_case(), (), ["failed: x"])) == {}
-
-
-def test_logs_of_other_scripts_tell_nothing_to_compare():
-    case = make_case(changes=[{"platform": {}, "versions": {}}] * 3)
-    assert describe(case) == {}
+@pytest.mark.parametrize(
+    "cases",
+    [
+        [make_case("1n1g"), make_case("2n2g")],
+        [make_outcomes(make_planned_case(), (), ["failed: x"])],
+        # logs of other scripts tell nothing to compare
+        [make_odd(platform={}, versions={})],
+        # what only tells machines apart
+        [make_case(changes=[on_cpu("A", gpu_uuids=id, cpu_list=id, telemetry=id) for id in "abc"])],
+        # what follows from the topology
+        [
+            make_case("1n8g", [on_cpu("A", cgroup_cpus="16", gpu_count="8")] * 3),
+            make_case("1n1g", [on_cpu("A", cgroup_cpus="2", gpu_count="1")] * 3),
+        ],
+        # an adapter sets one for a single node, a library is loaded for several ranks
+        [make_case("1n1g"), make_odd(platform={"cpu_model": "A"})],
+        # versions and settings are compared within a framework and a precision
+        *(
+            [
+                make_case("1n1g"), make_case("2n1g"),
+                make_odd(platform={"env.NCCL_ALGO": "Tree"}, versions={"torch": "2.2"}, **axis),
+            ]
+            for axis in ({"framework": "jax"}, {"precision": "tf32"})
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_alike_or_cannot_be_alike_is_no_difference(cases):
+    assert describe(*cases) == {}
 
 
 def test_repeats_on_other_hosts_are_named_by_host():
@@ -89,11 +113,6 @@ def test_versions_that_changed_between_repeats_are_named():
     assert texts[0].startswith("repeats differ: torch '2.1' (n1 in repeat 1), '2.2' (")
 
 
-def test_what_tells_machines_apart_is_no_difference():
-    changes = [on_cpu("A", gpu_uuids=uuid, cpu_list=uuid, telemetry=uuid) for uuid in "abc"]
-    assert describe(make_case(changes=changes)) == {}
-
-
 def test_case_on_another_machine_than_the_others_is_the_one_that_is_named():
     odd = make_case("4n1g", changes=[on_cpu("B")] * 3)
     found = describe(make_case("1n1g"), make_case("2n1g"), odd)
@@ -104,33 +123,14 @@ def test_case_on_another_machine_than_the_others_is_the_one_that_is_named():
 
 
 def test_machine_is_compared_across_frameworks():
-    other = make_case(framework="jax", case_id="jax", changes=[on_cpu("B")] * 3)
-    assert list(describe(make_case("1n1g"), make_case("2n1g"), other)) == ["jax"]
-
-
-@pytest.mark.parametrize("axis", [{"framework": "jax"}, {"precision": "tf32"}])
-def test_versions_and_settings_are_compared_within_framework_and_precision(axis):
-    changes = {"platform": {"env.NCCL_ALGO": "Tree"}, "versions": {"torch": "2.2"}}
-    other = make_case(case_id="other", changes=[changes] * 3, **axis)
-    assert describe(make_case("1n1g"), make_case("2n1g"), other) == {}
+    other = make_odd(framework="jax", **on_cpu("B"))
+    assert list(describe(make_case("1n1g"), make_case("2n1g"), other)) == ["odd"]
 
 
 def test_settings_of_one_framework_and_precision_are_compared():
     odd = make_case("2n1g", changes=[{"platform": {"env.NCCL_ALGO": "Tree"}}] * 3)
     ((text,),) = describe(make_case("1n1g"), odd).values()
     assert "env.NCCL_ALGO 'Tree' (node1 and node2), else 'Ring'" in text
-
-
-def test_setting_that_only_some_cases_have_is_no_difference_between_cases():
-    # an adapter sets one for a single node, a library is loaded for several ranks
-    case = make_case("2n1g", changes=[{"platform": {"cpu_model": "A"}}] * 3)
-    assert describe(make_case("1n1g"), case) == {}
-
-
-def test_what_follows_from_the_topology_is_no_difference_between_cases():
-    changes = [on_cpu("A", cgroup_cpus="16", gpu_count="8")] * 3
-    few = [on_cpu("A", cgroup_cpus="2", gpu_count="1")] * 3
-    assert describe(make_case("1n8g", changes=changes), make_case("1n1g", changes=few)) == {}
 
 
 def test_long_values_are_cut():

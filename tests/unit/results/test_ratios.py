@@ -128,20 +128,60 @@ def test_full_precision_comes_before_its_truncation():
     assert choose_reference({"amp-fp16"}) == ""
 
 
-def test_speedup_is_over_the_smallest_topology_that_was_measured():
-    cases = [make(topology="1n1g"), make(80.0, topology="1n8g"), make(20.0, topology="1n2g")]
-    assert list_ratios("speedup", *cases) == [None, 4.0, 1.0]
-    assert list_ratios("weak_scaling_efficiency", *cases) == [None, 1.0, 1.0]
+SMALL, LARGE = {"batch_size_per_device": 8}, {"batch_size_per_device": 16}
+AMP = {"precision": "amp-fp16"}
 
 
-def test_of_two_topologies_of_as_many_devices_fewer_nodes_are_the_baseline():
-    cases = [make(30.0, topology="2n1g"), make(20.0, topology="1n2g")]
-    assert list_ratios("speedup", *cases) == [1.5, 1.0]
-
-
-def test_fewer_devices_on_more_nodes_are_the_baseline():
-    cases = [make(60.0, topology="1n8g"), make(20.0, topology="2n1g")]
-    assert list_ratios("speedup", *cases) == [3.0, 1.0]
+@pytest.mark.parametrize(
+    ("column", "cases", "ratios"),
+    [
+        # the smallest topology that was measured
+        ("speedup", [(0, "1n1g", {}), (80, "1n8g", {}), (20, "1n2g", {})], [None, 4, 1]),
+        ("weak_scaling_efficiency", [(80, "1n8g", {}), (20, "1n2g", {})], [1, 1]),
+        # fewer nodes of as many devices; fewer devices on more nodes
+        ("speedup", [(30, "2n1g", {}), (20, "1n2g", {})], [1.5, 1]),
+        ("speedup", [(60, "1n8g", {}), (20, "2n1g", {})], [3, 1]),
+        # the same topology and compiler
+        (
+            "precision_speedup",
+            [
+                (base * gain * factor, topology, {"compiler": compiler, **precision})
+                for precision, factor in ((AMP, 3), ({}, 1))
+                for compiler, gain in (("none", 1), ("xla", 1.5))
+                for topology, base in (("1n1g", 10), ("1n2g", 16))
+            ],
+            [3] * 4 + [1] * 4,
+        ),
+        # the only other batch size, or each of several; in inference its own
+        ("precision_speedup", [(30, "1n1g", {**AMP, **LARGE}), (10, "1n1g", {})], [3, 1]),
+        (
+            "precision_speedup",
+            [(20, "1n1g", {**AMP, **SMALL}), (40, "1n1g", {**AMP, **LARGE}), (10, "1n1g", LARGE)],
+            [None, 4, 1],
+        ),
+        (
+            "precision_speedup",
+            [(20, "1n1g", {**AMP, **LARGE, "mode": INFER}), (10, "1n1g", {"mode": INFER})],
+            [None, 1],
+        ),
+        ("precision_speedup", [(10, "1n1g", {}), (20, "1n2g", {})], [None, None]),
+        # the same case with its batch on the device
+        (
+            "relative_to_device_data",
+            [
+                (10, "1n1g", {}),
+                (6, "1n1g", {"data": "zmq", "data_workers": 5}),
+                (30, "1n1g", {"compiler": "xla"}),
+                (15, "1n1g", {"compiler": "xla", "data": "host"}),
+                (1, "1n1g", {"data": "host", "optimizer": "adamw"}),
+            ],
+            [1, 0.6, 1, 0.5, None],
+        ),
+    ],
+)
+def test_ratio_is_over_its_baseline(column, cases, ratios):
+    made = [make(float(rate), topology=topology, **axes) for rate, topology, axes in cases]
+    assert list_ratios(column, *made) == ratios
 
 
 @pytest.mark.parametrize("axis", OTHERS)
@@ -149,32 +189,6 @@ def test_speedup_is_over_a_case_that_is_alike_in_every_other_axis(axis):
     other = {axis: OTHERS[axis]}
     cases = [make(10.0), make(50.0, **other), make(200.0, topology="1n2g", **other)]
     assert list_ratios("speedup", *cases) == [1.0, 1.0, 4.0]
-
-
-def test_precision_speedup_is_over_the_same_topology_and_compiler():
-    cases = [
-        make(rate, precision=precision, compiler=compiler, topology=topology)
-        for precision, factor in (("amp-fp16", 3.0), ("fp32", 1.0))
-        for compiler, gain in (("none", 1.0), ("xla", 1.5))
-        for topology, base in (("1n1g", 10.0), ("1n2g", 16.0))
-        for rate in [base * gain * factor]
-    ]
-    assert list_ratios("precision_speedup", *cases) == [3.0] * 4 + [1.0] * 4
-
-
-def test_precision_that_has_only_another_batch_size_is_set_against_it():
-    cases = [make(30.0, precision="amp-fp16", batch_size_per_device=192), make(10.0)]
-    assert list_ratios("precision_speedup", *cases) == [3.0, 1.0]
-
-
-def test_precisions_with_several_batch_sizes_are_compared_at_each():
-    sizes = [("amp-fp16", 8, 20.0), ("amp-fp16", 16, 40.0), ("fp32", 16, 10.0)]
-    cases = [make(r, precision=p, batch_size_per_device=size) for p, size, r in sizes]
-    assert list_ratios("precision_speedup", *cases) == [None, 4.0, 1.0]
-
-
-def test_training_of_one_precision_and_compiler_has_no_precision_speedup():
-    assert list_ratios("precision_speedup", make(10.0), make(20.0, topology="1n2g")) == [None, None]
 
 
 def test_latency_speedup_is_how_many_times_longer_the_reference_takes():
@@ -187,26 +201,6 @@ def test_latency_speedup_is_how_many_times_longer_the_reference_takes():
     assert second.precision_speedup == 4.0
 
 
-def test_inference_is_compared_at_its_own_batch_size():
-    cases = [
-        make(20.0, precision="amp-fp16", mode=INFER, batch_size_per_device=16),
-        make(10.0, mode=INFER, batch_size_per_device=8),
-    ]
-    assert list_ratios("precision_speedup", *cases) == [None, 1.0]
-
-
-def test_data_are_set_against_the_same_case_with_its_batch_on_the_device():
-    cases = [
-        make(10.0),
-        make(6.0, data="zmq", data_workers=5),
-        make(30.0, compiler="xla"),
-        make(15.0, compiler="xla", data="host"),
-        make(1.0, data="host", optimizer="adamw"),
-    ]
-    expected = [1.0, 0.6, 1.0, 0.5, None]
-    assert list_ratios("relative_to_device_data", *cases) == expected
-
-
 def make_epoch(seconds):
     """The last epoch of a training that took so long."""
     return Epoch(1, 0.5, 1.0, 1.0, training_seconds=1.0, elapsed_seconds=seconds)
@@ -217,19 +211,14 @@ def make_training(precision, size, seconds, **changes):
     return make(10.0, precision=precision, batch_size_per_device=size, epochs=epochs, **changes)
 
 
-def list_train_speedups(*cases):
-    return list_ratios("train_speedup", *(make_training(*case) for case in cases))
-
-
-def test_time_to_train_is_compared_at_the_same_batch_size():
-    cases = [("fp32", 96, 60.0), ("fp32", 192, 40.0), ("amp-fp16", 192, 20.0)]
-    assert list_train_speedups(*cases) == [1.0, 1.0, 2.0]
-
-
-def test_time_to_train_is_compared_with_the_only_other_batch_size():
-    assert list_train_speedups(("fp32", 96, 60.0), ("amp-fp16", 192, 20.0)) == [1.0, 3.0]
-
-
-def test_time_to_train_is_not_compared_with_one_of_several_batch_sizes():
-    cases = [("fp32", 96, 60.0), ("fp32", 128, 50.0), ("amp-fp16", 192, 20.0)]
-    assert list_train_speedups(*cases) == [1.0, 1.0, None]
+@pytest.mark.parametrize(
+    ("cases", "speedups"),
+    [
+        # at the same batch size, else with the only other one
+        ([("fp32", 96, 60.0), ("fp32", 192, 40.0), ("amp-fp16", 192, 20.0)], [1.0, 1.0, 2.0]),
+        ([("fp32", 96, 60.0), ("amp-fp16", 192, 20.0)], [1.0, 3.0]),
+        ([("fp32", 96, 60.0), ("fp32", 128, 50.0), ("amp-fp16", 192, 20.0)], [1.0, 1.0, None]),
+    ],
+)
+def test_time_to_train_is_compared_at_the_same_or_the_only_batch_size(cases, speedups):
+    assert list_ratios("train_speedup", *(make_training(*case) for case in cases)) == speedups
