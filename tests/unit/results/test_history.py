@@ -1,5 +1,6 @@
 """History: results folders -> catalogue -> timelines; what is broken is named once and no more."""
 
+import functools
 import json
 import os
 import shutil
@@ -59,10 +60,6 @@ def list_points(case_id=CASE_1):
     return read_rows([case_id])
 
 
-def list_entries(found):
-    return list_records(found.entries)
-
-
 @pytest.fixture
 def two_runs(staged, home):
     return [add_run(staged, 1), add_run(staged, 2, 0.9)]
@@ -85,18 +82,16 @@ def test_point_has_the_median_with_its_interval_and_the_verdict_of_compare(two_r
     assert second.samples_a == first.samples_per_s
 
 
-def test_changed_version_is_named(staged, home):
-    add_run(staged, 1, versions={"torch": "2.5.0"})
-    add_run(staged, 2, versions={"torch": "2.13.0"})
-    assert list_points()[1].changes == ["torch 2.5.0 -> 2.13.0"]
-
-
-def test_changed_code_of_ours_is_named(two_runs):
-    # an installed package has none of its own
-    set_manifest(two_runs[0], tool_git="abcdef0")
-    set_manifest(two_runs[1], tool_git="1234567")
-    version = open_run(two_runs[0]).manifest.tool_version
-    assert f"dlperf_slurm {version} abcdef0 -> {version} 1234567" in list_points()[1].changes
+def test_changed_version_and_code_of_ours_are_named(staged, home):
+    for day, (torch, git) in enumerate((("2.5.0", "abcdef0"), ("2.13.0", "1234567")), start=1):
+        # an installed package has no revision of its own
+        set_manifest(
+            add_run(staged, day, versions={"torch": torch}), tool_version="1", tool_git=git
+        )
+    assert list_points()[1].changes == [
+        "torch 2.5.0 -> 2.13.0",
+        "dlperf_slurm 1 abcdef0 -> 1 1234567",
+    ]
 
 
 def test_failed_run_is_listed_and_passed_over_by_the_next_verdict(staged, home):
@@ -112,7 +107,7 @@ def test_failed_run_is_listed_and_passed_over_by_the_next_verdict(staged, home):
 def test_run_that_is_on_its_way_is_missing(staged, home):
     add_run(staged, 1, repeats=0)
     (point,) = list_points()
-    assert (point.median, point.state) == (None, "missing")
+    assert (point.median, point.state, point.verdict) == (None, "missing", "")
 
 
 def write_other_case(run, task, **changes):
@@ -170,18 +165,12 @@ def test_cases_are_chosen_by_pattern_and_framework(two_runs, patterns, framework
     assert len({row.timeline for row in read_rows(patterns, frameworks)}) == count
 
 
-def test_second_reading_reads_no_run_and_tells_the_same(two_runs):
-    first = read_catalogue(RESULTS)
-    second = read_catalogue(RESULTS)
+def test_only_a_run_that_changed_is_read_again(two_runs):
+    first, second = read_catalogue(RESULTS), read_catalogue(RESULTS)
     assert (first.read_runs, second.read_runs, second.run_count) == (2, 0, 2)
     assert second.entries.equals(first.entries)
-
-
-def test_only_the_run_that_changed_is_read_again(two_runs):
-    read_catalogue(RESULTS)
     fail_case(two_runs[1], CASE_1)
-    again = read_catalogue(RESULTS)
-    assert again.read_runs == 1
+    assert read_catalogue(RESULTS).read_runs == 1
     assert [point.state for point in list_points()] == ["", "failed"]
 
 
@@ -218,36 +207,30 @@ def test_catalogue_is_for_its_user_alone(two_runs):
     assert [path.stat().st_mode & 0o077 for path in (catalogue, catalogue.parent)] == [0, 0]
 
 
-def test_catalogue_that_was_deleted_is_made_again(two_runs):
-    first = read_catalogue(RESULTS)
-    find_catalogue(RESULTS).unlink()
-    again = read_catalogue(RESULTS)
-    assert (again.read_runs, again.entries.equals(first.entries)) == (2, True)
+CATALOGUE_DAMAGES = {
+    "deleted": lambda path: path.unlink(),
+    "empty": lambda path: path.write_bytes(b""),
+    "no database": lambda path: path.write_bytes(b"x" * 10_000),
+    "cut short": lambda path: os.truncate(path, path.stat().st_size // 2),
+}
 
 
-@pytest.mark.parametrize("content", [b"", b"x" * 10_000])
-def test_catalogue_that_is_none_is_replaced(two_runs, content):
-    find_catalogue(RESULTS).parent.mkdir(parents=True)
-    find_catalogue(RESULTS).write_bytes(content)
-    found = read_catalogue(RESULTS)
-    assert len(found.problems) == 1
-    assert "made anew" in found.problems[0]
-    assert read_catalogue(RESULTS).read_runs == 0
-
-
-def test_catalogue_that_was_cut_short_is_replaced(two_runs):
+@pytest.mark.parametrize("damage", CATALOGUE_DAMAGES)
+def test_catalogue_that_cannot_be_read_is_made_anew(two_runs, damage):
     whole = read_catalogue(RESULTS)
-    path = find_catalogue(RESULTS)
-    os.truncate(path, path.stat().st_size // 2)
-    assert read_catalogue(RESULTS).entries.equals(whole.entries)
-    assert read_catalogue(RESULTS).problems == ()
+    CATALOGUE_DAMAGES[damage](find_catalogue(RESULTS))
+    found = read_catalogue(RESULTS)
+    assert found.entries.equals(whole.entries)
+    assert all("made anew" in problem for problem in found.problems)
+    assert len(found.problems) == (damage != "deleted")
+    again = read_catalogue(RESULTS)
+    assert (again.read_runs, again.problems) == (0, ())
 
 
 def test_catalogue_of_another_version_is_made_anew(two_runs, monkeypatch):
     read_catalogue(RESULTS)
-    monkeypatch.setattr(catalogue, "_LAYOUT", "2 of a later version")
-    assert read_catalogue(RESULTS).read_runs == 2
-    assert read_catalogue(RESULTS).read_runs == 0
+    monkeypatch.setattr(catalogue, "_LAYOUT", "of a later version")
+    assert [read_catalogue(RESULTS).read_runs for _ in range(2)] == [2, 0]
 
 
 def test_folder_in_place_of_the_catalogue_does_not_hide_the_runs(two_runs):
@@ -280,15 +263,19 @@ def test_catalogue_that_another_process_keeps_does_not_hide_the_runs(two_runs, m
     assert any("another process" in problem for problem in found.problems)
 
 
-@pytest.mark.integration
-def test_four_processes_at_once_agree_and_leave_a_whole_catalogue(staged, home):
+@pytest.fixture
+def command(staged, home):
+    """The command that reads six runs, in a process of its own."""
     for day in range(1, 7):
         add_run(staged, day)
-    command = [sys.executable, "-m", "dlperf_slurm", "history", "--json"]
     environment = {**os.environ, "PYTHONPATH": IMPORT_DIR}
-    processes = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) for _ in range(4)
-    ]
+    line = [sys.executable, "-m", "dlperf_slurm", "history", "--json"]
+    return functools.partial(subprocess.Popen, line, stdout=subprocess.PIPE, env=environment)
+
+
+@pytest.mark.integration
+def test_four_processes_at_once_agree_and_leave_a_whole_catalogue(command):
+    processes = [command() for _ in range(4)]
     outputs = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 4
     timelines = [json.loads(output)["timelines"] for output in outputs]
@@ -297,17 +284,12 @@ def test_four_processes_at_once_agree_and_leave_a_whole_catalogue(staged, home):
 
 
 @pytest.mark.integration
-def test_killed_process_leaves_a_catalogue_that_can_be_used(staged, home):
-    for day in range(1, 7):
-        add_run(staged, day)
-    command = [sys.executable, "-m", "dlperf_slurm", "history", "--json"]
-    environment = {**os.environ, "PYTHONPATH": IMPORT_DIR}
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
-    deadline = time.monotonic() + 60
-    while not find_catalogue(RESULTS).exists() and process.poll() is None:
-        assert time.monotonic() < deadline
-    process.kill()
-    process.wait()
+def test_killed_process_leaves_a_catalogue_that_can_be_used(command):
+    with command() as process:
+        deadline = time.monotonic() + 60
+        while not find_catalogue(RESULTS).exists() and process.poll() is None:
+            assert time.monotonic() < deadline
+        process.kill()
     assert len(read_catalogue(RESULTS).entries) == 12
 
 
@@ -321,31 +303,16 @@ def test_folder_of_what_are_no_runs_has_no_entries_and_no_problems(home):
     assert (found.problems, len(found.entries)) == ((), 0)
 
 
-def test_missing_folder_is_an_error(home):
-    with pytest.raises(InputError, match=r"^nowhere: .*No such file"):
-        read_catalogue(Path("nowhere"))
-
-
-def test_file_in_place_of_the_folder_is_an_error(home):
-    RESULTS.touch()
-    with pytest.raises(InputError, match=r"^results: .*Not a directory"):
+@pytest.mark.parametrize("is_file", [False, True])
+def test_folder_that_is_none_is_an_error(home, is_file):
+    if is_file:
+        RESULTS.touch()
+    with pytest.raises(InputError, match=r"^results: .*(Not a directory|No such file)"):
         read_catalogue(RESULTS)
 
 
-def break_manifest(path):
-    (path / MANIFEST_FILE).write_text('{"schema_version": 1', encoding="utf-8")
-
-
-def nest_manifest(path):
-    (path / MANIFEST_FILE).write_text("[" * 100_000, encoding="utf-8")
-
-
-def remove_manifest(path):
-    (path / MANIFEST_FILE).unlink()
-
-
-def date_manifest(path):
-    set_manifest(path, created_at="yesterday")
+def write_manifest(text):
+    return lambda path: (path / MANIFEST_FILE).write_text(text, encoding="utf-8")
 
 
 def put_folder_for_journal(path):
@@ -353,24 +320,25 @@ def put_folder_for_journal(path):
     (path / JOURNAL_FILE).mkdir()
 
 
-def remove_tasks(path):
-    shutil.rmtree(path / "scripts")
-
-
 def break_tasks(path):
     for file in (path / "scripts").glob("*.tasks"):
         file.write_text("no tab here\n", encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        break_manifest, nest_manifest, remove_manifest, date_manifest,
-        put_folder_for_journal, remove_tasks, break_tasks,
-    ],
-)  # fmt: skip
+DAMAGES = {
+    "torn manifest": write_manifest('{"schema_version": 1'),
+    "nested manifest": write_manifest("[" * 100_000),
+    "no manifest": lambda path: (path / MANIFEST_FILE).unlink(),
+    "no time": lambda path: set_manifest(path, created_at="yesterday"),
+    "folder for a journal": put_folder_for_journal,
+    "no scripts": lambda path: shutil.rmtree(path / "scripts"),
+    "torn tasks": break_tasks,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_broken_run_is_named_once_and_hides_no_other(two_runs, damage):
-    damage(two_runs[1])
+    DAMAGES[damage](two_runs[1])
     for _ in range(2):
         found = read_catalogue(RESULTS)
         assert len(found.problems) == 1
@@ -465,10 +433,10 @@ def test_catalogue_is_plain_tables_for_sql(two_runs):
 
 
 def test_facts_survive_the_catalogue(two_runs):
-    read_catalogue(RESULTS)
-    (first, *_) = list_entries(read_catalogue(RESULTS))
-    assert json.loads(first["work"])["case.axes.batch_size_per_device"] == ["8"]
-    assert json.loads(first["parameters"]) == {}
+    for _ in range(2):
+        entries = read_catalogue(RESULTS).entries
+        assert json.loads(entries.work[0])["case.axes.batch_size_per_device"] == ["8"]
+        assert json.loads(entries.parameters[0]) == {}
 
 
 def test_run_whose_files_did_not_change_is_not_opened(two_runs):

@@ -52,20 +52,22 @@ def test_neighbour_is_named_with_its_share_and_the_run_s_own():
     assert_problem(text, says=("1 of 2 repeats", "(miner)", "30 %", "own 40 %"))
 
 
-def test_steal_beside_neighbours_is_not_blamed_on_the_hypervisor_alone():
-    _, stolen = describe(make_case(BUSY, stolen=0.2))
-    assert_problem(stolen, says=("1 of 1 repeats", "hypervisor", "20 %", "other processes"))
+SHARED = "a virtual machine on a shared host"
 
 
-def test_steal_without_neighbours_is_the_hypervisor_s():
-    (text,) = describe(make_case(QUIET, stolen=0.2))
-    assert_problem(text, key="a virtual machine on a shared host", says=("20 %", "no process"))
-
-
-def test_steal_without_surroundings_says_nothing_of_other_processes():
-    (text,) = describe(make_case(None, stolen=0.2))
-    assert_problem(text, key="a virtual machine on a shared host", says=("1 of 1 repeats", "20 %"))
-    assert "process" not in text
+@pytest.mark.parametrize(
+    ("window", "key", "says", "is_silent"),
+    [
+        # beside neighbours the hypervisor alone is not blamed; without surroundings nobody else is
+        (BUSY, "", ("1 of 1 repeats", "hypervisor", "20 %", "other processes"), False),
+        (QUIET, SHARED, ("20 %", "no process"), False),
+        (None, SHARED, ("1 of 1 repeats", "20 %"), True),
+    ],
+)
+def test_steal_is_blamed_on_who_was_seen(window, key, says, is_silent):
+    text = describe(make_case(window, stolen=0.2))[-1]
+    assert_problem(text, key=key, says=says)
+    assert ("process" not in text) == is_silent
 
 
 def test_name_with_braces_stays_as_it_is():

@@ -10,6 +10,7 @@ from dlperf_slurm.jobs.beside_record import Beside
 from dlperf_slurm.reports.summarize import summarize, tabulate_run
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.device_peaks import find_published_peak
 
 PEAK = DevicePeak("node1", flops_per_s=4e12, product_size=4096, copied_bytes_per_s=2e11)
@@ -47,24 +48,27 @@ def test_share_of_the_measured_peak_is_the_work_over_it():
     assert row.measured_peak_tflops == 4.0
     assert row.measured_peak_share == pytest.approx(row.tflops_per_device / 4.0)
     assert row.copied_gb_per_s == 200.0
+    assert "of the measured peak" not in row.notes
 
 
-def test_peak_of_several_nodes_is_their_mean():
-    devices = (PEAK, dataclasses.replace(PEAK, host="node2", flops_per_s=2e12))
-    assert tabulate(make_case(devices=devices)).measured_peak_tflops[0] == 3.0
-
-
-def test_peak_that_one_node_does_not_tell_is_unknown_and_why_is_a_note():
-    devices = (PEAK, DevicePeak("node2", problem="no peak is measured with spin"))
-    row = tabulate(make_case(devices=devices)).iloc[0]
-    assert row.isna().measured_peak_share
-    assert "no peak is measured with spin" in row.notes
-
-
-def test_case_above_its_peak_is_named():
-    devices = (dataclasses.replace(PEAK, flops_per_s=1e9),)
-    assert "of the measured peak" in tabulate(make_case(devices=devices)).iloc[0].notes
-    assert "of the measured peak" not in tabulate(make_case()).iloc[0].notes
+@pytest.mark.parametrize(
+    ("second", "tflops", "note"),
+    [
+        (dataclasses.replace(PEAK, host="node2", flops_per_s=2e12), 3.0, ""),
+        # which is below what the case computed
+        (
+            dataclasses.replace(PEAK, host="node2", flops_per_s=-3.999e12),
+            5e-4,
+            "of the measured peak",
+        ),
+        (DevicePeak("node2", problem="no peak is measured with spin"), None, "measured with spin"),
+    ],
+)
+def test_peak_of_several_nodes_is_their_mean(second, tflops, note):
+    (row,) = list_records(tabulate(make_case(devices=(PEAK, second))))
+    assert row["measured_peak_tflops"] == pytest.approx(tflops)
+    assert note in row["notes"]
+    assert (row["measured_peak_share"] is None) == (tflops is None)
 
 
 def test_run_without_peaks_has_no_column_of_them():
@@ -86,26 +90,17 @@ def test_run_without_peaks_has_no_column_of_them():
         ("NVIDIA A100-SXM4-40GB", "amp-bf16", 312),
         ("Tesla V100-SXM2-16GB", "amp-fp16", 125),
         ("NVIDIA H100 80GB HBM3", "bf16", 989.5),
+        # what no vendor publishes
+        ("Tesla V100-SXM2-16GB", "bf16", None),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "bf16", None),
+        ("X", "fp32", None),
     ],
 )
 def test_published_peak_is_of_the_device_and_the_precision(name, precision, tflops):
-    case = make_case(device="cuda", name=name, precision=precision)
-    row = tabulate(case).iloc[0]
-    assert row.published_peak_tflops == tflops
-    assert row.published_peak_share == pytest.approx(row.tflops_per_device / tflops)
-
-
-@pytest.mark.parametrize(
-    ("name", "precision"),
-    [
-        ("Tesla V100-SXM2-16GB", "bf16"),
-        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "bf16"),
-        ("X", "fp32"),
-    ],
-)
-def test_what_no_vendor_publishes_is_unknown(name, precision):
-    case = make_case(device="cuda", name=name, precision=precision)
-    assert tabulate(case).iloc[0].isna().published_peak_share
+    (row,) = list_records(tabulate(make_case(device="cuda", name=name, precision=precision)))
+    assert row["published_peak_tflops"] == tflops
+    share = row["tflops_per_device"] / tflops if tflops else None
+    assert row["published_peak_share"] == (share and pytest.approx(share))
 
 
 @pytest.mark.parametrize(
@@ -144,11 +139,8 @@ def test_sum_through_host_memory_says_nothing_of_gpus():
     assert not tabulate(one, own).isna().reachable_efficiency[1]
 
 
-def test_case_on_one_device_alone_has_nothing_to_reach():
-    assert tabulate(make_case()).isna().reachable_efficiency[0]
-
-
-def test_without_one_device_there_is_nothing_to_reach_from():
+def test_without_one_device_or_several_there_is_nothing_to_reach():
     sums = (AllReduce(OF_MPI, 1, 0.02),)
     rows = tabulate(make_case("1n2g", sums=sums), make_case("1n4g", sums=sums))
     assert rows.reachable_efficiency.isna().all()
+    assert tabulate(make_case()).isna().reachable_efficiency[0]

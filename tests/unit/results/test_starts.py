@@ -45,32 +45,28 @@ def find_first(case) -> Start:
     return find_start(case.outcomes[0])
 
 
-def test_queue_ends_where_the_script_began():
-    # a record's own time begins behind the ranks: 3 s after the script
-    assert find_first(make_case(SECONDS)).seconds[QUEUE] == 57
+@pytest.mark.parametrize(
+    ("submitted_at", "seconds"),
+    [
+        # a record's own time begins behind the ranks: 3 s after the script
+        ("2026-01-01T00:00:00Z", [57]),
+        # by a clock that is ahead of the node's
+        ("2026-01-01T00:02:00Z", [0]),
+        ("", []),
+        ("yesterday", []),
+    ],
+)
+def test_queue_ends_where_the_script_began(submitted_at, seconds):
+    start = find_first(make_case({**SECONDS, "unknown": 1.0}, submitted_at=submitted_at))
+    assert list(start.seconds) == [QUEUE] * len(seconds) + list(SECONDS)
+    assert [value for name, value in start.seconds.items() if name == QUEUE] == seconds
+    # with its end, and without the rest of the warm-up
+    assert start.to_first_step_seconds == 7.5
 
 
-def test_clock_of_the_node_behind_that_of_the_submission_is_no_negative_queue():
-    case = make_case(SECONDS, submitted_at="2026-01-01T00:02:00Z")
-    assert find_first(case).seconds[QUEUE] == 0
-
-
-@pytest.mark.parametrize("submitted_at", ["", "yesterday"])
-def test_submission_without_a_time_tells_no_queue(submitted_at):
-    case = make_case(SECONDS, submitted_at=submitted_at)
-    assert list(find_first(case).seconds) == list(SECONDS)
-
-
-def test_first_step_is_reached_with_its_end_and_without_the_rest_of_the_warmup():
-    assert find_first(make_case(SECONDS)).to_first_step_seconds == 7.5
-
-
-def test_phase_that_nobody_knows_is_left_out():
-    assert "later" not in find_first(make_case({**SECONDS, "later": 1.0})).seconds
-
-
-def test_record_without_phases_tells_nothing():
+def test_record_without_phases_tells_nothing_and_makes_no_table():
     assert find_first(make_case(None)) == Start()
+    assert find_tables(summarize(make_manifest(), [make_case(None)]), "starts") == []
 
 
 def test_table_has_medians_over_the_repeats_that_tell():
@@ -101,10 +97,6 @@ def test_cases_of_one_framework_and_topology_are_one_row():
     columns = [read_column(table, header) for header in ("topology", "cases", "look")]
     rows = [tuple(cell.text for cell in row) for row in zip(*columns)]
     assert rows == [("1n1g", "2", "1.5"), ("1n2g", "1", "0.5")]
-
-
-def test_runs_of_earlier_versions_have_no_such_table():
-    assert find_tables(summarize(make_manifest(), [make_case(None)]), "starts") == []
 
 
 def test_each_repeat_has_its_phases_in_the_frame():
