@@ -199,7 +199,7 @@ class ComparedRuns:
 
     def frame(self) -> "DataFrame":
         """[quantities of cases, columns]: throughputs, mean latencies of inference, verdicts."""
-        from dlperf_slurm.results.comparison_frame import make_comparison_frame
+        from dlperf_slurm.results.compare import make_comparison_frame
 
         return make_comparison_frame(self._compared)
 
@@ -242,7 +242,7 @@ class History:
 
     def frame(self) -> "DataFrame":
         """[cases x their runs, columns]: case by case, the oldest run first."""
-        from dlperf_slurm.results.history.frame import make_history_frame
+        from dlperf_slurm.results.history.timeline import make_history_frame
 
         return make_history_frame(self._history)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from dlperf_slurm.results.cases import CASE_TABLE
 from dlperf_slurm.results.columns import Column
-from dlperf_slurm.results.comparison_frame import COMPARISON
+from dlperf_slurm.results.compare import COMPARISON
 from dlperf_slurm.results.detail_frames import RANKS, STEPS
-from dlperf_slurm.results.history.frame import HISTORY
+from dlperf_slurm.results.history.timeline import HISTORY
 from dlperf_slurm.results.repeats import REPEATS
 
 FILE = Path(__file__).with_name("columns.md")

@@ -72,7 +72,7 @@ def run_history(options: argparse.Namespace) -> None:
 def _write_files(history: "SelectedHistory", options: argparse.Namespace) -> None:
     from dlperf_slurm.reports.formats.parquet import serialize_frames
     from dlperf_slurm.results.columns import serialize_csv
-    from dlperf_slurm.results.history.frame import make_history_frame
+    from dlperf_slurm.results.history.timeline import make_history_frame
 
     if options.csv is not None:
         write_file(options.csv, "--csv", serialize_csv(make_history_frame(history.rows)).encode())

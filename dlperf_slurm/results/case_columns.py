@@ -6,7 +6,7 @@ interval), or from columns before it (see `results.case_formulas`).
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Optional, get_args
+from typing import Any, Optional, get_args
 
 from dlperf_slurm.config.key_descriptions import list_docstrings
 from dlperf_slurm.contract.axes import Axes
@@ -14,30 +14,6 @@ from dlperf_slurm.matrix.axes import AXIS_SPECS
 from dlperf_slurm.matrix.settings import USES
 from dlperf_slurm.matrix.tables import Protocol
 from dlperf_slurm.results import ratios
-from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, THROUGHPUT, Column, with_bounds
-from dlperf_slurm.results.number_formats import COUNT as WHOLE
-from dlperf_slurm.results.number_formats import (
-    NO_REFERENCE,
-    PERCENT,
-    RATIO,
-    SHARE,
-    UNKNOWN,
-    Duration,
-    Number,
-)
-from dlperf_slurm.results.peaks import BACKWARD_SHARE, TERA
-from dlperf_slurm.results.repeats import (
-    COMPUTED_MEANING,
-    LATENCIES,
-    PHASES,
-    WAITING_MEANING,
-    describe_latency,
-)
-from dlperf_slurm.stats.median import LATENCY_NAMES
-
-if TYPE_CHECKING:
-    pass
-
 from dlperf_slurm.results.case_formulas import (
     FIRST,
     Compute,
@@ -58,6 +34,26 @@ from dlperf_slurm.results.case_formulas import (
     ratio_to,
     times,
 )
+from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, THROUGHPUT, Column, with_bounds
+from dlperf_slurm.results.number_formats import COUNT as WHOLE
+from dlperf_slurm.results.number_formats import (
+    NO_REFERENCE,
+    PERCENT,
+    RATIO,
+    SHARE,
+    UNKNOWN,
+    Duration,
+    Number,
+)
+from dlperf_slurm.results.peaks import BACKWARD_SHARE, TERA
+from dlperf_slurm.results.repeats import (
+    COMPUTED_MEANING,
+    LATENCIES,
+    PHASES,
+    WAITING_MEANING,
+    describe_latency,
+)
+from dlperf_slurm.stats.median import LATENCY_NAMES
 
 OCCUPIED = Number(".0f", 100)
 

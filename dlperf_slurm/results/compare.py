@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import nan
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -11,8 +11,20 @@ from dlperf_slurm.jobs.manifest import Manifest, PlannedCase
 from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.results.case_columns import CASES
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.columns import COUNT, FLAG, LISTS, NUMBER, TEXT, make_frame_of_values
-from dlperf_slurm.results.labels import list_axes
+from dlperf_slurm.results.columns import (
+    COUNT,
+    FLAG,
+    LISTS,
+    NUMBER,
+    TEXT,
+    Column,
+    compute_columns,
+    make_frame_of_values,
+    take,
+    with_bounds,
+)
+from dlperf_slurm.results.columns import THROUGHPUT as OWN_UNIT
+from dlperf_slurm.results.labels import find_unit, list_axes
 from dlperf_slurm.results.ratios import take_ratio
 from dlperf_slurm.results.same_work import (
     explain_absence,
@@ -24,10 +36,11 @@ from dlperf_slurm.results.same_work import (
     name_tool_changes,
 )
 from dlperf_slurm.results.significance import DEFAULT_MARGIN, NOT_COMPARABLE, Verdict, decide
+from dlperf_slurm.stats.median import find_median
 from dlperf_slurm.stats.power import MAX_REPEATS
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 THROUGHPUT = "throughput"
 MEAN_LATENCY = "mean latency"
@@ -192,3 +205,53 @@ def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:
     shown = f"more than {MAX_REPEATS}" if count >= MAX_REPEATS else f"about {count}"
     end = "decide" if limit is None else "tell whether it is beyond the limit"
     return f"{counts}; {shown} in each run would {end}, if they go on so"
+
+
+def share_case_column(name: str) -> Column:
+    """Declare a column of `cases` for a frame that has its values under the same name."""
+    column = next(column for column in CASES if column.name == name)
+    return replace(column, compute=take(name), bounds=(), extremes=(), hidden=())
+
+
+def declare_speed_ratio(meaning: str) -> Column:
+    """Declare a speed ratio with its interval."""
+    bounds = with_bounds("speed_ratio")
+    names = ["speed_ratio", *bounds]
+    return Column(names[0], NUMBER, "ratio", meaning, lambda pairs: pairs[names], bounds)
+
+
+def _find_medians(pairs: "DataFrame", samples: "Series") -> "Series":
+    factors = pairs.quantity.map({MEAN_LATENCY: 1000.0}).fillna(1.0)
+    return factors * samples.map(find_median).astype(NUMBER)
+
+
+COMPARISON: tuple[Column, ...] = (
+    *map(share_case_column, IDENTITY),
+    Column("quantity", TEXT, "", "throughput or mean latency", take("quantity")),
+    Column("unit", TEXT, "", "of both medians",
+        lambda pairs: pairs.model.map(find_unit).mask(pairs.quantity == MEAN_LATENCY, "ms")),
+    Column("median_a", NUMBER, OWN_UNIT, "median over the sound repeats of run A",
+        lambda pairs: _find_medians(pairs, pairs.samples_a)),
+    Column("median_b", NUMBER, OWN_UNIT, "median over the sound repeats of run B",
+        lambda pairs: _find_medians(pairs, pairs.samples_b)),
+    Column("repeats_a", COUNT, "repeats", "of run A with a sound record",
+        lambda pairs: pairs.samples_a.map(len)),
+    Column("repeats_b", COUNT, "repeats", "of run B with a sound record",
+        lambda pairs: pairs.samples_b.map(len)),
+    declare_speed_ratio("speed of B over that of A, also for latencies: below 1 B is slower"),
+    Column("p_value", NUMBER, "", "of the test for any difference, adjusted for all comparisons "
+        "(Holm)", take("p_value")),
+    Column("verdict", TEXT, "", "faster, slower, equivalent, undecided, not comparable",
+        take("verdict")),
+    Column("deciding_repeats", COUNT, "repeats", "in each run that would decide, about; missing "
+        "where it is decided, or where no repeats would", take("deciding_repeats")),
+    Column("reason", TEXT, "", "why there is no verdict on the speed, or what it takes; empty if "
+        "there is one", take("reason")),
+    Column("changes", TEXT, "", "what else is not the same in both runs, joined by semicolons",
+        lambda pairs: pairs.changes.map("; ".join)),
+)  # fmt: skip
+
+
+def make_comparison_frame(compared: RunComparison) -> "DataFrame":
+    """Build a row for each quantity of each case of either run."""
+    return compute_columns(COMPARISON, compared.pairs)

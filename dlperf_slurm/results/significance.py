@@ -28,7 +28,7 @@ Speeds = tuple[Sequence[float], Sequence[float]]
 
 
 class Verdict(NamedTuple):
-    """What a pair of samples shows: the values of columns of `results.comparison_frame`."""
+    """What a pair of samples shows: the values of columns of `results.compare`."""
 
     verdict: str
     p_value: Optional[float] = None

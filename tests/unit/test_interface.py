@@ -25,9 +25,9 @@ from support.problems import assert_problem
 import dlperf_slurm as dp
 from dlperf_slurm.cli import main
 from dlperf_slurm.results.cases import CASE_TABLE
-from dlperf_slurm.results.comparison_frame import COMPARISON
+from dlperf_slurm.results.compare import COMPARISON
 from dlperf_slurm.results.detail_frames import RANKS, REPEATS, STEPS
-from dlperf_slurm.results.history.frame import HISTORY
+from dlperf_slurm.results.history.timeline import HISTORY
 
 pytestmark = pytest.mark.not_in_check
 

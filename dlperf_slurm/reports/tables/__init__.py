@@ -14,7 +14,7 @@ from dlperf_slurm.reports.cells import Cell, Table, join_cells
 from dlperf_slurm.results.case_columns import CASES
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.columns import Column, list_values
-from dlperf_slurm.results.comparison_frame import COMPARISON
+from dlperf_slurm.results.compare import COMPARISON
 from dlperf_slurm.results.footnotes import Footnotes, Note
 from dlperf_slurm.results.labels import VARIANTS, label_cases
 from dlperf_slurm.results.notes import CASE, TABLE

@@ -11,10 +11,10 @@ from history_runs import RESULTS, add_run, set_manifest, stage_seven
 import dlperf_slurm as dp
 from dlperf_slurm.matrix.axes import AXES, make_case_id
 from dlperf_slurm.results.case_columns import CASES
-from dlperf_slurm.results.comparison_frame import COMPARISON
+from dlperf_slurm.results.compare import COMPARISON
 from dlperf_slurm.results.history import catalogue
 from dlperf_slurm.results.history.catalogue import find_catalogue, read_catalogue
-from dlperf_slurm.results.history.frame import HISTORY
+from dlperf_slurm.results.history.timeline import HISTORY
 
 FRAMES = {"cases": CASES, "history": HISTORY, "compare": COMPARISON}
 # of the values that are no numbers: what the columns have
