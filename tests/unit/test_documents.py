@@ -12,6 +12,7 @@ from nbclient import NotebookClient
 
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.matrix.tables import Matrix
+from dlperf_slurm.reports.formats.page.words import GLOSSARY
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "docs" / "notebooks" / "two_runs.ipynb"
@@ -52,6 +53,12 @@ def test_each_table_of_a_schema_has_a_section(tables):
     script = runpy.run_path(str(ROOT / "docs" / "make_references.py"))
     schema = tables.model_json_schema()
     assert set(script["find_headings"](schema)) == set(schema["$defs"])
+
+
+def test_glossary_has_the_terms_that_the_page_explains():
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|", text, re.M))
+    assert {word: rows.get(word) for word in GLOSSARY} == GLOSSARY
 
 
 def test_links_between_documents_lead_somewhere():

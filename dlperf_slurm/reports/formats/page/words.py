@@ -1,4 +1,4 @@
-"""The tool's own words in a page -> the same words with what they mean, where they stand."""
+"""Text of a report page -> the same text with its terms explained on hover."""
 
 import re
 
@@ -7,22 +7,25 @@ from markupsafe import Markup, escape
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.plain_text import count_things
 
+# each is a row of docs/glossary.md too
 GLOSSARY = {
     "batch size": "samples per device and step",
     "bs": "batch size: samples per device and step",
-    "busy": "the share of time in which a device (or the hosts' CPUs) did any work",
-    "efficiency": "the throughput of a device over that on the smallest topology measured",
-    "imbalance": "the slowest rank's median step over the median rank's",
-    "interval": "bounds that hold the true median with 95 % confidence",
-    "precision": "the numbers that are computed with: fp32, tf32, or amp, which mixes them",
-    "rank": "a process, which has one device",
-    "repeat": "an independent measurement of the same case, in processes of its own",
-    "speedup": "the throughput over that of the smallest topology measured",
-    "topology": "NnMg: N nodes with M devices each; 2n8g are 16 devices",
-    "waiting": "the share of a step that ranks wait for the slowest of them, on average",
-    "waiting for data": "the share of the window in which ranks waited for their next batch",
-    "warm-up": "the steps before the window, which are not measured",
-    "window": "the measured steps together",
+    "busy": "share of time in which a device (or the host's CPUs) did any work",
+    "efficiency": "speedup divided by the ratio of device counts (weak-scaling efficiency)",
+    "imbalance": "median step time of the slowest rank divided by that of the median rank",
+    "interval": "range that contains the true median with 95 % confidence",
+    "precision": (
+        "number format of the computation: fp32, tf32, bf16, fp16, or amp, which is mixed precision"
+    ),
+    "rank": "process that drives one device",
+    "repeat": "independent measurement of the same case, in new processes",
+    "speedup": "throughput divided by that on the smallest topology measured",
+    "topology": "NnMg: N nodes with M devices each; 2n8g has 16 devices",
+    "waiting": "mean share of a step in which ranks wait for the slowest rank",
+    "waiting for data": "share of the window in which ranks waited for their next batch",
+    "warm-up": "steps before the window, which are not measured",
+    "window": "all measured steps together",
 }
 _WORD = re.compile(
     rf"\b({'|'.join(map(re.escape, sorted(GLOSSARY, key=len, reverse=True)))}|\d+n\d+g)\b"
@@ -30,7 +33,7 @@ _WORD = re.compile(
 
 
 def explain(text: str) -> Markup:
-    """The text, escaped, with the first of the glossary's words in it explained."""
+    """Escape a text and explain the first term of the glossary in it."""
     match = _WORD.search(text)
     meaning = "" if match is None else explain_word(match[0])
     if match is None or not meaning:
@@ -40,12 +43,12 @@ def explain(text: str) -> Markup:
 
 
 def explain_topology(text: str) -> Markup:
-    """The text, escaped, explained where all of it is a topology."""
+    """Escape a text and explain it if it is a topology."""
     return explain(text) if re.fullmatch(r"\d+n\d+g", text) else escape(text)
 
 
 def explain_word(word: str) -> str:
-    """What a word of the glossary or a topology means; empty for any other."""
+    """Return the meaning of a term or a topology, or '' for any other word."""
     if word in GLOSSARY:
         return GLOSSARY[word]
     try:
