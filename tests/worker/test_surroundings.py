@@ -79,7 +79,8 @@ def launch(tmp_path, code_dir, mpi):
         attempt.launch(step_seconds=0.02)
         assert attempt.read_record().status == OK, attempt.stderr
         path = attempt.path / SURROUNDINGS_FILE
-        return parse_surroundings(path.read_bytes(), path.name), attempt.stderr
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return build_dataclass(Surroundings, data, path.name), attempt.stderr
 
     return run
 
