@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from dlperf_slurm.reports.notebook import ShownTable, ShownTables
     from dlperf_slurm.reports.summarize import Summary
+    from dlperf_slurm.results.cases import Results
     from dlperf_slurm.results.collect import CaseOutcomes
     from dlperf_slurm.results.compare import RunComparison
     from dlperf_slurm.results.history.selection import SelectedHistory
@@ -92,8 +93,8 @@ class RunResults:
         from dlperf_slurm.results import detail_frames
 
         makers = {
-            "cases": lambda: self._summary.results.case_columns.copy(),
-            "repeats": lambda: self._summary.results.repeat_columns,
+            "cases": lambda: self._results.case_columns.copy(),
+            "repeats": lambda: self._results.repeat_columns,
             "ranks": lambda: detail_frames.make_rank_frame(self._outcomes),
             "steps": lambda: detail_frames.make_step_frame(self._outcomes),
         }
@@ -152,6 +153,12 @@ class RunResults:
         return collect_outcomes(self._run)
 
     @cached_property
+    def _results(self) -> "Results":
+        from dlperf_slurm.results.cases import analyze
+
+        return analyze(self._outcomes)
+
+    @cached_property
     def _summary(self) -> "Summary":
         return self._summarize(())
 
@@ -160,7 +167,7 @@ class RunResults:
         from dlperf_slurm.reports.summarize import summarize
 
         _check_list("against", against)
-        return summarize(self._run.manifest, self._outcomes, [*choose_sources(against).values()])
+        return summarize(self._run.manifest, self._results, [*choose_sources(against).values()])
 
 
 def compare(

@@ -135,7 +135,8 @@ def report_run(
     if not summary.is_complete:
         missing = summary.planned_repeats - summary.ok_repeats
         words = f"{missing} of {summary.planned_repeats} repeats have no sound record"
-        if all(one.record or one.is_unhealthy for case in report.cases for one in case.outcomes):
+        repeats = summary.results.frames.repeats
+        if ((repeats.problem == "") | repeats.is_unhealthy).all():
             raise UnhealthyNodesError(
                 f"{words}, as nodes were not fit; the report's footnotes name each"
             )

@@ -21,7 +21,7 @@ from dlperf_slurm.reports.plots import (
     list_for_page,
     make_name,
 )
-from dlperf_slurm.reports.read_cases import read_cases
+from dlperf_slurm.reports.report_cache import read_results
 from dlperf_slurm.reports.summarize import TableMaker, summarize
 from dlperf_slurm.results.collect import find_attempts
 
@@ -53,10 +53,16 @@ def make_report(run: Run, against: Mapping[str, TableMaker]) -> Report:
     except FileProblem as error:
         toml = f"# {error}\n"
     attempts = find_attempts(run)
-    cases = read_cases(attempts, make_folder(run))
-    summary = summarize(run.manifest, cases, [*against.values()])
+    results = read_results(attempts, make_folder(run))
+    summary = summarize(run.manifest, results, [*against.values()])
     variant = f"-{make_name('against', *against)}" if against else ""
-    return Report(summary, cases, matrix_toml=toml, variant=variant, attempts=attempts)
+    cases = {case.case_id: case for case in run.manifest.cases}
+    return Report(
+        summary,
+        matrix_toml=toml,
+        variant=variant,
+        read_repeat=lambda case_id, repeat: attempts.read(cases[case_id], repeat),
+    )
 
 
 def write_files(report: Report, folder: Path, shows_plots: bool = False) -> list[Path]:
@@ -90,9 +96,9 @@ def write_plots(report: Report, folder: Path, which: str) -> list[Path]:
 
 
 def _draw(report: Report, which: str) -> list[Plot]:
-    if which == NONE:
+    if which == NONE or report.read_repeat is None:
         return []
     from dlperf_slurm.reports.plots.run_plots import plot_run
 
     with draw_for_page(which == SOME):
-        return plot_run(report.summary, report.cases, which == ALL, report.attempts)
+        return plot_run(report.summary, report.read_repeat, which == ALL)

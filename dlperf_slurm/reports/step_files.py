@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dlperf_slurm.files.folders import make_folder
-from dlperf_slurm.files.reading import read_bytes
 from dlperf_slurm.files.writing import remove_file, write_file
-from dlperf_slurm.reports.formats.parquet import quote, write_frame
+from dlperf_slurm.reports.formats.parquet import write_frame
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.database import open_database
 from dlperf_slurm.results.detail_frames import make_step_frame
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 STEPS_DIR = "steps"
 STEPS_FILE = "steps.parquet"
-# of a file that is read again: more is read from its records
-FILE_LIMIT_BYTES = 2**30
 
 
 def find_step_file(folder: Path, case_id: str) -> Path:
@@ -33,8 +30,8 @@ def find_step_file(folder: Path, case_id: str) -> Path:
     return folder / STEPS_DIR / case_id / STEPS_FILE
 
 
-def print_step_file(folder: Path, case_id: str) -> str:
-    """What differs once the file is another one; empty where there is none."""
+def fingerprint_step_file(folder: Path, case_id: str) -> str:
+    """Fingerprint the file of a case; empty where there is none."""
     with suppress(OSError):
         status = find_step_file(folder, case_id).lstat()
         return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
@@ -62,23 +59,6 @@ class StepWriter:
         make_folder(path.parent, root)
         write_file(path, own.read_bytes(), root=root)
         own.unlink()
-
-    def read_seconds(self, case_id: str, folder: Path) -> Any:
-        """The times [all steps] that `write` put into the file of a case; none without a file.
-
-        Raises FileProblem as `read_bytes`.
-        """
-        import numpy
-
-        path = find_step_file(folder, case_id)
-        own = self._own_folder / f"{case_id}.parquet"
-        try:
-            own.write_bytes(read_bytes(path, FILE_LIMIT_BYTES, folder.parent))
-        except FileNotFoundError:
-            return numpy.empty(0)
-        found = self._connection.execute(f"SELECT seconds FROM {quote(own)}").fetchnumpy()
-        own.unlink()
-        return found["seconds"]
 
     def close(self) -> None:
         """Close what this process has opened."""

@@ -1,4 +1,4 @@
-"""Outcomes -> the tables of a run with their footnotes; all of them in cells, for every format."""
+"""Results -> the tables of a run with their footnotes; all of them in cells, for every format."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from dlperf_slurm.contract.record import OK
 from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.findings import Finding, list_findings
 from dlperf_slurm.reports.tables import Marks, TableSpec, inference, machines, tabulate, training
-from dlperf_slurm.results.cases import Results, analyze
-from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.interference import make_banner
 
 if TYPE_CHECKING:
@@ -117,14 +117,12 @@ class Summary:
         )
 
 
-def summarize(
-    manifest: Manifest, cases: Sequence[CaseOutcomes], makers: Sequence[TableMaker] = ()
-) -> Summary:
+def summarize(manifest: Manifest, results: Results, makers: Sequence[TableMaker] = ()) -> Summary:
     """Make the tables of a run, in the order of its matrix, and those of `makers`.
 
     Raises AssertionError when a table does not tell two cases apart.
     """
-    results = analyze(cases)
+    repeats = results.frames.repeats
     marks = Marks(results.notes.itertuples(index=False))
     against = tuple(make(results.cases) for make in makers)
     return Summary(
@@ -133,10 +131,10 @@ def summarize(
         marks=marks,
         tables=_make_tables(results, marks, against),
         against=against,
-        ok_repeats=sum(len(c.records) for c in cases),
-        planned_repeats=sum(c.case.repeats - c.skipped_repeats for c in cases if not c.case.reason),
-        skipped_repeats=sum(c.skipped_repeats for c in cases),
-        banner=make_banner(cases),
+        ok_repeats=int((repeats.status == OK).sum()),
+        planned_repeats=len(repeats),
+        skipped_repeats=int(results.cases.repeats_planned.sum()) - len(repeats),
+        banner=make_banner(repeats),
     )
 
 

@@ -4,17 +4,26 @@ A case is summarized where it is read. What is exact over all of its steps, as p
 takes all of its step times at once: a case is the most that has to be in memory.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.peaks import OF_FRAMEWORK
-from dlperf_slurm.contract.record import RankResult, Record
+from dlperf_slurm.contract.record import Record
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
-from dlperf_slurm.results.columns import make_frame_of_values
-from dlperf_slurm.results.notes import NoteRow, list_case_notes
+from dlperf_slurm.results.columns import (
+    COUNT,
+    NUMBER,
+    REPEATED_TEXT,
+    SHORT_COUNT,
+    TEXT,
+    make_frame_of_values,
+)
+from dlperf_slurm.results.notes import TABLE, list_case_notes
 from dlperf_slurm.results.peaks import GIGA
+from dlperf_slurm.results.provenance import describe_own_differences, list_facts, list_shared
 from dlperf_slurm.results.repeats import LATENCIES, REPEATS, RepeatData, find_slowness
 from dlperf_slurm.results.stability import describe_stability
 from dlperf_slurm.results.starts import find_start
@@ -26,30 +35,44 @@ if TYPE_CHECKING:
 # of a rank's steps, in percent
 STEP_PERCENTILES = (50, 90, 99, 100)
 
-# the columns of the frames beside `repeats`
-RANK_COLUMNS = ("case_id", "repeat", "host", "local_rank", "median_step_seconds")
-DEVICE_COLUMNS = ("case_id", "host", "local_rank", "device_name", "ranks", "repeats",
-    "slowest_repeats", "slowness", *(f"p{p}_seconds" for p in STEP_PERCENTILES))  # fmt: skip
-POOLED_COLUMNS = ("case_id", "phase", "fewest", "together",
-    *(f"p{percent}_seconds" for percent in LATENCY_PERCENTILES))  # fmt: skip
-SUM_COLUMNS = ("case_id", "seconds", "gb_per_s")
-NOTE_COLUMNS = ("case_id", "scope", "note")
+# the values of `kind` in the frame of provenance
+VERSION, MACHINE, JOB, HOST, DEVICE = "version", "machine", "job", "host", "device"
+
+# the columns of each frame of a run with their types
+FRAMES: Mapping[str, Mapping[str, str]] = {
+    "repeats": {column.name: column.dtype for column in REPEATS},
+    "ranks": {
+        "case_id": REPEATED_TEXT, "repeat": SHORT_COUNT, "host": REPEATED_TEXT,
+        "local_rank": SHORT_COUNT, "median_step_seconds": NUMBER,
+    },
+    "devices": {
+        "case_id": TEXT, "host": TEXT, "local_rank": COUNT, "device_name": TEXT, "ranks": TEXT,
+        "repeats": COUNT, "slowest_repeats": COUNT, "slowness": NUMBER,
+        **{f"p{percent}_seconds": NUMBER for percent in STEP_PERCENTILES},
+    },
+    "pooled": {
+        "case_id": TEXT, "phase": TEXT, "fewest": COUNT, "together": COUNT,
+        **{f"p{percent}_seconds": NUMBER for percent in LATENCY_PERCENTILES},
+    },
+    "sums": {"case_id": TEXT, "seconds": NUMBER, "gb_per_s": NUMBER},
+    "notes": {"case_id": TEXT, "scope": TEXT, "note": "object"},
+    "facts": {"case_id": TEXT, "name": TEXT, "value": TEXT, "text": TEXT},
+    "provenance": {
+        "case_id": TEXT, "kind": TEXT, "name": TEXT, "value": TEXT, "repeats": SHORT_COUNT,
+    },
+    "slowest": {"case_id": REPEATED_TEXT, "seconds": NUMBER},
+}  # fmt: skip
 
 
-@dataclass
-class CaseSummary:
-    """What was measured of one case, as rows of the run's frames (see `RunFrames`).
+class CaseRows(NamedTuple):
+    """What was measured of one case: rows of each of FRAMES but `slowest`, by its name.
 
-    `is_doubtful` says that its steps or repeats have a footnote.
+    `slowest_seconds` has the times of the slowest rank: [measured steps of all repeats].
     """
 
-    repeats: list[list[object]] = field(default_factory=list)
-    ranks: list[tuple[object, ...]] = field(default_factory=list)
-    devices: list[tuple[object, ...]] = field(default_factory=list)
-    pooled: list[tuple[object, ...]] = field(default_factory=list)
-    sums: list[tuple[object, ...]] = field(default_factory=list)
-    notes: list[NoteRow] = field(default_factory=list)
-    is_doubtful: bool = False
+    case_id: str
+    rows: Mapping[str, Sequence[Sequence[object]]]
+    slowest_seconds: Any
 
 
 @dataclass(frozen=True)
@@ -59,6 +82,8 @@ class RunFrames:
     `ranks` has the median step of each rank of each repeat on several, `devices` the steps of each
     device over all repeats, the slowest first, `pooled` the percentiles over all batches of a case
     together, `sums` the all-reduces that were timed, `notes` what a reader has to know of a case.
+    `facts` says in what all hosts of a case are alike, `provenance` in how many repeats each value
+    of each fact was seen, `slowest` the time of the slowest rank at each step.
     """
 
     repeats: "DataFrame"
@@ -67,42 +92,16 @@ class RunFrames:
     pooled: "DataFrame"
     sums: "DataFrame"
     notes: "DataFrame"
+    facts: "DataFrame"
+    provenance: "DataFrame"
+    slowest: "DataFrame"
 
 
-def reduce_case(outcomes: CaseOutcomes) -> CaseOutcomes:
-    """Return the case with its summary, and without the times of all ranks and steps.
-
-    Its outcomes still say where and with what they were measured, and have the time of the slowest
-    rank at each step.
-    """
-    shortened = tuple(map(_shorten, outcomes.outcomes))
-    return replace(outcomes, outcomes=shortened, summary=summarize_case(outcomes))
-
-
-def _shorten(outcome: Outcome) -> Outcome:
-    record = None if outcome.record is None else abridge_record(outcome.record)
-    beside = replace(outcome.beside, token_seconds=None)
-    return replace(outcome, record=record, batch_seconds=(), rank_step_seconds=None, beside=beside)
-
-
-def abridge_record(record: Record) -> Record:
-    """Keep the slowest rank alone of those that drove devices of one name on a host."""
-    slowest: dict[tuple[str, str], RankResult] = {}
-    for rank in record.ranks:
-        place = (rank.host, rank.device_name)
-        if place not in slowest or rank.window_seconds > slowest[place].window_seconds:
-            slowest[place] = rank
-    return replace(record, ranks=tuple(slowest.values()))
-
-
-def summarize_case(outcomes: CaseOutcomes) -> CaseSummary:
+def summarize_case(outcomes: CaseOutcomes) -> CaseRows:
     """Reduce the step times [ranks, steps] of a case to rows."""
+    import numpy
+
     case = outcomes.case
-    doubts = describe_stability(outcomes)
-    summary = CaseSummary(
-        notes=list_case_notes(outcomes, doubts),
-        is_doubtful=bool(doubts),
-    )
     times = [_find_times(outcome) for outcome in outcomes.outcomes]
     repeats = [
         RepeatData(
@@ -114,13 +113,21 @@ def summarize_case(outcomes: CaseOutcomes) -> CaseSummary:
         )
         for outcome, own in zip(outcomes.outcomes, times)
     ]
-    for repeat in repeats:
-        summary.repeats.append([column.compute(repeat) for column in REPEATS])
-        summary.ranks += _list_ranks(repeat)
-        summary.sums += _list_sums(repeat)
-    summary.pooled = list(_pool_latencies(case.case_id, times))
-    summary.devices = _list_devices(repeats)
-    return summary
+    facts = list_facts(outcomes.records)
+    notes = list_case_notes(outcomes, describe_stability(outcomes))
+    notes += [(case.case_id, TABLE, text) for text in describe_own_differences(facts)]
+    rows: dict[str, Sequence[Sequence[object]]] = {
+        "repeats": [[column.compute(repeat) for column in REPEATS] for repeat in repeats],
+        "ranks": [row for repeat in repeats for row in _list_ranks(repeat)],
+        "devices": _list_devices(repeats),
+        "pooled": [*_pool_latencies(case.case_id, times)],
+        "sums": [row for repeat in repeats for row in _list_sums(repeat)],
+        "notes": notes,
+        "facts": [(case.case_id, *row) for row in list_shared(facts)],
+        "provenance": [(case.case_id, *row) for row in _count_provenance(outcomes.records)],
+    }
+    seconds = [numpy.array(outcome.step_seconds, "float64") for outcome in outcomes.outcomes]
+    return CaseRows(case.case_id, rows, numpy.concatenate([numpy.empty(0), *seconds]))
 
 
 def _find_times(outcome: Outcome) -> dict[str, list[float]]:
@@ -240,22 +247,60 @@ def _list_sums(repeat: RepeatData) -> Iterator[tuple[object, ...]]:
             yield repeat.case.case_id, one.seconds, one.byte_count / one.seconds / GIGA
 
 
-def make_run_frames(cases: Sequence[CaseOutcomes]) -> RunFrames:
-    """Build the frames of a run from the summaries of its cases."""
-    from pandas import DataFrame
+def _count_provenance(records: Sequence[Record]) -> Iterator[tuple[str, str, str, int]]:
+    """Count in how many repeats each version and fact had each value, by kind and name."""
+    for kind, told in (
+        (VERSION, [record.versions for record in records]),
+        (MACHINE, [record.platform for record in records]),
+        (JOB, [record.job for record in records]),
+    ):
+        for name in dict.fromkeys(name for own in told for name in own):
+            for value, count in Counter(own.get(name, "") for own in told).items():
+                yield kind, name, value, count
+    ranks = [dict.fromkeys((rank.host, rank.device_name) for rank in r.ranks) for r in records]
+    hosts = [dict.fromkeys(host for host, _ in own) for own in ranks]
+    for host, count in Counter(host for own in hosts for host in own).items():
+        yield HOST, host, "", count
+    for (host, device), count in Counter(place for own in ranks for place in own).items():
+        yield DEVICE, host, device, count
 
-    summaries = {c.case.case_id: c.summary or summarize_case(c) for c in cases}
 
-    def join(name: str, columns: Sequence[str]) -> "DataFrame":
-        rows = [row for one in summaries.values() for row in getattr(one, name)]
-        return DataFrame(rows, columns=[*columns])
+def make_run_frames(cases: Sequence[CaseRows]) -> RunFrames:
+    """Build the frames of a run from the rows of its cases."""
+    import numpy
+    from pandas import Categorical, DataFrame
 
-    repeats = [row for one in summaries.values() for row in one.repeats]
-    return RunFrames(
-        repeats=make_frame_of_values({c.name: c.dtype for c in REPEATS}, repeats),
-        ranks=join("ranks", RANK_COLUMNS),
-        devices=join("devices", DEVICE_COLUMNS),
-        pooled=join("pooled", POOLED_COLUMNS),
-        sums=join("sums", SUM_COLUMNS),
-        notes=join("notes", NOTE_COLUMNS),
+    frames = {
+        name: make_frame_of_values(
+            dtypes, [row for case in cases for row in case.rows.get(name, ())]
+        )
+        for name, dtypes in FRAMES.items()
+    }
+    steps = [len(case.slowest_seconds) for case in cases]
+    frames["slowest"] = DataFrame(
+        {
+            "case_id": Categorical.from_codes(
+                numpy.repeat(numpy.arange(len(cases)), steps), [case.case_id for case in cases]
+            ),
+            "seconds": numpy.concatenate([numpy.empty(0), *(c.slowest_seconds for c in cases)]),
+        }
     )
+    return RunFrames(**frames)
+
+
+def join_run_frames(
+    known: RunFrames, unchanged: Collection[str], changed: RunFrames, order: Sequence[str]
+) -> RunFrames:
+    """Join the rows of unchanged cases with those of the others, by the order of case ids."""
+    from pandas import concat
+
+    places = {case_id: place for place, case_id in enumerate(order)}
+    frames = {}
+    for name, dtypes in FRAMES.items():
+        old, new = getattr(known, name), getattr(changed, name)
+        parts = [part for part in (old[old.case_id.isin(unchanged)], new) if len(part)]
+        joined = concat(parts, ignore_index=True) if parts else new
+        place = joined.case_id.astype("object").map(places).astype("int64")
+        joined = joined.iloc[place.argsort(kind="stable")].reset_index(drop=True)
+        frames[name] = joined.astype(dtypes)
+    return RunFrames(**frames)

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.matrix.tables import Protocol
 from dlperf_slurm.results import notes
 from dlperf_slurm.results.case_columns import CASES, list_aggregated
 from dlperf_slurm.results.case_formulas import SAMPLED, Below, Cases
-from dlperf_slurm.results.case_summary import RunFrames, make_run_frames
+from dlperf_slurm.results.case_summary import RunFrames, make_run_frames, summarize_case
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import TEXT, Column, select_published
 from dlperf_slurm.results.labels import find_unit, list_axes
-from dlperf_slurm.results.provenance import describe_differences
+from dlperf_slurm.results.provenance import describe_odd_cases
 from dlperf_slurm.results.repeats import REPEATS
 from dlperf_slurm.results.samples import make_samples, summarize_samples
 
@@ -67,11 +68,16 @@ PLAN_ONLY = ("planned_epochs", "planned_size", "has_batch_search", "blocks")
 
 
 def analyze(outcomes: Sequence[CaseOutcomes]) -> Results:
+    """Compute the results of cases that were read."""
+    frames = make_run_frames([*map(summarize_case, outcomes)])
+    return analyze_frames([one.case for one in outcomes], frames)
+
+
+def analyze_frames(planned: Sequence[PlannedCase], frames: RunFrames) -> Results:
     """Compute the cases of a run, their ratios and notes."""
     from pandas import DataFrame, concat
 
-    frames = make_run_frames(outcomes)
-    plan = _make_plan(outcomes)
+    plan = _make_plan(planned)
     samples = make_samples(frames.repeats, frames.pooled, SAMPLED)
     sound = frames.repeats[frames.repeats.samples_per_s.notna()]
     medians = summarize_samples(samples)
@@ -87,9 +93,9 @@ def analyze(outcomes: Sequence[CaseOutcomes]) -> Results:
         # whatever was measured, and also where nothing was, the types are those declared
         cases[column.name] = cases[column.name].astype(column.dtype)
     frame = DataFrame(cases)
-    differences = describe_differences(outcomes)
+    odd = describe_odd_cases(frames.facts, plan)
     added = [
-        *((case_id, notes.TABLE, text) for case_id, own in differences.items() for text in own),
+        *((case_id, notes.TABLE, text) for case_id, text in odd.items()),
         *notes.describe_few_repeats(frame),
         *notes.describe_sizes(frame),
         *notes.describe_exceeded_peaks(frame),
@@ -101,12 +107,12 @@ def analyze(outcomes: Sequence[CaseOutcomes]) -> Results:
     return Results(frames, samples, frame, all_notes)
 
 
-def _make_plan(outcomes: Sequence[CaseOutcomes]) -> "DataFrame":
+def _make_plan(planned: Sequence[PlannedCase]) -> "DataFrame":
     """Build the frame of what was planned, by `case_id`, in the order of the matrix."""
     from pandas import DataFrame
 
     rows = []
-    for case in (one.case for one in outcomes):
+    for case in planned:
         topology = parse_topology(case.axes.topology)
         values = {
             "case_id": case.case_id,
@@ -142,8 +148,8 @@ def _join_notes(results: Results) -> "Series":
     from pandas import Series
 
     order = {scope: place for place, scope in enumerate(
-        (notes.CASE, notes.TABLE, *RATIOS, notes.DATA, notes.USAGE, notes.SCALING, notes.LATENCY,
-         notes.GENERATION))}  # fmt: skip
+        (notes.CASE, notes.DOUBT, notes.TABLE, *RATIOS, notes.DATA, notes.USAGE, notes.SCALING,
+         notes.LATENCY, notes.GENERATION))}  # fmt: skip
     reasons = dict(zip(results.cases.index, results.cases.reason))
     found: dict[str, list[tuple[int, str]]] = {case_id: [] for case_id in reasons}
     own = results.notes[results.notes.scope.isin(order)]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.nodes import describe_unhealthy
@@ -16,9 +16,6 @@ from dlperf_slurm.jobs.markers import list_markers, list_skipped
 from dlperf_slurm.jobs.run_directory import Run, RunTask
 from dlperf_slurm.results.processes import map_on_cores
 from dlperf_slurm.stats.median import compute_median
-
-if TYPE_CHECKING:
-    from dlperf_slurm.results.case_summary import CaseSummary
 
 # a process takes as long to start as a hundred records to be read
 WORTH_A_PROCESS = 200
@@ -61,23 +58,17 @@ class Outcome:
             rank_step_seconds=seconds,
         )
 
-    def without_times(self) -> "Outcome":
-        """What `with_times` was asked of."""
-        return replace(self, batch_seconds=(), step_seconds=(), rank_step_seconds=None)
-
 
 @dataclass(frozen=True)
 class CaseOutcomes:
     """A planned case with the outcomes of its repeats; none for a case that was left out.
 
-    For `skipped_repeats` of them there was no time. A case with a `summary` has its figures there,
-    and its outcomes no longer have the times that these were made of.
+    For `skipped_repeats` of them there was no time.
     """
 
     case: PlannedCase
     outcomes: tuple[Outcome, ...]
     skipped_repeats: int = 0
-    summary: "Optional[CaseSummary]" = None
 
     @property
     def has_blocks(self) -> bool:

@@ -108,10 +108,11 @@ def make_frame_of_values(
     from pandas import DataFrame
 
     cells = zip(*values) if values else repeat(())
-    return DataFrame({name: _make_array(dtypes[name], own) for name, own in zip(dtypes, cells)})
+    return DataFrame({name: make_array(dtypes[name], own) for name, own in zip(dtypes, cells)})
 
 
-def _make_array(dtype: str, cells: Sequence[object]) -> Any:
+def make_array(dtype: str, cells: Sequence[object]) -> Any:
+    """Build the values of a typed column; None is missing."""
     from pandas import Series, array
 
     if dtype not in (TIME, LISTS):

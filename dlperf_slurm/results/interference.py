@@ -5,11 +5,14 @@ latter's share comes from, as all that runs in a virtual machine has one allowan
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.surroundings import MIN_STOLEN_SHARE, CpuUse, HostSurroundings
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.footnotes import Note, Remark
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 def list_hosts(outcomes: Iterable[Outcome]) -> Iterator[HostSurroundings]:
@@ -31,8 +34,11 @@ def is_noisy(outcome: Outcome) -> bool:
         return False
     worst = find_worst(outcome)
     has_neighbours = worst is not None and worst.has_neighbours
-    is_gpu_used = any(gpu.other_processes for host in list_hosts([outcome]) for gpu in host.gpus)
-    return has_neighbours or is_gpu_used or outcome.record.stolen_share >= MIN_STOLEN_SHARE
+    return (
+        has_neighbours
+        or bool(list_gpu_users(outcome))
+        or outcome.record.stolen_share >= MIN_STOLEN_SHARE
+    )
 
 
 def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
@@ -89,23 +95,39 @@ def _describe_gpus(sound: Sequence[Outcome]) -> Iterator[Note]:
                 yield f"clocks of {where} were held down before the measurement: {reasons}"
 
 
-def make_banner(cases: Iterable[CaseOutcomes]) -> str:
-    """One line over a run whose machine was not quiet, with who was there; empty when it was."""
-    sound = [outcome for c in cases for outcome in c.outcomes if outcome.record is not None]
-    noisy = [outcome for outcome in sound if is_noisy(outcome)]
-    if not noisy:
+def name_neighbours(outcome: Outcome) -> Optional[str]:
+    """Name who else took CPUs, on the host where they took most; None if nobody did."""
+    worst = find_worst(outcome)
+    if worst is None or not worst.has_neighbours:
+        return None
+    return ", ".join(f"{one.name} {100 * one.cpu_share:.0f} %" for one in worst.neighbours)
+
+
+def list_gpu_users(outcome: Outcome) -> list[str]:
+    """List who used the GPUs of a repeat before it."""
+    return [name for host in list_hosts([outcome]) for gpu in host.gpus
+        for name in gpu.other_processes]  # fmt: skip
+
+
+def make_banner(repeats: "DataFrame") -> str:
+    """Return one line over a run whose machine was not quiet, with who was there; else ""."""
+    noisy = repeats[repeats.is_noisy.fillna(False)]
+    if noisy.empty:
         return ""
-    worst = [use for use in map(find_worst, noisy) if use is not None and use.has_neighbours]
-    stolen = max(o.record.stolen_share for o in noisy if o.record is not None)
     parts = []
-    if worst:
-        most = max(worst, key=lambda use: use.other_share)
-        names = ", ".join(f"{one.name} {100 * one.cpu_share:.0f} %" for one in most.neighbours)
-        taken = f"{100 * most.other_share:.0f} % of its CPUs{f' ({names})' if names else ''}"
-        parts.append(f"other processes on the same machine took up to {taken}")
+    beside = noisy[noisy.neighbours.notna()]
+    if len(beside):
+        most = beside.loc[beside.other_cpu_share.idxmax()]
+        names = f" ({most.neighbours})" if most.neighbours else ""
+        parts.append(
+            "other processes on the same machine took up to "
+            f"{100 * most.other_cpu_share:.0f} % of its CPUs{names}"
+        )
+    stolen = noisy.stolen_share.max()
     if stolen >= MIN_STOLEN_SHARE:
         parts.append(f"a hypervisor up to {100 * stolen:.0f} % of the CPU time that was needed")
-    users = [name for h in list_hosts(noisy) for gpu in h.gpus for name in gpu.other_processes]
+    users = dict.fromkeys(name for names in noisy.gpu_users for name in names.splitlines())
     if users:
-        parts.append(f"GPUs were in use by {', '.join(dict.fromkeys(users))}")
-    return f"NOISY in {len(noisy)} of {len(sound)} repeats: {'; '.join(parts)}"
+        parts.append(f"GPUs were in use by {', '.join(users)}")
+    sound = int(repeats.samples_per_s.notna().sum())
+    return f"NOISY in {len(noisy)} of {sound} repeats: {'; '.join(parts)}"

@@ -26,10 +26,10 @@ from dlperf_slurm.stats.stragglers import Machine, Repeat, SlowMachine, find_slo
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# scopes: of all layouts; of tables, which show intervals; of one table's subject. A ratio's notes
-# have its name for scope.
-CASE, TABLE, DATA, USAGE, SCALING, LATENCY, GENERATION, RANKS = (
-    "case", "table", "data", "usage", "scaling", "latency", "generation", "ranks"
+# scopes: of all layouts, and in them doubts about steps and repeats; of tables, which show
+# intervals; of one table's subject. A ratio's notes have its name for scope.
+CASE, DOUBT, TABLE, DATA, USAGE, SCALING, LATENCY, GENERATION, RANKS = (
+    "case", "doubt", "table", "data", "usage", "scaling", "latency", "generation", "ranks"
 )  # fmt: skip
 
 NoteRow = tuple[str, str, Note]
@@ -47,14 +47,15 @@ NOT_MEMORY = (
 )
 
 
-def list_case_notes(outcomes: CaseOutcomes, doubts: Sequence[Note]) -> list[NoteRow]:
+def list_case_notes(outcomes: CaseOutcomes, doubts: Iterable[Note]) -> list[NoteRow]:
     """List the notes that take records; `doubts` are those about its steps and repeats."""
     case, records = outcomes.case, outcomes.records
     own = [record for record in records if record.case.log_format is None]
     is_wait_unknown = not all(map(is_wait_known, own))
     is_not_memory = case.axes.is_largest_batch and any(map(_fits_every_trial, own))
     notes: dict[str, Iterable[Note]] = {
-        CASE: _describe_case(outcomes, doubts),
+        CASE: _describe_case(outcomes),
+        DOUBT: doubts,
         DATA: [*([WAIT_UNKNOWN] * is_wait_unknown), *([NOT_MEMORY] * is_not_memory)],
         USAGE: [*list_usage_notes(records), *_describe_unknown_peaks(outcomes)],
     }
@@ -72,11 +73,8 @@ def _describe_unknown_peaks(outcomes: CaseOutcomes) -> Iterator[str]:
         yield f"the peak of its device is not known: {problem}"
 
 
-def _describe_case(outcomes: CaseOutcomes, doubts: Sequence[Note]) -> list[Note]:
-    """List why a case was not run, and what else a reader of its figures has to know.
-
-    The last of it are the `doubts` about its steps and repeats.
-    """
+def _describe_case(outcomes: CaseOutcomes) -> list[Note]:
+    """List why a case was not run, and what else a reader of its figures has to know."""
     case = outcomes.case
     if case.reason:
         return [*case.notes, case.reason]
@@ -86,7 +84,6 @@ def _describe_case(outcomes: CaseOutcomes, doubts: Sequence[Note]) -> list[Note]
         *_describe_problems(outcomes),
         *_describe_batch_trials(outcomes),
         *_describe_publisher(outcomes),
-        *doubts,
     ]
 
 
@@ -242,7 +239,8 @@ def describe_slow_machines(
     is not named itself.
     """
     devices = _list_contests(ranks, ["case_id", "repeat", "host"], ["host", "local_rank"])
-    by_host = ranks.groupby(["case_id", "repeat", "host"], sort=False).median_step_seconds.median()
+    by_host = ranks.groupby(["case_id", "repeat", "host"], sort=False, observed=True)
+    by_host = by_host.median_step_seconds.median()
     hosts = _list_contests(by_host.reset_index(), ["case_id", "repeat"], ["host"])
     slow_devices = find_slow(devices)
     blamed = {one.machine.host for one in slow_devices}
@@ -262,7 +260,7 @@ def _list_contests(ranks: "DataFrame", by: list[str], machine: list[str]) -> lis
     keys = [*zip(*(ranks[name] for name in machine))]
     machines = {key: Machine(*key) for key in set(keys)}
     own, seconds = [machines[key] for key in keys], ranks.median_step_seconds.tolist()
-    groups = ranks.groupby(by, sort=False).indices.values()
+    groups = ranks.groupby(by, sort=False, observed=True).indices.values()
     return [{own[i]: seconds[i] for i in group.tolist()} for group in groups]
 
 

@@ -3,12 +3,15 @@
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dlperf_slurm.config.folders import CUDA
 from dlperf_slurm.contract.record import Record
-from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.worker.provenance import IDENTITIES
 from dlperf_slurm.worker.provenance.gpu_affinity import AFFINITY, FAR
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # what all cases of a run should share, whatever they measure
 OF_RUN = (
@@ -97,25 +100,27 @@ class Fact:
         return " and ".join([", ".join(distinct[:-1])] * (len(distinct) > 1) + distinct[-1:])
 
 
-def describe_differences(cases: Sequence[CaseOutcomes]) -> dict[str, list[str]]:
-    """The differences by case_id: between its repeats, its hosts, and from most other cases.
+def describe_odd_cases(facts: "DataFrame", plan: "DataFrame") -> dict[str, str]:
+    """Describe, by case_id, in what a case is not as most cases of its run.
 
-    Logs of other people's scripts tell no facts, and cases without records have none.
+    `facts` has the rows of `list_shared` of all cases. Versions and settings are compared within a
+    framework and a precision.
     """
-    facts = {c.case.case_id: _list_facts(c.records) for c in cases if c.records}
-    texts = {case_id: [*_describe_own(own.values())] for case_id, own in facts.items()}
-    odd: dict[str, list[str]] = {case_id: [] for case_id in facts}
-    for case_id, text in _find_odd(facts, OF_RUN):
-        odd[case_id].append(text)
-    for alike in _group_alike(cases):
-        own_kind = {case_id: facts[case_id] for case_id in alike}
-        names = {name for own in own_kind.values() for name in own}
-        for case_id, text in _find_odd(own_kind, names - {*OF_RUN, *OF_CASE}):
-            odd[case_id].append(text)
-    for case_id, differences in odd.items():
-        if differences:
-            texts[case_id].append(f"not as most cases of this run: {'; '.join(differences)}")
-    return {case_id: found for case_id, found in texts.items() if found}
+    known: dict[str, dict[str, tuple[str, str]]] = {}
+    for case_id, name, value, text in zip(*(facts[column] for column in facts)):
+        known.setdefault(case_id, {})[name] = (value, text)
+    odd = [*_find_odd(known, OF_RUN)]
+    for _, alike in plan.groupby(["framework", "precision"], sort=False):
+        own = {case_id: known[case_id] for case_id in alike.index if case_id in known}
+        names = {name for facts_of_case in own.values() for name in facts_of_case}
+        odd += _find_odd(own, names - {*OF_RUN, *OF_CASE})
+    texts: dict[str, list[str]] = {}
+    for case_id, text in odd:
+        texts.setdefault(case_id, []).append(text)
+    return {
+        case_id: f"not as most cases of this run: {'; '.join(own)}"
+        for case_id, own in texts.items()
+    }
 
 
 def describe_affinity(records: Iterable[Record]) -> Iterator[str]:
@@ -150,18 +155,8 @@ def describe_isolation(records: Iterable[Record]) -> Iterator[str]:
         )
 
 
-def _group_alike(cases: Iterable[CaseOutcomes]) -> list[list[str]]:
-    groups: dict[tuple[str, str], list[str]] = {}
-    for c in cases:
-        if c.records:
-            groups.setdefault((c.case.axes.framework, c.case.axes.precision), []).append(
-                c.case.case_id
-            )
-    return list(groups.values())
-
-
-def _list_facts(records: Iterable[Record]) -> dict[str, Fact]:
-    """The facts of all hosts in all repeats; what a host lacks and another one has is ""."""
+def list_facts(records: Iterable[Record]) -> list[Fact]:
+    """List the facts of all hosts in all repeats; what a host lacks and another one has is ""."""
     told = [
         (host, record.case.repeat, facts)
         for record in records
@@ -172,7 +167,7 @@ def _list_facts(records: Iterable[Record]) -> dict[str, Fact]:
     for host, repeat, facts in told:
         for name, fact in found.items():
             fact.seen.setdefault(facts.get(name, ""), []).append((host, repeat))
-    return found
+    return [*found.values()]
 
 
 def _list_hosts(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -183,7 +178,15 @@ def _list_hosts(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
         yield name, {**shared, **other.get(name, {})}
 
 
-def _describe_own(facts: Iterable[Fact]) -> Iterator[str]:
+def list_shared(facts: Iterable[Fact]) -> Iterator[tuple[str, str, str]]:
+    """List the name of each fact and, if all hosts and repeats share it, its value and a text."""
+    for fact in facts:
+        (value, *_), is_shared = fact.seen, fact.is_shared
+        yield fact.name, value if is_shared else "", fact.describe() if is_shared else ""
+
+
+def describe_own_differences(facts: Iterable[Fact]) -> Iterator[str]:
+    """Describe what differs between the hosts, and between the repeats, of a case."""
     differing = [fact for fact in facts if not fact.is_shared]
     for who, is_by_host in (("hosts", True), ("repeats", False)):
         texts = [fact.describe() for fact in differing if fact.is_by_host == is_by_host]
@@ -192,22 +195,19 @@ def _describe_own(facts: Iterable[Fact]) -> Iterator[str]:
 
 
 def _find_odd(
-    cases: Mapping[str, Mapping[str, Fact]], names: Container[str]
+    cases: Mapping[str, Mapping[str, tuple[str, str]]], names: Container[str]
 ) -> Iterator[tuple[str, str]]:
-    """Cases in which one of these facts is another one than in most; known in both, and shared."""
+    """Find the cases in which one of these facts is another one than in most that know it."""
     for name in dict.fromkeys(name for facts in cases.values() for name in facts):
         if name not in names:
             continue
-        known = {
-            case_id: next(iter(facts[name].seen))
-            for case_id, facts in cases.items()
-            if name in facts and facts[name].is_shared
-        }
-        known = {case_id: value for case_id, value in known.items() if value}
-        (usual, _), *_ = Counter(known.values()).most_common(1) or [("", 0)]
-        for case_id, value in known.items():
+        known = {case_id: facts[name] for case_id, facts in cases.items() if name in facts}
+        known = {case_id: (value, text) for case_id, (value, text) in known.items() if value}
+        values = Counter(value for value, _ in known.values())
+        (usual, _), *_ = values.most_common(1) or [("", 0)]
+        for case_id, (value, text) in known.items():
             if value != usual:
-                yield case_id, f"{cases[case_id][name].describe()}, else {_quote(usual)}"
+                yield case_id, f"{text}, else {_quote(usual)}"
 
 
 def _quote(value: str) -> str:

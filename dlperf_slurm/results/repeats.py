@@ -18,7 +18,12 @@ from dlperf_slurm.results.collect import Outcome
 from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, TIME, Column
 from dlperf_slurm.results.data_waits import find_computed_rate, find_waiting_share
 from dlperf_slurm.results.device_peaks import find_published_peak
-from dlperf_slurm.results.interference import find_worst
+from dlperf_slurm.results.interference import (
+    find_worst,
+    is_noisy,
+    list_gpu_users,
+    name_neighbours,
+)
 from dlperf_slurm.results.peaks import GIGA, TERA, count_decoded_bytes, count_training_flops
 from dlperf_slurm.results.starts import QUEUE, QUEUE_MEANING, Start
 from dlperf_slurm.results.usage import (
@@ -309,6 +314,11 @@ REPEATS: tuple[Column, ...] = (
     hide("measured_peak_tflops", NUMBER, _average_peak("flops_per_s", TERA)),
     hide("copied_gb_per_s", NUMBER, _average_peak("copied_bytes_per_s", GIGA)),
     hide_of_record("published_peak_tflops", NUMBER, _find_published_tflops),
+    hide("is_unhealthy", FLAG, lambda repeat: repeat.outcome.is_unhealthy),
+    hide("is_noisy", FLAG, lambda repeat: is_noisy(repeat.outcome)),
+    hide("neighbours", TEXT, lambda repeat: name_neighbours(repeat.outcome)),
+    hide("gpu_users", TEXT, lambda repeat: "\n".join(list_gpu_users(repeat.outcome))),
+    hide("has_steps", FLAG, lambda repeat: repeat.outcome.rank_step_seconds is not None),
     hide("imbalance", NUMBER, _find_imbalance),
     hide("waiting_share", NUMBER, _find_rank_waiting),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.obstacles import find_browser_obstacle, find_chromium
-from unit.report_values import HOSTILE, make_cases, summarize_cases
+from unit.report_values import HOSTILE, make_cases, plot_cases, summarize_cases
 
 HOW = "see tests/browser/conftest.py for what to install"
 
@@ -36,12 +36,11 @@ def report_file(tmp_path_factory) -> Path:
     """A report with all that one can have: hostile texts, and footnotes behind words too."""
     from dlperf_slurm.reports.formats import Report
     from dlperf_slurm.reports.formats.html import make_page
-    from dlperf_slurm.reports.plots.run_plots import plot_run
 
     cases = make_cases()
     summary = summarize_cases(cases, title=HOSTILE, created_by=HOSTILE, command=(HOSTILE,))
     summary = dataclasses.replace(summary, tables=tuple(map(mark_ranks, summary.tables)))
-    page = Report(summary, cases, plot_run(summary, cases), f"title = '{HOSTILE}'\n")
+    page = Report(summary, plot_cases(cases), f"title = '{HOSTILE}'\n")
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(make_page(page), encoding="utf-8")
     return path

@@ -10,10 +10,14 @@ from support.cases import vary
 from unit.builders import make_case, make_manifest, make_planned_case, make_record, name_case
 
 from dlperf_slurm.contract.topology import parse_topology
-from dlperf_slurm.jobs.manifest import PlannedCase
+from dlperf_slurm.jobs.manifest import Manifest, PlannedCase
+from dlperf_slurm.reports import summarize as summaries
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats import Report, list_formats, load_format
-from dlperf_slurm.reports.summarize import Summary, summarize
+from dlperf_slurm.reports.plots import Plot
+from dlperf_slurm.reports.plots.run_plots import plot_run
+from dlperf_slurm.reports.plots.steps import ReadRepeat
+from dlperf_slurm.reports.summarize import Summary, TableMaker
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import Column, list_records
@@ -93,8 +97,24 @@ def make_cases() -> list[CaseOutcomes]:
     ]
 
 
+def summarize(
+    manifest: Manifest, cases: Sequence[CaseOutcomes], makers: Sequence[TableMaker] = ()
+) -> Summary:
+    return summaries.summarize(manifest, analyze(cases), makers)
+
+
 def summarize_cases(cases: Sequence[CaseOutcomes], **changes: object) -> Summary:
     return summarize(make_manifest(**changes), cases)
+
+
+def make_reader(cases: Sequence[CaseOutcomes]) -> ReadRepeat:
+    """Read repeats from these cases, as `Report.read_repeat` does from their files."""
+    outcomes = {(one.case_id, one.repeat): one for case in cases for one in case.outcomes}
+    return lambda case_id, repeat: outcomes[case_id, repeat]
+
+
+def plot_cases(cases: Sequence[CaseOutcomes], is_every_case: bool = False) -> list[Plot]:
+    return plot_run(summarize_cases(cases), make_reader(cases), is_every_case)
 
 
 def write_rows(table: Table) -> tuple[tuple[str, ...], ...]:

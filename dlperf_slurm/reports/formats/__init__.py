@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Optional, Protocol, cast
 
 from dlperf_slurm.reports.summarize import Summary
-from dlperf_slurm.results.collect import Attempts, CaseOutcomes
 
 if TYPE_CHECKING:
     from dlperf_slurm.reports.plots import Plot
+    from dlperf_slurm.reports.plots.steps import ReadRepeat
 
 
 @dataclass(frozen=True)
@@ -18,15 +18,14 @@ class Report:
     """All that a format may show; `matrix_toml` is empty where a run has none.
 
     `variant` is what the names of its files end with where it is not the run's plain report.
-    The steps of reduced cases can be read again by their `attempts`.
+    `read_repeat` reads the steps that plots show.
     """
 
     summary: Summary
-    cases: Sequence[CaseOutcomes] = ()
     plots: "Sequence[Plot]" = ()
     matrix_toml: str = ""
     variant: str = ""
-    attempts: Optional[Attempts] = None
+    read_repeat: "Optional[ReadRepeat]" = None
 
 
 class ReportFormat(Protocol):

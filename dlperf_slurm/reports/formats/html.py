@@ -27,7 +27,7 @@ from dlperf_slurm.reports.tables.overview import (
     tabulate_cases,
 )
 from dlperf_slurm.reports.tables.training import PRECISIONS, THROUGHPUT
-from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.columns import TIME_FORMAT
 
 FILE_NAME = "report.html"
 SHOWS_PLOTS = True
@@ -75,11 +75,11 @@ def make_page(report: Report) -> str:
         doubts=bool(summary.banner) or any(finding.is_doubt for finding in summary.findings),
         facts=_list_facts(report),
         overviews=make_sections(overviews, notes),
-        missing=make_html_tables(tabulate_missing(report.cases), "missing", notes),
+        missing=make_html_tables(tabulate_missing(summary.results), "missing", notes),
         sections=_make_sections(summary, overviews, report.plots),
-        steps=_make_step_sections(report.plots, report.cases),
+        steps=_make_step_sections(report.plots, summary.results.cases.index),
         method=summary.method,
-        provenance=make_html_tables(tabulate_provenance(report.cases), "provenance", notes),
+        provenance=make_html_tables(tabulate_provenance(summary.results), "provenance", notes),
         glossary=GLOSSARY,
         command=write_command(summary.manifest, report.matrix_toml),
         matrix_toml=report.matrix_toml,
@@ -152,8 +152,8 @@ def _find_joined(summary: Summary, overviews: Sequence[Overview]) -> dict[str, O
     return {table.title: by_model[table.model] for table in joined}
 
 
-def _make_step_sections(plots: Sequence[Plot], cases: Sequence[CaseOutcomes]) -> list[StepSection]:
-    by_case: dict[str, list[Plot]] = {c.case.case_id: [] for c in cases}
+def _make_step_sections(plots: Sequence[Plot], case_ids: Iterable[str]) -> list[StepSection]:
+    by_case: dict[str, list[Plot]] = {case_id: [] for case_id in case_ids}
     for plot in plots:
         if plot.subject in by_case:
             by_case[plot.subject].append(plot)
@@ -166,25 +166,25 @@ def _make_step_sections(plots: Sequence[Plot], cases: Sequence[CaseOutcomes]) ->
 
 def _list_facts(report: Report) -> list[tuple[str, str]]:
     """What, where and when, for the top of the report."""
-    manifest = report.summary.manifest
-    records = [record for outcomes in report.cases for record in outcomes.records]
+    manifest, cases = report.summary.manifest, report.summary.results.cases
     facts = [
         ("Run", manifest.run_id),
         ("Site", f"{manifest.site_name} ({manifest.scheduler})"),
         ("Submitted", f"{manifest.created_at} by {manifest.created_by} on {manifest.created_on}"),
         ("Tool", f"dlperf_slurm {manifest.tool_version} {manifest.tool_git}".strip()),
-        ("Models", _join(c.case.model for c in report.cases)),
-        ("Frameworks", _join(c.case.axes.framework for c in report.cases)),
-        ("Topologies", _join(c.case.axes.topology for c in report.cases)),
-        ("Precisions", _join(c.case.axes.precision for c in report.cases)),
+        ("Models", _join(cases.model)),
+        ("Frameworks", _join(cases.framework)),
+        ("Topologies", _join(cases.topology)),
+        ("Precisions", _join(cases.precision)),
     ]
     if manifest.is_import:
         facts[1:3] = [("Imported", f"by {manifest.created_by} on {manifest.created_on}")]
         facts.insert(2, ("Measured", "not told by the logs"))
-    records = [record for record in records if record.started_at]
-    if records:
+    timed = report.summary.results.frames.repeats.dropna(subset=["started_at", "ended_at"])
+    if len(timed):
         facts = [fact for fact in facts if fact[0] != "Measured"]
-        first, last = min(r.started_at for r in records), max(r.ended_at for r in records)
+        ends = (timed.started_at.min(), timed.ended_at.max())
+        first, last = (end.strftime(TIME_FORMAT) for end in ends)
         # the date once, where it is the same
         end = last[11:] if last[:10] == first[:10] else last
         facts.insert(2 if manifest.is_import else 3, ("Measured", f"{first} to {end}"))

@@ -6,16 +6,11 @@ from typing import Any
 
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats import Report
-from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.results.columns import list_records
 
 FILE_NAME = "report.json"
 SHOWS_PLOTS = False
 SCHEMA_VERSION = 1
-
-# a row for each device of each case with several: the steps of all ranks
-DEVICES = ("case_id", "host", "local_rank", "device_name", "ranks", "repeats", "slowest_repeats",
-    "slowness", "p50_seconds", "p90_seconds", "p99_seconds", "p100_seconds")  # fmt: skip
 
 
 def serialize(report: Report) -> dict[str, bytes]:
@@ -30,7 +25,8 @@ def serialize(report: Report) -> dict[str, bytes]:
         "footnotes": summary.footnotes,
         "tables": [_describe_table(table) for table in summary.tables],
         "cases": list_records(summary.results.case_columns),
-        "devices": _list_devices(summary),
+        # of each case of several, the slowest first
+        "devices": list_records(summary.results.frames.devices),
     }
     text = json.dumps(document, indent=1, sort_keys=True, allow_nan=False)
     return {FILE_NAME: f"{text}\n".encode()}
@@ -61,8 +57,3 @@ def _describe_cell(cell: Cell) -> dict[str, Any]:
     if cell.notes:
         found["footnotes"] = cell.marks
     return found
-
-
-def _list_devices(summary: Summary) -> list[dict[str, Any]]:
-    """List the devices of each case of several, the slowest first."""
-    return list_records(summary.results.frames.devices[[*DEVICES]])

@@ -1,6 +1,6 @@
-"""A run's tables and step times -> the figures of its report, in the tables' order."""
+"""A run's results and step times -> the figures of its report, in the tables' order."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Optional
 
@@ -14,6 +14,7 @@ from dlperf_slurm.reports.plots.scaling import (
     plot_throughput,
 )
 from dlperf_slurm.reports.plots.steps import (
+    ReadRepeat,
     list_case_steps,
     list_doubtful,
     plot_ranks,
@@ -23,7 +24,6 @@ from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.tables import list_groups
 from dlperf_slurm.reports.tables.inference import LATENCIES
 from dlperf_slurm.reports.tables.training import THROUGHPUT
-from dlperf_slurm.results.collect import Attempts, CaseOutcomes
 from dlperf_slurm.results.processes import map_on_cores
 
 # what draws a figure, or finds that there is nothing to draw
@@ -36,21 +36,16 @@ WORTH_A_PROCESS = 2
 MOST_CASES = 6
 
 
-def plot_run(
-    summary: Summary,
-    cases: Sequence[CaseOutcomes],
-    is_every_case: bool = False,
-    attempts: Optional[Attempts] = None,
-) -> list[Plot]:
+def plot_run(summary: Summary, read: ReadRepeat, is_every_case: bool = False) -> list[Plot]:
     """Figures of the tables, then of steps and ranks: of every case, or of those worth a look.
 
     These are, for steps, the cases that have a footnote on them, and for ranks the largest
-    topologies. For a page alone, what it shows is drawn. Reduced cases take the `attempts` that
-    they are from.
+    topologies. For a page alone, what it shows is drawn. `read` fetches the steps of a repeat.
     """
-    drawings = list(_list_table_drawings(summary, cases))
-    doubtful, largest = list_doubtful(cases)[:MOST_CASES], list_largest(summary)[:MOST_CASES]
-    for steps in list_case_steps(cases, attempts):
+    drawings = list(_list_table_drawings(summary))
+    doubtful = list_doubtful(summary.results)[:MOST_CASES]
+    largest = list_largest(summary)[:MOST_CASES]
+    for steps in list_case_steps(summary.results, read):
         if is_every_case or steps.case_id in doubtful:
             drawings.append(partial(plot_timeline, steps))
         if is_every_case or steps.case_id in largest:
@@ -63,13 +58,12 @@ def _draw(drawing: Drawing) -> Optional[Plot]:
     return drawing()
 
 
-def _list_table_drawings(summary: Summary, cases: Sequence[CaseOutcomes]) -> Iterator[Drawing]:
-    seconds = {
-        c.case.case_id: [s for outcome in c.outcomes for s in outcome.step_seconds] for c in cases
-    }
-    repeats = {
-        c.case.case_id: [o.record.samples_per_s for o in c.outcomes if o.record] for c in cases
-    }
+def _list_table_drawings(summary: Summary) -> Iterator[Drawing]:
+    frames = summary.results.frames
+    slowest = frames.slowest.groupby("case_id", sort=False, observed=True).seconds
+    seconds = {case_id: own.tolist() for case_id, own in slowest}
+    rates = frames.repeats.dropna(subset="samples_per_s").groupby("case_id").samples_per_s
+    repeats = {case_id: own.tolist() for case_id, own in rates}
     for title, rows in list_groups(THROUGHPUT, summary.results):
         if not is_drawn_for_page():
             yield partial(plot_throughput, title, rows, repeats)

@@ -1,9 +1,8 @@
-"""Outcomes -> the step times of a case: a strip per repeat over its steps, a heat map by rank."""
+"""Repeats -> the step times of a case: a strip per repeat over its steps, a heat map by rank."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.errors import InputError
@@ -20,8 +19,9 @@ from dlperf_slurm.reports.plots.style import (
     mark_series,
     open_figure,
 )
-from dlperf_slurm.results.collect import Attempts, CaseOutcomes, Outcome
-from dlperf_slurm.results.stability import describe_stability
+from dlperf_slurm.results.cases import Results
+from dlperf_slurm.results.collect import Outcome
+from dlperf_slurm.results.notes import DOUBT
 from dlperf_slurm.stats.step_times import STALL_FACTOR, find_slow_stretch
 
 if TYPE_CHECKING:
@@ -57,78 +57,64 @@ class RepeatSteps:
     """`seconds` is an array [ranks, steps]; `ranks` and `hosts` are those of its rows."""
 
     repeat: int
-    samples_per_s: float
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
     seconds: Any
 
 
+# reads a repeat of a case, by the id of the case and its own number
+ReadRepeat = Callable[[str, int], Outcome]
+
+
 @dataclass(frozen=True)
 class CaseSteps:
-    """The repeats of a case that kept step times, by their number.
+    """The repeats of a case that kept step times, with their throughputs.
 
-    Of a reduced case `read` fetches the steps of those that are drawn, and the others have none;
-    it raises InputError for what was changed meanwhile.
+    `read` fetches the steps of those that are drawn; what was changed meanwhile is an InputError.
     """
 
     case_id: str
-    repeats: tuple[RepeatSteps, ...]
-    read: Optional[Callable[[int], Outcome]] = None
+    repeats: Mapping[int, float]
+    read: ReadRepeat
 
     @property
     def shown(self) -> list[RepeatSteps]:
         """The first repeats, with their steps."""
-        return [self._load(repeat) for repeat in self.repeats[:MOST_REPEATS]]
+        return [self._load(repeat) for repeat in [*self.repeats][:MOST_REPEATS]]
 
     @property
     def middle(self) -> RepeatSteps:
         """The repeat whose throughput is the median one, of two the slower, with its steps."""
-        ordered = sorted(self.repeats, key=lambda repeat: (repeat.samples_per_s, repeat.repeat))
+        ordered = sorted(self.repeats, key=lambda repeat: (self.repeats[repeat], repeat))
         return self._load(ordered[(len(ordered) - 1) // 2])
 
-    def _load(self, repeat: RepeatSteps) -> RepeatSteps:
-        if self.read is None:
-            return repeat
-        steps = _find_steps(self.read(repeat.repeat))
-        if steps is None:
-            text = f"{self.case_id}: repeat {repeat.repeat} was changed while the report was made"
+    def _load(self, repeat: int) -> RepeatSteps:
+        outcome = self.read(self.case_id, repeat)
+        if outcome.record is None or outcome.rank_step_seconds is None:
+            text = f"{self.case_id}: repeat {repeat} was changed while the report was made"
             raise InputError(f"{text}; make it again")
-        return steps
+        ranks = outcome.record.ranks
+        return RepeatSteps(
+            repeat,
+            tuple(rank.rank for rank in ranks),
+            tuple(rank.host for rank in ranks),
+            outcome.rank_step_seconds,
+        )
 
 
-def list_case_steps(
-    cases: Sequence[CaseOutcomes], attempts: Optional[Attempts] = None
-) -> list[CaseSteps]:
-    """The steps of the cases that have any; logs of other people's scripts have none.
-
-    Those of reduced cases are read again from their `attempts` when they are drawn.
-    """
-    found = []
-    for c in cases:
-        read = partial(attempts.read, c.case) if attempts and c.summary else None
-        repeats = tuple(steps for steps in map(_find_steps, c.outcomes) if steps)
-        if repeats:
-            found.append(CaseSteps(c.case.case_id, repeats, read))
-    return found
-
-
-def _find_steps(outcome: Outcome) -> Optional[RepeatSteps]:
-    """None of a repeat that kept none."""
-    record, seconds = outcome.record, outcome.rank_step_seconds
-    if record is None or (seconds is None and not outcome.step_seconds):
-        return None
-    ranks = tuple(rank.rank for rank in record.ranks)
-    hosts = tuple(rank.host for rank in record.ranks)
-    return RepeatSteps(outcome.repeat, record.samples_per_s, ranks, hosts, seconds)
-
-
-def list_doubtful(cases: Sequence[CaseOutcomes]) -> list[str]:
-    """Ids of the cases whose steps or repeats have a footnote."""
+def list_case_steps(results: Results, read: ReadRepeat) -> list[CaseSteps]:
+    """List the cases that have steps; logs of other people's scripts have none."""
+    repeats = results.frames.repeats
+    timed = repeats[repeats.has_steps.fillna(False)]
     return [
-        c.case.case_id
-        for c in cases
-        if (c.summary.is_doubtful if c.summary else describe_stability(c))
+        CaseSteps(case_id, dict(zip(own.repeat.tolist(), own.samples_per_s.tolist())), read)
+        for case_id, own in timed.groupby("case_id", sort=False)
     ]
+
+
+def list_doubtful(results: Results) -> list[str]:
+    """List the ids of the cases whose steps or repeats have a footnote."""
+    return [*results.notes.case_id[results.notes.scope == DOUBT].unique()]
 
 
 def plot_timeline(case: CaseSteps) -> Plot:

@@ -17,7 +17,7 @@ from dlperf_slurm.results.columns import Column, list_values
 from dlperf_slurm.results.compare import COMPARISON
 from dlperf_slurm.results.footnotes import Footnotes, Note
 from dlperf_slurm.results.labels import VARIANTS, label_cases
-from dlperf_slurm.results.notes import CASE, TABLE
+from dlperf_slurm.results.notes import CASE, DOUBT, TABLE
 from dlperf_slurm.results.number_formats import COUNT, Number, NumberFormat
 from dlperf_slurm.stats.median import Interval
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 COLUMNS: Mapping[str, Column] = {column.name: column for column in (*COMPARISON, *CASES)}
 # notes of every table that shows cases
-OF_CASES = (CASE, TABLE)
+OF_CASES = (CASE, DOUBT, TABLE)
 
 # cases of one table -> what depends on which they are
 FromRows = Callable[["DataFrame"], Any]

@@ -13,6 +13,7 @@ import tomli_w
 from axis_samples import AXIS_SAMPLES, SCRIPT
 from builders import make_manifest as make_empty_manifest
 from builders import make_record, make_site, read_csv, write_matrix
+from report_values import summarize
 
 from dlperf_slurm.config.site import LoadedSite
 from dlperf_slurm.contract.axes import DYNAMIC, INFER, Axes
@@ -30,7 +31,6 @@ from dlperf_slurm.matrix.axes import AXES, AXIS_SPECS
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.matrix.tables import Protocol, ProtocolOverride, TrainingTable
-from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.labels import label_cases

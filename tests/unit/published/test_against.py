@@ -4,13 +4,12 @@ import json
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, make_rank
-from report_values import write_report, write_rows
+from report_values import summarize, write_report, write_rows
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.published.against import choose_sources, find_nearest, make_against_table
 from dlperf_slurm.published.figures import read_source
-from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.cases import analyze
 
 

@@ -5,7 +5,7 @@ from typing import Union
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
-from report_values import find_tables, list_rows, read_column, read_marks, write_rows
+from report_values import find_tables, list_rows, read_column, read_marks, summarize, write_rows
 from support.cases import vary
 
 from dlperf_slurm.contract.case import Training
@@ -13,7 +13,6 @@ from dlperf_slurm.contract.record import Epoch
 from dlperf_slurm.published.layouts import load_layout
 from dlperf_slurm.published.layouts.parts.figures import make_run_figures
 from dlperf_slurm.reports.cells import Table
-from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.number_formats import Duration

@@ -189,8 +189,7 @@ def test_nothing_reads_back_what_cells_print():
     allowed |= {page / "figures.py", page / "words.py"}
     modules = [*list_modules(formats), *list_modules(layouts)]
     modules += [Path(module.__file__) for module in (cells, terminal)]
-    readers = {path for path in modules if "re" in find_imports(path)}
-    assert readers == allowed
+    assert {path for path in modules if "re" in find_imports(path)} == allowed
 
 
 def test_format_is_one_file_found_by_listing():

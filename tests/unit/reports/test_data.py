@@ -4,12 +4,11 @@ import dataclasses
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, make_rank, read_csv
-from report_values import find_tables, list_rows, read_marks, write_rows
+from report_values import find_tables, list_rows, read_marks, summarize, write_rows
 from support.cases import vary
 
 from dlperf_slurm.contract.record import BatchTrial, Clock
 from dlperf_slurm.reports.cells import Table
-from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.notes import NOT_MEMORY, WAIT_UNKNOWN
 from dlperf_slurm.stats.placements import compute_ratio_interval

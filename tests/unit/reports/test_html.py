@@ -12,7 +12,7 @@ import numpy
 import pytest
 from builders import find_task, make_ranks, make_record, read_case, write_record
 from markupsafe import escape
-from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases
+from report_values import HOSTILE, make_cases, make_measured, plot_cases, rename, summarize_cases
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.record import STEP_SECONDS_FILE
@@ -24,7 +24,6 @@ from dlperf_slurm.reports.formats.page.figures import PAGE_COLORS, inline_svg
 from dlperf_slurm.reports.formats.page.reproduce import write_command
 from dlperf_slurm.reports.formats.page.words import GLOSSARY, explain
 from dlperf_slurm.reports.plots import Plot
-from dlperf_slurm.reports.plots.run_plots import plot_run
 from dlperf_slurm.reports.plots.style import MUTED, SERIES_COLORS
 from dlperf_slurm.reports.summarize import tabulate_run
 
@@ -60,7 +59,7 @@ SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewBox
 @pytest.fixture(scope="module")
 def plots():
     cases = make_cases()
-    return plot_run(summarize_cases(cases), cases)
+    return plot_cases(cases)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def html(plots) -> str:
     summary = summarize_cases(
         cases, title=HOSTILE, created_by=HOSTILE, site_name=HOSTILE, command=("a b", HOSTILE)
     )
-    return make_page(Report(summary, cases, plots, f"title = '{HOSTILE}'"))
+    return make_page(Report(summary, plots, f"title = '{HOSTILE}'"))
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +77,7 @@ def document(html) -> Document:
 
 
 def make_small_page(*cases) -> str:
-    return make_page(Report(summarize_cases(cases), cases, (), ""))
+    return make_page(Report(summarize_cases(cases)))
 
 
 def test_nothing_of_a_user_becomes_an_element(document):
@@ -183,7 +182,7 @@ def test_run_without_a_record_has_neither_provenance_nor_figures():
 
 
 def test_command_is_one_for_the_shell():
-    html = make_page(Report(summarize_cases([], command=("dlperf-slurm", "a b")), (), (), ""))
+    html = make_page(Report(summarize_cases([], command=("dlperf-slurm", "a b"))))
     assert "dlperf-slurm &#39;a b&#39;" in html
 
 
@@ -202,7 +201,7 @@ def test_figures_of_tables_that_one_joins_say_what_each_is_about():
         Plot(f"distribution-{number}", subject, "Steps", "of all repeats", SVG, b"", b"")
         for number, subject in enumerate(subjects)
     ]
-    report = Report(summarize_cases(cases), cases, plots, "")
+    report = Report(summarize_cases(cases), plots)
     titles = re.findall("<h4>(Steps.*)</h4>", make_page(report))
     assert titles == [f"Steps: {subject}" for subject in subjects]
 
@@ -247,14 +246,14 @@ def test_page_weighs_less_than_20_kilobytes_a_case(frameworks):
         for topology in ("1n1g", "1n2g", "1n4g", "1n8g", "2n8g")
     ]
     summary = summarize_cases(cases)
-    page = make_page(Report(summary, cases, plot_run(summary, cases)))
+    page = make_page(Report(summary, plot_cases(cases)))
     assert len(page.encode()) < 20_000 * len(cases)
 
 
 def test_same_input_gives_the_same_page(plots):
     cases = make_cases()
     summary = summarize_cases(cases)
-    pages = {make_page(Report(summary, cases, plots)) for _ in range(2)}
+    pages = {make_page(Report(summary, plots)) for _ in range(2)}
     assert len(pages) == 1
 
 

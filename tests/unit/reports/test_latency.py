@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
-from report_values import find_tables, list_rows, read_column, read_marks, write_rows
+from report_values import find_tables, list_rows, read_column, read_marks, summarize, write_rows
 from support.problems import assert_problem
 
 from dlperf_slurm.reports.cells import Table
-from dlperf_slurm.reports.summarize import summarize, tabulate_run
+from dlperf_slurm.reports.summarize import tabulate_run
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.stats.median import LATENCY_NAMES, compute_latency, count_needed_batches
 from dlperf_slurm.stats.placements import compute_ratio_interval

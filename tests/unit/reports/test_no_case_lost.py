@@ -3,11 +3,10 @@
 import pytest
 from axis_samples import AXIS_SAMPLES
 from builders import make_manifest, make_outcomes, make_planned_case
-from report_values import find_tables, read_column
+from report_values import find_tables, read_column, summarize
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.record import Epoch
-from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results import labels
 from dlperf_slurm.results.labels import VARIANTS
 

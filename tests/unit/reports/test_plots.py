@@ -5,8 +5,15 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy
 import pytest
-from builders import make_outcomes, make_planned_case
-from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases
+from builders import make_outcomes, make_planned_case, make_rank, make_record
+from report_values import (
+    HOSTILE,
+    make_cases,
+    make_measured,
+    plot_cases,
+    rename,
+    summarize_cases,
+)
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.reports.plots import (
@@ -27,7 +34,6 @@ from dlperf_slurm.reports.plots.lines import (
     draw_chart,
     open_panels,
 )
-from dlperf_slurm.reports.plots.run_plots import plot_run
 from dlperf_slurm.reports.plots.steps import (
     STALL_MARK,
     CaseSteps,
@@ -52,8 +58,8 @@ from dlperf_slurm.reports.plots.style import (
 from dlperf_slurm.reports.tables import list_groups
 from dlperf_slurm.reports.tables.inference import LATENCIES
 from dlperf_slurm.reports.tables.training import THROUGHPUT
-from dlperf_slurm.results import processes
-from dlperf_slurm.results.case_summary import reduce_case
+from dlperf_slurm.results.cases import analyze
+from dlperf_slurm.results.collect import Outcome
 from dlperf_slurm.stats.step_times import find_stalls
 
 pytestmark = pytest.mark.integration
@@ -86,20 +92,29 @@ def plot_throughput(*cases):
 def plots() -> dict[str, Plot]:
     """All figures of the made run, by name."""
     cases = make_cases()
-    return {plot.name: plot for plot in plot_run(summarize_cases(cases), cases, is_every_case=True)}
+    return {plot.name: plot for plot in plot_cases(cases, is_every_case=True)}
+
+
+def make_steps(seconds, hosts=("a", "b")) -> CaseSteps:
+    """A case whose repeats have these step times [ranks, steps], by number; 1 is the slowest."""
+    ranks = tuple(make_rank(rank, host=host) for rank, host in enumerate(hosts))
+    record = make_record(ranks=ranks)
+    read = {n: Outcome("case", n, record, "", rank_step_seconds=own) for n, own in seconds.items()}
+    rates = dict(zip(seconds, (90.0, 110.0, 100.0)))
+    return CaseSteps("case", rates, lambda _, repeat: read[repeat])
 
 
 @pytest.fixture
 def steps() -> CaseSteps:
     """Three repeats of two ranks; the first has a stall at its tenth step."""
     rng = numpy.random.default_rng(1)
-    repeats = []
-    for number, rate in ((1, 90.0), (2, 110.0), (3, 100.0)):
+    repeats = {}
+    for number in (1, 2, 3):
         seconds = 0.05 + 0.001 * rng.random((2, 30))
         if number == 1:
             seconds[1, 9] = 0.4
-        repeats.append(RepeatSteps(number, rate, (0, 1), ("a", "b"), seconds))
-    return CaseSteps("case", tuple(repeats))
+        repeats[number] = seconds
+    return make_steps(repeats)
 
 
 def test_run_has_one_figure_of_each_kind_per_table_and_case(plots):
@@ -112,7 +127,7 @@ def test_run_has_one_figure_of_each_kind_per_table_and_case(plots):
 
 def test_default_shows_steps_of_doubtful_cases_and_ranks_of_the_largest():
     cases = make_cases()
-    names = [plot.name for plot in plot_run(summarize_cases(cases), cases)]
+    names = [plot.name for plot in plot_cases(cases)]
     assert [name for name in names if name.startswith(("steps", "ranks"))] == [
         "steps-jax-resnet50-1n2g-bs8-fp32",
         "ranks-jax-resnet50-1n2g-bs8-fp32",
@@ -128,7 +143,7 @@ def test_every_svg_is_xml_with_text_and_every_pdf_is_a_pdf(plots):
 
 def test_same_input_gives_the_same_bytes(plots):
     cases = make_cases()
-    again = plot_run(summarize_cases(cases), cases)
+    again = plot_cases(cases)
     assert [plot for plot in again if plots[plot.name] != plot] == []
 
 
@@ -347,7 +362,7 @@ def test_distribution_ends_where_nearly_all_steps_do():
 
 
 def test_stalls_are_those_that_the_footnotes_count(steps):
-    slowest = steps.repeats[0].seconds.max(axis=0).tolist()
+    slowest = steps.shown[0].seconds.max(axis=0).tolist()
     assert list_stalls(slowest) == [9]
     assert len(list_stalls(slowest)) == find_stalls(slowest).count
 
@@ -396,12 +411,12 @@ def test_stalls_have_a_mark_of_their_own():
 
 def make_ranks_of(hosts: tuple[str, ...], steps: int = 20) -> RepeatSteps:
     seconds = 0.1 + numpy.zeros((len(hosts), steps))
-    return RepeatSteps(1, 1.0, tuple(range(len(hosts))), hosts, seconds)
+    return RepeatSteps(1, tuple(range(len(hosts))), hosts, seconds)
 
 
 def test_timeline_of_many_ranks_says_that_it_shows_a_band():
-    repeat = make_ranks_of(("a",) * 32)
-    assert "band" in plot_timeline(CaseSteps("case", (repeat,))).caption
+    case = make_steps({1: numpy.ones((32, 20))}, ("a",) * 32)
+    assert "band" in plot_timeline(case).caption
 
 
 def test_ranks_are_shown_of_the_middle_repeat_with_their_hosts(steps):
@@ -420,13 +435,12 @@ def test_of_many_hosts_no_rank_is_named():
 
 
 def test_one_rank_has_no_heat_map():
-    alone = make_ranks_of(("a",))
-    assert plot_ranks(CaseSteps("case", (alone,))) is None
+    assert plot_ranks(make_steps({1: numpy.ones((1, 20))}, ("a",))) is None
 
 
 def test_repeats_without_step_times_are_left_out():
     cases = make_cases()
-    found = {steps.case_id: len(steps.repeats) for steps in list_case_steps(cases)}
+    found = {steps.case_id: len(steps.repeats) for steps in list_case_steps(analyze(cases), None)}
     assert found["pytorch-resnet50-1n2g-bs8-fp32"] == 2
     assert "pytorch-resnet50-4n8g-bs8-fp32" not in found
 
@@ -441,33 +455,9 @@ def test_names_that_are_alike_get_numbers():
     assert [plot.name for plot in name_apart(plots)] == ["a", "a-2", "b"]
 
 
-class Again:
-    """What reads the repeats of cases again."""
-
-    def __init__(self, cases):
-        self.cases = {c.case.case_id: c for c in cases}
-        self.repeats = []
-
-    def read(self, case, repeat):
-        self.repeats.append(repeat)
-        return self.cases[case.case_id].outcomes[repeat - 1]
-
-
-def test_figures_of_reduced_cases_are_those_of_the_whole_ones(plots, monkeypatch):
-    monkeypatch.setattr(processes, "_count_cores", lambda: 1)
-    cases = make_cases()
-    reduced = [reduce_case(case) for case in cases]
-    again = Again(cases)
-    found = plot_run(summarize_cases(reduced), reduced, True, again)
-    assert {plot.name: plot for plot in found} == plots
-    assert again.repeats
-
-
 def test_step_times_that_are_gone_when_they_are_drawn_are_an_error():
-    cases = [reduce_case(case) for case in make_cases()]
-    gone = Again([make_measured(c.case.axes.framework, c.case.axes.topology, [], ["x"] * 9)
-                  for c in cases])  # fmt: skip
-    steps = list_case_steps(cases, gone)[0]
+    results = analyze(make_cases())
+    steps = list_case_steps(results, lambda *repeat: Outcome(*repeat, None, "x"))[0]
     with pytest.raises(InputError, match="changed while"):
         plot_timeline(steps)
 
@@ -475,7 +465,7 @@ def test_step_times_that_are_gone_when_they_are_drawn_are_an_error():
 def test_page_alone_has_no_figure_that_it_does_not_show(plots):
     cases = make_cases()
     with draw_for_page():
-        drawn = plot_run(summarize_cases(cases), cases, is_every_case=True)
+        drawn = plot_cases(cases, is_every_case=True)
     assert drawn == list_for_page(plots.values())
     assert {plot.name for plot in plots.values()} > {plot.name for plot in drawn}
     assert all(list(plot.files) == [f"{plot.name}.svg"] for plot in drawn)

@@ -2,11 +2,10 @@
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
-from report_values import find_tables, read_column, write_rows
+from report_values import find_tables, read_column, summarize, write_rows
 from support.problems import assert_problem
 
 from dlperf_slurm.reports.cells import Table
-from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.stats.placements import compute_ratio_interval
 

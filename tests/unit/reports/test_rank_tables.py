@@ -7,10 +7,9 @@ import random
 import numpy
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, make_rank, read_csv
-from report_values import find_tables, list_rows, write_report, write_rows
+from report_values import find_tables, list_rows, summarize, write_report, write_rows
 from support.problems import assert_problem
 
-from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.case_summary import STEP_PERCENTILES
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
-from report_values import HOSTILE, list_rows, write_report, write_rows
+from report_values import HOSTILE, list_rows, summarize, write_report, write_rows
 from rich.console import Console
 
 from dlperf_slurm.published.audit.tables import find_tables
@@ -14,7 +14,7 @@ from dlperf_slurm.reports import cells
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats.markdown import escape_markdown
 from dlperf_slurm.reports.formats.markdown import make_table as make_markdown_table
-from dlperf_slurm.reports.summarize import Summary, summarize
+from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.terminal import print_summary, print_table
 from dlperf_slurm.stats.median import Interval
 from dlperf_slurm.stats.placements import compute_ratio_interval

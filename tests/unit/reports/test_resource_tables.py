@@ -12,12 +12,11 @@ from builders import (
     read_csv,
 )
 from outcome_builders import make_telemetry
-from report_values import find_tables, list_rows, read_marks, write_rows
+from report_values import find_tables, list_rows, read_marks, summarize, write_rows
 from support.problems import assert_problem
 
 from dlperf_slurm.contract.record import HOST, Epoch
 from dlperf_slurm.reports.cells import Table
-from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.usage import WITH_VALIDATIONS
 

@@ -2,13 +2,13 @@
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
-from report_values import find_tables, list_rows, read_column, read_marks, write_rows
+from report_values import find_tables, list_rows, read_column, read_marks, summarize, write_rows
 from support.problems import assert_problem
 
 from dlperf_slurm.contract.record import BatchTrial
 from dlperf_slurm.jobs.manifest import IMPORT_SITE
 from dlperf_slurm.reports.cells import Table
-from dlperf_slurm.reports.summarize import Summary, summarize
+from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.stats.median import Interval
 
 pytestmark = pytest.mark.not_in_check

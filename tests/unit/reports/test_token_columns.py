@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
+from report_values import summarize
 
-from dlperf_slurm.reports.summarize import summarize, tabulate_run
+from dlperf_slurm.reports.summarize import tabulate_run
 from dlperf_slurm.results.collect import CaseOutcomes
 
 LENGTH = 128

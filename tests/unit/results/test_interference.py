@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
 from outcome_builders import make_telemetry
-from report_values import find_tables, read_marks
+from report_values import find_tables, read_marks, summarize
 from support.problems import assert_problem
 
 from dlperf_slurm.contract.record import HOST
@@ -17,7 +17,6 @@ from dlperf_slurm.contract.surroundings import (
     Surroundings,
 )
 from dlperf_slurm.jobs.beside_record import Beside
-from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.interference import describe_interference, make_banner
@@ -103,7 +102,7 @@ def test_gpu_that_others_used_is_named_once():
     ],
 )
 def test_banner_says_who_was_there(case, banner):
-    assert make_banner([case]) == banner
+    assert make_banner(analyze([case]).frames.repeats) == banner
 
 
 def test_figure_has_the_footnote_and_the_report_the_banner():

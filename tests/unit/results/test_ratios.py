@@ -6,13 +6,12 @@ import pytest
 from axis_samples import AXIS_SAMPLES
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
 from outcome_builders import RATES, scale
-from report_values import find_tables, list_rows, read_marks
+from report_values import find_tables, list_rows, read_marks, summarize
 from support.problems import assert_problem
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.record import Epoch
 from dlperf_slurm.matrix.axes import AXES
-from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.ratios import Ratio, choose_reference, divide, take_ratio
 from dlperf_slurm.stats.placements import compute_ratio_interval

@@ -6,11 +6,10 @@ import re
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
 from outcome_builders import make_steps, make_telemetry
-from report_values import find_tables, read_marks
+from report_values import find_tables, read_marks, summarize
 from support.problems import assert_problem
 
 from dlperf_slurm.contract.record import HOST
-from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.stability import describe_stability
 

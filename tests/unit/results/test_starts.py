@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
-from report_values import find_tables, make_repeat_frame, read_column, write_rows
+from report_values import find_tables, make_repeat_frame, read_column, summarize, write_rows
 
 from dlperf_slurm.contract.phases import (
     FIRST_STEP,
@@ -19,7 +19,6 @@ from dlperf_slurm.contract.phases import (
 )
 from dlperf_slurm.contract.surroundings import Surroundings
 from dlperf_slurm.jobs.beside_record import Beside
-from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.starts import QUEUE, Start, find_start
 

@@ -3,6 +3,7 @@
 import pytest
 import tomli_w
 from builders import print_queue, write_program
+from report_values import summarize
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
@@ -11,7 +12,6 @@ from dlperf_slurm.config.toml_tables import parse_toml
 from dlperf_slurm.errors import InputError, SchedulerError
 from dlperf_slurm.jobs.journal import MENDED, SUBMITTED, read_journal
 from dlperf_slurm.jobs.run_directory import HARNESS_FILE, open_run
-from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.collect import collect_outcomes
 from dlperf_slurm.scheduler.feed import submit_run
 from dlperf_slurm.scheduler.mend import mend_site

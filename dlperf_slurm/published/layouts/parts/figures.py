@@ -7,7 +7,7 @@ from dlperf_slurm.contract.axes import LARGEST, ON_DEVICE, ON_HOST, WORKER
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.labels import VARIANT_AXES, VARIANTS, label_cases
-from dlperf_slurm.results.notes import CASE
+from dlperf_slurm.results.notes import CASE, DOUBT
 from dlperf_slurm.stats.median import LATENCY_NAMES
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def list_figures(figures: "DataFrame", mode: str) -> list[Figure]:
 def make_run_figures(results: Results) -> "DataFrame":
     """Make one figure per case of a run, in its order; those that were left out have none."""
     cases, repeats = results.cases, results.frames.repeats
-    notes = results.notes[results.notes.scope == CASE].groupby("case_id").note.agg(tuple).to_dict()
+    notes = results.notes[results.notes.scope.isin((CASE, DOUBT))]
+    notes = notes.groupby("case_id").note.agg(tuple).to_dict()
     top1 = repeats.top1.dropna().groupby(repeats.case_id).agg(tuple).to_dict()
     names = label_cases(cases, [axis for axis in VARIANTS if axis not in _SHOWN_APART])
     return _name_figures(

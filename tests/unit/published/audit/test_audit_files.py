@@ -15,7 +15,7 @@ from builders import (
     read_case,
     write_record,
 )
-from report_values import write_report
+from report_values import summarize, write_report
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
@@ -23,7 +23,6 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.published.audit import audit_paths
 from dlperf_slurm.published.audit.printed import DUPLICATE, STALE, WRONG
 from dlperf_slurm.published.audit.tables import find_tables
-from dlperf_slurm.reports.summarize import summarize
 
 pytestmark = pytest.mark.not_in_check
 

@@ -2,11 +2,11 @@
 
 from builders import make_manifest, make_outcomes, make_planned_case
 from outcome_builders import RATES, scale
+from report_values import summarize
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.cli.report import list_remarks
-from dlperf_slurm.reports.summarize import summarize
 
 
 def make_summary(factor):

@@ -1,0 +1,209 @@
+"""The second report of a run reads what is new of it, and says what the first one would."""
+
+import json
+import os
+import pickle
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy
+import pandas
+import pytest
+from builders import find_start_dir
+from history_runs import add_run, stage_seven, write_step_seconds
+from pandas.testing import assert_frame_equal, assert_series_equal
+
+from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE
+from dlperf_slurm.jobs.run_directory import CASES_FILE, open_run
+from dlperf_slurm.reports import report_cache
+from dlperf_slurm.reports.report_cache import decode_frame, load_results, read_results
+from dlperf_slurm.reports.report_files import make_folder, make_report, write_files
+from dlperf_slurm.reports.step_files import STEPS_FILE
+from dlperf_slurm.results.cases import analyze
+from dlperf_slurm.results.collect import collect_outcomes, find_attempts
+
+pytestmark = pytest.mark.integration
+
+opened = None
+
+
+def _note_opened(event, details):
+    if opened is not None and event == "open" and isinstance(details[0], (str, bytes)):
+        opened.append(os.fsdecode(details[0]))
+
+
+# there is no way to remove it again
+sys.addaudithook(_note_opened)
+
+
+@contextmanager
+def note_opened():
+    """The names of the records that are opened meanwhile."""
+    global opened
+    opened, records = [], []
+    try:
+        yield records
+    finally:
+        records += [name for name in opened if name.endswith(RECORD_FILE)]
+        opened = None
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    return stage_seven(tmp_path_factory.mktemp("seven"))
+
+
+@pytest.fixture
+def run(staged, home):
+    path = add_run(staged, 1)
+    write_step_seconds(path)
+    return open_run(path)
+
+
+def write_report(run):
+    """The contents of a report's files by their names."""
+    folder = make_folder(run)
+    write_files(make_report(run, {}), folder)
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in list_files(folder)}
+
+
+def list_files(folder):
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def find_entry():
+    (entry,) = list_files(Path(os.environ["XDG_CACHE_HOME"], "dlperf-slurm", "frames"))
+    return entry
+
+
+def change_record(run, index=0):
+    """Write a record again, with another end."""
+    task = run.read_all_tasks()[index]
+    path = find_start_dir(run, task) / RECORD_FILE
+    record = json.loads(path.read_text())
+    record["ended_at"] = "2030-01-01T00:00:00Z"
+    path.write_text(json.dumps(record))
+
+
+def lose_steps(run):
+    (find_start_dir(run, run.read_all_tasks()[0]) / STEP_SECONDS_FILE).unlink()
+
+
+def find_step_file(run):
+    return min(path for path in list_files(make_folder(run)) if path.name == STEPS_FILE)
+
+
+def test_second_report_opens_no_record_and_is_the_same(run):
+    with note_opened() as records:
+        first = write_report(run)
+    assert len(records) == len(run.read_all_tasks())
+    with note_opened() as records:
+        assert write_report(run) == first
+    assert records == []
+
+
+def test_kept_frames_are_those_of_the_records(run):
+    fresh = analyze(collect_outcomes(run))
+    read_results(find_attempts(run), make_folder(run))
+    kept = load_results(run).decode()
+    assert_frame_equal(kept.cases, fresh.cases)
+    assert_series_equal(kept.samples, fresh.samples, check_index_type=False)
+    assert_frame_equal(kept.notes, fresh.notes)
+    for name in vars(fresh.frames):
+        assert_frame_equal(getattr(kept.frames, name), getattr(fresh.frames, name))
+
+
+CHANGES = {
+    "a record": (change_record, "case"),
+    "a record of another case": (lambda run: change_record(run, -1), "case"),
+    "steps that are gone": (lose_steps, "case"),
+    "its step file": (lambda run: find_step_file(run).unlink(), "case"),
+    "its step file, rewritten": (lambda run: os.utime(find_step_file(run)), "case"),
+    "the file of all cases": (lambda run: os.utime(run.path / CASES_FILE), "all"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_change_has_the_records_of_its_case_read_again(run, name):
+    change, which = CHANGES[name]
+    write_report(run)
+    change(run)
+    repeats = len(run.read_all_tasks())
+    with note_opened() as records:
+        after = write_report(run)
+    assert len(records) == (repeats if which == "all" else repeats // len(run.manifest.cases))
+    find_entry().unlink()
+    assert write_report(run) == after
+
+
+def test_changed_figure_is_in_the_second_report(run):
+    before = write_report(run)
+    change_record(run)
+    after = write_report(run)
+    assert after["repeats.parquet"] != before["repeats.parquet"]
+
+
+def replace_code(monkeypatch):
+    report_cache.fingerprint_code.cache_clear()
+    monkeypatch.setattr(report_cache, "__version__", "another")
+
+
+def replace_library(library):
+    def replace(monkeypatch):
+        report_cache.fingerprint_code.cache_clear()
+        monkeypatch.setattr(library, "__version__", "another")
+
+    return replace
+
+
+def change_entry(change):
+    return lambda monkeypatch: find_entry().write_bytes(change(find_entry().read_bytes()))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        replace_code,
+        replace_library(pandas),
+        replace_library(numpy),
+        # of another user
+        lambda monkeypatch: monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1),
+        change_entry(lambda content: b""),
+        change_entry(lambda content: content[:-1]),
+        change_entry(lambda content: content[: len(content) // 2]),
+        change_entry(lambda content: content[:40] + b"x" + content[41:]),
+        change_entry(lambda content: b"x" * 99),
+    ],
+)
+def test_entry_that_is_not_of_this_code_or_damaged_is_not_used(run, monkeypatch, spoil):
+    first = write_report(run)
+    with monkeypatch.context() as patch:
+        spoil(patch)
+        with note_opened() as records:
+            assert write_report(run) == first
+        assert len(records) == len(run.read_all_tasks())
+    report_cache.fingerprint_code.cache_clear()
+
+
+def test_cache_that_cannot_be_written_changes_no_report(run, monkeypatch, tmp_path):
+    first = write_report(run)
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert write_report(run) == first
+
+
+def test_cache_keeps_the_runs_that_were_used_last(run, monkeypatch):
+    monkeypatch.setattr(report_cache, "MOST_RUNS", 1)
+    folder = Path(os.environ["XDG_CACHE_HOME"], "dlperf-slurm", "frames")
+    folder.mkdir(parents=True)
+    (folder / "old").write_bytes(b"")
+    os.utime(folder / "old", (0, 0))
+    write_report(run)
+    assert find_entry().name != "old"
+
+
+@pytest.mark.parametrize("value", [os.system, print, Path("x")])
+def test_frame_has_nothing_but_values(value):
+    with pytest.raises(pickle.UnpicklingError):
+        decode_frame(pickle.dumps(value))
