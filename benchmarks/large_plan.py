@@ -29,7 +29,7 @@ import json, resource, sys
 from pathlib import Path
 from dlperf_slurm.config.site import load_site
 from dlperf_slurm.jobs import room
-from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
@@ -40,7 +40,7 @@ room.check_free = lambda folder, needed_bytes: None
 def stage():
     file = read_matrix(Path("matrix.toml"))
     loaded = load_site("site.toml", None, [])
-    plan = make_plan(expand_matrix(file), loaded.site, 1001)
+    plan = resolve(expand_matrix(file), loaded.site, 1001)
     stage_run(Path("results"), file, loaded, plan, ["submit", "matrix.toml"])
 
 if "--profile" in sys.argv:

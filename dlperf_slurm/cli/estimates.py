@@ -21,7 +21,7 @@ def describe_estimates(plan: "Plan", loaded: "LoadedSite", results: Path) -> lis
     """Return how long the run will take and which slowdowns it can show, a line each."""
     from dlperf_slurm.results.earlier_times import describe_time, find_task_seconds
 
-    seconds = find_task_seconds(plan, loaded.site, loaded.name, results)
+    seconds = find_task_seconds(plan, loaded.name, results)
     time = describe_time(plan, seconds, is_local=loaded.site.scheduler == "local")
     return [*([time] if time else []), *_describe_power(plan, loaded, results)]
 
@@ -39,8 +39,8 @@ def introduce_local_run(
     from dlperf_slurm.results.earlier_times import describe_time, find_task_seconds, list_too_long
     from dlperf_slurm.results.least_times import find_least_seconds
 
-    seconds = find_task_seconds(plan, loaded.site, loaded.name, options.results)
-    least = find_least_seconds(plan, loaded.site)
+    seconds = find_task_seconds(plan, loaded.name, options.results)
+    least = find_least_seconds(plan)
     too_long = list_too_long(plan, seconds, "takes about")
     too_long += list_too_long(plan, least, "takes at least")
     if too_long:

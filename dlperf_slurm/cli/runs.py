@@ -99,7 +99,7 @@ def run_plan(options: argparse.Namespace) -> None:
     print_plan(plan, console)
     for line in describe_estimates(plan, loaded, options.results):
         console.print(Text(line))
-    for line in list_missing_environments(plan.kinds, loaded.site):
+    for line in list_missing_environments(plan.sites):
         console.print(Text(f"note: {line}", style="yellow"))
 
 

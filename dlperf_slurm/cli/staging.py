@@ -28,9 +28,8 @@ def load_plan(
 
     SchedulerError where the cluster must be reached, and is not.
     """
-    from dlperf_slurm.config.overrides import find_job_kind
     from dlperf_slurm.config.site import load_site
-    from dlperf_slurm.jobs.plan import find_max_array_size, make_plan
+    from dlperf_slurm.jobs.plan import find_max_array_size, resolve
     from dlperf_slurm.matrix.expand import expand_matrix
     from dlperf_slurm.matrix.file import read_matrix, split_assignments
 
@@ -51,14 +50,14 @@ def load_plan(
         from dlperf_slurm.jobs.external_script import check_commands
 
         check_commands(file, expansion.cases, loaded.site.device)
-    kinds = {find_job_kind(case.axes) for case in expansion.cases}
-    if any(loaded.site.settle(kind).template for kind in kinds):
+    max_array_size = find_max_array_size(loaded.site, must_reach_cluster)
+    plan = resolve(expansion, loaded.site, max_array_size)
+    if any(site.template for site in plan.sites.values()):
         # it loads Jinja2 too
         from dlperf_slurm.jobs.templates import check_templates
 
-        check_templates(loaded.site, kinds)
-    max_array_size = find_max_array_size(loaded.site, must_reach_cluster)
-    return file, loaded, make_plan(expansion, loaded.site, max_array_size)
+        check_templates(plan.sites)
+    return file, loaded, plan
 
 
 def load_plan_of_cluster(
@@ -108,7 +107,7 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
             f"{options.matrix}: site {loaded.name} can run none of its cases:\n  "
             + "\n  ".join(reasons)
         )
-    missing = list_missing_environments(plan.kinds, loaded.site)
+    missing = list_missing_environments(plan.sites)
     if missing and is_to_run:
         raise EnvironmentMissingError("\n".join(missing))
     for line in missing:

@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Optional
@@ -123,12 +123,16 @@ class Site(JobSettings):
         return [o.model_dump(mode="json", exclude_unset=True) for o in overrides]
 
     def settle(self, kind: JobKind) -> "Site":
-        """The site as jobs of one kind have it: with the overrides that fit, and none left."""
+        """Return the site as jobs of one kind have it: with the overrides that fit, none left."""
         site = self
         for override in self.override:
             if override.when.holds(kind):
                 site = overlay(site, override)
         return site.model_copy(update={OVERRIDE: ()}) if self.override else self
+
+    def settle_each(self, kinds: Iterable[JobKind]) -> dict[JobKind, "Site"]:
+        """Return the site as each kind of job has it, in the order of the kinds."""
+        return {kind: self.settle(kind) for kind in sorted(set(kinds))}
 
     def find_environment(self, framework: str) -> Environment:
         """The site's own environment for a framework, else that of `env create` for its device."""

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.config.folders import CUDA, find_managed_environment, tell_creation
-from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import (
     DALI,
@@ -41,13 +40,13 @@ ARRAY_HEADER_BYTES = 1024
 MINDSPORE = "mindspore"
 
 
-def find_obstacle(case: MatrixCase, job_case: Case, site: Site) -> Optional[str]:
-    """The reasons why the site or the framework cannot run a case, with what would work, or None.
+def find_obstacle(case: MatrixCase, job_case: Case, settled: Site) -> Optional[str]:
+    """Return why the site or the framework cannot run a case, with what would work, or None.
 
-    `job_case` is the case as a job on this site reads it. A data set that is missing is only asked
-    for where it would be of use.
+    `settled` is the site as the case's job has it, `job_case` the case as that job reads it. A
+    data set that is missing is only asked for where it would be of use.
     """
-    obstacles = [_find_topology_obstacle(case.topology, site, job_case.cpus_per_rank)]
+    obstacles = [_find_topology_obstacle(case.topology, settled, job_case.cpus_per_rank)]
     if case.script_table is not None:
         obstacles.append(_find_script_obstacle(case))
     else:
@@ -55,13 +54,13 @@ def find_obstacle(case: MatrixCase, job_case: Case, site: Site) -> Optional[str]
         obstacles += [
             adapter.find_unsupported(job_case),
             _find_size_obstacle(case),
-            _find_search_obstacle(case, site),
+            _find_search_obstacle(case, settled),
             _find_inference_obstacle(case),
             _find_training_obstacle(case),
-            _find_build_obstacle(case, site.settle(find_job_kind(case.axes))),
-            *_find_ranks_obstacles(case, site.settle(find_job_kind(case.axes))),
+            _find_build_obstacle(case, settled),
+            *_find_ranks_obstacles(case, settled),
         ]
-    return join_reasons(obstacles) or _find_data_obstacle(case, site)
+    return join_reasons(obstacles) or _find_data_obstacle(case, settled)
 
 
 def _find_topology_obstacle(topology: Topology, site: Site, cpus_per_rank: int) -> Optional[str]:

@@ -1,6 +1,6 @@
 """Cases x site -> what will run here, as array jobs, and what cannot, with the reason."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,11 +23,17 @@ DEFAULT_MAX_ARRAY_SIZE = 1001
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that will be submitted, and what will not, with the reason."""
+    """Everything that will be submitted, and what will not, with the reason.
+
+    `sites` is the site as each kind of job has it. `job_cases` are the cases by id, as the worker
+    reads them, of no run yet.
+    """
 
     cases: tuple[MatrixCase, ...]
     groups: tuple[Group, ...]
     left_out: tuple[LeftOut, ...]
+    sites: Mapping[JobKind, Site]
+    job_cases: Mapping[str, Case]
 
     def find_node_hours(self, case: MatrixCase) -> float:
         """The node-hours of one case at most: every repeat at its time limit."""
@@ -42,11 +48,6 @@ class Plan:
             for group in self.groups
             for task in group.array_tasks
         }
-
-    @property
-    def kinds(self) -> tuple[JobKind, ...]:
-        """The kinds of jobs that the cases of the plan are of, each once."""
-        return tuple(sorted({find_job_kind(case.axes) for case in self.cases}))
 
     @property
     def array_task_count(self) -> int:
@@ -90,16 +91,23 @@ def describe_plan(plan: Plan, site_name: str) -> dict[str, object]:
     }
 
 
-def make_plan(expansion: Expansion, site: Site, max_array_size: int) -> Plan:
-    """The array jobs, as few as possible, of what the site and the adapters can run."""
+def resolve(expansion: Expansion, site: Site, max_array_size: int) -> Plan:
+    """Resolve a matrix on a site into as few array jobs as possible of what can run there.
+
+    The site is settled once for each kind of job, and each case is made once; adapters, estimates
+    and checks read these.
+    """
     left_out = list(expansion.excluded)
     cases: list[MatrixCase] = []
-    settled = settle_kinds(expansion.cases, site)
+    job_cases: dict[str, Case] = {}
+    sites = site.settle_each(find_job_kind(case.axes) for case in expansion.cases)
     for case in expansion.cases:
-        of_kind = settled[find_job_kind(case.axes)]
-        reason = find_obstacle(case, make_case(case, of_kind, "", 1, 1), of_kind)
+        settled = sites[find_job_kind(case.axes)]
+        job_case = make_case(case, settled, "", 1, 1)
+        reason = find_obstacle(case, job_case, settled)
         if reason is None:
             cases.append(case)
+            job_cases[case.case_id] = job_case
         else:
             left_out.append(LeftOut(case, reason))
     by_block: dict[int, list[ArrayTask]] = {}
@@ -112,12 +120,8 @@ def make_plan(expansion: Expansion, site: Site, max_array_size: int) -> Plan:
     for block, tasks in sorted(by_block.items()):
         suffix = f"-block{block}" if block > 1 else ""
         groups += group_array_tasks(tasks, site, max_array_size, suffix)
-    return Plan(tuple(cases), groups, tuple(left_out))
-
-
-def settle_kinds(cases: Iterable[MatrixCase], site: Site) -> dict[JobKind, Site]:
-    """The site as each kind of job among these cases has it."""
-    return {kind: site.settle(kind) for kind in {find_job_kind(case.axes) for case in cases}}
+    planned = {kind: sites[kind] for group in groups for kind in group.kinds}
+    return Plan(tuple(cases), groups, tuple(left_out), planned, job_cases)
 
 
 def count_blocks(case: MatrixCase, site: Site) -> int:
@@ -155,12 +159,12 @@ def find_max_array_size(site: Site, must_reach_cluster: bool) -> int:
     return int(text)
 
 
-def list_missing_environments(kinds: Collection[JobKind], site: Site) -> list[str]:
-    """A line for each virtual environment that is not there, however many kinds need it."""
+def list_missing_environments(sites: Mapping[JobKind, Site]) -> list[str]:
+    """Return a line for each virtual environment that is missing, however many kinds need it."""
     lines = []
-    for kind in sorted(set(kinds)):
+    for kind, site in sites.items():
         framework = kind.framework
-        venv = site.settle(kind).find_environment(framework).venv
+        venv = site.find_environment(framework).venv
         if venv is not None and not (Path(venv) / "bin" / "python").exists():
             lines.append(
                 f"{framework}: no environment at {venv}; create it with "
@@ -178,8 +182,8 @@ def find_seed(case: MatrixCase, repeat: int) -> int:
     return case.protocol.seed + (repeat - 1 if case.training.epochs else 0)
 
 
-def make_case(case: MatrixCase, site: Site, run_id: str, repeat: int, attempt: int) -> Case:
-    """The case as the worker reads it."""
+def make_case(case: MatrixCase, settled: Site, run_id: str, repeat: int, attempt: int) -> Case:
+    """Return the case as the worker reads it, on a site that is settled for its kind of job."""
     limit_mib = case.protocol.memory_limit_mib_per_device
     has_files = case.axes.data in (FOLDER, DALI)
     return Case(
@@ -190,8 +194,8 @@ def make_case(case: MatrixCase, site: Site, run_id: str, repeat: int, attempt: i
         axes=case.axes,
         model=case.model,
         model_parameters=dict(case.model_parameters),
-        device=site.device,
-        cpus_per_rank=site.settle(find_job_kind(case.axes)).cpus_per_rank,
+        device=settled.device,
+        cpus_per_rank=settled.cpus_per_rank,
         warmup_steps=case.protocol.warmup_steps,
         measured_steps=case.protocol.measured_steps,
         seed=find_seed(case, repeat),
@@ -199,7 +203,7 @@ def make_case(case: MatrixCase, site: Site, run_id: str, repeat: int, attempt: i
         log_rule=(case.script_table.rule or None) if case.script_table else None,
         batch_size_step=case.protocol.batch_size_step,
         memory_limit_bytes=limit_mib * 2**20 if limit_mib else 0,
-        data_dir=site.find_dataset_path(case.dataset) if has_files else "",
+        data_dir=settled.find_dataset_path(case.dataset) if has_files else "",
         training=case.training,
         telemetry_interval_seconds=case.protocol.telemetry_interval_seconds,
         stall_seconds=case.protocol.stall_seconds,

@@ -100,7 +100,7 @@ def render_scripts(
     tables = TaskTables(site, run_id, earlier)
     environments: dict[Optional[str], BoundedEnvironment] = {}
     for group in groups:
-        sites = settle_group(group, site)
+        sites = site.settle_each(group.kinds)
         common = find_common(list(sites.values()))
         work = make_node_work(group, common)
         node_file = None
@@ -164,11 +164,6 @@ def render_verification(
         run_dir=str(run_dir),
         attempt_dir=str(attempt_dir),
     )
-
-
-def settle_group(group: Group, site: Site) -> dict[JobKind, Site]:
-    """The site as each kind of job in a group has it."""
-    return {kind: site.settle(kind) for kind in group.kinds}
 
 
 def find_common(sites: Sequence[Site]) -> Site:

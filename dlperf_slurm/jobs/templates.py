@@ -4,7 +4,7 @@ Missing files, mistakes of syntax, files that extend each other in a ring, and b
 template which they extend has: Jinja2 would leave such a block out without a word.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import jinja2
@@ -19,14 +19,13 @@ from dlperf_slurm.jobs.render import list_template_dirs
 from dlperf_slurm.jobs.sandbox import BoundedEnvironment, make_environment
 
 
-def check_templates(site: Site, kinds: Collection[JobKind]) -> None:
-    """Check the site's own templates for these kinds of jobs; raises InputError with all mistakes.
+def check_templates(sites: Mapping[JobKind, Site]) -> None:
+    """Check the own templates of a site for each kind of job; raises InputError with all mistakes.
 
     Those of the package are tested, and not read.
     """
     problems: dict[str, None] = {}
-    for kind in sorted(set(kinds)):
-        settled = site.settle(kind)
+    for kind, settled in sites.items():
         if settled.template is None:
             continue
         own = Path(settled.template)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Optional
 
-from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.times import parse_time
@@ -15,7 +14,7 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.durations import write_duration
 from dlperf_slurm.jobs.markers import NO_START, list_markers, read_marker
-from dlperf_slurm.jobs.plan import Plan, make_case
+from dlperf_slurm.jobs.plan import Plan
 from dlperf_slurm.jobs.run_directory import Run, RunTask, list_run_ids, open_run
 from dlperf_slurm.stats.median import compute_median
 
@@ -33,20 +32,17 @@ _LIKE = (
 )
 
 
-def find_task_seconds(
-    plan: Plan, site: Site, site_name: str, results_dir: Path
-) -> dict[str, float]:
-    """The median seconds of an array task of each planned case, of the newest run that has it.
+def find_task_seconds(plan: Plan, site_name: str, results_dir: Path) -> dict[str, float]:
+    """Return the median seconds of an array task of each case, of the newest run that has it.
 
     A case that no run on this site has measured, in the same sizes and steps, is not in it.
     """
-    wanted = {case.case_id: make_case(case, site, "", 1, 1) for case in plan.cases}
     found: dict[str, float] = {}
     for run_id in list_run_ids(results_dir)[: -MOST_RUNS - 1 : -1]:
         try:
             run = open_run(results_dir / run_id)
             if run.manifest.site_name == site_name:
-                left = {name: case for name, case in wanted.items() if name not in found}
+                left = {name: case for name, case in plan.job_cases.items() if name not in found}
                 found.update(_read_run(run, left))
         except (InputError, OSError):
             # whatever somebody copied there: it tells no times

@@ -8,10 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.jobs.plan import Plan, make_case
+from dlperf_slurm.jobs.plan import Plan
 from dlperf_slurm.results.peaks import TRAINING_FLOPS_FACTOR
 from dlperf_slurm.worker.models import load_model
 
@@ -36,7 +35,7 @@ print(min(times))
 """
 
 
-def find_least_seconds(plan: Plan, site: Site) -> dict[str, float]:
+def find_least_seconds(plan: Plan) -> dict[str, float]:
     """Return the least seconds of an array task on this machine's cores, by case id.
 
     Cases whose work is not known, or not in single precision, are left out, and so are those that
@@ -44,7 +43,7 @@ def find_least_seconds(plan: Plan, site: Site) -> dict[str, float]:
     """
     long = {
         case_id: work
-        for case_id, work in _list_work_per_core(plan, site)
+        for case_id, work in _list_work_per_core(plan)
         if work / SLOWEST_FLOPS_PER_S > 60 * plan.limit_minutes[case_id]
     }
     if not long:
@@ -61,10 +60,9 @@ def measure_flops_per_s() -> float:
     return 2 * _SIDE**3 / float(done.stdout)
 
 
-def _list_work_per_core(plan: Plan, site: Site) -> Iterator[tuple[str, float]]:
+def _list_work_per_core(plan: Plan) -> Iterator[tuple[str, float]]:
     """Yield the operations of an array task for each of the cores that it has, by case id."""
-    for matrix_case in plan.cases:
-        case = make_case(matrix_case, site, "", 1, 1)
+    for case in plan.job_cases.values():
         if _has_known_work(case):
             definition = load_model(case.model).Definition(**case.model_parameters)
             per_sample = TRAINING_FLOPS_FACTOR * int(definition.flops_per_sample)

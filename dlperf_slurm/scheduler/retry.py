@@ -75,7 +75,7 @@ def stage_retry(
 
 def _check_environments(run: Run, tasks: Sequence[RunTask], site: Site) -> None:
     kinds = {case.case_id: find_job_kind(case.axes) for case in run.manifest.cases}
-    missing = list_missing_environments({kinds[task.case_id] for task in tasks}, site)
+    missing = list_missing_environments(site.settle_each(kinds[task.case_id] for task in tasks))
     if missing:
         raise EnvironmentMissingError("\n".join(missing))
 

@@ -9,7 +9,7 @@ import pytest
 from builders import SMALL_MATRIX, make_site, write_matrix
 
 from dlperf_slurm.config.site import LoadedSite
-from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.jobs.run_directory import Run, open_run
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
@@ -69,7 +69,7 @@ def small_run(tmp_path_factory) -> Path:
     python.parent.mkdir(parents=True)
     python.touch()
     site = make_site(environments={"pytorch": {"venv": str(python.parents[1])}})
-    plan = make_plan(expand_matrix(file), site, max_array_size=1001)
+    plan = resolve(expand_matrix(file), site, max_array_size=1001)
     return stage_run(folder, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"]).path
 
 

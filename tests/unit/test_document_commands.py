@@ -14,7 +14,7 @@ import pytest
 from support import stand_in
 
 from dlperf_slurm.config.site import load_site
-from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.provision.environments.create import STAMP_FILE
@@ -133,7 +133,7 @@ def test_main_matrix_of_the_readme_has_no_case_that_a_cluster_leaves_out(site, h
     (home / "matrix.toml").write_text(text, encoding="utf-8")
     expansion = expand_matrix(read_matrix(home / "matrix.toml"))
     site_file = str(ROOT / "site_configs" / f"{site}.toml")
-    plan = make_plan(expansion, load_site(site_file, None, ()).site, max_array_size=1001)
+    plan = resolve(expansion, load_site(site_file, None, ()).site, max_array_size=1001)
     assert not plan.left_out
     assert len(plan.cases) == 6
 

@@ -13,7 +13,7 @@ from dlperf_slurm.config.site import Site
 from dlperf_slurm.errors import InputError, SchedulerError
 from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.jobs.plan import Plan, list_missing_environments
-from dlperf_slurm.jobs.render import find_common, render_scripts, settle_group
+from dlperf_slurm.jobs.render import find_common, render_scripts
 from dlperf_slurm.jobs.room import check_room
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.provision.sites.survey import Survey, survey_cluster
@@ -29,7 +29,7 @@ def check_requests(plan: Plan, site: Site) -> list[Finding]:
     """
     if site.scheduler == "local" or site.clusters:
         return []
-    return _check_groups(plan, site, survey_cluster())
+    return _check_groups(plan, survey_cluster())
 
 
 def check_without_jobs(plan: Plan, site: Site, results: Path) -> list[Finding]:
@@ -40,7 +40,7 @@ def check_without_jobs(plan: Plan, site: Site, results: Path) -> list[Finding]:
     # what another cluster has is left to its sbatch
     survey = Survey() if site.clusters else survey_cluster()
     findings += [Finding("undecided", "cluster", (), words) for words in survey.problems]
-    requests = _check_groups(plan, site, survey)
+    requests = _check_groups(plan, survey)
     if not requests and survey.partitions:
         size = f"{len(plan.groups)} array jobs fit partitions, accounts and limits"
         requests = [Finding("ok", "limits", (), size)]
@@ -49,10 +49,10 @@ def check_without_jobs(plan: Plan, site: Site, results: Path) -> list[Finding]:
     return findings + _test_scripts([g for g in plan.groups if g.group_id not in refused], site)
 
 
-def _check_groups(plan: Plan, site: Site, survey: Survey) -> list[Finding]:
+def _check_groups(plan: Plan, survey: Survey) -> list[Finding]:
     found = []
     for group in plan.groups:
-        settled = find_common(list(settle_group(group, site).values()))
+        settled = find_common([plan.sites[kind] for kind in group.kinds])
         request = Request(
             group.group_id,
             group.topology,
@@ -65,8 +65,10 @@ def _check_groups(plan: Plan, site: Site, survey: Survey) -> list[Finding]:
 
 
 def _check_environments(plan: Plan, site: Site) -> Iterator[Finding]:
-    places = {kind: site.settle(kind).find_environment(kind.framework).venv for kind in plan.kinds}
-    missing = {kind for kind in places if list_missing_environments([kind], site)}
+    places = {
+        kind: settled.find_environment(kind.framework).venv for kind, settled in plan.sites.items()
+    }
+    missing = {kind for kind in places if list_missing_environments({kind: plan.sites[kind]})}
     for framework, venv in sorted({(kind.framework, str(places[kind])) for kind in missing}):
         remedy = (
             f"`{tell_creation(framework, site.device)}`, or name your own under "

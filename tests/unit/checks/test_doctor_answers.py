@@ -9,7 +9,7 @@ from support.problems import assert_problem
 from dlperf_slurm.checks.doctor.answers import judge
 from dlperf_slurm.checks.doctor.probe import End, Probe, choose_probes, shrink
 from dlperf_slurm.contract.topology import parse_topology
-from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.matrix.expand import Expansion
 
 ENDED = End("COMPLETED", "None", "n[1-2]")
@@ -214,7 +214,7 @@ def test_largest_topology_is_probed_with_its_own_settings():
     ]
     site = make_site(override=override)
     cases = tuple(make_matrix_case(topology) for topology in ("1n1g", "4n2g", "1n8g"))
-    (probe,) = choose_probes(make_plan(Expansion(cases, ()), site, 1001), site)
+    (probe,) = choose_probes(resolve(Expansion(cases, ()), site, 1001), site)
     assert str(probe.case.topology) == "2n1g"
     assert probe.site.partition == "wide"
     assert probe.group.time_limit_minutes == 3

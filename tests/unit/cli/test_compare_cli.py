@@ -16,7 +16,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.site import LoadedSite
-from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
@@ -35,7 +35,7 @@ def staged(tmp_path_factory):
     folder = tmp_path_factory.mktemp("seven")
     file = read_matrix(write_matrix(MATRIX, folder / "matrix.toml"))
     site = make_site()
-    plan = make_plan(expand_matrix(file), site, max_array_size=1001)
+    plan = resolve(expand_matrix(file), site, max_array_size=1001)
     return stage_run(folder, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"]).path
 
 

@@ -25,7 +25,8 @@ def make_framework_case(framework):
 def explain(framework, **values):
     site = make_site(**{"device": "cuda", **values})
     case = make_framework_case(framework)
-    return find_obstacle(case, make_case(case, site, "run", 1, 1), site)
+    settled = site.settle(find_job_kind(case.axes))
+    return find_obstacle(case, make_case(case, settled, "run", 1, 1), settled)
 
 
 @pytest.mark.parametrize(
@@ -131,5 +132,5 @@ def test_site_with_gpus_never_takes_an_environment_for_cpus(framework, monkeypat
     axes = make_framework_case(framework).axes
     kinds = [find_job_kind(replace(axes, topology=topology)) for topology in ("1n1g", "2n8g")]
     # one environment is missing, of which one line is enough
-    (line,) = list_missing_environments(kinds, site)
+    (line,) = list_missing_environments(site.settle_each(kinds))
     assert f"`dlperf-slurm env create {framework} --cuda`" in line

@@ -6,7 +6,7 @@ import pytest
 from builders import make_matrix_case, make_site
 
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
-from dlperf_slurm.jobs.plan import make_case, make_plan
+from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.matrix.expand import Expansion
 
@@ -113,17 +113,15 @@ def test_environment_of_one_kind_is_exported_for_it_alone():
 
 def test_cores_of_a_rank_reach_the_worker_as_the_job_has_them():
     site = make_site(override=[{"when": {"devices_per_node": 1}, "cpus_per_rank": 16}])
-    cores = [
-        make_case(make_matrix_case(topology), site, "", 1, 1).cpus_per_rank
-        for topology in ("1n1g", "1n2g")
-    ]
-    assert cores == [16, 1]
+    cases = (make_matrix_case("1n1g"), make_matrix_case("1n2g"))
+    plan = resolve(Expansion(cases, ()), site, 1001)
+    assert [plan.job_cases[case.case_id].cpus_per_rank for case in cases] == [16, 1]
 
 
 def test_node_hours_are_those_of_each_shape():
     override = {"when": {"framework": "mxnet"}, "time_limit_minutes": {"default": 60}}
     cases = tuple(make_matrix_case(framework=name) for name in ("pytorch", "mxnet"))
-    plan = make_plan(Expansion(cases, ()), make_site(override=[override]), 1001)
+    plan = resolve(Expansion(cases, ()), make_site(override=[override]), 1001)
     assert [plan.find_node_hours(case) for case in cases] == [3.5, 7.0]
     assert plan.node_hours == 10.5
 

@@ -6,14 +6,14 @@ from builders import make_matrix_case, make_site
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.site import load_site
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
-from dlperf_slurm.jobs.plan import Plan, make_plan
+from dlperf_slurm.jobs.plan import Plan, resolve
 from dlperf_slurm.matrix.expand import Expansion, LeftOut, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.matrix.tables import Protocol
 
 
 def plan_cases(*cases, max_array_size=1001, **site_values) -> Plan:
-    return make_plan(Expansion(cases, ()), make_site(**site_values), max_array_size)
+    return resolve(Expansion(cases, ()), make_site(**site_values), max_array_size)
 
 
 def list_orders(cases) -> list[str]:
@@ -90,7 +90,7 @@ def test_shipped_matrix_fits_a_queue_that_takes_32_jobs(path, monkeypatch):
     monkeypatch.setattr("dlperf_slurm.jobs.plan.find_obstacle", lambda case, job_case, site: None)
     file = read_matrix(path)
     site = load_site("slurm", file.toml, []).site
-    plan = make_plan(expand_matrix(file), site, max_array_size=1001)
+    plan = resolve(expand_matrix(file), site, max_array_size=1001)
     assert 1 <= plan.job_count <= 32
 
 
@@ -157,7 +157,7 @@ def test_what_cannot_run_is_in_no_group():
 
 def test_excluded_cases_are_left_out_with_the_matrix_reason():
     excluded = LeftOut(make_matrix_case("2n1g"), "too slow")
-    plan = make_plan(Expansion((make_matrix_case(),), (excluded,)), make_site(), 1001)
+    plan = resolve(Expansion((make_matrix_case(),), (excluded,)), make_site(), 1001)
     assert plan.left_out == (excluded,)
 
 
@@ -189,7 +189,7 @@ def test_node_hours_of_a_case_are_those_of_its_repeats():
 )
 def test_dlperf_protocol_is_four_groups_on_a_plain_cluster(name, cases, tasks, node_hours):
     file = read_matrix(find_resource_dir("matrices") / f"{name}.toml")
-    plan = make_plan(expand_matrix(file), load_site("slurm", None, []).site, 1001)
+    plan = resolve(expand_matrix(file), load_site("slurm", None, []).site, 1001)
     assert (len(plan.cases), len(plan.groups), plan.array_task_count, plan.node_hours) == (
         cases, 4, tasks, node_hours,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from builders import write_matrix
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.site import load_site, read_frozen_site
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE, hide_private_values
 from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.jobs.stage import stage_run
@@ -38,7 +38,7 @@ def stage(home, monkeypatch):
         (home / "tiny.toml").write_text(site + SITE, encoding="utf-8")
         file = read_matrix(write_matrix())
         loaded = load_site("tiny.toml", file.toml, settings)
-        plan = make_plan(expand_matrix(file), loaded.site, max_array_size=1001)
+        plan = resolve(expand_matrix(file), loaded.site, max_array_size=1001)
         command = ["dlperf-slurm", "submit", *(f"--set={text}" for text in settings)]
         return stage_run(home / "results", file, loaded, plan, command)
 

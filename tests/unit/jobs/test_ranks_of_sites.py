@@ -44,8 +44,8 @@ def run_activation(script: str, *names: str, job_id: str = "71") -> list[str]:
 
 def explain(site, **changes):
     case = make_matrix_case(**{"topology": "2n8g", **changes})
-    job_case = make_case(case, site.settle(find_job_kind(case.axes)), "run", 1, 1)
-    return find_obstacle(case, job_case, site)
+    settled = site.settle(find_job_kind(case.axes))
+    return find_obstacle(case, make_case(case, settled, "run", 1, 1), settled)
 
 
 def test_ranks_of_mpi_are_told_nothing_more():

@@ -20,7 +20,7 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.journal import STAGED, STATE, Event, append_event, read_journal
 from dlperf_slurm.jobs.markers import ERROR_FILE
-from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.jobs.run_directory import HARNESS_FILE, SITE_FILE, Run, open_run
 from dlperf_slurm.jobs.stage import make_run_id, stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
@@ -35,7 +35,7 @@ ONE_TASK = SMALL_MATRIX.replace('["1n1g", "1n2g", "2n2g"]', '"1n1g"').replace(
 def stage(results: Path, text: str = SMALL_MATRIX, **site_values) -> Run:
     file = read_matrix(write_matrix(text))
     site = make_site(**site_values)
-    plan = make_plan(expand_matrix(file), site, 1001)
+    plan = resolve(expand_matrix(file), site, 1001)
     return stage_run(results, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"])
 
 

@@ -23,7 +23,7 @@ def write(home, text, name=NAME):
 
 def list_problems(home, name=NAME):
     with pytest.raises(InputError) as raised:
-        check_templates(make_site(template=str(home / "own" / name)), KINDS)
+        check_templates(make_site(template=str(home / "own" / name)).settle_each(KINDS))
     return str(raised.value).splitlines()
 
 
@@ -49,7 +49,7 @@ def test_block_within_a_known_block_is_new(home):
     inner = "{% block of_our_own %}true{% endblock %}"
     text = '{% extends "base.sbatch.j2" %}{% block prologue %}' + inner + "{% endblock %}"
     path = write(home, text)
-    check_templates(make_site(template=str(path)), KINDS)
+    check_templates(make_site(template=str(path)).settle_each(KINDS))
 
 
 def test_template_of_a_framework_is_checked_beside_it(home):
@@ -83,7 +83,7 @@ def test_template_that_extends_its_namesake_extends_the_shipped_one(home, name):
     line = "  echo this site\n"
     write(home, f'{{% extends "{name}" %}}{{% block {block} %}}\n{line}{{% endblock %}}\n', name)
     site = make_site(template=str(path))
-    check_templates(site, KINDS)
+    check_templates(site.settle_each(KINDS))
     script = render_scripts([make_group(site)], site, "run", home)["scripts/1n1g.sbatch"]
     assert line in script
     assert script.startswith("#!/bin/bash\n")

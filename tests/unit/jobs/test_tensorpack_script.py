@@ -10,7 +10,7 @@ from builders import make_site
 
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.jobs.external_script import render_external_script
-from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.jobs.stage import freeze_code
 from dlperf_slurm.logs.windows import drop_warmup
 from dlperf_slurm.matrix.expand import expand_matrix
@@ -25,7 +25,7 @@ ASKED = ("--data", "device", "--update", "replicated", "--batch", "8", "--device
 def list_script_cases():
     """Of the shipped matrix those that are the script's."""
     file = read_matrix(find_resource_dir("matrices") / "tensorpack.toml")
-    plan = make_plan(expand_matrix(file), make_site(), max_array_size=1001)
+    plan = resolve(expand_matrix(file), make_site(), max_array_size=1001)
     return [case for case in plan.cases if case.script_table is not None]
 
 

@@ -23,7 +23,7 @@ from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.external_script import list_script_values
 from dlperf_slurm.jobs.grouping import group_array_tasks
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, PlannedCase, format_manifest
-from dlperf_slurm.jobs.plan import make_case, make_plan
+from dlperf_slurm.jobs.plan import make_case, resolve
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask, open_run
 from dlperf_slurm.jobs.stage import make_manifest
 from dlperf_slurm.jobs.task_tables import format_case
@@ -141,7 +141,7 @@ def follow(axes: dict[str, Any], **tables: Any) -> Way:
     case = make_case(matrix_case, site, "run", repeat=1, attempt=1)
     Path(CASES_FILE).write_text(format_case(case) + "\n", encoding="utf-8")
     task = RunTask("group", 0, f"cases/{case.case_id}/r1/a1", seed=case.seed, case_offset=0)
-    plan = make_plan(expansion, site, max_array_size=1001)
+    plan = resolve(expansion, site, max_array_size=1001)
     manifest = make_manifest("run", file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"])
     Path(MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
     (planned,) = open_run(Path()).manifest.cases
@@ -323,7 +323,7 @@ def test_setting_of_the_protocol_is_in_the_manifest_and_the_csv_of_a_case_that_f
 
 def test_repeats_are_planned_and_in_the_manifest():
     file = read({}, protocol={"repeats": PROTOCOL["repeats"]})
-    plan = make_plan(expand_matrix(file), make_site(), max_array_size=1001)
+    plan = resolve(expand_matrix(file), make_site(), max_array_size=1001)
     assert plan.array_task_count == PROTOCOL["repeats"]
     assert follow({}, protocol={"repeats": PROTOCOL["repeats"]}).planned.repeats == 3
 
@@ -331,7 +331,7 @@ def test_repeats_are_planned_and_in_the_manifest():
 def test_shuffle_seed_changes_the_order_of_array_tasks_alone():
     def list_repeats(**protocol):
         expansion = expand_matrix(read({}, protocol=protocol))
-        (group,) = make_plan(expansion, make_site(), max_array_size=1001).groups
+        (group,) = resolve(expansion, make_site(), max_array_size=1001).groups
         assert group_array_tasks(group.array_tasks, make_site(), 1001) == (group,)
         return [task.repeat for task in group.array_tasks]
 

@@ -6,7 +6,7 @@ import pytest
 from builders import make_site, write_matrix
 from support.problems import assert_problem
 
-from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.results.earlier_times import describe_time, find_task_seconds, list_too_long
@@ -25,11 +25,11 @@ def write_markers(run, seconds, exit_code=0):
 
 
 def plan_again(*assignments):
-    return make_plan(expand_matrix(read_matrix(write_matrix(), assignments)), SITE, 1001)
+    return resolve(expand_matrix(read_matrix(write_matrix(), assignments)), SITE, 1001)
 
 
 def find(run, plan, site_name="tiny"):
-    return find_task_seconds(plan, SITE, site_name, run.path.parent)
+    return find_task_seconds(plan, site_name, run.path.parent)
 
 
 def test_case_takes_what_it_took_in_the_middle(staged_run):

@@ -13,7 +13,7 @@ from dlperf_slurm.cli import main
 from dlperf_slurm.cli.staging import leave_out_bad_nodes, list_bad_nodes
 from dlperf_slurm.config.site import LoadedSite
 from dlperf_slurm.jobs.journal import STATE, Event, append_event
-from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
@@ -135,7 +135,7 @@ def test_node_that_is_slow_over_runs_is_named(run, factor, is_slow):
 def test_submission_leaves_bad_nodes_out_where_enough_remain(run, capsys, max_nodes, directives):
     fail_at(run, AFTER, *UNHEALTHY)
     site = make_site(max_nodes=max_nodes)
-    plan = make_plan(expand_matrix(read_matrix(run.path / "matrix.toml")), site, 1001)
+    plan = resolve(expand_matrix(read_matrix(run.path / "matrix.toml")), site, 1001)
     name = run.manifest.site_name
     loaded = leave_out_bad_nodes(LoadedSite(name, site, {}), plan, RESULTS)
     assert tuple(loaded.site.directives) == directives

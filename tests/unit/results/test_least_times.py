@@ -5,7 +5,7 @@ import os
 import pytest
 from builders import make_site, write_matrix
 
-from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.results import least_times
@@ -24,7 +24,7 @@ def pace(monkeypatch):
 def find(*assignments, **settings):
     file = read_matrix(write_matrix(), assignments)
     site = SITE.model_copy(update=settings)
-    return least_times.find_least_seconds(make_plan(expand_matrix(file), site, 1001), site)
+    return least_times.find_least_seconds(resolve(expand_matrix(file), site, 1001))
 
 
 def test_it_is_the_work_of_all_steps_over_the_cores(home):

@@ -25,7 +25,7 @@ from dlperf_slurm.jobs.journal import (
     read_journal,
 )
 from dlperf_slurm.jobs.markers import MARKERS_DIR
-from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.jobs.run_directory import HARNESS_FILE, open_run
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
@@ -145,7 +145,7 @@ def test_time_limit_of_a_local_group_is_the_one_that_was_planned(home, topology,
     limits = {"default": 5, "1n1g": 4}
     site = make_site(scheduler="local", time_limit_minutes=limits)
     file = read_matrix(write_matrix())
-    plan = make_plan(expand_matrix(file), site, max_array_size=1001)
+    plan = resolve(expand_matrix(file), site, max_array_size=1001)
     run = stage_run(home / "results", file, LoadedSite("local", site, {}), plan, [])
     assert read_time_limit(run, topology) == limit
 
@@ -344,7 +344,7 @@ def run_of_blocks(home, bin_dir):
         write_program(bin_dir, name, print_queue())
     file = read_matrix(write_matrix(MATRIX_OF_BLOCKS, home / "matrix.toml"))
     site = make_site()
-    plan = make_plan(expand_matrix(file), site, max_array_size=1001)
+    plan = resolve(expand_matrix(file), site, max_array_size=1001)
     return stage_run(home, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"])
 
 
