@@ -35,36 +35,54 @@ def list_points(expansion: Expansion) -> list[str]:
     ]
 
 
-def test_cases_are_the_product_of_the_axes_in_their_order():
-    assert list_points(expand()) == [
-        "1n1g fp32 8", "1n1g amp-bf16 8", "2n1g fp32 8", "2n1g amp-bf16 8",
-    ]  # fmt: skip
+BF16_16 = "[[override]]\nwhen = { precision = 'amp-bf16' }\nbatch_size_per_device = 16\n"
+BASE_POINTS = ["1n1g fp32 8", "1n1g amp-bf16 8", "2n1g fp32 8", "2n1g amp-bf16 8"]
 
 
-def test_override_replaces_an_axis_for_the_cases_it_matches():
-    rules = "[[override]]\nwhen = { precision = 'amp-bf16' }\nbatch_size_per_device = 16\n"
-    assert list_points(expand(rules)) == [
-        "1n1g fp32 8", "1n1g amp-bf16 16", "2n1g fp32 8", "2n1g amp-bf16 16",
-    ]  # fmt: skip
-
-
-def test_override_with_a_list_varies_the_axis():
-    rules = (
-        "[[override]]\nwhen = { precision = 'fp32', nodes = 2 }\nbatch_size_per_device = [4, 6]\n"
-    )
-    assert list_points(expand(rules)) == [
-        "1n1g fp32 8", "1n1g amp-bf16 8", "2n1g fp32 4", "2n1g fp32 6", "2n1g amp-bf16 8",
-    ]  # fmt: skip
-
-
-def test_later_override_wins():
-    rules = (
-        "[[override]]\nwhen = { nodes = 2 }\nbatch_size_per_device = 4\n"
-        "[[override]]\nwhen = { precision = 'fp32' }\nbatch_size_per_device = 6\n"
-    )
-    assert list_points(expand(rules)) == [
-        "1n1g fp32 6", "1n1g amp-bf16 8", "2n1g fp32 6", "2n1g amp-bf16 4",
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("rules", "points"),
+    [
+        pytest.param("", BASE_POINTS, id="product in the order of the axes"),
+        pytest.param(
+            BF16_16,
+            ["1n1g fp32 8", "1n1g amp-bf16 16", "2n1g fp32 8", "2n1g amp-bf16 16"],
+            id="override of an axis",
+        ),
+        pytest.param(
+            "[[override]]\nwhen = { precision = 'fp32', nodes = 2 }\n"
+            "batch_size_per_device = [4, 6]\n",
+            [*BASE_POINTS[:2], "2n1g fp32 4", "2n1g fp32 6", "2n1g amp-bf16 8"],
+            id="override with a list",
+        ),
+        pytest.param(
+            "[[override]]\nwhen = { nodes = 2 }\nbatch_size_per_device = 4\n"
+            "[[override]]\nwhen = { precision = 'fp32' }\nbatch_size_per_device = 6\n",
+            ["1n1g fp32 6", "1n1g amp-bf16 8", "2n1g fp32 6", "2n1g amp-bf16 4"],
+            id="later override wins",
+        ),
+        pytest.param(
+            "[[include]]\ntopology = '4n1g'\n",
+            [*BASE_POINTS, "4n1g fp32 8", "4n1g amp-bf16 8"],
+            id="include adds its product with the axes",
+        ),
+        pytest.param(
+            "loss_scale = ['dynamic', 128]\n[[include]]\ntopology = '4n1g'\n",
+            [*BASE_POINTS, "4n1g fp32 8", "4n1g amp-bf16 8"],
+            id="axes without a meaning fold into one case",
+        ),
+        pytest.param(
+            f"{BF16_16}[[include]]\nprecision = 'amp-bf16'\nbatch_size_per_device = 32\n"
+            "topology = '1n1g'\n",
+            [
+                *("1n1g fp32 8", "1n1g amp-bf16 16", "2n1g fp32 8", "2n1g amp-bf16 16"),
+                "1n1g amp-bf16 32",
+            ],
+            id="include pins an axis against overrides",
+        ),
+    ],
+)
+def test_rules_make_cases(rules, points):
+    assert list_points(expand(rules)) == points
 
 
 def test_of_two_overrides_of_the_same_key_the_later_one_wins():
@@ -102,17 +120,8 @@ def test_override_sets_an_axis_to_0_and_to_false():
         "[[override]]\nwhen = { nodes = 2 }\noutput_tokens = 0\nclip_global_norm = false\n"
     )
     axes = [case.axes for case in expand(rules).cases]
-    assert [(a.output_tokens, a.clip_global_norm) for a in axes] == 2 * [(16, True)] + 2 * [
-        (0, False)
-    ]
-
-
-def test_override_of_the_protocol_leaves_other_values_alone():
-    rules = "[[override]]\nwhen = { nodes = 2 }\nprotocol = { repeats = 3 }\n"
-    protocols = [case.protocol for case in expand(rules).cases]
-    assert [(p.repeats, p.measured_steps) for p in protocols] == [
-        (7, 100), (7, 100), (3, 100), (3, 100),
-    ]  # fmt: skip
+    found = [(a.output_tokens, a.clip_global_norm) for a in axes]
+    assert found == 2 * [(16, True)] + 2 * [(0, False)]
 
 
 def test_override_of_the_model_is_merged_into_its_parameters():
@@ -120,9 +129,8 @@ def test_override_of_the_model_is_merged_into_its_parameters():
     rules = (
         "[[override]]\nwhen = { nodes = 2 }\nmodel = { width = 8, stage_blocks = [1, 1, 1, 1] }\n"
     )
-    assert expand(rules, axes).cases[-1].model_parameters == {
-        "image_size": 64, "width": 8, "stage_blocks": (1, 1, 1, 1),
-    }  # fmt: skip
+    expected = {"image_size": 64, "width": 8, "stage_blocks": (1, 1, 1, 1)}
+    assert expand(rules, axes).cases[-1].model_parameters == expected
 
 
 def test_override_may_use_an_overridden_axis_for_model_and_protocol():
@@ -181,56 +189,33 @@ def test_condition_takes_batch_sizes_that_the_job_finds(condition, sizes):
     assert {str(left_out.case.axes.batch_size_per_device) for left_out in excluded} == sizes
 
 
-def test_modes_are_cases_of_their_own():
-    cases = expand("mode = ['train', 'infer']\n").cases
-    assert [case.case_id.endswith("-infer") for case in cases] == 4 * [False, True]
-
-
-def test_excluded_cases_are_kept_apart_with_their_reason():
-    expansion = expand("[[exclude]]\nwhen = { nodes = 2 }\nreason = 'too slow'\n")
-    left_out = [(str(x.case.topology), x.case.axes.precision, x.reason) for x in expansion.excluded]
-    assert (list_points(expansion), left_out) == (
-        ["1n1g fp32 8", "1n1g amp-bf16 8"],
-        [("2n1g", "fp32", "too slow"), ("2n1g", "amp-bf16", "too slow")],
-    )
-
-
-def test_first_matching_exclusion_gives_the_reason():
-    rules = (
-        "[[exclude]]\nwhen = { nodes = 2 }\nreason = 'first'\n"
-        "[[exclude]]\nwhen = { precision = 'fp32' }\nreason = 'second'\n"
-    )
-    assert [x.reason for x in expand(rules).excluded] == ["second", "first", "first"]
-
-
-def test_excluding_everything_is_refused():
-    with pytest.raises(InputError) as caught:
-        expand("[[exclude]]\nwhen = {}\n")
-    assert_problem(caught.value, file="matrix.toml", line=8, key="exclude", says=("no case",))
-
-
-def test_include_adds_the_product_of_what_it_names_with_the_axes():
-    assert list_points(expand("[[include]]\ntopology = '4n1g'\n"))[4:] == [
-        "4n1g fp32 8", "4n1g amp-bf16 8",
-    ]  # fmt: skip
-
-
-def test_include_pins_an_axis_against_overrides():
-    rules = (
-        "[[override]]\nwhen = { precision = 'amp-bf16' }\nbatch_size_per_device = 16\n"
-        "[[include]]\nprecision = 'amp-bf16'\nbatch_size_per_device = 32\ntopology = '1n1g'\n"
-    )
-    assert list_points(expand(rules))[-1] == "1n1g amp-bf16 32"
-
-
-def test_exclusion_holds_for_cases_that_an_include_adds():
-    rules = (
-        "[[exclude]]\nwhen = { nodes = 4, precision = 'fp32' }\nreason = 'too slow'\n"
-        "[[include]]\ntopology = '4n1g'\n"
-    )
+@pytest.mark.parametrize(
+    ("rules", "excluded"),
+    [
+        (
+            "[[exclude]]\nwhen = { nodes = 2 }\nreason = 'too slow'\n",
+            [("2n1g", "fp32", "too slow"), ("2n1g", "amp-bf16", "too slow")],
+        ),
+        # the first that matches gives the reason
+        (
+            "[[exclude]]\nwhen = { nodes = 2 }\nreason = 'first'\n"
+            "[[exclude]]\nwhen = { precision = 'fp32' }\nreason = 'second'\n",
+            [("1n1g", "fp32", "second"), ("2n1g", "fp32", "first"), ("2n1g", "amp-bf16", "first")],
+        ),
+        # of what an include adds too
+        (
+            "[[exclude]]\nwhen = { nodes = 4, precision = 'fp32' }\nreason = 'too slow'\n"
+            "[[include]]\ntopology = '4n1g'\n",
+            [("4n1g", "fp32", "too slow")],
+        ),
+    ],
+)
+def test_excluded_cases_are_kept_apart_with_their_reason(rules, excluded):
     expansion = expand(rules)
-    assert list_points(expansion)[4:] == ["4n1g amp-bf16 8"]
-    assert [(str(x.case.topology), x.reason) for x in expansion.excluded] == [("4n1g", "too slow")]
+    found = [(str(x.case.topology), x.case.axes.precision, x.reason) for x in expansion.excluded]
+    assert found == excluded
+    assert not {f"{t} {p} 8" for t, p, _ in excluded} & {*list_points(expansion)}
+    assert len(expansion.cases) + len(excluded) == (6 if "include" in rules else 4)
 
 
 def test_overrides_and_notes_hold_for_cases_that_an_include_adds():
@@ -242,18 +227,26 @@ def test_overrides_and_notes_hold_for_cases_that_an_include_adds():
     assert found == 4 * [(7, ())] + 2 * [(3, ("a",))]
 
 
-def test_include_of_a_case_that_is_there_is_refused():
+INCLUDE = "[[include]]\ntopology = '4n1g'\nprecision = 'fp32'\n"
+
+
+@pytest.mark.parametrize(
+    ("rules", "line", "key", "says"),
+    [
+        ("[[exclude]]\nwhen = {}\n", 8, "exclude", ("no case",)),
+        (INCLUDE.replace("4", "1"), 8, "include[0]", ("pytorch-resnet50-1n1g-bs8-fp32",)),
+        (INCLUDE + INCLUDE, 11, "include[1]", ("pytorch-resnet50-4n1g-bs8-fp32",)),
+        (
+            "[[override]]\nwhen = { precision = 'fp32' }\ntopology = '4n1g'\n"
+            "[[override]]\nwhen = { nodes = '>=2' }\nbatch_size_per_device = 4\n",
+            *(12, "override[1].when.nodes", ("include", "exclude")),
+        ),
+    ],
+)
+def test_rule_that_contradicts_the_others_is_refused(rules, line, key, says):
     with pytest.raises(InputError) as caught:
-        expand("[[include]]\ntopology = '1n1g'\nprecision = 'fp32'\n")
-    says = ("pytorch-resnet50-1n1g-bs8-fp32",)
-    assert_problem(caught.value, file="matrix.toml", line=8, key="include[0]", says=says)
-
-
-def test_include_whose_axes_fold_into_one_case_adds_it_once():
-    axes = TWO_BY_TWO + "loss_scale = ['dynamic', 128]\n"
-    found = expand("[[include]]\ntopology = '4n1g'\n", axes)
-    assert list_points(found)[-2:] == ["4n1g fp32 8", "4n1g amp-bf16 8"]
-    assert len(found.cases) == 6
+        expand(rules)
+    assert_problem(caught.value, file="matrix.toml", line=line, key=key, says=says)
 
 
 def test_cases_that_would_share_a_directory_are_refused():
@@ -270,35 +263,12 @@ def test_cases_that_would_share_a_directory_are_refused():
         assert_problem(mistake, file="matrix.toml", line=10, key="scripts", says=says)
 
 
-def test_override_that_sets_the_topology_cannot_have_it_decide_by_its_parts():
-    rules = (
-        "[[override]]\nwhen = { precision = 'fp32' }\ntopology = '4n1g'\n"
-        "[[override]]\nwhen = { nodes = '>=2' }\nbatch_size_per_device = 4\n"
-    )
-    with pytest.raises(InputError) as caught:
-        expand(rules)
-    says = ("include", "exclude")
-    assert_problem(
-        caught.value, file="matrix.toml", line=12, key="override[1].when.nodes", says=says
-    )
-
-
-def test_two_includes_of_the_same_case_are_refused():
-    rule = "[[include]]\ntopology = '4n1g'\nprecision = 'fp32'\n"
-    with pytest.raises(InputError, match=r"matrix\.toml:11: include\[1\]: adds .*-4n1g-"):
-        expand(rule + rule)
-
-
 def test_notes_are_those_of_the_matching_rules_in_their_order():
     rules = (
         "[[note]]\nwhen = { nodes = 2 }\ntext = 'a'\n"
         "[[note]]\nwhen = { precision = 'fp32' }\ntext = 'b'\n"
     )
     assert [case.notes for case in expand(rules).cases] == [("b",), (), ("a", "b"), ("a",)]
-
-
-def test_case_id_is_readable():
-    assert make_matrix_case("2n8g").case_id == "pytorch-resnet50-2n8g-bs8-fp32"
 
 
 def test_case_id_names_what_differs_from_the_defaults():
@@ -373,66 +343,35 @@ clip_global_norm = [false, true]
 """
 
 
-def test_case_ids_are_unique():
+def test_case_ids_are_unique_and_safe_as_file_names():
     ids = [case.case_id for case in expand("", EVERY_AXIS).cases]
     assert (len(ids), len(set(ids))) == (288, 288)
-
-
-def test_case_ids_are_safe_as_file_names():
-    ids = [case.case_id for case in expand("", EVERY_AXIS).cases]
-    assert [i for i in ids if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", i)] == []
-
-
-# 4 topologies x 2 precisions x 2 compilers, one batch size for each precision
-def test_resnet50_protocol_has_16_cases():
-    assert len(expand_shipped("resnet50").cases) == 16
-
-
-# 4 topologies x 2 precisions x 2 compilers x 4 batch sizes for each precision
-def test_bert_protocol_has_64_cases():
-    assert len(expand_shipped("bert").cases) == 64
-
-
-@pytest.mark.parametrize("name", ["resnet50", "bert"])
-def test_dlperf_protocol_has_its_topologies(name):
-    topologies = {str(case.topology) for case in expand_shipped(name).cases}
-    assert topologies == {"1n1g", "1n8g", "2n8g", "4n8g"}
+    assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", case_id) for case_id in ids)
 
 
 @pytest.mark.parametrize(
-    ("name", "sizes"),
+    ("name", "count", "sizes"),
     [
-        ("resnet50", {("fp32", 128), ("amp-fp16", 256)}),
+        # 4 topologies x 2 precisions x 2 compilers, one batch size for each precision
+        ("resnet50", 16, {("fp32", 128), ("amp-fp16", 256)}),
+        # four batch sizes for each
         (
-            "bert",
+            *("bert", 64),
             {("fp32", size) for size in (32, 48, 64, 96)}
             | {("amp-fp16", size) for size in (64, 96, 128, 160)},
         ),
     ],
 )
-def test_dlperf_protocol_has_its_batch_sizes(name, sizes):
+def test_dlperf_protocol_is_shipped(name, count, sizes):
     cases = expand_shipped(name).cases
+    assert len(cases) == count
+    assert {str(case.topology) for case in cases} == {"1n1g", "1n8g", "2n8g", "4n8g"}
     assert {(case.axes.precision, case.axes.batch_size_per_device) for case in cases} == sizes
-
-
-@pytest.mark.parametrize("name", ["resnet50", "bert"])
-def test_dlperf_protocol_has_seven_repeats_of_20_and_100_steps(name):
-    protocols = {case.protocol for case in expand_shipped(name).cases}
-    assert [(p.repeats, p.warmup_steps, p.measured_steps) for p in protocols] == [(7, 20, 100)]
-
-
-@pytest.mark.parametrize("name", ["resnet50", "bert"])
-def test_dlperf_protocol_has_the_compiler_on_and_off(name):
-    assert {case.axes.compiler for case in expand_shipped(name).cases} == {"none", "torch.compile"}
-
-
-def test_bert_protocol_clips_by_global_norm():
-    assert all(case.axes.clip_global_norm for case in expand_shipped("bert").cases)
-
-
-def test_dlperf_protocols_have_the_models_at_full_size():
-    shipped = [*expand_shipped("bert").cases, *expand_shipped("resnet50").cases]
-    assert [case.model_parameters for case in shipped] == [{}] * 80
+    assert {case.axes.compiler for case in cases} == {"none", "torch.compile"}
+    assert {case.axes.clip_global_norm for case in cases} == {name == "bert"}
+    assert all(case.model_parameters == {} for case in cases)
+    (protocol,) = {case.protocol for case in cases}
+    assert (protocol.repeats, protocol.warmup_steps, protocol.measured_steps) == (7, 20, 100)
 
 
 def test_same_matrix_gives_the_same_cases_in_the_same_order():
