@@ -29,23 +29,13 @@ def make_cases(shuffle_seed=0):
     ]
 
 
-def test_cases_of_one_shape_are_one_group():
-    plan = plan_cases(
-        make_matrix_case("1n1g"),
-        make_matrix_case("1n2g"),
-        make_matrix_case("1n1g", precision="amp-bf16"),
-    )
-    assert [(g.group_id, len(g.array_tasks)) for g in plan.groups] == [("1n1g", 14), ("1n2g", 7)]
-
-
-def test_groups_are_ordered_by_size_of_topology():
+def test_cases_of_one_shape_are_one_group_in_order_of_size():
     cases = [make_matrix_case(topology) for topology in ("2n1g", "1n16g", "1n2g")]
-    assert [group.group_id for group in plan_cases(*cases).groups] == ["1n2g", "1n16g", "2n1g"]
-
-
-def test_each_repeat_is_an_array_task_of_its_own():
-    (group,) = plan_cases(make_matrix_case()).groups
-    assert sorted(task.repeat for task in group.array_tasks) == [1, 2, 3, 4, 5, 6, 7]
+    plan = plan_cases(*cases, make_matrix_case("1n2g", precision="amp-bf16"))
+    assert [(g.group_id, len(g.array_tasks)) for g in plan.groups] == [
+        *(("1n2g", 14), ("1n16g", 7), ("2n1g", 7)),
+    ]
+    assert sorted(task.repeat for task in plan.groups[1].array_tasks) == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_attempt_has_a_folder_of_its_own():
@@ -75,14 +65,12 @@ def test_jobs_are_as_many_as_the_site_lets_be(values, jobs):
     assert plan.array_task_count == 7
 
 
-def test_job_that_array_tasks_share_has_time_for_each_to_its_limit():
-    limit = {"default": 30}
-    (group,) = plan_cases(make_matrix_case(), tasks_per_job=3, time_limit_minutes=limit).groups
-    assert (group.time_limit_minutes, group.job_minutes) == (30, 91)
-    (group,) = plan_cases(make_matrix_case(), tasks_per_job=99, time_limit_minutes=limit).groups
-    assert group.job_minutes == 213
-    (group,) = plan_cases(make_matrix_case(), time_limit_minutes=limit).groups
-    assert group.job_minutes == 30
+@pytest.mark.parametrize(
+    ("values", "minutes"), [({}, 30), ({"tasks_per_job": 3}, 91), ({"tasks_per_job": 99}, 213)]
+)
+def test_job_that_array_tasks_share_has_time_for_each_to_its_limit(values, minutes):
+    (group,) = plan_cases(make_matrix_case(), time_limit_minutes={"default": 30}, **values).groups
+    assert (group.time_limit_minutes, group.job_minutes) == (30, minutes)
 
 
 @pytest.mark.parametrize("path", sorted(find_resource_dir("matrices").glob("*.toml")))
@@ -104,20 +92,11 @@ def test_groups_are_cut_at_the_largest_index_of_the_cluster(max_array_size, size
     assert [len(group.array_tasks) for group in plan.groups] == sizes
 
 
-def test_chunks_of_a_group_are_numbered():
-    plan = plan_cases(make_matrix_case(), max_array_size=3)
-    assert [group.group_id for group in plan.groups] == ["1n1g-1", "1n1g-2", "1n1g-3"]
-
-
-def test_chunks_lose_no_array_task():
+def test_chunks_of_a_group_are_numbered_and_lose_no_array_task():
     (whole,) = plan_cases(make_matrix_case()).groups
     chunks = plan_cases(make_matrix_case(), max_array_size=3).groups
+    assert [group.group_id for group in chunks] == ["1n1g-1", "1n1g-2", "1n1g-3"]
     assert tuple(t for group in chunks for t in group.array_tasks) == whole.array_tasks
-
-
-def test_order_is_shuffled():
-    orders = list_orders(make_cases())
-    assert orders != sorted(orders, key=lambda text: (text.split()[0], text))
 
 
 # by hand: `printf 0/pytorch-resnet50-1n1g-bs8-fp32/2 | sha256sum` for each, sorted; must never
@@ -138,21 +117,12 @@ def test_another_seed_gives_another_order():
     assert list_orders(make_cases(shuffle_seed=0)) != list_orders(make_cases(shuffle_seed=1))
 
 
-def test_repeats_of_a_case_are_spread_over_the_array():
-    orders = list_orders(make_cases())
-    first = [orders.index(f"fp32 {repeat}") for repeat in (1, 2, 3, 4)]
-    assert max(first) - min(first) > 3
-
-
-def test_what_cannot_run_is_left_out_with_the_reason():
+def test_what_cannot_run_is_left_out_with_the_reason_and_in_no_group():
     case = make_matrix_case("4n1g")
-    reason = "4n1g needs 4 nodes, the site has 2"
-    assert plan_cases(case, max_nodes=2).left_out == (LeftOut(case, reason),)
-
-
-def test_what_cannot_run_is_in_no_group():
-    plan = plan_cases(make_matrix_case("1n1g"), make_matrix_case("4n1g"), max_nodes=2)
+    plan = plan_cases(make_matrix_case("1n1g"), case, max_nodes=2)
+    assert plan.left_out == (LeftOut(case, "4n1g needs 4 nodes, the site has 2"),)
     assert (len(plan.cases), [group.group_id for group in plan.groups]) == (1, ["1n1g"])
+    assert [*plan.job_cases] == [plan.cases[0].case_id]
 
 
 def test_excluded_cases_are_left_out_with_the_matrix_reason():
@@ -168,17 +138,10 @@ def test_plan_without_a_runnable_case_has_no_groups():
 
 # 7 repeats x 4 nodes x 60 min + 7 repeats x 1 node x 30 min = 28 h + 3.5 h
 def test_node_hours_are_those_of_the_time_limits():
-    plan = plan_cases(
-        make_matrix_case("4n8g"),
-        make_matrix_case("1n1g"),
-        time_limit_minutes={"default": 30, "4n8g": 60},
-    )
+    cases = [make_matrix_case("4n8g"), make_matrix_case("1n1g")]
+    plan = plan_cases(*cases, time_limit_minutes={"default": 30, "4n8g": 60})
     assert plan.node_hours == 31.5
-
-
-def test_node_hours_of_a_case_are_those_of_its_repeats():
-    cases = [make_matrix_case("2n1g"), make_matrix_case("2n1g", precision="amp-bf16")]
-    assert plan_cases(*cases).find_node_hours(cases[0]) == 7.0
+    assert [plan.find_node_hours(case) for case in cases] == [28.0, 3.5]
 
 
 # resnet50: 16 cases x 7 repeats; 28 array tasks on each topology, at most 30 minutes each:
@@ -201,21 +164,18 @@ def test_suffix_tells_the_groups_of_a_retry_apart():
     assert [group.group_id for group in groups] == ["1n1g-try2-1", "1n1g-try2-2"]
 
 
-def test_blocks_are_groups_of_their_own_with_neighbouring_repeats_apart():
-    case = make_matrix_case(protocol=Protocol(repeats=7, blocks=3))
-    plan = plan_cases(case)
-    assert [g.group_id for g in plan.groups] == ["1n1g", "1n1g-block2", "1n1g-block3"]
-    assert [sorted(task.repeat for task in group.array_tasks) for group in plan.groups] == [
-        [1, 4, 7], [2, 5], [3, 6],
-    ]  # fmt: skip
-    assert plan.array_task_count == 7
-
-
-def test_more_blocks_than_repeats_are_as_many():
-    plan = plan_cases(make_matrix_case(protocol=Protocol(repeats=2, blocks=9)))
-    assert len(plan.groups) == 2
-
-
-def test_one_machine_has_no_blocks():
-    case = make_matrix_case(protocol=Protocol(repeats=4, blocks=4))
-    assert len(plan_cases(case, scheduler="local").groups) == 1
+@pytest.mark.parametrize(
+    ("repeats", "blocks", "site", "groups"),
+    [
+        (7, 3, {}, {"1n1g": [1, 4, 7], "1n1g-block2": [2, 5], "1n1g-block3": [3, 6]}),
+        (2, 9, {}, {"1n1g": [1], "1n1g-block2": [2]}),
+        (4, 4, {"scheduler": "local"}, {"1n1g": [1, 2, 3, 4]}),
+    ],
+)
+def test_blocks_are_groups_of_their_own_with_neighbouring_repeats_apart(
+    repeats, blocks, site, groups
+):
+    plan = plan_cases(make_matrix_case(protocol=Protocol(repeats=repeats, blocks=blocks)), **site)
+    assert groups == {
+        group.group_id: sorted(task.repeat for task in group.array_tasks) for group in plan.groups
+    }

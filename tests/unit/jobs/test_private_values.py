@@ -13,7 +13,6 @@ from dlperf_slurm.config.site import load_site, read_frozen_site
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE, hide_private_values
-from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
@@ -145,21 +144,17 @@ def test_command_line_is_shown_without_what_is_private(words, shown):
     assert hide_private_values(words) == tuple(shown)
 
 
-def test_run_is_for_its_owner_alone(stage):
+@pytest.mark.parametrize(
+    ("site", "modes"), [("", (0o700, 0o600)), ('umask = "022"\n', (0o755, 0o644))]
+)
+def test_run_is_for_its_owner_alone_unless_the_site_lets_others_read(stage, home, site, modes):
     old = os.umask(0o022)
     try:
-        run = stage()
+        run = stage(SETTINGS[0], site=site)
     finally:
         os.umask(old)
-    assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
-    assert stat.S_IMODE((run.path / "manifest.json").stat().st_mode) == 0o600
-
-
-def test_site_may_let_others_read(stage, home):
-    run = stage(SETTINGS[0], site='umask = "022"\n')
-    assert stat.S_IMODE(run.path.stat().st_mode) == 0o755
-    assert stat.S_IMODE((run.path / "manifest.json").stat().st_mode) == 0o644
-    assert stat.S_IMODE((run.path / PRIVATE_FILE).stat().st_mode) == 0o600
+    paths = (run.path, run.path / "manifest.json", run.path / PRIVATE_FILE)
+    assert tuple(stat.S_IMODE(path.stat().st_mode) for path in paths) == (*modes, 0o600)
     run_prologue(run, f"umask > {home}/seen")
     assert (home / "seen").read_text() == "0022\n"
 
@@ -181,8 +176,3 @@ def test_group_that_there_is_not_is_named(stage, home):
 def test_umask_is_octal(stage, mask):
     with pytest.raises(InputError, match="umask"):
         stage(site=f'umask = "{mask}"\n')
-
-
-def test_run_that_was_made_is_opened(stage):
-    run = stage(SETTINGS[0])
-    assert open_run(run.path).manifest == run.manifest

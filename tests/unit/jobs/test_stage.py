@@ -133,13 +133,9 @@ def test_groups_are_journaled_in_the_order_of_the_plan(staged_run):
     ]
 
 
-def test_each_group_has_its_script(staged_run):
-    scripts = [staged_run.find_script(group_id) for group_id in staged_run.list_group_ids()]
-    assert [path.is_file() for path in scripts] == [True, True, True]
-
-
-def test_matrix_is_kept_as_it_was_written(staged_run):
+def test_run_has_the_matrix_as_it_was_written_and_each_script(staged_run):
     assert (staged_run.path / "matrix.toml").read_text(encoding="utf-8") == SMALL_MATRIX
+    assert all(staged_run.find_script(group).is_file() for group in staged_run.list_group_ids())
 
 
 @pytest.mark.parametrize("name", ["example", "local", "slurm", "slurm-cpu"])
@@ -194,14 +190,9 @@ def test_manifest_names_what_is_left_out_with_the_reason(home):
 
 
 def test_manifest_is_read_back_as_it_was_written(home):
-    run = stage(home / "results")
-    assert open_run(run.path) == run
-
-
-def test_manifest_has_the_polling_of_the_site(home):
     run = stage(home / "results", tracking={"poll_seconds": 5, "lost_after_seconds": 60})
-    manifest = json.loads((run.path / "manifest.json").read_text(encoding="utf-8"))
-    assert (manifest["poll_seconds"], manifest["lost_after_seconds"]) == (5.0, 60.0)
+    assert open_run(run.path) == run
+    assert (run.manifest.poll_seconds, run.manifest.lost_after_seconds) == (5.0, 60.0)
 
 
 def test_matrix_without_a_title_is_called_by_its_file(home):
@@ -230,23 +221,15 @@ def test_frozen_code_is_the_worker_and_no_more(staged_run):
     assert {path.suffix for path in (code / "published/logs").iterdir()} == {".py", ".json"}
 
 
-def test_frozen_code_has_no_byte_code(staged_run):
-    assert list((staged_run.path / "code").rglob("__pycache__")) == []
-
-
 def test_nothing_but_the_run_is_left_in_the_results(staged_run):
     assert [path.name for path in staged_run.path.parent.iterdir()] == [staged_run.run_id]
+    assert not [*(staged_run.path / "code").rglob("__pycache__")]
 
 
 def test_value_that_cannot_be_rendered_leaves_no_run_behind(home):
     with pytest.raises(InputError):
         stage(home / "results", partition="a\nb")
     assert not any((home / "results").glob("*"))
-
-
-def test_results_folder_is_made(home):
-    run = stage(home / "new" / "results")
-    assert run.path.parent == home / "new" / "results"
 
 
 def test_results_that_cannot_be_written_are_named(home):
