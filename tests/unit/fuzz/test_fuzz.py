@@ -20,7 +20,6 @@ from builders import make_site
 from history_runs import add_run, stage_seven
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from jobs.test_render_hostile import run_script
 from reference_logs import list_reference_logs
 
 from dlperf_slurm.cli import main
@@ -272,28 +271,3 @@ def test_run_directories(good_run, name, data):
         write(text, path)
         check(["audit", run], "run")
         check(["status", run], "run")
-
-
-# of an environment, and so of a command line, all but the byte that ends a string
-WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
-
-
-@fuzz
-@given(WORDS)
-def test_values_reach_a_rank_through_bash_as_they_are(value):
-    # a site file's words may have variables of the job, and flags templates: both begin with these
-    value = value.replace("${", "$")
-    flag = value.replace("{", "")
-    # a colon is refused, as PATH ends a folder there
-    venv = f"/opt/v{value}".replace(":", "")
-    site = make_site(
-        env={"SITE": value},
-        environments={"pytorch": {"venv": venv, "env": {"OWN": value}}},
-        launcher={"flags": ["--first", flag]},
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        seen = run_script(home, site, value, home / "run")
-        assert (seen.env["SITE"], seen.env["OWN"]) == (value, value)
-        assert seen.argv[seen.argv.index("--first") + 1] == flag
-        assert {path.name for path in home.iterdir()} == {"run", ".programs", ".seen"}

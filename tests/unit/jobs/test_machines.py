@@ -31,15 +31,6 @@ def render_whole(name: str) -> str:
     return render(name, 2, site.max_devices_per_node)
 
 
-def list_directives(script: str) -> set[str]:
-    return {line[8:] for line in script.splitlines() if line.startswith("#SBATCH ")}
-
-
-def read_launch(script: str) -> str:
-    lines = script.splitlines()
-    return lines[lines.index("launch_pytorch() {") + 1].strip()
-
-
 @pytest.fixture(autouse=True)
 def managed(monkeypatch):
     """Managed environments at a place that is the same on every machine."""
@@ -68,60 +59,3 @@ def test_file_names_its_source_and_needs_no_template(name):
     site = load_site(name, None, []).site
     assert site.template is None
     assert [override.template for override in site.override] == [None] * len(site.override)
-
-
-@pytest.mark.parametrize(
-    ("name", "directives", "words"),
-    [
-        (
-            "perlmutter",
-            ["--constraint=gpu", "--gpus-per-node=4", "--cpus-per-task=32", "--qos=regular"],
-            "--unbuffered shifter --image=nersc/pytorch:25.02.01",
-        ),
-        (
-            "frontier",
-            ["--partition=batch", "--network=disable_rdzv_get", "--cpus-per-task=7"],
-            "--gpus-per-task=1 --gpu-bind=closest",
-        ),
-        (
-            "lumi",
-            ["--partition=standard-g", "--gpus-per-node=8", "--mem-per-gpu=60G"],
-            "singularity run",
-        ),
-        (
-            "juwels-booster",
-            ["--partition=booster", "--gres=gpu:4", "--cpus-per-task=24"],
-            "--cpu-bind=none,v --accel-bind=gn --threads-per-core=1",
-        ),
-        ("alps", ["--ntasks-per-node=4"], "-u -l --environment=ngc-pytorch"),
-        ("lonestar6", ["--partition=gpu-a100", "--ntasks=6"], "exec ibrun -n 6"),
-        ("vista", ["--partition=gh", "--ntasks=2"], "exec ibrun -n 2"),
-        ("superpod", ["--exclusive", "--mem=0"], "--container-name=dlperf"),
-        ("aws-parallelcluster", ["--exclusive", "--wait-all-nodes=1"], "env LD_PRELOAD="),
-        ("azure-ndv4", ["--gpus-per-node=8", "--cpus-per-task=12", "--mem=0"], "mask_cpu:ffffff"),
-    ],
-)
-def test_whole_nodes_are_asked_for_and_ranks_started_as_the_site_publishes(name, directives, words):
-    script = render_whole(name)
-    assert set(directives) <= list_directives(script)
-    assert words in read_launch(script)
-
-
-@pytest.mark.parametrize(
-    ("name", "directive", "absent"),
-    [
-        ("perlmutter", "--qos=shared", "CUDA_VISIBLE_DEVICES"),
-        ("lumi", "--partition=small-g", "mask_cpu"),
-        ("lonestar6", "--partition=gpu-a100-small", "--gres"),
-        ("juwels-booster", "--gres=gpu:1", "CUDA_VISIBLE_DEVICES"),
-        ("azure-ndv4", "--gpus-per-node=1", "mask_cpu"),
-    ],
-)
-def test_less_than_a_node_leaves_out_what_holds_for_whole_nodes(name, directive, absent):
-    script = render(name, 1, 1)
-    assert directive in list_directives(script)
-    assert absent not in script
-
-
-def test_each_machine_has_a_place_in_these_tests():
-    assert len(MACHINES) == 10

@@ -188,23 +188,21 @@ def test_every_axis_has_a_sample_here_that_is_not_its_default(axis):
     assert read_axis(one, axis) != read_axis(other, axis)
 
 
-@pytest.mark.parametrize("stage", ["matrix_case", "case", "planned", "script_values"])
 @pytest.mark.parametrize("axis", AXES)
-def test_value_of_an_axis_arrives_and_no_other_axis_changes(axis, stage):
-    before, after = (getattr(way, stage) for way in follow_sample(axis))
-    changed = {a: read_axis(after, a) for a in AXES if read_axis(after, a) != read_axis(before, a)}
-    assert changed == {axis: AXIS_SAMPLES[axis]}
+def test_value_of_an_axis_arrives_at_each_stage_and_no_other_axis_changes(axis):
+    ways = follow_sample(axis)
+    for stage in ("matrix_case", "case", "planned", "script_values"):
+        before, after = ({a: read_axis(getattr(w, stage), a) for a in AXES} for w in ways)
+        changed = {name: value for name, value in after.items() if value != before[name]}
+        assert changed == {axis: AXIS_SAMPLES[axis]}, stage
 
 
-@pytest.mark.parametrize("axis", AXES)
-def test_value_of_an_axis_is_in_the_case_id_of_every_stage(axis):
-    before, after = follow_sample(axis)
-    assert before.matrix_case.case_id != after.matrix_case.case_id
-    assert after.case.case_id == after.planned.case_id == after.matrix_case.case_id
-
-
-def test_no_two_samples_have_the_same_case_id():
-    assert len({follow_sample(axis)[1].case.case_id for axis in AXES}) == len(AXES)
+def test_value_of_an_axis_is_in_the_case_id_of_every_stage():
+    ways = [follow_sample(axis)[1] for axis in AXES]
+    ids = {way.case.case_id for way in ways}
+    assert len(ids) == len(AXES)
+    assert follow_sample("framework")[0].case.case_id not in ids
+    assert ids == {w.matrix_case.case_id for w in ways} == {w.planned.case_id for w in ways}
 
 
 def find_label(outcomes):
@@ -213,44 +211,25 @@ def find_label(outcomes):
 
 
 @pytest.mark.parametrize("axis", AXES)
-def test_value_of_an_axis_is_in_the_label_or_told_by_the_table(axis):
-    before, after = (find_label(way.outcomes) for way in follow_sample(axis))
-    assert (before == after) == (axis in NOT_IN_LABELS)
-
-
-@pytest.mark.parametrize("axis", AXES)
-def test_another_value_of_an_axis_is_other_work(axis):
-    # a script is known by the format of its log
-    names = {"script": {"log_format"}}
-    assert name_work(*follow_sample(axis)) == names.get(axis, {axis})
-
-
-@pytest.mark.parametrize("axis", AXES)
-def test_csv_has_the_value_of_an_axis(axis):
+def test_value_of_an_axis_is_told_by_label_work_and_csv(axis):
     before, after = follow_sample(axis)
+    assert (find_label(before.outcomes) == find_label(after.outcomes)) == (axis in NOT_IN_LABELS)
+    # a script is known by the format of its log
+    assert name_work(before, after) == ({"log_format"} if axis == "script" else {axis})
     summary = summarize(make_empty_manifest(), [before.outcomes, after.outcomes])
     lines = {line["case_id"]: line for line in read_csv(summary)}
     assert lines[after.case.case_id][axis] == str(AXIS_SAMPLES[axis])
 
 
 @pytest.mark.parametrize("axis", AXES)
-def test_include_and_override_set_every_axis(axis):
-    context = CONTEXTS.get(axis, {})
-    wanted = list_cases({**context, axis: AXIS_SAMPLES[axis]})
-    changes = {axis: AXIS_SAMPLES[axis]}
-    base, included = list_cases(context, include=[changes])
-    assert (included,) == wanted
-    assert base == list_cases(context)[0]
+def test_include_override_and_conditions_know_every_axis(axis):
+    context, changes = CONTEXTS.get(axis, {}), {axis: AXIS_SAMPLES[axis]}
+    plain, wanted = list_cases(context), list_cases({**context, **changes})
+    assert list_cases(context, include=[changes]) == (*plain, *wanted)
     override = {"when": {"model": "resnet50"}, **changes}
     assert list_cases(context, override=[override]) == wanted
-
-
-@pytest.mark.parametrize("axis", AXES)
-def test_conditions_know_every_axis(axis):
-    context = CONTEXTS.get(axis, {})
-    exclude = [{"when": {axis: AXIS_SAMPLES[axis]}}]
     both = {**context, axis: [read_axis(follow(context).planned, axis), AXIS_SAMPLES[axis]]}
-    assert list_cases(both, exclude=exclude) == list_cases(context)
+    assert list_cases(both, exclude=[{"when": changes}]) == plain
 
 
 def list_precisions() -> list[str]:
@@ -279,32 +258,22 @@ def test_batch_size_to_be_found_arrives(value, ladder, is_largest):
 
 
 @pytest.mark.parametrize("setting", Protocol.model_fields)
-def test_setting_of_the_protocol_arrives_and_no_other_changes(setting):
-    before, after = follow({}), follow({}, protocol={setting: PROTOCOL[setting]})
-    expected = {**before.matrix_case.protocol.model_dump(), setting: PROTOCOL[setting]}
-    assert after.matrix_case.protocol.model_dump() == expected
-    assert PROTOCOL[setting] != Protocol.model_fields[setting].default
-
-
-@pytest.mark.parametrize("setting", Protocol.model_fields)
-def test_setting_of_the_protocol_reaches_the_worker_and_the_script(setting):
-    before, after = follow({}), follow({}, protocol={setting: PROTOCOL[setting]})
+def test_setting_of_the_protocol_arrives_where_it_matters_and_no_other_changes(setting):
     name, value = setting, PROTOCOL[setting]
-    if setting == "memory_limit_mib_per_device":
-        name, value = "memory_limit_bytes", 5 * 1024 * 1024
-    reached = {} if setting in NOT_IN_CASE else {name: value}
-    assert after.case == dataclasses.replace(before.case, **reached)
+    before, after = follow({}), follow({}, protocol={setting: value})
+    assert value != Protocol.model_fields[setting].default
+    expected = {**before.matrix_case.protocol.model_dump(), setting: value}
+    assert after.matrix_case.protocol.model_dump() == expected
     told = {setting: value} if setting in IN_SCRIPT else {}
     assert after.script_values == {**before.script_values, **told}
-
-
-@pytest.mark.parametrize("setting", Protocol.model_fields)
-def test_setting_of_the_protocol_is_work_or_surroundings_or_neither(setting):
-    before, after = follow({}), follow({}, protocol={setting: PROTOCOL[setting]})
     assert name_work(before, after) == ({setting} & IN_WORK)
     changes = name_changes(*(list_surroundings([way.record]) for way in (before, after)))
     named = {change.split(" ")[0].rpartition(".")[2] for change in changes}
     assert named == ({setting} & IN_SURROUNDINGS)
+    if setting == "memory_limit_mib_per_device":
+        name, value = "memory_limit_bytes", 5 * 1024 * 1024
+    reached = {} if setting in NOT_IN_CASE else {name: value}
+    assert after.case == dataclasses.replace(before.case, **reached)
 
 
 @pytest.mark.parametrize("setting", Protocol.model_fields)
