@@ -31,33 +31,22 @@ def read_mistakes(text: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def write_slurm(bin_dir: Path, cluster_name: str) -> None:
-    """Fake Slurm client commands of a cluster with this name."""
-    write_program(bin_dir, "sbatch", "exit 1")
-    write_program(bin_dir, "scontrol", f'echo "ClusterName             = {cluster_name}"')
+LAYERS = {
+    "site": ("", None, []),
+    "user": ("partition = 'user'\n", None, []),
+    "matrix": ("partition = 'user'\n", "[slurm]\npartition = 'matrix'\n", []),
+    "set": ("partition = 'user'\n", "[slurm]\npartition = 'matrix'\n", ["partition=set"]),
+    "last": ("", "[slurm]\npartition = 'matrix'\n", ["partition=set", "partition=last"]),
+}
 
 
-def test_user_file_wins_over_the_site_file():
-    write_user_file("partition = 'user'\n")
-    loaded = load_site(write_site("partition = 'site'\n"), None, [])
-    assert loaded.site.partition == "user"
-
-
-def test_matrix_wins_over_the_user_file():
-    write_user_file("partition = 'user'\n")
-    matrix = read_toml(write_matrix("[slurm]\npartition = 'matrix'\n"))
-    assert load_site(write_site(""), matrix, []).site.partition == "matrix"
-
-
-def test_command_line_wins_over_the_matrix():
-    matrix = read_toml(write_matrix("[slurm]\npartition = 'matrix'\n"))
-    loaded = load_site(write_site(""), matrix, ["partition=set"])
-    assert loaded.site.partition == "set"
-
-
-def test_last_assignment_wins():
-    loaded = load_site(write_site(""), None, ["partition=a", "partition=b"])
-    assert loaded.site.partition == "b"
+@pytest.mark.parametrize("winner", LAYERS)
+def test_later_layer_wins(winner):
+    user, matrix, assignments = LAYERS[winner]
+    write_user_file(user)
+    file = read_toml(write_matrix(matrix)) if matrix else None
+    loaded = load_site(write_site("partition = 'site'\n"), file, assignments)
+    assert loaded.site.partition == winner
 
 
 def test_layers_are_merged_key_by_key_inside_tables():
@@ -80,12 +69,6 @@ def test_effective_values_name_the_layer_of_each():
         "default",
         "default",
     ]
-
-
-def test_effective_values_include_each_default():
-    values = {k: v for k, v, _ in list_effective_values(load_site(write_site(""), None, []))}
-    expected = {"scheduler": "slurm", "time_limit_minutes.default": 30, "launcher.name": "srun"}
-    assert {key: values[key] for key in expected} == expected
 
 
 def test_mistakes_of_all_layers_come_in_one_answer():
@@ -203,25 +186,22 @@ def test_requested_path_that_is_missing_is_named():
     assert_problem(caught.value, file="own/there.toml", says=("no such file",))
 
 
-def test_cluster_finds_the_site_of_its_own_name(bin_dir):
-    path = write_site("", "site_configs/alpha.toml")
-    write_slurm(bin_dir, "alpha")
-    assert choose_site_file(None) == Path(path)
-
-
-def test_cluster_without_a_file_of_its_name_is_a_plain_slurm(bin_dir):
-    write_slurm(bin_dir, "beta")
-    assert choose_site_file(None).name == "slurm.toml"
-
-
-def test_slurm_that_does_not_answer_is_still_slurm(bin_dir):
-    write_program(bin_dir, "sbatch", "exit 1")
-    write_program(bin_dir, "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
-    assert choose_site_file(None).name == "slurm.toml"
-
-
-def test_machine_without_slurm_is_local(bin_dir):
-    assert choose_site_file(None).name == "local.toml"
+@pytest.mark.parametrize(
+    ("answer", "site"),
+    [
+        ("echo ClusterName = alpha", "alpha"),
+        ("echo ClusterName = beta", "slurm"),
+        ("exit 1", "slurm"),
+        (None, "local"),
+    ],
+)
+def test_site_is_that_of_the_cluster_here(bin_dir, answer, site):
+    write_site("", "site_configs/alpha.toml")
+    if answer is not None:
+        write_program(bin_dir, "sbatch", "exit 1")
+        write_program(bin_dir, "scontrol", answer)
+    assert choose_site_file(None).name == f"{site}.toml"
+    assert choose_site_file("local").name == "local.toml"
 
 
 @pytest.mark.parametrize(
@@ -245,12 +225,6 @@ def test_cluster_of_the_shell_is_that_of_a_site_that_names_none(
         assert loaded.sources["clusters",] == "SLURM_CLUSTERS"
 
 
-def test_requested_site_wins_over_the_clusters_name(bin_dir):
-    write_site("", "site_configs/alpha.toml")
-    write_slurm(bin_dir, "alpha")
-    assert choose_site_file("local").name == "local.toml"
-
-
 @pytest.mark.parametrize("name", ["example", "local", "slurm", "slurm-cpu"])
 def test_shipped_site_is_sound(name):
     assert load_site(name, None, []).name == name
@@ -262,42 +236,34 @@ def test_time_limit_is_that_of_the_topology():
     assert [site.find_time_limit_minutes(topology) for topology in topologies] == [30, 60]
 
 
-def test_own_template_is_found_from_any_folder(home):
-    assert make_site(template="own/x.sbatch.j2").template == str(home / "own/x.sbatch.j2")
-
-
-def test_template_of_a_file_is_looked_for_beside_it(home):
+def test_template_is_looked_for_beside_the_file_that_names_it(home):
+    (home / "own").mkdir()
     text = "template = 'x.sbatch.j2'\n[[override]]\nwhen.nodes = 2\ntemplate = 'y.sbatch.j2'\n"
-    site = load_site(write_site(text, "own/site.toml"), None, []).site
+    path = write_site(text, "own/site.toml")
+    matrix = read_toml(write_matrix("[slurm]\ntemplate = 'z.sbatch.j2'\n", "own/matrix.toml"))
+    site = load_site(path, None, []).site
     assert site.template == str(home / "own/x.sbatch.j2")
     assert site.override[0].template == str(home / "own/y.sbatch.j2")
+    assert load_site(path, matrix, []).site.template == str(home / "own/z.sbatch.j2")
+    # of the command line, in the working directory
+    chosen = load_site(path, matrix, ["template=s.sbatch.j2"]).site.template
+    assert chosen == str(home / "s.sbatch.j2")
 
 
-def test_template_of_a_matrix_is_looked_for_beside_the_matrix(home):
-    (home / "own").mkdir()
-    matrix = read_toml(write_matrix("[slurm]\ntemplate = 'x.sbatch.j2'\n", "own/matrix.toml"))
-    site = load_site(write_site(""), matrix, []).site
-    assert site.template == str(home / "own/x.sbatch.j2")
-
-
-def test_template_of_the_command_line_is_looked_for_in_the_working_directory(home):
-    site = load_site(write_site("", "own/site.toml"), None, ["template=x.sbatch.j2"]).site
-    assert site.template == str(home / "x.sbatch.j2")
-
-
-def test_framework_without_an_environment_gets_the_managed_one(home):
-    assert make_site().find_environment("pytorch").venv == str(home / ".environments/pytorch")
-
-
-def test_environment_of_modules_has_no_venv():
-    site = make_site(environments={"pytorch": {"modules": "pytorch/2.5"}})
-    assert site.find_environment("pytorch").venv is None
-
-
-def test_environment_with_settings_only_keeps_the_managed_venv(home):
-    site = make_site(environments={"pytorch": {"env": {"A": "1"}}})
-    chosen = site.find_environment("pytorch")
-    assert (chosen.venv, chosen.env) == (str(home / ".environments/pytorch"), {"A": "1"})
+@pytest.mark.parametrize(
+    ("named", "is_managed"),
+    [
+        ({}, True),
+        ({"pytorch": {"env": {"A": "1"}}}, True),
+        ({"pytorch": {"modules": "pytorch/2.5"}}, False),
+    ],
+)
+def test_framework_without_an_environment_of_the_sites_own_gets_the_managed_one(
+    home, named, is_managed
+):
+    chosen = make_site(environments=named).find_environment("pytorch")
+    assert chosen.venv == (str(home / ".environments/pytorch") if is_managed else None)
+    assert chosen.env == named.get("pytorch", {}).get("env", {})
 
 
 @pytest.mark.parametrize(
