@@ -27,7 +27,7 @@ from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import Record, find_record_problem
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs import plan
-from dlperf_slurm.jobs.external_script import check_commands, render_external_script
+from dlperf_slurm.jobs.external_script import render_external_script
 from dlperf_slurm.jobs.framework_script import find_starter
 from dlperf_slurm.jobs.grouping import ArrayTask
 from dlperf_slurm.jobs.obstacles import find_obstacle
@@ -87,16 +87,13 @@ def run_script(attempt_dir: Path) -> Record:
     return read_json(attempt_dir / "record.json", Record)
 
 
-def test_log_of_the_script_becomes_the_record(tmp_path):
-    record = run_script(make_attempt(tmp_path, f"cat {LOG}"))
+@pytest.mark.parametrize("stream", [1, 2])
+def test_log_of_the_script_becomes_the_record(tmp_path, stream):
+    record = run_script(make_attempt(tmp_path, f"cat {LOG} >&{stream}"))
     assert (record.status, find_record_problem(record)) == ("ok", "")
     assert record.samples_per_s == pytest.approx(611.87)
     assert record.publisher_samples_per_s == 611.87
     assert (tmp_path / "log").read_bytes() == LOG.read_bytes()
-
-
-def test_what_the_script_says_on_either_stream_is_its_log(tmp_path):
-    assert run_script(make_attempt(tmp_path, f"cat {LOG} >&2")).status == "ok"
 
 
 def test_script_runs_in_its_attempt(tmp_path):
@@ -159,11 +156,23 @@ def test_command_is_a_template_over_the_case():
     )
 
 
-def test_model_parameters_and_repeat_are_there_for_the_command():
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("{{ parameters.width }} {{ parameters.image_size }} {{ seed + repeat }}", "16 224 4"),
+        (
+            "{% for n in range(nodes) %}{% for d in range(devices_per_node) %}{{ n }}.{{ d }} "
+            "{% endfor %}{% endfor %}"
+            "{% if precision.startswith('fp') %}{{ precision | replace('fp', '') | int * 2 }}"
+            "{% endif %} {{ parameters.stage_blocks | join(',') }} {{ model | upper | sh }}",
+            "0.0 64 3,4,6,3 RESNET50",
+        ),
+    ],
+)
+def test_command_may_loop_and_choose(command, text):
     case = make_script_case(model_parameters={"width": 16})
-    command = "{{ parameters.width }} {{ parameters.image_size }} {{ seed + repeat }}"
     script = ScriptTable(command=command, format="tf_cnn_benchmarks")
-    assert render_external_script(case, script, 3, device="cpu").splitlines()[1] == "16 224 4"
+    assert render_external_script(case, script, 3, device="cpu").splitlines()[1] == text
 
 
 @pytest.mark.parametrize(
@@ -197,17 +206,6 @@ def test_command_that_a_case_cannot_have_is_told_with_its_line_before_anything_i
         assert_problem(line, file="matrix.toml", line=11, key=key, says=("ZeroDivisionError",))
 
 
-def test_commands_of_a_thousand_cases_are_checked_in_a_second():
-    sizes = ", ".join(map(str, range(1, 1001)))
-    write_matrix(MATRIX.replace("batch_size_per_device = 64", f"batch_size_per_device = [{sizes}]"))
-    file = read_matrix(Path("matrix.toml"))
-    cases = expand_matrix(file).cases
-    started = time.process_time()
-    check_commands(file, cases, "cpu")
-    assert len(cases) == 2000
-    assert time.process_time() - started < 2
-
-
 def test_bound_on_loops_is_for_each_case_alone():
     command = "{% for n in range(9000) %}{% endfor %}"
     script = ScriptTable(command=command, format="tf_cnn_benchmarks")
@@ -217,20 +215,14 @@ def test_bound_on_loops_is_for_each_case_alone():
 
 HOSTILE_COMMANDS = {
     "{{ cycler.__init__.__globals__.os.system('touch pwned') }}": "calls nothing but",
-    "{{ cycler }}": "'cycler' is undefined",
     "{{ ().__class__.__base__.__subclasses__() }}": "a command calls nothing but range",
     "{{ ''['__class__'] }}": "access to attribute '__class__' of 'str' object is unsafe",
-    "{{ lipsum(n=10**9) }}": "a command calls nothing but range",
     "{% for i in range(10**12) %}{% endfor %}": "range has more than 10000 items",
-    "{{ range(10**12) | join }}": "range has more than 10000 items",
     "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}": "loops more",
     "{{ 'x' * 10**10 }}": "* is for numbers, not for 'x'",
     "{{ 10**10**9 * 10**10**9 * 10**65 }}": "an exponent is at most 64",
     "{{ '%1000000000d' % 1 }}": "% is for numbers, not for '%1000000000d'",
     "{{ 'x' | center(10**10) }}": "No filter named 'center'",
-    "{{ 'x'.center(10**10) }}": "a command calls nothing but range",
-    "{{ 'x' | indent(10**10) }}": "No filter named 'indent'",
-    "{{ 1.5 | round(10**10, 'ceil') }}": "No filter named 'round'",
     "{{ range(9999) | join(framework | replace('t', range(9999) | join)) }}": "makes more than",
     "{% set a = 'x' ~ framework %}{{ a }}": "assign cannot stand in a command; allowed:",
     "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}": "macro cannot stand in a command",
@@ -251,18 +243,6 @@ def test_command_that_runs_code_or_has_no_end_is_refused_at_once(command, home):
     assert HOSTILE_COMMANDS[command] in message
     assert time.monotonic() - started < 10
     assert not (home / "pwned").exists()
-
-
-def test_command_may_loop_and_choose():
-    command = (
-        "{% for n in range(nodes) %}{% for d in range(devices_per_node) %}{{ n }}.{{ d }} "
-        "{% endfor %}{% endfor %}"
-        "{% if precision.startswith('fp') %}{{ precision | replace('fp', '') | int * 2 }}"
-        "{% endif %} {{ parameters.stage_blocks | join(',') }} {{ model | upper | sh }}"
-    )
-    script = ScriptTable(command=command, format="tf_cnn_benchmarks")
-    text = render_external_script(make_script_case(), script, 1, device="cpu")
-    assert text.splitlines()[1] == "0.0 64 3,4,6,3 RESNET50"
 
 
 @pytest.mark.parametrize(
@@ -297,12 +277,6 @@ def test_script_starts_once_or_on_all_ranks(launch, starter, tmp_path):
     launcher = "srun" if launch == "per-rank" else "bash"
     (line,) = (x for x in files["scripts/1n1g.sbatch"].splitlines() if "worker script" in x)
     assert f'"$attempt_dir" -- {launcher}' in line
-
-
-def test_scripts_of_our_own_worker_know_nothing_of_others(tmp_path):
-    site = make_site()
-    files = render_scripts([make_group(site)], site, "run", tmp_path)
-    assert "worker script" not in files["scripts/1n1g.sbatch"]
 
 
 @pytest.mark.parametrize(

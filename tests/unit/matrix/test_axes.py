@@ -37,22 +37,39 @@ def list_ids(lines: str) -> list[str]:
     return [case.case_id.removeprefix("pytorch-resnet50-1n1g-bs8-") for case in list_cases(lines)]
 
 
-def test_workers_and_prefetching_are_varied_only_where_there_is_a_pipeline():
-    ids = list_ids('data = ["device", "host", "folder"]\ndata_workers = [1, 4]\n')
-    assert ids == ["fp32", "fp32-host", "fp32-folder", "fp32-folder-workers4"]
-
-
-def test_loss_scale_is_varied_only_where_losses_are_scaled():
-    ids = list_ids('precision = ["fp32", "amp-fp16"]\nloss_scale = ["dynamic", 128]\n')
-    assert ids == ["fp32", "amp-fp16", "amp-fp16-scale128"]
-
-
-def test_inference_has_no_settings_of_training():
-    ids = list_ids(
-        'mode = ["train", "infer"]\noptimizer = ["default", "sgd"]\n'
-        "gradient_accumulation = [1, 4]\n"
-    )
-    assert ids == ["fp32", "fp32-accumulate4", "fp32-sgd", "fp32-sgd-accumulate4", "fp32-infer"]
+@pytest.mark.parametrize(
+    ("lines", "ids"),
+    [
+        # workers, where there is a pipeline
+        (
+            'data = ["device", "host", "folder"]\ndata_workers = [1, 4]\n',
+            ["fp32", "fp32-host", "fp32-folder", "fp32-folder-workers4"],
+        ),
+        ('data = "zmq"\nprefetch_batches = 8\n', ["fp32-zmq-prefetch8"]),
+        # a loss scale, where losses are scaled
+        (
+            'precision = ["fp32", "amp-fp16"]\nloss_scale = ["dynamic", 128]\n',
+            ["fp32", "amp-fp16", "amp-fp16-scale128"],
+        ),
+        # settings of training, in training
+        (
+            'mode = ["train", "infer"]\noptimizer = ["default", "sgd"]\n'
+            "gradient_accumulation = [1, 4]\n",
+            ["fp32", "fp32-accumulate4", "fp32-sgd", "fp32-sgd-accumulate4", "fp32-infer"],
+        ),
+        (
+            "mode = 'infer'\noutput_tokens = [0, 16]\nprompt_length = [64, 256]\n",
+            ["fp32-infer", "fp32-infer-output16-prompt64", "fp32-infer-output16-prompt256"],
+        ),
+        (
+            "gradient_accumulation = [1, 2, 8]\n"
+            '[[exclude]]\nwhen = { gradient_accumulation = ">=2" }\n',
+            ["fp32"],
+        ),
+    ],
+)
+def test_axis_is_varied_where_it_has_a_meaning(lines, ids):
+    assert list_ids(lines) == ids
 
 
 @pytest.mark.parametrize(
@@ -75,17 +92,6 @@ def test_axis_without_a_meaning_in_a_mode_makes_no_cases_of_it(mode, lines):
         assert getattr(case.axes, axis) == DEFAULTS[axis]
 
 
-def test_axes_of_generation_are_varied_in_inference():
-    ids = list_ids("mode = 'infer'\noutput_tokens = [0, 16]\nprompt_length = [64, 256]\n")
-    assert ids == [
-        "fp32-infer", "fp32-infer-output16-prompt64", "fp32-infer-output16-prompt256",
-    ]  # fmt: skip
-
-
-def test_prefetching_is_in_the_case_id():
-    assert list_ids('data = "zmq"\nprefetch_batches = 8\n') == ["fp32-zmq-prefetch8"]
-
-
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -103,13 +109,6 @@ def test_value_that_is_none_is_named_with_those_that_are(line, says):
         list_cases(f"{line}\n")
     key = f"axes.{line.split(' ')[0]}"
     assert_problem(error.value, file="matrix.toml", line=7, key=key, says=says)
-
-
-def test_conditions_compare_numbers():
-    ids = list_ids(
-        'gradient_accumulation = [1, 2, 8]\n[[exclude]]\nwhen = { gradient_accumulation = ">=2" }\n'
-    )
-    assert ids == ["fp32"]
 
 
 TRAINING = """\
