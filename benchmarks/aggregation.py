@@ -63,8 +63,8 @@ AGAIN, CHANGED = "report again", "report after one record changed"
 WHY_CAT = (
     "of a record's time 43 % go into reading and judging the JSON of its ranks and its steps, 28 % "
     "into percentiles, medians and doubts, 16 % into its 6,400 step times as Parquet, 10 % into "
-    "what is kept for the next report; tried and kept: builders made once per class, ranges "
-    "checked a column at a time, percentiles of all ranks at once, a case parsed once for all "
+    "what is kept for the next report; tried and kept: records decoded and "
+    "validated in one pass, percentiles of all ranks at once, a case parsed once for all "
     "repeats, names of cases written as they are (half of Parquet's time), an index of what is read"
 )
 WHY_PLAIN = (

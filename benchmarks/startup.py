@@ -24,7 +24,7 @@ WHY_MISSED = {
         "NumPy; pydantic's models are built in one go, without the docstrings of their fields."
     ),
     "status": (
-        "submitit, and pydantic for the site and for the ranges of records; tables and formats "
+        "submitit, and pydantic for the site; tables and formats "
         "that it does not print are no longer imported."
     ),
     "config show": "pydantic alone is 8 to 10 times `python -c pass`, rich 3 to 5.",

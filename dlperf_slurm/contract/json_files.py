@@ -3,14 +3,13 @@
 Loads on Python 3.7 with nothing but the standard library, as the contract does.
 """
 
-import collections.abc
 import dataclasses
 import json
 import reprlib
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence, Type, TypeVar, Union, cast
 
-from dlperf_slurm.contract.case import Case, ModelParameter
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.parity import Parity
 from dlperf_slurm.contract.record import Failure, Record
 from dlperf_slurm.files import FileProblem, reading
@@ -100,36 +99,20 @@ def _convert(expected: Any, value: Any, where: str) -> Any:
         return build_dataclass(cast(Any, expected), value, where, is_complete=True)
     if expected is float and type(value) is int:
         return float(value)
-    if expected in (int, float, bool, str):
-        _check_type(value, (expected,), where)
-        return value
-    if getattr(expected, "__origin__", None) is Union:
-        _check_type(value, expected.__args__, where)
-        return value
-    if expected == Dict[str, ModelParameter]:
+    origin: Any = getattr(expected, "__origin__", None)
+    kinds: Sequence[Any] = getattr(expected, "__args__", ())
+    if origin is dict:
         _check_type(value, (dict,), where)
-        return {key: _convert_parameter(v, f"{where}.{key}") for key, v in value.items()}
-    if expected == Dict[str, str]:
-        _check_type(value, (dict,), where)
-        for key, text in value.items():
-            _check_type(text, (str, int, float, bool, type(None)), f"{where}.{key}")
-        return {key: str(text) for key, text in value.items()}
-    if getattr(expected, "__origin__", None) is collections.abc.Mapping:
-        # whoever reads the file validates what such a table has
-        _check_type(value, (dict,), where)
-        return value
-    _check_type(value, (list,), where)
-    item = expected.__args__[0]
-    return tuple(_convert(item, v, f"{where}[{i}]") for i, v in enumerate(value))
-
-
-def _convert_parameter(value: Any, where: str) -> ModelParameter:
-    _check_type(value, (int, float, bool, str, list), where)
-    if not isinstance(value, list):
-        return cast(ModelParameter, value)
-    for size in value:
-        _check_type(size, (int,), where)
-    return tuple(value)
+        return {key: _convert(kinds[1], item, f"{where}.{key}") for key, item in value.items()}
+    if origin is Union and type(value) is list:
+        origin, kinds = next(
+            ((tuple, kind.__args__) for kind in kinds if hasattr(kind, "__args__")), (origin, kinds)
+        )
+    if origin is tuple:
+        _check_type(value, (list,), where)
+        return tuple(_convert(kinds[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    _check_type(value, [getattr(kind, "__origin__", kind) for kind in kinds or (expected,)], where)
+    return value
 
 
 def _check_type(value: Any, kinds: Sequence[Type[Any]], where: str) -> None:
