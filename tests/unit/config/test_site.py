@@ -225,11 +225,6 @@ def test_cluster_of_the_shell_is_that_of_a_site_that_names_none(
         assert loaded.sources["clusters",] == "SLURM_CLUSTERS"
 
 
-@pytest.mark.parametrize("name", ["example", "local", "slurm", "slurm-cpu"])
-def test_shipped_site_is_sound(name):
-    assert load_site(name, None, []).name == name
-
-
 def test_time_limit_is_that_of_the_topology():
     site = make_site(time_limit_minutes={"default": 30, "4n8g": 60})
     topologies = [parse_topology("1n8g"), parse_topology("4n8g")]

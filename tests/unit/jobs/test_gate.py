@@ -19,7 +19,6 @@ from builders import (
 from outcome_builders import make_telemetry
 from support.cases import vary
 
-from dlperf_slurm.cli import main
 from dlperf_slurm.contract.case import Case, Training
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.record import BatchTrial, Epoch
@@ -299,20 +298,6 @@ def test_training_is_that_of_its_epochs(staged_run, task, case, epochs, samples,
     else:
         write_record(staged_run, task, record)
         assert believe(staged_run, task, {"epochs": 2}).record == record
-
-
-def test_refused_record_is_a_footnote_and_the_others_go_on(staged_run, task, case, capsys):
-    """A single changed number made 139,422 images/s of a case of batch size 8."""
-    write_record(staged_run, task, make_record(vary(case, batch_size_per_device=8000)))
-    second = find_task(staged_run, TOPOLOGY, repeat=2)
-    write_record(staged_run, second, make_record(read_case(staged_run, second)))
-    main(["report", str(staged_run.path)])
-    report = (staged_run.path / "report" / "report.md").read_text(encoding="utf-8")
-    assert f"{case.case_id} repeat 1: invalid record: " in report
-    assert "case.axes.batch_size_per_device is 8000, " in report
-    lines = (staged_run.path / "report" / "report.csv").read_text(encoding="utf-8").splitlines()
-    (line,) = (line for line in lines if line.startswith(case.case_id) or case.case_id in line)
-    assert ",80.0," in line
 
 
 GENERATIONS = numpy.full((2, 10, 3), 0.1)

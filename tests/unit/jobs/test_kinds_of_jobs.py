@@ -66,13 +66,6 @@ def test_cases_that_differ_in_one_setting_alone_are_jobs_of_their_own(setting, v
     ]
 
 
-def test_cases_that_only_start_otherwise_share_an_array_and_alternate_in_it():
-    site = make_site(override=[BY_MPIRUN])
-    cases = [make_matrix_case("1n2g", gradient_sync=name) for name in ("native", "horovod")]
-    (group,) = make_groups(site, *cases)
-    assert len(group.array_tasks) == 2
-
-
 def test_one_array_starts_ranks_by_srun_and_by_mpirun():
     site = make_site(override=[BY_MPIRUN])
     cases = [make_matrix_case("1n2g", gradient_sync=name) for name in ("native", "horovod")]

@@ -125,6 +125,13 @@ def test_what_cannot_run_is_left_out_with_the_reason_and_in_no_group():
     assert [*plan.job_cases] == [plan.cases[0].case_id]
 
 
+def test_what_can_run_is_asked_of_the_site_as_the_job_has_it():
+    case = make_matrix_case("1n2g", gradient_sync="horovod")
+    override = {"when": {"gradient_sync": "horovod"}, "ranks": "mpi"}
+    assert plan_cases(case, ranks="slurm").cases == ()
+    assert plan_cases(case, ranks="slurm", override=[override]).cases == (case,)
+
+
 def test_excluded_cases_are_left_out_with_the_matrix_reason():
     excluded = LeftOut(make_matrix_case("2n1g"), "too slow")
     plan = resolve(Expansion((make_matrix_case(),), (excluded,)), make_site(), 1001)

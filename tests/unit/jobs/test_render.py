@@ -241,12 +241,6 @@ def test_epilogue_of_an_own_template_is_what_the_harness_runs_at_the_end(text):
     assert "finish_task" not in render(make_site())
 
 
-def test_own_template_of_a_framework_hides_the_shipped_one():
-    name = write_template('{% extends "base.sbatch.j2" %}\n')
-    write_template("# {{ framework.name }} of this site\n", "own/frameworks/pytorch.sh.j2")
-    assert "# pytorch of this site\n" in render(make_site(template=name))
-
-
 @pytest.mark.parametrize(
     ("text", "answer"),
     [

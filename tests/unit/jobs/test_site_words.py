@@ -78,11 +78,6 @@ def test_tasks_are_asked_for_in_all_where_a_site_refuses_those_of_a_node():
     assert "ntasks-per-node" not in script
 
 
-def test_torchrun_asks_for_one_task_of_a_node_with_the_cores_of_its_ranks():
-    script = render(make_site(launcher={"name": "torchrun"}, cpus_per_rank=7))
-    assert {"--ntasks-per-node=1", "--cpus-per-task=56"} <= set(list_directives(script))
-
-
 def test_wrapper_stands_between_launcher_and_python():
     words = ["select_gpu", "{{ devices_per_node }}"]
     site = make_site(environments={"pytorch": {"venv": "/v", "wrapper": words}})
@@ -155,11 +150,3 @@ def test_jobs_of_other_images_are_jobs_of_their_own_where_sbatch_has_to_know_the
     site = make_site(environments={"pytorch": environment("a"), "mxnet": environment("b")})
     tasks = [ArrayTask(make_matrix_case(framework=name), 1, 1) for name in ("pytorch", "mxnet")]
     assert len(group_array_tasks(tasks, site, 1001)) == 2
-
-
-def test_own_template_may_have_the_name_of_the_one_that_it_extends(home):
-    (home / "base.sbatch.j2").write_text(
-        '{% extends "dlperf/base.sbatch.j2" %}\n{% block prologue %}\nown line\n{% endblock %}\n',
-        encoding="utf-8",
-    )
-    assert "\nown line\n" in render(make_site(template="base.sbatch.j2"))
