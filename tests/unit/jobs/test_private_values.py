@@ -145,17 +145,20 @@ def test_command_line_is_shown_without_what_is_private(words, shown):
 
 
 @pytest.mark.parametrize(
-    ("site", "modes"), [("", (0o700, 0o600)), ('umask = "022"\n', (0o755, 0o644))]
+    ("site", "shell", "modes"),
+    [("", 0o022, (0o700, 0o600)), ('umask = "022"\n', 0o077, (0o755, 0o644))],
 )
-def test_run_is_for_its_owner_alone_unless_the_site_lets_others_read(stage, home, site, modes):
-    old = os.umask(0o022)
+def test_run_is_for_its_owner_alone_unless_the_site_lets_others_read(
+    stage, home, site, shell, modes
+):
+    old = os.umask(shell)
     try:
         run = stage(SETTINGS[0], site=site)
+        run_prologue(run, f"umask > {home}/seen")
     finally:
         os.umask(old)
     paths = (run.path, run.path / "manifest.json", run.path / PRIVATE_FILE)
     assert tuple(stat.S_IMODE(path.stat().st_mode) for path in paths) == (*modes, 0o600)
-    run_prologue(run, f"umask > {home}/seen")
     assert (home / "seen").read_text() == "0022\n"
 
 
