@@ -7,6 +7,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.config.site import load_site
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.launchers import LAUNCHERS
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,10 @@ from dlperf_slurm.errors import InputError
         ("max_submitted = '4'", "max_submitted", ("integer", "quotes", ": 4")),
         ("exclusive = 'true'", "exclusive", ("false", "quotes", ": true")),
         ("launcher.mpi = false", "launcher.mpi", ("text", '"false"')),
-        ("launcher.name = 'mpiexec'", "launcher.name", ("mean 'mpirun'",)),
+        (
+            "launcher.name = 'mpiexec'",
+            *("launcher.name", (f"known: {', '.join(sorted(LAUNCHERS))}", "mean 'mpirun'")),
+        ),
         ("[datasets.x]\nscratch = '/tmp'", "datasets.x.scratch", ("mean 'stage_to'",)),
     ],
 )

@@ -56,11 +56,6 @@ def test_frameworks_without_code_for_the_gpus_of_a_site_are_left_out(capability,
             ("torch 2.13.0", "CUDA 13.0", "7.5, 8.0, 8.6, 9.0, 10.0, 12.0", "7.0"),
         ),
         (
-            "mxnet",
-            H100,
-            ("mxnet_cu112 1.9.1", "CUDA 11.2", "5.0, 6.0, 7.0, 8.0, 8.6", "9.0"),
-        ),
-        (
             "jax",
             MI250X,
             ("jax 0.10.2", "NVIDIA's GPUs", "gfx90a", "ROCm", "[environments.jax]"),
@@ -115,10 +110,6 @@ def test_override_says_which_gpus_a_job_gets():
     override = [{"when": {"framework": "pytorch"}, "compute_capability": V100}]
     assert explain("pytorch", compute_capability=A100, override=override) is not None
     assert explain("jax", compute_capability=A100, override=override) is None
-
-
-def test_build_for_cpus_takes_any_site_without_gpus():
-    assert explain("paddle", device="cpu", compute_capability=V100) is None
 
 
 @pytest.mark.parametrize("framework", list_frameworks())

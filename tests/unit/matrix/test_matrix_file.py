@@ -143,7 +143,6 @@ MISTAKES = [
         set_axis('topology = ["1n1g", "8g"]'),
         *(5, "axes.topology[1]", ("'8g'", "NODESnDEVICESg", "'2n8g'")),
     ),
-    (set_axis("topology = []"), 5, "axes.topology", ("empty", "at least one")),
     (set_axis('topology = ["1n1g", "1n1g"]'), 5, "axes.topology", ("'1n1g'", "twice")),
     (replace_line("topology", ""), 3, "axes.topology", ("required",)),
     (
@@ -163,15 +162,10 @@ MISTAKES = [
         *(7, "axes.precision", ("'amp-fp61'", f"known: {PRECISIONS}", "mean 'amp-fp16'")),
     ),
     (
-        add_axis("batchsize = 8"),
-        *(7, "axes.batchsize", ("mean 'batch_size_per_device'", ", ".join(sorted(AXES)))),
-    ),
-    (
         add_axis("clip_global_norm = 'yes'"),
         *(7, "axes.clip_global_norm", ("'yes'", "true", "false")),
     ),
     # rules
-    (add_axis("[[override]]\nbatch_size_per_device = 4"), 7, "override[0].when", ("required",)),
     (
         add_axis("[[override]]\nwhen = { batch_size_per_device = '~4' }\nmodel = { width = 8 }"),
         *(8, "override[0].when.batch_size_per_device", ("'~4'", "number", "'>=256'")),
