@@ -23,6 +23,7 @@ from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.jobs.manifest import Manifest, PlannedCase
 from dlperf_slurm.jobs.markers import MARKERS_DIR
+from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.jobs.run_directory import CASES_FILE, HARNESS_FILE, Run, RunTask
 from dlperf_slurm.jobs.task_tables import format_case
 from dlperf_slurm.matrix.axes import make_case_id
@@ -117,6 +118,24 @@ def make_group(site: Site, topology: str = "1n1g", repeats: int = 7) -> Group:
     tasks = [ArrayTask(case, repeat, 1) for repeat in range(1, repeats + 1)]
     (group,) = group_array_tasks(tasks, site, max_array_size=1001)
     return group
+
+
+def render_script(
+    site: Site, topology: str = "2n8g", run_dir: Path = Path("/shared/run"), header: str = ""
+) -> str:
+    """Return the script of an array job of one case with its repeats."""
+    files = render_scripts([make_group(site, topology)], site, "run", run_dir, header)
+    return files[f"scripts/{topology}.sbatch"]
+
+
+def list_directives(script: str) -> list[str]:
+    return [line[8:] for line in script.splitlines() if line.startswith("#SBATCH ")]
+
+
+def read_launch(script: str, name: str = "pytorch") -> str:
+    """Return the command that starts the ranks."""
+    lines = script.splitlines()
+    return lines[lines.index(f"launch_{name}() {{") + 1].strip()
 
 
 def write_scripts(run_dir: Path, files: Mapping[str, str]) -> None:

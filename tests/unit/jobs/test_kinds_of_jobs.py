@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from builders import make_matrix_case, make_site
+from builders import list_directives, make_matrix_case, make_site
 
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.plan import resolve
@@ -19,10 +19,6 @@ def make_groups(site, *cases):
 
 def render(site, *cases) -> dict[str, str]:
     return render_scripts(make_groups(site, *cases), site, "run", Path("/run"))
-
-
-def list_directives(script: str) -> list[str]:
-    return [line[8:] for line in script.splitlines() if line.startswith("#SBATCH ")]
 
 
 def test_cases_that_ask_for_other_resources_are_jobs_of_their_own():

@@ -4,12 +4,11 @@ import re
 from pathlib import PurePosixPath
 
 import pytest
-from builders import make_group
+from builders import render_script
 from golden import GOLDEN, assert_launches_are_golden, assert_script_is_golden
 
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.site import load_site
-from dlperf_slurm.jobs.render import render_scripts
 
 MACHINES = sorted(
     path.stem for path in (find_resource_dir("site_configs") / "machines").glob("*.toml")
@@ -17,18 +16,10 @@ MACHINES = sorted(
 RUN_DIR = PurePosixPath("/shared/results/run")
 
 
-def render(name: str, nodes: int, devices_per_node: int) -> str:
-    """The script of one array job of PyTorch on a machine, for whoever has an account there."""
+def render(name: str, topology: str = "") -> str:
+    """The script of PyTorch on a machine, of two whole nodes if nothing else is asked."""
     site = load_site(name, None, ["account=benchmarks"]).site
-    topology = f"{nodes}n{devices_per_node}g"
-    files = render_scripts([make_group(site, topology)], site, "run", RUN_DIR)
-    return files[f"scripts/{topology}.sbatch"]
-
-
-def render_whole(name: str) -> str:
-    """The script of two whole nodes."""
-    site = load_site(name, None, []).site
-    return render(name, 2, site.max_devices_per_node)
+    return render_script(site, topology or f"2n{site.max_devices_per_node}g", RUN_DIR)
 
 
 @pytest.fixture(autouse=True)
@@ -39,14 +30,14 @@ def managed(monkeypatch):
 
 def test_script_in_a_container_is_as_its_golden_file():
     """LUMI has setup lines, modules and a container."""
-    assert_script_is_golden(render_whole("lumi"), GOLDEN / "machines/lumi.sbatch")
+    assert_script_is_golden(render("lumi"), GOLDEN / "machines/lumi.sbatch")
 
 
 def test_directives_and_launch_lines_are_as_in_their_golden_file():
     scripts = {}
     for name in MACHINES:
-        scripts[f"{name}, two whole nodes"] = render_whole(name)
-        scripts[f"{name}, one device"] = render(name, 1, 1)
+        scripts[f"{name}, two whole nodes"] = render(name)
+        scripts[f"{name}, one device"] = render(name, "1n1g")
     assert_launches_are_golden(scripts, GOLDEN / "machines.txt")
 
 

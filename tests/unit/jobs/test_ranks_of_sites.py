@@ -5,7 +5,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from builders import HARNESS, make_group, make_matrix_case, make_site
+from builders import HARNESS, make_matrix_case, make_site, read_launch
+from builders import render_script as render
 
 from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
@@ -19,16 +20,6 @@ from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 
 RUN_DIR = Path("/shared/run")
 RENDEZVOUS = {"host_suffix": "i", "interface": "ib0"}
-
-
-def render(site, topology="2n8g") -> str:
-    files = render_scripts([make_group(site, topology)], site, "run", RUN_DIR)
-    return files[f"scripts/{topology}.sbatch"]
-
-
-def read_launch(script: str, name: str = "pytorch") -> str:
-    lines = script.splitlines()
-    return lines[lines.index(f"launch_{name}() {{") + 1].strip()
 
 
 def run_activation(script: str, *names: str, job_id: str = "71") -> list[str]:

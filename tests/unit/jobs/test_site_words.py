@@ -1,34 +1,16 @@
 """Words of a site in a script: templates over the topology, what bash expands, where they are."""
 
 import subprocess
-from pathlib import Path
 
 import pytest
-from builders import make_group, make_matrix_case, make_site
+from builders import list_directives, make_matrix_case, make_site, read_launch
+from builders import render_script as render
 from support.problems import assert_problem
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.quoting import quote_expanding, quote_words
-from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.launchers import Expanding
-
-RUN_DIR = Path("/shared/run")
-
-
-def render(site, topology="2n8g", header="") -> str:
-    files = render_scripts([make_group(site, topology)], site, "run", RUN_DIR, header)
-    return files[f"scripts/{topology}.sbatch"]
-
-
-def read_launch(script: str) -> str:
-    """The words that start the ranks."""
-    lines = script.splitlines()
-    return lines[lines.index("launch_pytorch() {") + 1].strip()
-
-
-def list_directives(script: str) -> list[str]:
-    return [line[8:] for line in script.splitlines() if line.startswith("#SBATCH ")]
 
 
 def test_directives_are_templates_over_the_topology():
