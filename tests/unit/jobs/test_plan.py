@@ -108,13 +108,10 @@ def test_order_of_a_seed_is_fixed():
     ]  # fmt: skip
 
 
-def test_order_does_not_depend_on_the_order_of_the_axes():
+def test_order_depends_on_the_seed_and_not_on_the_order_of_the_axes():
     cases = make_cases()
     assert list_orders(cases) == list_orders(list(reversed(cases)))
-
-
-def test_another_seed_gives_another_order():
-    assert list_orders(make_cases(shuffle_seed=0)) != list_orders(make_cases(shuffle_seed=1))
+    assert list_orders(cases) != list_orders(make_cases(shuffle_seed=1))
 
 
 def test_what_cannot_run_is_left_out_with_the_reason_and_in_no_group():
@@ -128,7 +125,8 @@ def test_what_cannot_run_is_left_out_with_the_reason_and_in_no_group():
 def test_what_can_run_is_asked_of_the_site_as_the_job_has_it():
     case = make_matrix_case("1n2g", gradient_sync="horovod")
     override = {"when": {"gradient_sync": "horovod"}, "ranks": "mpi"}
-    assert plan_cases(case, ranks="slurm").cases == ()
+    plan = plan_cases(case, ranks="slurm")
+    assert (plan.cases, plan.groups, plan.array_task_count, plan.node_hours) == ((), (), 0, 0)
     assert plan_cases(case, ranks="slurm", override=[override]).cases == (case,)
 
 
@@ -136,11 +134,6 @@ def test_excluded_cases_are_left_out_with_the_matrix_reason():
     excluded = LeftOut(make_matrix_case("2n1g"), "too slow")
     plan = resolve(Expansion((make_matrix_case(),), (excluded,)), make_site(), 1001)
     assert plan.left_out == (excluded,)
-
-
-def test_plan_without_a_runnable_case_has_no_groups():
-    plan = plan_cases(make_matrix_case("2n1g"), max_nodes=1)
-    assert (plan.groups, plan.array_task_count, plan.node_hours) == ((), 0, 0)
 
 
 # 7 repeats x 4 nodes x 60 min + 7 repeats x 1 node x 30 min = 28 h + 3.5 h

@@ -130,13 +130,10 @@ def test_training_to_accuracy_reaches_the_worker_with_a_seed_for_each_repeat(tmp
     cases = [make_case(case, make_site(), "run", repeat, 1) for repeat in (1, 2, 3)]
     assert {c.training for c in cases} == {expected}
     assert [c.seed for c in cases] == [1, 2, 3]
+    (measured,) = list_cases("")
+    assert {make_case(measured, make_site(), "run", r, 1).seed for r in (1, 2)} == {1}
     write_json(tmp_path / "case.json", cases[0])
     assert read_json(tmp_path / "case.json", Case) == cases[0]
-
-
-def test_repeats_of_a_measurement_have_the_same_seed():
-    (case,) = list_cases("")
-    assert {make_case(case, make_site(), "run", r, 1).seed for r in (1, 2)} == {1}
 
 
 @pytest.mark.parametrize(
