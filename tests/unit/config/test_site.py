@@ -97,14 +97,8 @@ def test_mistakes_of_all_layers_come_in_one_answer():
             *(1, "environments.pytroch"),
             (f"known: {', '.join(list_frameworks())}", "mean 'pytorch'"),
         ),
-        (
-            "[env]\n'A-B' = 'x'",
-            *(2, "env.A-B", ("'A-B'", "letters, digits and _")),
-        ),
-        (
-            "[env]\nA = 1",
-            *(2, "env.A", ("text", '"1"', "'\"1\"'")),
-        ),
+        ("[env]\n'A-B' = 'x'", 2, "env.A-B", ("'A-B'", "letters, digits and _")),
+        ("[env]\nA = 1", 2, "env.A", ("text", '"1"', "'\"1\"'")),
         (
             "directives = '--output=/tmp/x'",
             *(1, "directives", ("'--output=/tmp/x': --output", "run directory")),
@@ -122,10 +116,7 @@ def test_mistakes_of_all_layers_come_in_one_answer():
             *(1, "directives[0]"),
             ("'mail-type=END'", "'--name=value'", "'--name value'", "'-C value'"),
         ),
-        (
-            "directives = '--comment=\\'",
-            *(1, "directives", ("'--comment=\\\\'", "backslashes")),
-        ),
+        ("directives = '--comment=\\'", 1, "directives", ("'--comment=\\\\'", "backslashes")),
         (
             'directives = "--comment=a\\nb"',
             *(1, "directives", ("'--comment=a\\nb'", "line breaks")),

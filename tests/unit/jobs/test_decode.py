@@ -147,8 +147,7 @@ def test_value_out_of_its_range_is_named(changes, key):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["energy_joules", "mean_power_watts", "mean_utilization", "samples", "stolen_share"],
+    "name", ["energy_joules", "mean_power_watts", "mean_utilization", "samples", "stolen_share"]
 )
 def test_telemetry_out_of_its_range_is_named(name):
     text = change(("telemetry", 0, name), -7)

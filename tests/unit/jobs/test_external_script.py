@@ -10,14 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from builders import (
-    IMPORT_DIR,
-    make_case,
-    make_group,
-    make_matrix_case,
-    make_site,
-    write_matrix,
-)
+from builders import IMPORT_DIR, make_case, make_group, make_matrix_case, make_site, write_matrix
 from support.cases import vary
 from support.problems import assert_problem
 
@@ -178,10 +171,7 @@ def test_command_may_loop_and_choose(command, text):
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (
-            "{{ batch }}",
-            ("'batch'", "known: framework"),
-        ),
+        ("{{ batch }}", ("'batch'", "known: framework")),
         ("x\n{{ nodes", ("line 2: TemplateSyntaxError: ",)),
         ("{{ nodes.x }}", ("'int object'", "'x'")),
     ],
@@ -283,10 +273,7 @@ def test_script_starts_once_or_on_all_ranks(launch, starter, tmp_path):
     ("changes", "reason"),
     [
         ({"mode": "infer"}, "script 'official' .*use mode 'train'"),
-        (
-            {"batch_size_per_device": "max"},
-            "script 'official' .*number; 'max' .*script 'worker'",
-        ),
+        ({"batch_size_per_device": "max"}, "script 'official' .*number; 'max' .*script 'worker'"),
         # the adapter has no such compiler, the script may
         ({"compiler": "tensorrt"}, None),
     ],

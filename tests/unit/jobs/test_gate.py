@@ -130,13 +130,7 @@ def change_ranks(case, **changes):
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("data_wait_seconds", 2.0),
-        ("local_rank", 2),
-    ],
-)
+@pytest.mark.parametrize(("name", "value"), [("data_wait_seconds", 2.0), ("local_rank", 2)])
 def test_impossible_figure_of_a_rank_is_refused(staged_run, task, case, name, value):
     message = refuse(staged_run, task, change_ranks(case, **{name: value}))
     assert f"ranks[0].{name} is {value!r}" in message

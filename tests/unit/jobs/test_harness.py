@@ -138,7 +138,7 @@ def test_array_task_leaves_its_files_one_marker_and_no_log(make):
     assert str((job.find_folder().parent / "claim").readlink()) == "70"
     assert not job.log.exists()
     assert sorted(path.name for path in job.find_folder().iterdir()) == [
-        *("case.json", "concluded", "err", "out", "record.json"),
+        *("case.json", "concluded", "err", "out", "record.json")
     ]
     assert job.read("concluded") == "0\n"
     case = {"attempt": 1, "repeat": 1, "seed": 7, "axes": {"a": 1}, "case_id": "c", "z": 2}
@@ -374,7 +374,7 @@ def test_job_of_several_array_tasks_goes_on_where_it_was(make):
     assert job.run(0, SLURM_RESTART_COUNT="1") == 0
     assert not job.find_folder(repeat=1).exists()
     assert job.list_markers()[1:] == [
-        *("g.1.over", "g.1.s1.finished", "g.2.over", "g.2.s1.finished"),
+        *("g.1.over", "g.1.s1.finished", "g.2.over", "g.2.s1.finished")
     ]
 
 

@@ -48,8 +48,7 @@ def test_run_without_a_journal_has_no_events(home):
 
 
 @pytest.mark.parametrize(
-    ("damage", "events"),
-    [(b"", []), (b"{", []), (b"\xff\xfe\n", [FIRST]), (b"[]\n", [FIRST])],
+    ("damage", "events"), [(b"", []), (b"{", []), (b"\xff\xfe\n", [FIRST]), (b"[]\n", [FIRST])]
 )
 def test_journal_that_lost_a_line_is_not_whole(home, damage, events):
     append_event(home, FIRST)

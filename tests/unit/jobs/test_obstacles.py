@@ -25,16 +25,8 @@ def explain(case, site=None):
 @pytest.mark.parametrize(
     ("case", "site", "says"),
     [
-        (
-            make_matrix_case("4n1g"),
-            {"max_nodes": 2},
-            ("4n1g", "4 nodes", "2"),
-        ),
-        (
-            make_matrix_case("1n8g"),
-            {"max_devices_per_node": 4},
-            ("1n8g", "8 devices", "4"),
-        ),
+        (make_matrix_case("4n1g"), {"max_nodes": 2}, ("4n1g", "4 nodes", "2")),
+        (make_matrix_case("1n8g"), {"max_devices_per_node": 4}, ("1n8g", "8 devices", "4")),
         (
             make_matrix_case(precision="tf32"),
             {"device": "cpu"},
@@ -111,8 +103,7 @@ def test_reason_says_what_is_missing_and_what_would_work(case, site, says):
         (make_matrix_case("2n8g"), {"max_nodes": 2, "max_devices_per_node": 8}),
         (
             make_matrix_case(
-                batch_size_per_device="max",
-                protocol=Protocol(memory_limit_mib_per_device=500),
+                batch_size_per_device="max", protocol=Protocol(memory_limit_mib_per_device=500)
             ),
             {"scheduler": "local"},
         ),
@@ -156,10 +147,7 @@ def test_data_set_that_is_not_there_is_an_obstacle(tmp_path):
     [
         ({"mode": "infer", "data": "zmq"}, "use data 'device', or mode 'train'"),
         ({"training": Training(epochs=1)}, "needs real data"),
-        (
-            {"training": Training(epochs=1), "data": "folder", "model": "bert"},
-            "use 'resnet50'",
-        ),
+        ({"training": Training(epochs=1), "data": "folder", "model": "bert"}, "use 'resnet50'"),
         ({"precision": "fp16"}, "use loss_scale = 128, or 'amp-fp16'"),
         ({"framework": "jax", "compiler": "xla", "gradient_sync": "horovod"}, "it has: native"),
     ],

@@ -33,7 +33,7 @@ def test_cases_of_one_shape_are_one_group_in_order_of_size():
     cases = [make_matrix_case(topology) for topology in ("2n1g", "1n16g", "1n2g")]
     plan = plan_cases(*cases, make_matrix_case("1n2g", precision="amp-bf16"))
     assert [(g.group_id, len(g.array_tasks)) for g in plan.groups] == [
-        *(("1n2g", 14), ("1n16g", 7), ("2n1g", 7)),
+        *(("1n2g", 14), ("1n16g", 7), ("2n1g", 7))
     ]
     assert sorted(task.repeat for task in plan.groups[1].array_tasks) == [1, 2, 3, 4, 5, 6, 7]
 

@@ -53,10 +53,7 @@ def find_files_with(folder, text):
     ]
 
 
-SETTINGS = [
-    f"env.HF_TOKEN={SECRET}",
-    f"environments.pytorch.env.HF_TOKEN={SECRET}",
-]
+SETTINGS = [f"env.HF_TOKEN={SECRET}", f"environments.pytorch.env.HF_TOKEN={SECRET}"]
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -73,10 +73,7 @@ def test_run_is_found_where_it_was_moved(results):
 
 @pytest.mark.parametrize(
     ("named", "says"),
-    [
-        ("20240502", ("20240502-080000-b", "20240502-090000-c")),
-        ("x", ("20240502-090000-c",)),
-    ],
+    [("20240502", ("20240502-080000-b", "20240502-090000-c")), ("x", ("20240502-090000-c",))],
 )
 def test_run_that_is_not_the_only_one_is_refused_with_the_latest(results, named, says):
     with pytest.raises(InputError) as caught:

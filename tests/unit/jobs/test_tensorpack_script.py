@@ -103,14 +103,8 @@ def test_threads_are_those_that_the_job_gives_a_rank(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            ["--update", "horovod", "--devices", "2"],
-            "--devices 2: with --update horovod ",
-        ),
-        (
-            ["--data", "python", "--devices", "2"],
-            "use python-queue",
-        ),
+        (["--update", "horovod", "--devices", "2"], "--devices 2: with --update horovod "),
+        (["--data", "python", "--devices", "2"], "use python-queue"),
         (["--data", "folder"], "argument --data: invalid choice: 'folder'"),
         (["--precision", "amp-fp16"], "argument --precision: invalid choice: 'amp-fp16'"),
         (["--update", "native"], "argument --update: invalid choice: 'native'"),

@@ -56,10 +56,7 @@ def test_mistake_in_a_list_of_thousands_of_lines_is_found_on_its_line():
 
 @pytest.mark.parametrize(
     ("sizes", "says"),
-    [
-        (range(1, 100_001), ("100000", "at most 1000")),
-        ([*range(1, 1000), 7], ("7", "twice")),
-    ],
+    [(range(1, 100_001), ("100000", "at most 1000")), ([*range(1, 1000), 7], ("7", "twice"))],
 )
 def test_list_of_many_values_is_refused_in_time(sizes, says):
     problem = find_problem(f'{HEAD}topology = "1n1g"\nbatch_size_per_device = {[*sizes]}\n')
