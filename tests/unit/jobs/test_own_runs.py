@@ -64,8 +64,12 @@ def test_each_file_that_decides_what_runs_is_the_users(own_run, name):
 def test_mark_that_others_could_write_is_none(own_run):
     folder = own_runs._find_mark(own_run).parent
     assert folder.stat().st_mode & 0o777 == 0o700
-    folder.chmod(0o777)
-    assert not is_own(own_run)
+    for path, mode in ((folder, 0o777), (own_runs._find_mark(own_run), 0o666)):
+        before = path.stat().st_mode
+        path.chmod(mode)
+        assert not is_own(own_run)
+        path.chmod(before)
+    assert is_own(own_run)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"run_id": 1}'])

@@ -118,6 +118,25 @@ def test_manifest_with_a_wrong_key_is_refused_by_its_name(results, changes, key)
 
 
 @pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"run_id": ".."}, "run_id"),
+        ({"created_at": "yesterday"}, "created_at"),
+        ({"scheduler": "pbs"}, "scheduler is 'pbs'; allowed: slurm, local"),
+        ({"cases": 2}, "two cases of one case_id"),
+    ],
+)
+def test_manifest_of_no_run_is_refused(results, changes, says):
+    folder = results / "20240501-120000-a"
+    if "cases" in changes:
+        case = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["cases"]
+        changes = {"cases": changes["cases"] * case}
+    edit_manifest(folder, **changes)
+    with pytest.raises(InputError, match=rf"manifest\.json: .*{says}"):
+        open_run(folder)
+
+
+@pytest.mark.parametrize(
     "protocol",
     [3, None, {"sead": 3}, {"seed": "3"}, {"seed": True}, {"seed": -3}, {"seed": math.inf}],
 )
