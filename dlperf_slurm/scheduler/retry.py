@@ -125,7 +125,9 @@ def _stage_again(
 ) -> int:
     """Stage a further attempt for each of these, without the nodes that failed."""
     check_free(run.path, RUN_BYTES + TASK_BYTES * len(again))
-    nodes = {node for state in again for node in find_failed_nodes(state.state, state.detail)}
+    # the nodes of a job that was preempted are not the cause
+    failed = [state for state in again if state.state != PREEMPTED]
+    nodes = {node for state in failed for node in find_failed_nodes(state.state, state.detail)}
     tasks = [state.task for state in again]
     excluding = exclude_nodes(site, sorted(nodes), _count_needed(run, tasks))
     _stage(run, tasks, excluding)

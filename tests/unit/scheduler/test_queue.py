@@ -164,6 +164,10 @@ def test_cluster_of_a_federation_that_runs_a_job_counts(bin_dir, states, expecte
     reader = make_reader(0)
     assert find_states(reader, 0) == [expected]
     assert reader.count_jobs() == (expected == "RUNNING")
+    assert list(reader.list_unended().values()) == ["RUNNING"] * (expected == "RUNNING")
+    if expected == "REVOKED":
+        show_accounting(bin_dir, "7|COMPLETED|n1|None")
+        assert find_states(reader, 0) == ["COMPLETED"]
 
 
 def test_accounting_is_asked_once_for_all_that_the_queue_has_forgotten(bin_dir, home):

@@ -13,7 +13,7 @@ from dlperf_slurm.scheduler import retry
 from dlperf_slurm.scheduler.retry import stage_retry, stage_retry_by_cause
 
 NODE_FAILURE = ("NODE_FAIL", "node n2 failed")
-PREEMPTED = ("PREEMPTED", "")
+PREEMPTED = ("PREEMPTED", "preempted: told to end: rank 0 on n2: step 3 of 10")
 UNHEALTHY = ("UNHEALTHY", "node n2 is unhealthy: a: on eth0: x; node n3 is unhealthy: no link")
 LAUNCH_FAILURE = ("FAILED", "the launcher ended; srun: task 0 launch failed: Unspecified error")
 FULL_DISK = ("FAILED", "the disk at /shared cannot be written from n2, 0 MiB are free: No space")
@@ -162,8 +162,9 @@ def test_nodes_are_left_out_where_enough_remain(directives, max_nodes, nodes, ne
     assert list(exclude_nodes(site, nodes, needed).directives) == found
 
 
-def test_node_is_not_left_out_for_a_disk_that_all_share(run):
-    fail(run, "1n1g", *RANK_ON_FULL_DISK)
+@pytest.mark.parametrize("failure", [RANK_ON_FULL_DISK, PREEMPTED])
+def test_node_that_is_not_the_cause_is_not_left_out(run, failure):
+    fail(run, "1n1g", *failure)
     assert stage_retry_by_cause(run, print) == 1
     assert "--exclude" not in run.find_script("1n1g-try2").read_text(encoding="utf-8")
 

@@ -179,10 +179,17 @@ def test_clock_of_a_node_decides_nothing(run, task, show, hours):
 
 
 # a run calls lost after 300 seconds what neither queue nor accounting nor files know
-@pytest.mark.parametrize("seconds", [200, 400])
-def test_task_that_nobody_knows_is_lost_after_a_while_and_not_before(run, seconds):
-    append_event(run.path, Event(SUBMITTED, ago(seconds), GROUP, array_job_id="1"))
-    assert find_state(run)[0] == ("LOST" if seconds > 300 else "UNKNOWN")
+@pytest.mark.parametrize(
+    ("seconds", "host", "state"),
+    # the clock of another host decides nothing
+    [(200, "", "UNKNOWN"), (400, "", "LOST"), (400, "another", "UNKNOWN")],
+)
+def test_task_that_nobody_knows_is_lost_after_a_while(bin_dir, staged_run, seconds, host, state):
+    show_queue(bin_dir)
+    write_program(bin_dir, "sacct", "true")
+    event = Event(SUBMITTED, ago(seconds), GROUP, array_job_id="1")
+    append_event(staged_run.path, replace(event, host=host or event.host))
+    assert find_state(staged_run)[0] == state
 
 
 @pytest.mark.parametrize(
@@ -304,14 +311,15 @@ def test_array_that_was_taken_twice_is_followed_where_it_waits(run, show):
     assert (state.state, state.array_job_id) == ("PENDING", "9")
 
 
-def test_jobs_of_whoever_submitted_a_part_are_asked_for(bin_dir, run, home):
+def test_jobs_of_whoever_submitted_a_part_are_asked_for(bin_dir, run, home, monkeypatch):
+    owner = str(run.path.stat().st_uid)
+    monkeypatch.setattr("os.geteuid", lambda: 98765)
     append_event(run.path, Event(SUBMITTED, format_now(), "1n2g", "8", detail="4711"))
     append_event(run.path, Event(SUBMITTED, format_now(), "1n2g", "8", detail="-1 \u0663"))
     write_program(bin_dir, "squeue", f'echo "$@" > {home}/asked; {print_queue()}')
     Tracker(run).refresh(ask_scheduler=True)
     (users,) = [w for w in (home / "asked").read_text().split() if w.startswith("--user=")]
-    owner = str(run.path.stat().st_uid)
-    assert {"4711", owner} <= set(users.partition("=")[2].split(","))
+    assert {"4711", owner, "98765"} == set(users.partition("=")[2].split(","))
 
 
 @pytest.mark.parametrize(
