@@ -63,7 +63,8 @@ KEYS: Dict[str, Dict[str, type]] = {
         "flags": list, "precision": str},
     "window": {"kind": str, "warmup_lines": int, "is_per_device": bool, "has_printed_rates": bool},
     "end": {"closing_line": str, "epochs": list, "last_epoch": str, "last_step": str,
-        "step_interval": str, "first_step": int, "reaches": list},
+        "step_interval": str, "first_step": int, "samples_per_epoch": str, "epoch_count": list,
+        "reaches": list},
     "rule": {"name": str, "average": list, "time_lines": list, "time_between": list, "final": bool,
         "epochs": bool, "digits": int, "is_per_device": bool, "after_step": int, "devices": list},
 }  # fmt: skip
@@ -227,6 +228,8 @@ def find_end(run: TimedRun, end: Table) -> str:
     if not problem and "last_step" in end:
         announced = (end["last_step"], end["step_interval"], end["first_step"])
         problem = find_early_end(run, *announced)
+    if not problem and "samples_per_epoch" in end:
+        problem = _find_short_epoch(run, end)
     if not problem and "reaches" in end:
         problem = _find_short_rank(run, end["reaches"])
     return problem
@@ -240,6 +243,23 @@ def _find_last_epoch(run: TimedRun, name: str) -> str:
         return f"the log ends in epoch {begun}: the line with its speed is missing"
     if begun + 1 < announced:
         return f"the log ends after epoch {begun}, the last was to be {announced - 1}"
+    return ""
+
+
+def _find_short_epoch(run: TimedRun, end: Table) -> str:
+    """Return where the job ends before the last line of the last epoch.
+
+    The iterations of an epoch are rounded up.
+    """
+    per_step = run.format.identify(run).global_batch_size
+    epochs = run.read_count(*end["epoch_count"])
+    steps = -(-run.read_count(end["samples_per_epoch"]) // per_step) if per_step else 0
+    lines = steps // (run.read_count(end["step_interval"]) or 1)
+    if not lines or not epochs:
+        return "the log does not tell how many iterations there were to be (its arguments)"
+    found = [mark.position[0] for mark in run.first_marks]
+    if len(set(found)) < epochs or found.count(found[-1]) < lines:
+        return f"the log ends at {name_position(run.first_marks[-1].position)}, before the run does"
     return ""
 
 
