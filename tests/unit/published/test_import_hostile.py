@@ -49,11 +49,6 @@ def log(request):
     return request.param
 
 
-@pytest.fixture(params=UNLABELLED, ids=lambda log: "/".join(log.parts[-2:]))
-def unlabelled_log(request):
-    return request.param
-
-
 def assert_same(log, data, folder):
     """What a publisher's rule counts as lines may change where each rank prints."""
     runs = (import_one(log, log), import_bytes(folder, log, data))
@@ -62,18 +57,22 @@ def assert_same(log, data, folder):
     assert changed == whole
 
 
-@pytest.mark.parametrize("label", LABELS)
-def test_labels_of_launchers_are_taken_off(unlabelled_log, label, tmp_path):
-    lines = unlabelled_log.read_bytes().splitlines(True)
-    assert_same(unlabelled_log, b"".join(label + line for line in lines), tmp_path)
+# each label on one log, and each log with one label
+@pytest.mark.parametrize(
+    ("log", "label"),
+    [*((UNLABELLED[0], label) for label in LABELS), *((log, LABELS[0]) for log in UNLABELLED[1:])],
+)
+def test_labels_of_launchers_are_taken_off(log, label, tmp_path):
+    lines = log.read_bytes().splitlines(True)
+    assert_same(log, b"".join(label + line for line in lines), tmp_path)
 
 
-@pytest.mark.parametrize("unlabelled_log", [log for log in UNLABELLED if log in REFERENCE])
-def test_ranks_that_print_the_same_lines_count_once(unlabelled_log, tmp_path):
-    data = unlabelled_log.read_bytes()
+@pytest.mark.parametrize("log", [log for log in UNLABELLED if log in REFERENCE])
+def test_ranks_that_print_the_same_lines_count_once(log, tmp_path):
+    data = log.read_bytes()
     ranks = [b"[1,%d]<stdout>:" % rank for rank in (1, 0, 3, 2)]
     lines = [rank + line.rstrip(b"\n") + b"\n" for line in data.splitlines(True) for rank in ranks]
-    assert_same(unlabelled_log, b"".join(lines), tmp_path)
+    assert_same(log, b"".join(lines), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +123,8 @@ def test_out_of_memory_is_a_status_of_its_own(log, tmp_path):
         b"step: 3 loss: nan",
     ],
 )
-def test_error_in_a_log_fails_it(log, line, tmp_path):
+def test_error_in_a_log_fails_it(line, tmp_path):
+    log = LOGS[0]
     lines = log.read_bytes().splitlines(True)
     lines.insert(len(lines) * 4 // 5, line + b"\n")
     run = import_bytes(tmp_path, log, b"".join(lines))[-1]

@@ -172,6 +172,7 @@ def test_rule_of_another_format_gives_no_figure_and_says_so(home, capsys):
     ("options", "message"),
     [
         (["--format", "nvidia_pytorch_bart"], "Did you mean 'nvidia_pytorch_bert'?"),
+        (["--format", "x"], ", ".join(list_formats())),
         (["--rule", "sumary"], "Did you mean 'summary'?"),
         (["--set", "device=8"], "known: framework, model, nodes, devices"),
         (["--set", "devices=0"], "at least 1"),
@@ -184,11 +185,6 @@ def test_wrong_options_are_errors_and_nothing_is_written(options, message, home,
     assert code == 2
     assert message in error
     assert not list(home.iterdir())
-
-
-def test_unknown_format_lists_the_known_ones(home, capsys):
-    _, _, error = run_main([PYTORCH, "--format", "x"], capsys)
-    assert all(name in error for name in list_formats())
 
 
 def test_log_of_two_formats_names_both(home):
@@ -240,11 +236,6 @@ def test_table_marks_figures_that_differ_by_more_than_two_percent(home, capsys):
     _, printed, _ = run_main([PADDLE_BERT, FIVE / "rn50_b128_fp32_1.log", "--dry-run"], capsys)
     assert "+9.7%" in printed
     assert printed.count("%") == 1
-
-
-def test_formats_are_modules_of_the_package_and_helpers_are_not():
-    assert "nvidia_mxnet_resnet50" in list_formats()
-    assert "reading" not in list_formats()
 
 
 def test_status_of_an_imported_run_asks_no_scheduler(home, capsys):
