@@ -149,6 +149,11 @@ def test_no_probe_is_submitted_for_what_would_be_refused(matrix, home, capsys):
             lambda bin_dir: put(bin_dir, "sbatch", "echo 'Invalid feature' >&2; exit 1"),
             "fault     sbatch --test-only: 1n1g, 1n2g, 2n2g: sbatch failed: Invalid feat",
         ),
+        # a limit that passes when other jobs end
+        (
+            lambda bin_dir: put(bin_dir, "sbatch", "echo QOSMaxSubmitJobPerUserLimit >&2; exit 1"),
+            "undecided sbatch --test-only: 1n1g, 1n2g, 2n2g: sbatch failed: QOSMax",
+        ),
         (
             lambda bin_dir: Path("results").write_text("no folder", encoding="utf-8"),
             "fault     run directory: {home}/results: ",
@@ -162,7 +167,8 @@ def test_no_probe_is_submitted_for_what_would_be_refused(matrix, home, capsys):
 def test_what_needs_no_job_is_named(matrix, home, capsys, spoil, line):
     spoil(matrix)
     assert main(["doctor", *SLURM]) == 1
-    (found,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("fault")]
+    lines = capsys.readouterr().out.splitlines()
+    found = next(x for x in lines if x.startswith(("fault", "undecided")))
     assert found.startswith(line.format(home=home))
     assert ("dlperf-slurm env create pytorch" in found) == ("environment:" in line)
 

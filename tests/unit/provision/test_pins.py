@@ -97,6 +97,13 @@ def test_stamp_changes_with_what_is_installed(write_pins, change, is_same):
     assert (read_pins("tiny").stamp == before.stamp) is is_same
 
 
+def test_pin_of_an_environment_for_gpus_takes_the_place_of_the_same_package(write_pins, tmp_path):
+    write_pins(TINY)
+    (tmp_path / "cuda").mkdir()
+    (tmp_path / "cuda" / "tiny.txt").write_text("# cuda: 13\ntiny==1.0\nOther==3.0\n")
+    assert read_pins("tiny", "cuda").requirements == ("tiny==1.0", "Other==3.0")
+
+
 # on PyPI it is the build for CUDA: that for CPUs has hashes as another version
 UNHASHED = {"pytorch": {"torch"}}
 

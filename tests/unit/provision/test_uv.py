@@ -90,7 +90,10 @@ def test_real_uv_installs_by_hash_what_pips_settings_offer(real_uv, home, monkey
     installation = Installation("tiny", environment, news.append)
     with pytest.raises(EnvironmentMissingError, match="Hash mismatch"):
         installation.install("installing", [f"tiny==1.0+cpu --hash=sha256:{'0' * 64}"])
-    installation.install("installing", [f"tiny==1.0+cpu --hash=sha256:{digest}"])
+    hashed = f"tiny==1.0+cpu --hash=sha256:{digest}"
+    with pytest.raises(EnvironmentMissingError, match="require-hashes"):
+        installation.install("installing", [hashed, "pip"])
+    installation.install("installing", [hashed])
     assert "uv" in news[0]
     assert installation.find_package("tiny") == "tiny-1.0+cpu"
     assert list(installation.site_packages.glob("__pycache__/tiny.*.pyc"))
