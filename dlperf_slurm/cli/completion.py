@@ -67,9 +67,7 @@ def make_full_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def list_parsers(
-    parser: argparse.ArgumentParser,
-) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+def list_parsers(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Yield the parsers of commands and of their actions, each with its line of help."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

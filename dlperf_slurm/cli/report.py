@@ -4,11 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dlperf_slurm.cli.options import (
-    add_command,
-    add_repeated_option,
-    add_run_options,
-)
+from dlperf_slurm.cli.options import add_command, add_repeated_option, add_run_options
 from dlperf_slurm.cli.output import make_console
 from dlperf_slurm.errors import CasesFailedError, InputError, UnhealthyNodesError
 from dlperf_slurm.program import COMMAND
@@ -99,12 +95,7 @@ def report_run(
     from dlperf_slurm.files.folders import run_permissions
     from dlperf_slurm.published.against import choose_sources
     from dlperf_slurm.published.layouts.parts.output import print_document, write_layout
-    from dlperf_slurm.reports.report_files import (
-        make_folder,
-        make_report,
-        write_files,
-        write_plots,
-    )
+    from dlperf_slurm.reports.report_files import make_folder, make_report, write_files, write_plots
     from dlperf_slurm.reports.terminal import print_banner, print_summary
 
     with run_permissions(run.path):

@@ -89,8 +89,7 @@ def run_make_text(options: argparse.Namespace) -> None:
     from dlperf_slurm.provision.datasets.text import TextRecipe
 
     _make(
-        options.directory,
-        TextRecipe(options.train, options.val, options.vocabulary, options.seed),
+        options.directory, TextRecipe(options.train, options.val, options.vocabulary, options.seed)
     )
 
 

@@ -6,12 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_slurm.cli.options import (
-    add_actions,
-    add_command,
-    add_results_option,
-    add_site_options,
-)
+from dlperf_slurm.cli.options import add_actions, add_command, add_results_option, add_site_options
 from dlperf_slurm.cli.output import say
 from dlperf_slurm.cli.staging import load_plan
 from dlperf_slurm.errors import InputError, SchedulerError, UnsoundError

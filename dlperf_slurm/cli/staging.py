@@ -60,9 +60,7 @@ def load_plan(
     return file, loaded, plan
 
 
-def load_plan_of_cluster(
-    options: argparse.Namespace,
-) -> "tuple[MatrixFile, LoadedSite, Plan]":
+def load_plan_of_cluster(options: argparse.Namespace) -> "tuple[MatrixFile, LoadedSite, Plan]":
     """The plan for a cluster that answers, if need be after a while where the run is waited for."""
     from dlperf_slurm.scheduler.feed import AGAIN_SECONDS, describe_silence
     from dlperf_slurm.scheduler.refusals import is_no_answer

@@ -270,12 +270,7 @@ def write_record(run: Run, task: RunTask, record: Record) -> Path:
 
 def make_planned_case(topology: str = "1n1g", **changes: Any) -> PlannedCase:
     case = PlannedCase(
-        case_id="",
-        model="resnet50",
-        axes=make_axes(topology),
-        repeats=3,
-        notes=(),
-        reason="",
+        case_id="", model="resnet50", axes=make_axes(topology), repeats=3, notes=(), reason=""
     )
     return name_case(vary(case, **changes))
 

@@ -54,11 +54,7 @@ def _check_groups(plan: Plan, survey: Survey) -> list[Finding]:
     for group in plan.groups:
         settled = find_common([plan.sites[kind] for kind in group.kinds])
         request = Request(
-            group.group_id,
-            group.topology,
-            group.job_count,
-            group.job_minutes,
-            settled,
+            group.group_id, group.topology, group.job_count, group.job_minutes, settled
         )
         found += check_request(request, survey)
     return merge_places(found)

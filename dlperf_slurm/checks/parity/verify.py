@@ -13,11 +13,7 @@ from dlperf_slurm.checks.parity.run_case import (
     run_case,
 )
 from dlperf_slurm.checks.parity.tolerances import Agreement, compare_frameworks, compare_ranks
-from dlperf_slurm.config.folders import (
-    find_managed_environment,
-    name_environment,
-    tell_creation,
-)
+from dlperf_slurm.config.folders import find_managed_environment, name_environment, tell_creation
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import HOROVOD, Axes
 from dlperf_slurm.contract.case import Case

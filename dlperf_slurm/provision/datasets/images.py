@@ -17,12 +17,7 @@ import PIL.Image
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.provision.datasets import write_description
 from dlperf_slurm.version import __version__
-from dlperf_slurm.worker.datasets.description import (
-    SHIFT,
-    TRAIN_SPLIT,
-    VAL_SPLIT,
-    ImageDescription,
-)
+from dlperf_slurm.worker.datasets.description import SHIFT, TRAIN_SPLIT, VAL_SPLIT, ImageDescription
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,11 +10,7 @@ import numpy
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.provision.datasets import write_description
 from dlperf_slurm.version import __version__
-from dlperf_slurm.worker.datasets.description import (
-    TRAIN_SPLIT,
-    VAL_SPLIT,
-    TextDescription,
-)
+from dlperf_slurm.worker.datasets.description import TRAIN_SPLIT, VAL_SPLIT, TextDescription
 from dlperf_slurm.worker.datasets.text import DOCUMENTS_FILE, IDS_FILE, SENTENCES_FILE
 from dlperf_slurm.worker.models.bert import Definition
 

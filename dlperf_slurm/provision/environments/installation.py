@@ -79,10 +79,7 @@ class Installation:
         self.report(f"{self.name}: {news}")
 
     def run_step(
-        self,
-        title: str,
-        command: Sequence[str],
-        variables: Mapping[str, str] = {},
+        self, title: str, command: Sequence[str], variables: Mapping[str, str] = {}
     ) -> None:
         """Run a program to its end, and report its last line of output every few seconds.
 

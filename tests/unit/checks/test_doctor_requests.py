@@ -69,10 +69,7 @@ def test_request_that_fits_has_nothing_against_it(survey):
             {"topology": "1n4g", "cpus_per_rank": 5},
             *("cores", ("4 ranks", "5 cores", "partition main", "16", "cpus_per_rank = 4")),
         ),
-        (
-            {"memory_mib_per_node": 40000},
-            *("memory", ("40000 MiB", "32000", "partition main")),
-        ),
+        ({"memory_mib_per_node": 40000}, *("memory", ("40000 MiB", "32000", "partition main"))),
         (
             {"launcher": {"mpi": "openmpi"}},
             *("MPI", ("'openmpi'", "set launcher.mpi", "cray_shasta")),
@@ -92,8 +89,7 @@ def test_directives_count_as_keys_do(survey):
 
 
 @pytest.mark.parametrize(
-    "site",
-    [{"clusters": "other"}, {"directives": ["-w n7"]}, {"reservation": "r"}],
+    "site", [{"clusters": "other"}, {"directives": ["-w n7"]}, {"reservation": "r"}]
 )
 def test_request_elsewhere_is_left_to_slurm(site, survey):
     assert check(survey, partition="theirs", minutes=9999, **site) == []

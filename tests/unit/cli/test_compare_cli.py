@@ -5,11 +5,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from builders import (
-    make_manifest,
-    make_site,
-    write_matrix,
-)
+from builders import make_manifest, make_site, write_matrix
 from history_runs import MATRIX, make_run
 from outcome_builders import RATES, make_case_outcomes, scale
 from support.problems import assert_problem

@@ -18,12 +18,7 @@ from dlperf_slurm.cli import main
 from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.provision.environments import cpu_index as cpu_index_module
 from dlperf_slurm.provision.environments import pins as pins_module
-from dlperf_slurm.provision.environments.cpu_index import (
-    CPU_INDEX,
-    SIZES,
-    VARIABLE,
-    choose_build,
-)
+from dlperf_slurm.provision.environments.cpu_index import CPU_INDEX, SIZES, VARIABLE, choose_build
 from dlperf_slurm.provision.environments.create import create_environment
 from dlperf_slurm.provision.environments.installation import Installation
 from dlperf_slurm.provision.environments.pins import read_pins
