@@ -81,7 +81,7 @@ def follow_run(
         if tracker.journal_error:
             warn(tracker.journal_error)
         warn_of_full_disk(run)
-        calls = ", ".join(f"{count} {name}" for name, count in tracker.reader.calls.items())
+        calls = ", ".join(f"{count} {name}" for name, count in tracker.watcher.calls.items())
         if calls:
             print(f"{len(tracker.array_job_ids)} sbatch; while waiting: {calls}")
     with advise(f"{COMMAND} retry {run.path}"), name_full_disk(run.path):

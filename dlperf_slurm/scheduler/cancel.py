@@ -18,7 +18,7 @@ from dlperf_slurm.jobs.journal import (
 from dlperf_slurm.jobs.markers import OVER, list_markers
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler import local
-from dlperf_slurm.scheduler.queue import QueueReader, make_queue_reader
+from dlperf_slurm.scheduler.queue import QueueWatcher, make_queue_watcher
 from dlperf_slurm.scheduler.state import COMPLETING
 from dlperf_slurm.scheduler.submit import find_cut_short, find_unsubmitted
 from dlperf_slurm.scheduler.track import Tracker
@@ -46,8 +46,8 @@ def cancel_run(run: Run, warn: Callable[[str], None]) -> int:
 
 
 def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
-    reader = make_queue_reader(run, run.list_group_ids())
-    before = _list_going_on(reader)
+    watcher = make_queue_watcher(run, run.list_group_ids())
+    before = _list_going_on(watcher)
     array_job_ids = sorted({job_id.partition("_")[0] for job_id in before}, key=int)
     if array_job_ids or find_unsubmitted(run):
         # who waits for room for the rest reads it too
@@ -59,7 +59,7 @@ def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
     for look in range(LOOKS):
         if look:
             time.sleep(LOOK_SECONDS)
-        left = _list_going_on(reader)
+        left = _list_going_on(watcher)
         if not left:
             return ending
     states = ", ".join(f"{job_id} {state}" for job_id, state in sorted(left.items())[:10])
@@ -82,9 +82,9 @@ def _count_tasks(run: Run, job_ids: Collection[str]) -> int:
     return sum(shared.get(job_id, 1) for job_id in job_ids)
 
 
-def _list_going_on(reader: QueueReader) -> dict[str, str]:
+def _list_going_on(watcher: QueueWatcher) -> dict[str, str]:
     """What the queue shows that has not been told to end: what is completing has."""
-    states = reader.list_unended()
+    states = watcher.list_unended()
     return {job_id: state for job_id, state in states.items() if state != COMPLETING}
 
 

@@ -15,6 +15,7 @@ from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.files.writing import open_to_append
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler import local
+from dlperf_slurm.scheduler.queue import LocalArrayTaskJob, SlurmArrayTaskJob
 
 LOCAL_START_SECONDS = 20.0
 
@@ -33,6 +34,8 @@ class ScriptCall:
 
 class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
     """Submits one rendered script as one array job, where submitit would pickle functions."""
+
+    job_class: type[SlurmArrayTaskJob[Any]] = SlurmArrayTaskJob
 
     def __init__(
         self, script: Path, lock: int, awaited: Sequence[str] = (), inherit: Sequence[str] = ()
@@ -67,7 +70,7 @@ class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
 class LocalArrayExecutor(core.Executor):
     """Starts one rendered script as an array job of this machine, in a process of its own."""
 
-    job_class: type[core.Job[Any]] = core.Job
+    job_class: type[LocalArrayTaskJob[Any]] = LocalArrayTaskJob
 
     def __init__(self, run: Run, group_id: str, limit: local.TimeLimit) -> None:
         super().__init__(run.path)

@@ -16,7 +16,7 @@ from dlperf_slurm.jobs.journal import (
 )
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.program import COMMAND
-from dlperf_slurm.scheduler.queue import make_queue_reader
+from dlperf_slurm.scheduler.queue import make_queue_watcher
 from dlperf_slurm.scheduler.refusals import is_limit_that_passes, is_no_answer, refuse_impossible
 from dlperf_slurm.scheduler.submit import (
     find_blocks,
@@ -212,7 +212,7 @@ class Feeder:
 
     def _count_jobs(self) -> int:
         """Count the user's jobs in the queue, whose ends make room; raises SchedulerError."""
-        return make_queue_reader(self.run, ()).count_jobs()
+        return make_queue_watcher(self.run, ()).count_jobs()
 
     def _name_unheeded(self) -> None:
         """Say which variables of the user's shell sbatch does not see, and where jobs go."""

@@ -64,7 +64,7 @@ def follow_run(tracker: Tracker, feeder: Optional[Feeder] = None) -> Iterator[li
 
 
 def _journal_calls(tracker: Tracker) -> None:
-    calls = json.dumps(tracker.reader.calls, sort_keys=True)
+    calls = json.dumps(tracker.watcher.calls, sort_keys=True)
     try:
         append_event(tracker.run.path, Event(TRACKED, format_now(), detail=calls))
     except JournalError as error:

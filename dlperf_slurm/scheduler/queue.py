@@ -7,10 +7,14 @@ answer, and the controller sends the jobs of some users instead of everybody's.
 
 import os
 import re
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple, Optional, Union
+from typing import NamedTuple, Optional, TypeVar, Union
+
+from submitit.core import core
+from submitit.slurm import slurm as submitit_slurm
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.contract.times import parse_time
@@ -21,6 +25,8 @@ from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, Run, make_job_name
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.machine import find_first_in_line
 from dlperf_slurm.scheduler.state import FINAL_STATES, PENDING, REVOKED, UNKNOWN, Row
+
+Result = TypeVar("Result")
 
 # no name, reason or path has it
 SEPARATOR = "\x1f"
@@ -61,7 +67,7 @@ class Line(NamedTuple):
         return (f"{self.job_id}_{n}" for numbers in self.array_tasks for n in numbers)
 
 
-class QueueReader:
+class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
     """The queue and accounting of one cluster, and of its federation if it has one.
 
     A job counts as the run's by its name, or, where it was renamed, by the folder of its script:
@@ -76,11 +82,11 @@ class QueueReader:
         clusters: str = "",
         user_ids: Collection[int] = (),
     ) -> None:
+        super().__init__()
         self._cluster = slurm_client.name_cluster(clusters)
         self._scripts_dir = scripts_dir
         self._user_ids = {os.geteuid(), *user_ids}
         self._since = since
-        self._followed: set[str] = set()
         self._lines: list[Line] = []
         self._rows: dict[str, Row] = {}
         self.job_names = set(job_names)
@@ -88,9 +94,13 @@ class QueueReader:
         # what the last squeue showed of the run's array tasks
         self.queue: dict[str, Row] = {}
 
+    def register_job(self, job_id: str) -> None:
+        # submitit's own method would make the next question a new call for each new job
+        self._registered.add(job_id)
+
     def follow(self, job_ids: Iterable[str]) -> None:
         """Ask from now on about these array tasks alone, wherever the queue has forgotten them."""
-        self._followed = set(job_ids)
+        self._registered = set(job_ids)
 
     def update(self) -> None:
         """Ask once; raises SchedulerError, and keeps what was known, when one does not answer."""
@@ -100,7 +110,7 @@ class QueueReader:
         rows = dict(self.queue)
         forgotten = [
             job_id
-            for job_id in self._followed
+            for job_id in self._registered
             if rows.get(job_id, Row(REVOKED)).state == REVOKED
             and self.get_row(job_id).state not in FINAL_STATES
         ]
@@ -115,8 +125,15 @@ class QueueReader:
         """Return what was last said of an array task; `Row()` before it was asked about."""
         return self._rows.get(job_id, Row())
 
+    def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
+        """Return submitit's view of an array task."""
+        if mode != "cache":
+            self.update()
+        return _make_info(job_id, self._rows.get(job_id))
+
     def read_queue(self) -> None:
         """Ask squeue alone; raises SchedulerError unless it answers with a table."""
+        self._last_status_check = time.time()
         where = self._cluster or ["--federation", "--sibling"]
         users = ",".join(map(str, sorted(self._user_ids)))
         form = f"--format={SEPARATOR.join(_SQUEUE_FIELDS)}"
@@ -252,28 +269,30 @@ def parse_ids(text: str) -> tuple[str, tuple[range, ...]]:
     return job_id, tuple(found)
 
 
-class ProcessReader:
+class ProcessWatcher(core.InfoWatcher):
     """The states of the array tasks of this machine, from the processes that run them.
 
     Those of `run_id` are said to wait for other runs alone.
     """
 
     def __init__(self, run_id: str = "") -> None:
+        super().__init__()
         self._run_id = run_id
-        self._followed: set[str] = set()
         self._rows: dict[str, Row] = {}
         self.calls: dict[str, int] = {}
         self.queue: dict[str, Row] = {}
 
+    def register_job(self, job_id: str) -> None:
+        self._registered.add(job_id)
+
     def follow(self, job_ids: Iterable[str]) -> None:
-        """Look from now on for the processes of these array tasks alone."""
-        self._followed = set(job_ids)
+        self._registered = set(job_ids)
 
     def update(self) -> None:
         """Look which processes live; a local array task that has not started is PENDING."""
         first = find_first_in_line()
         waiting = "" if first in ("", self._run_id) else f"run {first} has this machine"
-        for job_id in self._followed:
+        for job_id in self._registered:
             array_job_id = job_id.rpartition("_")[0]
             host = local.find_other_host(array_job_id)
             is_alive = bool(host) or local.is_alive(array_job_id)
@@ -286,23 +305,52 @@ class ProcessReader:
         """Return what is known of an array task."""
         return self._rows.get(job_id, Row(is_local=True))
 
+    def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
+        """Return submitit's view of an array task."""
+        if mode != "cache":
+            self.update()
+        return _make_info(job_id, self._rows.get(job_id))
 
-Reader = Union[QueueReader, ProcessReader]
+    def get_state(self, job_id: str, mode: str = "standard") -> str:
+        return self.get_info(job_id, mode).get("State", UNKNOWN)
 
 
-def make_reader(run: Run, group_ids: Sequence[str]) -> Reader:
-    """Return the reader for the run's scheduler."""
+def _make_info(job_id: str, row: Optional[Row]) -> dict[str, str]:
+    return {} if row is None else {"JobID": job_id, "State": row.state}
+
+
+class SlurmArrayTaskJob(submitit_slurm.SlurmJob[Result]):
+    """One array task as a submitit job; its watcher is the run's."""
+
+    def __init__(self, folder: Path, job_id: str, watcher: Optional[QueueWatcher] = None) -> None:
+        self.watcher = watcher or QueueWatcher(())
+        super().__init__(folder, job_id)
+
+
+class LocalArrayTaskJob(core.Job[Result]):
+    """One array task of this machine as a submitit job."""
+
+    def __init__(self, folder: Path, job_id: str, watcher: Optional[ProcessWatcher] = None) -> None:
+        self.watcher = watcher or ProcessWatcher()
+        super().__init__(folder, job_id)
+
+
+Watcher = Union[QueueWatcher, ProcessWatcher]
+
+
+def make_watcher(run: Run, group_ids: Sequence[str]) -> Watcher:
+    """Return the watcher for the run's scheduler."""
     if run.manifest.scheduler == "local":
-        return ProcessReader(run.run_id)
-    return make_queue_reader(run, group_ids)
+        return ProcessWatcher(run.run_id)
+    return make_queue_watcher(run, group_ids)
 
 
-def make_queue_reader(run: Run, group_ids: Sequence[str]) -> QueueReader:
+def make_queue_watcher(run: Run, group_ids: Sequence[str]) -> QueueWatcher:
     """Return a reader of the jobs of these groups, whoever of the run's users submitted them."""
     names = [make_job_name(run.run_id, group_id) for group_id in group_ids]
     submitters = (e.detail for e in read_journal(run.path) if e.event == SUBMITTED)
     user_ids = {run.path.stat().st_uid, *map(int, filter(slurm_client.is_job_id, submitters))}
-    return QueueReader(
+    return QueueWatcher(
         names,
         parse_time(run.manifest.created_at),
         run.path / SCRIPTS_DIR,

@@ -29,7 +29,7 @@ from dlperf_slurm.jobs.run_directory import HARNESS_FILE, SITE_FILE, Run
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.executors import LocalArrayExecutor, ScriptCall, SlurmArrayExecutor
-from dlperf_slurm.scheduler.queue import make_queue_reader
+from dlperf_slurm.scheduler.queue import make_queue_watcher
 from dlperf_slurm.scheduler.refusals import is_surely_refused
 
 
@@ -70,7 +70,7 @@ def find_submitted(run: Run, group_id: str) -> Optional[str]:
         job_id = read_claim(run.path / task.attempt_dir)
         if job_id is not None and slurm_client.is_job_id(job_id):
             return job_id
-    return make_queue_reader(run, [group_id]).find_array_job_id()
+    return make_queue_watcher(run, [group_id]).find_array_job_id()
 
 
 def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:

@@ -34,7 +34,7 @@ from dlperf_slurm.jobs.markers import (
 from dlperf_slurm.jobs.run_directory import Run, RunTask, make_job_name
 from dlperf_slurm.scheduler.failure_reasons import describe_state
 from dlperf_slurm.scheduler.grace_period import GracePeriod
-from dlperf_slurm.scheduler.queue import ProcessReader, QueueReader, make_reader
+from dlperf_slurm.scheduler.queue import ProcessWatcher, QueueWatcher, make_watcher
 from dlperf_slurm.scheduler.shared_allocation import find_begun_jobs, get_row_of_array_task
 from dlperf_slurm.scheduler.state import (
     COMPLETED,
@@ -89,7 +89,7 @@ class Tracker:
             for group_id in self._job_names.values()
             if group_id in begun or not self._has_whole_journal
         ]
-        self.reader = make_reader(run, followed)
+        self.watcher = make_watcher(run, followed)
         # the array job of each group: the journal's, else one that was found otherwise
         self.array_job_ids = {e.group_id: e.array_job_id for e in events if e.event == SUBMITTED}
         # array jobs in the queue that the journal does not know, and who started an array task
@@ -114,7 +114,7 @@ class Tracker:
         """
         (self.run.path / MANIFEST_FILE).stat()
         unfinished = list(self._list_unfinished())
-        if unfinished and (ask_scheduler or isinstance(self.reader, ProcessReader)):
+        if unfinished and (ask_scheduler or isinstance(self.watcher, ProcessWatcher)):
             self._ask_scheduler(unfinished)
         seen = self._folder.read()
         self._begun_jobs = find_begun_jobs(self.tasks, seen)
@@ -131,8 +131,8 @@ class Tracker:
         for event in read_journal(self.run.path):
             if event.event == SUBMITTED and event.group_id not in self.array_job_ids:
                 self.array_job_ids[event.group_id] = event.array_job_id
-                if isinstance(self.reader, QueueReader):
-                    self.reader.job_names.add(make_job_name(self.run.run_id, event.group_id))
+                if isinstance(self.watcher, QueueWatcher):
+                    self.watcher.job_names.add(make_job_name(self.run.run_id, event.group_id))
 
     def _list_unfinished(self) -> Iterator[tuple[RunTask, bool]]:
         """Yield the array tasks that have not completed, and whether they are final."""
@@ -147,25 +147,25 @@ class Tracker:
             for task, is_final in unfinished
             if not is_final
         }
-        self.reader.follow(task.find_job_id(job_id) for task, job_id in jobs.items() if job_id)
+        self.watcher.follow(task.find_job_id(job_id) for task, job_id in jobs.items() if job_id)
         try:
-            self.reader.update()
+            self.watcher.update()
             self.poll_count += 1
             self.scheduler_error = ""
         except SchedulerError as error:
             self.scheduler_error = str(error)
         # The journal is read after the scheduler: who cancels writes there before doing so.
         self._cancelled_ids = _list_cancelled_ids(read_journal(self.run.path))
-        if isinstance(self.reader, QueueReader):
-            self._find_rivals(self.reader)
+        if isinstance(self.watcher, QueueWatcher):
+            self._find_rivals(self.watcher)
 
-    def _find_rivals(self, reader: QueueReader) -> None:
+    def _find_rivals(self, watcher: QueueWatcher) -> None:
         """Look for array jobs in the queue that the journal does not know.
 
         A controller may have taken an array twice, or the journal may have lost the line.
         """
         known = set(self.array_job_ids.values())
-        for name, job_ids in reader.list_array_job_ids().items():
+        for name, job_ids in watcher.list_array_job_ids().items():
             new_ids = sorted({*job_ids} - known)
             group_id = self._job_names.get(name)
             if new_ids and group_id is not None:
@@ -177,7 +177,7 @@ class Tracker:
         """Return the array job to follow: the one that started the task, where there is a doubt."""
         journaled = self.array_job_ids.get(task.group_id, "")
         rivals = self._rivals.get(task.group_id, [])
-        if isinstance(self.reader, ProcessReader):
+        if isinstance(self.watcher, ProcessWatcher):
             return journaled
         if journaled and not rivals and not self._is_over(journaled, task):
             return journaled
@@ -198,7 +198,7 @@ class Tracker:
         return claim if claim is not None and slurm_client.is_job_id(claim) else ""
 
     def _is_over(self, array_job_id: str, task: RunTask) -> bool:
-        state = self.reader.get_row(task.find_job_id(array_job_id)).state
+        state = self.watcher.get_row(task.find_job_id(array_job_id)).state
         return state in FINAL_STATES or state == UNKNOWN
 
     def _find_state(self, task: RunTask, marker: str, seen: Seen) -> TaskState:
@@ -229,8 +229,8 @@ class Tracker:
         state = cached.state
         job_id = task.find_job_id(state.array_job_id)
         if not state.is_final:
-            return cached.seen == seen and cached.row == self.reader.get_row(job_id)
-        is_queued = classify_row(self.reader.queue.get(job_id)) in ("pending", "requeued", "live")
+            return cached.seen == seen and cached.row == self.watcher.get_row(job_id)
+        is_queued = classify_row(self.watcher.queue.get(job_id)) in ("pending", "requeued", "live")
         if is_queued and state.state != COMPLETED and not any(kind == OVER for _, kind in seen):
             return False
         if cached.seen is not None or not cached.files:
@@ -246,7 +246,7 @@ class Tracker:
         start = max((n for n, kind in seen if kind not in OF_NO_START), default=NO_START)
         kinds = frozenset(kind for n, kind in seen if n == start or kind in OF_NO_START)
         array_job_id = self._find_array_job_id(task, start)
-        job_row = self.reader.get_row(task.find_job_id(array_job_id)) if array_job_id else Row()
+        job_row = self.watcher.get_row(task.find_job_id(array_job_id)) if array_job_id else Row()
         row = job_row
         if task.shared_job is not None:
             is_begun = task.job in self._begun_jobs

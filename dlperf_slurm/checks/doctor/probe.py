@@ -29,7 +29,7 @@ from dlperf_slurm.jobs.run_directory import make_job_name
 from dlperf_slurm.jobs.stage import freeze_code, make_run_id
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.provision.environments.pins import read_pins
-from dlperf_slurm.scheduler.queue import QueueReader
+from dlperf_slurm.scheduler.queue import QueueWatcher
 from dlperf_slurm.scheduler.state import COMPLETING, FINAL_STATES
 from dlperf_slurm.worker.probe import MODULE_FILE
 
@@ -176,22 +176,22 @@ def run_on_slurm(
     if not job_id:
         return End("", refusal=f"sbatch did not print a job id: {output.strip()!r}")
     report(f"probe {probe.name}: job {job_id}" + (f" on cluster {clusters}" if clusters else ""))
-    reader = QueueReader([job_name], scripts_dir=script.parent, clusters=clusters)
+    watcher = QueueWatcher([job_name], scripts_dir=script.parent, clusters=clusters)
     end = End("PENDING")
     left = ""
     try:
-        end = _await_end(job_id, reader, wait_seconds, end)
+        end = _await_end(job_id, watcher, wait_seconds, end)
     finally:
         if end.state not in FINAL_STATES:
-            left = _cancel(job_id, clusters, job_name, reader)
+            left = _cancel(job_id, clusters, job_name, watcher)
     return replace(end, left=left)
 
 
-def _await_end(job_id: str, reader: QueueReader, wait_seconds: float, end: End) -> End:
+def _await_end(job_id: str, watcher: QueueWatcher, wait_seconds: float, end: End) -> End:
     deadline = time.monotonic() + wait_seconds
     # one that runs is ended by its time limit
     while time.monotonic() < deadline + (0 if end.state == "PENDING" else GRACE_SECONDS):
-        found = _ask(job_id, reader)
+        found = _ask(job_id, watcher)
         if found is None:
             # the queue has forgotten it
             return replace(end, state="COMPLETED")
@@ -202,25 +202,25 @@ def _await_end(job_id: str, reader: QueueReader, wait_seconds: float, end: End) 
     return end
 
 
-def _ask(job_id: str, reader: QueueReader) -> Optional[End]:
+def _ask(job_id: str, watcher: QueueWatcher) -> Optional[End]:
     """Return the state of the job; None where the queue does not know it."""
     try:
-        reader.read_queue()
+        watcher.read_queue()
     except SchedulerError as error:
         return End("UNKNOWN", str(error))
     # a plain job is the only element of an array
-    row = reader.queue.get(f"{job_id}_0")
+    row = watcher.queue.get(f"{job_id}_0")
     return None if row is None else End(row.state, row.reason, row.nodes)
 
 
-def _cancel(job_id: str, clusters: str, job_name: str, reader: QueueReader) -> str:
+def _cancel(job_id: str, clusters: str, job_name: str, watcher: QueueWatcher) -> str:
     """Cancel the job that has both the id and the name; return what cancels it if it goes on."""
     with suppress(SchedulerError):
         slurm_client.cancel_jobs([job_id], clusters, job_name)
         for look in range(CANCEL_LOOKS):
             if look:
                 time.sleep(LOOK_SECONDS)
-            end = _ask(job_id, reader)
+            end = _ask(job_id, watcher)
             if end is None or end.state in {*FINAL_STATES, COMPLETING}:
                 return ""
     return " ".join(["scancel", *slurm_client.name_cluster(clusters), job_id])

@@ -11,7 +11,7 @@ import pytest
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.scheduler.local import make_job_id
 from dlperf_slurm.scheduler.machine import find_first_in_line, hold_machine
-from dlperf_slurm.scheduler.queue import ProcessReader
+from dlperf_slurm.scheduler.queue import ProcessWatcher
 
 
 @pytest.fixture(autouse=True)
@@ -55,10 +55,10 @@ def test_who_waits_is_told_which_run_has_the_machine(folder):
     assert find_first_in_line() == ""
     with hold_machine(run_id="first-run"):
         for run_id, reason in (("second-run", "run first-run has this machine"), ("first-run", "")):
-            reader = ProcessReader(run_id)
-            reader.follow([f"{job_id}_0"])
-            reader.update()
-            assert reader.get_row(f"{job_id}_0").reason == reason
+            watcher = ProcessWatcher(run_id)
+            watcher.register_job(f"{job_id}_0")
+            watcher.update()
+            assert watcher.find_info(f"{job_id}_0")["Reason"] == reason
     assert find_first_in_line() == ""
 
 

@@ -11,7 +11,7 @@ from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.scheduler.queue import (
     SEPARATOR,
     CutListError,
-    QueueReader,
+    QueueWatcher,
     parse_ids,
     parse_lines,
 )
@@ -20,16 +20,16 @@ from dlperf_slurm.scheduler.state import UNKNOWN
 NAME = "run.1n1g"
 
 
-def make_reader(*array_task_ids):
-    reader = QueueReader([NAME], datetime(2024, 5, 1), Path("/run/scripts"))
-    reader.follow(f"7_{array_task_id}" for array_task_id in array_task_ids)
-    return reader
+def make_watcher(*array_task_ids):
+    watcher = QueueWatcher([NAME], datetime(2024, 5, 1), Path("/run/scripts"))
+    watcher.follow(f"7_{array_task_id}" for array_task_id in array_task_ids)
+    return watcher
 
 
-def find_states(reader, *array_task_ids):
+def find_states(watcher, *array_task_ids):
     """The states after a look."""
-    reader.update()
-    return [reader.get_row(f"7_{array_task_id}").state for array_task_id in array_task_ids]
+    watcher.update()
+    return [watcher.get_row(f"7_{array_task_id}").state for array_task_id in array_task_ids]
 
 
 def show_accounting(bin_dir, *rows, name=NAME):
@@ -70,7 +70,7 @@ def test_list_that_is_none_is_no_answer(text):
 def test_list_that_is_longer_than_any_run_is_no_answer(bin_dir, job_ids):
     show_queue(bin_dir, f"{job_ids}|PENDING||", name=NAME)
     with pytest.raises(SchedulerError, match=r"job 7 .*more array tasks"):
-        make_reader(0).update()
+        make_watcher(0).update()
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ def test_banner_is_no_job():
 @pytest.mark.parametrize("printed", ["true", "echo '<html>down for maintenance</html>'"])
 def test_answer_without_a_heading_is_none(bin_dir, printed):
     show_queue(bin_dir, "7_0|RUNNING|n1|None", name=NAME)
-    reader = make_reader(0)
-    assert find_states(reader, 0) == ["RUNNING"]
+    watcher = make_watcher(0)
+    assert find_states(watcher, 0) == ["RUNNING"]
     write_program(bin_dir, "squeue", printed)
     with pytest.raises(SchedulerError, match="printed no table"):
-        reader.update()
-    assert reader.get_row("7_0").state == "RUNNING"
+        watcher.update()
+    assert watcher.get_row("7_0").state == "RUNNING"
 
 
 def test_one_question_answers_all(bin_dir):
@@ -103,26 +103,26 @@ def test_one_question_answers_all(bin_dir):
     renamed = print_queue("9_0|RUNNING||", name="x", script="/run/scripts/1n1g.sbatch")
     others = print_queue("3_[0-99]|PENDING||", "7_9|RUNNING||", name="x", script="/other/job.sh")
     write_program(bin_dir, "squeue", f"{ours}; {renamed}; {others}")
-    reader = make_reader(0, 1)
-    assert find_states(reader, 0, 1, 5) == ["PENDING"] * 3
+    watcher = make_watcher(0, 1)
+    assert find_states(watcher, 0, 1, 5) == ["PENDING"] * 3
     # an id alone says nothing: they are used again
-    assert "7_9" not in reader.queue
-    assert reader.list_array_job_ids() == {NAME: ["7", "8", "8", "9"]}
-    assert reader.calls == {"squeue": 1, "sacct": 0}
-    unended = reader.list_unended()
+    assert "7_9" not in watcher.queue
+    assert watcher.list_array_job_ids() == {NAME: ["7", "8", "8", "9"]}
+    assert watcher.calls == {"squeue": 1, "sacct": 0}
+    unended = watcher.list_unended()
     assert sorted(unended) == ["7_0", "7_1", "7_2", "7_5", "8_0", "9_0"]
     # limits count each array task of a user's, whichever run it is of
-    assert reader.count_jobs() == 4 + 1 + 1 + 100 + 1
+    assert watcher.count_jobs() == 4 + 1 + 1 + 100 + 1
 
 
 def test_jobs_of_others_are_not_counted(bin_dir):
     write_program(bin_dir, "squeue", print_queue("7|RUNNING||").replace(str(os.geteuid()), "77"))
-    assert make_reader().count_jobs() == 0
+    assert make_watcher().count_jobs() == 0
 
 
 def test_queue_is_asked_by_user_about_all_users_of_a_run(bin_dir, home):
     write_program(bin_dir, "squeue", f'echo "$@" > {home}/asked; {print_queue()}')
-    QueueReader([NAME], user_ids=[77]).read_queue()
+    QueueWatcher([NAME], user_ids=[77]).read_queue()
     asked = (home / "asked").read_text().split()
     users = {f"--user={','.join(map(str, sorted({os.geteuid(), 77})))}"}
     assert users | {"--states=all", "--federation", "--sibling"} <= set(asked)
@@ -130,19 +130,19 @@ def test_queue_is_asked_by_user_about_all_users_of_a_run(bin_dir, home):
 
 def test_what_waits_of_a_job_is_one_line_that_all_its_array_tasks_share(bin_dir):
     show_queue(bin_dir, "7_[0-99999%10]|PENDING||Priority", name=NAME)
-    reader = make_reader()
-    reader.read_queue()
-    assert len(reader.queue) == 100_000
-    assert len(set(map(id, reader.queue.values()))) == 1
+    watcher = make_watcher()
+    watcher.read_queue()
+    assert len(watcher.queue) == 100_000
+    assert len(set(map(id, watcher.queue.values()))) == 1
 
 
 def test_list_that_is_cut_is_asked_for_one_by_one(bin_dir):
     whole = print_queue("7_0|PENDING||", "7_2|PENDING||", name=NAME)
     cut = print_queue("7_[0,2,...]|PENDING||", name=NAME)
     write_program(bin_dir, "squeue", f'case "$*" in *--array*) {whole} ;; *) {cut} ;; esac')
-    reader = make_reader(0, 2)
-    assert find_states(reader, 0, 2) == ["PENDING", "PENDING"]
-    assert reader.calls == {"squeue": 2, "sacct": 0}
+    watcher = make_watcher(0, 2)
+    assert find_states(watcher, 0, 2) == ["PENDING", "PENDING"]
+    assert watcher.calls == {"squeue": 2, "sacct": 0}
     with pytest.raises(CutListError):
         parse_ids("7_[0,2,...]")
 
@@ -161,29 +161,29 @@ def test_cluster_of_a_federation_that_runs_a_job_counts(bin_dir, states, expecte
     """sacct is asked about what the origin alone shows, in case the sibling has forgotten it."""
     show_queue(bin_dir, *(f"7|{state}||" for state in states), name=NAME)
     show_accounting(bin_dir)
-    reader = make_reader(0)
-    assert find_states(reader, 0) == [expected]
-    assert reader.count_jobs() == (expected == "RUNNING")
-    assert list(reader.list_unended().values()) == ["RUNNING"] * (expected == "RUNNING")
+    watcher = make_watcher(0)
+    assert find_states(watcher, 0) == [expected]
+    assert watcher.count_jobs() == (expected == "RUNNING")
+    assert list(watcher.list_unended().values()) == ["RUNNING"] * (expected == "RUNNING")
     if expected == "REVOKED":
         show_accounting(bin_dir, "7|COMPLETED|n1|None")
-        assert find_states(reader, 0) == ["COMPLETED"]
+        assert find_states(watcher, 0) == ["COMPLETED"]
 
 
 def test_accounting_is_asked_once_for_all_that_the_queue_has_forgotten(bin_dir, home):
     show_queue(bin_dir)
     rows = print_queue("7_0|TIMEOUT|n1|None", "7_1|CANCELLED by 0|n1|None", name=NAME)
     write_program(bin_dir, "sacct", f'echo "$@" > {home}/asked; {rows}')
-    reader = make_reader(0, 1)
-    assert find_states(reader, 0, 1) == ["TIMEOUT", "CANCELLED"]
-    assert reader.calls == {"squeue": 1, "sacct": 1}
+    watcher = make_watcher(0, 1)
+    assert find_states(watcher, 0, 1) == ["TIMEOUT", "CANCELLED"]
+    assert watcher.calls == {"squeue": 1, "sacct": 1}
     # a range of time may be too wide for slurmdbd
     asked = (home / "asked").read_text()
     assert "--jobs=7" in asked
     assert "time" not in asked
     # what is over needs no accounting any more
-    assert find_states(reader, 0, 1) == ["TIMEOUT", "CANCELLED"]
-    assert reader.calls == {"squeue": 2, "sacct": 1}
+    assert find_states(watcher, 0, 1) == ["TIMEOUT", "CANCELLED"]
+    assert watcher.calls == {"squeue": 2, "sacct": 1}
 
 
 # sacct(1), "job state codes": those of a job that has not ended
@@ -191,34 +191,34 @@ def test_accounting_is_asked_once_for_all_that_the_queue_has_forgotten(bin_dir, 
 def test_state_in_accounting_of_what_has_not_ended_is_old_news(bin_dir, state):
     show_queue(bin_dir)
     show_accounting(bin_dir, f"7_0|{state}|n1|None")
-    assert find_states(make_reader(0), 0) == [UNKNOWN]
+    assert find_states(make_watcher(0), 0) == [UNKNOWN]
 
 
 def test_former_job_with_the_id_is_no_news(bin_dir):
     show_queue(bin_dir)
     show_accounting(bin_dir, "7_0|COMPLETED|n1|None", name="other")
-    assert find_states(make_reader(0), 0) == [UNKNOWN]
+    assert find_states(make_watcher(0), 0) == [UNKNOWN]
 
 
 def test_accounting_that_fails_is_not_accounting_that_does_not_know(bin_dir):
     show_queue(bin_dir, "7_0|RUNNING|n1|None", name=NAME)
-    reader = make_reader(0)
-    reader.update()
+    watcher = make_watcher(0)
+    watcher.update()
     show_queue(bin_dir)
     words = "sacct: error: Problem talking to the database: Connection refused"
     write_program(bin_dir, "sacct", f"echo '{words}' >&2; exit 1")
-    for ask in (reader.update, reader.find_array_job_id):
+    for ask in (watcher.update, watcher.find_array_job_id):
         with pytest.raises(SchedulerError, match="accounting daemon"):
             ask()
-    assert reader.get_row("7_0").state == "RUNNING"
+    assert watcher.get_row("7_0").state == "RUNNING"
     show_accounting(bin_dir)
-    assert find_states(reader, 0) == [UNKNOWN]
+    assert find_states(watcher, 0) == [UNKNOWN]
 
 
 def test_cluster_without_accounting_leaves_the_state_unknown(bin_dir):
     show_queue(bin_dir)
     write_program(bin_dir, "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
-    assert find_states(make_reader(0), 0) == [UNKNOWN]
+    assert find_states(make_watcher(0), 0) == [UNKNOWN]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_cluster_without_accounting_leaves_the_state_unknown(bin_dir):
 def test_oldest_array_job_is_found_by_its_name(bin_dir, queued, accounted, found):
     show_queue(bin_dir, *queued, name=NAME)
     show_accounting(bin_dir, *accounted)
-    assert make_reader().find_array_job_id() == found
+    assert make_watcher().find_array_job_id() == found
     show_queue(bin_dir, *queued, name="other")
     show_accounting(bin_dir, *accounted, name="other")
-    assert make_reader().find_array_job_id() is None
+    assert make_watcher().find_array_job_id() is None

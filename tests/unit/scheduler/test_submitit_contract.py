@@ -12,6 +12,14 @@ from dlperf_slurm.scheduler.executors import (
     ScriptCall,
     SlurmArrayExecutor,
 )
+from dlperf_slurm.scheduler.queue import (
+    LocalArrayTaskJob,
+    ProcessWatcher,
+    QueueWatcher,
+    SlurmArrayTaskJob,
+)
+
+JOB_ID = "7_3"
 
 
 def list_parameters(function) -> list[str]:
@@ -35,6 +43,11 @@ def test_installed_version_is_one_that_the_overrides_were_written_for():
         (core.Executor.submit, ["self", "fn", "args", "kwargs"]),
         (core.Executor.batch, ["self", "allow_implicit_submissions"]),
         (core.Job.__init__, ["self", "folder", "job_id", "tasks"]),
+        (core.InfoWatcher.__init__, ["self", "delay_s"]),
+        (core.InfoWatcher.register_job, ["self", "job_id"]),
+        (core.InfoWatcher.update, ["self"]),
+        (core.InfoWatcher.get_info, ["self", "job_id", "mode"]),
+        (submitit_slurm.SlurmInfoWatcher.get_state, ["self", "job_id", "mode"]),
         (utils.DelayedSubmission.__init__, ["self", "function", "args", "kwargs"]),
     ],
     ids=lambda value: getattr(value, "__qualname__", ""),
@@ -49,21 +62,47 @@ def test_function_takes_the_expected_parameters(function, parameters):
         (
             submitit_slurm.SlurmExecutor,
             SlurmArrayExecutor,
-            ["_internal_process_submissions", "_get_job_id_from_submission_command"],
+            ["_internal_process_submissions", "_get_job_id_from_submission_command", "job_class"],
         ),
         (core.Executor, LocalArrayExecutor, ["_internal_process_submissions", "job_class"]),
+        (submitit_slurm.SlurmInfoWatcher, QueueWatcher, ["register_job", "update"]),
+        (core.InfoWatcher, ProcessWatcher, ["register_job", "update", "get_state"]),
     ],
-    ids=["SlurmArrayExecutor", "LocalArrayExecutor"],
+    ids=["SlurmArrayExecutor", "LocalArrayExecutor", "QueueWatcher", "ProcessWatcher"],
 )
 def test_overrides_replace_something_of_submitit(theirs, ours, names):
     assert [name for name in names if not hasattr(theirs, name)] == []
     assert [name for name in names if name not in vars(ours)] == []
 
 
-def test_job_asks_nobody_when_it_is_made(home, bin_dir):
-    """The states come from our own reader of the queue; bin_dir has no squeue and no sacct."""
-    for make_job in (submitit_slurm.SlurmJob, core.Job):
-        assert make_job(home, "7_3").job_id == "7_3"
+def test_watcher_keeps_its_knowledge_where_we_write_it():
+    attributes = vars(submitit_slurm.SlurmInfoWatcher())
+    assert attributes["_registered"] == attributes["_finished"] == set()
+    assert attributes["_info_dict"] == {}
+    assert attributes["_last_status_check"] == float("-inf")
+
+
+def test_question_in_cache_mode_calls_nobody(home):
+    watcher = QueueWatcher((), since=None)
+    job = SlurmArrayTaskJob(home, JOB_ID, watcher)
+    assert job.get_info(mode="cache") == {}
+    assert watcher.calls == {"squeue": 0, "sacct": 0}
+
+
+@pytest.mark.parametrize(
+    ("make_job", "make_watcher"),
+    [
+        (SlurmArrayTaskJob, lambda: QueueWatcher((), since=None)),
+        (LocalArrayTaskJob, ProcessWatcher),
+    ],
+    ids=["slurm", "local"],
+)
+def test_job_registers_its_array_task_in_its_own_watcher(home, make_job, make_watcher):
+    mine, other = make_watcher(), make_watcher()
+    job = make_job(home, JOB_ID, mine)
+    assert job.job_id == JOB_ID
+    assert mine._registered == {JOB_ID}
+    assert other._registered == set()
 
 
 def test_batch_hands_over_all_submissions_at_once(home):
