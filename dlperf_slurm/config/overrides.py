@@ -52,9 +52,7 @@ def _check_bound(value: Any) -> Any:
 
 
 _Bound = Annotated[
-    Union[int, str],
-    BeforeValidator(_check_bound),
-    WithJsonSchema({"type": ["integer", "string"]}),
+    Union[int, str], BeforeValidator(_check_bound), WithJsonSchema({"type": ["integer", "string"]})
 ]
 
 

@@ -23,12 +23,7 @@ from dlperf_slurm.contract.record import (
 from dlperf_slurm.contract.surroundings import SURROUNDINGS_FILE
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.archives import list_members, read_member, write_members
-from dlperf_slurm.files.reading import (
-    ARRAY_LIMIT_BYTES,
-    JSON_LIMIT_BYTES,
-    open_file,
-    read_bytes,
-)
+from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, JSON_LIMIT_BYTES, open_file, read_bytes
 from dlperf_slurm.files.writing import remove_file, write_file
 
 DETAILS_FILE = "details.npz"

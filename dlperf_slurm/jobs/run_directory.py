@@ -151,12 +151,7 @@ class Run:
             _, folder, job, seed, case = match.group(0, "folder", "job", "seed", "case")
             tasks.append(
                 RunTask(
-                    group_id,
-                    index,
-                    folder,
-                    None if job is None else int(job),
-                    int(seed),
-                    int(case),
+                    group_id, index, folder, None if job is None else int(job), int(seed), int(case)
                 )
             )
         return tasks

@@ -165,10 +165,7 @@ AXIS_SPECS = (
         applies=_has_loader,
     ),
     AxisSpec(
-        "optimizer",
-        Optimizer,
-        "Optimizer; 'default' is the model's own.",
-        applies=_is_training,
+        "optimizer", Optimizer, "Optimizer; 'default' is the model's own.", applies=_is_training
     ),
     AxisSpec(
         "gradient_accumulation",
