@@ -96,9 +96,9 @@ def decode(kind: type[D], content: bytes, where: str, is_versioned: bool = False
     Raises ContractError, which begins with `where` and names the key. A file of its own
     `is_versioned`: another schema version than ours is refused.
     """
-    struct = _make_struct(cast(type, kind), is_versioned)
     try:
-        return _unpack(_make_decoder(struct).decode(content), kind)
+        value = _make_decoder(cast(type, kind), is_versioned).decode(content)
+        return msgspec.convert(value, kind, from_attributes=True)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         pass
     # damaged, or with half of a surrogate pair, which Python's reader replaces
@@ -108,28 +108,21 @@ def decode(kind: type[D], content: bytes, where: str, is_versioned: bool = False
         raise ContractError(str(error)) from error
     if is_versioned and isinstance(data, dict):
         take_values(data, where)
-    return _convert(struct, kind, data, where)
+    return build(kind, data, where, is_versioned)
 
 
-def build(kind: type[D], data: object, where: str) -> D:
+def build(kind: type[D], data: object, where: str, is_versioned: bool = False) -> D:
     """Build a dataclass from decoded JSON, and validate it; raises ContractError as `decode`."""
-    return _convert(_make_struct(cast(type, kind)), kind, data, where)
-
-
-def _convert(struct: type, kind: type[D], data: object, where: str) -> D:
     try:
-        return _unpack(msgspec.convert(data, struct), kind)
+        value: Any = msgspec.convert(data, _make_struct(cast(type, kind), is_versioned))
     except msgspec.ValidationError as error:
         raise ContractError(f"{where}: {_describe(error, data)}") from error
-
-
-def _unpack(value: Any, kind: type[D]) -> D:
     return msgspec.convert(value, kind, from_attributes=True)
 
 
 @cache
-def _make_decoder(struct: type) -> "msgspec.json.Decoder[Any]":
-    return msgspec.json.Decoder(struct)
+def _make_decoder(kind: type, is_versioned: bool) -> "msgspec.json.Decoder[Any]":
+    return msgspec.json.Decoder(_make_struct(kind, is_versioned))
 
 
 @cache
