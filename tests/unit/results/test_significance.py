@@ -14,6 +14,7 @@ from dlperf_slurm.results.significance import (
     UNDECIDED,
     decide,
 )
+from dlperf_slurm.stats.placements import compute_ratio_interval
 
 
 def draw(generator, noise, factor=1.0):
@@ -101,3 +102,12 @@ def test_noise_that_hides_a_difference_says_how_many_repeats_it_takes(limit):
     generator = random.Random(2030)
     verdict = decide_one(draw(generator, 0.05), draw(generator, 0.05, 0.97), limit)
     assert (verdict.verdict, verdict.deciding_repeats > 7) == (UNDECIDED, True)
+
+
+@pytest.mark.integration
+def test_beyond_the_limit_is_where_the_whole_interval_lies_below_it():
+    generator = random.Random(2024)
+    for _ in range(200):
+        first, second = draw(generator, 0.01), draw(generator, 0.01, 0.955)
+        is_below = compute_ratio_interval(first, second).high < 0.97
+        assert decide_one(first, second, 0.03).is_beyond_limit is is_below
