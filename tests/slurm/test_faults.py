@@ -125,6 +125,24 @@ def test_preempted_task_is_not_failed_by_the_clock_of_another_host(cluster, tmp_
     assert count_starts_of_rank_0(run) == [2]
 
 
+def test_job_that_is_preempted_for_good_is_tried_again(cluster, tmp_path, gate):
+    """Its QOS is cancelled after a grace time; Slurm says FAILED of a job that ends within it."""
+    settings = ["qos=cancelme", "time_limit_minutes.default=10"]
+    settings += ["directives=['--nodelist=n3', '--exclusive']"]
+    # as newer versions of Slurm do; without it the warning means the time limit
+    end_time = "SLURM_JOB_END_TIME=$(($(date +%s) + 600))"
+    settings += [f'environments.pytorch.setup=["export {end_time}"]']
+    run = stage_spin(tmp_path / "results", settings=settings)
+    submit(run, SPIN_WAIT_FOR=str(gate))
+    await_ranks(run, 1)
+    ask("sbatch", "--qos=high", "--nodelist=n3", "--exclusive", "--wrap=true", "-o/dev/null")
+    await_that(lambda: "RUNNING" not in find_states(run).values(), "it is preempted", 60)
+    gate.touch()
+    done = run_tool(["wait", str(run.path)], CHECKOUT)
+    assert done.returncode == 0, done.stdout + done.stderr + str(find_details(run))
+    assert find_states(run) == {"1n1g.0": "PREEMPTED", "1n1g-try2.0": "COMPLETED"}
+
+
 def test_array_submitted_twice_is_followed_by_the_job_that_has_the_claim(cluster, tmp_path, gate):
     settings = ["tracking.lost_after_seconds=2", "directives=[]"]
     run = stage_spin(tmp_path / "results", settings=settings)

@@ -232,13 +232,16 @@ def test_final_state_holds_when_the_scheduler_has_forgotten_the_job(bin_dir, run
     assert find_state(run) == ("TIMEOUT", "TimeLimit")
 
 
-def test_final_state_is_reopened_by_the_queue_or_a_later_start(run, task, case, show):
+def test_final_state_is_reopened_by_the_queue_or_a_later_start(bin_dir, run, task, case, show):
     write_start(run, task, make_failed_record(case), exit_code=1)
     assert find_state(run)[0] == "FAILED"
     show("PENDING", "BeginTime")
     assert find_state(run) == ("PENDING", "BeginTime")
     show("RUNNING")
     write_marker(run, task, "started", start=1)
+    assert find_state(run)[0] == "RUNNING"
+    # what the journal says of an earlier start does not count
+    show_queue(bin_dir)
     assert find_state(run)[0] == "RUNNING"
 
 
