@@ -278,9 +278,8 @@ class Tracker:
     def _keep(self, new: CachedState, facts: TaskFacts) -> None:
         """Cache a state as long as nothing but its markers and the queue's row can change it.
 
-        The state of what shares a job hangs on the others, too, what has a rival on whose claim is
-        there, what the scheduler calls over on files that may come, and everything on records where
-        the journal has lost lines.
+        The state of what shares a job hangs on the others, too, what the scheduler calls over on
+        files that may come, and everything on records where the journal has lost lines.
         """
         before = self._cache.pop(facts.task.marker, None)
         if new.state.is_final:
@@ -290,7 +289,6 @@ class Tracker:
             new.row.state in (COMPLETED, UNKNOWN)
             or facts.task.shared_job is not None
             or not facts.array_job_id
-            or facts.task.group_id in self._rivals
             or not self._has_whole_journal
         ):
             return
