@@ -313,6 +313,7 @@ def test_of_baselines_none_of_which_fits_each_is_named():
         # a server under load, and other items than the batch
         "Batch | Concurrency | Inferences/Second | avg latency (ms) | p99 latency (ms) // "
         "1 | 8 | 984.00 | 12.00 | 13.00 // 1 | 16 | 990.00 | 24.0 | 25.0",
+        "Batch | Concurrency | Inferences/Second | avg latency (ms) // 1 | 2 | 110.00 | 12.00",
         "batch size | tokens/s | avg latency (ms) // 8 | 5120 | 100 // 16 | 9000 | 100",
     ],
 )
