@@ -263,13 +263,15 @@ def test_report_of_a_run_with_holes_names_the_reason_of_each(staged_run, capsys)
     fill_run(staged_run)
     code, out, err = run_main(["report", "--plots", "none"], capsys)
     assert (code, "4 of 6 repeats" in err) == (5, True)
+    # where lines are folded depends on the path of the run
+    shown = " ".join(out.split())
     assert [reason for reason in (
         "1n2g-bs8-fp32 repeat 1: out of memory: rank 1: x",
         "1n2g-bs8-fp32 repeat 2: not submitted",
         "2n2g-bs8-fp32 repeat 1: broken record: ",
         "record.json: ranks[0].window_seconds is nan",
         "2n2g-bs8-fp32 repeat 2: broken record: ",
-    ) if reason not in out] == []  # fmt: skip
+    ) if reason not in shown] == []  # fmt: skip
     text = (staged_run.path / "report/report.md").read_text(encoding="utf-8")
     cells = [c for line in text.splitlines() if line.startswith("|") for c in line.split("|")[1:-1]]
     bad = [cell for cell in cells if not cell.strip() or "nan" in cell.lower() or "None" in cell]
