@@ -20,9 +20,9 @@ class Protocol(Table):
     repeats: PositiveInt = 7
     """Independent array tasks of each case; the median over them is reported."""
     blocks: PositiveInt = 1
-    """Array jobs, one after the other, over which the repeats of each case are spread."""
+    """Array jobs, run one after the other, that share the repeats of each case."""
     warmup_steps: Annotated[int, Field(ge=0)] = 20
-    """Steps before the measured ones, kept apart."""
+    """Steps before the measured ones; they are in no result."""
     measured_steps: PositiveInt = 100
     """Steps of the measured window."""
     shuffle_seed: Annotated[int, Field(ge=0)] = 0
@@ -32,9 +32,9 @@ class Protocol(Table):
     batch_size_step: PositiveInt = 8
     """Step of a search for the largest batch size."""
     memory_limit_mib_per_device: Optional[PositiveInt] = None
-    """Memory of a rank, in MiB, above which it counts as out of memory."""
+    """Memory limit of a rank, in MiB; a rank that exceeds it counts as out of memory."""
     telemetry_interval_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
-    """Time between samples of power, clocks and memory; 0 is none."""
+    """Time between samples of power, clocks and memory; 0 takes no samples."""
     stall_seconds: Optional[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = None
     """Time without a step after which a case has failed as stalled; 0 is never.
 
@@ -65,15 +65,15 @@ class TrainingTable(Table):
     epochs: Annotated[int, Field(ge=0)] = 0
     """Passes over the data set; 0 measures steps instead."""
     target_top1: Optional[Annotated[float, Field(gt=0, le=1)]] = None
-    """Fraction of right validation samples after which a training stops."""
+    """Top-1 accuracy on the validation samples at which a training stops."""
     learning_rate: Optional[Annotated[float, Field(gt=0)]] = None
-    """Learning rate after the warm-up; the model's own where it is left out."""
+    """Learning rate after the warm-up; the model's own by default."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """Course of the learning rate after the warm-up."""
+    """Learning-rate schedule after the warm-up."""
     warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
     """Epochs over which the learning rate rises from 0."""
     mixup_alpha: Annotated[float, Field(ge=0)] = 0.0
-    """Parameter of mixup; 0 is none."""
+    """Alpha of mixup; 0 switches mixup off."""
 
     @model_validator(mode="after")
     def _check_warmup(self) -> "TrainingTable":
@@ -98,16 +98,16 @@ class TrainingTable(Table):
 
 
 class ModelTable(Table):
-    """A model by name, and its sizes where they differ from the published ones."""
+    """A model by name, and the sizes that differ from the published ones."""
 
     model_config = ConfigDict(extra="allow")
 
     name: Model
-    """Model, by its name."""
+    """Name of the model."""
     preset: str = ""
-    """Published size by its name, from which the other keys of the table differ."""
+    """Name of a published size; the other keys of the table override it."""
     dataset: str = ""
-    """Name of the real files that the data sources "folder" and "dali" read."""
+    """Name of the data set that the data sources "folder" and "dali" read."""
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -130,22 +130,22 @@ class ScriptTable(Table):
     """
 
     command: Annotated[str, Field(min_length=1)]
-    """Lines of bash, as a Jinja2 template over the values of a case."""
+    """Bash code, as a Jinja2 template with the values of a case."""
     format: Annotated[str, OneOf("a log format", list_formats)]
     """Format of the log that the script prints."""
     rule: str = ""
-    """Name of the publisher's rule for its figure."""
+    """Name of the rule by which the publisher computes its result."""
     launch: Literal["single", "per-rank"] = "single"
-    """Whether one process starts the ranks itself, or the launcher starts one for each."""
+    """Whether one process starts all ranks, or the launcher starts one process per rank."""
     env: dict[Annotated[str, AfterValidator(check_env_name)], str] = {}
     """Environment variables of the script."""
 
 
 class Inclusion(Selection):
-    """Cases beside the product: of all models and values of the axes that are not named."""
+    """Additional cases; a model or axis that is not named takes all its values."""
 
     model: Values[Model] = ()
-    """Models of the cases beside the product; all, where it is left out."""
+    """Models of the additional cases; all by default."""
 
 
 class Override(Selection):
@@ -160,7 +160,7 @@ class Override(Selection):
 
 
 class Exclusion(Table):
-    """Cases that are left out, and why; the reason is printed in their place in the tables."""
+    """Cases that are left out; the tables print the reason in their place."""
 
     when: Condition
     """Cases that are left out."""
@@ -172,7 +172,7 @@ class Note(Table):
     """A footnote for the table cells of the cases that `when` describes."""
 
     when: Condition
-    """Cases whose cells have the footnote."""
+    """Cases whose cells get the footnote."""
     text: Annotated[str, Field(min_length=1)]
     """Text of the footnote."""
 
@@ -183,15 +183,15 @@ class Matrix(Table):
     title: str = ""
     """Title of the report."""
     model: Annotated[OneOrMoreTables[ModelTable], AfterValidator(_check_models_differ)]
-    """Models, with their sizes where these differ from the published ones."""
+    """Models, with the sizes that differ from the published ones."""
     axes: AxesTable
-    """Everything that is varied."""
+    """The settings to vary."""
     protocol: Protocol = Protocol()
     """How a case is measured."""
     training: TrainingTable = TrainingTable()
     """Training to accuracy instead of a number of steps."""
     include: OneOrMore[Inclusion] = ()
-    """Cases beside the product of the axes."""
+    """Cases in addition to the product of the axes."""
     exclude: OneOrMore[Exclusion] = ()
     """Cases that are left out."""
     override: OneOrMore[Override] = ()
@@ -199,6 +199,6 @@ class Matrix(Table):
     note: OneOrMore[Note] = ()
     """Footnotes of some cases."""
     scripts: dict[str, ScriptTable] = {}
-    """Other people's scripts, by the name that the axis `script` has."""
+    """External scripts, by the name that the axis `script` uses."""
     slurm: dict[str, Any] = {}
     """Settings of the site for this matrix."""

@@ -149,9 +149,10 @@ def _declare_latency_speedups() -> Iterator[Column]:
 
 
 CASES: tuple[Column, ...] = (
-    Column("case_id", TEXT, "", "the case; it joins frames, and runs of one matrix",
+    Column("case_id", TEXT, "", "id of the case, the same in all frames and in all runs of one "
+        "matrix",
         planned("case_id"), header="case"),
-    Column("model", TEXT, "", "model, by the name of its definition", planned("model")),
+    Column("model", TEXT, "", "name of the model", planned("model")),
     *_declare_axes(),
     Column("batch_sizes_measured", TEXT, "samples", "what was measured, per device, ascending: "
         "several where repeats of a search found several", find_sizes, header="batch size"),
@@ -170,10 +171,10 @@ CASES: tuple[Column, ...] = (
     *_declare_settings(),
     declare_hidden("global_batch_size", COUNT, OverRepeats("global_batch_size", FIRST)),
     declare_hidden("first_hardware", TEXT, OverRepeats("hardware", FIRST)),
-    Column("hardware", TEXT, "", "devices of the first sound repeat, on how many nodes",
+    Column("hardware", TEXT, "", "devices of the first valid repeat, and number of nodes",
         formula(lambda c: c["first_hardware"].fillna(""))),
     Column("unit", TEXT, "", "of the throughputs: images/s, sequences/s, ...", planned("unit")),
-    declare_median("samples_per_s", THROUGHPUT, "throughput, median over the sound repeats",
+    declare_median("samples_per_s", THROUGHPUT, "throughput, median over the valid repeats",
         median_of("samples_per_s"), ("interval_low", "interval_high"), header="{unit}"),
     Column("smallest", NUMBER, THROUGHPUT, "lowest throughput of any repeat",
         OverRepeats("samples_per_s", "min")),
@@ -183,16 +184,16 @@ CASES: tuple[Column, ...] = (
     Column("tokens_per_s", NUMBER, "tokens/s", "`samples_per_s` x the tokens of a sample; missing "
         "of models that are published in samples",
         formula(lambda c: c["samples_per_s"] * c["tokens_per_sample"].astype(NUMBER))),
-    Column("repeats_measured", COUNT, "repeats", "with a sound record",
+    Column("repeats_measured", COUNT, "repeats", "that have a valid record",
         lambda c, below: c["repeats_measured"]),
-    Column("repeats_planned", COUNT, "repeats", "asked for; 0 of a case that was left out",
+    Column("repeats_planned", COUNT, "repeats", "that were planned; 0 if the case was left out",
         planned("repeats_planned")),
     declare_hidden("baseline_case", TEXT, baseline(ratios.find_smallest_topologies)),
     declare_hidden("speedup_together", COUNT, lambda c, below: ratios.count_curve_points(
         below.make_frame(c, "repeats_measured"), c["baseline_case"])),
     Column("baseline", TEXT, "", "smallest topology measured: `speedup` is relative to it",
         lambda c, below: c["baseline_case"].map(below.plan.topology).astype(TEXT).fillna("")),
-    declare_ratio("speedup", "ratio", "throughput over that of `baseline`",
+    declare_ratio("speedup", "ratio", "throughput divided by that of `baseline`",
         ratio_to("samples_per_s", "baseline_case", together="speedup_together"), header="speedup"),
     declare_ratio("weak_scaling_efficiency", "share of 1", "`speedup` per device over that of "
         "`baseline`, at the same batch size per device",
@@ -218,26 +219,26 @@ CASES: tuple[Column, ...] = (
         "`published_peak_tflops`",
         formula(lambda c: c["tflops_per_device"] / c["published_peak_tflops"]),
         header="of published peak", form=SHARE, missing=UNKNOWN),
-    Column("copied_gb_per_s", NUMBER, "10^9 bytes/s", "copy within the device's memory, read and "
-        "written", OverRepeats("copied_gb_per_s", "median")),
+    Column("copied_gb_per_s", NUMBER, "10^9 bytes/s", "copy rate within the device's memory, "
+        "reads plus writes", OverRepeats("copied_gb_per_s", "median")),
     declare_hidden("all_reduce_seconds", NUMBER, median_of_all_reduces("seconds")),
-    Column("all_reduce_gb_per_s", NUMBER, "10^9 bytes/s", "size of the gradients over the time in "
-        "which all ranks sum so much", median_of_all_reduces("gb_per_s")),
+    Column("all_reduce_gb_per_s", NUMBER, "10^9 bytes/s", "size of the gradients divided by the "
+        "time of an all-reduce of that size", median_of_all_reduces("gb_per_s")),
     Column("reachable_efficiency", NUMBER, "share of 1", "weak-scaling efficiency of one device's "
         "step with the sum of gradients beside its backward pass, as far as that lasts",
         find_reachable_efficiency(BACKWARD_SHARE), header="reachable efficiency", form=SHARE,
         missing=UNKNOWN),
-    Column("unoverlapped_efficiency", NUMBER, "share of 1", "the same with the sum of gradients "
-        "after the step", find_reachable_efficiency(0.0)),
+    Column("unoverlapped_efficiency", NUMBER, "share of 1", "the same with the all-reduce after "
+        "the step, without overlap", find_reachable_efficiency(0.0)),
     declare_hidden("precision_table", COUNT, baseline(ratios.number_precision_tables)),
-    Column("reference_precision", TEXT, "", "fp32, or tf32 where that was not measured: "
+    Column("reference_precision", TEXT, "", "fp32, or tf32 if fp32 was not measured: "
         "`precision_speedup` is relative to it",
         baseline(ratios.find_reference_precisions, "precision_table")),
     declare_hidden("full_precision_case", TEXT,
         baseline(ratios.find_full_precisions, "precision_table", "reference_precision")),
-    declare_ratio("precision_speedup", "ratio", "throughput over that in `reference_precision`, "
-        "at the same topology", ratio_to("samples_per_s", "full_precision_case"),
-        header="speedup"),
+    declare_ratio("precision_speedup", "ratio", "throughput divided by that in "
+        "`reference_precision` at the same topology",
+        ratio_to("samples_per_s", "full_precision_case"), header="speedup"),
     *_declare_latencies("latency", " of an inference batch, median over the repeats, or of all "
         "their batches together; missing where these are too few"),
     *_declare_latency_speedups(),
@@ -246,10 +247,11 @@ CASES: tuple[Column, ...] = (
     declare_hidden("decoded_gb", NUMBER, OverRepeats("decoded_gb", FIRST)),
     *(Column(name, NUMBER, unit, meaning, formula(compute), header=header, form=form)
       for name, unit, meaning, compute, header, form in (
-        ("prefill_tokens_per_s", "tokens/s", "tokens of prompts over the mean time to the first "
-            "token, of all ranks", lambda c: (c["global_batch_size"] * c["prompt_length"])
+        ("prefill_tokens_per_s", "tokens/s", "prompt tokens of all ranks divided by the mean time "
+            "to the first token", lambda c: (c["global_batch_size"] * c["prompt_length"])
             .astype(NUMBER) / c["ttft_avg_seconds"], "prefill tokens/s", WHOLE),
-        ("decode_tokens_per_s", "tokens/s", "following tokens over their mean time, of all ranks",
+        ("decode_tokens_per_s", "tokens/s", "following tokens of all ranks divided by their mean "
+            "time",
             lambda c: c["global_batch_size"].astype(NUMBER) / c["tpot_avg_seconds"],
             "decode tokens/s", WHOLE),
         ("decode_gb_per_s", "10^9 bytes/s", "what a decoding has to read of a device's memory, "
@@ -274,8 +276,8 @@ CASES: tuple[Column, ...] = (
             "last epoch, mean over seeds", "average top-1 %", ""),
         ("top1_deviation", find_deviation, "standard deviation (n - 1) over seeds", "deviation",
             "one seed"),
-        ("top1_lowest", OverRepeats("top1", "min"), "of all seeds", "minimum", ""),
-        ("top1_highest", OverRepeats("top1", "max"), "of all seeds", "maximum", ""),
+        ("top1_lowest", OverRepeats("top1", "min"), "lowest over all seeds", "minimum", ""),
+        ("top1_highest", OverRepeats("top1", "max"), "highest over all seeds", "maximum", ""),
     )),
     Column("epochs", NUMBER, "epochs", "that were run, median over seeds",
         OverRepeats("epochs", "median"), header="epochs", form=Number("g")),

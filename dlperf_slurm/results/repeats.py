@@ -237,21 +237,22 @@ def find_tokens_per_sample(record: Record) -> Optional[int]:
 
 
 COMPUTED_MEANING = (
-    "throughput without the time that ranks waited for data; missing of logs, and where only the "
+    "throughput without the time that ranks waited for data; missing for logs, and if only the "
     "host's waiting is known"
 )
-WAITING_MEANING = "time waited for data over the window, of the rank that waited longest"
+WAITING_MEANING = "share of the window in which the rank that waited longest waited for data"
 
 REPEATS: tuple[Column, ...] = (
-    Column("case_id", TEXT, "", "the case; it joins frames, and runs of one matrix",
+    Column("case_id", TEXT, "", "id of the case, the same in all frames and in all runs of one "
+        "matrix",
         lambda repeat: repeat.case.case_id),
-    Column("repeat", COUNT, "", "which of the independent repeats, from 1",
+    Column("repeat", COUNT, "", "number of the independent repeat, from 1",
         lambda repeat: repeat.outcome.repeat),
-    Column("attempt", COUNT, "", "which try of the repeat has the record, from 1",
+    Column("attempt", COUNT, "", "number of the attempt that the record is from, from 1",
         of_record(lambda record: record.case.attempt)),
-    Column("status", TEXT, "", "ok, or why there is no figure: OOM, failed, invalid, missing",
+    Column("status", TEXT, "", "ok, or why there is no result: OOM, failed, invalid, missing",
         lambda repeat: name_problem(repeat.outcome.problem) if repeat.outcome.problem else OK),
-    Column("problem", TEXT, "", "the whole line of what is wrong; empty if nothing is",
+    Column("problem", TEXT, "", "message about what went wrong; empty if nothing did",
         lambda repeat: repeat.outcome.problem),
     Column("batch_size_per_device", COUNT, "samples", "that was measured, per device",
         of_record(lambda record: record.case.axes.batch_size)),
@@ -273,7 +274,7 @@ REPEATS: tuple[Column, ...] = (
     Column("train_seconds", NUMBER, "s", "from the first step to the end of the last epoch's "
         "validation",
         of_record(lambda record: record.epochs[-1].elapsed_seconds if record.epochs else None)),
-    Column("peak_memory_bytes", COUNT, "bytes", "the most that any rank took",
+    Column("peak_memory_bytes", COUNT, "bytes", "peak memory of the rank that used most",
         of_record(lambda record: find_peak_memory([record]))),
     Column("power_watts", NUMBER, "W", "of all devices together, mean over the window",
         of_record(lambda record: find_power_watts(record) or None)),
@@ -290,7 +291,7 @@ REPEATS: tuple[Column, ...] = (
         lambda repeat: repeat.start.to_first_step_seconds),
     Column("clock", TEXT, "", "where step times come from: " + ", ".join(CLOCKS),
         of_record(lambda record: record.clock.name)),
-    Column("hosts", TEXT, "", "in the order of ranks, separated by blanks",
+    Column("hosts", TEXT, "", "host names in the order of ranks, separated by spaces",
         of_record(lambda record: " ".join(dict.fromkeys(rank.host for rank in record.ranks)))),
     Column("started_at", TIME, "", "UTC, to the second", of_record(lambda r: r.started_at)),
     Column("ended_at", TIME, "", "UTC, to the second", of_record(lambda r: r.ended_at)),
