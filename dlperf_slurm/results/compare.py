@@ -234,9 +234,9 @@ COMPARISON: tuple[Column, ...] = (
         lambda pairs: _find_medians(pairs, pairs.samples_a)),
     Column("median_b", NUMBER, OWN_UNIT, "median over the sound repeats of run B",
         lambda pairs: _find_medians(pairs, pairs.samples_b)),
-    Column("repeats_a", COUNT, "repeats", "of run A with a sound record",
+    Column("repeats_a", COUNT, "repeats", "of run A with a valid record",
         lambda pairs: pairs.samples_a.map(len)),
-    Column("repeats_b", COUNT, "repeats", "of run B with a sound record",
+    Column("repeats_b", COUNT, "repeats", "of run B with a valid record",
         lambda pairs: pairs.samples_b.map(len)),
     declare_speed_ratio("speed of B over that of A, also for latencies: below 1 B is slower"),
     Column("p_value", NUMBER, "", "of the test for any difference, adjusted for all comparisons "
