@@ -186,25 +186,8 @@ def test_case_without_one_on_the_device_has_no_reference():
     assert figures[1:] == ["53.33", "25.0 %", "no reference"]
 
 
-def test_failed_case_is_named_in_its_place():
-    planned = make_planned_case(data="folder", repeats=1)
-    failed = make_outcomes(planned, problems=["failed: x"])
-    (row,) = write_rows(make_table(failed))
-    assert row[3].startswith("failed [")
-    assert row[4:] == ("failed", "failed", "failed")
-
-
 def test_variants_stand_in_the_label():
     table = make_table(
         make_case("zmq", [40.0], optimizer="sgd", gradient_accumulation=4, loss_scale=128)
     )
     assert table.rows[0][0].text == "pytorch sgd accumulate 4 loss scale 128"
-
-
-def test_csv_has_what_getting_the_data_costs():
-    cases = [make_case("device", [50.0]), make_case("folder", [40.0], (0.5,), data_workers=3)]
-    _, line = read_csv(summarize(make_manifest(), cases))
-    assert (line["data"], line["data_workers"]) == ("folder", "3")
-    figures = [line[name] for name in ("computed_samples_per_s", "data_waiting_share")]
-    assert list(map(float, figures)) == pytest.approx([80 / 1.5, 0.25])
-    assert float(line["relative_to_device_data"]) == pytest.approx(0.8)

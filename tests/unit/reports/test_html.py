@@ -58,8 +58,7 @@ SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewBox
 
 @pytest.fixture(scope="module")
 def plots():
-    cases = make_cases()
-    return plot_cases(cases)
+    return plot_cases(make_cases())
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +83,6 @@ def test_nothing_of_a_user_becomes_an_element(document):
     tags = [tag for tag, _ in document.elements]
     assert tags.count("script") == 1
     assert "img" not in tags
-
-
-def test_no_element_has_an_event_handler(document):
     names = {name for _, attributes in document.elements for name in attributes}
     assert [name for name in names if name.startswith("on")] == []
 
@@ -166,12 +162,8 @@ def test_failed_and_left_out_cases_are_named_with_reasons(document):
 
 def test_state_counts_what_is_missing(document):
     assert "23 of 24 planned repeats were measured; 1 has no sound record." in document.text
-
-
-def test_state_of_a_complete_run_says_so():
-    assert "All 1 planned repeats were measured." in make_small_page(
-        make_measured("jax", "1n1g", [0.1])
-    )
+    whole = make_small_page(make_measured("jax", "1n1g", [0.1]))
+    assert "All 1 planned repeats were measured." in whole
 
 
 def test_run_without_a_record_has_neither_provenance_nor_figures():
@@ -179,11 +171,6 @@ def test_run_without_a_record_has_neither_provenance_nor_figures():
     assert 'id="provenance"' not in html
     assert "<figure>" not in html
     assert "not submitted" in html
-
-
-def test_command_is_one_for_the_shell():
-    html = make_page(Report(summarize_cases([], command=("dlperf-slurm", "a b"))))
-    assert "dlperf-slurm &#39;a b&#39;" in html
 
 
 def test_figures_stand_at_their_table(html):
@@ -250,13 +237,6 @@ def test_page_weighs_less_than_20_kilobytes_a_case(frameworks):
     assert len(page.encode()) < 20_000 * len(cases)
 
 
-def test_same_input_gives_the_same_page(plots):
-    cases = make_cases()
-    summary = summarize_cases(cases)
-    pages = {make_page(Report(summary, plots)) for _ in range(2)}
-    assert len(pages) == 1
-
-
 def test_figure_has_the_pages_colours_and_a_name(plots):
     for plot in plots:
         svg = inline_svg(plot)
@@ -284,9 +264,6 @@ def test_marks_of_figures_stand_out_on_the_page(scheme):
     colors = dict(re.findall(r"--([\w-]+): (#\w{6});", blocks[scheme]))
     drawn = ["muted", *(f"series-{number}" for number in range(1, len(SERIES_COLORS) + 1))]
     assert [n for n in drawn if find_contrast(colors[n], colors["page"]) < 3] == []
-
-
-def test_marks_of_figures_stand_out_on_paper():
     assert [c for c in (MUTED, *SERIES_COLORS) if find_contrast(c, "#ffffff") < 3] == []
 
 

@@ -135,21 +135,19 @@ def test_default_shows_steps_of_doubtful_cases_and_ranks_of_the_largest():
     ]
 
 
-def test_every_svg_is_xml_with_text_and_every_pdf_is_a_pdf(plots):
+def test_files_are_svg_with_text_and_pdf_without_dates(plots):
     for plot in plots.values():
         assert list_texts(plot), plot.name
         assert plot.pdf.startswith(b"%PDF-"), plot.name
+        assert not re.search(rb"dc:date|CreationDate|Matplotlib v", plot.svg + plot.pdf), plot.name
+    texts = list_texts(plots["throughput-resnet50-fp32-batch-size-8-per-device"])
+    assert {"throughput, images/s", "jax", "pytorch", "1n1g", "1n2g"} <= set(texts)
 
 
 def test_same_input_gives_the_same_bytes(plots):
     cases = make_cases()
     again = plot_cases(cases)
     assert [plot for plot in again if plots[plot.name] != plot] == []
-
-
-def test_no_file_has_a_date_or_the_version_of_a_library(plots):
-    for plot in plots.values():
-        assert not re.search(rb"dc:date|CreationDate|Matplotlib v", plot.svg + plot.pdf), plot.name
 
 
 def test_settings_of_the_user_change_nothing(plots):
@@ -177,12 +175,6 @@ def test_throughput_of_few_repeats_has_their_range():
     assert (pytorch.points[1].low, pytorch.points[1].high) == ends
 
 
-def test_throughput_names_unit_frameworks_and_topologies(plots):
-    texts = list_texts(plots["throughput-resnet50-fp32-batch-size-8-per-device"])
-    assert "throughput, images/s" in texts
-    assert {"jax", "pytorch", "1n1g", "1n2g"} <= set(texts)
-
-
 def test_throughput_on_one_topology_has_a_row_and_a_number_per_framework():
     cases = (make_measured("jax", "1n1g", [0.1, 0.1]), make_measured("mxnet", "1n1g", [0.2]))
     texts = list_texts(plot_throughput(*cases))
@@ -205,6 +197,11 @@ def test_table_without_a_measured_case_has_no_figure():
     assert plot_distribution("", rows, {}) is None
 
 
+def test_caption_of_cases_with_unlike_repeats_names_both_bars():
+    caption = plot_throughput().caption
+    assert [word for word in ("n = 2 to 7 repeats", "too few") if word not in caption] == []
+
+
 @pytest.mark.parametrize(
     ("repeats", "words"),
     [
@@ -216,12 +213,6 @@ def test_table_without_a_measured_case_has_no_figure():
 def test_caption_says_how_many_repeats_and_what_the_bar_is(repeats, words):
     caption = plot_throughput(make_measured("jax", "1n1g", repeats)).caption
     assert [word for word in words if word not in caption] == []
-
-
-def test_caption_of_cases_with_unlike_repeats_names_both_bars():
-    caption = plot_throughput().caption
-    assert "n = 2 to 7 repeats" in caption
-    assert "too few repeats" in caption
 
 
 def test_ideal_speedup_is_that_of_the_devices():
@@ -254,25 +245,6 @@ def test_speedup_and_efficiency_have_the_tables_values_and_intervals():
     share = scaling.make_efficiency_chart(rows).series[0].points[1]
     assert share.y == pytest.approx(100 * case.weak_scaling_efficiency)
     assert share.high == pytest.approx(100 * case.weak_scaling_efficiency_high)
-
-
-def make_groups(slow: float, slow_count: int, fast: float) -> list[float]:
-    """Sixteen throughputs around two values."""
-    return [
-        (slow if number < slow_count else fast) + 0.01 * number % slow_count for number in range(16)
-    ]
-
-
-def test_interval_holds_the_ratio_of_medians_of_repeats_in_groups():
-    alone, both = make_groups(100, 9, 120), make_groups(210, 8, 250)
-    cases = [
-        make_outcomes(make_planned_case(topology, repeats=16), rates)
-        for topology, rates in (("1n1g", alone), ("1n2g", both))
-    ]
-    rows = make_rows(*cases)
-    case = rows.iloc[1]
-    assert case.speedup_low <= case.speedup <= case.speedup_high
-    assert scaling.plot_speedup("", rows).svg
 
 
 def test_topologies_of_as_many_devices_stand_beside_each_other():
@@ -350,9 +322,6 @@ def test_quantiles_keep_the_smallest_and_the_largest():
     assert (values[0], values[-1], shares[-1]) == (1, 1000, 1.0)
     assert len(values) <= 200
     assert values == sorted(values)
-
-
-def test_quantiles_of_few_values_are_the_values():
     assert list_quantiles([3.0, 1.0, 2.0]) == ([1 / 3, 2 / 3, 1.0], [1.0, 2.0, 3.0])
 
 
@@ -365,10 +334,9 @@ def test_stalls_are_those_that_the_footnotes_count(steps):
     slowest = steps.shown[0].seconds.max(axis=0).tolist()
     assert list_stalls(slowest) == [9]
     assert len(list_stalls(slowest)) == find_stalls(slowest).count
-
-
-def test_long_first_steps_are_no_stalls():
+    # long first steps are none
     assert list_stalls([9.0, 8.0, 1.0, 1.0, 1.0, 1.0, 7.0, 1.0]) == [6]
+    assert STALL_MARK not in MARKERS
 
 
 def test_timeline_has_a_strip_per_repeat_with_its_median_and_stalls(steps):
@@ -405,10 +373,6 @@ def test_timeline_of_one_line_has_no_key(count):
         assert draw_timeline([make_ranks_of(("a",) * count)]).legends == []
 
 
-def test_stalls_have_a_mark_of_their_own():
-    assert STALL_MARK not in MARKERS
-
-
 def make_ranks_of(hosts: tuple[str, ...], steps: int = 20) -> RepeatSteps:
     seconds = 0.1 + numpy.zeros((len(hosts), steps))
     return RepeatSteps(1, tuple(range(len(hosts))), hosts, seconds)
@@ -423,19 +387,14 @@ def test_ranks_are_shown_of_the_middle_repeat_with_their_hosts(steps):
     plot = plot_ranks(steps)
     assert "repeat 3 of 3" in plot.caption
     assert {"0 on a", "1 on b"} <= set(list_texts(plot))
+    assert plot_ranks(make_steps({1: numpy.ones((1, 20))}, ("a",))) is None
 
 
 def test_of_many_ranks_each_hosts_first_one_is_named():
     repeat = make_ranks_of(("a",) * 8 + ("b",) * 12)
     assert list_row_names(repeat) == [(0, "0 on a"), (8, "8 on b")]
-
-
-def test_of_many_hosts_no_rank_is_named():
+    # and of too many hosts none
     assert list_row_names(make_ranks_of(tuple(f"n{i}" for i in range(17)))) == []
-
-
-def test_one_rank_has_no_heat_map():
-    assert plot_ranks(make_steps({1: numpy.ones((1, 20))}, ("a",))) is None
 
 
 def test_repeats_without_step_times_are_left_out():

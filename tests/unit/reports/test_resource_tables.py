@@ -9,7 +9,6 @@ from builders import (
     make_outcomes,
     make_planned_case,
     make_record,
-    read_csv,
 )
 from outcome_builders import make_telemetry
 from report_values import find_tables, list_rows, read_marks, summarize, write_rows
@@ -53,23 +52,34 @@ def list_footnotes(*telemetry, **changes):
     return read_marks(summary, table.rows[0])
 
 
-def test_power_is_that_of_all_devices():
-    assert make_row(GPUS).power_watts == 600
+SLOW = (GPUS[0], make_telemetry(1, least_clock_mhz=700.0))
+IDLE = [(make_telemetry(0, mean_power_watts=watts), GPUS[1]) for watts in (100.0, 200.0, 900.0)]
+HOST_BESIDE = (make_telemetry(HOST, mean_clock_mhz=100.0, mean_utilization=0.1), *GPUS)
+CPUS = (make_telemetry(HOST, mean_power_watts=200.0, mean_clock_mhz=0.0, least_clock_mhz=0.0),)
 
 
-def test_samples_per_joule_are_throughput_over_power():
-    assert make_row(GPUS).samples_per_joule == pytest.approx(SAMPLES_PER_S / 600)
-
-
-def test_repeats_have_their_median():
-    rows = [(make_telemetry(0, mean_power_watts=watts), GPUS[1]) for watts in (100.0, 200.0, 900.0)]
-    row = make_row(*rows)
-    assert row.power_watts == 500
-    assert row.samples_per_joule == pytest.approx(SAMPLES_PER_S / 500)
-
-
-def test_repeat_without_telemetry_leaves_the_others():
-    assert make_row((), GPUS).power_watts == 600
+@pytest.mark.parametrize(
+    ("telemetry", "device", "figures"),
+    [
+        ([GPUS], "cuda", {"power_watts": 600, "samples_per_joule": SAMPLES_PER_S / 600}),
+        # medians over repeats
+        (IDLE, "cuda", {"power_watts": 500, "samples_per_joule": SAMPLES_PER_S / 500}),
+        # a repeat without telemetry leaves the others
+        ([(), GPUS], "cuda", {"power_watts": 600}),
+        # unless all devices tell
+        ([GPUS[:1]], "cuda", {"power_watts": None, "samples_per_joule": None}),
+        ([(GPUS[0], make_telemetry(1, mean_power_watts=0.0))], "cuda", {"power_watts": None}),
+        # a host is no device beside GPUs, and is one where there are only CPUs
+        ([HOST_BESIDE], "cuda", {"power_watts": 600, "clock_mhz": 1400, "utilization": 0.9}),
+        ([CPUS], "cpu", {"power_watts": 200, "clock_mhz": None, "least_clock_mhz": None}),
+        # the lowest of any device in any repeat
+        ([GPUS, SLOW], "cuda", {"least_clock_mhz": 700}),
+    ],
+)
+def test_use_is_that_of_all_devices(telemetry, device, figures):
+    row = make_row(*telemetry, device=device)
+    found = {name: getattr(row, name) for name in figures}
+    assert found == pytest.approx(figures)
 
 
 def test_power_of_a_training_with_validations_tells_nothing_of_samples_per_joule():
@@ -77,54 +87,14 @@ def test_power_of_a_training_with_validations_tells_nothing_of_samples_per_joule
     row = make_row(GPUS, epochs=epochs)
     assert (row.power_watts, row.samples_per_joule) == (600, None)
     assert list_footnotes(GPUS, epochs=epochs) == [WITH_VALIDATIONS]
-
-
-def test_training_that_was_not_sampled_has_nothing_to_say_of_validations():
-    epochs = (Epoch(1, 0.5, 1.0, 1.0, training_seconds=4.0, elapsed_seconds=6.0),)
     assert list_footnotes((), epochs=epochs) == []
 
 
-@pytest.mark.parametrize("gpus", [GPUS[:1], (GPUS[0], make_telemetry(1, mean_power_watts=0.0))])
-def test_power_is_unknown_unless_all_devices_tell(gpus):
-    row = make_row(gpus)
-    assert (row.power_watts, row.samples_per_joule) == (None, None)
-
-
-def test_host_is_no_device_beside_gpus():
-    row = make_row((make_telemetry(HOST, mean_clock_mhz=100.0, mean_utilization=0.1), *GPUS))
-    assert (row.power_watts, row.clock_mhz, row.utilization) == (600, 1400, 0.9)
-
-
-def test_hosts_are_the_devices_of_cpu_cases():
-    host = make_telemetry(HOST, mean_power_watts=200.0, mean_clock_mhz=0.0, least_clock_mhz=0.0)
-    row = make_row((host,), device="cpu")
-    assert (row.power_watts, row.clock_mhz, row.least_clock_mhz) == (
-        200,
-        None,
-        None,
-    )
-
-
-def test_lowest_clock_is_that_of_any_device_in_any_repeat():
-    slow = (GPUS[0], make_telemetry(1, least_clock_mhz=700.0))
-    assert make_row(GPUS, slow).least_clock_mhz == 700
-
-
-def test_peak_memory_is_that_of_the_rank_that_took_most():
-    outcomes = make_outcomes_of(GPUS)
-    (outcome,) = outcomes.outcomes
-    first, second = outcome.record.ranks
-    ranks = (first, dataclasses.replace(second, peak_memory_bytes=3 * 2**20))
-    changed = dataclasses.replace(outcome, record=dataclasses.replace(outcome.record, ranks=ranks))
-    cases = [dataclasses.replace(outcomes, outcomes=(changed,))]
-    (row,) = list_rows(*cases)
-    assert row.peak_memory_bytes == 3 * 2**20
-
-
-def test_peak_memory_is_the_most_of_any_repeat():
+def test_peak_memory_is_the_most_of_any_rank_in_any_repeat():
     outcomes = make_outcomes_of(GPUS, GPUS, GPUS)
     first = outcomes.outcomes[0]
-    ranks = tuple(dataclasses.replace(r, peak_memory_bytes=2**30) for r in first.record.ranks)
+    one, other = first.record.ranks
+    ranks = (one, dataclasses.replace(other, peak_memory_bytes=2**30))
     most = dataclasses.replace(first, record=dataclasses.replace(first.record, ranks=ranks))
     (row,) = list_rows(dataclasses.replace(outcomes, outcomes=(most, *outcomes.outcomes[1:])))
     assert row.peak_memory_bytes == 2**30
@@ -182,10 +152,3 @@ def test_table_says_unknown_where_one_case_of_several_was_not_sampled():
     other = make_outcomes(make_planned_case("1n1g"), [10.0])
     (table,) = make_tables(make_outcomes_of(GPUS), other)
     assert write_rows(table)[1][3:] == ("unknown",) * 4
-
-
-def test_csv_has_what_cases_took():
-    (line,) = read_csv(summarize(make_manifest(), [make_outcomes_of(GPUS)]))
-    assert float(line["samples_per_joule"]) == pytest.approx(SAMPLES_PER_S / 600)
-    names = ("power_watts", "utilization", "clock_mhz", "least_clock_mhz")
-    assert [float(line[name]) for name in names] == [600.0, 0.9, 1400.0, 1300.0]
