@@ -32,6 +32,8 @@ def draw_blocks(generator):
 def decide_one(first, second, limit=None):
     (verdict,) = decide([(first, second)], limit, limit or DEFAULT_MARGIN)
     assert not (verdict.is_beyond_limit and verdict.is_within_limit)
+    # what did not decide does not do so with as many
+    assert verdict.deciding_repeats is None or verdict.deciding_repeats > len(first)
     return verdict
 
 
