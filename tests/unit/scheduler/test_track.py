@@ -232,6 +232,20 @@ def test_final_state_holds_when_the_scheduler_has_forgotten_the_job(bin_dir, run
     assert find_state(run) == ("TIMEOUT", "TimeLimit")
 
 
+def test_reason_of_a_loss_holds(run):
+    append_event(run.path, Event(STATE, format_now(), GROUP, "1", 0, "LOST", "its files are gone"))
+    assert find_state(run) == ("LOST", "its files are gone")
+
+
+def test_record_of_an_earlier_start_says_nothing_of_a_newer_one(run, task, case, show):
+    write_start(run, task, make_failed_record(case, OUT_OF_MEMORY), exit_code=1)
+    # its folder is not here yet, or no longer
+    write_marker(run, task, "finished", exit_code=7, start=1)
+    show("FAILED")
+    state, detail = find_state(run)
+    assert (state, "exit code 7" in detail) == ("FAILED", True)
+
+
 def test_final_state_is_reopened_by_the_queue_or_a_later_start(bin_dir, run, task, case, show):
     write_start(run, task, make_failed_record(case), exit_code=1)
     assert find_state(run)[0] == "FAILED"
