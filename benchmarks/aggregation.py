@@ -62,10 +62,10 @@ CAT, PLAIN, REPORT = "cat", "plain pandas", "report"
 AGAIN, CHANGED = "report again", "report after one record changed"
 WHY_CAT = (
     "of a record's time 43 % go into reading and judging the JSON of its ranks and its steps, 28 % "
-    "into percentiles, medians and doubts, 16 % into its 6,400 step times as Parquet, 10 % into "
-    "what is kept for the next report; tried and kept: records decoded and "
-    "validated in one pass, percentiles of all ranks at once, a case parsed once for all "
-    "repeats, names of cases written as they are (half of Parquet's time), an index of what is read"
+    "into percentiles, medians and doubts, 16 % into its 6,400 step times as Parquet; tried and "
+    "kept: records decoded and validated in one pass, percentiles of all ranks at once, a case "
+    "parsed once for all repeats, names of cases written as they are (half of Parquet's time), a "
+    "cache of the frames of a run"
 )
 WHY_PLAIN = (
     "no part of it stands out any more, and the plain program checks nothing of what it reads"
