@@ -294,7 +294,10 @@ def test_versions_that_differ_are_counted():
     case = make_measured("jax", "1n1g", [0.1, 0.1, 0.1])
     for outcome, version in zip(case.outcomes, ("1.0", "2.0", "2.0")):
         outcome.record.versions["jax"] = version
-    assert "2.0 (in 2 repeats); 1.0 (in 1 repeats)" in make_small_page(case)
+    other = make_measured("jax", "1n2g", [0.1])
+    other.outcomes[0].record.versions.clear()
+    page = make_small_page(case, other)
+    assert "2.0 (in 2 repeats); 1.0 (in 1 repeats); not said (in 1 repeats)" in page
 
 
 def measure(run) -> None:

@@ -91,6 +91,12 @@ def test_gpu_that_others_used_is_named_once():
             "NOISY in 1 of 2 repeats: other processes on the same machine took up to 30 % of its "
             "CPUs (miner 25 %)",
         ),
+        # the worst of them
+        (
+            make_case(dataclasses.replace(BUSY, other_share=0.2, neighbours=()), BUSY),
+            "NOISY in 2 of 2 repeats: other processes on the same machine took up to 30 % of its "
+            "CPUs (miner 25 %)",
+        ),
         (
             make_case(QUIET, stolen=0.5),
             "NOISY in 1 of 1 repeats: a hypervisor up to 50 % of the CPU time that was needed",
