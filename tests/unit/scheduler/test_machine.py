@@ -58,7 +58,7 @@ def test_who_waits_is_told_which_run_has_the_machine(folder):
             watcher = ProcessWatcher(run_id)
             watcher.register_job(f"{job_id}_0")
             watcher.update()
-            assert watcher.find_info(f"{job_id}_0")["Reason"] == reason
+            assert watcher.get_row(f"{job_id}_0").reason == reason
     assert find_first_in_line() == ""
 
 
