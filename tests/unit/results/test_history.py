@@ -67,7 +67,8 @@ def two_runs(staged, home):
 
 def test_case_has_its_runs_in_the_order_of_their_creation(staged, home):
     for day in (3, 1, 2):
-        add_run(staged, day)
+        # in folders whose names are in another order
+        add_run(staged, day).rename(RESULTS / str(9 - day))
     assert [point.created_at[9] for point in list_points()] == ["1", "2", "3"]
 
 
@@ -118,7 +119,7 @@ def write_other_case(run, task, **changes):
 
 
 def test_other_sizes_of_the_model_are_another_timeline(staged, home):
-    for day, size in ((1, 224), (2, 32), (3, 224)):
+    for day, size in ((1, 224), (2, 32), (3, 224), (5, 32)):
         path = add_run(staged, day)
         run = open_run(path)
         for task in run.read_all_tasks():
@@ -126,7 +127,7 @@ def test_other_sizes_of_the_model_are_another_timeline(staged, home):
     add_run(staged, 4, repeats=0)
     assert [(row.timeline, row.sizes, row.created_at[9]) for row in list_points()] == [
         (0, "image_size 224", "1"), (0, "image_size 224", "3"), (0, "image_size 224", "4"),
-        (1, "image_size 32", "2"),
+        (1, "image_size 32", "2"), (1, "image_size 32", "5"),
     ]  # fmt: skip
 
 
