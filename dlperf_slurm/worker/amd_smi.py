@@ -4,7 +4,8 @@ The counterpart of pynvml: https://rocm.docs.amd.com/projects/amdsmi, the Python
 """
 
 from importlib import import_module
-from typing import Any, Dict, List, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 # PCI device ids of cards with two dies, each of which ROCm lists as a GPU: MI250X, MI250 (pci.ids)
 TWO_DIES = (0x7408, 0x740C)
@@ -89,7 +90,7 @@ def list_visible(environ: Mapping[str, str], numbers: Sequence[str]) -> List[str
 
     `numbers` are the indices of all the host's GPUs. HIP_VISIBLE_DEVICES (or else
     CUDA_VISIBLE_DEVICES) counts among the GPUs that ROCR_VISIBLE_DEVICES leaves, up to the first
-    index out of range (ROCm manual, "GPU isolation techniques").
+    index out of range. A negative index ends either list (ROCm manual, "GPU isolation techniques").
     """
     left = _split(environ.get("ROCR_VISIBLE_DEVICES"), numbers)
     told = environ.get("HIP_VISIBLE_DEVICES", environ.get("CUDA_VISIBLE_DEVICES"))
@@ -101,10 +102,11 @@ def list_visible(environ: Mapping[str, str], numbers: Sequence[str]) -> List[str
     return list(names)
 
 
-def _split(told: Any, otherwise: Sequence[str]) -> List[str]:
+def _split(told: Optional[str], otherwise: Sequence[str]) -> List[str]:
     if told is None:
         return list(otherwise)
-    return [name.strip() for name in told.split(",") if name.strip()]
+    names = [name.strip() for name in told.split(",") if name.strip()]
+    return list(takewhile(lambda name: not name.startswith("-"), names))
 
 
 def find_device_uuid(local_rank: int, environ: Mapping[str, str]) -> str:

@@ -124,6 +124,8 @@ def test_gpu_is_read_as_far_as_it_tells(fake_amd_smi, monkeypatch):
             ["GPU-b", "GPU-a"],
         ),
         ({"ROCR_VISIBLE_DEVICES": ""}, []),
+        ({"ROCR_VISIBLE_DEVICES": "3,-1,2"}, ["3"]),
+        ({"HIP_VISIBLE_DEVICES": "-1"}, []),
     ],
 )
 def test_hip_counts_among_what_rocr_has_left(environ, visible):

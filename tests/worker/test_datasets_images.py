@@ -289,6 +289,8 @@ def test_shift_moves_all_of_the_image_by_an_eighth_and_fills_with_black():
         offsets.add((rows.min() - 14, columns.min() - 14))
         assert moved.sum() == pixels.sum()
     assert offsets == {(row, column) for row in range(-4, 5) for column in range(-4, 5)}
+    # an eighth of it is less than a pixel
+    assert augment.shift(image, 4, random).shape == (4, 4, 3)
     # and does not mirror
     inside = augment.shift(make_ramp(32, 32, 8), 32, random)[4:-4, 4:-4, 0].astype(int)
     assert (numpy.diff(inside, axis=1) == 8).all()

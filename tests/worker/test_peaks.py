@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -192,6 +193,15 @@ def test_framework_multiplies_and_copies_all_of_it(measured):
         result = operation.start()
         operation.wait(result)
         assert int(result.shape[0]) in (64, 1000)
+
+
+@pytest.mark.parametrize("printed", ["", "no JSON", "[]", '{"host": 1}'])
+def test_answer_that_is_no_peak_is_a_problem_of_the_peak_alone(printed, tmp_path, monkeypatch):
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\necho '{printed}'\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    assert run_measurement(vary(attempts.CASE, framework="pytorch"), "n1").problem != ""
 
 
 def test_peak_of_this_device_is_measured_in_a_process_of_its_own(measured, monkeypatch):

@@ -84,7 +84,7 @@ def shift(image: "Image", size: int, random: "RandomState") -> "NDArray[Any]":
     margin = int(size * SHIFT_PART)
     side = size + 2 * margin
     framed: "NDArray[Any]" = numpy.zeros((side, side, 3), numpy.uint8)
-    framed[margin:-margin, margin:-margin] = fit(image, size)
+    framed[margin : margin + size, margin : margin + size] = fit(image, size)
     upper, left = random.randint(2 * margin + 1, size=2)
     return framed[upper : upper + size, left : left + size]
 

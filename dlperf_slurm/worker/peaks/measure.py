@@ -114,8 +114,11 @@ def run_measurement(case: Case, host: str) -> DevicePeak:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         last = said[-1][:200] if said else f"exit code {done.returncode}"
         return DevicePeak(host, problem=f"could not be measured: {last}")
-    last_line = done.stdout.decode("utf-8", "replace").strip().splitlines()[-1]
-    return build_dataclass(DevicePeak, json.loads(last_line), "the peak", is_complete=True)
+    last_line = done.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    try:
+        return build_dataclass(DevicePeak, json.loads(last_line), "the peak", is_complete=True)
+    except ValueError as error:
+        return DevicePeak(host, problem=f"could not be measured: {error}"[:200])
 
 
 def gather_peaks(case: Case, world: Any, peak: Optional[DevicePeak], parameter_count: int) -> Peaks:
