@@ -22,18 +22,18 @@ def _check_node_path(path: str) -> str:
 
 
 class Dataset(Table):
-    """Where the files of a data set are."""
+    """Location of a data set's files."""
 
     path: Optional[Annotated[str, AfterValidator(make_absolute)]] = None
-    """Folder of its files, else data/NAME; where nodes copy it, a tar archive of them will do."""
+    """Folder of its files, or with `stage_to` a tar archive of it; default: data/NAME."""
     stage_to: Optional[Annotated[str, AfterValidator(_check_node_path)]] = None
-    """Folder on each node that it is copied to, and read from, such as "$SLURM_TMPDIR/imagenet"."""
+    """Folder on each node to copy it to and read it from, such as "$SLURM_TMPDIR/imagenet"."""
     on_login_node: bool = True
-    """Whether the login node sees it; else `path` is not looked for before the job runs."""
+    """Whether the login node can see `path`; otherwise it is not checked before the job runs."""
 
 
 def spell_out_paths(settings: TomlTable) -> None:
-    """Make a table of each data set that is a path alone, so that a later layer can add to it."""
+    """Make a table of each data set that is only a path, so that a later layer can add keys."""
     datasets = settings.get("datasets")
     if isinstance(datasets, dict):
         datasets.update({name: _read_plain_path(value) for name, value in datasets.items()})

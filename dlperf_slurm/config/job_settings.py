@@ -72,7 +72,7 @@ _DIRECTIVE = re.compile(r"--([A-Za-z0-9][\w-]*)(?:[= ].*)?|-([A-Za-z])(?: ?[^ ].
 
 
 def check_directive(line: str) -> str:
-    """Return an option of sbatch, alone or with its value; raises ValueError for what is none."""
+    """Return an sbatch option, alone or with its value; raises ValueError if it is none."""
     if not line.isprintable() or "\\" in line:
         raise ValueError(f"{line!r}: line breaks and backslashes cannot stand on an #SBATCH line")
     match = _DIRECTIVE.fullmatch(line)
@@ -90,7 +90,7 @@ def check_directive(line: str) -> str:
 
 
 def make_absolute(path: str) -> str:
-    """The path from the root on; one that is relative is looked up from the working directory."""
+    """Return an absolute path; a relative one starts at the working directory."""
     # jobs do not run in the directory that they are submitted from
     return str(expand_home(path).absolute())
 
@@ -130,20 +130,20 @@ class LauncherOptions(Table):
     ] = "srun"
     """Program that starts the ranks."""
     mpi: str = "pmix"
-    """Value of `srun --mpi`; "none" leaves the option out."""
+    """Value of `srun --mpi`; "none" omits the option."""
     flags: OneOrMore[str] = ()
-    """Further flags of the launcher, each a template over the topology; of torchrun, srun's."""
+    """More flags of the launcher (with torchrun: of srun), each a template over the topology."""
     command: str = ""
-    """Words of the launcher "command", a template over the topology."""
+    """Command line of the launcher "command", a template over the topology."""
 
 
 class Rendezvous(Table):
-    """The network on which ranks find each other, where it is not that of the hosts' own names."""
+    """The network of the rendezvous, if hosts do not reach each other by their own names."""
 
     host_suffix: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]*$")] = ""
-    """What stands behind the short name of a host in its name on that network, such as "i"."""
+    """Suffix of a short host name on that network, such as "i"."""
     interface: Annotated[str, Field(pattern=r"^[^\s/]{0,15}$")] = ""
-    """Interface, such as "ib0", whose address ranks take; NCCL and Gloo are told it too."""
+    """Network interface of the ranks, such as "ib0"; also set for NCCL and Gloo."""
 
 
 FrameworkName = Annotated[str, AfterValidator(_check_framework)]
@@ -151,27 +151,27 @@ EnvTable = dict[Annotated[str, AfterValidator(check_env_name)], str]
 
 
 class Container(Table):
-    """An image that the ranks of a framework run in; `python` is then the one in it.
+    """Container image of a framework's ranks; `python` is then the one in the image.
 
-    The run directory and the data sets are mounted where they are outside, but for Shifter, which
-    mounts the site's file systems itself, and for `--environment` and `--uenv`, whose files say
-    what is mounted.
+    The run directory and the data sets are mounted at their own paths, except with Shifter, which
+    mounts the site's file systems itself, and with `--environment` and `--uenv`, whose files define
+    the mounts.
     """
 
     runtime: Annotated[str, AfterValidator(_check_runtime), Field(json_schema_extra=_add_runtimes)]
-    """Program or plug-in of Slurm that starts the container."""
+    """Container runtime, or Slurm plug-in, that starts the container."""
     image: Annotated[str, Field(min_length=1)]
-    """Image, as the runtime names it."""
+    """Image, in the runtime's own notation."""
     options: OneOrMore[str] = ()
-    """Further options of the runtime, each a template over the topology."""
+    """More options of the runtime, each a template over the topology."""
     mounts: OneOrMore[str] = ()
-    """Further folders to mount, as "/folder" or "/outside:/inside"."""
+    """More folders to mount, as "/folder" or "/outside:/inside"."""
     entrypoint: bool = False
-    """Whether the image's own start-up script runs first, in runtimes that can leave it out."""
+    """Whether the image's entry point runs first, in runtimes that can skip it."""
 
 
 class Environment(Table):
-    """Where a framework's Python is on this site: modules first, then a virtual environment."""
+    """Environment of a framework on this site: modules first, then a virtual environment."""
 
     venv: Optional[
         Annotated[str, AfterValidator(make_absolute), AfterValidator(check_search_folder)]
@@ -182,91 +182,91 @@ class Environment(Table):
     modules: OneOrMore[str] = ()
     """Modules to load first."""
     setup: OneOrMore[str] = ()
-    """Lines of bash before anything else; one that fails fails the array task."""
+    """Lines of bash that run first; the array task fails if one does."""
     env: EnvTable = {}
-    """Environment variables; `${NAME}` in one is expanded in the job."""
+    """Environment variables; `${NAME}` in a value is expanded in the job."""
     rank_env: EnvTable = {}
-    """Environment variables of the ranks alone."""
+    """Environment variables of the ranks only."""
     wrapper: OneOrMore[str] = ()
-    """Words between launcher and Python, or container, each a template over the topology."""
+    """Words between the launcher and Python or container, each a template over the topology."""
     container: Optional[Container] = None
-    """Image that the ranks run in."""
+    """Container of the ranks."""
     host_python: Optional[str] = None
-    """Python 3.7 or newer of the batch host; without a container that of the framework will do."""
+    """Python 3.7 or newer on the batch host; default without a container: the framework's."""
 
 
 class JobSettings(Table):
-    """What jobs ask for, and how ranks start in them."""
+    """Resources that jobs request, and how they start ranks."""
 
     cpus_per_rank: PositiveInt = 1
-    """CPU cores of each rank; on GPUs of Slurm's nodes 8, where nothing else is said."""
+    """CPU cores of each rank; the default for GPUs on Slurm is 8."""
     partition: Optional[str] = None
     """Partition of the jobs."""
     account: Optional[str] = None
-    """Account that the jobs are charged to."""
+    """Account to charge."""
     qos: Optional[str] = None
     """Quality of service of the jobs."""
     constraint: Optional[str] = None
-    """Features that nodes must have."""
+    """Features that nodes must have (`--constraint`)."""
     reservation: Optional[str] = None
-    """Reservation that the jobs run in."""
+    """Reservation of the jobs."""
     gpu_request: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
-    """How a job asks for GPUs."""
+    """Option by which a job requests GPUs."""
     gpu_type: Optional[Annotated[str, AfterValidator(_check_gpu_type)]] = None
-    """Type of GPU to ask for."""
+    """GPU type to request."""
     compute_capability: Optional[Annotated[str, Field(pattern=COMPUTE_CAPABILITY)]] = None
-    """"8.0" of A100, "9.0" of H100, AMD's "gfx90a": a build without code for it is left out."""
+    """Such as "8.0" (A100), "9.0" (H100), "gfx90a" (AMD); excludes builds without code for it."""
     exclusive: bool = False
-    """Whether jobs have their nodes to themselves."""
+    """Whether jobs have their nodes to themselves (`--exclusive`)."""
     memory_mib_per_node: Optional[Annotated[int, Field(ge=0)]] = None
-    """Memory to ask for on each node, in MiB; 0 is all."""
+    """Memory to request on each node, in MiB; 0 is all."""
     time_limit_minutes: dict[Annotated[str, AfterValidator(_check_topology_key)], PositiveInt] = {
         "default": 30
     }
     """Time limit of an array task, by topology or as "default"."""
     array_throttle: Optional[PositiveInt] = None
-    """Array tasks of a job that may run at once."""
+    """Array tasks of an array job that may run at the same time."""
     tasks_per_job: PositiveInt = 1
-    """Array tasks that run one after the other in a job of Slurm, each as though it had its own."""
+    """Array tasks that one Slurm job runs one after the other, each with its own time limit."""
     directives: OneOrMore[Annotated[str, AfterValidator(check_directive)]] = ()
-    """Further #SBATCH lines, each a template over the topology."""
+    """More #SBATCH options, each a template over the topology."""
     task_request: Literal["ntasks-per-node", "ntasks"] = "ntasks-per-node"
-    """How sbatch and srun are told the number of ranks."""
+    """Option by which sbatch and srun get the number of ranks."""
     setup: OneOrMore[str] = ()
-    """Lines of bash that run first in each array task; one that fails fails the array task."""
+    """Lines of bash that run first in each array task; the task fails if one does."""
     modules: OneOrMore[str] = ()
-    """Modules to load next."""
+    """Modules to load after `setup`."""
     after_modules: OneOrMore[str] = ()
-    """Lines of bash that run once the modules are loaded."""
+    """Lines of bash that run after the modules are loaded."""
     env: EnvTable = {}
-    """Environment variables of all jobs; `${NAME}` in one is expanded in the job."""
+    """Environment variables of all jobs; `${NAME}` in a value is expanded in the job."""
     rank_env: EnvTable = {}
-    """Environment variables that the ranks alone have, not the script's own commands."""
+    """Environment variables of the ranks only, not of the script's own commands."""
     template: Optional[Annotated[str, AfterValidator(make_absolute)]] = None
-    """The site's own template of a job script."""
+    """The site's own job script template."""
     node: NodeSettings = NodeSettings()
-    """What is done once on each node before the ranks start."""
+    """Setup and checks that run once on each node before the ranks start."""
     launcher: LauncherOptions = LauncherOptions()
     """How ranks are started."""
     ranks: Annotated[str, AfterValidator(_check_ranks), Field(json_schema_extra=_add_ranks)] = MPI
-    """How ranks find each other: by mpi4py, or over sockets as srun or torchrun places them."""
+    """Rendezvous of ranks: by mpi4py, or by sockets with the variables of srun or torchrun."""
     rendezvous: Rendezvous = Rendezvous()
-    """Network on which ranks find each other."""
+    """Network of the rendezvous."""
     environments: dict[FrameworkName, Environment] = {}
-    """Where frameworks' Pythons are, by framework."""
+    """Environments, by framework."""
 
     @property
     def joining(self) -> Joining:
-        """How ranks join each other, as the worker is told it."""
+        """Return the rendezvous settings that the worker gets."""
         return Joining(self.ranks, self.rendezvous.host_suffix, self.rendezvous.interface)
 
     @property
     def starting_launcher(self) -> str:
-        """What starts the ranks: torchrun, which srun starts, where they are to be torchrun's."""
+        """Return the launcher: torchrun instead of srun if `ranks` is "torchrun"."""
         is_by_torchrun = self.ranks == TORCHRUN and self.launcher.name == "srun"
         return TORCHRUN if is_by_torchrun else self.launcher.name
 
     def find_time_limit_minutes(self, topology: Topology) -> int:
-        """The time limit of an array task: the topology's own, else the default, else 30."""
+        """Return an array task's time limit: of its topology, else the default, else 30."""
         limits = self.time_limit_minutes
         return limits.get(str(topology), limits.get("default", 30))

@@ -8,35 +8,35 @@ from dlperf_slurm.config.toml_tables import OneOrMore, Table
 
 
 class NodeCheck(Table):
-    """What a node must be for ranks to start on it; nothing is asked by default.
+    """Checks that a node must pass before ranks start on it; none by default.
 
-    A node that is not ends its array task as UNHEALTHY, before anything is measured.
+    If one fails, the array task ends as UNHEALTHY before anything is measured.
     """
 
     devices: bool = False
-    """As many GPUs answer as the job has on each node."""
+    """As many GPUs respond as the job has on each node."""
     ecc: bool = False
-    """No GPU has uncorrectable ECC errors, rows to remap, or asks to be reset."""
+    """No GPU has uncorrectable ECC errors, pending row remaps, or requires a reset."""
     xid_hours: Annotated[float, Field(ge=0, strict=False)] = 0.0
-    """The kernel logged no Xid error of the hardware for so many hours; 0 does not ask."""
+    """No hardware Xid error in the kernel log for so many hours; 0 skips the check."""
     clocks: bool = False
-    """No GPU's clocks are held down by heat or power, or set below their default."""
+    """No GPU is throttled by heat or power, or has clocks set below their default."""
     stale_processes: bool = False
-    """Nothing uses the GPUs yet, and no process of yours is left over from another job."""
+    """No process uses the GPUs, and none of yours is left from another job."""
     free_memory_mib: Annotated[int, Field(ge=0)] = 0
-    """Memory that is free on the node."""
+    """Free memory on the node, at least."""
     free_device_memory_mib: Annotated[int, Field(ge=0)] = 0
-    """Memory that is free on each GPU."""
+    """Free memory on each GPU, at least."""
     commands: OneOrMore[str] = ()
-    """Lines of bash that succeed, such as "nhc"; the last line that one prints is the reason."""
+    """Lines of bash that must succeed, such as "nhc"; the last printed line is the reason."""
 
 
 class NodeSettings(Table):
-    """What is done once on each node of an array task, before the ranks start."""
+    """Setup and checks that run once on each node of an array task, before the ranks start."""
 
     setup: OneOrMore[str] = ()
-    """Lines of bash, each in a shell of its own; a node where one fails is UNHEALTHY."""
+    """Lines of bash, each in a shell of its own; the node is UNHEALTHY if one fails."""
     check: NodeCheck = NodeCheck()
-    """What a node must be for ranks to start on it."""
+    """Checks that a node must pass."""
     timeout_seconds: Annotated[float, Field(gt=0, strict=False)] = 300.0
-    """Time that a line of `setup`, or a check, may take on a node."""
+    """Longest time of a line of `setup`, or of a check, on a node."""

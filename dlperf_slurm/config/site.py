@@ -46,14 +46,14 @@ DEFAULT_LAYER = "default"
 
 
 class Tracking(Table):
-    """How often the scheduler is asked, and when a job that it does not know is given up."""
+    """Polling intervals, and the grace period of a job that Slurm does not know."""
 
     poll_seconds: Annotated[float, Field(ge=1, strict=False)] = 30.0
-    """Time between questions to the scheduler, at first."""
+    """Shortest time between two polls of the queue."""
     slowest_poll_seconds: Annotated[float, Field(ge=1, strict=False)] = 180.0
-    """Time between questions to the scheduler, at most."""
+    """Longest time between two polls of the queue."""
     lost_after_seconds: Annotated[float, Field(ge=1, strict=False)] = 300.0
-    """Time after which a job that the scheduler does not know is given up."""
+    """Time after which a job that Slurm does not know is declared LOST."""
 
 
 # cores of a rank that has a GPU: for NCCL, loaders of data and autograd beside Python
@@ -61,56 +61,56 @@ CPUS_PER_GPU = 8
 
 
 class Retry(Table):
-    """How often `wait` tries an array task again by itself, by what ended it."""
+    """How often `wait` retries an array task, by cause."""
 
     node_fail: Annotated[int, Field(ge=0, le=10)] = 2
-    """Further attempts after a node failed or was UNHEALTHY; it is left out where it is named."""
+    """Retries after a node failed or was UNHEALTHY; a node that is known is excluded."""
     launch: Annotated[int, Field(ge=0, le=10)] = 1
-    """Further attempts after the ranks could not be started, or a disk was full."""
+    """Retries after the ranks could not be started, or a disk was full."""
     preempted: Annotated[int, Field(ge=0, le=10)] = 2
-    """Further attempts after Slurm preempted the job and did not requeue it."""
+    """Retries after Slurm preempted the job and did not requeue it."""
 
 
 class Site(JobSettings):
-    """A cluster or machine: how to ask it for nodes, and how to start ranks on them."""
+    """A cluster or machine: how to request nodes, and how to start ranks on them."""
 
     scheduler: Literal["slurm", "local"] = "slurm"
-    """What starts array jobs."""
+    """Scheduler of the array jobs: Slurm, or this machine."""
     device: Literal["cuda", "cpu"] = "cuda"
-    """Kind of device that the ranks compute on."""
+    """Device that the ranks use."""
     max_nodes: Optional[PositiveInt] = None
-    """Nodes that a case may have at most."""
+    """Largest number of nodes of a case."""
     max_devices_per_node: Optional[PositiveInt] = None
-    """Devices on a node that a case may have at most."""
+    """Largest number of devices per node of a case."""
     max_array_size: Optional[PositiveInt] = None
-    """Elements of an array job at most; the cluster's own where it is left out."""
+    """Largest number of tasks of an array job; default: the cluster's MaxArraySize."""
     arrays: bool = True
-    """Whether jobs are array jobs; else each is a plain one, with `tasks_per_job` array tasks."""
+    """Whether to submit array jobs; otherwise plain jobs of `tasks_per_job` array tasks."""
     max_submitted: Optional[PositiveInt] = None
-    """Jobs of yours in the queue at most, each element of an array counted; the rest waits."""
+    """Largest number of your jobs in the queue, each array task counted; the others wait."""
     clusters: Optional[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]] = None
-    """Cluster that jobs go to (`--clusters`); else that of SLURM_CLUSTERS, or the host's own."""
+    """Cluster of the jobs (`--clusters`); default: SLURM_CLUSTERS, or the host's own cluster."""
     inherit: OneOrMore[Annotated[str, AfterValidator(check_inherited)]] = ()
-    """Variables of your shell that sbatch heeds, such as "SBATCH_ACCOUNT"; others are removed."""
+    """Variables of your shell that sbatch may read, such as "SBATCH_ACCOUNT"; removes others."""
     env_from: OneOrMore[Annotated[str, AfterValidator(check_env_name)]] = ()
-    """Environment variables that jobs have from the one who submits; their values stay private."""
+    """Environment variables of your shell to pass to the jobs; their values stay private."""
     umask: Optional[Annotated[str, Field(pattern="^0?[0-7]{3}$")]] = None
-    """Permissions that files of a run lack, in octal; "077" where neither it nor a group is set."""
+    """Umask of a run's files, in octal; default: "077", or "027" with a group."""
     group: Optional[str] = None
     """Group that may read the files of a run."""
     datasets: dict[str, DatasetOrPath] = {}
-    """Where data sets are, by name: a table, or the folder alone."""
+    """Data sets by name: a table, or only the folder."""
     tracking: Tracking = Tracking()
-    """How often the scheduler is asked."""
+    """Polling intervals."""
     retry: Retry = Retry()
-    """What is tried again without being asked."""
+    """Automatic retries, by cause."""
     override: OneOrMoreTables[SiteOverride] = ()
-    """Other settings for some jobs; of several that fit a job, later ones win."""
+    """Other settings for some jobs; if several match, the last one wins."""
 
     @model_validator(mode="before")
     @classmethod
     def _give_ranks_on_gpus_their_cores(cls, data: Any) -> Any:
-        """A rank's NCCL, loaders of data and autograd would share a single core."""
+        """Set 8 cores per rank on GPUs: NCCL, data loaders and autograd need more than one."""
         is_given = isinstance(data, dict) and "cpus_per_rank" in data
         if is_given or not isinstance(data, dict):
             return data
@@ -135,7 +135,7 @@ class Site(JobSettings):
         return {kind: self.settle(kind) for kind in sorted(set(kinds))}
 
     def find_environment(self, framework: str) -> Environment:
-        """The site's own environment for a framework, else that of `env create` for its device."""
+        """Return the site's environment for a framework, else the one that `env create` makes."""
         named = self.environments.get(framework)
         if named is not None and (
             named.venv or named.modules or named.container or named.python != "python"
@@ -146,24 +146,24 @@ class Site(JobSettings):
 
     @property
     def file_mask(self) -> int:
-        """The umask of a run's files: what `umask` says, else no one but a `group` may read."""
+        """Return the umask of a run's files; by default the owner and the `group` may read."""
         return int(self.umask or ("027" if self.group else "077"), 8)
 
     def find_dataset(self, name: str) -> Dataset:
-        """Where the files of a data set are: what `[datasets]` says, else data/NAME from here."""
+        """Return a data set as `[datasets]` defines it, else the folder data/NAME."""
         named = self.datasets.get(name, Dataset())
         if named.path is not None:
             return named
         return named.model_copy(update={"path": make_absolute(f"data/{name}")})
 
     def find_dataset_path(self, name: str) -> str:
-        """The folder of a data set's files, or the archive of them, as in `find_dataset`."""
+        """Return the folder or archive of a data set's files, as in `find_dataset`."""
         return str(self.find_dataset(name).path)
 
 
 @dataclass(frozen=True)
 class LoadedSite:
-    """A site ready for use: its name, its values, and the layer of each value."""
+    """A resolved site: its name, its values, and the layer of each value."""
 
     name: str
     site: Site
@@ -171,14 +171,14 @@ class LoadedSite:
 
 
 def list_site_dirs() -> list[Path]:
-    """The folders in which a site's name is looked up; the last is that of known machines."""
+    """Return the folders that are searched for a site; the last one has known machines."""
     user = find_user_config_dir() / "site_configs"
     shipped = find_resource_dir("site_configs")
     return [Path("site_configs"), user, shipped, shipped / "machines"]
 
 
 def find_site_file(name: str) -> Optional[Path]:
-    """The file of a site's name, or of a path to a TOML file; None when there is none."""
+    """Return the file of a site's name, or of a path to a TOML file; None if there is none."""
     if name.endswith(".toml") or "/" in name:
         return Path(name)
     candidates = (folder / f"{name}.toml" for folder in list_site_dirs())
@@ -186,10 +186,10 @@ def find_site_file(name: str) -> Optional[Path]:
 
 
 def choose_site_file(requested: Optional[str]) -> Path:
-    """The file of the requested site.
+    """Return the file of the requested site.
 
-    Without a request it is the file named after this cluster, else `slurm` where Slurm is, else
-    `local`. Raises InputError for an unknown site, or when the shipped files are missing.
+    Without a request it is the file named after this cluster, else `slurm` if Slurm is installed,
+    else `local`. Raises InputError for an unknown site, or if the shipped files are missing.
     """
     if requested is not None:
         path = find_site_file(requested)
@@ -211,7 +211,7 @@ def choose_site_file(requested: Optional[str]) -> Path:
 
 
 def explain_choice(requested: Optional[str]) -> str:
-    """The site's file, and why it is this one; raises InputError as `choose_site_file`."""
+    """Format the site's file and the reason for it; raises InputError as `choose_site_file`."""
     path = choose_site_file(requested)
     if requested is not None:
         return f"{path}, chosen by --site"
@@ -225,7 +225,7 @@ def explain_choice(requested: Optional[str]) -> str:
 def load_site(
     requested: Optional[str], matrix: Optional[TomlFile], assignments: Sequence[str]
 ) -> LoadedSite:
-    """Read all layers and validate what they add up to.
+    """Read all layers, merge and validate them.
 
     Raises InputError with every mistake of every layer, each with its file and line.
     """
@@ -263,7 +263,7 @@ def read_frozen_site(path: Path) -> Site:
 
 
 def _settle_paths(file: TomlFile, prefix: KeyPath = ()) -> TomlFile:
-    """The file with templates by their whole path, beside it, and each data set as a table."""
+    """Return the file with absolute paths of templates, and each data set as a table."""
     data = copy.deepcopy(file.data)
     settings = Layer(replace(file, data=data), prefix).data
     spell_out_paths(settings)
@@ -277,7 +277,7 @@ def _settle_paths(file: TomlFile, prefix: KeyPath = ()) -> TomlFile:
 
 
 def _parse_setting(text: str) -> TomlFile:
-    """The layer of one `--set`; raises InputError for an override, which could hide a secret."""
+    """Parse one `--set`; raises InputError for an override, which could hide a secret."""
     file = parse_assignment(text)
     if OVERRIDE in file.data:
         raise InputError(
@@ -289,14 +289,14 @@ def _parse_setting(text: str) -> TomlFile:
 
 
 def find_layer_problems(layer: Layer) -> list[Problem]:
-    """The mistakes of one layer of a site's settings."""
+    """Return the mistakes of one layer of a site's settings."""
     reporter = Reporter(layer.toml, layer.prefix)
     validate(Site, layer.data, reporter)
     return reporter.problems
 
 
 def list_effective_values(loaded: LoadedSite) -> list[tuple[str, Any, str]]:
-    """Every setting as (key, value, layer), defaults included."""
+    """Return all settings as (key, value, layer), defaults included."""
     rows: list[tuple[str, Any, str]] = []
     _flatten(loaded.site.model_dump(mode="json"), (), loaded.sources, rows)
     return rows

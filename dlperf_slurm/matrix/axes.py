@@ -96,15 +96,15 @@ AXIS_SPECS = (
     AxisSpec(
         "topology",
         TopologyName,
-        "Nodes and devices on each: '2n8g' is 2 nodes with 8 devices each, one rank per device.",
+        "Nodes and devices per node: '2n8g' is 2 nodes with 8 devices each, one rank per device.",
         label="",
         is_always_in_id=True,
     ),
     AxisSpec(
         "batch_size_per_device",
         AnyBatchSize,
-        "Samples of one batch on each rank: a number, 'max' for the largest that fits, or a ladder "
-        "such as '256 -> 224 -> 196', of which the first that fits.",
+        "Samples of one batch on each rank: a number, 'max' for the largest that fits, or "
+        "'256 -> 224 -> 196' for the first that fits.",
         unit="samples",
         label="",
         id_text="bs{}",
@@ -118,13 +118,13 @@ AXIS_SPECS = (
         label="",
         is_always_in_id=True,
     ),
-    AxisSpec("compiler", Compiler, "What compiles the model, or 'none'."),
-    AxisSpec("memory_format", MemoryFormat, "Order of an image's dimensions in memory."),
+    AxisSpec("compiler", Compiler, "Compiler of the model, or 'none'."),
+    AxisSpec("memory_format", MemoryFormat, "Memory layout of images: channels first or last."),
     AxisSpec(
         "gradient_sync",
         GradientSync,
-        "What brings the gradients of the ranks together: 'native' is the framework's own means; "
-        "'sharded' also splits parameters and the optimizer's state over the ranks.",
+        "How ranks average gradients: 'native' is the framework's own way; 'sharded' also splits "
+        "parameters and the optimizer's state over the ranks.",
     ),
     AxisSpec(
         "clip_global_norm",
@@ -136,18 +136,20 @@ AXIS_SPECS = (
     AxisSpec(
         "mode",
         Mode,
-        "What a step is: an update of the optimizer, or inference: a forward pass in evaluation "
-        "mode, or a generation where there are `output_tokens`.",
+        "Training (a step is an optimizer update) or inference (a step is a forward pass, or a "
+        "generation if there are `output_tokens`).",
         label="",
     ),
     AxisSpec(
-        "script", str, "Whose script measures: 'worker' is our own, others are in [scripts.NAME]."
+        "script",
+        str,
+        "Script that measures: 'worker' is this tool's, others are in [scripts.NAME].",
     ),
-    AxisSpec("data", Data, "Where the batch of a step comes from.", label="data={}"),
+    AxisSpec("data", Data, "Source of the batches.", label="data={}"),
     AxisSpec(
         "data_workers",
         PositiveInt,
-        "Readers of samples on each rank.",
+        "Data loading workers on each rank.",
         unit="readers",
         label="{} workers",
         id_text="workers{}",
@@ -157,7 +159,7 @@ AXIS_SPECS = (
     AxisSpec(
         "prefetch_batches",
         PositiveInt,
-        "Batches that are read ahead.",
+        "Batches that are loaded in advance.",
         unit="batches",
         label="prefetch {}",
         id_text="prefetch{}",
@@ -170,7 +172,7 @@ AXIS_SPECS = (
     AxisSpec(
         "gradient_accumulation",
         PositiveInt,
-        "Batches of each rank whose gradients one step brings together.",
+        "Batches of each rank whose gradients are accumulated in one step.",
         unit="batches",
         label="accumulate {}",
         id_text="accumulate{}",
@@ -180,7 +182,7 @@ AXIS_SPECS = (
     AxisSpec(
         "activation_checkpointing",
         bool,
-        "Whether the activations of each block are computed again in the backward pass, not kept.",
+        "Whether the backward pass recomputes each block's activations instead of storing them.",
         label="checkpointed",
         id_text="checkpointed",
         applies=_is_training,
@@ -188,7 +190,7 @@ AXIS_SPECS = (
     AxisSpec(
         "loss_scale",
         LossScale,
-        "Factor of the loss where gradients are in fp16: a number, or 'dynamic'.",
+        "Loss scale for fp16 gradients: a number, or 'dynamic'.",
         label="loss scale {}",
         id_text="scale{}",
         applies=_is_scaled,
@@ -196,8 +198,8 @@ AXIS_SPECS = (
     AxisSpec(
         "output_tokens",
         NaturalInt,
-        "Tokens that inference generates behind each prompt, by prefill and decoding with a cache "
-        "of keys and values; 0 is a forward pass.",
+        "Tokens to generate after each prompt, by prefill and decoding with a KV cache; 0 is a "
+        "forward pass.",
         unit="tokens",
         label="output {}",
         id_text="output{}",
