@@ -1,7 +1,7 @@
-"""The lines of a benchmark script's log -> what each run of it timed, by the log's format.
+"""Lines of a benchmark script's log, by the log's format -> the timed steps of each run.
 
-All of this loads on Python 3.7 with nothing but the standard library, because a job may read its
-own log in the framework's Python.
+Runs on Python 3.7 with the standard library only, because a job may parse its own log with the
+framework's Python.
 """
 
 from dataclasses import dataclass, field, replace
@@ -32,22 +32,21 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Run(Protocol):
-        """Takes the lines of one run, in the order of the log, and keeps little of them."""
+        """Parser of the lines of one run, in log order; it keeps little of them."""
 
         def is_under_way(self, rank: int) -> bool:
-            """Whether the rank, -1 for any, timed something: its next START begins the next run."""
+            """Return whether the rank (-1: any) timed a step; then START begins its next run."""
 
         def add(self, line: Line) -> None: ...
 
         def finish(self) -> "Reading":
-            """What the lines so far amount to; a problem if the run did not come to its end."""
+            """Return the result of the lines so far; it has a problem if the run is incomplete."""
 
     class Format(Protocol):
-        """A module of FORMATS, or what a table there declares.
+        """A log format: a module of the package FORMATS, or a TOML table there.
 
-        Patterns are matched at the beginning of a line's text.
-
-        Most of them have what reads their lines from `logs.timed_run.TimedFormat`.
+        Patterns are matched at the beginning of a line's text. Most formats get `start_run` from
+        `logs.timed_run.TimedFormat`.
         """
 
         SIGNATURE: Pattern[str]
@@ -62,19 +61,19 @@ if TYPE_CHECKING:
         def start_run(self) -> Run: ...
 
 
-# a package with a table or module for each format; nothing imports it but by this name
+# package with one table or module per format; imported by this name only
 FORMATS = "dlperf_slurm.published.logs"
-# code of a run has tables as JSON, which each Python reads
+# a run directory has the tables as JSON: Python before 3.11 cannot read TOML
 _SUFFIXES = (".py", ".toml", ".json")
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What a run was; empty or 0 where its log does not say.
+    """Configuration of a run; "" or 0 where its log does not report it.
 
-    `framework` and `model` are names of this project's adapters and models. `batch_size_per_device`
-    is what a device takes at once: with gradient accumulation a step is one such micro-batch.
-    `hardware` is the device's name, `software` the versions in one text, `date` the day.
+    `framework` and `model` are this project's names of adapters and models. `batch_size_per_device`
+    is that of a micro-batch: with gradient accumulation a step is one micro-batch. `hardware` is
+    the device name, `software` the versions in one text, `date` the day.
     """
 
     framework: str = ""
@@ -95,12 +94,12 @@ class Identity:
 
 @dataclass(frozen=True)
 class Reading:
-    """One run as its log tells it; with a `problem` its figures are not to be used.
+    """Result of parsing one run; if it has a `problem`, its figures must not be used.
 
-    Publishers' rules take their values from `marks`, the timed lines of the lowest rank that
-    printed, and from `series`, other printed figures by name, in the log's order. A problem that
-    `is_incomplete` is that of a log which ends early, or has lost lines. `printed` are rates that
-    the log prints of the same steps, where the windows are made from its times.
+    Publishers' rules use `marks`, the timed lines of the lowest rank that printed any, and
+    `series`, other printed figures by name, both in log order. `is_incomplete` means that the
+    problem is a log that ends early or has lost lines. `printed` has the rates that the log prints
+    for the same steps, if `windows` are computed from its times.
     """
 
     identity: Identity
@@ -119,10 +118,10 @@ def suits_all(reading: Reading, identity: Identity) -> bool:
 
 
 class Rule(NamedTuple):
-    """A publisher's way to make one figure; `compute` raises RuleError where it cannot.
+    """A publisher's rule for one throughput; `compute` raises RuleError if it cannot compute it.
 
-    `suits` tells the runs whose figures were published by it: the default is the first rule that
-    suits and gives a figure. A name says what is taken; positions in it are Python's, from 0.
+    `suits` selects the runs whose throughput was published by this rule: the default is the first
+    rule that suits and gives a figure. Indices in `name` are Python's, from 0.
     """
 
     name: str
@@ -131,7 +130,7 @@ class Rule(NamedTuple):
 
 
 def list_formats() -> List[str]:
-    """Names of the formats, sorted."""
+    """Return the sorted names of all formats."""
     names = (path.stem for path in _find_folder().iterdir() if path.suffix in _SUFFIXES)
     return sorted({name for name in names if not name.startswith("_")})
 
@@ -141,7 +140,10 @@ def _find_folder() -> Path:
 
 
 def load_format(name: str) -> "Format":
-    """The format's module, or what its table declares; ModuleNotFoundError for an unknown name."""
+    """Return a format's module, or the format that its table declares.
+
+    Raises FileNotFoundError for an unknown name, FormatError for an invalid table.
+    """
     if (_find_folder() / f"{name}.py").exists():
         return cast("Format", import_module(f"{FORMATS}.{name}"))
     from dlperf_slurm.logs.tables import make_format, read_table
@@ -151,9 +153,9 @@ def load_format(name: str) -> "Format":
 
 
 def find_formats(lines: Iterable[Line]) -> List[str]:
-    """All formats that claim the log, sorted; the whole log is read."""
+    """Return the sorted names of all formats with a SIGNATURE in the log; reads the whole log."""
     signatures = {name: load_format(name).SIGNATURE for name in list_formats()}
-    # nearly all lines of a log are of no format: one match for each instead of one per format
+    # few lines match any SIGNATURE: one joined match per line instead of one per format
     any_signature = join_patterns(*signatures.values())
     claims: Set[str] = set()
     for line in lines:
@@ -163,11 +165,11 @@ def find_formats(lines: Iterable[Line]) -> List[str]:
 
 
 def read_runs(log_format: "Format", lines: Iterable[Line]) -> List[Reading]:
-    """The runs of a log, in its order; without any timed step, one reading that says so.
+    """Parse the runs of a log, in log order; without a timed step, return one with a problem.
 
-    A rank that says so again, after it timed something, begins its next run: blocks of lines of
-    other ranks, which are still in the one before, may follow. Ranks that never say so, and lines
-    without a label, are in the run that began last.
+    A rank that prints START again after a timed step begins its next run; lines of other ranks that
+    are still in the run before may follow. Lines of ranks without a START, and lines without a rank
+    label, belong to the run that began last.
     """
     runs = [_RunLines(log_format.start_run())]
     places: Dict[int, int] = {}
@@ -188,7 +190,7 @@ def read_runs(log_format: "Format", lines: Iterable[Line]) -> List[Reading]:
 
 
 class _RunLines:
-    """The lines of one run; `started` are ranks that said that they begin it."""
+    """Parser and failure scan of one run; `started` are the ranks whose START is in it."""
 
     def __init__(self, run: "Run") -> None:
         self.run = run
@@ -200,7 +202,7 @@ class _RunLines:
         self.failures.add(line)
 
     def has_begun(self, rank: int) -> bool:
-        """Whether another START of the rank is that of another run."""
+        """Return whether another START of the rank belongs to another run."""
         has_failed = bool(self.failures.message) and (rank < 0 or rank in self.started)
         return self.run.is_under_way(rank) or has_failed
 
@@ -209,9 +211,9 @@ class _RunLines:
 
 
 def _move_idle_ranks(places: Dict[int, int], runs: Sequence[_RunLines]) -> None:
-    """Let ranks that began in the last run, and timed nothing, be in the next one.
+    """Move ranks that began in the last run, but timed no step, to the next run.
 
-    They said so before the rank by which the next one shows.
+    They printed START before the rank whose START shows that there is a next run.
     """
     last = len(runs) - 1
     for rank, place in places.items():
@@ -233,9 +235,9 @@ def _finish(run: "Run", failures: FailureScan) -> Reading:
 
 
 def compute_samples_per_s(windows: Iterable[Window], identity: Identity) -> float:
-    """Samples over time of the slowest rank, in samples/s of the whole job.
+    """Return the throughput of the slowest rank's window, in samples/s of the whole job.
 
-    A log of times needs the global batch size, one of rates per device the devices.
+    Windows of times need the global batch size, windows of rates per device the device count.
     """
     return min(_compute_rate(window, identity) for window in windows)
 

@@ -1,4 +1,4 @@
-"""Lines -> how a run failed, in words that every framework and launcher uses."""
+"""Lines of a log -> the failure of a run, by messages of all frameworks and launchers."""
 
 import re
 
@@ -6,7 +6,7 @@ from dlperf_slurm.logs.lines import Line
 
 LONGEST_QUOTE = 160
 
-# "ran out of memory" alone is none: TensorFlow's allocator says so of what it does without
+# not "ran out of memory": TensorFlow's allocator prints it also where the run goes on
 _OUT_OF_MEMORY = (
     "CUDA out of memory",
     "CUDA error: out of memory",
@@ -39,17 +39,17 @@ _FAILURES = (
     "ncclSystemError",
     "ncclUnhandledCudaError",
 )
-# bounded everywhere, so that no line makes it slow; an infinite loss scale is in order
+# bounded repeats keep long lines fast; an infinite loss scale is not a failure
 _BAD_LOSS = re.compile(
     r"loss(?!_scal)\w{0,40}['\"]?\s{0,3}[:=]?\s{0,3}[('\"]{0,2}-?(?:nan|inf)\b", re.I
 )
 _HARMLESS_BEFORE_TRACEBACK = ("Exception ignored in", "--- Logging error ---")
-# a shell that traces its commands, as with set -x, prints what it will do and not what happened
+# a command that `set -x` traces is not output of the program
 _ECHO = re.compile(r"\++ ")
 
 
 class FailureScan:
-    """What went wrong first; running out of memory outweighs what follows from it."""
+    """The first failure in a log; an out-of-memory error takes precedence over others."""
 
     def __init__(self) -> None:
         self.message = ""

@@ -1,6 +1,6 @@
-"""A log file -> lines of text: labels of launchers, colours and broken bytes taken off.
+"""A log file -> lines of text without launchers' labels, colour codes and NUL bytes.
 
-Streams: a log of gigabytes takes no more memory than its longest line, which is cut at 1 MiB.
+Reads line by line: needs no more memory than the longest line, which is cut at 1 MiB.
 """
 
 import gzip
@@ -12,7 +12,7 @@ from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import open_file
 
 LONGEST_LINE_BYTES = 1 << 20
-# unpacked; a training of ImageNet that prints each step has a hundredth of it
+# uncompressed; an ImageNet training that prints every step needs a hundredth of this
 LARGEST_LOG_BYTES = 1 << 30
 
 # Open MPI --tag-output and --timestamp-output, horovodrun; PMIx of Open MPI 5 has a longer job id
@@ -20,9 +20,9 @@ _MPI_LABEL = re.compile(
     r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4} ?)?"
     r"\[(?:[\w.@-]{1,99},)?(\d{1,7})\]<(stdout|stderr|stddiag)>:"
 )
-# srun --label pads the task to the width of the largest; torchrun and its kin name the rank
+# srun --label pads the task ID; torchrun prints [default0]: or [rank0]:
 _LINE_LABEL = re.compile(r"\s{0,7}(\d{1,7}): |\[(?:default|rank ?)(\d{1,7})\]:\s?")
-# docker and kubectl with --timestamps, CI services: no benchmark begins its own lines so
+# timestamps of docker, kubectl and CI services; no benchmark begins its own lines like this
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d) ")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]")
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -32,9 +32,9 @@ Source = Tuple[str, str]
 
 
 class Line(NamedTuple):
-    """A line as its rank wrote it, not indented; rank -1 where no launcher labelled it.
+    """A line without label and indentation; rank -1 if no launcher labelled it.
 
-    `is_last_unended` is true for the file's last line if no line end follows: it may be cut short.
+    `is_last_unended` is true for a file's last line without a line end: it may be cut short.
     """
 
     rank: int
@@ -43,7 +43,10 @@ class Line(NamedTuple):
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """The lines of a log, gzip or plain; OSError or EOFError for what cannot be read to its end."""
+    """Yield the lines of a log, plain or gzip.
+
+    Raises OSError, EOFError or zlib.error if the log cannot be read to its end.
+    """
     with open_file(path) as file:
         is_gzip = file.read(2) == _GZIP_MAGIC
         file.seek(0)
@@ -61,10 +64,10 @@ def _read_chunks(stream: "IO[bytes]", path: Path) -> Iterator[bytes]:
 
 
 def split_lines(chunks: Iterable[bytes]) -> Iterator[Line]:
-    """The lines of physical lines.
+    """Yield the lines of each rank from the physical lines of a log.
 
-    Open MPI passes blocks on as ranks flush them: a line that a block's end cut goes on where its
-    rank's next block does, many lines of other ranks later.
+    Open MPI forwards output in blocks: a line that is cut at the end of a block continues in the
+    rank's next block, possibly many lines of other ranks later.
     """
     cut: Dict[Source, str] = {}
     for chunk in chunks:
@@ -74,12 +77,12 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[Line]:
 
 
 def _split_line(chunk: bytes, cut: Dict[Source, str]) -> List[Line]:
-    """What a physical line holds: several lines where progress bars or other ranks got between.
+    """Split a physical line at progress bars' carriage returns and at labels of other ranks.
 
-    `cut` has the beginnings of lines that are still to go on.
+    `cut` has the beginnings of lines that are not complete yet.
     """
     is_unended = not chunk.endswith(b"\n") and len(chunk) < LONGEST_LINE_BYTES
-    # a byte-order mark stands where a file began, which may be in the middle of joined ones
+    # concatenated files may have a byte-order mark in the middle
     text = chunk.decode("utf-8", errors="replace").replace("\x00", "").replace("\ufeff", "")
     if "\x1b" in text:
         text = _COLOURS.sub("", text)
@@ -107,9 +110,9 @@ def _split_label(text: str) -> Tuple[int, str]:
 
 
 def _split_mpi_labels(text: str, cut: Dict[Source, str]) -> List[Tuple[int, str]]:
-    """Open MPI labels every write: pieces of one stream are joined, those of others split off.
+    """Split a physical line at Open MPI's labels, and join the pieces of one stream.
 
-    Only the last one ends with the physical line; the others are cut.
+    Open MPI labels every write. Only the last stream's piece is complete; the others go to `cut`.
     """
     sources: List[Source] = [("-1", "")]
     pieces, end = [""], 0

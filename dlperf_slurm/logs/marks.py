@@ -1,4 +1,4 @@
-"""Timed lines of one run, by rank: duplicates left out, starting over noticed, ranks told apart."""
+"""Timed lines of one run -> marks by rank, without duplicates; finds restarts and gaps."""
 
 from functools import reduce
 from math import gcd
@@ -10,10 +10,10 @@ Position = Tuple[int, ...]
 
 
 class Mark(NamedTuple):
-    """A timed line: where in training it stands (step, or epoch and step), and what it says.
+    """A timed line: its position in training (step, or epoch and step) and its values.
 
-    `time` is the clock's, `value` a rate or seconds, `mean` the seconds of one step on average,
-    where a line tells them beside its value. `number` counts a rank's intervals, where lines do.
+    `time` is the clock time in seconds, `value` a rate or seconds, `mean` the average seconds of
+    one step, if the line has that too. `number` counts a rank's intervals, if lines number them.
     """
 
     position: Position
@@ -24,11 +24,10 @@ class Mark(NamedTuple):
 
 
 class Marks:
-    """The timed lines of each rank; rank -1 for lines that no launcher labelled.
+    """The timed lines of each rank; rank -1 for lines without a launcher's label.
 
-    A line that is there twice, as `tee` and loggers with two handlers do it, counts once. A
-    position `may_repeat` where a script does not count the updates that its loss scaling leaves
-    out.
+    A line that is printed twice, by `tee` or by a logger with two handlers, counts once.
+    `may_repeat` allows equal positions: some scripts do not count updates that loss scaling skips.
     """
 
     def __init__(self, may_repeat: bool = False) -> None:
@@ -55,17 +54,17 @@ class Marks:
 
     @property
     def by_rank(self) -> Dict[int, List[Mark]]:
-        """The marks of each rank in training's order, the lowest rank first."""
+        """The marks of each rank in training order, the lowest rank first."""
         return dict(sorted(self._by_rank.items()))
 
     @property
     def fault(self) -> str:
-        """What is wrong with a rank's marks: it started over."""
+        """A message if a rank started over; empty otherwise."""
         return self.start_over
 
     @property
     def gap(self) -> str:
-        """Where lines within a rank's log are lost."""
+        """A message about lines lost within a rank's log; empty if there are none."""
         return next(filter(None, map(_describe_gap, self._by_rank.values())), "")
 
     @property
@@ -75,10 +74,10 @@ class Marks:
 
 
 class RankMarks:
-    """The marks of ranks that print without labels of their own; a launcher may have put some on.
+    """The marks of ranks that print no labels of their own; a launcher may have added labels.
 
-    Without labels the first line of every step stands for one rank, the second for another: the
-    ranks wait for each other in a step, so that it does not matter whose line it is.
+    Without labels, the first line of every step is assigned to one rank, the second to another.
+    Ranks wait for each other in each step, so that the assignment does not matter.
     """
 
     def __init__(self) -> None:
@@ -89,7 +88,7 @@ class RankMarks:
         return bool(self._labelled or self._unlabelled)
 
     def has_rank(self, rank: int) -> bool:
-        """Whether a launcher's label names the rank."""
+        """Return whether a launcher's label has this rank."""
         return self._labelled.has_rank(rank)
 
     def add(self, line: Line, mark: Mark) -> None:
@@ -101,7 +100,7 @@ class RankMarks:
 
     @property
     def by_rank(self) -> Dict[int, List[Mark]]:
-        """The marks of each rank, as `Marks` has them; ranks without label are -1, -2, ..."""
+        """The marks of each rank, as in `Marks`; ranks without label are -1, -2, ..."""
         by_rank = self._labelled.by_rank
         copies = self._count_copies()
         for position in sorted(self._unlabelled):
@@ -116,19 +115,19 @@ class RankMarks:
 
     @property
     def fault(self) -> str:
-        """Why the lines are not those of one run; empty if they are."""
+        """The reason why the lines are not from one run; empty if they are."""
         if self._labelled and self._unlabelled:
             return "some of the timed lines have a rank's label and some have none"
         return self._labelled.start_over
 
     @property
     def problem(self) -> str:
-        """Why the ranks' lines are not those of one whole run; empty if they are."""
+        """The fault, or else the gap; empty if there is neither."""
         return self.fault or self.gap
 
     @property
     def gap(self) -> str:
-        """Which rank's line of which step is missing; empty if none is."""
+        """A message about the first missing line of a rank; empty if none is missing."""
         by_rank = self.by_rank
         longest = max(by_rank, key=lambda rank: len(by_rank[rank]))
         for rank, marks in by_rank.items():
@@ -144,7 +143,7 @@ class RankMarks:
         return ""
 
     def _count_copies(self) -> int:
-        """How often a log without labels has each line, as `tee` or two handlers double them."""
+        """Return how often each unlabelled line is printed (by `tee` or two log handlers)."""
         counts = (len(same) for at in self._unlabelled.values() for same in at.values())
         return reduce(gcd, counts, 0) or 1
 
@@ -160,10 +159,10 @@ def _describe_start_over(line: Line, last: Mark, mark: Mark) -> str:
 
 
 def _describe_gap(marks: Sequence[Mark]) -> str:
-    """Where lines of a rank are missing, if so.
+    """Return a message about the first gap in a rank's lines, or "".
 
-    Such a gap is at least twice as long as the two intervals around it, which are as long as most:
-    a script that prints less often from some step on has no such place.
+    A gap is at least twice as long as the intervals before and after it, and these have the most
+    frequent length: a script that prints less often from some step on has no gap.
     """
     pairs = [(a.position, b.position) for a, b in zip(marks, marks[1:])]
     strides = [b[-1] - a[-1] if a[:-1] == b[:-1] else 0 for a, b in pairs]
@@ -177,7 +176,7 @@ def _describe_gap(marks: Sequence[Mark]) -> str:
 
 
 def name_position(position: Position) -> str:
-    """Name a place in training: "step 20", or "epoch 0 step 20"."""
+    """Format a position in training: "step 20", or "epoch 0 step 20"."""
     if len(position) == 1:
         return f"step {position[0]}"
     return f"epoch {position[0]} step {position[1]}"

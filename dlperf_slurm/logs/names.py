@@ -1,4 +1,4 @@
-"""The names of a log and its folders -> what people put into them: sizes, machines, days."""
+"""Names of a log and its folders -> settings in them: model, topology, batch size, GPU, date."""
 
 import re
 from pathlib import Path
@@ -17,9 +17,9 @@ _NAMED_DATE = re.compile(r"(?<!\d)(20\d\d)[-_.]?(0[1-9]|1[0-2])[-_.]?(0[1-9]|[12
 
 
 def read_name(path: Path) -> Identity:
-    """What the file's name says, else that of its folder: 1n8g/rn50_b128_fp32_1.log, gpu8_bs96.txt.
+    """Parse settings in the file name, else in the folder's: 1n8g/rn50_b128_fp32_1.log.
 
-    What one name says twice, and differently, it does not say.
+    A setting that occurs twice in one name with different values is ignored.
     """
     own, folder = (_read_tokens(name) for name in (path.name, path.absolute().parent.name))
     told = {**folder, **own}
@@ -58,7 +58,7 @@ def _read_token(token: str) -> List[Tuple[str, str]]:
 
 
 def read_path_hardware(path: Path) -> str:
-    """The GPU that the file's name or the nearest folder's has, as V100_LOG/ or a100.log do."""
+    """Return the GPU in the file's or the nearest folder's name, such as V100_LOG/, or ""."""
     for name in _list_names(path):
         found = {
             token
@@ -71,7 +71,7 @@ def read_path_hardware(path: Path) -> str:
 
 
 def read_path_date(path: Path) -> str:
-    """The day that the file's name or the nearest folder's has, as 2020-08-26."""
+    """Return the date in the file's or the nearest folder's name as YYYY-MM-DD, or ""."""
     for name in _list_names(path):
         match = _NAMED_DATE.search(name)
         if match is not None:

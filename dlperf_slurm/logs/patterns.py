@@ -1,4 +1,4 @@
-"""Pieces of the formats' patterns -> values of what they matched: numbers, times, arguments."""
+"""Parts of the formats' patterns -> values of what they matched: numbers, times, arguments."""
 
 import calendar
 import re
@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Dict, Mapping, cast
 if TYPE_CHECKING:
     from typing import Match, Pattern
 
-# what Python's logging puts before a message: INFO:root:, or a time with name and level
+# prefix of Python's logging: INFO:root:, or a time with name and level
 LOGGER_PREFIX = (
     r"(?:INFO:[\w.]{0,60}:\s?"
     r"|\[?\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?[\s:-]{0,4}"
     r"(?:[\w.]{1,60}[\s:-]{1,4}){0,2})?"
 )
-# a line of it may be long: what it holds is looked for with parse_namespace
+# one group for a possibly long line; parse_namespace splits it
 NAMESPACE = r"Namespace\((?P<namespace>.*)\)\s*$"
 COUNT = r"\d{1,9}"
 DECIMAL = r"\d{1,9}\.\d{1,9}"
-# of a size that a float holds; commas separate thousands
+# bounded, so that float() is finite; commas separate thousands
 NUMBER = r"[-+]?\d[\d,]{0,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,2})?"
 
-# days that no calendar has do not match
+# days such as 00 and 32 do not match
 _DAY = r"(?:0[1-9]|[12]\d|3[01])"
 _CLOCK = r"[0-2]\d:[0-5]\d:[0-6]\d"
 DATE_TIME = rf"(?:19|20)\d\d[-/](?:0[1-9]|1[0-2])[-/]{_DAY}[ T]{_CLOCK}(?:[.,]\d{{1,9}})?"
@@ -47,27 +47,27 @@ SECONDS_PER_YEAR = 365 * 86400
 _PARTS = re.compile(
     r"(?:(\d{4})[-/]|[IWEF])(\d\d)[-/]?(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?"
 )
-# bounded, so that brackets which nobody closes do not make it slow
+# bounded repeats keep text with unclosed brackets fast
 _ARGUMENT = re.compile(
     r"(\w+)=('[^']{0,4000}'|\"[^\"]{0,4000}\"|\[[^\]]{0,4000}\]|\([^)]{0,4000}\)|[^,]*)"
 )
 
 
 def join_patterns(*patterns: "Pattern[str]") -> "Pattern[str]":
-    """A pattern that matches what one of them does; its groups have no names, which may recur."""
+    """Return a pattern that matches if any of these does, without their group names."""
     bare = (re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern) for pattern in patterns)
     return re.compile("|".join(f"(?:{each})" for each in bare))
 
 
 def parse_number(text: str) -> float:
-    """The value of what NUMBER matched; it is finite whatever the log says."""
+    """Parse a number that NUMBER matched; the result is always finite."""
     return float(text.replace(",", ""))
 
 
 def parse_time(text: str) -> float:
-    """Seconds of what DATE_TIME or GLOG_TIME matched, in whatever time zone.
+    """Parse a time that DATE_TIME or GLOG_TIME matched into seconds, ignoring time zones.
 
-    Times without a year are those of 1972, which has a 29th of February.
+    Times without a year are in 1972, which has a 29th of February.
     """
     match = cast("Match[str]", _PARTS.match(text))
     year, *rest = (int(part or 1972) for part in match.groups()[:6])
@@ -77,7 +77,7 @@ def parse_time(text: str) -> float:
 
 
 def subtract_times(end: float, start: float) -> float:
-    """Seconds between two times; New Year may lie between times without a year."""
+    """Return the seconds between two times, also across New Year if they have no year."""
     seconds = end - start
     if seconds < -SECONDS_PER_YEAR / 2:
         return seconds + SECONDS_PER_YEAR + 86400
@@ -85,12 +85,12 @@ def subtract_times(end: float, start: float) -> float:
 
 
 def parse_namespace(text: str) -> Dict[str, str]:
-    """The arguments of an argparse `Namespace(...)`, without the quotes around strings."""
+    """Parse the arguments of an argparse `Namespace(...)`, without the quotes around strings."""
     return {name: value.strip("'\"") for name, value in _ARGUMENT.findall(text)}
 
 
 def read_count(parameters: Mapping[str, str], name: str) -> int:
-    """A whole number by its name, 0 if it is missing or none; `20.0` is one."""
+    """Return a parameter as a whole number above 0 (`20.0` too), or 0 if it is not one."""
     try:
         value = float(parameters.get(name, ""))
     except ValueError:
@@ -103,7 +103,7 @@ def is_true(parameters: Mapping[str, str], name: str) -> bool:
 
 
 def name_precision(parameters: Mapping[str, str], *flags: str) -> str:
-    """Mixed precision if one of the flags is true, else fp32; empty if the log has none of them."""
+    """Return amp-fp16 if one of the flags is true, else fp32; "" if the log has none of them."""
     if not any(flag in parameters for flag in flags):
         return ""
     return "amp-fp16" if any(is_true(parameters, flag) for flag in flags) else "fp32"

@@ -1,4 +1,4 @@
-"""Printed figures -> one figure, by the arithmetic that publishers' rules are made of."""
+"""Printed figures of a log -> one throughput, by the arithmetic of publishers' rules."""
 
 from typing import Callable, Optional, Sequence, TypeVar
 
@@ -10,7 +10,7 @@ Compute = Callable[[Reading, Identity], float]
 
 
 class RuleError(ValueError):
-    """Why a publisher's rule gives no figure for a log."""
+    """Error of a publisher's rule that cannot compute a throughput from a log."""
 
 
 def average(values: Sequence[float]) -> float:
@@ -18,14 +18,14 @@ def average(values: Sequence[float]) -> float:
 
 
 def average_harmonically(values: Sequence[float]) -> float:
-    """The harmonic mean; RuleError where a value is 0."""
+    """Return the harmonic mean; raises RuleError if a value is not above 0."""
     if min(values) <= 0:
         raise RuleError("a harmonic mean has no use for a rate of 0")
     return len(values) / sum(1 / value for value in values)
 
 
 def take_values(values: Sequence[Value], start: int, stop: Optional[int]) -> Sequence[Value]:
-    """The `values[start:stop]`, all of which must be there; RuleError if the log has fewer."""
+    """Return `values[start:stop]`; raises RuleError if the log has fewer values."""
     needed = start + 1 if stop is None else stop
     if len(values) < needed:
         raise RuleError(f"takes at least {needed} values, the log has {len(values)}")
@@ -37,9 +37,10 @@ def round_significantly(value: float, digits: int) -> float:
 
 
 def time_steps(times: Sequence[float], first: int, last: int, samples_per_step: int) -> float:
-    """Samples/s from line `first` to line `last`, counted from 1, where a line is a step.
+    """Return samples/s from line `first` to line `last`, counted from 1, one step per line.
 
-    RuleError if the log has fewer lines, if their times do not go forward, or without a batch size.
+    Raises RuleError if the log has fewer lines, if the time does not increase, or without a batch
+    size.
     """
     taken = take_values(times, first - 1, last)
     seconds = subtract_times(taken[-1], taken[0])
@@ -55,11 +56,10 @@ def average_lines(
     digits: Optional[int] = None,
     series: str = "",
 ) -> Compute:
-    """A rule that averages the `values[start:stop]`, times the devices if of one each.
+    """Make a rule that averages `values[start:stop]` of the marks, or of a series.
 
-    They are the lines' values, or those of a series.
-
-    It raises RuleError if the log has fewer, or does not tell the devices that it needs.
+    With `is_per_device` the mean is multiplied by the number of devices. The rule raises RuleError
+    if the log has fewer values, or if the number of devices is needed and missing.
     """
 
     def compute(reading: Reading, identity: Identity) -> float:
@@ -74,10 +74,10 @@ def average_lines(
 
 
 def time_lines(first: int, last: int, after_step: int = -1) -> Compute:
-    """A rule that takes the time from line `first` to line `last`, 2 decimals; a line is a step.
+    """Make a rule for samples/s from line `first` to line `last`, one step per line, 2 decimals.
 
-    Lines are counted from 1, and only those that have a time, and that come after the step. It
-    raises RuleError as `time_steps` does.
+    Counts from 1, and only lines with a time whose step is above `after_step`. The rule raises
+    RuleError as `time_steps` does.
     """
 
     def compute(reading: Reading, identity: Identity) -> float:
@@ -90,9 +90,9 @@ def time_lines(first: int, last: int, after_step: int = -1) -> Compute:
 
 
 def time_between(first: int, last: int) -> Compute:
-    """A rule that takes the time from step `first` to step `last`, 2 decimals.
+    """Make a rule for samples/s from step `first` to step `last`, 2 decimals.
 
-    It raises RuleError if the log lacks the time of one of them.
+    The rule raises RuleError if the time of one of the steps is missing.
     """
 
     def compute(reading: Reading, identity: Identity) -> float:
@@ -106,16 +106,16 @@ def time_between(first: int, last: int) -> Compute:
 
 
 def average_epochs(reading: Reading, identity: Identity) -> float:
-    """The rule that takes the harmonic mean of the epochs' printed rates but the first.
+    """Return the harmonic mean of the epochs' printed rates without the first epoch's.
 
-    RuleError if the log has fewer than two, or one of 0.
+    Raises RuleError if the log has fewer than two rates, or a rate of 0.
     """
     return average_harmonically(take_values(reading.series.get("epoch_rates", ()), 1, None))
 
 
 def take_final(reading: Reading, identity: Identity) -> float:
-    """The rule that takes the figure that the log itself gives for the run, the first one.
+    """Return the first throughput that the log prints for the whole run.
 
-    RuleError if it gives none.
+    Raises RuleError if there is none.
     """
     return take_values(reading.series.get("final_rates", ()), 0, 1)[0]

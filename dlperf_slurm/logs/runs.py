@@ -1,4 +1,4 @@
-"""A log -> what each run in it measured, in our definition and by its publisher's rule."""
+"""A log -> throughput of each run in it, by our own definition and by its publisher's rule."""
 
 import dataclasses
 import time
@@ -28,7 +28,7 @@ from dlperf_slurm.logs.windows import Window
 if TYPE_CHECKING:
     from dlperf_slurm.logs import Format
 
-# what a log, its name or a user says of a run
+# settings of a run from its log, its file name or the user
 SETTINGS = ("framework", "model", "nodes", "devices", "batch_size_per_device", "precision")
 SURROUNDINGS = ("hardware", "software", "date")
 DEVICES_PER_NODE = 8
@@ -45,7 +45,7 @@ MOST_CONTRADICTION = 0.1
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """What the command line says of all logs; empty for what the logs are to tell."""
+    """Options on the command line for all logs; what is empty is read from each log."""
 
     format_name: str = ""
     rule_name: str = ""
@@ -54,12 +54,12 @@ class ImportOptions:
 
 @dataclass(frozen=True)
 class ImportedRun:
-    """One run of a log; its figures are None unless it is ok, or incomplete: then ours is.
+    """One run of a log; both throughputs are None unless the status is OK.
 
-    `log` is the path as it was given, with #1, #2 ... if the log holds several runs. `reason` says
-    why it failed, or why a run that is ok has no publisher's figure. A `label` is what tells its
-    case from others of the same settings. `started` and `ended` are
-    seconds by the log's clock, 0 if it has none.
+    An incomplete run may have the publisher's throughput. `log` is the path as given, with #1, #2
+    ... if the log contains several runs. `reason` says why the run failed, or why a valid run has
+    no publisher's figure. `label` distinguishes the case from others with the same settings.
+    `started` and `ended` are seconds by the log's clock, 0 if it has no times.
     """
 
     log: str
@@ -79,7 +79,7 @@ class ImportedRun:
 
 
 def import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
-    """The runs of one log; never empty: what cannot be read or recognised is a failed run."""
+    """Import the runs of one log; a log that is unreadable or of no format gives one failed run."""
     try:
         names = [options.format_name] if options.format_name else find_formats(read_lines(path))
         if len(names) == 1:
@@ -94,7 +94,7 @@ def import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
 
 
 def _place_run(run: ImportedRun, around: Surroundings, settings: Identity) -> ImportedRun:
-    """The run with machine, software and day, as the user says, else the log, else its path."""
+    """Add hardware, software and date to a run: the user's, else the log's, else the path's."""
     versions = {**around.versions, **run.identity.versions}
     named = read_path_hardware(run.path)
     notes = list(run.notes)
@@ -148,7 +148,7 @@ def _import_runs(
 
 
 def _drop_attempts(readings: Sequence[Reading]) -> List[Reading]:
-    """The runs without those that failed and were tried again right after, in the same log."""
+    """Drop runs that failed and were retried in the same log; the next run notes the problem."""
     kept = []
     attempts: List[str] = []
     for reading, following in zip(readings, (*readings[1:], None)):
@@ -205,7 +205,7 @@ def _import_run(
 
 
 def _merge(*identities: Identity) -> Identity:
-    """Field by field the first that says something."""
+    """Merge identities: each field has the first value that is set."""
     return Identity(
         **{
             key.name: next(
@@ -218,7 +218,7 @@ def _merge(*identities: Identity) -> Identity:
 
 
 def _add_nodes(identity: Identity) -> Identity:
-    """Nodes that nothing tells are as few as hold the devices, eight each."""
+    """Infer the node count from the device count, assuming 8 devices per node."""
     if identity.nodes or not identity.devices:
         return identity
     nodes = max(1, identity.devices // DEVICES_PER_NODE)
@@ -226,7 +226,7 @@ def _add_nodes(identity: Identity) -> Identity:
 
 
 def _find_contradictions(settings: Identity, told: Identity, named: Identity) -> List[str]:
-    """Where the log and its name differ; what the command line says is decided."""
+    """List settings that differ between log and file name, except those that the user set."""
     return [
         f"{name} is {getattr(told, name)} in the log and {getattr(named, name)} in its name; the "
         "log's is taken"
@@ -239,7 +239,7 @@ def _find_contradictions(settings: Identity, told: Identity, named: Identity) ->
 
 
 def _find_gap(windows: Sequence[Window], identity: Identity) -> str:
-    """What is missing for a figure of these windows, in one line; empty if nothing is."""
+    """Return a line about what is missing to compute a throughput, or ""."""
     if not windows:
         return "the log has too few timed steps to leave out the warm-up"
     needed: Set[str] = set()
@@ -258,7 +258,7 @@ def _find_gap(windows: Sequence[Window], identity: Identity) -> str:
 
 
 def _find_contradiction(reading: Reading, identity: Identity) -> str:
-    """Why the windows cannot be those of what the log prints; empty if they can."""
+    """Return a message if the throughput by times and the printed rates disagree, or ""."""
     if not reading.printed or any(
         w.is_per_device and not identity.devices for w in reading.printed
     ):
@@ -285,7 +285,10 @@ def _choose_rule(
 def _apply_rules(
     rules: Sequence[Rule], reading: Reading, identity: Identity, options: ImportOptions
 ) -> Tuple[Optional[float], Rule, str]:
-    """The figure by the rule asked for, or by the first that suits and gives one."""
+    """Return the throughput by the requested rule, or by the first that suits and gives one.
+
+    Returns the rule too, and the reason if there is no throughput.
+    """
     if options.rule_name:
         suiting = [rule for rule in rules if rule.name == options.rule_name]
         if not suiting:

@@ -1,4 +1,4 @@
-"""A log and its folder -> on what, with what and when it ran, as far as they tell."""
+"""Lines of a log -> hardware, software versions, and start and end times in them."""
 
 import re
 from typing import Dict, Iterable, List, NamedTuple, Set
@@ -6,7 +6,7 @@ from typing import Dict, Iterable, List, NamedTuple, Set
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.patterns import DATE_TIME, parse_time
 
-# the name of a GPU with its maker's or its series', as drivers and frameworks print it
+# a GPU name after its vendor or series, as drivers and frameworks print it
 _DEVICE = re.compile(
     r"\b(?:NVIDIA |Tesla |Quadro |GeForce |AMD Instinct ){1,2}"
     r"((?:RTX |GTX |TITAN )?[A-Z]{1,3}\d{1,4}[A-Z]?\b(?:-[A-Z0-9]{1,9}){0,3})"
@@ -20,14 +20,14 @@ _VERSIONS = (
     re.compile(r"\blib(cuda)rt\.so\.(\d{1,3}\.\d{1,3})"),
 )
 _TIME = re.compile(DATE_TIME)
-# a line's own time stands near its beginning
+# a line's own time is near its beginning
 _HEAD_CHARACTERS = 60
 
 
 class Surroundings(NamedTuple):
-    """What a log tells of where and when; empty or 0 where it does not.
+    """Hardware, versions and times in a log; "" or 0 where it has none.
 
-    `started` and `ended` are seconds by the log's own clock, in whatever time zone.
+    `started` and `ended` are seconds by the log's own clock, in an unknown time zone.
     """
 
     hardware: str
@@ -37,7 +37,7 @@ class Surroundings(NamedTuple):
 
 
 def scan_surroundings(lines: Iterable[Line]) -> Surroundings:
-    """What the lines tell; several devices are joined, of a version the first counts."""
+    """Collect hardware, versions and times; joins several devices, keeps the first version."""
     devices: Set[str] = set()
     versions: Dict[str, str] = {}
     started = ended = 0.0
@@ -55,7 +55,7 @@ def scan_surroundings(lines: Iterable[Line]) -> Surroundings:
 
 
 def _drop_cut_names(names: Set[str]) -> List[str]:
-    """The names, sorted, without those that are the beginning of another one."""
+    """Return the sorted names without those that are a prefix of another name."""
     return sorted(
         name
         for name in names

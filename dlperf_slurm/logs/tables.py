@@ -1,7 +1,7 @@
-"""A log format that is declared in a table -> its patterns, identity, window, end and rules.
+"""A log format's table -> its patterns, identity, window, end and rules.
 
-The keys are explained in docs/adding.md. A pattern may name the pieces of `logs.patterns`, such as
-`{NUMBER}`; what the named groups of a line say is in `logs.timed_run`.
+The keys are explained in docs/adding.md. A pattern may use parts of `logs.patterns`, such as
+`{NUMBER}`; the named groups of a line are explained in `logs.timed_run`.
 """
 
 import json
@@ -71,11 +71,11 @@ KEYS: Dict[str, Dict[str, type]] = {
 
 
 class FormatError(ValueError):
-    """What is wrong with the table of a format: the file, the key, and what is allowed there."""
+    """Error in a format's table: the file, the key, and the allowed values."""
 
 
 class TableFormat(NamedTuple):
-    """A `Format` that is made of a table."""
+    """A `Format` that a table declares."""
 
     SIGNATURE: Pattern[str]
     START: Optional[Pattern[str]]
@@ -84,7 +84,7 @@ class TableFormat(NamedTuple):
 
 
 def read_table(path: Path) -> Table:
-    """Read a format's TOML, or what a run has in its place: JSON, for Python before tomllib."""
+    """Read a format's TOML, or its JSON copy in a run directory (for Python without tomllib)."""
     frozen = path.with_suffix(".json")
     if frozen.exists():
         return cast(Table, json.loads(frozen.read_text(encoding="utf-8")))
@@ -96,7 +96,7 @@ def read_table(path: Path) -> Table:
 
 
 def make_format(name: str, table: Table) -> TableFormat:
-    """Make the format of a table; FormatError names the file, the key and what is allowed."""
+    """Make a format from its table; raises FormatError, with file and key, if it is invalid."""
     _check(name, table, "format", "signature", "lines", "identity", "window", "rules")
     window, end = table["window"], table.get("end", {})
     _check(f"{name}: window", window, "window", "kind")
@@ -166,7 +166,7 @@ def _make_identify(where: str, table: Table) -> Callable[[TimedRun], Identity]:
 
 
 def _make_value(where: str, value: Any) -> MakeValue:
-    """Make what reads one value of a run: a constant, or from the facts that the log tells."""
+    """Make the function that returns one field of a run: a constant, or from the log's facts."""
     if not isinstance(value, dict):
         return lambda run: value
     _check(where, value, "value")
@@ -182,12 +182,12 @@ def _make_value(where: str, value: Any) -> MakeValue:
 
 
 def _translate(text: str, value: Table) -> str:
-    """Return our name of what the log says, else what is there for others, else itself."""
+    """Return this project's name for a word of the log, or else `otherwise`, or the word."""
     return str(value.get("names", {}).get(text, value.get("otherwise", text)))
 
 
 def _multiply(run: TimedRun, value: Table) -> int:
-    """Multiply counts, and divide by another one; 0 where one of them is not told."""
+    """Multiply counts, and divide by another one; returns 0 if one of them is missing."""
     product = 1
     for name in value["counts"]:
         product *= run.read_count(name)
@@ -198,7 +198,10 @@ def _multiply(run: TimedRun, value: Table) -> int:
 
 
 def _make_warm_times(rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """The first line's seconds are not known, and always left out with the warm-up."""
+    """Make the window from times; the first interval is always left out as warm-up.
+
+    The first line's seconds are not known.
+    """
     first = [(mark.position[0], 0.0) for mark in marks[:1]]
     return make_warm_window(rank, [*first, *list_timed(marks)])
 
@@ -217,7 +220,7 @@ WINDOWS: Dict[str, Callable[[int, List[Mark], Table], Tuple[Window, ...]]] = {
 
 
 def find_end(run: TimedRun, end: Table) -> str:
-    """Return what the log lacks of the end that the table asks for; empty if it has all."""
+    """Return what the log is missing of the end that the table requires, or ""."""
     problem = run.find_unended_ranks(end["closing_line"]) if "closing_line" in end else ""
     if not problem and "epochs" in end:
         first, stop = (int(run.facts.get(name, 0)) for name in end["epochs"])
@@ -247,9 +250,9 @@ def _find_last_epoch(run: TimedRun, name: str) -> str:
 
 
 def _find_short_epoch(run: TimedRun, end: Table) -> str:
-    """Return where the job ends before the last line of the last epoch.
+    """Return where the log ends before the last line of the last epoch, or "".
 
-    The iterations of an epoch are rounded up.
+    The steps of an epoch are rounded up.
     """
     per_step = run.format.identify(run).global_batch_size
     epochs = run.read_count(*end["epoch_count"])
@@ -264,7 +267,7 @@ def _find_short_epoch(run: TimedRun, end: Table) -> str:
 
 
 def _find_short_rank(run: TimedRun, reaches: Sequence[str]) -> str:
-    """Return the rank that ends before the counts that the lines announce.
+    """Return a message about a rank that ends before the announced epoch and step, or "".
 
     Epochs count from 0, steps from 1.
     """

@@ -1,10 +1,11 @@
-"""The skeleton of the formats: lines of a log -> what the named groups in them say -> a Reading.
+"""Lines of a log -> a Reading, by the named groups of a format's patterns.
 
-A line with a group `step`, and maybe `epoch`, is timed: `rate` or `seconds` is its value, and it
-may have a `mean` or `mean_ms` beside, and the clock's `time` or `unix_time`. One with `epoch` alone
-ends an epoch, maybe with its `rate`; one with a `rate` alone ends a rank's run, whose figure it is.
-A `rank` outweighs a launcher's label. `device` says that a process takes part. The arguments of a
-`namespace`, `name` with its `value`, and other groups are facts, of which the last one counts.
+A line with the group `step`, and possibly `epoch`, is timed: `rate` or `seconds` is its value;
+`mean` or `mean_ms`, and the clock's `time` or `unix_time`, are optional. A line with `epoch` and no
+`step` ends an epoch, possibly with its `rate`. A line with `rate` and neither of these ends a
+rank's run and gives the run's throughput. `rank` takes precedence over a launcher's label. `device`
+reports a device that takes part. The arguments of a `namespace`, `name` with its `value`, and other
+groups are facts, of which the last value counts.
 """
 
 import re
@@ -51,14 +52,15 @@ _PARAMETER = re.compile(r"(?:^|  )([\w.]+) : (.*?)(?=$|  [\w.]+ : )")
 
 
 class TimedFormat(NamedTuple):
-    """What is particular to a format; `start_run` is the function that its module has by this name.
+    """The parts of one log format; its module exports the method `start_run`.
 
-    The first of `lines` that matches takes a line, by a handler of its own if it comes with one;
-    `announcements` are tried after them, until a step was timed. `find_problem` may rely on timed
-    steps that go forward. With `is_of_job` the lowest rank that prints speaks for all, else each
-    has a window of its own. `find_problem` tells what a log lacks, `find_fault` what is wrong with
-    one that may be whole. `list_printed` makes the window of the rates that lines print, of formats
-    whose figures are taken from times: the two have to agree.
+    The first of `lines` that matches takes a line, with its own handler if it has one;
+    `announcements` are tried after them, until the first timed step. With `is_of_job` the lowest
+    rank that prints stands for the job; otherwise each rank has a window of its own. `find_problem`
+    reports what a log is missing, `find_fault` what is wrong with a log that may be complete;
+    `find_problem` may assume that there are timed steps in increasing order. `list_printed` makes
+    the window of the printed rates, for formats whose throughput comes from times: the two must
+    agree.
     """
 
     lines: Lines
@@ -78,12 +80,12 @@ class TimedFormat(NamedTuple):
 
 @dataclass
 class TimedRun:
-    """What a format's handlers keep of the lines of one run.
+    """State that a format's handlers keep of the lines of one run.
 
-    While lines are added, `facts` are those of the line's rank, at the end those of all together.
-    `series` are printed figures by name, `devices` (rank, name) of those that say that they take
-    part, `ranks` the labels of all lines. `ended` has by rank and epoch, or step, what the line of
-    its end gives, or 0.
+    `facts` are those of the current line's rank, and in `finish` those of all ranks. `series` are
+    printed figures by name, `devices` the (rank, name) of devices that take part, `ranks` the
+    labels of all lines. `ended` has, by rank and epoch (or step), the figure on the line that ends
+    it, or 0.
     """
 
     format: TimedFormat
@@ -97,7 +99,7 @@ class TimedRun:
     ranks: Set[int] = field(default_factory=set)
 
     def is_under_way(self, rank: int) -> bool:
-        """Whether the rank timed something; -1 asks for any."""
+        """Return whether the rank (-1: any) timed a step."""
         return bool(self.marks) if rank < 0 else self.marks.has_rank(rank)
 
     @property
@@ -107,27 +109,27 @@ class TimedRun:
 
     @property
     def epoch_ends(self) -> Dict[int, float]:
-        """The epochs that ended, in order, with the figure that the line of their end gives."""
+        """The figure on the line that ends each epoch, in epoch order."""
         return {epoch: self.ended[rank, epoch] for rank, epoch in sorted(self.ended)}
 
     @property
     def last(self) -> Position:
-        """The position of the furthest mark of all ranks, of which there must be one."""
+        """The furthest position of all ranks; there must be a mark."""
         return max(marks[-1].position for marks in self.marks.by_rank.values())
 
     def read_count(self, *names: str) -> int:
-        """The first of these facts that is a whole number above 0; else 0."""
+        """Return the first of these facts that is a whole number above 0, or 0."""
         return next(filter(None, (read_count(self.facts, name) for name in names)), 0)
 
     def is_true(self, name: str) -> bool:
         return is_true(self.facts, name)
 
     def find_precision(self, name: str) -> str:
-        """The precision that this fact names in a script's words; empty if it names none."""
+        """Return the precision in this fact in this project's words, or ""."""
         return PRECISIONS.get(self.facts.get(name, ""), "")
 
     def keep(self, name: str, figure: float) -> None:
-        """Appends a figure to the series of this name."""
+        """Append a figure to the series of this name."""
         self.series.setdefault(name, []).append(figure)
 
     def add(self, line: "Line") -> None:
@@ -146,7 +148,7 @@ class TimedRun:
         return False
 
     def _join_facts(self) -> Dict[str, str]:
-        """The facts of the lowest rank; what it lacks, of the next, and last what no rank said."""
+        """Merge the facts of all ranks: lower ranks take precedence, unlabelled lines come last."""
         joined: Dict[str, str] = {}
         for rank in sorted(self.facts_by_rank, key=lambda rank: (rank >= 0, -rank)):
             joined.update(self.facts_by_rank[rank])
@@ -187,7 +189,7 @@ class TimedRun:
         return self.marks.gap or self.format.find_problem(self)
 
     def find_unended_ranks(self, what: str) -> str:
-        """The problem that ranks which timed steps lack the line of their end; empty if none do."""
+        """Return a message about ranks that timed steps but have no closing line, or ""."""
         missing = sorted(set(self.marks.by_rank) - self.ended_ranks)
         if not missing:
             return ""
@@ -196,14 +198,17 @@ class TimedRun:
 
 
 def find_lacking_steps(found: int, announced: int, interval: int = 1) -> str:
-    """The problem that a log has fewer lines than its steps, one an interval, make; or empty."""
+    """Return a message if the log has fewer steps than announced, or "".
+
+    The last line may be up to `interval` - 1 steps before the announced step.
+    """
     if found + max(interval, 1) <= announced:
         return f"the log has {found} of {announced} steps"
     return ""
 
 
 def find_early_end(run: TimedRun, announced: str, interval: str, first_step: int) -> str:
-    """The problem that the last line which these arguments announce is not there; or empty."""
+    """Return a message if the last line that these arguments announce is missing, or ""."""
     steps, per_line = run.read_count(announced), run.read_count(interval) or 1
     if not steps:
         return f"the log does not tell how many steps there were to be ({announced})"
@@ -212,7 +217,7 @@ def find_early_end(run: TimedRun, announced: str, interval: str, first_step: int
 
 
 def take_line(run: TimedRun, line: "Line", match: Match[str]) -> None:
-    """Keeps what the named groups of a line say."""
+    """Keep the values in the named groups of a line."""
     found = {name: text for name, text in match.groupdict().items() if text is not None}
     line = line._replace(rank=int(found.pop("rank", line.rank)))
     if "step" in found:
@@ -247,7 +252,7 @@ def _take_mark(run: TimedRun, line: "Line", found: Dict[str, str]) -> None:
 
 
 def if_whole(pattern: Pattern[str], handler: Handler = take_line) -> Tuple[Pattern[str], Handler]:
-    """The entry of lines that are not taken where the end of the file may have cut them short."""
+    """Return an entry of `lines` that ignores a last line that may be cut short."""
 
     def handle(run: TimedRun, line: "Line", match: Match[str]) -> None:
         if not line.is_last_unended:
@@ -259,10 +264,10 @@ def if_whole(pattern: Pattern[str], handler: Handler = take_line) -> Tuple[Patte
 def dll_line(
     body: str, handler: Handler = take_line, **metrics: str
 ) -> Tuple[Pattern[str], Handler]:
-    """The entry of lines whose body begins so, and has metrics: by group their whole names.
+    """Return an entry for DLLogger lines that begin with `body` and have these metrics.
 
-    A line has its group `time` too. It is not taken if a value ends where the file does, for that
-    may be cut short.
+    `metrics` has the full metric name by group. A line has the group `time` too. A last line that
+    ends with a value is ignored, because the value may be cut short.
     """
     values = (
         rf"(?=(?:.*?\s)?{re.escape(name)} : (?P<{group}>{NUMBER})(?=\s|$))"

@@ -16,10 +16,10 @@ Interval = Tuple[int, float]
 
 @dataclass(frozen=True)
 class Window:
-    """The steps that a rank timed when it was warm; rank -1 is the job as a whole.
+    """The steps that a rank timed after the warm-up; rank -1 is the whole job.
 
-    The log tells either `seconds`, or a rate: then `samples_per_s` is their harmonic mean, weighted
-    by steps, of the job or of one device. `step_seconds` are times of the single steps, if told.
+    A window has either `seconds` or a rate: `samples_per_s` is the harmonic mean weighted by steps,
+    of the job or of one device. `step_seconds` are the times of single steps, if the log has them.
     """
 
     rank: int
@@ -33,9 +33,9 @@ class Window:
 def make_rate_window(
     rank: int, rates: Iterable[Interval], is_per_device: bool = False
 ) -> Tuple[Window, ...]:
-    """The window of printed rates: all samples over all time, never their mean; none without rates.
+    """Make the window of printed rates, by their harmonic mean; empty without rates.
 
-    With a rate of 0 its own rate is 0 and says nothing.
+    If one of the rates is 0, `samples_per_s` is 0.
     """
     taken = list(rates)
     steps = sum(count for count, _ in taken)
@@ -50,7 +50,7 @@ def make_rate_window(
 def make_printed_window(
     rank: int, marks: Sequence[Mark], warmup_marks: int = 0
 ) -> Tuple[Window, ...]:
-    """The window of the rates that these marks print, of the steps of `make_time_window`'s."""
+    """Make the window of the marks' printed rates, of the same steps as `make_time_window`."""
     warm = marks[warmup_marks - 1 :] if 0 < warmup_marks < len(marks) else marks
     return make_rate_window(rank, [entry for entry in list_between(warm) if entry[0] > 0])
 
@@ -58,27 +58,26 @@ def make_printed_window(
 def make_warm_rate_window(
     rank: int, intervals: Sequence[Interval], is_per_device: bool = False
 ) -> Tuple[Window, ...]:
-    """The window of intervals (steps, samples/s) without their warm-up; none if nothing is left."""
+    """Make the window of intervals (steps, samples/s) after the warm-up; empty if none is left."""
     return make_rate_window(rank, drop_warmup(intervals), is_per_device)
 
 
 def make_warm_window(
     rank: int, intervals: Sequence[Interval], micro_batches: int = 1
 ) -> Tuple[Window, ...]:
-    """The window of intervals (steps, seconds) without their warm-up; none if nothing is left."""
+    """Make the window of intervals (steps, seconds) after the warm-up; empty if none is left."""
     return _make_window(rank, drop_warmup(intervals), micro_batches)
 
 
 def make_time_window(
     rank: int, marks: Sequence[Mark], warmup_marks: int = 0, micro_batches: int = 1
 ) -> Tuple[Window, ...]:
-    """The time between marks of the same epoch, summed; none if there are no two, or no time.
+    """Make the window of the times between marks of one epoch; empty without an interval.
 
-    The first interval of an epoch has no time of its beginning in the log and is left out, and with
-    it what lies between epochs. Of the `warmup_marks` first marks the last one begins the window; a
-    log without more marks than these has its first interval left out. An interval between marks one
-    step apart is a step time. Where the position stays, as many steps were made as in the least
-    advance.
+    The first interval of an epoch, whose start time is not in the log, is left out, and so is the
+    time between epochs. The last of the first `warmup_marks` marks begins the window; a log with no
+    more marks than these has only its first interval left out. An interval of one step is a step
+    time. An interval whose position does not advance counts as many steps as the shortest one.
     """
     warm = marks[warmup_marks - 1 :] if 0 < warmup_marks < len(marks) else marks
     intervals = list_timed(warm)
@@ -91,7 +90,7 @@ def make_time_window(
 
 
 def make_time_or_rate_window(rank: int, marks: Sequence[Mark]) -> Tuple[Window, ...]:
-    """The window of the marks' times, or of their rates where some have no time.
+    """Make the window of the marks' times, or of their rates if some have no time.
 
     The first interval of an epoch is left out, as in `make_time_window`.
     """
@@ -114,7 +113,7 @@ def _make_window(
 
 
 def drop_warmup(intervals: Sequence[Interval]) -> List[Interval]:
-    """The intervals that begin when the warm-up is over; none if it ends in the last one."""
+    """Return the intervals that begin after the warm-up; none if it ends in the last one."""
     warmup_steps = min(WARMUP_STEPS, sum(steps for steps, _ in intervals) // 4)
     done = 0
     for index, (steps, _) in enumerate(intervals):
@@ -125,7 +124,7 @@ def drop_warmup(intervals: Sequence[Interval]) -> List[Interval]:
 
 
 def list_since_last(marks: Sequence[Mark]) -> List[Interval]:
-    """The (steps, value) of marks since the one before; an epoch's steps count from 1."""
+    """Return the (steps, value) of each mark, steps since the one before or the epoch's start."""
     intervals = []
     epoch: Tuple[int, ...] = ()
     done = 0
@@ -137,7 +136,7 @@ def list_since_last(marks: Sequence[Mark]) -> List[Interval]:
 
 
 def list_timed(marks: Sequence[Mark]) -> List[Interval]:
-    """The (steps, the clock's seconds) of marks since the one before, without an epoch's first."""
+    """Return the (steps, seconds by the clock) between marks, without an epoch's first interval."""
     return [
         (after.position[-1] - before.position[-1], subtract_times(after.time, before.time))
         for before, after in _pair_within_epochs(marks)
@@ -145,7 +144,7 @@ def list_timed(marks: Sequence[Mark]) -> List[Interval]:
 
 
 def list_between(marks: Sequence[Mark]) -> List[Interval]:
-    """The (steps, value) of marks since the one before; an epoch's first is left out."""
+    """Return the (steps, value) of marks since the one before, without an epoch's first."""
     return [
         (after.position[-1] - before.position[-1], after.value)
         for before, after in _pair_within_epochs(marks)
@@ -153,9 +152,9 @@ def list_between(marks: Sequence[Mark]) -> List[Interval]:
 
 
 def spread_over_epochs(marks: Sequence[Mark]) -> List[Interval]:
-    """The (steps, value) of marks, where an epoch's first interval is as long as its second.
+    """Return the (steps, value) of marks; an epoch's first interval has as many as the longest.
 
-    So it is whatever the count of an epoch's steps begins with.
+    This does not depend on whether the steps of an epoch count from 0 or 1.
     """
     gaps = [
         after.position[1] - before.position[1] if after.position[0] == before.position[0] else 0
@@ -166,19 +165,21 @@ def spread_over_epochs(marks: Sequence[Mark]) -> List[Interval]:
 
 
 def count_steps(marks: Sequence[Mark]) -> List[int]:
-    """The steps of each mark, of one mark none; the first has as many as the second.
+    """Return the steps of each mark since the one before; the first counts as many as the second.
 
-    A run may go on from a checkpoint: how many steps its first mark has is not known.
+    A run may resume from a checkpoint, so that the first mark's steps are not known. A single mark
+    gives none.
     """
     counts = [after.position[-1] - before.position[-1] for before, after in zip(marks, marks[1:])]
     return counts[:1] + counts
 
 
 def count_timed_steps(marks: Sequence[Mark]) -> List[int]:
-    """The steps that each mark's seconds are of, of one mark none; the first has as many as others.
+    """Return the steps that each mark's seconds cover; the first counts as many as the second.
 
-    Marks that count intervals tell where a line is lost. Else one is where the steps since the mark
-    before are several intervals, and the seconds are nearer to those of one.
+    Where a line is lost, the steps since the mark before are several intervals, but the seconds are
+    those of one. Marks that number intervals show this; otherwise the seconds must be nearer to
+    those of one interval.
     """
     gaps = count_steps(marks)[1:]
     passed = [
@@ -198,7 +199,7 @@ def count_timed_steps(marks: Sequence[Mark]) -> List[int]:
 
 
 def merge_unlabelled(windows: Sequence[Window]) -> Tuple[Window, ...]:
-    """Windows of seconds of ranks -1, -2, ... -> the slowest, as the job's; the others stay."""
+    """Replace the windows of ranks -1, -2, ... by the slowest of them, as the job's (rank -1)."""
     labelled = [window for window in windows if window.rank >= 0]
     unlabelled = [window for window in windows if window.rank < 0]
     if unlabelled:
