@@ -1,5 +1,5 @@
-"""Log formats of other people's benchmark scripts, each named as in `--format`.
+"""Log formats of third-party benchmark scripts, each named as in `--format`.
 
-One is a table in TOML, or a module where patterns do not reach. Modules load on Python 3.7 with the
-standard library alone, as a job may read its own log in the framework's Python.
+A format is a TOML table, or a module where patterns are not enough. Modules run on Python 3.7 with
+the standard library only, because a job may parse its own log with the framework's Python.
 """

@@ -1,12 +1,12 @@
 """Logs of ResNet-50 on MXNet with Horovod: GluonCV's train_horovod.py, Horovod's own example.
 
-Rank 0 prints every `log_interval` batches the job's rate since the last such line; at the end of an
-epoch it prints the epoch's rate and every rank its "Time cost". Throughput comes from rank 0's
-intervals. Left out as warm-up are those that begin in the first 20 steps.
+Every `log_interval` batches, rank 0 prints the job's rate since the line before; at the end of an
+epoch it prints the epoch's rate, and every rank its "Time cost". Throughput comes from rank 0's
+intervals, without those that begin in the first 20 steps (warm-up).
 
-A run came to its end when the last epoch announced (`num_epochs`) has rank 0's rate of the epoch
-and the time of each rank that printed anything. Without the arguments in the log only its first
-epoch is taken: then a log that lost later epochs gives the same figure.
+A run is complete if the last epoch announced (`num_epochs`) has rank 0's epoch rate and the time of
+each rank that printed anything. If the log does not have the arguments, only the first epoch is
+used, so that a log that lost later epochs gives the same throughput.
 """
 
 import re

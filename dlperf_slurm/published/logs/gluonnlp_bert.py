@@ -1,14 +1,14 @@
 """Logs of GluonNLP's BERT pretraining (scripts/bert of 0.6 to 0.10, run_pretraining.py since).
 
-Every worker prints, without a label of its own, every `log_interval` steps its own rate in tokens,
-which are counted without padding, and the time of these steps: "latency=... ms/batch" (or ms/step)
-of one step, "time=" or "Time cost=" of all. Throughput in sequences is taken from the latency, or
-the time where that is missing. A step is one optimizer update; with `accumulate` it counts as that
-many micro-batches. Evaluation prints lines without a learning rate, which are left out.
+Every `log_interval` steps, each worker prints, without a rank label, its own rate in tokens
+(without padding) and the time of these steps: "latency=... ms/batch" (or ms/step) of one step,
+"time=" or "Time cost=" of all. Throughput in sequences comes from the latency, or from the time
+where there is no latency. A step is one optimizer update; with `accumulate` it counts as that many
+micro-batches. Evaluation lines, which have no learning rate, are ignored.
 
-Left out as warm-up are the first 20 steps. A run came to its end when its last line is that of the
-last step announced (`num_steps`), or with "Train cost=" where they do not have it. A log without
-its arguments does not tell the micro-batches, and gives no figure.
+The first 20 steps are left out as warm-up. A run is complete if its last line is that of the last
+step announced (`num_steps`), or, without this argument, if it has "Train cost=". A log without
+arguments does not have the number of micro-batches, and gives no throughput.
 """
 
 import re
@@ -46,7 +46,7 @@ def _add_step(run: TimedRun, line: Line, match: Match[str]) -> None:
 
 
 def _identify(run: TimedRun) -> Identity:
-    # until 2019 the script had but one model
+    # until 2019 the script had only one model
     model = run.facts.get("model") or run.facts.get("model_name") or "bert_12_768_12"
     gpus = [gpu for gpu in run.facts.get("gpus", "").split(",") if gpu.strip().isdigit()]
     devices = len(run.marks.by_rank) * max(len(gpus), 1)
@@ -73,7 +73,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _count_steps(run: TimedRun, marks: List[Mark]) -> List[int]:
-    """The steps between two lines: as many as the arguments say, as lines may be lost."""
+    """Return the steps between lines, at most `log_interval`, because lines may be lost."""
     announced = run.read_count("log_interval")
     return [min(steps, announced or steps) for steps in count_timed_steps(marks)]
 

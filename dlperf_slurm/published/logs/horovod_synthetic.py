@@ -1,11 +1,11 @@
 """Logs of Horovod's synthetic benchmarks (PyTorch, TensorFlow 1 and 2, Keras), and BytePS's.
 
-Rank 0 alone prints: a rate per device for each of its iterations (of ten batches, unless asked
-otherwise; BytePS's rate is the job's), then their mean, and last the mean times the devices. The
-warm-up's batches run before the first iteration and are not in it: nothing is left out here.
+Only rank 0 prints: a rate per device for each iteration (ten batches by default; BytePS prints the
+job's rate), then the mean, and last the mean times the devices. Nothing is left out, because the
+warm-up batches run before the first iteration.
 
-A run came to its end when the total is there, for as many devices as were announced, and when the
-mean that the log gives is that of the iterations it has.
+A run is complete if it has the total, for as many devices as announced, and if the printed mean is
+that of the iterations in the log.
 """
 
 import re

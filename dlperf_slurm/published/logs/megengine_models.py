@@ -1,12 +1,12 @@
 """Logs of MegEngine's models, official/vision/classification/resnet/train.py.
 
-Rank 0 prints every `print-freq`th step the time of that step and, in brackets, the mean since the
-last such line; the times do not hold the validation between epochs. The log tells neither the batch
-size nor the devices.
+Every `print-freq` steps, rank 0 prints the time of that step and, in brackets, the mean since the
+line before; validation between epochs is not in the times. The log has neither the batch size nor
+the device count.
 
-Only the first epoch is taken: the log does not tell how many there were to be, and so a log that
-lost later epochs gives the same figure. Left out as warm-up are its first 20 steps. A run came to
-its end when the last epoch that began has its "Test" line.
+Only the first epoch is used: the log does not have the number of epochs, so that a log that lost
+later epochs gives the same throughput. The first 20 steps are left out as warm-up. A run is
+complete if the last epoch that began has its "Test" line.
 """
 
 import re
@@ -33,7 +33,7 @@ START = None
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """The window is of the first epoch; steps count from 0 through all epochs."""
+    """Make the window of the first epoch; steps count from 0 through all epochs."""
     epoch = [mark for mark in marks if mark.position[0] == marks[0].position[0]]
     intervals, done = [], epoch[0].position[1] if epoch else 0
     for mark in epoch:

@@ -1,12 +1,12 @@
 """Logs of MindSpore's model zoo, ResNet and BERT (TimeMonitor's "epoch time: ... per step time:").
 
-After every epoch, or with `data_sink_steps` after so many steps, each rank prints, without a label
-of its own, what it took and what a step took: the quotient is the number of steps. Losses are in
-lines of their own, by which ranks are counted. Left out as warm-up are the intervals that begin in
-the first 20 steps.
+After every epoch, or every `data_sink_steps` steps, each rank prints, without a rank label, the
+total time and the time per step: their quotient is the number of steps. Losses are on lines of
+their own, by which ranks are counted. Intervals that begin in the first 20 steps are left out as
+warm-up.
 
-A run came to its end when each rank has all steps announced (`train_steps` among the arguments), or
-the last epoch in logs that print "epoch: [3/90]".
+A run is complete if each rank has all steps announced (the argument `train_steps`), or the last
+epoch in logs that print "epoch: [3/90]".
 """
 
 import re
@@ -44,7 +44,7 @@ START = _ARGUMENTS
 
 class _Run:
     def __init__(self) -> None:
-        # a mark's position is its epoch, 0 where the line does not tell
+        # a mark's position is its epoch, 0 if the line has none
         self._times: List[Tuple[Line, Mark]] = []
         self._loss_lines: Dict[Tuple[int, int, int], int] = {}
         self._step = 0
@@ -74,7 +74,7 @@ class _Run:
         self._timed_steps.append(float(self._step))
 
     def _add_loss(self, rank: int, epoch: int, step: int, is_whole_run_s: bool) -> None:
-        """BERT's lines count the steps of the run, others those of the epoch."""
+        """Count a loss line; BERT's lines count the steps of the run, others those of the epoch."""
         self._has_bert_outputs = self._has_bert_outputs or is_whole_run_s
         self._step = step if is_whole_run_s else step * epoch
         where = (rank, epoch, step)
@@ -100,7 +100,7 @@ class _Run:
         )
 
     def _place_times(self) -> RankMarks:
-        """The times by rank: of unlabelled lines as many are one step as ranks printed a loss."""
+        """Assign times to ranks: a step has as many unlabelled lines as ranks printed a loss."""
         ranks = next((n for (rank, _, _), n in self._loss_lines.items() if rank < 0), 1)
         placed = RankMarks()
         counts: Dict[int, int] = {}
@@ -130,7 +130,7 @@ class _Run:
         done = sum(steps for steps, _ in _list_intervals(next(iter(by_rank.values()))))
         accumulation = read_count(self._parameters, "accumulation_steps") or 1
         steps = read_count(self._parameters, "train_steps") * accumulation
-        # the script does not run last steps that do not fill a sink
+        # the script skips last steps that are fewer than `data_sink_steps`
         sink = read_count(self._parameters, "data_sink_steps") * accumulation or 1
         epochs_done = len(next(iter(by_rank.values())))
         if not steps and not self._epochs:
@@ -141,7 +141,7 @@ class _Run:
 
 
 def _list_intervals(marks: List[Mark]) -> List[Interval]:
-    """The (steps, seconds) of lines; the steps are the whole time over that of a step."""
+    """Return the (steps, seconds) of lines; steps are the total time over the time per step."""
     return [(round(mark.value / mark.mean) if mark.mean > 0 else 0, mark.value) for mark in marks]
 
 
@@ -150,7 +150,10 @@ def start_run() -> _Run:
 
 
 def _time_100_steps(reading: Reading, identity: Identity) -> float:
-    """The seconds are those of all ranks' lines, up to the first after step 120 in the log."""
+    """Return DLPerf's throughput, from the seconds on all ranks' lines of steps 21 to 120.
+
+    Stops at the first line in the log after step 120.
+    """
     seconds = 0.0
     for step, taken in zip(reading.series["steps"], reading.series["seconds"]):
         if step > 120:

@@ -1,12 +1,12 @@
 """Logs of MXNet's Speedometer: image-classification/train_imagenet.py and other users of Module.
 
-A worker prints each `disp_batches` batches its rate since the last such line, of all GPUs that it
-drives; with a distributed kvstore each worker ("Node[N]") prints its own, and throughput is the
-slowest worker's times the workers. An epoch's first line comes after its second interval: the first
-is not printed. Left out as warm-up are the intervals that begin in the first 20 batches.
+Every `disp_batches` batches, a worker prints its rate since the line before, of all its GPUs; with
+a distributed kvstore each worker ("Node[N]") prints its own rate, and throughput is the slowest
+worker's rate times the workers. An epoch's first line comes after its second interval; the first
+interval is not printed. Intervals that begin in the first 20 batches are left out as warm-up.
 
-A run came to its end when each worker gives the "Time cost" of the last epoch announced
-(`num_epochs`), and one of each epoch before.
+A run is complete if each worker has the "Time cost" of every epoch up to the last one announced
+(`num_epochs`).
 """
 
 import re
@@ -48,7 +48,7 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, node: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """A line stands for as many batches as lie before the next, at the worker's rate."""
+    """Make a worker's window: each line counts the batches of one interval, at its rate."""
     usual = min((batches for batches, _ in list_between(marks)), default=1)
     workers = len(run.marks.by_rank)
     return tuple(

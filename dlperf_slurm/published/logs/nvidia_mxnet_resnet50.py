@@ -1,14 +1,14 @@
 """Logs of NVIDIA DeepLearningExamples' MXNet RN50v1.5, of 2020 (Speed lines) and of DLLogger.
 
-Every `disp_batches` steps a rank prints the job's rate since the last such line; since DLLogger
-only rank 0 does. Throughput is taken from the times of lines, from where an epoch starts to its
-record, or to its last step if the record tells of a validation too. Left out as warm-up is the
-first epoch, as the publishers do, if there are several, else its first interval, of whose beginning
-no line has the time. An epoch's own rate, of which publishers take means, is that since the run
-began and not the epoch's: by the times of some logs it is 5 % off.
+Every `disp_batches` steps, a rank prints the job's rate since the line before; with DLLogger only
+rank 0 does. Throughput comes from the times of lines, from the start of an epoch to its record, or
+to its last step if the record includes a validation. As the publishers do, the first epoch is left
+out as warm-up; of a single epoch, only the first interval, whose start time is not in the log. An
+epoch's own rate, of which publishers take means, is the rate since the run began: by the times of
+some logs it is 5 % off.
 
-A run came to its end when it says so ("Summary:", or "Experiment took" of 2020) and when it has
-all the epochs that its parameters announce, each to the same step.
+A run is complete if it says so ("Summary:", or "Experiment took" of 2020) and has all epochs that
+its parameters announce, each up to the same step.
 """
 
 import re
@@ -53,7 +53,7 @@ START = re.compile(rf"{DLL}PARAMETER arch : |{_ARGUMENTS.pattern}")
 def _end_epoch(run: TimedRun, line: Line, match: Match[str]) -> None:
     if line.rank == next(iter(run.marks.by_rank), line.rank):
         take_line(run, line, match)
-        # with validation in the record its time is not that of training
+        # a record with validation has a time after the validation
         if "val." not in line.text:
             run.keep(_name_time("end", line.rank, match), parse_time(match.group("time")))
 
@@ -88,9 +88,9 @@ def _count_gpus(run: TimedRun) -> int:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """The window is of all epochs but the first, from the start of each to its record.
+    """Make the window of all epochs but the first, each from its start to its record.
 
-    A single epoch is taken as it is.
+    A single epoch is used as it is.
     """
     bounded: List[Mark] = []
     for mark, following in zip(marks, (*marks[1:], None)):
@@ -114,7 +114,7 @@ def _list_printed(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _list_line_times(run: TimedRun) -> Dict[str, List[float]]:
-    """The times of all ranks' lines, in the order of the log, where a line is a step."""
+    """Return the times of all ranks' lines, sorted; empty unless a line is a step."""
     if run.read_count("disp_batches") != 1:
         return {}
     times = [mark.time for marks in run.marks.by_rank.values() for mark in marks]
@@ -161,7 +161,7 @@ def _average_epochs(reading: Reading, identity: Identity) -> float:
 
 
 def _time_100_steps(reading: Reading, identity: Identity) -> float:
-    """All ranks print all steps, and the publisher's script counts lines."""
+    """Return DLPerf's throughput; like the publisher's script, it counts lines of all ranks."""
     devices, times = max(identity.devices, 1), reading.series.get("line_times", ())
     rate = time_steps(times, 20 * devices, 120 * devices, identity.batch_size_per_device)
     return round(rate, 2)

@@ -1,12 +1,12 @@
 """Logs of NVIDIA DeepLearningExamples' PyTorch BERT pretraining (DLLogger).
 
-The time of every `log_freq`-th optimizer step stands in the log. Throughput is taken from these
-times. Left out as warm-up is what comes before the first of them: it has no time of its
-beginning, and compiles. The publisher's figure is the script's own, which counts that in; it is
-also ours where the arguments are not in the log, which tell how many micro-batches a step has.
-Updates that loss scaling skips are steps here, and no samples in the script's own figure.
+The log has the time of every `log_freq`-th optimizer step, and throughput comes from these times.
+What precedes the first of them is left out as warm-up: it has no start time and includes
+compilation. The publisher's throughput is the script's own, which includes that part; it is also
+ours if the log does not have the arguments, which give the micro-batches per step. Updates that
+loss scaling skips are steps here, but not samples in the script's own throughput.
 
-A run came to its end when it printed `training_sequences_per_second`, and made the steps that its
+A run is complete if it printed `training_sequences_per_second` and made the steps that its
 arguments announce.
 """
 
@@ -67,9 +67,10 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _count_devices(run: TimedRun, batch_size: int) -> int:
-    """The devices that there must have been for the rate that the script computed; 0 if unknown.
+    """Compute the device count from the script's own throughput; 0 if unknown.
 
-    Of several nodes' processes, which name their devices alike, not all lines need be there.
+    Processes on several nodes use the same device names, and not all their lines need be in the
+    log.
     """
     steps = run.read_count("step") + run.read_count("skipped")
     samples = steps * batch_size * run.read_count("gradient_accumulation_steps")

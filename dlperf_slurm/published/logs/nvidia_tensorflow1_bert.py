@@ -1,15 +1,13 @@
 """Logs of NVIDIA DeepLearningExamples' TensorFlow 1 BERT pretraining (`throughput_train`).
 
-Rank 0 prints the job's rate and the time every `display_loss_steps` optimizer steps. Throughput is
-taken from the times. Left out as warm-up is the first interval, and those that the script itself
-leaves out of its mean: "Skipping time record", after the first steps and around checkpoints. Where
-the arguments are not in the log, which tell how many micro-batches a step has, throughput is the
-harmonic mean of the printed rates, the same ones left out. Updates that loss scaling skips are
-steps too.
+Every `display_loss_steps` optimizer steps, rank 0 prints the job's rate and the time. Throughput
+comes from the times, without the first interval and those that the script excludes from its own
+mean ("Skipping time record": the first steps and steps around checkpoints). If the log does not
+have the arguments, which give the micro-batches per step, throughput is the harmonic mean of the
+printed rates, with the same exclusions. Updates that loss scaling skips count as steps.
 
-A run came to its end when it printed its mean of training, `throughput_train` without a step, and
-made the steps that it announced. If it announced an evaluation, that must have ended too, though
-its rate is not used.
+A run is complete if it printed its mean, `throughput_train` without a step, and made the steps that
+it announced. An announced evaluation must be complete too, though its rate is not used.
 """
 
 import re
@@ -37,7 +35,7 @@ _ARGUMENT = re.compile(rf"{_LOGGED}\s*(?P<name>\w+): (?P<value>\S+)$")
 _SENTENCES = re.compile(
     rf"{_LOGGED}Total Training Time = \S+ for Sentences = (?P<sentences>\d{{1,18}})\d*$"
 )
-# what the launching script assigns, in the words of its trace
+# variables of the launch script, as `set -x` prints them
 _TRACE = re.compile(r"\++ (?P<name>num_gpus|precision|batch_size)=(?P<value>\w+)$")
 
 SIGNATURE = re.compile(rf"{DLL}(?:Iteration: \d+ | )\s*throughput_train : ")
@@ -76,7 +74,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
     skipped = run.series.get(f"skipped of rank {rank}", [])
     if not micro_batches:
         return _list_printed(run, rank, marks)
-    # an interval that ends at a skipped mark lies between two epochs of this numbering
+    # each skipped mark begins a new "epoch", so that the interval before it is left out
     numbered = [
         mark._replace(position=(sum(each <= index for each in skipped), *mark.position))
         for index, mark in enumerate(marks)

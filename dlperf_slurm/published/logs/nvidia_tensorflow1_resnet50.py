@@ -1,11 +1,11 @@
 """Logs of NVIDIA DeepLearningExamples' TensorFlow 1 ResNet-50 v1.5 (`total_ips` of DLLogger).
 
-After its own `warmup_steps` rank 0 prints, every `display_every` steps, the job's rate and the
-time. Throughput is taken from the times, from the first line on; nothing more is left out. The
-scripts of 2020 call the rate `imgs_per_sec`.
+After its own `warmup_steps`, rank 0 prints the job's rate and the time every `display_every` steps.
+Throughput comes from the times, from the first line on; nothing else is left out. Scripts of 2020
+call the rate `imgs_per_sec`.
 
-A run came to its end when it printed its mean, `train_throughput`, and had come to the last step
-that it announced.
+A run is complete if it printed its mean, `train_throughput`, and reached the last step that it
+announced.
 """
 
 import re
@@ -59,7 +59,7 @@ def _identify(run: TimedRun) -> Identity:
 
 def _find_problem(run: TimedRun) -> str:
     steps = run.read_count("num_iter") if run.facts.get("iter_unit") == "batch" else 0
-    # the last line may be one before the last step
+    # the last line may be one step before the last step
     interval = max(run.read_count("display_every"), 1) + 1
     return run.find_unended_ranks("train_throughput is") or find_lacking_steps(
         run.last[-1], steps, interval
@@ -76,7 +76,7 @@ start_run = TimedFormat(
 
 
 def _has_all_steps(reading: Reading, identity: Identity) -> bool:
-    """Whether most lines are a step apart."""
+    """Return whether most lines are one step apart."""
     gaps = [steps for steps, _ in list_between(reading.marks)]
     return bool(gaps) and median(gaps) == 1
 
@@ -87,7 +87,7 @@ def _average_100(reading: Reading, identity: Identity) -> float:
 
 
 RULES = (
-    # NVIDIA's READMEs of logs with a line per step, and of those with 30 lines
+    # the first two are NVIDIA's READMEs': for logs with a line per step, and with 30 lines
     Rule("train_throughput", take_final, _has_all_steps),
     Rule("arithmetic mean of values[5:30]", average_lines(5, 30)),
     Rule("DLPerf: arithmetic mean of values[0:100]", _average_100),

@@ -1,10 +1,10 @@
 """Logs of PaddlePaddle/models' BERT pretraining (release 1.5 to 1.8; DLPerf's BERT).
 
-Trainer 0 prints every `skip_steps` steps how fast they were since the last such line, as steps/s
-times the number of trainers; a trainer drives all devices of a node. "[validation_set]" and
-"[test_set]" lines are of other work. Left out as warm-up are the first 20 steps.
+Every `skip_steps` steps, trainer 0 prints the speed since the line before, in steps/s times the
+number of trainers; a trainer drives all devices of a node. "[validation_set]" and "[test_set]"
+lines are ignored. The first 20 steps are left out as warm-up.
 
-A run came to its end with the last line that its arguments announce (`num_train_steps`).
+A run is complete if it has the last line that its arguments announce (`num_train_steps`).
 """
 
 import re
@@ -49,7 +49,7 @@ def _count_trainers(run: TimedRun) -> int:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """A speed of 0 takes no time here, and is a problem that is found later."""
+    """Make the window; a speed of 0, which `_find_fault` reports, counts as 0 seconds."""
     interval = run.read_count("skip_steps") or 1
     steps = interval * _count_trainers(run)
     return make_warm_window(
@@ -73,7 +73,10 @@ start_run = TimedFormat(
 
 
 def _average_100_rates(reading: Reading, identity: Identity) -> float:
-    """The batch is a trainer's: the printed speed is already multiplied by the trainers."""
+    """Return DLPerf's throughput: a trainer's batch size times the mean printed speed.
+
+    The printed speed is already multiplied by the number of trainers.
+    """
     batch_size = identity.global_batch_size / max(identity.nodes, 1)
     speeds = take_values([mark.value for mark in reading.marks], 20, 120)
     return round(average([round(speed * batch_size, 4) for speed in speeds]), 2)

@@ -1,12 +1,11 @@
 """Logs of PaddlePaddle/models' image classification (release 1.5 to 1.8; DLPerf's ResNet-50).
 
-Trainer 0 prints, of every `print_step`th batch, how long that batch took ("elapse"), and the time
-where its logger does. Batch numbers count from 0 in each epoch ("Pass"); "test  batch" lines are of
-validation. Throughput is taken from the times, or from "elapse" where each batch is printed. Left
-out as warm-up are the first 20 batches. The log tells the batch size of all devices together, but
-not how many there are.
+Every `print_step` batches, trainer 0 prints the seconds of that batch ("elapse"), and the time if
+its logger does. Batches count from 0 in each epoch ("Pass"); "test batch" lines are validation.
+Throughput comes from the times, or from "elapse" if each batch is printed. The first 20 batches are
+left out as warm-up. The log has the batch size of all devices together, but not the device count.
 
-A run came to its end with its last batch: `max_iter`, or `num_epochs` of `total_images`.
+A run is complete if it has its last batch: `max_iter`, or `num_epochs` of `total_images`.
 """
 
 import re
@@ -48,7 +47,7 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """The window is of the clock's times where the log has them."""
+    """Make the window from the clock's times if the log has them, else from the seconds."""
     intervals: List[Interval] = [(1, mark.value) for mark in marks[:1]]
     for before, after in zip(marks, marks[1:]):
         if before.position[0] != after.position[0]:
@@ -80,7 +79,7 @@ def _find_problem(run: TimedRun) -> str:
 
 
 def _count_announced(run: TimedRun) -> int:
-    """The batches of the whole run, 0 if the log does not tell."""
+    """Return the number of batches of the whole run, or 0 if the log does not have it."""
     batch_size, images = run.read_count("batch_size"), run.read_count("total_images")
     of_epochs = images // batch_size * run.read_count("num_epochs") if batch_size else 0
     return run.read_count("max_iter") or of_epochs

@@ -1,11 +1,11 @@
 """Logs of PaddleClas since 2.2 (ppcls/engine): "[Train][Epoch 1/120][Iter: 10/5004]" lines.
 
-Rank 0 prints every `print_batch_step` iterations the mean "batch_cost" of the epoch so far, which
+Every `print_batch_step` iterations, rank 0 prints the mean "batch_cost" of the epoch so far, which
 the script resets before its sixth iteration, and "ips", the samples of one device over that cost:
-their product is the batch size per device. Throughput is taken from the costs; what an epoch's
-first five iterations took is not known. Left out as warm-up are also the first 20 iterations.
+their product is the batch size per device. Throughput comes from the costs; the time of an epoch's
+first five iterations is unknown. The first 20 iterations are left out as warm-up.
 
-A run came to its end with the mean ("[Avg]") of the last epoch; the log does not tell the devices.
+A run is complete if the last epoch has its mean ("[Avg]"). The log does not have the device count.
 """
 
 import re
@@ -64,7 +64,10 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """An epoch counts from its reset, the first from the end of the warm-up, to its last line."""
+    """Make the window of all epochs, each from the reset of its mean to its last line.
+
+    The first epoch counts from the end of the warm-up.
+    """
     steps, seconds = 0, 0.0
     for number, epoch in enumerate(sorted({mark.position[0] for mark in marks})):
         counted = [

@@ -1,13 +1,13 @@
 """Logs of PaddleClas (`ppcls INFO: epoch:0 train step:10 ... ips: ... samples/sec`, since 2021).
 
-Every `print_batch_step` steps a device prints its own rate, the mean since the epoch began, and the
-time to the second. Throughput is taken from the times, because means that run on cannot be joined.
-Left out as warm-up are the first 8 lines, as its publisher does (a log without so many has its
-first interval left out), and the first interval of every epoch.
+Every `print_batch_step` steps, a device prints its own rate, the mean since the epoch began, and
+the time in whole seconds. Throughput comes from the times, because running means cannot be merged.
+Left out as warm-up are the first 8 lines, as the publisher does (the first interval of a log with
+fewer lines), and the first interval of every epoch.
 
-A run came to its end when its last epoch did ("END epoch"), or when its launcher reported that it
-was done. Its publisher stopped some runs with a signal: that is an end too, if training had gone on
-until then; a log whose steps stop before the signal has lost lines.
+A run is complete if its last epoch ended ("END epoch"), or if its launcher reported success. The
+publisher stopped some runs with a signal, which is an end too if training went on until then; a log
+whose steps stop before the signal has lost lines.
 """
 
 import re
@@ -42,7 +42,7 @@ START = re.compile(r"==        PaddleClas is powered by PaddlePaddle !        ==
 
 
 def _add_setting(run: TimedRun, line: Line, match: Match[str]) -> None:
-    """A setting of the nested configuration, an indented line each, is known by its path."""
+    """Store a setting of the indented, nested configuration under its dotted path."""
     path = run.facts.get("path", "").split(".")[: len(match.group("indent")) // 4]
     run.facts["path"] = ".".join([*path, match.group("name")])
     run.facts.setdefault(run.facts["path"], match.group("value").strip())
@@ -75,7 +75,7 @@ def _find_problem(run: TimedRun) -> str:
         return f"the log ends in epoch {epoch} of {epochs or 'unknown'}, after step {step}"
     gaps = sorted(subtract_times(mark.time, before.time) for before, mark in zip(marks, marks[1:]))
     silence = subtract_times(parse_time(run.facts["stop_time"]), marks[-1].time)
-    # times are of whole seconds
+    # times are in whole seconds
     if not gaps or silence > gaps[len(gaps) // 2] + 1:
         return f"the run was stopped {silence:.0f} s after the last step that the log holds"
     return ""

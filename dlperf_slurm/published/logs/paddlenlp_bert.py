@@ -1,12 +1,12 @@
 """Logs of PaddleNLP's BERT pretraining (`ips: ... sequences/sec`, static graph, of 2021 to 2023).
 
-Every `logging_steps` steps a device prints its own rate since the last such line; the log has no
-times. Throughput is the harmonic mean of these rates times the devices. Left out as warm-up are
-the first 10 lines, as its publisher does; a log without so many has its first line left out.
+Every `logging_steps` steps, a device prints its own rate since the line before; the log has no
+times. Throughput is the harmonic mean of these rates times the devices. Left out as warm-up are the
+first 10 lines, as the publisher does; of a log with fewer lines, the first line.
 
-A log has no last line of its own, but a number of steps: the run came to its end when `max_steps`
-were made, and when the line that says so is whole. Where the arguments are not in the log, it is
-taken for whole only if the command that follows the run says that number.
+The log has no closing line: a run is complete if it made `max_steps` steps and the line that shows
+this is not cut short. Without the arguments in the log, only the command that follows the run can
+give that number.
 """
 
 import re
@@ -37,7 +37,7 @@ START = re.compile(r"Namespace\(.*max_predictions_per_seq=")
 
 
 def _add_command(run: TimedRun, line: Line, match: Match[str]) -> None:
-    """What the launcher's command says that the run's own arguments did not."""
+    """Add options of the launcher's command that are not among the run's own arguments."""
     for name, value in _OPTION.findall(line.text):
         run.facts.setdefault(name, value)
     run.facts["is launched"] = str("paddle.distributed.launch" in line.text)

@@ -1,13 +1,12 @@
 """Logs of PyTorch's examples, imagenet/main.py, old ("Prec@1") and new, and of its descendants.
 
-Every rank prints, without a label of its own, at every `print-freq`th batch the time of that batch
-and, in brackets, the mean since the epoch began. Where each batch is printed, times are added up;
-else they come from the means. The log does not tell the batch size, nor how many nodes there were.
+Every `print-freq` batches, each rank prints, without a rank label, the time of that batch and, in
+brackets, the mean since the epoch began. If each batch is printed, times are added up; otherwise
+they come from the means. The log has neither the batch size nor the node count.
 
-Only the first epoch is taken: the log does not tell how many there were to be, and so a log that
-lost later epochs gives the same figure. Left out as warm-up are its first 20 batches, or a quarter
-of an epoch that has fewer than 80. A run came to its end when each rank printed all that it was to
-print of its last epoch.
+Only the first epoch is used: the log does not have the number of epochs, so that a log that lost
+later epochs gives the same throughput. Its first 20 batches are left out as warm-up, or a quarter
+of an epoch of fewer than 80. A run is complete if each rank printed all lines of its last epoch.
 """
 
 import re
@@ -40,7 +39,7 @@ def _add_batch(run: TimedRun, line: Line, match: Match[str]) -> None:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """The window is of the first epoch."""
+    """Make the window of the first epoch."""
     base = _find_base(marks)
     intervals, done, elapsed = [], 0, 0.0
     for mark in marks:
@@ -65,12 +64,12 @@ def _find_problem(run: TimedRun) -> str:
 
 
 def _find_base(marks: Sequence[Mark]) -> int:
-    """What to add to a batch's number to count batches: they begin with 0, since 2022 with 1."""
+    """Return what to add to a batch's number: batches count from 0, since 2022 from 1."""
     return 1 if marks[0].position[1] == 0 else 0
 
 
 def _find_print_interval(marks: Sequence[Mark]) -> int:
-    """The batches between two lines; 1 where no epoch has two."""
+    """Return the batches between two lines, or 1 if no epoch has two lines."""
     return next((steps for steps, _ in list_between(marks)), 1)
 
 

@@ -1,12 +1,12 @@
 """Logs of TensorFlow 1's official models (official/r1/resnet) by ExamplesPerSecondHook.
 
-The chief prints every so many steps its rate since the last time and its average since the start,
+At regular steps, the chief prints its rate since the line before and its average since the start,
 as "Benchmark metric: {'name': 'current_examples_per_sec', ...}" or, before 2018, as "Average
-examples/sec: 310.2 (312.5), step = 100", where the current rate stands in brackets; it is that of
-the whole job on one host. Left out as warm-up are the intervals that begin in the first 20 steps.
+examples/sec: 310.2 (312.5), step = 100" with the current rate in brackets. The rate is the whole
+job's on one host. Intervals that begin in the first 20 steps are left out as warm-up.
 
-Training runs in cycles, each of which ends with "Loss for final step". A run came to its end when
-all cycles announced ("Starting cycle: 0/1") did; evaluation between them prints no rates.
+Training runs in cycles, each of which ends with "Loss for final step". A run is complete if all
+cycles announced ("Starting cycle: 0/1") ended; evaluation between them prints no rates.
 """
 
 import re
@@ -49,7 +49,7 @@ def _add_both(run: TimedRun, line: Line, match: Match[str]) -> None:
 
 
 def _end_cycle(run: TimedRun, line: Line, match: Match[str]) -> None:
-    """A cycle is known by its last step, for `tee` may print its end twice."""
+    """End a cycle, stored by its last step because `tee` may print its end twice."""
     run.ended[-1, run.last[0] if run.marks else 0] = 0.0
 
 

@@ -1,11 +1,11 @@
 """Logs of TensorFlow 2's official image classification (`TimeHistory` of classifier_trainer).
 
-Every `log_steps` steps the chief prints the job's rate since the last such line. Throughput is
-taken from the lines' times. Left out as warm-up is the first line's interval, of whose beginning
-no line has the time, and in which graphs are built.
+Every `log_steps` steps, the chief prints the job's rate since the line before. Throughput comes
+from the lines' times. The first interval is left out as warm-up: it has no start time in the log,
+and graphs are built in it.
 
-A run came to its end when its "Run stats" are whole, and its last line is that of the last step
-that was announced, which may be in none where steps are no multiple of `log_steps`.
+A run is complete if its "Run stats" are whole and its last line is that of the last step announced.
+Steps after the last multiple of `log_steps` may have no line.
 """
 
 import re
@@ -61,7 +61,7 @@ def _add_stats(run: TimedRun, line: Line, match: Match[str]) -> None:
 
 
 def _add_settings(run: TimedRun, line: Line, match: Match[str]) -> None:
-    """Parameters are printed in many lines, one section after the other; a fact has both names."""
+    """Store parameters, printed over many lines in sections, as "section.name"."""
     if "section" not in run.facts:
         return
     section = _SECTION.match(line.text)
@@ -79,7 +79,7 @@ def _identify(run: TimedRun) -> Identity:
     nodes = 1 if hosts == "None" else hosts.count(",") + 1
     devices = nodes * run.read_count("runtime.num_gpus")
     batch_size = run.read_count("train_dataset.batch_size")
-    # a line that is lost must not make it another one's
+    # if this line is lost, it is unknown whether the batch size is per device
     per_replica = run.facts.get("train_dataset.use_per_replica_batch_size")
     if per_replica is None:
         batch_size = 0

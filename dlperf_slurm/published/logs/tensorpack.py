@@ -1,12 +1,12 @@
 """Logs of tensorpack's trainers (examples/ResNet): "Epoch 1 (global_step 5000) finished, time:".
 
-The chief prints after each epoch how long its steps took, to three digits or, above a minute, to
-the second; callbacks such as validation run outside. Its throughput tracker prints the same time as
-a rate of five digits, which is taken where the two agree. ImageNet's examples say on how many GPUs
-("towers") they run, and with which batch size each. Left out as warm-up is the first epoch, and
-what begins in the first 20 steps.
+After each epoch, the chief prints the time of its steps, to three digits or, above a minute, in
+whole seconds; callbacks such as validation are not in it. Its throughput tracker prints the same
+time as a rate of five digits, which is used if the two agree. ImageNet's examples print the number
+of GPUs ("towers") and the batch size of each. The first epoch and intervals that begin in the first
+20 steps are left out as warm-up.
 
-A run came to its end when it says so: "Training has finished!".
+A run is complete if it prints "Training has finished!".
 """
 
 import re
@@ -44,7 +44,7 @@ START = _TOWERS
 
 
 def _add_epoch(run: TimedRun, line: Line, match: Match[str]) -> None:
-    """Adds up the units of `1 hour 2 minutes 5 seconds` or `12.3 seconds`."""
+    """Add an epoch; its duration, such as `1 hour 2 minutes 5 seconds`, is summed by unit."""
     parts = _PART.findall(match.group("duration"))
     seconds = sum(float(count) * _SECONDS[unit] for count, unit in parts)
     position, number = (int(match.group("step")),), int(match.group("number"))
@@ -52,10 +52,10 @@ def _add_epoch(run: TimedRun, line: Line, match: Match[str]) -> None:
 
 
 def _add_rate(run: TimedRun, line: Line, match: Match[str]) -> None:
-    """A rate is known by the step that the chief printed it after."""
+    """Store a rate under the last step printed before it."""
     marks = run.marks.by_rank.get(line.rank)
     step = marks[-1].position[0] if marks else 0
-    # the next one may be that of an epoch whose line is lost
+    # a second rate here would be that of an epoch whose line is lost
     run.ended.setdefault((-1, step), parse_number(match.group("rate")))
 
 
@@ -71,7 +71,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _choose_seconds(mark: Mark, samples: int, rates: Dict[int, float]) -> float:
-    """The printed time, or that of the rate if it is the same one with more digits."""
+    """Return the seconds by the rate, which has more digits, if they agree with those printed."""
     printed, rate = mark.value, rates.get(mark.position[0], 0.0)
     if rate <= 0:
         return printed

@@ -1,11 +1,11 @@
 """Logs of TensorFlow's tf_cnn_benchmarks: one process, parameter servers, or Horovod.
 
 Every worker prints its header, its own running mean rate ("images/sec: ... +/- ...", of one worker)
-and last "total images/sec", which is the whole job's: batches of all workers over the time of this
-worker's loop. That total is taken, of the worker that gives the lowest. It leaves out the warm-up
-batches, which run before "Done warm up"; nothing else is left out.
+and last "total images/sec" of the whole job: batches of all workers over the time of this worker's
+loop. Throughput is the lowest total. It excludes the warm-up batches, which run before "Done warm
+up"; nothing else is left out.
 
-A run came to its end when each worker that began gave its total, before the line that follows it.
+A run is complete if each worker that began printed its total.
 """
 
 import re
@@ -39,7 +39,7 @@ class _Run:
         self._is_parameter_server = False
 
     def is_under_way(self, rank: int) -> bool:
-        """Whether the rank has its total: workers' headers may come between others' steps."""
+        """Return whether the rank has its total: headers may come between other workers' steps."""
         return bool(self._totals) if rank < 0 else rank in self._totals
 
     def add(self, line: Line) -> None:
