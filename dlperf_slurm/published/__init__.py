@@ -1,1 +1,1 @@
-"""What others published: their logs, figures and table layouts. The rest imports none of it."""
+"""Logs, figures and table layouts that others published; only cli and interface import them."""

@@ -1,4 +1,4 @@
-"""The cases of a run and a published source -> each case beside the figure nearest to it."""
+"""Cases of a run and a published source -> a table of each case beside the nearest figure."""
 
 import math
 from collections.abc import Sequence
@@ -23,17 +23,17 @@ Figure = Any
 
 
 def choose_sources(names: Sequence[str]) -> dict[str, "TableMaker"]:
-    """Return the makers of the tables against these sources; InputError lists the known ones."""
+    """Return the function that makes the table of each source; raises InputError if unknown."""
     for name in names:
         find_source_file(name)
     return {name: partial(make_against_table, name) for name in names}
 
 
 def make_against_table(name: str, cases: "DataFrame") -> Table:
-    """Set ours beside theirs, with the hardware of both and what else differs.
+    """Make a table of our cases and a source's figures, with hardware and other differences.
 
-    One row for each figure that is nearest to a case: variants and machines that tie have each.
-    InputError lists the known sources.
+    A case has one row per nearest figure: variants and machines that tie have a row each. Raises
+    InputError, which lists the known sources, if `name` is not one.
     """
     figures = read_source(name)
     rows = [
@@ -71,9 +71,9 @@ def _make_row(case: Case, figure: Optional[Figure]) -> list[Cell]:
 
 
 def find_nearest(case: Case, figures: "DataFrame") -> list[Figure]:
-    """Find the nearest figures of the same model and mode.
+    """Find the published figures of the case's model and mode that are nearest to it.
 
-    Framework counts most, then precision, compiler, devices and batch size.
+    Framework counts most, then precision, devices, nodes, batch size and compiler.
     """
     alike = [*figures[(figures.model == case.model) & (figures["mode"] == case.mode)].itertuples()]
     distances = [_measure_distance(case, figure) for figure in alike]
@@ -90,7 +90,7 @@ def _measure_distance(case: Case, figure: Figure) -> tuple[float, ...]:
         figure.nodes != case.nodes,
         _measure_batch_distance(_find_batch_size(case), figure.batch_size_per_device),
         figure.compiler != case.compiler,
-        # of two that are as near the smaller one
+        # if two are equally near, the smaller one
         figure.world_size,
         figure.batch_size_per_device,
     )
@@ -101,7 +101,7 @@ def _measure_batch_distance(ours: int, theirs: int) -> float:
 
 
 def _find_batch_size(case: Case) -> int:
-    """What was measured, or planned when nothing was; the largest that a search found."""
+    """Return the largest measured batch size, or the planned one if nothing was measured."""
     return max(map(int, case.batch_sizes_measured.split()), default=case.planned_size)
 
 
@@ -126,7 +126,7 @@ def list_differences(case: Case, figure: Figure) -> tuple[str, ...]:
 def _describe_differences(case: Case, figure: Optional[Figure]) -> str:
     if figure is None:
         return "none of this model and mode"
-    # what of theirs has a variant: "W/O clip", the location of the data
+    # the published variant: "W/O clip", the location of the data
     words = [figure.note, figure.data_location, figure.variable_update]
     differences = [*list_differences(case, figure), *filter(None, words)]
     return "; ".join(differences) or "nothing known"

@@ -1,4 +1,4 @@
-"""Imported runs -> those of one job joined, and what tells the cases of several machines apart."""
+"""Imported runs -> one run per job, and labels that distinguish cases of several machines."""
 
 import hashlib
 import re
@@ -19,10 +19,9 @@ _READ_BYTES = 1 << 20
 
 
 def join_ranks(runs: Sequence[ImportedRun]) -> list[ImportedRun]:
-    """The runs, of which logs of the ranks of one job are one: its slowest rank's, or a failed one.
+    """Join the logs of the ranks of a job: keep a failed run, else the slowest rank's.
 
-    Such logs are copies of each other, byte by byte, or they have a rank in their names, which are
-    alike otherwise, and their times overlap.
+    These logs are identical copies, or their names differ only in a rank and their times overlap.
     """
     copies = _group(runs, lambda run: _hash_file(run.path))
     left: list[ImportedRun] = []
@@ -37,7 +36,7 @@ def join_ranks(runs: Sequence[ImportedRun]) -> list[ImportedRun]:
 
 
 def _are_of_files(runs: Sequence[ImportedRun]) -> bool:
-    """Whether each is the only one of its file, so that they may be one."""
+    """Return whether each run is the only one of its file, so that they may be joined."""
     return len({run.path for run in runs}) == len(runs)
 
 
@@ -51,7 +50,7 @@ def _group(
 
 
 def _hash_file(path: Path) -> str:
-    """The digest of a file; of one that cannot be read, which is a failed run, its path."""
+    """Return the SHA-256 digest of a file, or its path if it cannot be read (a failed run)."""
     digest = hashlib.sha256()
     try:
         with open_file(path) as file:
@@ -63,7 +62,7 @@ def _hash_file(path: Path) -> str:
 
 
 def _name_job(run: ImportedRun) -> Hashable:
-    """What logs of one job's ranks share; of a name without a rank, the log itself."""
+    """Return a key that the logs of one job's ranks share; the log itself if it names no rank."""
     name = run.path.name.lower()
     if "#" in run.log or not _RANK.search(name):
         return run.log
@@ -72,7 +71,7 @@ def _name_job(run: ImportedRun) -> Hashable:
 
 
 def _split_by_time(runs: Sequence[ImportedRun]) -> list[list[ImportedRun]]:
-    """Runs whose times overlap, or are not told, together."""
+    """Group runs whose times overlap or are unknown."""
     groups: list[list[ImportedRun]] = []
     for run in sorted(runs, key=lambda run: run.started):
         last = max((one.ended for one in groups[-1]), default=0.0) if groups else 0.0
@@ -92,10 +91,11 @@ def _join(runs: Sequence[ImportedRun], what: str) -> ImportedRun:
 
 
 def label_runs(runs: Sequence[ImportedRun]) -> list[str]:
-    """The label of each run: in what its machine, software or day differs within its case.
+    """Return a label for each run: the hardware, software or date that differ within its case.
 
-    Empty where they do not differ. Hardware tells all cases of a model and format apart, whatever
-    their topology. Days follow each other where one run starts within a day of another's end.
+    A label is empty if nothing differs. Hardware distinguishes all cases of a model and format,
+    whatever their topology. Runs that start within a day of the previous run's end have the same
+    date.
     """
     labels = [""] * len(runs)
     days = _name_days(runs)
@@ -134,7 +134,7 @@ def _name_software(identity: Identity) -> str:
 
 
 def _name_days(runs: Sequence[ImportedRun]) -> list[str]:
-    """The day on which the series that a run is part of began; midnight ends no series."""
+    """Return for each run the date on which its series of runs began, also past midnight."""
     days = [f"of {run.identity.date}" if run.identity.date else "undated" for run in runs]
     for indices in _group_indices(runs, True):
         timed = sorted((i for i in indices if runs[i].started), key=lambda i: runs[i].started)
@@ -145,7 +145,7 @@ def _name_days(runs: Sequence[ImportedRun]) -> list[str]:
 
 
 def describe_surroundings(runs: Sequence[ImportedRun]) -> list[str]:
-    """The notes of a case on what its logs tell of machine, software and day, and what not."""
+    """Return the notes of a case on known and unknown hardware, software and dates of its logs."""
     told, untold = [], []
     for name in ("hardware", "software", "date"):
         values = list(dict.fromkeys(getattr(run.identity, name) for run in runs))

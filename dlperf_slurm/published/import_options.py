@@ -1,4 +1,4 @@
-"""What a command line says of logs -> which files they are, and how they are to be read."""
+"""Command-line options of the log import -> validated options, and the list of log files."""
 
 import dataclasses
 import re
@@ -14,7 +14,7 @@ _DATE = re.compile(r"(?:19|20)\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
 
 
 def parse_settings(assignments: Sequence[str]) -> Identity:
-    """`--set key=value` as an identity; InputError for an unknown key or a wrong value."""
+    """Parse `--set key=value` options; raises InputError for an unknown key or invalid value."""
     values: dict[str, object] = {}
     for text in assignments:
         key, equals, value = text.partition("=")
@@ -37,7 +37,7 @@ def parse_settings(assignments: Sequence[str]) -> Identity:
 
 
 def check_options(options: ImportOptions) -> None:
-    """InputError for a format or a rule that there is not, with the nearest that there is."""
+    """Validate the names of format and rule; raises InputError, which suggests the nearest name."""
     names = list_formats()
     try:
         if options.format_name:
@@ -51,9 +51,9 @@ def check_options(options: ImportOptions) -> None:
 
 
 def list_logs(paths: Sequence[Path]) -> list[Path]:
-    """The files themselves, and all below directories, sorted; hidden ones are left out.
+    """List the files, and all files in the directories, sorted; hidden ones are left out.
 
-    InputError for a path where nothing is, and for directories without a file.
+    Raises InputError if a path does not exist or no file is found.
     """
     logs: list[Path] = []
     for path in paths:

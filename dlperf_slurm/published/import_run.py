@@ -1,4 +1,4 @@
-"""Imported runs of logs -> a run directory with a record of each, and a copy of its log."""
+"""Imported runs of logs -> a run directory with a record and a copy of the log for each."""
 
 import getpass
 import re
@@ -59,9 +59,9 @@ UNKNOWN_SOURCE = "unknown"
 def write_imported_run(
     results_dir: Path, name: str, runs: Sequence[ImportedRun], command: Sequence[str]
 ) -> Run:
-    """Write a run directory for the logs, whole or not at all; logs of one case are its repeats.
+    """Write a run directory for the logs, completely or not at all; logs of a case are repeats.
 
-    InputError if a run that is ok does not tell what a record needs, or there is none to write.
+    Raises InputError if a valid run is missing a setting that a record needs, or if no run is left.
     """
     cases = group_runs(runs)
     run_id = make_run_id(name, "import")
@@ -83,10 +83,10 @@ def write_imported_run(
 
 
 def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
-    """The runs by case_id, in their order; failed ones that cannot be placed are left out.
+    """Group the runs by case_id, in order; failed runs with unknown settings are left out.
 
-    Runs of other hardware, software or days are of other cases. Raises InputError that names what
-    neither a log nor its name tells.
+    Runs with other hardware, software or dates are different cases. Raises InputError, which names
+    the settings that neither a log nor its name has.
     """
     problems = [
         f"{run.log}: neither the log nor its name tells {' and '.join(missing)}; add "
@@ -108,7 +108,7 @@ def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
 
 
 def find_missing(identity: Identity) -> list[str]:
-    """What a record needs and nothing tells."""
+    """Return the settings that a record needs and that are unknown or make no topology."""
     missing = [name for name in SETTINGS if not getattr(identity, name)]
     if identity.nodes and identity.devices and not _is_topology(identity):
         missing.append("devices")
@@ -124,13 +124,13 @@ def _is_topology(identity: Identity) -> bool:
 
 
 def _make_case_id(run: ImportedRun, label: str) -> str:
-    """The id that a case of a matrix would have, with the log's format and what sets it apart."""
+    """Make the case_id as a matrix does, with the log's format and its label."""
     case_id = make_case_id(run.identity.model, _make_axes(replace(run, label=label)))
     return re.sub(r"[^A-Za-z0-9._-]+", "_", case_id)
 
 
 def _make_axes(run: ImportedRun) -> Axes:
-    """What the log tells; on the other axes the default."""
+    """Make axes from the log's settings; other axes have their defaults."""
     identity = run.identity
     return Axes(
         framework=identity.framework,
@@ -152,7 +152,7 @@ def _make_topology(identity: Identity) -> Topology:
 def _make_manifest(
     run_id: str, name: str, cases: dict[str, list[ImportedRun]], command: Sequence[str]
 ) -> Manifest:
-    """No scheduler is ever asked about such a run: all its array tasks have ended."""
+    """Make the manifest; all array tasks have ended, so that no scheduler is ever asked."""
     return Manifest(
         run_id=run_id,
         title=name,
@@ -192,13 +192,13 @@ def _make_planned_case(case_id: str, runs: Sequence[ImportedRun]) -> PlannedCase
 
 
 def _find_settings(runs: Sequence[ImportedRun]) -> dict[str, int]:
-    """What logs tell of a protocol: the steps of their windows, where all have as many."""
+    """Return the measured steps as protocol, if all windows have the same number of steps."""
     steps = {run.window.steps for run in runs if run.window}
     return {"measured_steps": steps.pop()} if len(steps) == 1 and 0 not in steps else {}
 
 
 def _describe_partial(runs: Sequence[ImportedRun]) -> list[str]:
-    """The publishers' figures of logs that are incomplete, which stand in no table."""
+    """Return notes with the publishers' figures of incomplete logs, which are in no table."""
     return [
         f"{run.log} is incomplete: its publisher's rule ({run.publisher_rule}) makes "
         f"{run.publisher_samples_per_s:.4g} of what is there"
@@ -208,7 +208,7 @@ def _describe_partial(runs: Sequence[ImportedRun]) -> list[str]:
 
 
 def _format_time(seconds: float) -> str:
-    """The log's own clock, as if it were in UTC; empty where the log has no times."""
+    """Format seconds of the log's clock as if they were UTC; "" if the log has no times."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds)) if seconds else ""
 
 
@@ -283,7 +283,7 @@ def _make_case(run: ImportedRun, run_id: str, case_id: str, repeat: int) -> Case
 
 
 def _make_rank(run: ImportedRun, case: Case) -> RankResult:
-    """The slowest rank's window, from its rate where the log tells no times."""
+    """Make the result of the slowest rank; its seconds are computed from its rate."""
     rate = run.samples_per_s or 0.0
     return RankResult(
         rank=WHOLE_JOB,

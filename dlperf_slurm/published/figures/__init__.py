@@ -1,4 +1,4 @@
-"""Published figures as data: one CSV per document -> a frame of figures, with their sources."""
+"""Published figures, one CSV file per document -> a frame of figures with their sources."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from dlperf_slurm.stats.median import LATENCY_NAMES
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# nobody publishes the slowest batch
+# publishers do not print the maximum latency
 LATENCIES = LATENCY_NAMES[:-1]
 
 TEXTS = ("source", "framework", "model", "precision", "compiler", "data_location",
@@ -24,12 +24,12 @@ FOLDER = Path(__file__).parent
 
 
 def list_sources() -> list[str]:
-    """List the names that `read_source` knows, sorted."""
+    """Return the sorted names of all published sources."""
     return sorted(path.stem for path in FOLDER.glob("*.csv"))
 
 
 def find_source_file(name: str) -> Path:
-    """Find the CSV of a source; InputError lists the known names."""
+    """Return the CSV file of a source; raises InputError, which lists the known names."""
     known = list_sources()
     if name not in known:
         raise InputError(f"{name!r} is no published source; known: {', '.join(known)}")
@@ -37,14 +37,14 @@ def find_source_file(name: str) -> Path:
 
 
 def read_source(name: str) -> "DataFrame":
-    """Read a document's figures, in its order: [figures, columns].
+    """Read the figures of a document, in its order: [figures, columns].
 
-    Each is one throughput that somebody published, with what they say follows from it.
-    `framework`, `model`, `precision` and `compiler` are in our words where we have one; `software`
-    is in the publisher's. What was not printed is "", 0 or NaN. `table` tells the tables of a
-    document apart, `where` is a figure's line in the publisher's repository.
+    Each figure is one published throughput, with the published speedups and latencies that belong
+    to it. `framework`, `model`, `precision` and `compiler` have this project's names if there is
+    one; `software` has the publisher's. What was not printed is "", 0 or NaN. `table` distinguishes
+    the tables of a document, `where` is a figure's line in the publisher's repository.
 
-    Raises InputError, which lists the known names.
+    Raises InputError, which lists the known names, if `name` is not one.
     """
     import pandas
 
