@@ -1,4 +1,4 @@
-"""Printed tables -> the cells that do not follow from the others, and what cannot be checked."""
+"""Printed tables -> cells that do not follow from other cells, and cells that cannot be checked."""
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
@@ -41,11 +41,12 @@ _MISSING = {
 
 @dataclass(frozen=True)
 class Checked:
-    """How many figures were checked, and how many could not be.
+    """Counts of checked and unchecked figures.
 
-    `derived_cells` were recomputed. `speedups_compared` are of figures that the tables have not;
+    `derived_cells` were recomputed. `speedups_compared` have inputs that the tables do not print;
     they were compared with each other. `figures_compared` are of configurations that are printed
-    more than once. `derived_cells_unchecked` are the derived cells that nothing was done for.
+    more than once. `derived_cells_unchecked` are derived cells that were neither recomputed nor
+    compared.
     """
 
     derived_cells: int
@@ -71,7 +72,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Audit:
-    """An audit's findings, what could not be recomputed, and how much was checked."""
+    """Findings, cells that could not be recomputed, and how much was checked."""
 
     findings: tuple[Finding, ...]
     not_audited: tuple[NotAudited, ...]
@@ -79,14 +80,14 @@ class Audit:
 
     @property
     def recomputed(self) -> int:
-        """The derived cells that were recomputed."""
+        """The number of derived cells that were recomputed."""
         return self.checked.derived_cells
 
 
 def audit_paths(paths: Sequence[Path]) -> Audit:
-    """Audit files, run directories and published sources together: each is seen with all others.
+    """Audit files, run directories and published sources together, each against all others.
 
-    Raises InputError when one cannot be read.
+    Raises InputError if one of them cannot be read.
     """
     rows: list[Row] = []
     gaps: list[NotAudited] = []
@@ -108,10 +109,7 @@ def audit_paths(paths: Sequence[Path]) -> Audit:
 
 
 def audit_report(text: str, name: str) -> list[Finding]:
-    """What an audit finds in the report.csv of a run.
-
-    Raises InputError when the text is no such CSV.
-    """
+    """Return the findings in the report.csv of a run; raises InputError if it is no such CSV."""
     rows, _ = read_csv(text, name)
     return find_contradictions(rows, derive_cells(rows))
 
@@ -132,7 +130,7 @@ def _count_checks(rows: Sequence[Row], derived: Sequence[Derived]) -> Checked:
 
 
 def find_contradictions(rows: Sequence[Row], derived: Sequence[Derived]) -> list[Finding]:
-    """All findings, in the order of the files and their lines."""
+    """Return all findings, in the order of the files and their lines."""
     findings = [
         *check_speedups(derived),
         *check_latencies(rows),
@@ -144,7 +142,7 @@ def find_contradictions(rows: Sequence[Row], derived: Sequence[Derived]) -> list
 
 
 def _list_unchecked(rows: Sequence[Row], derived: Sequence[Derived]) -> Iterator[NotAudited]:
-    """The columns that nothing was recomputed for, one entry for each table and reason."""
+    """Yield the columns without a recomputed cell, one entry for each table and reason."""
     checked = {id(one.cell) for one in derived}
     columns: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
     for row in rows:
@@ -156,7 +154,7 @@ def _list_unchecked(rows: Sequence[Row], derived: Sequence[Derived]) -> Iterator
 
 
 def _list_missing(row: Row, checked: Set[int]) -> Iterator[tuple[Cell, str]]:
-    """The cells of a row that cannot be recomputed, and what there is not to do it."""
+    """Yield the cells of a row that cannot be recomputed, with the missing input."""
     for quantity, cell in row.cells.items():
         if quantity in _MISSING and id(cell) not in checked:
             yield cell, _MISSING[quantity]

@@ -16,20 +16,20 @@ from dlperf_slurm.published.audit.printed import (
 )
 from dlperf_slurm.published.audit.speedups import index_rows, name_place
 
-# the least number of repeats whose median is checked; one of fewer says little
+# the smallest number of repeats whose median is checked
 MIN_REPEATS = 3
 
-# the key that the figures of one table's series share
+# key of the figures in one series of a table
 _name_series: Callable[[Row], tuple[str, ...]] = attrgetter(
     "file", "table", "software", "topology", "note", "remark"
 )
 
 
 def check_duplicates(rows: Sequence[Row]) -> Iterator[Finding]:
-    """The figures of one configuration that differ, in one table or between files.
+    """Yield findings of figures of one configuration that differ, in one table or between files.
 
-    Files are compared only where each has a single figure of it, as several are variants that its
-    words do not tell apart; and not where a third file agrees.
+    Files are compared only if each has a single figure of the configuration, because several are
+    variants that the text does not distinguish, and only if no third file agrees.
     """
     for group in index_rows([row for row in rows if not row.repeat]).values():
         for position, row in enumerate(group):
@@ -41,9 +41,9 @@ def check_duplicates(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 def _compare_files(row: Row, earlier: Sequence[Row], group: Sequence[Row]) -> Iterator[Finding]:
-    """The finding for a row that differs from other files.
+    """Yield the finding for a row that differs from other files.
 
-    The later of two files is named, and of more the one that is alone.
+    Of two files the later one is reported, of more files the one that differs from all others.
     """
     peers = [other for other in group if other is not row and is_same_software(row, other)]
     # "OneFlow" may be either of "OneFlow 0.2.0" and "OneFlow 0.3.1"
@@ -56,16 +56,16 @@ def _compare_files(row: Row, earlier: Sequence[Row], group: Sequence[Row]) -> It
 
 
 def is_same_software(row: Row, other: Row) -> bool:
-    """Whether one's words begin with the other's: "NGC MXNet" and "NGC MXNet 1.6.0 (...)"."""
+    """Return whether one text begins with the other: "NGC MXNet", "NGC MXNet 1.6.0 (...)"."""
     words, others = (text.partition(" (")[0].split() for text in (row.software, other.software))
     shared = min(len(words), len(others))
     return words[:shared] == others[:shared]
 
 
 def _is_same_topology(row: Row, other: Row) -> bool:
-    """Whether rows of as many devices may have one topology.
+    """Return whether rows with the same device count may have the same topology.
 
-    1n8g is not 2n4g, but either may be 8 devices without more words.
+    1n8g is not 2n4g, but either may be printed as 8 devices only.
     """
     return row.topology == other.topology or not (row.topology and other.topology)
 
@@ -84,9 +84,9 @@ def _compare(row: Row, other: Row) -> Iterator[Finding]:
 
 
 def check_medians(rows: Sequence[Row]) -> Iterator[Finding]:
-    """The figures that are not the median of the repeats that their own document lists.
+    """Yield figures that are not the median of the repeats that their document lists.
 
-    They are checked where the document has one figure and one set of repeats of the configuration.
+    Checks documents that have one figure and one set of repeats of the configuration.
     """
     for group in index_rows(rows).values():
         for document in dict.fromkeys(_name_document(row) for row in group):

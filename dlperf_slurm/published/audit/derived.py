@@ -1,4 +1,4 @@
-"""A derived cell and the printed cells that it follows from -> what it may be."""
+"""A derived cell and the printed cells that it follows from -> the values that it may have."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from dlperf_slurm.published.audit.printed import Cell, Row, Span
 
 @dataclass(frozen=True)
 class Derived:
-    """A derived cell, and the quotient of printed cells that it should be, times a factor.
+    """A derived cell, which should be `factor` times a quotient of two printed cells.
 
-    `limit` is the largest value that the devices allow, None where they set none. `others` are
-    quotients with another figure of the same configuration, by the place where that stands. Any of
-    the `alternatives` may be meant as well: a speedup of throughputs or of their latencies.
+    `limit` is the largest value that the device counts allow, None without a limit. `others` are
+    quotients with another figure of the same configuration, by the place of that figure. The cell
+    may also be one of the `alternatives`: a speedup of throughputs or of their latencies.
     """
 
     row: Row
@@ -32,7 +32,7 @@ class Derived:
 
     @property
     def expected(self) -> Span:
-        """The values that the cell may have, as its inputs are rounded too."""
+        """The values that the cell may have, because its inputs are rounded too."""
         if self.numerator is self.denominator:
             return Span(self.factor, self.factor)
         quotient = self.numerator.rounded / self.denominator.rounded
@@ -45,7 +45,7 @@ class Derived:
 
     @property
     def certain(self) -> Fraction:
-        """The smallest quotient that the inputs' repeats allow, or their rounding."""
+        """The smallest quotient that the inputs' repeats, or else their rounding, allow."""
         if self.numerator is self.denominator:
             return self.factor
         least = self.numerator.spread or self.numerator.rounded

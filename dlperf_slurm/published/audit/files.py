@@ -1,4 +1,4 @@
-"""A file with tables or a run directory -> its rows, and what of them cannot be audited."""
+"""A file with tables or a run directory -> its rows, and the parts that cannot be audited."""
 
 import csv
 import dataclasses
@@ -52,14 +52,14 @@ _REPORT_CELLS = {
     "precision_speedup": PRECISION_SPEEDUP,
     **_LATENCIES,
 }
-# the line of each case_id, and its cells by column
+# line number and cells by column of each case_id
 Cases = Mapping[str, tuple[int, Mapping[str, str]]]
 
 
 def read_rows(path: Path) -> tuple[list[Row], list[NotAudited]]:
-    """The rows of a CSV, a text with pipe tables, or a published source by its name.
+    """Read the rows of a CSV, a text with pipe tables, or a published source by its name.
 
-    Raises InputError when there is no such file, it is no text, or there is no table in it.
+    Raises InputError if the file does not exist, is not text, or has no table.
     """
     name = str(path)
     if not path.exists() and name in list_sources():
@@ -89,9 +89,9 @@ def _read_text(text: str, name: str) -> tuple[list[Row], list[NotAudited]]:
 
 
 def read_csv(text: str, name: str) -> tuple[list[Row], list[NotAudited]]:
-    """The rows of a report.csv, a published source, or any CSV with headers as tables have them.
+    """Parse the rows of a report.csv, a published source, or any CSV with headers as in tables.
 
-    Raises InputError when the text is no such CSV.
+    Raises InputError if the text is no such CSV.
     """
     try:
         lines = list(read_records(text))
@@ -116,11 +116,8 @@ def read_csv(text: str, name: str) -> tuple[list[Row], list[NotAudited]]:
 
 
 def read_records(text: str) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each record of a CSV, with the line on which it begins.
-
-    Raises csv.Error where the text is no CSV.
-    """
-    # a note may be longer than the module's 128 KiB; what is read at all is bounded before
+    """Yield each record of a CSV with the number of its first line; raises csv.Error if invalid."""
+    # a note may exceed csv's limit of 128 KiB; `read_text` already limits the file size
     csv.field_size_limit(max(len(text), csv.field_size_limit()))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     line = 1
@@ -158,13 +155,13 @@ def _make_report_row(file: str, line: int, record: Mapping[str, str]) -> Row:
 
 
 def _take(record: Mapping[str, str], *names: str) -> dict[str, Any]:
-    """What a row has as it stands in the CSV; raises KeyError for a column that is not there."""
+    """Return the row's columns of these names unchanged; raises KeyError if one is missing."""
     shared = ("model", "framework", "precision", "compiler")
     return {name: record[name] for name in (*shared, *names)}
 
 
 def _describe_variant(record: Mapping[str, str]) -> str:
-    """What sets a case apart beside its framework and compiler, and does not go without saying."""
+    """Return the axes other than framework and compiler that are not at their default."""
     return " ".join(
         record[axis]
         for axis, default in VARIANT_AXES.items()
@@ -186,7 +183,7 @@ def _make_report_cells(record: Mapping[str, str]) -> dict[str, Cell]:
 def _make_cells(
     record: Mapping[str, str], names: Mapping[str, str], is_exact: bool
 ) -> dict[str, Cell]:
-    """The cells that are filled; raises ValueError, which names one that is no number."""
+    """Make the cells that are not empty; raises ValueError, with the column, for other text."""
     cells: dict[str, Cell] = {}
     for column, quantity in names.items():
         text = record.get(column, "")
@@ -199,9 +196,9 @@ def _make_cells(
 
 
 def read_run(path: Path) -> tuple[list[Row], list[NotAudited], list[Finding]]:
-    """The rows of a run's report.csv, or of what its records give where it has none.
+    """Read the rows of a run's report.csv, or compute them from its records without a report.
 
-    Raises InputError when the directory is no run, or its report no CSV.
+    Raises InputError if the directory is no run, or if its report is no CSV.
     """
     run = open_run(path)
     fresh = serialize_csv(analyze(collect_outcomes(run)).case_columns)
@@ -219,7 +216,7 @@ def read_run(path: Path) -> tuple[list[Row], list[NotAudited], list[Finding]]:
 
 
 def _compare_with_records(file: str, text: str, fresh: str) -> Iterator[Finding]:
-    """The cells of a report, in columns that both have, that are not what the records give."""
+    """Yield cells of a report that differ from the records, for columns that both have."""
     found = _index_cases(text)
     for case_id, (_, record) in _index_cases(fresh).items():
         if case_id not in found:
@@ -236,7 +233,7 @@ def _compare_with_records(file: str, text: str, fresh: str) -> Iterator[Finding]
 
 
 def _index_cases(text: str) -> Cases:
-    """The lines of a report's cases; those for points outside of the matrix have no case."""
+    """Return line and cells of each case of a report; rows without a case_id are left out."""
     (_, header), *records = read_records(text)
     named = [(line, dict(zip(header, cells))) for line, cells in records]
     return {texts["case_id"]: (line, texts) for line, texts in named if texts.get("case_id")}

@@ -1,4 +1,4 @@
-"""The headers of a table -> what its columns hold: quantity, precision, variant, unit."""
+"""Headers of a table -> quantity, precision, variant and unit of each column."""
 
 import dataclasses
 import html
@@ -25,11 +25,11 @@ DEVICES_PER_NODE = "devices_per_node"
 NODES = "nodes"
 TOPOLOGY = "topology"
 BATCH_SIZE = "batch_size"
-# figures of a server under a load: its throughput is not a batch over a latency
+# figures of a server under load: throughput is not batch size over latency
 CONCURRENCY = "concurrency"
-# the header says nothing but a precision; the cells tell what of it
+# the header is only a precision; the cells show the quantity
 BARE_PRECISION = "bare_precision"
-# the columns for the document that a figure stands in, and its line there
+# columns with the document of a figure, and its line there
 PATH = "path"
 LINE = "line"
 WORDS = ("framework", "source", "precision", "compiler", "model", "hardware", PATH, LINE)
@@ -38,13 +38,13 @@ _SPEEDUP = r"speed-? ?up"
 _STATISTIC = r"(?:avg\b\.?|average|mean\b|median|\bp?[0-9]{2,3}(?:\.[0-9]+)? ?%?)"
 _MILLISECONDS = r"(?:[(\[]ms[)\]]|\bms$)"
 
-# quantities by their headers; the first pattern that is found decides
+# quantities by their headers; the first matching pattern counts
 _PATTERNS = (
     (SPEEDUP, r"\bscaling\b(?! efficiency)"),
     (EFFICIENCY, r"\befficiency\b"),
     (TIME_SPEEDUP, rf"(time to train|train(ing)? time|training).*{_SPEEDUP}"),
     (TRAINING_TIME, r"time to train|train(ing)? time"),
-    # the spread of latencies, and what is no more than a part of them
+    # ignored: deviation, minimum and maximum of latencies
     ("", rf"(latency|{_MILLISECONDS}).*\b(std|deviation|min|max)\b|\b(std|stddev) .*latency"),
     ("latency_{}_speedup", rf"^speedup_latency_({_STATISTIC})$"),
     ("latency_{}", rf"^latency_({_STATISTIC})_ms$"),
@@ -59,7 +59,7 @@ _PATTERNS = (
     (PRECISION_SPEEDUP, rf"\b(fp16|bf16|amp) ?/ ?(fp32|tf32) {_SPEEDUP}"),
     (SPEEDUP, rf"{_SPEEDUP}|加速比"),
     (SAMPLES_PER_S, r"through?put|throuthput|[a-z] ?/ ?s(ec(ond)?)?\b|per second|吞吐"),
-    # as NVIDIA heads the throughputs of its speech synthesis
+    # NVIDIA's headers for throughputs of speech synthesis
     (SAMPLES_PER_S, r"number of (mels|samples) used"),
     (CONCURRENCY, r"concurrency|concurrent"),
     (DEVICES_PER_NODE, r"(gpu|device).*(/ ?node|per.node)"),
@@ -70,7 +70,7 @@ _PATTERNS = (
     *((word, f"^{word}$") for word in WORDS),
 )
 
-# precisions by their names in headers, cells and titles; the first that is found decides
+# precisions by their names in headers, cells and titles; the first match counts
 _REDUCED = (
     ("amp-bf16", r"amp-bf16"),
     ("bf16", r"\bbf(?:loat)?16\b"),
@@ -88,11 +88,11 @@ _SECOND = Fraction(1000)
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its quantity ("" for an unknown header), precision and batch size if said.
+    """A column: its quantity ("" for an unknown header), and precision and batch size if named.
 
-    `variant` is what a header adds to a precision, as "xla". `reference` is the full precision that
-    a speedup is relative to. A number of it times `scale` is in samples/s or ms; None where the
-    header has no unit.
+    `variant` is an addition to the precision in the header, such as "xla". `reference` is the full
+    precision of a speedup. A number times `scale` is in samples/s or ms; None without a unit in the
+    header.
     """
 
     header: str
@@ -105,10 +105,10 @@ class Column:
 
 
 def read_headers(headers: Sequence[str]) -> list[Column]:
-    """The columns of a table, one for each header.
+    """Parse the headers of a table into columns.
 
-    A speedup in a table of latencies is one over another precision; a bare "speedup" there belongs
-    to the column before it, as in our reports.
+    A speedup in a table of latencies is over another precision; a plain "speedup" there belongs to
+    the column before it, as in our reports.
     """
     columns: list[Column] = []
     cleaned = [clean_header(header) for header in headers]
@@ -116,7 +116,7 @@ def read_headers(headers: Sequence[str]) -> list[Column]:
     has_latencies = any(quantity.startswith("latency") for quantity in quantities)
     for header, found in zip(cleaned, quantities):
         quantity = found
-        # "weak scaling" is the same quantity, and never one over a precision
+        # "weak scaling" is a SPEEDUP too, and never over a precision
         if has_latencies and quantity == SPEEDUP and "scaling" not in header.lower() and columns:
             before = columns[-1].quantity
             is_bare = re.fullmatch(_SPEEDUP, header.lower()) is not None
@@ -137,10 +137,10 @@ def read_headers(headers: Sequence[str]) -> list[Column]:
 
 
 def _name_alike(columns: Sequence[Column]) -> list[Column]:
-    """The columns, with the precision, variant and batch size that throughputs name.
+    """Remove names that do not distinguish columns, and use the throughputs' precision names.
 
-    What all throughputs share, or what each precision has one of, tells no columns apart; and of
-    two names for the full precision the throughput's holds.
+    Variant and batch size are removed if all throughputs share them, or if each precision has only
+    one. Of two names for the full precision, that of the throughput columns is used.
     """
     samples = [column for column in columns if column.quantity == SAMPLES_PER_S]
     derived = [column for column in columns if column.quantity in (SPEEDUP, PRECISION_SPEEDUP)]
@@ -164,7 +164,7 @@ def _name_alike(columns: Sequence[Column]) -> list[Column]:
 
 
 def _read_times(columns: Sequence[Column]) -> list[Column]:
-    """The columns; a speedup of a precision is one of times where there are no other figures."""
+    """Change speedups of a precision to speedups of times in tables of training times only."""
     quantities = {column.quantity for column in columns}
     if TRAINING_TIME not in quantities or SAMPLES_PER_S in quantities:
         return list(columns)
@@ -177,7 +177,7 @@ def _read_times(columns: Sequence[Column]) -> list[Column]:
 
 
 def clean_header(header: str) -> str:
-    """The header on one line, without marks for bold, tags, links and escapes."""
+    """Return the header on one line, without bold, code, tags, links and escapes."""
     text = re.sub(r"<[^>]*>", " ", html.unescape(header))
     text = re.sub(r"\[([^][]*)\]\([^)]*\)", r"\1", text)
     text = text.replace("*", "").replace("`", "").replace("\\", "")
@@ -206,19 +206,19 @@ def _find_first(text: str, patterns: Sequence[tuple[str, str]]) -> str:
 
 
 def find_precision(text: str) -> str:
-    """The precision that a text names; the reduced one of two, as a speedup is that one's."""
+    """Return the precision in a text; of two the reduced one, to which a speedup belongs."""
     lower = text.lower()
     return _find_first(lower, _REDUCED) or _find_first(lower, _FULL)
 
 
 def list_precisions(text: str) -> list[str]:
-    """All precisions that a text names."""
+    """List all precisions in a text."""
     lower = text.lower()
     return [name for name, pattern in (*_REDUCED, *_FULL) if re.search(pattern, lower)]
 
 
 def drop_precisions(text: str) -> str:
-    """The letters of a text without those for precisions, to tell what else it says."""
+    """Return the letters and digits of a text that are not part of a precision's name."""
     lower = text.lower()
     for _, pattern in (*_REDUCED, *_FULL):
         lower = re.sub(pattern, " ", lower)
@@ -234,7 +234,7 @@ def _find_variant(header: str) -> str:
 
 
 def _find_scale(header: str, quantity: str) -> Optional[Fraction]:
-    """What a number under the header is to be multiplied with, for samples/s and ms."""
+    """Return the factor from the header's unit to samples/s or ms, or None without a unit."""
     if quantity == SAMPLES_PER_S:
         return _SECOND if re.search(r"/ ?ms\b", header) else None
     if not quantity.startswith("latency") or quantity.endswith("speedup"):

@@ -1,4 +1,4 @@
-"""A table of texts -> the rows that can be audited, and what of the table cannot."""
+"""A table of texts -> the rows that can be audited, and the parts that cannot."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,12 +45,12 @@ from dlperf_slurm.published.audit.values import (
 
 _LABELS = (BATCH_SIZE, CONCURRENCY, DEVICES, DEVICES_PER_NODE, NODES, TOPOLOGY, *WORDS)
 
-# quantities of a reduced precision even where the header does not say so
+# quantities of a reduced precision, even if the header does not name it
 _OF_REDUCED = (PRECISION_SPEEDUP, TIME_SPEEDUP)
 
 
 def interpret_table(table: PipeTable, file: str) -> tuple[list[Row], list[NotAudited]]:
-    """The rows of a table, one for each precision and variant that a line has."""
+    """Return the rows of a table, one per precision and variant of a line, and the unread parts."""
     table = _join_headers(table)
     columns = _drop_repeated(_name_bare(read_headers(table.header), table))
     name = f"table at line {table.line}"
@@ -75,7 +75,7 @@ def interpret_table(table: PipeTable, file: str) -> tuple[list[Row], list[NotAud
 
 
 def _join_headers(table: PipeTable) -> PipeTable:
-    """The table with one line of headers, where its first row has those of merged cells."""
+    """Merge the header with the first row, if that has the lower headers of merged cells."""
     empty = sum(not header for header in table.header)
     if empty < 2 or not table.rows:
         return table
@@ -93,12 +93,12 @@ def _join_headers(table: PipeTable) -> PipeTable:
 
 
 def _unmark(text: str) -> str:
-    """The text without marks for bold and code."""
+    """Return the text without Markdown for bold and code."""
     return text.replace("**", "").replace("`", "").strip()
 
 
 def _name_bare(columns: Sequence[Column], table: PipeTable) -> list[Column]:
-    """The columns; one whose header is a precision alone has samples/s where its cells say so."""
+    """Resolve columns whose header is only a precision: throughputs if a cell has such a unit."""
     named = []
     for position, column in enumerate(columns):
         if column.quantity == BARE_PRECISION:
@@ -111,7 +111,7 @@ def _name_bare(columns: Sequence[Column], table: PipeTable) -> list[Column]:
 
 
 def _name_section(rows: Sequence[Row], table: PipeTable) -> list[Row]:
-    """The rows with their section, and the precision that the table's title alone names."""
+    """Add the section to rows, and the precision if only the table's title names it."""
     if not rows or any(row.where for row in rows):
         return list(rows)
     named = list_precisions(table.title)
@@ -124,9 +124,9 @@ def _name_section(rows: Sequence[Row], table: PipeTable) -> list[Row]:
 
 
 def _split_by_document(rows: Sequence[Row]) -> list[Row]:
-    """The rows, each with its table in the document that it was taken from.
+    """Assign each row to its table in the document that it was taken from.
 
-    Lines that follow each other in one document belong to one table.
+    Consecutive lines of one document are one table.
     """
     tables: dict[tuple[str, int], str] = {}
     for row in sorted(rows, key=_read_place):
@@ -147,7 +147,7 @@ def _read_place(row: Row) -> tuple[str, int]:
 
 
 def _drop_repeated(columns: Sequence[Column]) -> list[Column]:
-    """The columns; one that would take the place of an earlier one has no quantity."""
+    """Remove the quantity of columns that would overwrite an earlier column."""
     seen: set[tuple[str, ...]] = set()
     kept: list[Column] = []
     for column in columns:
@@ -164,7 +164,7 @@ def _list_problems(table: PipeTable, columns: Sequence[Column]) -> Iterator[str]
 
 
 def _is_auditable(columns: Sequence[Column]) -> bool:
-    """Whether columns have something derived, or latencies, which have an order."""
+    """Return whether a column is derived, or is a latency, which has an order."""
     derived = {SPEEDUP, EFFICIENCY, PRECISION_SPEEDUP, TIME_SPEEDUP}
     return any(c.quantity in derived or c.quantity.startswith("latency") for c in columns)
 
@@ -185,7 +185,7 @@ def _make_rows(
     labels = {c.quantity: _unmark(t) for c, t in zip(columns, texts) if c.quantity in _LABELS}
     first_figure = _find_first_figure(columns)
     words = _list_words(columns[:first_figure], texts)
-    # numbers among the figures are figures that no rule is known for
+    # numbers among the figures are figures without a rule
     remarks = _list_words(columns[first_figure:], texts[first_figure:], has_numbers=False)
     groups: dict[tuple[str, str, str], dict[str, Value]] = {}
     for column, text in zip(columns, texts):
@@ -221,7 +221,7 @@ def _make_rows(
 
 
 def _name_place(labels: Mapping[str, str]) -> str:
-    """The place of the row in its document; empty without a line number."""
+    """Return the row's place in its document, or "" without a line number."""
     if labels.get(PATH) and labels.get(LINE, "").isdigit():
         return f"{labels[PATH]}:{labels[LINE]}"
     return ""
@@ -235,7 +235,7 @@ def _find_first_figure(columns: Sequence[Column]) -> int:
 def _list_words(
     columns: Sequence[Column], texts: Sequence[str], has_numbers: bool = True
 ) -> list[str]:
-    """The words of columns without a quantity, such as a sequence length; numbers too if asked."""
+    """List header and text of columns without a quantity, such as a sequence length."""
     return [
         f"{column.header} {text}"
         for column, text in zip(columns, texts)
@@ -246,9 +246,9 @@ def _list_words(
 def _find_default_precision(
     column: Column, columns: Sequence[Column], labels: Mapping[str, str]
 ) -> str:
-    """The precision for a column that names none.
+    """Return the precision for a column whose header names none.
 
-    It is the row's, or else the table's reduced one for what is derived, or its only one.
+    It is the row's, or else the table's only one; derived columns have the only reduced one.
     """
     if "precision" in labels:
         return _name_precision(labels["precision"])
@@ -261,14 +261,14 @@ def _find_default_precision(
 
 
 def _name_precision(text: str) -> str:
-    """The precision of a row as headers name it, and as it stands where it is of no known name."""
+    """Return a row's precision by the name in headers, or its text if the name is unknown."""
     return find_precision(text) if len(list_precisions(text)) == 1 else text
 
 
 def _count_devices(labels: Mapping[str, str]) -> int:
-    """The number of devices of the row; 0 where it does not say.
+    """Return the device count of the row, or 0 if it is not printed.
 
-    It is that of nodes where only they are printed: a speedup needs their ratio alone.
+    If only nodes are printed, returns their number: a speedup needs only the ratio.
     """
     if TOPOLOGY in labels:
         try:

@@ -27,16 +27,16 @@ from dlperf_slurm.published.audit.printed import (
     read_count,
 )
 
-# Throughput x latency may be off by so much, as a ratio, in our own reports: the clock's marks lie
-# between the sum of the batches and their window. In others' tables it is off all the same, but not
-# more than that.
+# Relative error of throughput x latency that our own reports may have, because the window and the
+# sum of the batches are timed separately. In tables of others every deviation is a finding, with
+# the excess above this tolerance.
 OUR_TOLERANCE = Fraction(2, 100)
 
-# A table whose rows are off by more, as their median ratio, has a throughput of other items than
-# the batch's, of several devices, or a latency of something else.
+# If the median ratio of a table is larger, its throughput is of other items than the batch or of
+# several devices, or its latency is of something else: the table is not checked.
 _LARGEST_RATIO = 2.5
 
-# rows that are off by less do not tell that a whole table is
+# rows with a smaller excess do not count as evidence that the whole table is off
 _LEAST_EXCESS = 0.01
 
 _PERCENTILE = re.compile(r"latency_p([0-9.]+)")
@@ -44,7 +44,7 @@ _PERCENTILE = re.compile(r"latency_p([0-9.]+)")
 
 @dataclass(frozen=True)
 class Product:
-    """A throughput times the mean latency of its row, over the samples of its batches."""
+    """Throughput times mean latency of a row, over the samples of its batches."""
 
     row: Row
     samples: Cell
@@ -57,7 +57,7 @@ class Product:
 
 
 def check_latencies(rows: Sequence[Row]) -> Iterator[Finding]:
-    """The findings in the latencies of rows, at most one per row and kind."""
+    """Yield findings in the latencies of rows, at most one per row and kind."""
     for row in rows:
         for check in (_check_order, _check_reference_order, _check_speedups):
             finding = check(row)
@@ -71,14 +71,14 @@ def check_latencies(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 def has_order(row: Row) -> bool:
-    """Whether a row has percentiles whose order is checked."""
+    """Return whether a row has percentiles whose order is checked."""
     return len(_list_percentiles(row)) > 1
 
 
 def list_compared(row: Row) -> list[Cell]:
-    """The speedups of a row that are compared with each other, as their references are not there.
+    """List speedups of a row that are compared with each other, as their inputs are not printed.
 
-    They are those of the throughput and of the mean latency, and those of several percentiles.
+    Compares the speedups of throughput and mean latency, and those of several percentiles.
     """
     means = [name for name in (PRECISION_SPEEDUP, f"{LATENCY_AVG}_speedup") if name in row.cells]
     tails = [f"{name}_speedup" for name in _list_percentiles(row)]
@@ -88,7 +88,7 @@ def list_compared(row: Row) -> list[Cell]:
 
 
 def _list_percentiles(row: Row) -> list[str]:
-    """The names of the row's percentiles, the smallest first."""
+    """List the names of the row's percentiles, the smallest first."""
     found = [match for match in map(_PERCENTILE.fullmatch, row.cells) if match is not None]
     return [match[0] for match in sorted(found, key=lambda match: float(match[1]))]
 
@@ -96,7 +96,7 @@ def _list_percentiles(row: Row) -> list[str]:
 def _check_order(row: Row) -> Optional[Finding]:
     cells = [row.cells[name] for name in _list_percentiles(row)]
     for low, high in zip(cells, cells[1:]):
-        # what is rounded to the same digit keeps its order
+        # values that are rounded to the same digit keep their order
         is_above = low.value > high.value
         if is_above and (low.unit == high.unit or low.rounded.low > high.rounded.high):
             reason = f"{low.text} in {low.column} is above it"
@@ -107,7 +107,7 @@ def _check_order(row: Row) -> Optional[Finding]:
 
 
 def _check_reference_order(row: Row) -> Optional[Finding]:
-    """The finding of a reference's latencies, latency x speedup, that are out of their order."""
+    """Return the finding of a reference whose percentiles, latency x speedup, are out of order."""
     products: list[tuple[Cell, Fraction, Span]] = []
     for name in _list_percentiles(row):
         cell = row.cells.get(name)
@@ -128,9 +128,9 @@ def _check_reference_order(row: Row) -> Optional[Finding]:
 
 
 def list_products(rows: Sequence[Row]) -> Iterator[Product]:
-    """The throughputs that are checked against their latencies.
+    """Yield the throughputs that are checked against their latencies.
 
-    A latency without a unit is taken in that, of s and ms, which fits its table.
+    A latency without a unit is in ms, or in s if this fits its table better.
     """
     tables: dict[tuple[str, str], list[Product]] = {}
     for row in rows:
@@ -151,7 +151,7 @@ def _is_near(ratio: float) -> bool:
 
 
 def _rescale(product: Product) -> Product:
-    """The product with its latency taken in seconds."""
+    """Return the product with its latency read as seconds."""
     samples_x_s = product.samples_x_ms / 1000
     return Product(product.row, product.samples, product.latency, samples_x_s)
 
@@ -159,7 +159,7 @@ def _rescale(product: Product) -> Product:
 def _make_product(row: Row) -> Optional[Product]:
     samples, latency = row.samples_per_s, row.cells.get(LATENCY_AVG)
     batch = _count_samples(row)
-    # a server under load has queues and batches of its own
+    # a server under load has its own queues and batches
     is_loaded = row.concurrency > 0
     if samples is None or latency is None or not batch or has_unknown_devices(row) or is_loaded:
         return None
@@ -167,9 +167,9 @@ def _make_product(row: Row) -> Optional[Product]:
 
 
 def _check_table(products: Sequence[Product]) -> Iterator[Finding]:
-    """The throughputs of a table that are off.
+    """Yield findings of throughputs in a table that contradict their latencies.
 
-    They are one finding where most rows are off: the table's latency is of something else.
+    If most rows do, they are a single finding, because the table's latency is of something else.
     """
     found = [finding for finding in map(_check_throughput, products) if finding is not None]
     off = [f for f in found if f.kind == LATENCY_OFF and (f.excess or 0) >= _LEAST_EXCESS]
@@ -183,9 +183,9 @@ def _check_table(products: Sequence[Product]) -> Iterator[Finding]:
 
 
 def _check_throughput(product: Product) -> Optional[Finding]:
-    """The finding of a throughput that is not the batch of all devices over the mean latency.
+    """Return the finding of a throughput that is not the batch of all devices over mean latency.
 
-    For medians over repeats it is enough that some throughput among the repeats fits.
+    For medians over repeats, one matching throughput among the repeats is enough.
     """
     row, samples, latency = product.row, product.samples, product.latency
     batch = product.samples_x_ms
@@ -205,16 +205,17 @@ def _check_throughput(product: Product) -> Optional[Finding]:
 
 
 def _span_latencies(row: Row, latency: Cell) -> Span:
-    """The ratios that a row's own spread of latencies explains.
+    """Return the ratios that a row's own spread of latencies explains.
 
-    A throughput that is a mean of rates, or of other batches than the mean latency, lies within.
+    The span includes a throughput that is a mean of rates, or of other batches than the mean
+    latency.
     """
     values = [latency.value, *(row.cells[name].value for name in _list_percentiles(row))]
     highest = max(values)
-    # the median, which few print, may lie as far below the least as the largest lies above it
+    # latencies may lie as far below the smallest printed one as the largest lies above it
     lowest = max(2 * min(values) - highest, Fraction(0))
     allowed = Span(1 - OUR_TOLERANCE, 1 + OUR_TOLERANCE)
-    # the more a batch takes, the smaller the throughput
+    # a longer latency means a smaller throughput
     low = min(allowed.low, latency.value / highest)
     return Span(low, max(allowed.high, latency.value / lowest) if lowest else Fraction(10**9))
 
@@ -229,9 +230,9 @@ def _name_unit(product: Product) -> str:
 
 
 def has_unknown_devices(row: Row) -> bool:
-    """Whether the number of devices stands in the heading alone, as over our latency tables.
+    """Return whether the device count is only in the heading, as over our latency tables.
 
-    A row of others' tables that does not say it is of one device.
+    A row in a table of others without a device count is of one device.
     """
     latency = row.cells.get(LATENCY_AVG)
     return not row.devices and latency is not None and _is_ours(latency)
@@ -250,9 +251,9 @@ def _scale(product: Span, batch: Fraction) -> Span:
 
 
 def _check_speedups(row: Row) -> Optional[Finding]:
-    """The finding of a throughput whose speedup is not that of the latency at one batch size.
+    """Return the finding of a throughput speedup that differs from the mean latency's.
 
-    Medians over repeats are not checked: those of both need not be of the same repeat.
+    Medians over repeats are not checked: the two need not be of the same repeat.
     """
     speedup, of_latency = row.cells.get(PRECISION_SPEEDUP), row.cells.get("latency_avg_speedup")
     samples = row.samples_per_s

@@ -1,4 +1,4 @@
-"""An audit -> its findings that matter, the worst first, and a summary by kind."""
+"""Findings of an audit -> those above a threshold, the worst first, and a summary by kind."""
 
 import math
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from dlperf_slurm.published.audit.printed import Finding, NotAudited
 
 @dataclass(frozen=True)
 class KindSummary:
-    """How many findings of a kind there are: those that matter, the largest, and those below.
+    """Number of findings of one kind above and below the threshold, and the largest excess.
 
-    `largest` is None where none of them has a measure.
+    `largest` is None if none of them has an excess.
     """
 
     kind: str
@@ -23,7 +23,7 @@ class KindSummary:
 
 @dataclass(frozen=True)
 class GapSummary:
-    """How many tables, columns and cells of a file nothing was recomputed of, for one reason."""
+    """Number of tables, columns and cells of a file that were not recomputed for one reason."""
 
     file: str
     line: int
@@ -33,12 +33,12 @@ class GapSummary:
 
 
 def is_material(finding: Finding, threshold: float) -> bool:
-    """Whether a finding is off by the threshold or more, or by no measure at all."""
+    """Return whether a finding's excess reaches the threshold, or is not known."""
     return finding.excess is None or finding.excess >= threshold
 
 
 def choose_material(findings: Sequence[Finding], threshold: float) -> list[Finding]:
-    """The findings that matter, those without a measure first and then the worst."""
+    """Return the material findings, those without an excess first, then the worst."""
     chosen = [finding for finding in findings if is_material(finding, threshold)]
     return sorted(chosen, key=lambda finding: -_read_excess(finding))
 
@@ -48,7 +48,7 @@ def _read_excess(finding: Finding) -> float:
 
 
 def summarize_kinds(findings: Sequence[Finding], threshold: float) -> list[KindSummary]:
-    """One line for each kind of finding, that with the most that matter first."""
+    """Return a summary for each kind of finding, the kind with the most material findings first."""
     summaries = []
     for kind in dict.fromkeys(finding.kind for finding in findings):
         group = [finding for finding in findings if finding.kind == kind]
@@ -63,10 +63,10 @@ def summarize_kinds(findings: Sequence[Finding], threshold: float) -> list[KindS
 
 
 def summarize_gaps(gaps: Sequence[NotAudited]) -> list[GapSummary]:
-    """One line for each file and reason, with the first place and how many there are."""
+    """Return a summary for each file and reason, with the first place and the count."""
     groups: dict[tuple[str, str], list[NotAudited]] = {}
     for gap in gaps:
-        # a reason that names its own line is one of a table's
+        # a reason of a table names its own line, which is removed to group by reason
         reason = gap.reason.partition(": ")[2] if gap.reason.startswith("line ") else gap.reason
         groups.setdefault((gap.file, reason), []).append(gap)
     return [

@@ -1,7 +1,8 @@
-"""Speedups that have no base of fewer devices -> quotients by the row of their table that says 1.
+"""Speedups without a baseline of fewer devices -> quotients by the row whose speedup is 1.
 
-Such a column compares software, machines or batch sizes; its base is the row in which it is 1, of
-one batch size or of the whole table. That row is believed only where most others follow from it.
+Such a column compares software, machines or batch sizes; its baseline is the row of the same batch
+size, or of the whole table, whose speedup is 1. The baseline is used only if most other rows follow
+from it.
 """
 
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -18,7 +19,7 @@ from dlperf_slurm.published.audit.printed import (
     Row,
 )
 
-# what may share a base, from rows that have most in common to a whole table
+# rows that may share a baseline, from those with most in common to a whole table
 _SHARED: tuple[Callable[[Row], tuple[object, ...]], ...] = tuple(
     attrgetter("file", "table", *properties)
     for properties in (("precision", "batch_size"), ("batch_size",), ("precision",), ())
@@ -26,7 +27,7 @@ _SHARED: tuple[Callable[[Row], tuple[object, ...]], ...] = tuple(
 
 
 def derive_by_named_base(rows: Sequence[Row], checked: Set[int]) -> Iterator[Derived]:
-    """The speedups of rows whose cells (by their ids) are not checked, and that have a base."""
+    """Yield the speedups with such a baseline; `checked` are ids of cells to leave out."""
     done = set(checked)
     for quantity in (SPEEDUP, PRECISION_SPEEDUP):
         for find_key in _SHARED:
@@ -41,7 +42,7 @@ def derive_by_named_base(rows: Sequence[Row], checked: Set[int]) -> Iterator[Der
 
 
 def _derive_group(group: Sequence[Row], quantity: str) -> list[Derived]:
-    """The quotients of rows with one base; none where half of them or fewer are what is printed."""
+    """Return the quotients of rows with one baseline; none if half or fewer fit the print."""
     bases = [row for row in group if row.cells[quantity].value == 1]
     if len(bases) != 1:
         return []
@@ -56,7 +57,7 @@ def _derive_group(group: Sequence[Row], quantity: str) -> list[Derived]:
 
 
 def _derive(row: Row, base: Row, quantity: str, name: str) -> Derived:
-    """The quotient of throughputs, or of times, which is the other way round."""
+    """Return the quotient of throughputs, or the inverse quotient of times."""
     above, below = (row, base) if name == SAMPLES_PER_S else (base, row)
     cells = above.cells[name], below.cells[name]
     return Derived(row, row.cells[quantity], *cells, Fraction(1), None, {})

@@ -1,4 +1,4 @@
-"""Rows -> the speedups of a reduced precision over a full one, with what they follow from."""
+"""Rows -> the speedups of a reduced precision over a full one, with the cells of the quotient."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -18,13 +18,13 @@ from dlperf_slurm.published.audit.printed import (
     Row,
 )
 
-# Speedups whose quotient has the reference above the line: the smaller of two times is the better.
+# Speedups with the reference as numerator, because a smaller time is better.
 INVERSE_SPEEDUPS = {TIME_SPEEDUP: TRAINING_TIME}
 _LATENCY_SPEEDUP = re.compile(r"(latency_\w+)_speedup")
 
 
 def derive_precision_speedups(rows: Sequence[Row]) -> Iterator[Derived]:
-    """Speedups of a reduced precision over a full one, in the table or in its section."""
+    """Yield the speedups of a reduced precision over a full one in the same table or section."""
     tables: dict[tuple[str, str], list[Row]] = {}
     sections: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
@@ -43,7 +43,7 @@ def derive_precision_speedups(rows: Sequence[Row]) -> Iterator[Derived]:
 
 
 def _list_inputs(name: str, row: Row) -> list[str]:
-    """The quantities that a speedup over a precision is one of, the likeliest first."""
+    """List the quantities whose quotient a precision speedup may be, the likeliest first."""
     match = _LATENCY_SPEEDUP.fullmatch(name)
     if match is not None:
         return [match[1]]
@@ -55,12 +55,12 @@ def _list_inputs(name: str, row: Row) -> list[str]:
 def _divide(
     row: Row, cell: Cell, inputs: Sequence[str], candidates: Sequence[Row]
 ) -> list[Derived]:
-    """The cell over the reference that is clear, or else over one that it fits."""
+    """Derive a cell from an unambiguous reference row, or else from one that fits the cell."""
     usable = [other for other in candidates if any(name in other.cells for name in inputs)]
     reference = _find_reference(row, usable)
     if reference is not None:
         return _derive(row, cell, inputs, reference)
-    # the best of the full precision may have needed another batch size or accumulation
+    # the full precision may have been run with another batch size or accumulation
     loose = [
         other
         for other in usable
@@ -81,27 +81,27 @@ def _derive(row: Row, cell: Cell, inputs: Sequence[str], reference: Row) -> list
 
 
 def _pair(name: str, row: Row, reference: Row) -> Optional[tuple[Cell, Cell]]:
-    """The cells above and below the line; None where the row has none of the quantity."""
+    """Return numerator and denominator, or None if the row does not have the quantity."""
     ours = row.cells.get(name)
     if ours is None:
         return None
     theirs = ours if reference is row else reference.cells[name]
     if name != SAMPLES_PER_S and (ours.scale is None) != (theirs.scale is None):
-        # the unit stands beside one of two times
+        # only one of the two times has a unit
         ours, theirs = replace(ours, scale=None), replace(theirs, scale=None)
     return (ours, theirs) if name == SAMPLES_PER_S else (theirs, ours)
 
 
 def _name_setting(row: Row, has_note: bool = True) -> tuple[object, ...]:
-    """The key, batch size apart, that rows of two precisions share."""
+    """Return the key, without the batch size, that rows of two precisions share."""
     setting = (row.framework, row.model, row.compiler, row.devices, row.topology, row.hardware)
     return (*setting, row.concurrency, row.note if has_note else "")
 
 
 def _find_reference(row: Row, candidates: Sequence[Row]) -> Optional[Row]:
-    """The row of the full precision that a speedup is relative to; None when it is not clear.
+    """Return the full-precision row that a speedup is relative to, or None if ambiguous.
 
-    It stands on the same printed line, as NVIDIA's, or has the same devices and batch size.
+    It is on the same printed line, as in NVIDIA's tables, or has the same devices and batch size.
     """
     found = [other for other in candidates if _name_setting(other) == _name_setting(row)]
     found.sort(key=lambda other: FULL_PRECISIONS.index(other.precision))

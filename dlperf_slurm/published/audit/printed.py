@@ -1,4 +1,4 @@
-"""A printed number -> the interval of values that print so; rows of such cells, and findings."""
+"""A printed number -> the interval of values that round to it; rows of cells, and findings."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -26,13 +26,13 @@ TIME_SPEEDUP = "time_speedup"
 LATENCY_AVG = "latency_avg"
 
 FULL_PRECISIONS = ("fp32", "tf32")
-# mixed precision, where no table says of which kind
+# mixed precision of a kind that the table does not name
 REDUCED = "amp-fp16"
 
-# the relative error of a double that was divided, printed in full and read again
+# relative error of a double after division, printing with all digits and parsing
 EXACT_TOLERANCE = Fraction(1, 10**9)
 
-# longer numbers are no figures, and Python refuses to convert some of them
+# longer numbers are no figures, and Python limits the digits that int() converts
 _NUMBER = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,40})?(?:e[-+]?[0-9]{1,2})?")
 _COUNT = re.compile(r"[0-9]{1,9}")
 
@@ -51,7 +51,7 @@ class Span:
         return Span(self.low * other.low, self.high * other.high)
 
     def meets(self, other: "Span") -> bool:
-        """Whether both have a value in common."""
+        """Return whether the intervals have a value in common."""
         return self.low <= other.high and other.low <= self.high
 
 
@@ -62,9 +62,9 @@ ONE = Span(Fraction(1), Fraction(1))
 class Cell:
     """A positive number as it was printed in a column.
 
-    If it `is_exact` it was printed with all its digits, as in our own CSV; else its last digit is
-    rounded. `spread` holds the repeats that it is the median of, as far as the table says so.
-    Times `scale` it is in the base unit, which it is already where no unit is known.
+    With `is_exact` it was printed with all digits, as in our own CSV; otherwise its last digit is
+    rounded. `spread` is the range of the repeats of which it is the median, if the table prints it.
+    The number times `scale` is in the base unit; without a known unit it is not scaled.
     """
 
     text: str
@@ -79,21 +79,21 @@ class Cell:
 
     @property
     def unit(self) -> Fraction:
-        """The unit of the last printed digit."""
+        """The value of one unit in the last printed digit."""
         return Fraction(10) ** -_count_digits(self.text) * (self.scale or 1)
 
     @property
     def rounded(self) -> Span:
-        """The values that print so when rounded: half a unit to both sides, with both ends."""
+        """The values that round to the printed number: half a unit to both sides, ends included."""
         half = self.value * EXACT_TOLERANCE if self.is_exact else self.unit / 2
         return Span(self.value - half, self.value + half)
 
     @property
     def cut(self) -> Span:
-        """The values that print so when digits are cut off, not rounded."""
+        """The values that give the printed number when digits are truncated."""
         if self.is_exact:
             return self.rounded
-        # cutting digits off takes less than a whole unit away
+        # truncation removes less than a whole unit
         return Span(self.value, self.value + self.unit * (1 - EXACT_TOLERANCE))
 
 
@@ -104,13 +104,13 @@ _CONFIGURATION: Callable[["Row"], tuple[object, ...]] = attrgetter(
 
 @dataclass(frozen=True)
 class Row:
-    """One configuration of a table with the cells that were printed for it.
+    """One configuration of a table, with the cells that were printed for it.
 
-    `where` is the line that readers know, when it is not that of the file. `software`, `note` and
-    `table` tell figures of one configuration apart, and so does `remark`, words that follow the
-    figures, but for speedups. A batch size and a topology are "" and devices are 0 where they were
-    not printed. A row of several precisions becomes one Row for each. `section` is what tables of
-    one setting that stand together share, such as one for each precision.
+    `where` is the published line, if it is not that of the file. `software`, `note` and `table`
+    distinguish figures of one configuration; so does `remark`, text after the figures, except for
+    speedups. `batch_size` and `topology` are "", and `devices` is 0, if they were not printed. A
+    printed row of several precisions becomes one Row for each. `section` is shared by tables of one
+    setting that belong together, such as one for each precision.
     """
 
     file: str
@@ -135,12 +135,12 @@ class Row:
 
     @property
     def configuration(self) -> tuple[object, ...]:
-        """The properties, devices apart, that figures of one configuration share."""
+        """The properties, except devices, that figures of one configuration share."""
         return _CONFIGURATION(self)
 
     @property
     def printed_line(self) -> tuple[str, int, str, str]:
-        """The key that rows which were printed side by side share."""
+        """The key that rows printed on one line share."""
         return (self.file, 0 if self.where else self.line, self.where, self.table)
 
     @property
@@ -148,7 +148,7 @@ class Row:
         return self.cells.get(SAMPLES_PER_S)
 
     def name_cell(self, cell: Cell) -> str:
-        """The name of a cell: its column, and the words of the row that find it."""
+        """Format the name of a cell: its column, and the properties of the row that identify it."""
         words = [
             self.software or self.framework,
             self.model,
@@ -163,10 +163,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Finding:
-    """A cell that does not follow from the others: what it says, and what they say.
+    """A cell that does not follow from other cells, with its value and the value that follows.
 
-    `excess` is how far it is off beyond what rounding explains, as a share; None where there is no
-    such measure.
+    `excess` is the relative deviation beyond what rounding explains, or None if there is no such
+    measure.
     """
 
     file: str
@@ -182,7 +182,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class NotAudited:
-    """A table, column or cell that nothing was recomputed of, and why."""
+    """A table, column or cell that was not recomputed, and why."""
 
     file: str
     line: int
@@ -198,19 +198,22 @@ def make_finding(
 
 
 def measure_gap(one: Span, other: Span) -> float:
-    """How far apart two intervals are, as a share of the nearer end; 0 where they meet."""
+    """Return the distance between two intervals relative to the nearer end; 0 if they overlap."""
     low, high = (one, other) if one.high < other.high else (other, one)
     return max(0.0, float(high.low / low.high - 1)) if low.high > 0 else 0.0
 
 
 def _count_digits(text: str) -> int:
-    """The digits behind the point; fewer than none where an exponent moves the point."""
+    """Return the number of decimals; it is negative if an exponent moves the point far enough."""
     number, _, exponent = text.partition("e")
     return len(number.partition(".")[2]) - int(exponent or 0)
 
 
 def make_cell(text: str, column: str, is_exact: bool = False) -> Optional[Cell]:
-    """The cell of a positive number without thousands separators; None for any other text."""
+    """Make the cell of a positive number, or return None for any other text.
+
+    Thousands separators are removed.
+    """
     number = text.strip().replace(",", "")
     if _NUMBER.fullmatch(number) is None or not Fraction(number):
         return None
@@ -218,11 +221,11 @@ def make_cell(text: str, column: str, is_exact: bool = False) -> Optional[Cell]:
 
 
 def read_count(text: str) -> int:
-    """A number of devices or samples; 0 for any other text."""
+    """Parse a number of devices or samples; returns 0 for any other text."""
     return int(text) if _COUNT.fullmatch(text) else 0
 
 
 def format_value(value: Fraction, cell: Cell) -> str:
-    """The value with two digits more than the cell has, to show on which side of it it lies."""
+    """Format a value with two digits more than the cell, to show on which side of it it lies."""
     digits = max(_count_digits(cell.text) + 2, 0)
     return f"{float(value / (cell.scale or 1)):.{min(digits, 6)}f}"

@@ -1,4 +1,4 @@
-"""Rows -> the derived cells that are not the quotient of printed cells that they should be."""
+"""Rows -> derived cells that differ from the quotient of printed cells that they should be."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -26,7 +26,7 @@ from dlperf_slurm.published.audit.printed import (
     measure_gap,
 )
 
-# the key that the rows of one scaling curve share
+# key of the rows of one scaling curve
 _name_series: Callable[[Row], tuple[object, ...]] = attrgetter(
     *("file", "table", "model", "framework", "software"),
     *("precision", "compiler", "hardware", "repeat"),
@@ -34,14 +34,14 @@ _name_series: Callable[[Row], tuple[object, ...]] = attrgetter(
 
 
 def derive_cells(rows: Sequence[Row]) -> list[Derived]:
-    """The derived cells whose inputs are among the rows."""
+    """Return the derived cells whose inputs are among the rows."""
     derived = [*_derive_scaling(rows), *derive_precision_speedups(rows)]
     checked = {id(one.cell) for one in derived}
     return [*derived, *derive_by_named_base(rows, checked)]
 
 
 def _derive_scaling(rows: Sequence[Row]) -> Iterator[Derived]:
-    """Speedups and efficiencies of rows that have a baseline."""
+    """Yield speedups and efficiencies of rows that have a baseline."""
     index = index_rows(rows)
     series: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
@@ -58,7 +58,7 @@ def _derive_scaling(rows: Sequence[Row]) -> Iterator[Derived]:
             cell = row.cells.get(name)
             if cell is not None:
                 scaled = {p: Span(factor * s.low, factor * s.high) for p, s in others.items()}
-                # with another batch a device may do more by itself
+                # another batch size may raise the throughput of a device
                 limit = factor * growth if base.batch_size == row.batch_size else None
                 yield Derived(row, cell, samples, base.samples_per_s, factor, limit, scaled)
 
@@ -67,7 +67,7 @@ Index = Mapping[tuple[tuple[object, ...], int], Sequence[Row]]
 
 
 def index_rows(rows: Sequence[Row]) -> Index:
-    """Rows with a throughput by configuration and devices."""
+    """Index rows that have a throughput by configuration and device count."""
     index: dict[tuple[tuple[object, ...], int], list[Row]] = {}
     for row in rows:
         if row.samples_per_s is not None:
@@ -76,15 +76,15 @@ def index_rows(rows: Sequence[Row]) -> Index:
 
 
 def _list_alike(row: Row, devices: int, index: Index) -> Sequence[Row]:
-    """Rows of the same configuration in any table; none where the model is not known."""
+    """Return rows of the same configuration in any table; none if the model is unknown."""
     return index.get((row.configuration, devices), ()) if row.model else ()
 
 
 def _find_baseline(row: Row, series: Sequence[Row], index: Index) -> Optional[Row]:
-    """The row of the fewest devices that a speedup is relative to; None when there is none.
+    """Return the row of the fewest devices that a speedup is relative to, or None.
 
-    It is looked for in the row's series, first with the same note and batch size, then with any; at
-    last it is a row of one device in any table.
+    Searches the row's series, first for the same note and batch size, then for any; last a row of
+    one device in any table.
     """
     cell = row.cells.get(SPEEDUP) or row.cells.get(EFFICIENCY)
     if cell is None or not row.devices:
@@ -101,11 +101,11 @@ def _find_baseline(row: Row, series: Sequence[Row], index: Index) -> Optional[Ro
         if base is not None:
             bases.append(base)
     if bases:
-        # the nearest is meant, unless one that is less alike fits
+        # the most similar row is the baseline, unless only a less similar one fits
         return next((base for base in bases if _fits(cell, row, base)), bases[0])
     is_first = row.devices == 1 and any(other.devices > 1 for other in series)
     if cell.rounded.meets(ONE) or is_first:
-        # as a table has one baseline for all its batch sizes
+        # a table may have one baseline for all its batch sizes
         beside = [other for other in series if other.devices == row.devices and _is_one(other)]
         return next((other for other in beside if _fits(cell, row, other)), row)
     elsewhere = [other for other in _list_alike(row, 1, index) if not other.repeat]
@@ -114,7 +114,7 @@ def _find_baseline(row: Row, series: Sequence[Row], index: Index) -> Optional[Ro
 
 
 def _choose_smallest(cell: Cell, row: Row, candidates: Sequence[Row]) -> Optional[Row]:
-    """The row of the fewest devices; of several the one that fits, None when none does."""
+    """Return the row of the fewest devices; of several, one that fits, or None if none does."""
     fewest = min((other.devices for other in candidates), default=row.devices)
     smallest = [other for other in candidates if other.devices == fewest]
     if fewest >= row.devices or not _is_base(smallest[0]):
@@ -124,12 +124,12 @@ def _choose_smallest(cell: Cell, row: Row, candidates: Sequence[Row]) -> Optiona
 
 
 def _is_base(row: Row) -> bool:
-    """Whether others may be relative to a row, which is itself not relative to fewer devices."""
+    """Return whether a row can be a baseline: without speedup, of one device, or at speedup 1."""
     return SPEEDUP not in row.cells or row.devices == 1 or _is_one(row)
 
 
 def _is_one(row: Row) -> bool:
-    """Whether a row is the baseline by its own speedup."""
+    """Return whether a row is the baseline by its own speedup of 1."""
     cell = row.cells.get(SPEEDUP)
     return cell is not None and cell.rounded.meets(ONE)
 
@@ -143,7 +143,7 @@ def _fits(cell: Cell, row: Row, base: Row) -> bool:
 def _list_others(
     row: Row, samples: Cell, base: Row, base_samples: Cell, index: Index
 ) -> dict[str, Span]:
-    """The quotients with another figure of the same configuration on one side of the line."""
+    """Return quotients with another figure of the same configuration on one side."""
     quotients: dict[str, Span] = {}
     for other in _list_alike(base, base.devices, index):
         if other is not base and other.samples_per_s is not None:
@@ -157,12 +157,12 @@ def _list_others(
 
 
 def name_place(row: Row) -> str:
-    """The place of a row as readers know it: file and line."""
+    """Return the file and line of a row, as readers know them."""
     return row.where or f"{row.file}:{row.line}"
 
 
 def check_speedups(derived: Sequence[Derived]) -> Iterator[Finding]:
-    """The findings of recomputing each derived cell: one at most, with the plainest reason."""
+    """Yield a finding for each derived cell that is wrong, with the simplest reason."""
     neighbours: dict[tuple[str, int, str, str], list[Derived]] = {}
     for one in derived:
         neighbours.setdefault(one.row.printed_line, []).append(one)

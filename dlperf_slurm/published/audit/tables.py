@@ -1,4 +1,4 @@
-"""Text -> its pipe tables, each with the words that stand above it."""
+"""Text -> its pipe tables, each with its title and heading."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -13,10 +13,10 @@ _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 @dataclass(frozen=True)
 class PipeTable:
-    """A table as it stands in a file: texts, each row with the line on which it begins.
+    """A table as printed in a file: texts, each row with the number of its first line.
 
-    `problems` say which lines are no rows of it. `title` is the text right above it, `heading` the
-    line of the last heading, which tables of one setting share.
+    `problems` name lines that are no rows of the table. `title` is the text right above it,
+    `heading` the line number of the last heading, which tables of one setting share.
     """
 
     line: int
@@ -28,7 +28,7 @@ class PipeTable:
 
 
 def find_tables(text: str) -> Iterator[PipeTable]:
-    """The tables of a text, which are found by their line of dashes."""
+    """Yield the tables of a text, which are found by their separator lines of dashes."""
     lines = text.split("\n")
     heading = 0
     for index, line in enumerate(lines):
@@ -40,7 +40,7 @@ def find_tables(text: str) -> Iterator[PipeTable]:
 
 
 def _find_title(lines: Sequence[str], end: int) -> str:
-    """The last line of text above a table, which other tables and headings end."""
+    """Return the last line of text above a table, or "" if that is another table."""
     for line in reversed(lines[:end]):
         if line.strip():
             return "" if "|" in line else line.strip().lstrip("#").strip()
@@ -48,7 +48,7 @@ def _find_title(lines: Sequence[str], end: int) -> str:
 
 
 def split_cells(line: str) -> list[str]:
-    """The texts between the bars; those at the ends may be missing."""
+    """Split a row into the texts between the bars; bars at the ends are optional."""
     cells = [_ESCAPED.sub(r"\1", cell.strip()) for cell in _BAR.split(line.strip())]
     first = 1 if not cells[0] else 0
     last = len(cells) - 1 if not cells[-1] else len(cells)
@@ -63,7 +63,7 @@ def _read_table(lines: Sequence[str], separator: int, width: int) -> PipeTable:
         header = split_cells(lines[start]) + header
     rows, problems = _read_rows(lines, separator + 1, max(width, len(header)))
     widths = {len(cells) for _, cells in rows}
-    # a line of dashes that is too short or too long, over rows that are as wide as the header
+    # the line of dashes may have the wrong width if all rows are as wide as the header
     if len(header) != width and widths != {len(header)}:
         problem = f"its header has {len(header)} cells, its line of dashes {width}"
         return PipeTable(separator + 1, tuple(header), (), (problem,))
@@ -73,9 +73,9 @@ def _read_table(lines: Sequence[str], separator: int, width: int) -> PipeTable:
 def _read_rows(
     lines: Sequence[str], first: int, width: int
 ) -> tuple[list[tuple[int, tuple[str, ...]]], list[str]]:
-    """The rows from a line on, and the lines that are none.
+    """Parse the rows from a line on, and return messages about lines that are none.
 
-    A row may be broken over lines; one of another width costs no more than itself.
+    A row may be broken over several lines. A row of another width affects no other rows.
     """
     rows: list[tuple[int, tuple[str, ...]]] = []
     problems: list[str] = []
@@ -106,12 +106,13 @@ def _read_rows(
 
 
 def _fit(cells: Sequence[str], width: int, is_closed: bool) -> Optional[tuple[str, ...]]:
-    """The cells without empty ones that a bar too many makes; None where others are too many.
+    """Fit cells to a width; returns None if there are too many or too few.
 
-    As in GitHub's, cells that are missing at the end of a row with bars at both ends are empty.
+    Leading empty cells and trailing cells without a digit are dropped. As in GitHub's tables,
+    missing cells at the end of a row with bars at both ends are empty.
     """
     kept = list(cells)
-    # words behind the last bar are no cell
+    # text after the last bar is no cell
     while len(kept) > width and not any(letter.isdigit() for letter in kept[-1]):
         del kept[-1]
     while len(kept) > width and not kept[0]:

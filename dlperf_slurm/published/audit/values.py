@@ -1,4 +1,4 @@
-"""The text of a cell -> the values that it holds, each with its unit, variant and batch size."""
+"""The text of a cell -> the values in it, each with its unit, variant and batch size."""
 
 import dataclasses
 import re
@@ -16,14 +16,14 @@ from dlperf_slurm.published.audit.printed import (
     make_cell,
 )
 
-# our tables and DLPerf's have these beside a value: (39.1 to 41.0), {39.1 to 41.0}, [1], n=5 of 7
+# additions to a value in our and DLPerf's tables: (39.1 to 41.0), {39.1 to 41.0}, [1], n=5 of 7
 _BESIDE = re.compile(r"\([^)]*\)|\{[^}]*\}|\[[0-9]+\]|n=[0-9]+ of [0-9]+")
 _LINK = re.compile(r"\[([^][]*)\]\([^)]*\)")
 _TAG = re.compile(r"</?su[pb]>|<br ?/?>|\*\*|`")
 _SPREAD = re.compile(r"[({]([0-9.]+) to ([0-9.]+)[)}]")
 # 29 911
 _SPACED = re.compile(r"[0-9]{1,3}(?: [0-9]{3})+(?:\.[0-9]+)?")
-# nothing else may touch the number: "1h02min" and "-1.5" are none
+# a number with other text next to it is no value: "1h02min", "-1.5"
 _VALUE = re.compile(
     r"(?<!\S)x?(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?(?:e[-+][0-9]{2})?)"
     r"(?:(?P<percent> ?%)|(?P<thousands>\s?[kMG](?![a-z]))"
@@ -60,7 +60,7 @@ class Value:
 
 
 def read_values(text: str, column: Column) -> list[Value]:
-    """The values of a cell; those of a list without variants' names are numbered variants."""
+    """Return the values of a cell; values of a list without variant names are numbered variants."""
     duration = _read_duration(text, column)
     if duration is not None:
         return [Value(duration, column.variant, "")]
@@ -80,7 +80,7 @@ def read_values(text: str, column: Column) -> list[Value]:
 
 
 def _read_duration(text: str, column: Column) -> Optional[Cell]:
-    """A time as 1h02min, or with colons; None for any other text."""
+    """Parse a time such as 1h02min or 1:02:00; returns None for any other text."""
     if column.quantity != TRAINING_TIME:
         return None
     words, clock = _DURATION.fullmatch(_clean(text)), _CLOCK.fullmatch(_clean(text))
@@ -94,17 +94,17 @@ def _read_duration(text: str, column: Column) -> Optional[Cell]:
 
 
 def says_no_value(text: str) -> bool:
-    """Whether a cell says that it has no value: empty, a dash, or one of a few words."""
+    """Return whether a cell has no value: it is empty, a dash, or a word such as n/a."""
     return _NO_VALUE.fullmatch(_clean(text).strip().lower()) is not None
 
 
 def is_number(text: str) -> bool:
-    """Whether a cell is a number, and no word beside it."""
+    """Return whether a cell is only a number."""
     return _VALUE.fullmatch(_clean(text).strip()) is not None
 
 
 def _find_spread(text: str, header: str) -> Optional[Span]:
-    """The interval or range that our reports print behind a median."""
+    """Return the interval or range that our reports print after a median, or None."""
     match = _SPREAD.search(text)
     low, high = (make_cell(match[side], header) for side in (1, 2)) if match else (None, None)
     return Span(low.rounded.low, high.rounded.high) if low and high else None
@@ -128,7 +128,7 @@ def _make_cell(match: "re.Match[str]", column: Column) -> Optional[Cell]:
 
 
 def _find_scale(match: "re.Match[str]", column: Column) -> Optional[Fraction]:
-    """What the number is to be multiplied with; the unit beside it comes before the header's."""
+    """Return the factor of the number's unit; a unit in the cell overrides the header's."""
     if match["thousands"]:
         return _THOUSANDS[match["thousands"].strip().lower()]
     is_time = column.quantity.startswith("latency") or column.quantity == TRAINING_TIME
@@ -138,10 +138,10 @@ def _find_scale(match: "re.Match[str]", column: Column) -> Optional[Fraction]:
 
 
 def is_rate(text: str) -> bool:
-    """Whether a cell has a unit of samples in a time beside its number."""
+    """Return whether a cell has a rate, such as img/s, after its number."""
     return re.search(r"[a-z] ?/ ?s(ec|econd)?\b", text.lower()) is not None
 
 
 def read_size(values: Sequence[tuple[str, Value]]) -> str:
-    """The batch size that stands beside a throughput, as in "4664.10 bsz=96"."""
+    """Return the batch size after a throughput, as in "4664.10 bsz=96", or ""."""
     return next((value.batch_size for name, value in values if name == SAMPLES_PER_S), "")
