@@ -1,4 +1,4 @@
-"""Published table layouts: one module each, found by listing; what they share is a package."""
+"""Published table layouts, one module each, found by listing this package."""
 
 import pkgutil
 from importlib import import_module
@@ -9,20 +9,20 @@ if TYPE_CHECKING:
 
     from dlperf_slurm.published.layouts.parts.document import Document
 
-# not a module here: the tables of `reports`
+# not a module of this package: the tables of `reports`
 DEFAULT_LAYOUT = "default"
 
 
 class Layout(Protocol):
     def lay_out(self, figures: "DataFrame") -> "Document":
-        """Make the tables of figures, as `parts.figures` has them."""
+        """Make the tables of a frame of figures with the columns in `parts.figures`."""
 
 
 def list_layouts() -> list[str]:
-    """Names of the layouts, sorted."""
+    """Return the sorted names of all layouts."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 
 
 def load_layout(name: str) -> Layout:
-    """The module of a layout; ModuleNotFoundError for a name not in `list_layouts`."""
+    """Return the module of a layout; raises ModuleNotFoundError for an unknown name."""
     return cast(Layout, import_module(f"{__name__}.{name}"))

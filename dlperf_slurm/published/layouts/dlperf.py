@@ -1,4 +1,4 @@
-"""Figures of training -> DLPerf's tables: a summary per model, and one table per configuration.
+"""Training figures -> DLPerf's tables: a summary per model, and one table per configuration.
 
 The columns are those of DLPerf's README and of its reports.
 """
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 PRECISION_NAMES = {"amp-fp16": "AMP", "amp-bf16": "AMP BF16"}
 COMPILER_NAMES = {"none": "", "xla": "w/XLA"}
-# the one unit that DLPerf's summaries name
+# the only unit in DLPerf's summaries
 IMAGES_PER_S = "img/s"
 
 
 def lay_out(figures: "DataFrame") -> Document:
-    """The summaries, then the tables that they come from."""
+    """Make the summaries, followed by the tables of their configurations."""
     draft = Draft()
     training = list_figures(figures, TRAIN)
     if not training:
@@ -53,7 +53,7 @@ def _make_summary(figures: Sequence[Figure], draft: Draft) -> Table:
     model = figures[0].model
     topologies = list_topologies(figures, measured=True) or list_topologies(figures)
     base, largest = topologies[0], topologies[-1]
-    # DLPerf leaves speedups out where the batch size is the framework's own
+    # DLPerf has no speedups where each framework has its own batch size
     is_scaled = largest != base and all(figure.batch_group != LARGEST for figure in figures)
     rows = group_figures(figures, lambda figure: (figure.label, figure.source))
     columns: list[LayoutColumn] = [
@@ -78,7 +78,7 @@ def _make_summary(figures: Sequence[Figure], draft: Draft) -> Table:
 
 
 def _list_measurements(figures: Sequence[Figure]) -> list[tuple[str, str]]:
-    """Precisions, the full ones first, each with its batch sizes."""
+    """Return (precision, batch size) pairs, full precisions first."""
     groups = group_figures(figures, lambda figure: figure.precision)
     precisions = sorted(groups, key=lambda precision: precision not in REFERENCE_PRECISIONS)
     return [
@@ -95,7 +95,10 @@ def _make_pair(
     is_scaled: bool,
     draft: Draft,
 ) -> list[LayoutColumn]:
-    """Throughput, and speedup where the table has it; `cells[row]` are all of a row's figures."""
+    """Make the throughput column, and a speedup column if the table has one.
+
+    `cells[row]` are all figures of a row.
+    """
     largest, base = topologies
     first = next(figure for figures in cells for figure in figures)
     rows = [_choose_parts(figures, largest, draft) for figures in cells]
@@ -120,7 +123,7 @@ def _make_pair(
 
 
 def _choose_parts(figures: Sequence[Figure], topology: Topology, draft: Draft) -> list[Figure]:
-    """The values of a cell: one per compiler and kind of data, the fastest one of "max"."""
+    """Choose a cell's figures: one per compiler and data location; the fastest for "max"."""
     there = [figure for figure in figures if figure.topology == topology]
     parts = list(draft.index(there, _name_variant).values())
     measured = [part for part in parts if part.samples_per_s is not None]
@@ -130,7 +133,7 @@ def _choose_parts(figures: Sequence[Figure], topology: Topology, draft: Draft) -
 
 
 def _join_speedups(parts: Sequence[Figure], bases: Sequence[Figure], draft: Draft) -> Cell:
-    """One a line, behind marks where the batch size is not that of the base."""
+    """Join speedups in one cell, one per line, with a footnote if the batch sizes differ."""
     lines, footnotes = [], []
     for part in parts:
         variant = _name_variant(part)
@@ -144,7 +147,7 @@ def _join_speedups(parts: Sequence[Figure], bases: Sequence[Figure], draft: Draf
 
 
 def _append(cell: Cell, words: str) -> Cell:
-    """The cell with words behind its figure, or behind what stands in its place."""
+    """Append words to a cell's figure, or to the problem shown in its place."""
     if not words:
         return cell
     form = dataclasses.replace(cell.form, unit=f" {words}")
@@ -152,7 +155,7 @@ def _append(cell: Cell, words: str) -> Cell:
 
 
 def _join_cells(lines: Sequence[Cell], notes: tuple[int, ...]) -> Cell:
-    """One a line, behind the marks of all."""
+    """Join lines in one cell, with all footnote marks first."""
     return Cell(
         tuple(lines) or (Cell(None, problem=ABSENT),), joint="\n", notes=notes, marks_first=True
     )
@@ -163,7 +166,7 @@ def _describe(part: Figure) -> str:
 
 
 def _join_parts(parts: Sequence[tuple[Figure, Cell, str]], draft: Draft) -> Cell:
-    """Figures with what sets them apart, and with the batch size where that was not asked for."""
+    """Join figures in one cell, with their variants, and batch sizes if these were searched."""
     lines = []
     for figure, cell, variant in parts:
         lines.append(_append(cell, variant))
@@ -174,7 +177,7 @@ def _join_parts(parts: Sequence[tuple[Figure, Cell, str]], draft: Draft) -> Cell
 
 
 def _list_footnotes(part: Figure) -> list[Note]:
-    """The figure's own, and the batch size where it is not its column's."""
+    """Return the figure's footnotes, and its batch size if it is not the column's."""
     sizes = part.batch_sizes
     if part.batch_group == LARGEST or sizes in ("", part.batch_group):
         return list(part.footnotes)
@@ -182,7 +185,7 @@ def _list_footnotes(part: Figure) -> list[Note]:
 
 
 def _make_configuration_table(figures: Sequence[Figure], draft: Draft) -> Table:
-    """One row per topology, one column per framework with its compiler."""
+    """Make a table with a row per topology and a column per framework and compiler."""
     first = figures[0]
     topologies = list_topologies(figures)
     columns: list[LayoutColumn] = [
@@ -196,7 +199,7 @@ def _make_configuration_table(figures: Sequence[Figure], draft: Draft) -> Table:
         points = draft.index(group, lambda figure: figure.topology)
         found = [points.get(topology, NO_FIGURE) for topology in topologies]
         cells = [
-            # the name of its only variant is in the column's
+            # the column's header already names the variant
             _join_parts([(figure, cell, "")], draft)
             for figure, cell in zip(found, make_column_cells(found, "samples_per_s"))
         ]
@@ -215,7 +218,7 @@ def _join_lines(*texts: str) -> str:
 
 
 def _name_variant(figure: Figure) -> str:
-    """What sets values of one cell apart, such as "w/XLA" or "w/DALI"; empty for the plain one."""
+    """Return what distinguishes values of one cell, such as "w/XLA" or "w/DALI", or ""."""
     compiler = COMPILER_NAMES.get(figure.compiler, f"w/{figure.compiler}")
     return _join(compiler, f"w/{figure.data_location}" if figure.data_location else "")
 

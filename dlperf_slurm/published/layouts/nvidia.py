@@ -1,4 +1,4 @@
-"""Figures -> NVIDIA's tables: two precisions side by side, for training and for inference.
+"""Figures -> NVIDIA's tables of training and inference, with two precisions side by side.
 
 The columns are those of the performance sections in NVIDIA's DeepLearningExamples.
 """
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
 
 LATENCY_TITLES = ("Avg", "50%", "90%", "95%", "99%", "100%")
 
-# figures with the same have tables of their own
+# figures with equal values of these share a table
 _TRAINING_KEY = ("model", "label", "source", "compiler", "data_location", "table")
 _find_training = attrgetter(*_TRAINING_KEY)
 _find_inference = attrgetter(*_TRAINING_KEY, "topology")
 
 
 def lay_out(figures: "DataFrame") -> Document:
-    """A table per model, framework, compiler and pair of precisions.
+    """Make a table per model, framework, compiler and pair of precisions.
 
-    Throughput of training first, then accuracy, then inference.
+    Training throughput comes first, then accuracy, then inference.
     """
     draft = Draft()
     training = list_figures(figures, TRAIN)
@@ -76,7 +76,10 @@ def lay_out(figures: "DataFrame") -> Document:
 
 
 def _split_by_batch_group(figures: Sequence[Figure]) -> list[list[Figure]]:
-    """Precisions stand side by side at one batch size, or each at the only one that it has."""
+    """Split figures by batch size, unless each precision has only one.
+
+    Precisions are then side by side, each at its own batch size.
+    """
     by_precision = group_figures(figures, lambda figure: figure.precision)
     if all(len({f.batch_group for f in group}) == 1 for group in by_precision.values()):
         return [list(figures)]
@@ -98,7 +101,7 @@ def _make_training_table(figures: Sequence[Figure], pair: Pair, draft: Draft) ->
         ratios = list(map(make_ratio_cell, rates[pair.reduced], rates[pair.reference]))
         columns.append((f"Throughput speedup ({both})", ratios))
     for precision, own in rates.items():
-        # the smallest topology that was measured
+        # relative to the smallest topology that was measured
         base = next((rate for rate in own if rate is not None), None)
         ratios = [make_ratio_cell(rate, base) for rate in own]
         columns.append((f"Weak scaling - {name_precision(precision)}", ratios))
@@ -152,14 +155,14 @@ def _make_inference_table(figures: Sequence[Figure], pair: Pair, draft: Draft) -
 
 
 def _make_speedup_cell(figure: Figure, reference: Figure, draft: Draft) -> Cell:
-    """The speedup, or the problem of its reference, which has no column of its own."""
+    """Make the speedup, or the problem of the reference, which has no column of its own."""
     if reference.problem:
         return Cell(None, problem=reference.problem, notes=draft.number(reference.footnotes))
     return make_ratio_cell(figure.samples_per_s, reference.samples_per_s)
 
 
 def _list_latencies(figures: Sequence[Figure]) -> dict[str, str]:
-    """List the columns of latencies by their titles; nobody publishes the slowest batch."""
+    """Return latency columns by title; publishers do not print the maximum latency."""
     if all(figure.latency_avg_ms is None for figure in figures):
         return {}
     parts = LATENCIES if figures[0].table else LATENCY_NAMES
@@ -167,13 +170,13 @@ def _list_latencies(figures: Sequence[Figure]) -> dict[str, str]:
 
 
 def _name_batch(group: str, figure: Figure) -> str:
-    """What was asked for, with what the job found where that is something else."""
+    """Return the requested batch size, followed by the measured one if it differs."""
     sizes = figure.batch_sizes
     return group if sizes in ("", group) else f"{group} ({sizes})"
 
 
 def _make_throughput_column(header: str, figures: Sequence[Figure], draft: Draft) -> LayoutColumn:
-    """Header and cells; each with its problem if there is no figure, and the footnotes' marks."""
+    """Make a column of throughputs, or problems without a figure, with footnote marks."""
     notes = [draft.number(list_footnotes(figure, figures)) for figure in figures]
     cells = make_column_cells(figures, "samples_per_s")
     return header, [replace(cell, notes=own) for cell, own in zip(cells, notes)]
@@ -188,7 +191,7 @@ def _make_title(figure: Figure) -> str:
 
 
 def _describe_columns(figures: Sequence[Figure], pair: Pair) -> str:
-    """The unit, and the batch size of each precision."""
+    """Describe the unit, and the batch size of each precision."""
     sizes = []
     for precision in pair.precisions:
         own = (figure for figure in figures if figure.precision == precision)

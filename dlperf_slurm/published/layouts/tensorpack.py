@@ -1,4 +1,4 @@
-"""Figures of training -> tensorpack's tables: GPUs x sources, a value per place of the data.
+"""Training figures -> tensorpack's tables: GPUs x sources, with a value per data location.
 
 The columns are those of tensorpack's comparison with tensorflow/benchmarks.
 """
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 LOCATION_NAMES = {"": "GPU", "gpu": "GPU", "cpu": "CPU", "python-queue": "Python"}
-# a matrix's word for what tensorpack and tf_cnn_benchmarks call so
+# a matrix's gradient_sync -> variable-update of tensorpack and tf_cnn_benchmarks
 UPDATE_NAMES = {"native": "replicated"}
 
-# figures with the same have a table of their own
+# figures with equal values of these share a table
 _find_table = attrgetter(
     "model", "precision", "compiler", "batch_group", "variable_update", "hardware"
 )
 
 
 def lay_out(figures: "DataFrame") -> Document:
-    """A table per model, precision, compiler, batch size, way to update variables and hardware."""
+    """Make a table per model, precision, compiler, batch size, variable update and hardware."""
     draft = Draft()
     training = list_figures(figures, TRAIN)
     for group in group_figures(training, _find_table).values():
@@ -56,7 +56,7 @@ def _make_table(figures: Sequence[Figure], draft: Draft) -> Table:
     first = figures[0]
     topologies = list_topologies(figures)
     names = {(figure.framework, figure.source) for figure in figures}
-    # columns are scripts: of one framework, its name goes without saying
+    # columns are scripts: with a single framework its name is in the caption
     is_one_framework = len(names) > 1 and len({framework for framework, _ in names}) == 1
     columns = [
         _make_column(name, group, topologies, draft)

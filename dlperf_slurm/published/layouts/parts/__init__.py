@@ -1,1 +1,1 @@
-"""What layouts are made of: figures, documents, and how these are printed."""
+"""Parts shared by the layouts: figures, documents, and their output."""

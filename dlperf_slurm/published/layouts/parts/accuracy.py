@@ -23,12 +23,15 @@ from dlperf_slurm.published.layouts.parts.precision_pairs import (
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.results.number_formats import PERCENT, Number
 
-# the unit of a table's times, by what the longest of them reaches
+# units of times; a table has the largest one that its longest time reaches
 _UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 
 
 def make_accuracy_tables(figures: Sequence[Figure], draft: Draft) -> Iterator[Table]:
-    """Two tables per model, framework and pair of precisions; the second for several seeds."""
+    """Make a table of times per model, framework and pair of precisions.
+
+    With several seeds there is a second table, of top-1 over the seeds.
+    """
     trained = [figure for figure in figures if figure.top1]
     for group in group_figures(trained, lambda f: (f.model, f.label, f.compiler)).values():
         for pair in pair_precisions(group, draft):
@@ -90,7 +93,7 @@ def _deviation(figure: Figure) -> Optional[float]:
     return statistics.stdev(figure.top1) if len(figure.top1) > 1 else None
 
 
-# in NVIDIA's order and words
+# in NVIDIA's order and terms
 _STATISTICS: dict[str, tuple[Callable[[Figure], Optional[float]], Number]] = {
     "avg top1": (_average, PERCENT),
     "standard deviation": (_deviation, Number(".5f")),

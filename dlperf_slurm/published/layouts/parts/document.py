@@ -1,4 +1,4 @@
-"""What layouts share: a document of tables with numbered footnotes, and cells of figures."""
+"""Tables and notes -> a document with numbered footnotes; cells and columns of figures."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,8 +23,10 @@ LayoutColumn = tuple[str, Sequence[Union[Cell, str]]]
 
 @dataclass(frozen=True)
 class Document:
-    """Tables in a layout; `footnotes[n - 1]` is footnote n, `notes` say in a line each what
-    it would show and the figures do not have, or have twice.
+    """Tables in a layout, with footnotes and notes.
+
+    `footnotes[n - 1]` is footnote n. `notes` are lines about figures of the layout that are missing
+    or measured twice.
     """
 
     tables: tuple[Table, ...]
@@ -34,20 +36,20 @@ class Document:
 
 @dataclass
 class Draft:
-    """A document on its way, in the order of its parts."""
+    """A document under construction."""
 
     tables: list[Table] = field(default_factory=list)
     footnotes: Footnotes = field(default_factory=Footnotes)
     notes: list[str] = field(default_factory=list)
 
     def number(self, notes: Iterable[Note]) -> tuple[int, ...]:
-        """The numbers of these footnotes."""
+        """Return the numbers of these footnotes; new ones get the next numbers."""
         return tuple(map(self.footnotes.number, notes))
 
     def index(
         self, figures: Iterable[Figure], find_key: Callable[[Figure], Key]
     ) -> dict[Key, Figure]:
-        """The figure of each key: the first that was measured; names the other values."""
+        """Index figures by key: the first measured one; a note names the values not shown."""
         found = group_figures(figures, find_key)
         chosen = {key: _choose(group) for key, group in found.items()}
         for key, group in found.items():
@@ -68,7 +70,7 @@ class Draft:
 def group_figures(
     figures: Iterable[Figure], find_key: Callable[[Figure], Key]
 ) -> dict[Key, list[Figure]]:
-    """Figures by their key, both in the order of their first appearance."""
+    """Group figures by key; keys and figures keep their order."""
     groups: dict[Key, list[Figure]] = {}
     for figure in figures:
         groups.setdefault(find_key(figure), []).append(figure)
@@ -80,19 +82,19 @@ def _choose(figures: Sequence[Figure]) -> Figure:
 
 
 def describe(figure: Figure) -> str:
-    """Which case a figure is of, in words."""
+    """Describe the case of a figure in words."""
     parts = [figure.label, figure.model, str(figure.topology), figure.precision, figure.compiler]
     return " ".join([*(part for part in parts if part != "none"), f"bsz={figure.batch_group}"])
 
 
 def tell_apart(name: str, figure: Figure, names: Iterable[tuple[str, str]]) -> str:
-    """A name, with whose script it was where these (name, source) have it of several."""
+    """Return a name, with the figure's source if `names`, (name, source) pairs, have several."""
     sources = {source for other, source in names if other == name}
     return f"{name} ({figure.source})" if len(sources) > 1 else name
 
 
 def list_topologies(figures: Iterable[Figure], measured: bool = False) -> list[Topology]:
-    """The topologies of these values, the one with the fewest devices first."""
+    """Return the topologies of the figures, the one with the fewest devices first."""
     topologies = {f.topology for f in figures if not measured or f.samples_per_s is not None}
     return sorted(topologies, key=lambda topology: (topology.world_size, topology))
 
@@ -103,7 +105,7 @@ def arrange(
     topologies: Sequence[Topology],
     draft: Draft,
 ) -> dict[str, list[Figure]]:
-    """The value on each topology, by precision; NO_FIGURE where there is none."""
+    """Return the figures on the topologies by precision; NO_FIGURE where one is missing."""
     points = draft.index(figures, lambda figure: (figure.precision, figure.topology))
     return {
         p: [points.get((p, topology), NO_FIGURE) for topology in topologies] for p in precisions
@@ -111,7 +113,7 @@ def arrange(
 
 
 def name_device_counts(topologies: Sequence[Topology]) -> list[str]:
-    """The number of devices of each, with the nodes where two have the same number."""
+    """Format the device count of each topology, with the topology if a count is not unique."""
     counts = [topology.world_size for topology in topologies]
     return [
         str(topology.world_size)
@@ -122,14 +124,14 @@ def name_device_counts(topologies: Sequence[Topology]) -> list[str]:
 
 
 def order_batch_groups(groups: Iterable[str]) -> list[str]:
-    """What the job chose first, then numbers in their order."""
+    """Sort batch sizes: those chosen by the job first, then numbers in ascending order."""
     return sorted(
         set(groups), key=lambda group: (group.isdigit(), int(group) if group.isdigit() else 0)
     )
 
 
 def describe_sizes(figures: Iterable[Figure]) -> str:
-    """The batch size that was asked for, and after a colon those measured if they are others."""
+    """Describe the requested batch size, followed by the measured ones if they differ."""
     groups = group_figures(figures, lambda figure: figure.batch_group)
     sizes = [size for group in groups.values() for f in group for size in f.batch_sizes.split(AND)]
     asked, found = AND.join(groups), AND.join(dict.fromkeys(filter(None, sizes)))
@@ -137,8 +139,9 @@ def describe_sizes(figures: Iterable[Figure]) -> str:
 
 
 def list_footnotes(figure: Figure, column: Iterable[Figure]) -> tuple[Note, ...]:
-    """The figure's own, and its batch size if the job chose it and another one elsewhere in the
-    column: what is compared there did not do the same work per step.
+    """Return the figure's footnotes, and its batch size if the job chose it and sizes differ.
+
+    Figures in a column with different batch sizes did not do the same work per step.
     """
     sizes = {other.batch_sizes for other in column if other.batch_sizes}
     is_chosen = figure.batch_sizes not in ("", figure.batch_group)
@@ -148,9 +151,9 @@ def list_footnotes(figure: Figure, column: Iterable[Figure]) -> tuple[Note, ...]
 
 
 def make_column_cells(figures: Sequence[Figure], name: str) -> list[Cell]:
-    """Make the cells of one column of the figures, with problems in the place of figures.
+    """Make the cells of a column of the figures, with problems where figures are missing.
 
-    It has two decimals for what we measured, as few as do for published figures.
+    Our own measurements have two decimals, published figures only as many as they need.
     """
     values = [getattr(figure, name) for figure in figures]
     known = [(figure, value) for figure, value in zip(figures, values) if value is not None]
@@ -166,19 +169,19 @@ def make_column_cells(figures: Sequence[Figure], name: str) -> list[Cell]:
 
 
 def make_ratio_cell(value: Optional[float], base: Optional[float]) -> Cell:
-    """A ratio of two figures; absent where one is missing."""
+    """Make the ratio of two figures; absent if one is missing."""
     return Cell(divide(value, base), problem=ABSENT)
 
 
 def make_layout_table(
     title: str, columns: Sequence[LayoutColumn], text_columns: int, caption: str
 ) -> Table:
-    """A table by its columns, which are equally long."""
+    """Make a table from its columns, which are equally long."""
     headers, cells = zip(*columns)
     return make_table(title, headers, zip(*cells), text_columns, caption)
 
 
 def name_unit(model: str, images: str = "img/s") -> str:
-    """The unit of a model's throughput, with the layout's own word for images per second."""
+    """Return the unit of a model's throughput, with the layout's own word for images/s."""
     unit = find_unit(model)
     return images if unit == "images/s" else unit

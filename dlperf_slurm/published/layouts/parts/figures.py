@@ -1,4 +1,4 @@
-"""A run's cases, or published figures -> the frame of figures that layouts are made of."""
+"""Cases of a run, or published figures -> the frame of figures from which layouts are made."""
 
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 OUR_SOURCE = "dlperf_slurm"
 NO_SOURCE = "-"
-# what stands for what nobody measured
+# shown where nothing was measured
 ABSENT = "-"
 _SHOWN_APART = ("script", "compiler", "gradient_sync", "data")
-# tensorpack's words for where a batch lies; nothing is said of one on the device
+# tensorpack's words for the location of a batch; empty on the device
 _DATA_LOCATIONS = {ON_DEVICE: "", ON_HOST: "cpu"}
 
 # a row of the frame of figures
@@ -37,7 +37,7 @@ of a training over `epochs`. `table` tells published tables apart whose figures 
 compared; a run's figures have none.
 """
 
-# in the place of what nobody measured
+# used where nothing was measured
 NO_FIGURE = SimpleNamespace(
     **dict.fromkeys(TEXTS, ""), **dict.fromkeys(NUMBERS), topology=Topology(0, 0), footnotes=()
 )
@@ -45,13 +45,13 @@ NO_FIGURE.problem, NO_FIGURE.top1 = ABSENT, ()
 
 
 def list_figures(figures: "DataFrame", mode: str) -> list[Figure]:
-    """List the figures of training or inference, with None where a number is not known."""
+    """List the figures of training or inference, with None for unknown numbers."""
     own = figures[figures["mode"] == mode].astype(object)
     return [*own.where(own.notna(), None).itertuples(index=False)]
 
 
 def make_run_figures(results: Results) -> "DataFrame":
-    """Make one figure per case of a run, in its order; those that were left out have none."""
+    """Make one figure per case of a run, in its order; excluded cases have none."""
     cases, repeats = results.cases, results.frames.repeats
     notes = results.notes[results.notes.scope.isin((CASE, DOUBT))]
     notes = notes.groupby("case_id").note.agg(tuple).to_dict()
@@ -63,7 +63,7 @@ def make_run_figures(results: Results) -> "DataFrame":
             source=cases.script.replace(WORKER, OUR_SOURCE),
             topology=cases.topology.map(parse_topology),
             batch_sizes=cases.batch_sizes_measured.str.replace(" ", " and "),
-            # of a ladder the size that it starts from
+            # for a batch-size search: its first size
             batch_group=cases.batch_size_per_device.str.partition(" ->")[0],
             data_location=cases.data.replace(_DATA_LOCATIONS),
             variable_update=cases.gradient_sync,
@@ -77,8 +77,8 @@ def make_run_figures(results: Results) -> "DataFrame":
 
 
 def make_published_figures(published: "DataFrame") -> "DataFrame":
-    """Make one figure per published one, in their order; of published repeats their median."""
-    # without numbers of repeats two figures of one case stay two
+    """Make one figure per published one, in order; repeats are replaced by their median."""
+    # figures of one case without repeat numbers are not merged
     lines = published["where"].mask(published.repeat > 0, "")
     keyed = published.drop(columns=["repeat", "samples_per_s"]).assign(where=lines)
     same = published.samples_per_s.groupby([*map(keyed.get, keyed)], dropna=False)
@@ -93,7 +93,7 @@ def make_published_figures(published: "DataFrame") -> "DataFrame":
             source=names[2].str.rstrip(")").replace("", NO_SOURCE),
             topology=[*map(Topology, figures.nodes, figures.devices_per_node)],
             batch_sizes=sizes,
-            # what the table's own title says, else the figure's size
+            # the size in the table's title, else the figure's
             batch_group=asked.fillna(sizes.replace("", "unknown")),
             data_location=note.str[len("w/") :].where(is_with, figures.data_location),
             problem="",
@@ -108,7 +108,7 @@ def make_published_figures(published: "DataFrame") -> "DataFrame":
 
 
 def _name_figures(figures: "DataFrame") -> "DataFrame":
-    """Add the labels to the figures, and leave out other columns."""
+    """Add the labels to the figures, and drop all other columns."""
     update = figures.variable_update
     is_native = update.isin(["", VARIANT_AXES["gradient_sync"]])
     labels = figures.framework + (" " + update).mask(is_native, "")

@@ -1,4 +1,4 @@
-"""A document in a layout -> Markdown, or tables on a terminal, in parts where they are too wide."""
+"""A document in a layout -> Markdown, or tables on a terminal, split where they are too wide."""
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ from dlperf_slurm.reports.formats import Report
 from dlperf_slurm.reports.formats.markdown import escape_markdown, list_blocks
 from dlperf_slurm.reports.terminal import print_table
 
-# that print_table puts between columns
+# width that print_table adds between columns
 PADDING = 3
 
 # a header and its cells
@@ -25,7 +25,7 @@ Column = tuple[str, tuple[Cell, ...]]
 
 
 def write_layout(report: Report, layout: str, folder: Path) -> Document:
-    """Write a run's tables in a published layout, beside the report's other files."""
+    """Write a run's tables in a published layout to a file beside the report's other files."""
     summary = report.summary
     document = load_layout(layout).lay_out(make_run_figures(summary.results))
     document = replace(document, tables=document.tables + summary.against)
@@ -35,23 +35,23 @@ def write_layout(report: Report, layout: str, folder: Path) -> Document:
 
 
 def serialize(document: Document, title: str, description: str) -> str:
-    """A Markdown document with the tables, their captions, the footnotes and the notes."""
+    """Format a document as Markdown: tables with captions, then footnotes, then notes."""
     blocks = [f"# {escape_markdown(title)}", escape_markdown(description)]
     blocks += list_blocks(document.tables)
     if document.footnotes:
-        # without the backslash a single word behind it would be an address
+        # without the backslash Markdown would read [1]: and a single word as a link
         blocks.append("\n".join(f"\\{escape_markdown(line)}  " for line in _number(document)))
     blocks += [f"Note: {escape_markdown(note)}." for note in document.notes]
     return "\n\n".join(blocks) + "\n"
 
 
 def print_document(document: Document, title: str, description: str, console: Console) -> None:
-    """The same on a terminal."""
+    """Print a document on a terminal: tables with captions, then footnotes, then notes."""
     console.print(Text(title, style="bold"))
     console.print(Text(description))
     for table in document.tables:
         console.print()
-        # not the table's own title, which would be folded to the width of a narrow table
+        # not the table's own title, which would be wrapped to the width of a narrow table
         console.print(Text(table.title, style="bold"))
         for columns in fit_columns(table, console.width):
             header, cells = zip(*columns)
@@ -66,15 +66,15 @@ def print_document(document: Document, title: str, description: str, console: Co
 
 
 def _number(document: Document) -> list[str]:
-    """The footnotes as DLPerf has them below its tables: "[1]: ..."."""
+    """Format the footnotes as DLPerf does below its tables: "[1]: ..."."""
     return [f"[{number}]: {text}" for number, text in enumerate(document.footnotes, start=1)]
 
 
 def fit_columns(table: Table, width: int) -> Iterator[list[Column]]:
-    """The columns of a table, in parts that fit into the width; each begins with the words.
+    """Yield the columns of a table in parts that fit into the width; text columns are repeated.
 
-    A part has one more column at least. Where words take most of the width there is one part: to
-    repeat them would help nobody.
+    A part has at least one column of figures. If text columns take most of the width, there is only
+    one part, because repeating them would save nothing.
     """
     columns: list[Column] = list(zip(table.header, zip(*table.rows)))
     if _sum_widths(columns) <= width or _sum_widths(columns[: table.text_columns]) > width / 2:
@@ -106,7 +106,7 @@ def _find_width(texts: Iterable[str]) -> int:
 
 
 def _wrap_header(column: Column) -> Column:
-    """The header in lines no longer than the cells, unless it has a longer word."""
+    """Wrap a column's header to the width of its cells, or of its longest word."""
     header, cells = column
     width = max(_find_cells_width(cells), *map(len, header.split()))
     lines = (

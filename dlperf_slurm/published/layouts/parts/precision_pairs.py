@@ -1,4 +1,4 @@
-"""Figures -> which precisions NVIDIA's tables set side by side, and what these are called there."""
+"""Figures -> the precisions that NVIDIA's tables show side by side, and their names there."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ PRECISION_NAMES = {
 
 @dataclass(frozen=True)
 class Pair:
-    """The precisions of one table: the reduced one first; either is empty where it is missing."""
+    """The precisions of one table, the reduced one first; a missing one is empty."""
 
     reduced: str
     reference: str
@@ -33,7 +33,7 @@ class Pair:
 
 
 def pair_precisions(figures: Sequence[Figure], draft: Draft) -> list[Pair]:
-    """Each precision with the full one; what there is where one of the two is missing."""
+    """Pair each precision with the full one; if one of the two is missing, return the other."""
     precisions = dict.fromkeys(figure.precision for figure in figures)
     measured = {figure.precision for figure in figures if figure.samples_per_s is not None}
     reference = choose_reference(measured or precisions)
