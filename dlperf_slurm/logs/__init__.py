@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Run(Protocol):
-        """Parser of the lines of one run, in log order; it keeps little of them."""
+        """Parser of one run's lines, in log order and in little memory."""
 
         def is_under_way(self, rank: int) -> bool:
             """Return whether the rank (-1: any) timed a step; then START begins its next run."""
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         def add(self, line: Line) -> None: ...
 
         def finish(self) -> "Reading":
-            """Return the result of the lines so far; it has a problem if the run is incomplete."""
+            """Return the result of the lines so far; `problem` is set if the run is incomplete."""
 
     class Format(Protocol):
         """A log format: a module of the package FORMATS, or a TOML table there.
@@ -118,7 +118,7 @@ def suits_all(reading: Reading, identity: Identity) -> bool:
 
 
 class Rule(NamedTuple):
-    """A publisher's rule for one throughput; `compute` raises RuleError if it cannot compute it.
+    """A publisher's rule for one throughput; `compute` raises RuleError if values are missing.
 
     `suits` selects the runs whose throughput was published by this rule: the default is the first
     rule that suits and gives a figure. Indices in `name` are Python's, from 0.

@@ -6,7 +6,7 @@ from dlperf_slurm.logs.lines import Line
 
 LONGEST_QUOTE = 160
 
-# not "ran out of memory": TensorFlow's allocator prints it also where the run goes on
+# not "ran out of memory": TensorFlow's allocator prints it also when the run continues
 _OUT_OF_MEMORY = (
     "CUDA out of memory",
     "CUDA error: out of memory",

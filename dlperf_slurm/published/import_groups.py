@@ -36,7 +36,7 @@ def join_ranks(runs: Sequence[ImportedRun]) -> list[ImportedRun]:
 
 
 def _are_of_files(runs: Sequence[ImportedRun]) -> bool:
-    """Return whether each run is the only one of its file, so that they may be joined."""
+    """Return whether each run is the only one in its file, so that the files can be copies."""
     return len({run.path for run in runs}) == len(runs)
 
 

@@ -149,7 +149,7 @@ def _name_alike(columns: Sequence[Column]) -> list[Column]:
     renamed = dict.fromkeys(others, *full) if len(full) == 1 and not others & full else {}
     has_one_variant = len({column.variant for column in samples}) == 1
     sizes = {(column.precision, column.batch_size) for column in samples}
-    # a derived column of another size would say so
+    # if all derived columns name a batch size, columns keep theirs
     is_sized = not all(column.batch_size for column in derived)
     has_one_size = is_sized and len(sizes) == len({column.precision for column in samples})
     return [

@@ -226,6 +226,6 @@ def read_count(text: str) -> int:
 
 
 def format_value(value: Fraction, cell: Cell) -> str:
-    """Format a value with two digits more than the cell, to show on which side of it it lies."""
+    """Format a value with two digits more than the cell, to show whether it is above or below."""
     digits = max(_count_digits(cell.text) + 2, 0)
     return f"{float(value / (cell.scale or 1)):.{min(digits, 6)}f}"

@@ -44,7 +44,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _find_problem(run: TimedRun) -> str:
-    # tests count epochs from 1
+    # "Test" lines count epochs from 1
     epoch, step = run.first_marks[-1].position
     if max(run.epoch_ends, default=0) <= epoch:
         return f"the log ends in epoch {epoch} at step {step}: its 'Test' line is missing"
