@@ -33,9 +33,9 @@ class Window:
 def make_rate_window(
     rank: int, rates: Iterable[Interval], is_per_device: bool = False
 ) -> Tuple[Window, ...]:
-    """Make the window of printed rates, by their harmonic mean; empty without rates.
+    """Make the window of printed rates, by their harmonic mean weighted by steps.
 
-    If one of the rates is 0, `samples_per_s` is 0.
+    Empty without rates. If one of the rates is 0, `samples_per_s` is 0.
     """
     taken = list(rates)
     steps = sum(count for count, _ in taken)
@@ -72,12 +72,13 @@ def make_warm_window(
 def make_time_window(
     rank: int, marks: Sequence[Mark], warmup_marks: int = 0, micro_batches: int = 1
 ) -> Tuple[Window, ...]:
-    """Make the window of the times between marks of one epoch; empty without an interval.
+    """Make the window of the summed times between marks of the same epoch.
 
     The first interval of an epoch, whose start time is not in the log, is left out, and so is the
     time between epochs. The last of the first `warmup_marks` marks begins the window; a log with no
     more marks than these has only its first interval left out. An interval of one step is a step
     time. An interval whose position does not advance counts as many steps as the shortest one.
+    Empty without intervals, and if time goes back.
     """
     warm = marks[warmup_marks - 1 :] if 0 < warmup_marks < len(marks) else marks
     intervals = list_timed(warm)
@@ -124,7 +125,7 @@ def drop_warmup(intervals: Sequence[Interval]) -> List[Interval]:
 
 
 def list_since_last(marks: Sequence[Mark]) -> List[Interval]:
-    """Return the (steps, value) of each mark, steps since the one before or the epoch's start."""
+    """Return (steps, value) of each mark; steps since the mark before or the epoch's start."""
     intervals = []
     epoch: Tuple[int, ...] = ()
     done = 0
@@ -136,7 +137,7 @@ def list_since_last(marks: Sequence[Mark]) -> List[Interval]:
 
 
 def list_timed(marks: Sequence[Mark]) -> List[Interval]:
-    """Return the (steps, seconds by the clock) between marks, without an epoch's first interval."""
+    """Return (steps, seconds by the clock) between marks, without an epoch's first interval."""
     return [
         (after.position[-1] - before.position[-1], subtract_times(after.time, before.time))
         for before, after in _pair_within_epochs(marks)
@@ -144,7 +145,7 @@ def list_timed(marks: Sequence[Mark]) -> List[Interval]:
 
 
 def list_between(marks: Sequence[Mark]) -> List[Interval]:
-    """Return the (steps, value) of marks since the one before, without an epoch's first."""
+    """Return (steps, value) of marks since the mark before, without an epoch's first."""
     return [
         (after.position[-1] - before.position[-1], after.value)
         for before, after in _pair_within_epochs(marks)
@@ -152,7 +153,7 @@ def list_between(marks: Sequence[Mark]) -> List[Interval]:
 
 
 def spread_over_epochs(marks: Sequence[Mark]) -> List[Interval]:
-    """Return the (steps, value) of marks; an epoch's first interval has as many as the longest.
+    """Return (steps, value) of marks; an epoch's first interval has as many as the longest.
 
     This does not depend on whether the steps of an epoch count from 0 or 1.
     """

@@ -61,7 +61,8 @@ def write_imported_run(
 ) -> Run:
     """Write a run directory for the logs, completely or not at all; logs of a case are repeats.
 
-    Raises InputError if a valid run is missing a setting that a record needs, or if no run is left.
+    Raises InputError if a valid run is missing a setting that a record needs, if no run is left, or
+    if the directory cannot be written.
     """
     cases = group_runs(runs)
     run_id = make_run_id(name, "import")
