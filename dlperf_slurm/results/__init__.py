@@ -1,1 +1,1 @@
-"""Run directories -> what came of each case, compared, remembered, beside published figures."""
+"""Run directories -> results of each case, comparisons of runs, histories, published figures."""

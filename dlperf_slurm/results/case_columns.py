@@ -1,7 +1,7 @@
-"""The columns of the frame of cases: each is declared once, with its meaning.
+"""The columns of the data frame of cases, each declared once with its meaning.
 
-A column is computed from the plan, from the repeats of the case, from its samples (median with an
-interval), or from columns before it (see `results.case_formulas`).
+A column is computed from the plan, from the repeats of the case, from its samples (median with
+interval), or from columns declared before it (see `results.case_formulas`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -57,7 +57,7 @@ from dlperf_slurm.stats.median import LATENCY_NAMES
 
 OCCUPIED = Number(".0f", 100)
 
-# by the end of a setting's name; a seed has none
+# unit by the suffix of a setting's name; a seed has no unit
 SETTING_UNITS = {
     "repeats": "repeats",
     "blocks": "array jobs",
@@ -68,7 +68,7 @@ SETTING_UNITS = {
 }
 
 
-# declarations of columns that are alike
+# helpers that declare similar columns
 
 
 def declare_median(
@@ -79,7 +79,7 @@ def declare_median(
     bounds: Optional[tuple[str, str]] = None,
     **printed: Any,
 ) -> Column:
-    """Declare a median with its interval and its range; files do not have the latter."""
+    """Declare a median with its interval and its range; the range is not written to files."""
     return Column(
         name, NUMBER, unit, meaning, compute, bounds or with_bounds(name),
         extremes=(f"{name}_min", f"{name}_max"), **printed,
@@ -96,7 +96,7 @@ def declare_ratio(name: str, unit: str, meaning: str, compute: Compute, **printe
 
 
 def declare_hidden(name: str, dtype: str, compute: Compute, **printed: Any) -> Column:
-    """Declare a column for others, or for tables, that files do not have."""
+    """Declare a column that other columns or tables use, and that is not written to files."""
     return Column(name, dtype, "", "", compute, published=False, **printed)
 
 
@@ -122,7 +122,7 @@ def _declare_settings() -> Iterator[Column]:
 
 
 def _has_float(kind: object) -> bool:
-    """Whether a setting of this type, such as Optional[Annotated[float, ...]], may be a float."""
+    """Return whether a type such as Optional[Annotated[float, ...]] contains float."""
     return kind is float or any(_has_float(part) for part in get_args(kind))
 
 
@@ -335,7 +335,7 @@ CASES: tuple[Column, ...] = (
 
 
 def list_aggregated() -> dict[str, list[str]]:
-    """List the columns of repeats that cases have an aggregate of, by how they are aggregated."""
+    """List the columns of `repeats` that cases aggregate, by aggregation ("max", "median", ...)."""
     found: dict[str, set[str]] = {}
     for column in CASES:
         if isinstance(column.compute, OverRepeats):

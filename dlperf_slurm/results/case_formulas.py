@@ -1,6 +1,6 @@
-"""How columns of cases are computed: from the plan, the repeats of a case, or its samples.
+"""Formulas of the columns of cases: from the plan, the repeats of a case, or its samples.
 
-Each function here returns a `Compute`, which a column of `results.case_columns` declares.
+Most functions here return a `Compute`, which a column of `results.case_columns` declares.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +20,10 @@ from dlperf_slurm.stats.median import LATENCY_NAMES
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-# columns of a case by their names, those that are computed so far
+# the columns of the data frame of cases that are computed so far, by name
 Cases = dict[str, "Series"]
 
-# of which each case has the median over its samples
+# quantities that are summarized as a median over samples
 SAMPLED = (
     "samples_per_s", "computed_samples_per_s", "train_seconds",
     *(f"{name}_{part}_seconds" for name in LATENCIES for part in LATENCY_NAMES),
@@ -32,7 +32,10 @@ SAMPLED = (
 
 @dataclass
 class Below:
-    """What cases are computed from, all by `case_id`: the plan, the repeats, and their samples."""
+    """Inputs of the columns of cases; `sound` has only repeats with a valid record.
+
+    `aggregated` lists the columns of repeats to aggregate, by aggregation.
+    """
 
     frames: RunFrames
     plan: "DataFrame"
@@ -43,7 +46,7 @@ class Below:
     _aggregates: dict[str, "DataFrame"] = field(default_factory=dict)
 
     def summarize(self, quantity: str) -> "DataFrame":
-        """Return median, interval, range and count of a quantity, by case."""
+        """Return median, interval, range and count of a quantity by case id."""
         return self._medians[quantity]
 
     @cached_property
@@ -55,7 +58,7 @@ class Below:
         return {name: wide[name] if name in known else missing for name in SAMPLED}
 
     def aggregate(self, how: str) -> "DataFrame":
-        """Aggregate, once, those columns of repeats that are `aggregated` so; by case."""
+        """Aggregate the columns of repeats that are declared with `how`, by case id; cached."""
         if how not in self._aggregates:
             columns = self.sound[["case_id", *self.aggregated[how]]]
             if how == FIRST:
@@ -67,34 +70,34 @@ class Below:
 
     @cached_property
     def values(self) -> dict[str, dict[str, list[float]]]:
-        """The samples of each quantity, by case."""
+        """The samples of each quantity, by quantity and case id."""
         found: dict[str, dict[str, list[float]]] = {quantity: {} for quantity in SAMPLED}
         for (case_id, quantity, _), value in zip(self.samples.index, self.samples.tolist()):
             found[quantity].setdefault(case_id, []).append(value)
         return found
 
     def make_frame(self, cases: Cases, *names: str) -> "DataFrame":
-        """Return the plan with these columns beside it, to group by."""
+        """Return the plan with these columns of the cases added."""
         return self.plan.assign(**{name: cases[name] for name in names})
 
 
 Compute = Callable[[Cases, Below], Any]
 
-# an aggregate: of the first sound repeat
+# an aggregation: the value of the first valid repeat
 FIRST = "first"
 
 
-# what columns are computed from
+# formulas
 
 
 def planned(name: str) -> Compute:
-    """Take a column of the plan: what the matrix has."""
+    """Copy a column of the plan."""
     return lambda cases, below: below.plan[name]
 
 
 @dataclass(frozen=True)
 class OverRepeats:
-    """Aggregate a column of the valid repeats: "max", "median", ..., or FIRST."""
+    """An aggregate of a column over the valid repeats; `how` is FIRST, "max", "median", ..."""
 
     column: str
     how: str
@@ -104,18 +107,21 @@ class OverRepeats:
 
 
 def median_of(quantity: str, factor: float = 1.0) -> Compute:
-    """Compute the median over samples, times the factor: [value, low, high, min, max]."""
+    """Multiply the median over samples and its bounds by a factor: [value, low, high, min, max]."""
     parts = ["median", "low", "high", "min", "max"]
     return lambda cases, below: factor * below.summarize(quantity)[parts]
 
 
 def plain_median_of(quantity: str) -> Compute:
-    """Compute the median over samples alone."""
+    """Compute the median over samples, without interval and range."""
     return lambda cases, below: below.summarize(quantity)["median"]
 
 
 def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "") -> Compute:
-    """Divide the samples by those of the baseline: [value, low, high, is_own]."""
+    """Divide the median of each case by that of its baseline; see `ratios.take_ratios`.
+
+    `bases` is the column with baselines, `together` that with the count of joint intervals.
+    """
 
     def compute(cases: Cases, below: Below) -> "DataFrame":
         points = cases[together] if together else None
@@ -125,17 +131,17 @@ def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "
 
 
 def baseline(find: "Callable[[DataFrame], Series]", *names: str) -> Compute:
-    """Find the case id of the baseline of each case."""
+    """Find the case id of each case's baseline with `find`, from the plan and these columns."""
     return lambda cases, below: find(below.make_frame(cases, "repeats_measured", *names))
 
 
 def formula(compute: "Callable[[Cases], Any]") -> Compute:
-    """Compute from columns of the same case that are declared before."""
+    """Compute a column from columns of the same case that are declared before it."""
     return lambda cases, below: compute(cases)
 
 
 def times(name: str, factor: "Callable[[Cases], Series]") -> Compute:
-    """Multiply a ratio and its interval by a positive number: [value, low, high, is_own]."""
+    """Multiply a ratio and its interval by a positive factor: [value, low, high, is_own]."""
 
     def compute(cases: Cases, below: Below) -> "DataFrame":
         from pandas import DataFrame
@@ -148,7 +154,7 @@ def times(name: str, factor: "Callable[[Cases], Series]") -> Compute:
 
 
 def find_deviation(cases: Cases, below: Below) -> "Series":
-    """Compute the standard deviation (n - 1) of top-1 over seeds, exactly: in Python."""
+    """Compute the standard deviation (n - 1) of top-1 over seeds, with `statistics.stdev`."""
     known = below.sound[below.sound.top1.notna()]
     found = {case_id: stdev(own) for case_id, own in known.groupby("case_id").top1 if len(own) > 1}
     return below.plan.index.to_series().map(found).astype(NUMBER)
@@ -163,7 +169,7 @@ def find_sizes(cases: Cases, below: Below) -> "Series":
 
 
 def find_problem(cases: Cases, below: Below) -> "Series":
-    """Find the first of these words that any repeat has, where none was measured."""
+    """Return the worst status of the repeats, "not run", or "" for cases with a valid record."""
     from pandas import Categorical, Series
 
     status = below.frames.repeats.status
@@ -175,13 +181,13 @@ def find_problem(cases: Cases, below: Below) -> "Series":
 
 
 def find_published_peak(cases: Cases, below: Below) -> "Series":
-    """Find the peak of the devices of all repeats; missing where they differ."""
+    """Find the published peak of the devices; missing if the repeats ran on different devices."""
     is_one = below.sound.groupby("case_id").devices.nunique().reindex(below.plan.index) == 1
     return cases["first_peak_tflops"].where(is_one)
 
 
 def at_busiest(column: str) -> Compute:
-    """Take a column of the repeat in which other processes took most of the CPUs."""
+    """Copy a column from the repeat in which other processes used the largest CPU share."""
 
     def compute(cases: Cases, below: Below) -> "Series":
         known = below.frames.repeats.dropna(subset="other_cpu_share")
@@ -207,7 +213,7 @@ def median_of_all_reduces(column: str) -> Compute:
 
 
 def find_reachable_efficiency(hidden_share: float) -> Compute:
-    """Compute the efficiency of a step with an all-reduce, of which compute hides a share."""
+    """Compute the efficiency if all-reduces overlap with `hidden_share` of a single-device step."""
     from pandas import Series
 
     def compute(cases: Cases, below: Below) -> "Series":

@@ -1,7 +1,7 @@
-"""The outcomes of a case -> rows of the run's frames, in place of the times of all ranks and steps.
+"""The outcomes of a case -> rows of the run's data frames, without the times of every step.
 
-A case is summarized where it is read. What is exact over all of its steps, as percentiles are,
-takes all of its step times at once: a case is the most that has to be in memory.
+A case is summarized in the process that reads it. Exact percentiles need all step times of the
+case at once, so at most one case per process is in memory.
 """
 
 from collections import Counter
@@ -32,13 +32,13 @@ from dlperf_slurm.stats.median import LATENCY_PERCENTILES, compute_latency, comp
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# of a rank's steps, in percent
+# percentiles of the steps of a device
 STEP_PERCENTILES = (50, 90, 99, 100)
 
-# the values of `kind` in the frame of provenance
+# the values of `kind` in the data frame `provenance`
 VERSION, MACHINE, JOB, HOST, DEVICE = "version", "machine", "job", "host", "device"
 
-# the columns of each frame of a run with their types
+# the column types of each data frame of a run
 FRAMES: Mapping[str, Mapping[str, str]] = {
     "repeats": {column.name: column.dtype for column in REPEATS},
     "ranks": {
@@ -65,7 +65,7 @@ FRAMES: Mapping[str, Mapping[str, str]] = {
 
 
 class CaseRows(NamedTuple):
-    """What was measured of one case: rows of each of FRAMES but `slowest`, by its name.
+    """The rows of one case, by the name of their data frame in FRAMES, except `slowest`.
 
     `slowest_seconds` has the times of the slowest rank: [measured steps of all repeats].
     """
@@ -77,13 +77,13 @@ class CaseRows(NamedTuple):
 
 @dataclass(frozen=True)
 class RunFrames:
-    """All that a run measured. The frames join by `case_id`, and by `repeat`.
+    """All measurements of a run, as data frames that join by `case_id` and `repeat`.
 
-    `ranks` has the median step of each rank of each repeat on several, `devices` the steps of each
-    device over all repeats, the slowest first, `pooled` the percentiles over all batches of a case
-    together, `sums` the all-reduces that were timed, `notes` what a reader has to know of a case.
-    `facts` says in what all hosts of a case are alike, `provenance` in how many repeats each value
-    of each fact was seen, `slowest` the time of the slowest rank at each step.
+    `ranks`: median step of each rank, for repeats with several ranks. `devices`: step percentiles
+    of each device over all repeats, the slowest first. `pooled`: latency percentiles over the
+    batches of all repeats together. `sums`: the timed all-reduces. `notes`: footnotes of a case.
+    `facts`: host facts, with their value if all hosts and repeats share it. `provenance`: in how
+    many repeats each value of each fact occurred. `slowest`: the slowest rank's time of each step.
     """
 
     repeats: "DataFrame"
@@ -98,7 +98,7 @@ class RunFrames:
 
 
 def summarize_case(outcomes: CaseOutcomes) -> CaseRows:
-    """Reduce the step times [ranks, steps] of a case to rows."""
+    """Summarize the step times [ranks, steps] of a case as rows."""
     import numpy
 
     case = outcomes.case
@@ -131,7 +131,7 @@ def summarize_case(outcomes: CaseOutcomes) -> CaseRows:
 
 
 def _find_times(outcome: Outcome) -> dict[str, list[float]]:
-    """Find the seconds that latencies are of, by the names in LATENCIES; none in training."""
+    """Return the latencies in seconds by the names in LATENCIES; empty for training."""
     if outcome.record is None or outcome.record.case.axes.mode != INFER:
         return {}
     found = {"latency": list(outcome.batch_seconds)} if outcome.batch_seconds else {}
@@ -151,7 +151,7 @@ def _find_median_steps(outcome: Outcome) -> Any:
     seconds = outcome.rank_step_seconds
     if seconds is None:
         return None
-    # half of the time of numpy.median
+    # takes half the time of numpy.median
     ascending, count = numpy.sort(seconds, axis=1), seconds.shape[1]
     return (ascending[:, (count - 1) // 2] + ascending[:, count // 2]) / 2
 
@@ -159,7 +159,7 @@ def _find_median_steps(outcome: Outcome) -> Any:
 def _pool_latencies(
     case_id: str, times: Sequence[dict[str, list[float]]]
 ) -> Iterator[tuple[object, ...]]:
-    """Compute percentiles over the batches of all repeats together."""
+    """Compute the latency percentiles over the batches of all repeats together."""
     for name in LATENCIES:
         known = [own[name] for own in times if name in own]
         if known:
@@ -169,7 +169,7 @@ def _pool_latencies(
 
 
 def _list_ranks(repeat: RepeatData) -> Iterator[tuple[object, ...]]:
-    """List the ranks of a repeat on several devices, with their median step."""
+    """List the ranks of a repeat with their median step; nothing for a single rank."""
     medians = repeat.median_steps
     if repeat.record is None or medians is None or len(medians) < 2:
         return
@@ -179,7 +179,7 @@ def _list_ranks(repeat: RepeatData) -> Iterator[tuple[object, ...]]:
 
 @dataclass
 class _Device:
-    """A device over the repeats that it was in; `steps` are its rows of [ranks, steps]."""
+    """A device over all repeats that used it; `steps` has its step times, one array per repeat."""
 
     name: str
     ranks: set[int] = field(default_factory=set)
@@ -189,7 +189,7 @@ class _Device:
 
 
 def _list_devices(repeats: Iterable[RepeatData]) -> list[tuple[object, ...]]:
-    """List the devices of a case of several, the slowest first, with all their steps."""
+    """List the devices of a multi-device case, the slowest first, with step percentiles."""
     devices: dict[tuple[str, int], _Device] = {}
     case_id = ""
     for repeat in repeats:
@@ -223,7 +223,10 @@ def _list_devices(repeats: Iterable[RepeatData]) -> list[tuple[object, ...]]:
 def _find_percentiles(
     steps: Mapping[tuple[str, int], Sequence[Any]],
 ) -> dict[tuple[str, int], list[float]]:
-    """Compute STEP_PERCENTILES of each device, at once of those with as many steps."""
+    """Compute STEP_PERCENTILES of each device.
+
+    Devices with equal step counts are computed in one NumPy call.
+    """
     import numpy
 
     joined = {device: numpy.concatenate(own) for device, own in steps.items()}
@@ -238,7 +241,7 @@ def _find_percentiles(
 
 
 def _list_sums(repeat: RepeatData) -> Iterator[tuple[object, ...]]:
-    """List the all-reduces on the path of gradients: on GPUs not those of MPI through the host."""
+    """List the timed all-reduces; on GPUs only the framework's, not MPI's through host memory."""
     record, peaks = repeat.record, repeat.outcome.beside.peaks
     if record is None or peaks is None:
         return
@@ -248,7 +251,7 @@ def _list_sums(repeat: RepeatData) -> Iterator[tuple[object, ...]]:
 
 
 def _count_provenance(records: Sequence[Record]) -> Iterator[tuple[str, str, str, int]]:
-    """Count in how many repeats each version and fact had each value, by kind and name."""
+    """Count the repeats by value of each version, machine fact, job variable, host and device."""
     for kind, told in (
         (VERSION, [record.versions for record in records]),
         (MACHINE, [record.platform for record in records]),
@@ -266,7 +269,7 @@ def _count_provenance(records: Sequence[Record]) -> Iterator[tuple[str, str, str
 
 
 def make_run_frames(cases: Sequence[CaseRows]) -> RunFrames:
-    """Build the frames of a run from the rows of its cases."""
+    """Build the data frames of a run from the rows of its cases."""
     import numpy
     from pandas import Categorical, DataFrame
 
@@ -291,7 +294,7 @@ def make_run_frames(cases: Sequence[CaseRows]) -> RunFrames:
 def join_run_frames(
     known: RunFrames, unchanged: Collection[str], changed: RunFrames, order: Sequence[str]
 ) -> RunFrames:
-    """Join the rows of unchanged cases with those of the others, by the order of case ids."""
+    """Merge the cached rows of unchanged cases with the rows of changed cases, in `order`."""
     from pandas import concat
 
     places = {case_id: place for place, case_id in enumerate(order)}

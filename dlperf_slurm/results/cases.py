@@ -1,4 +1,4 @@
-"""The outcomes of a run -> its results: the frame `cases`, a row for each planned case.
+"""The outcomes of a run -> its results: the data frame `cases`, one row per planned case.
 
 The columns are those of `results.case_columns`; ratios and notes are computed from them.
 """
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Results:
-    """The frames of a run, and what is computed from them.
+    """The data frames of a run and the results computed from them.
 
-    `samples` are by case, quantity and block; `cases` has a row for each planned case, with hidden
-    columns too; `notes` are rows of case, scope and note.
+    `samples` is indexed by case, quantity and block; `cases` has one row per planned case,
+    including hidden columns; `notes` has the columns case id, scope and note.
     """
 
     frames: RunFrames
@@ -43,7 +43,7 @@ class Results:
 
     @cached_property
     def training(self) -> "DataFrame":
-        """The cases of training: one frame for all tables, as a filter of so many columns costs."""
+        """The training cases; cached, because filtering a frame with many columns is slow."""
         return self.cases[self.cases["mode"] == TRAIN]
 
     @cached_property
@@ -52,29 +52,29 @@ class Results:
 
     @cached_property
     def case_columns(self) -> "DataFrame":
-        """The columns that files have of the cases; not to be changed."""
+        """The published columns of the cases; cached, so callers must not modify the frame."""
         return select_published(CASE_TABLE, self.cases.assign(notes=_join_notes(self)))
 
     @property
     def repeat_columns(self) -> "DataFrame":
-        """The columns that files have of the repeats, which have a `status` of "ok", or why not."""
+        """The published columns of the repeats."""
         return select_published(REPEATS, self.frames.repeats)
 
 
-# ratios with samples of their own: the efficiency is the speedup in another unit
+# ratios with an interval of their own; the efficiency has that of the speedup
 RATIOS = ("speedup", "precision_speedup", "relative_to_device_data", "train_speedup")
-# columns of the plan that no declaration of a column takes over
+# columns of the plan that are copied without a declaration in CASES
 PLAN_ONLY = ("planned_epochs", "planned_size", "has_batch_search", "blocks")
 
 
 def analyze(outcomes: Sequence[CaseOutcomes]) -> Results:
-    """Compute the results of cases that were read."""
+    """Compute the results of a run from the outcomes of its cases."""
     frames = make_run_frames([*map(summarize_case, outcomes)])
     return analyze_frames([one.case for one in outcomes], frames)
 
 
 def analyze_frames(planned: Sequence[PlannedCase], frames: RunFrames) -> Results:
-    """Compute the cases of a run, their ratios and notes."""
+    """Compute the results of a run from its data frames: cases, ratios and notes."""
     from pandas import DataFrame, concat
 
     plan = _make_plan(planned)
@@ -90,7 +90,7 @@ def analyze_frames(planned: Sequence[PlannedCase], frames: RunFrames) -> Results
         found = column.compute(cases, below)
         parts = found.items() if len(column.names) > 1 else [(column.name, found)]
         cases.update(zip(column.names, (values for _, values in parts)))
-        # whatever was measured, and also where nothing was, the types are those declared
+        # the declared type, even if no case has a value
         cases[column.name] = cases[column.name].astype(column.dtype)
     frame = DataFrame(cases)
     odd = describe_odd_cases(frames.facts, plan)
@@ -108,7 +108,7 @@ def analyze_frames(planned: Sequence[PlannedCase], frames: RunFrames) -> Results
 
 
 def _make_plan(planned: Sequence[PlannedCase]) -> "DataFrame":
-    """Build the frame of what was planned, by `case_id`, in the order of the matrix."""
+    """Build the data frame of the planned cases, by `case_id`, in the order of the matrix."""
     from pandas import DataFrame
 
     rows = []
@@ -144,7 +144,7 @@ PLANNED = ["case_id", "model", *AXES, *Protocol.model_fields, "planned_epochs", 
 
 
 def _join_notes(results: Results) -> "Series":
-    """Join what tables have as footnotes, by case; `reason` has why a case was left out."""
+    """Join the footnotes of each case; without the text that is in the column `reason`."""
     from pandas import Series
 
     order = {scope: place for place, scope in enumerate(
@@ -166,7 +166,7 @@ def _join_notes(results: Results) -> "Series":
     return Series(joined, index=results.cases.index, dtype=TEXT)
 
 
-# what files have: notes are texts, from which no column is computed
+# the columns of files: all of CASES, and the notes as text
 CASE_TABLE: tuple[Column, ...] = (
     *CASES,
     Column("notes", TEXT, "", "what tables have as footnotes, joined by semicolons", _join_notes),

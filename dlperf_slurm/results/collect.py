@@ -1,4 +1,4 @@
-"""A run directory -> the outcome of every repeat of every case: a sound record, or why not."""
+"""A run directory -> the outcome of every repeat of every case: a valid record, or the problem."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -17,19 +17,20 @@ from dlperf_slurm.jobs.run_directory import Run, RunTask
 from dlperf_slurm.results.processes import map_on_cores
 from dlperf_slurm.stats.median import compute_median
 
-# a process takes as long to start as a hundred records to be read
+# starting a process takes as long as reading about a hundred records
 WORTH_A_PROCESS = 200
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One repeat of a case: its record, or one line that says why there is none to use.
+    """One repeat of a case: its valid record, or one line that says why there is none.
 
     `batch_seconds` is the latency of each inference batch, rank after rank; empty in training.
-    `step_seconds` is the slowest rank's time of each measured step; empty where none were kept.
-    `rank_step_seconds` is the array of all [ranks, steps], in the order of the record's ranks.
-    `beside` is what else was written of it. `is_unhealthy` says that a node was not fit to measure.
-    `submitted_at` is when its job was, as files of a run have times; empty where nobody wrote it.
+    `step_seconds` is the slowest rank's time of each measured step; empty if none were stored.
+    `rank_step_seconds` is the array [ranks, steps], in the order of the record's ranks. `beside`
+    has the other files of the attempt. `is_unhealthy`: a node failed its health check.
+    `submitted_at` is the submission time of the job, formatted as in the run's files; empty if
+    unknown.
     """
 
     case_id: str
@@ -44,9 +45,9 @@ class Outcome:
     submitted_at: str = ""
 
     def with_times(self, seconds: Any) -> "Outcome":
-        """The outcome with its step times [ranks, steps], and what is made of them; None has none.
+        """Return a copy with these step times [ranks, steps] and the fields derived from them.
 
-        Only a sound record has any.
+        Without step times or without a valid record, return the outcome unchanged.
         """
         if seconds is None or self.record is None:
             return self
@@ -63,7 +64,7 @@ class Outcome:
 class CaseOutcomes:
     """A planned case with the outcomes of its repeats; none for a case that was left out.
 
-    For `skipped_repeats` of them there was no time.
+    `skipped_repeats` did not run because the time of `--within` was over.
     """
 
     case: PlannedCase
@@ -72,11 +73,11 @@ class CaseOutcomes:
 
     @property
     def has_blocks(self) -> bool:
-        """Whether repeats were spread over array jobs, which then are what is independent."""
+        """Whether repeats were spread over array jobs; then blocks are the independent samples."""
         return self.case.blocks > 1
 
     def unite(self, values: Sequence[tuple[int, float]]) -> tuple[float, ...]:
-        """The independent values of (repeat, value): the median of each block, else all."""
+        """Reduce (repeat, value) pairs to independent values: block medians, or all values."""
         if not self.has_blocks:
             return tuple(value for _, value in values)
         blocks: dict[int, list[float]] = {}
@@ -86,22 +87,22 @@ class CaseOutcomes:
 
     @property
     def units(self) -> tuple[float, ...]:
-        """Throughputs that are independent of each other: of blocks, or of repeats without them."""
+        """The independent throughputs: one per block, or one per repeat without blocks."""
         return self.unite([(o.repeat, o.record.samples_per_s) for o in self.outcomes if o.record])
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """Sound records only, by repeat."""
+        """The valid records, in the order of their repeats."""
         return tuple(o.record for o in self.outcomes if o.record is not None)
 
 
 @dataclass(frozen=True)
 class Attempts:
-    """What was tried of each repeat of a run, by its plan and its journal, and the way to read it.
+    """The attempts at each repeat of a run, from its plan and its journal.
 
-    `tasks` has the array tasks by case and repeat, `states` the last state of each by its marker,
-    `submitted` when each group was, by its id, and "" where only its marker tells that it was; for
-    the `skipped` repeats there was no time.
+    `tasks`: array tasks by case id and repeat. `states`: the last state event by marker.
+    `submitted`: submission time by group id, "" if only a marker shows that the group was
+    submitted. `skipped`: repeats that did not run because the time of `--within` was over.
     """
 
     run: Run
@@ -111,12 +112,12 @@ class Attempts:
     skipped: Set[tuple[str, int]]
 
     def list_repeats(self, case: PlannedCase) -> list[int]:
-        """The repeats that were planned and not skipped; none of a case that was left out."""
+        """List the planned repeats that were not skipped; none for a case that was left out."""
         planned = range(1, 1 + (0 if case.reason else case.repeats))
         return [repeat for repeat in planned if (case.case_id, repeat) not in self.skipped]
 
     def read(self, case: PlannedCase, repeat: int) -> Outcome:
-        """The outcome of a repeat: its first attempt with a sound record, else its last one."""
+        """Read the outcome of a repeat: its first attempt with a valid record, or its last one."""
         tasks = self.tasks.get((case.case_id, repeat))
         if tasks is None:
             return Outcome(case.case_id, repeat, None, "the journal knows no array task of it")
@@ -131,13 +132,13 @@ class Attempts:
         return next((outcome for outcome in outcomes if outcome.record), outcomes[-1])
 
     def gather(self, case: PlannedCase, outcomes: Sequence[Outcome]) -> CaseOutcomes:
-        """A case with these outcomes, which are those of `list_repeats`."""
+        """Return a case with the outcomes of the repeats that `list_repeats` returns."""
         planned = 0 if case.reason else case.repeats
         return CaseOutcomes(case, tuple(outcomes), planned - len(outcomes))
 
 
 def find_attempts(run: Run) -> Attempts:
-    """The attempts of a run, whose plan and journal are read, and nothing else."""
+    """Read the attempts of a run from its plan, markers and journal; no record is read."""
     events = read_journal(run.path)
     submitted = {marker.rpartition(".")[0]: "" for marker in list_markers(run.path)}
     submitted.update((event.group_id, event.time) for event in events if event.event == SUBMITTED)
@@ -151,7 +152,7 @@ def find_attempts(run: Run) -> Attempts:
 
 
 def collect_outcomes(run: Run) -> list[CaseOutcomes]:
-    """Read all records of a run, in the order of its plan; needs the files and nothing else."""
+    """Read all records of a run, in the order of its plan, without asking the scheduler."""
     attempts = find_attempts(run)
     repeats = [attempts.list_repeats(case) for case in run.manifest.cases]
     planned = [(case, n) for case, own in zip(run.manifest.cases, repeats) for n in own]
@@ -165,7 +166,7 @@ def collect_outcomes(run: Run) -> list[CaseOutcomes]:
 def _list_skipped(
     run: Run, attempts: Mapping[tuple[str, int], Sequence[RunTask]]
 ) -> set[tuple[str, int]]:
-    """The repeats, by case, for which there was no time, and that nobody has tried again."""
+    """List (case id, repeat) of repeats whose last attempt was skipped for lack of time."""
     if not run.manifest.within_seconds:
         return set()
     skipped = list_skipped(run.path)
@@ -183,7 +184,7 @@ def read_outcome(
     last_state: Optional[Event],
     submitted_at: Optional[str],
 ) -> Outcome:
-    """The outcome of one attempt at a planned case; `submitted_at` is None before it was."""
+    """Read the outcome of one attempt; `submitted_at` is None if the attempt is not submitted."""
     judged = judge_attempt(run, planned, task)
     if judged.record is None or judged.problem:
         problem = judged.problem or _explain_absence(last_state, submitted_at is not None)

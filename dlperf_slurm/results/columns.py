@@ -1,6 +1,6 @@
-"""Columns of the frames: each is declared once, with what it means and how it is computed.
+"""Columns of data frames: each is declared once, with its meaning and its formula.
 
-Frames, CSV, Parquet, docs/columns.md and the headers of tables are read from these declarations.
+Frames, CSV, Parquet, docs/columns.md and table headers are made from these declarations.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,34 +16,34 @@ if TYPE_CHECKING:
 
 TEXT = "string"
 COUNT = "Int64"
-# NaN where there is none: matplotlib and NumPy take no NA
+# missing is NaN: matplotlib and NumPy do not accept NA
 NUMBER = "float64"
 FLAG = "boolean"
 TIME = "datetime64[ns, UTC]"
 # lists of samples, or of texts
 LISTS = "object"
-# of the frame of steps, which has millions of rows and no gaps
+# compact types for the data frame of steps, which has millions of rows and no missing values
 REPEATED_TEXT = "category"
 SHORT_COUNT = "int32"
 
-# as files of a run have it, and a CSV
+# the time format of a run's files and of CSV
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
-# a throughput is in images/s of one model and in sequences/s of another
+# the unit of a throughput is in the column `unit`: images/s, sequences/s, ...
 THROUGHPUT = "`unit`"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a frame; `dtype` is its pandas type, `unit` is empty for texts and flags.
+    """A column of a data frame; `dtype` is its pandas type, `unit` is empty for texts and flags.
 
-    `compute` returns the value of one row from the object that the row is made of; for the frame of
-    cases it returns all values from the columns before (see `results.cases`), for comparisons and
-    histories from the frame that is made into theirs (`compute_columns`). There a column with
-    `bounds` owns two more, the ends of its 95 % interval, and `compute` returns a frame of
-    [value, low, high]. `extremes` (the range of the samples) and `hidden` columns come behind them,
-    for tables. `header`, `form` and `missing` say how tables print it. Only `published` columns are
-    in files and documented.
+    `compute` returns the value of one row from an object (`make_frame`). For the frame of cases it
+    returns the values of all rows from the columns declared before (`results.cases`), and for
+    comparisons and histories from another frame (`compute_columns`). There `bounds` names two more
+    columns, the ends of the 95 % interval, and `compute` returns a frame [value, low, high, ...];
+    `extremes` (the range of the samples) and `hidden` columns follow, for tables. `header`, `form`
+    and `missing` say how tables print the column. Only `published` columns are written to files
+    and documented.
     """
 
     name: str
@@ -61,28 +61,28 @@ class Column:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns of the frame that it owns."""
+        """The names of all frame columns that this declaration makes."""
         return (self.name, *self.bounds, *self.extremes, *self.hidden)
 
     @property
     def published_names(self) -> tuple[str, ...]:
-        """The columns that it has in files."""
+        """The names of the columns that are written to files."""
         return (self.name, *self.bounds) if self.published else ()
 
     @property
     def meanings(self) -> tuple[str, ...]:
-        """What each of `published_names` is."""
+        """The meaning of each of `published_names`."""
         ends = (f"{end} end of the 95 % interval of `{self.name}`" for end in ("lower", "upper"))
         return (self.meaning, *(text for text, _ in zip(ends, self.bounds)))
 
 
 def with_bounds(name: str) -> tuple[str, str]:
-    """Name the ends of a column's interval."""
+    """Return the names of the two columns with the ends of a column's interval."""
     return f"{name}_low", f"{name}_high"
 
 
 def get(path: str) -> Callable[[Any], Any]:
-    """Return a function that follows a path of attributes; None where one on the way is None."""
+    """Return a function that reads a dotted attribute path; None if any part of it is None."""
 
     def follow(value: Any) -> Any:
         for name in path.split("."):
@@ -93,7 +93,7 @@ def get(path: str) -> Callable[[Any], Any]:
 
 
 def make_frame(columns: Sequence[Column], rows: Iterable[object]) -> "DataFrame":
-    """Build a typed frame [rows, columns]; the types do not depend on what was measured."""
+    """Build a data frame [rows, columns] with the declared types, even if values are missing."""
     values = [[column.compute(row) for column in columns] for row in rows]
     return make_frame_of_values({column.name: column.dtype for column in columns}, values)
 
@@ -101,7 +101,7 @@ def make_frame(columns: Sequence[Column], rows: Iterable[object]) -> "DataFrame"
 def make_frame_of_values(
     dtypes: Mapping[str, str], values: Sequence[Sequence[object]]
 ) -> "DataFrame":
-    """Build a typed frame of rows that have a value for each column; None is missing.
+    """Build a typed data frame from rows with one value per column; None is missing.
 
     Columns are built one by one: casting a frame of objects takes three times as long.
     """
@@ -112,7 +112,7 @@ def make_frame_of_values(
 
 
 def make_array(dtype: str, cells: Sequence[object]) -> Any:
-    """Build the values of a typed column; None is missing."""
+    """Build a typed array of the values of a column; None is missing."""
     from pandas import Series, array
 
     if dtype not in (TIME, LISTS):
@@ -121,7 +121,7 @@ def make_array(dtype: str, cells: Sequence[object]) -> Any:
 
 
 def compute_columns(columns: Sequence[Column], frame: "DataFrame") -> "DataFrame":
-    """Compute columns from those of another frame, in their declared order and types."""
+    """Compute columns from another data frame, in their declared order and types."""
     from pandas import DataFrame
 
     found = {}
@@ -133,12 +133,12 @@ def compute_columns(columns: Sequence[Column], frame: "DataFrame") -> "DataFrame
 
 
 def take(name: str) -> "Callable[[DataFrame], Series]":
-    """Return a function that takes a column of a frame."""
+    """Return a function that returns this column of a data frame."""
     return lambda frame: frame[name]
 
 
 def select_published(columns: Sequence[Column], frame: "DataFrame") -> "DataFrame":
-    """Return the columns that files have, in their declared order and types: a new frame."""
+    """Return a new data frame of the published columns, in their declared order and types."""
     from pandas import DataFrame
 
     found = {
@@ -150,10 +150,10 @@ def select_published(columns: Sequence[Column], frame: "DataFrame") -> "DataFram
 
 
 def cast(values: "Series", dtype: str) -> "Series":
-    """Return the values in a declared type; times are texts at first."""
+    """Convert values to a declared type; times are parsed from text in TIME_FORMAT."""
     from pandas import to_datetime
 
-    # by name: pandas takes its own `str` for equal to "string"
+    # compare names: pandas considers its own `str` type equal to "string"
     if str(values.dtype) == dtype:
         return values
     if dtype != TIME:
@@ -162,23 +162,23 @@ def cast(values: "Series", dtype: str) -> "Series":
 
 
 def list_values(column: "Series") -> list[Any]:
-    """List the values of a column as Python has them; None is missing."""
+    """Convert a column to a list of Python values; missing values become None."""
     found = zip(column.tolist(), column.isna().tolist())
     return [None if is_missing else value for value, is_missing in found]
 
 
 def list_records(frame: "DataFrame") -> list[dict[str, Any]]:
-    """List the rows of a typed frame, with None for what is missing."""
+    """Convert the rows of a typed data frame to dicts; missing values become None."""
     values = frame.astype(object)
     records: list[dict[str, Any]] = values.where(frame.notna(), None).to_dict("records")
     return records
 
 
 def serialize_csv(frame: "DataFrame") -> str:
-    """Write a typed frame as CSV (RFC 4180, but lines end with LF).
+    """Serialize a typed data frame as CSV (RFC 4180, but with LF line ends).
 
-    What is missing is an empty field, and times are texts as in the files of a run. No spreadsheet
-    takes a text for a formula.
+    Missing values are empty, times are in TIME_FORMAT. Texts are escaped so that no spreadsheet
+    evaluates them as formulas.
     """
     plain = frame.copy(deep=False)
     for name in frame.select_dtypes(("string", "category")):

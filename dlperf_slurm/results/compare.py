@@ -1,4 +1,4 @@
-"""Two runs' outcomes -> per case, how their speeds compare, and whether the difference is real."""
+"""The outcomes of two runs -> speed ratio and verdict of each case."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,9 +46,9 @@ THROUGHPUT = "throughput"
 MEAN_LATENCY = "mean latency"
 
 _DTYPES = {column.name: column.dtype for column in CASES}
-# what a case is, of all frames that have cases of several runs
+# the columns that identify a case in data frames with cases of several runs
 IDENTITY: dict[str, str] = {name: _DTYPES[name] for name in ("case_id", "model", *AXES)}
-# what is compared: samples by repeat, or medians of blocks where `counted` says so
+# the samples to compare: one per repeat, or block medians if `counted` is "blocks"
 PAIR: dict[str, str] = {
     "quantity": TEXT,
     "counted": TEXT,
@@ -57,7 +57,7 @@ PAIR: dict[str, str] = {
     "reason": TEXT,
     "changes": LISTS,
 }
-# what is found of a pair; see `decide_pairs`
+# the result of a comparison; see `decide_pairs`
 FOUND: dict[str, str] = {
     "speed_ratio": NUMBER,
     "speed_ratio_low": NUMBER,
@@ -77,10 +77,11 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Run B against run A; `limit` is the slowdown that is allowed, such as 0.03, if any is.
+    """The comparison of run B with run A.
 
-    Differences within the `margin`, such as 0.02, do not matter. `pairs` has a row for each
-    quantity of each case, with the columns IDENTITY, PAIR and FOUND.
+    `limit` is the allowed slowdown, such as 0.03; None without a limit. Differences within the
+    `margin`, such as 0.02, count as equivalent. `pairs` has one row per quantity of each case, with
+    the columns IDENTITY, PAIR and FOUND.
     """
 
     manifest_a: Manifest
@@ -91,7 +92,7 @@ class RunComparison:
 
     @property
     def test_count(self) -> int:
-        """How many comparisons the verdicts are adjusted for."""
+        """The number of tests that the verdicts are adjusted for (Holm)."""
         return int(self.pairs.p_value.notna().sum())
 
 
@@ -103,9 +104,9 @@ def compare_runs(
     limit: Optional[float] = None,
     margin: Optional[float] = None,
 ) -> RunComparison:
-    """Compare every case of either run, in A's order, then what only B has.
+    """Compare every case of either run, in A's order, followed by cases that only B has.
 
-    The margin is the limit, where it is not said, and DEFAULT_MARGIN without either.
+    The margin defaults to the limit, and to DEFAULT_MARGIN without a limit.
     """
     margin = margin or limit or DEFAULT_MARGIN
     by_id_a, by_id_b = ({c.case.case_id: c for c in cases} for cases in (cases_a, cases_b))
@@ -122,7 +123,10 @@ def compare_runs(
 def _list_pairs(
     a: Optional[CaseOutcomes], b: Optional[CaseOutcomes], tools: Sequence[str]
 ) -> Iterator[tuple[object, ...]]:
-    """List the quantities of a case; or its throughputs, and why they say nothing."""
+    """List the rows to compare of a case: throughput, and mean latency of inference.
+
+    If the runs cannot be compared, the only row is throughput, with the reason.
+    """
     one = a or b
     assert one is not None, "each case is of a run"
     identity, counted, changes = list_identity(one.case), "repeats", []
@@ -145,12 +149,12 @@ def _list_pairs(
 
 
 def list_identity(case: PlannedCase) -> list[object]:
-    """List the values of IDENTITY: on the axes the case stands as it was planned."""
+    """List the values of the columns IDENTITY, with axis values as planned."""
     return [case.case_id, case.model, *list_axes(case.axes).values()]
 
 
 def list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
-    """List one value per sound repeat, or per block where these are spread over blocks."""
+    """List one value per valid repeat, or one per block."""
     if quantity == THROUGHPUT:
         return outcomes.units
     return outcomes.unite(
@@ -165,19 +169,19 @@ def list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
 def decide_pairs(
     pairs: "DataFrame", limit: Optional[float], margin: float = DEFAULT_MARGIN, group: str = ""
 ) -> "DataFrame":
-    """Add the columns FOUND to pairs of samples, of which those with a `reason` are not compared.
+    """Compare pairs of samples and add the columns FOUND; pairs with a `reason` are not compared.
 
-    `speed_ratio` is B's speed over A's, by the medians: below 1 B is slower, also for latencies.
-    Its interval is that of this ratio alone. `p_value`, `verdict` and `is_beyond_limit` (B is
-    slower by more than the limit) hold for all pairs together that are equal in the column `group`;
-    `is_within_limit` (B is not) holds for this one. `is_within_margin` is of a difference that is
-    too small to matter. `reason` says why there is no verdict on the speed, or what it would take;
-    `deciding_repeats` are about as many in each run.
+    `speed_ratio` is the ratio of medians, B's speed over A's: below 1 B is slower, also for
+    latencies. Its interval has individual confidence. `p_value`, `verdict` and `is_beyond_limit`
+    (B is slower by more than the limit) are adjusted for all pairs with the same value in the
+    column `group`; `is_within_limit` (B is not slower by more) is not adjusted. `is_within_margin`:
+    the difference is too small to matter. `reason` says why there is no verdict;
+    `deciding_repeats` is the approximate number of repeats per run that would decide.
     """
     from pandas import concat
 
     samples = [*zip(pairs.quantity, pairs.samples_a, pairs.samples_b)]
-    # two samples whose ratio, second over first, is B's speed over A's
+    # the ratio second / first of each pair is B's speed over A's
     speeds = [(b, a) if quantity == MEAN_LATENCY else (a, b) for quantity, a, b in samples]
     reasons, counted = pairs.reason.tolist(), pairs.counted.tolist()
     found = [(nan, nan, nan, reason, *Verdict(NOT_COMPARABLE)) for reason in reasons]
@@ -196,7 +200,7 @@ def decide_pairs(
 
 
 def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:
-    """Say what it would take to decide, where it is undecided."""
+    """Describe how many repeats would decide an undecided pair; "" if it is decided."""
     count = verdict.deciding_repeats
     if count is None:
         return ""
@@ -208,7 +212,7 @@ def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:
 
 
 def share_case_column(name: str) -> Column:
-    """Declare a column of `cases` for a frame that has its values under the same name."""
+    """Declare a column of `cases` for another data frame with a column of the same name."""
     column = next(column for column in CASES if column.name == name)
     return replace(column, compute=take(name), bounds=(), extremes=(), hidden=())
 
@@ -253,5 +257,5 @@ COMPARISON: tuple[Column, ...] = (
 
 
 def make_comparison_frame(compared: RunComparison) -> "DataFrame":
-    """Build a row for each quantity of each case of either run."""
+    """Build the published data frame: one row per quantity of each case of either run."""
     return compute_columns(COMPARISON, compared.pairs)

@@ -1,4 +1,4 @@
-"""A record -> how long its devices waited for data, where that is known."""
+"""A record -> the time that its devices waited for data, if known."""
 
 from typing import Optional
 
@@ -8,27 +8,27 @@ from dlperf_slurm.worker.clock import HostClock
 
 
 def is_wait_known(record: Record) -> bool:
-    """Whether a device has nothing to do while its host waits for data.
+    """Return whether the device is idle while its host waits for data.
 
-    Steps by the host's clock end when the device is done, those by other clocks need not; nor does
-    the device's work on a batch that is not the last of its step.
+    It is if the host synchronizes with the device after each batch: steps are timed by the host's
+    clock, without gradient accumulation. Data on the device needs no waiting.
     """
     is_awaited = record.clock.name == HostClock.name and record.case.axes.gradient_accumulation == 1
     return is_awaited or record.case.axes.data == ON_DEVICE
 
 
 def find_computed_rate(record: Record) -> Optional[float]:
-    """The throughput without the time that ranks waited for data; None where that is not known."""
+    """Return the throughput without the time waiting for data; None if that is unknown."""
     return record.computed_samples_per_s if _tells_waiting(record) else None
 
 
 def find_waiting_share(record: Record) -> Optional[float]:
-    """How much of its window the rank that waited longest for data stood still, where known."""
+    """Return the largest share of the window that any rank waited for data; None if unknown."""
     if not _tells_waiting(record):
         return None
     return max(rank.data_wait_seconds / rank.window_seconds for rank in record.ranks)
 
 
 def _tells_waiting(record: Record) -> bool:
-    """Logs of other people's scripts say nothing of waiting."""
+    """Return whether the waiting time is known; logs of external scripts do not report it."""
     return record.case.log_format is None and is_wait_known(record)

@@ -1,4 +1,4 @@
-"""Outcomes -> the frames of ranks and of steps."""
+"""Outcomes -> the data frames of ranks and of steps."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
@@ -47,7 +47,7 @@ RANKS: tuple[Column, ...] = (
     Column("final_loss", NUMBER, "", "loss after the last step", get("result.final_loss")),
 )  # fmt: skip
 
-# made of whole arrays
+# filled from whole arrays by `make_step_frame`
 STEPS: tuple[Column, ...] = (
     Column("case_id", REPEATED_TEXT, "", CASE_MEANING, get("case_id")),
     Column("repeat", SHORT_COUNT, "", REPEAT_MEANING, get("repeat")),
@@ -58,15 +58,15 @@ STEPS: tuple[Column, ...] = (
 
 
 def make_rank_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
-    """Build a row for each rank of each valid repeat."""
+    """Build the data frame with one row per rank of each valid repeat."""
     return make_frame(RANKS, (row for c in cases for o in c.outcomes for row in _list_ranks(o)))
 
 
 def make_step_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
-    """Build a row for each measured step of each rank.
+    """Build the data frame with one row per measured step (from 1) of each rank.
 
-    Steps count from 1. The columns are made of whole arrays [ranks, steps], the case ids are a
-    categorical: a large run has millions of rows.
+    For speed with millions of rows, columns are built from whole arrays [ranks, steps], and case
+    ids are categorical.
     """
     import numpy
     from pandas import Categorical, DataFrame
@@ -93,7 +93,7 @@ def make_step_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
 
 
 def _join(arrays: Sequence[Any], dtype: str) -> Any:
-    """One array [all rows] of this type, also of none."""
+    """Concatenate arrays to one of this type; also works without any."""
     import numpy
 
     return numpy.concatenate([numpy.empty(0, dtype), *arrays], dtype=dtype)

@@ -1,4 +1,4 @@
-"""A plan and the spread of earlier runs -> what its repeats will be able to tell."""
+"""A plan and the spread of earlier runs -> the slowdowns that its repeats can detect."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -9,15 +9,15 @@ from dlperf_slurm.stats.median import compute_median
 from dlperf_slurm.stats.placements import count_needed_values
 from dlperf_slurm.stats.power import POWER, pool_spreads
 
-# the slowdown whose chance is told
+# the slowdown whose probability of detection (power) is reported
 SLOWDOWN = 0.05
 
-# spreads that are told where no earlier run has one
+# spreads to assume without earlier runs: of a quiet and of a usual machine
 _USUAL_SPREADS = (0.01, 0.03)
 
 
 class PlannedRepeats(NamedTuple):
-    """A case that is planned, with how many of what `unit` is: "repeat" or "block"."""
+    """A planned case with its number of independent samples; `unit` is "repeat" or "block"."""
 
     case_id: str
     number: int
@@ -27,11 +27,10 @@ class PlannedRepeats(NamedTuple):
 def describe_power(
     planned: Sequence[PlannedRepeats], measured: Iterable[tuple[str, Sequence[float]]]
 ) -> list[str]:
-    """Return a line for each number of repeats: what a comparison of two such runs would find.
+    """Describe, for each number of repeats, which slowdown a comparison of two runs would detect.
 
-    The spread is that of earlier runs on the same site, whose case ids and samples are `measured`:
-    of the same cases, of the one in the middle where these differ; without any it is that of quiet
-    and of usual machines.
+    `measured` has the case ids and samples of earlier runs on the same site. The spread is the
+    median over the planned cases among them; without any, typical spreads are assumed.
     """
     earlier: dict[str, list[Sequence[float]]] = {}
     for case_id, samples in measured:

@@ -1,8 +1,7 @@
-"""A device's name as frameworks tell it -> what its vendor publishes as its peak.
+"""A device name as frameworks report it -> the vendor's published peak performance.
 
-Facts of public data sheets, without sparsity: 10^12 floating-point operations per second by the
-format of the numbers that are multiplied, and the bandwidth of its memory. A device is what a rank
-drives: of the MI250X one of its two dies.
+From public data sheets, without sparsity: 10^12 floating-point operations per second by number
+format, and memory bandwidth. A device is what one rank uses: one of the two dies of an MI250X.
 """
 
 import re
@@ -13,7 +12,7 @@ from typing import Optional
 
 @dataclass(frozen=True)
 class PublishedPeak:
-    """`tflops` by number format, without those that the device does not have."""
+    """Published peak of a device; `tflops` by number format, for the formats it supports."""
 
     tflops: Mapping[str, float]
     memory_gb_per_s: float
@@ -31,7 +30,7 @@ _A100 = "NVIDIA A100 data sheet"
 _H100 = "NVIDIA H100 data sheet"
 _L40 = "NVIDIA L40 and L40S data sheets"
 
-# the first that a name has in it; fp32 of AMD's is that of its matrix units
+# the first pattern found in the device name applies; fp32 of AMD is that of its matrix units
 PUBLISHED: tuple[tuple[str, PublishedPeak], ...] = (
     ("P100-SXM2", PublishedPeak(_list(10.6, fp16=21.2), 732, _P100)),
     ("P100-PCIE-16GB", PublishedPeak(_list(9.3, fp16=18.7), 732, _P100)),
@@ -62,7 +61,7 @@ PUBLISHED: tuple[tuple[str, PublishedPeak], ...] = (
 
 
 def find_published_peak(device_name: str) -> Optional[PublishedPeak]:
-    """None for a device that is not among those known; a part of one (MIG) is no device."""
+    """Return the published peak of a device; None if it is unknown or a MIG instance."""
     if "MIG" in device_name:
         return None
     found = (peak for pattern, peak in PUBLISHED if re.search(pattern, device_name))

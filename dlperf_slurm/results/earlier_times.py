@@ -1,6 +1,6 @@
-"""A plan and earlier runs of the same cases on the same site -> how long its array tasks will take.
+"""A plan and earlier runs of the same cases on the same site -> expected time of its array tasks.
 
-An array task takes what lies between its markers: the start of its ranks as well as the steps.
+The time of an array task is that between its start and end markers: launching ranks and steps.
 """
 
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ from dlperf_slurm.jobs.plan import Plan
 from dlperf_slurm.jobs.run_directory import Run, RunTask, list_run_ids, open_run
 from dlperf_slurm.stats.median import compute_median
 
-# the newest of a results folder; a folder may have thousands
+# only the newest runs are read: a results folder may have thousands
 MOST_RUNS = 10
-# of a case that takes as long, beside its axes
+# fields of a case that must be equal for times to be comparable
 _LIKE = (
     "model",
     "model_parameters",
@@ -33,9 +33,9 @@ _LIKE = (
 
 
 def find_task_seconds(plan: Plan, site_name: str, results_dir: Path) -> dict[str, float]:
-    """Return the median seconds of an array task of each case, of the newest run that has it.
+    """Return the median seconds of an array task by case id, from the newest run that has the case.
 
-    A case that no run on this site has measured, in the same sizes and steps, is not in it.
+    Cases that no run on this site has measured, with the same sizes and steps, are omitted.
     """
     found: dict[str, float] = {}
     for run_id in list_run_ids(results_dir)[: -MOST_RUNS - 1 : -1]:
@@ -45,7 +45,7 @@ def find_task_seconds(plan: Plan, site_name: str, results_dir: Path) -> dict[str
                 left = {name: case for name, case in plan.job_cases.items() if name not in found}
                 found.update(_read_run(run, left))
         except (InputError, OSError):
-            # whatever somebody copied there: it tells no times
+            # not a readable run: skip it
             continue
     return found
 
@@ -62,7 +62,7 @@ def _read_run(run: Run, wanted: Mapping[str, Case]) -> dict[str, float]:
 
 
 def _is_like(run: Run, task: RunTask, planned: Case) -> bool:
-    """Whether it measured so much work as is planned; case ids do not tell."""
+    """Return whether a task did the same work as planned; equal case ids do not guarantee it."""
     try:
         case = read_planned_case(run.path, task)
     except (ContractError, OSError):
@@ -71,7 +71,7 @@ def _is_like(run: Run, task: RunTask, planned: Case) -> bool:
 
 
 def _find_seconds(run: Run, task: RunTask, start: int) -> Optional[float]:
-    """The seconds of a start that ended well; None of one that did not."""
+    """Return the seconds from the started to the ended marker; None unless exit code 0."""
     began = read_marker(run.path, task.marker, "started", start)
     ended = read_marker(run.path, task.marker, "ended", start)
     if began is None or ended is None or ended.exit_code != 0:
@@ -83,7 +83,7 @@ def _find_seconds(run: Run, task: RunTask, start: int) -> Optional[float]:
 
 
 def list_too_long(plan: Plan, task_seconds: Mapping[str, float], verb: str) -> list[str]:
-    """Return a line for each case whose array tasks take longer than their time limit."""
+    """Describe each case whose array tasks take longer than their time limit."""
     return [
         f"{case_id}: an array task {verb} {write_duration(seconds)}, and its time limit is "
         f"{plan.limit_minutes[case_id]} min"
@@ -93,9 +93,9 @@ def list_too_long(plan: Plan, task_seconds: Mapping[str, float], verb: str) -> l
 
 
 def describe_time(plan: Plan, task_seconds: Mapping[str, float], is_local: bool) -> str:
-    """One line: how long the array tasks will take, or that nobody can tell.
+    """Describe in one line how long the array tasks will take, or that it is unknown.
 
-    Of a cluster it is node-hours: when array tasks start, and how many at a time, it decides alone.
+    On a cluster in node-hours, because queue time and parallelism are up to Slurm.
     """
     known = [case for case in plan.cases if case.case_id in task_seconds]
     if not plan.cases:

@@ -1,4 +1,4 @@
-"""What cells refer to by number: texts; those that differ in their figures alone are one."""
+"""Numbered footnotes of table cells; texts that differ only in their figures share a number."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Union
 
 @dataclass(frozen=True)
 class Remark:
-    """A text with a replacement field of `str.format` for each of its figures."""
+    """A text with one `str.format` replacement field per figure."""
 
     form: str
     figures: tuple[float, ...]
@@ -22,23 +22,23 @@ Note = Union[str, Remark]
 
 @dataclass
 class Footnotes:
-    """Texts in the order in which tables first refer to them; the first is number 1."""
+    """Footnotes in the order in which tables first refer to them, numbered from 1."""
 
     _notes: dict[str, list[Note]] = field(default_factory=dict)
 
     def number(self, note: Note) -> int:
-        """Remarks of one form share a number."""
+        """Add a note and return its number; remarks with the same form share a number."""
         form = note if isinstance(note, str) else note.form
         self._notes.setdefault(form, []).append(note)
         return list(self._notes).index(form) + 1
 
     def number_all(self, notes: Iterable[Note]) -> tuple[int, ...]:
-        """The numbers of the notes of one cell, each once."""
+        """Return the numbers of the notes of one cell, without duplicates."""
         return tuple(dict.fromkeys(map(self.number, notes)))
 
     @property
     def texts(self) -> list[str]:
-        """Final when all tables are made: a figure is a range where cells have several of it."""
+        """The footnotes' texts, with ranges of figures; final when all tables are made."""
         return [_merge(form, notes) for form, notes in self._notes.items()]
 
 
@@ -48,7 +48,7 @@ def _merge(form: str, notes: Sequence[Note]) -> str:
 
 
 def _fill_in(form: str, rows: Sequence[tuple[float, ...]]) -> str:
-    """`rows[i][j]` is figure j of cell i; "5 to 15" where they are written in different ways."""
+    """Format a text with figures, or ranges ("5 to 15"); `rows[i][j]` is figure j of note i."""
     columns = iter(zip(*rows))
     text = ""
     for literal, _, spec, _ in Formatter().parse(form):

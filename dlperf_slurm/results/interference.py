@@ -1,7 +1,7 @@
-"""Outcomes of a case -> who else used its machines, beside its figure; a banner for a whole run.
+"""Outcomes of a case -> notes on other users of its machines; a banner for the whole run.
 
-Processes that are not the run's are told apart from a hypervisor: the former may be what the
-latter's share comes from, as all that runs in a virtual machine has one allowance.
+Other processes on the host and steal time of a hypervisor are reported separately. The former may
+cause the latter, because all processes of a virtual machine share one CPU allowance.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 def list_hosts(outcomes: Iterable[Outcome]) -> Iterator[HostSurroundings]:
-    """The hosts of all repeats that tell of their surroundings."""
+    """Yield the recorded surroundings of all hosts of these repeats."""
     for outcome in outcomes:
         if outcome.beside.surroundings is not None:
             yield from outcome.beside.surroundings.hosts
 
 
 def find_worst(outcome: Outcome) -> Optional[CpuUse]:
-    """The window on the host of a repeat where others took most; None where none tells."""
+    """Return the CPU use on the host with the largest share of other processes; None if unknown."""
     uses = [use for host in list_hosts([outcome]) for use in host.window]
     return max(uses, key=lambda use: use.other_share, default=None)
 
 
 def is_noisy(outcome: Outcome) -> bool:
-    """Whether somebody else took of the machine in the window, or of a GPU before it."""
+    """Return whether others used CPUs during the window, or a GPU before it."""
     if outcome.record is None:
         return False
     worst = find_worst(outcome)
@@ -42,7 +42,7 @@ def is_noisy(outcome: Outcome) -> bool:
 
 
 def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
-    """What a reader of the figure has to know of others on its machines."""
+    """Describe other processes, steal time and earlier GPU users as notes on a case."""
     sound = [outcome for outcome in outcomes.outcomes if outcome.record is not None]
     worst = [use for use in map(find_worst, sound) if use is not None]
     beside = [use for use in worst if use.has_neighbours]
@@ -60,7 +60,7 @@ def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
 
 
 def _describe_stolen(sound: Sequence[Outcome], has_neighbours: bool) -> Iterator[Remark]:
-    """A shared host is as slow as its machines are busy, and each has one share for all it runs."""
+    """Describe the CPU time that a hypervisor withheld (steal)."""
     shares = [o.record.stolen_share for o in sound if o.record is not None]
     found = [share for share in shares if share >= MIN_STOLEN_SHARE]
     if not found:
@@ -83,7 +83,7 @@ def _describe_stolen(sound: Sequence[Outcome], has_neighbours: bool) -> Iterator
 
 
 def _describe_gpus(sound: Sequence[Outcome]) -> Iterator[Note]:
-    """Who used the run's GPUs before it, and what held their clocks down."""
+    """Describe who used the GPUs before the run, and why their clocks were throttled."""
     for host in dict.fromkeys(list_hosts(sound)):
         for gpu in host.gpus:
             where = f"GPU {gpu.device} of {host.host}"
@@ -96,7 +96,7 @@ def _describe_gpus(sound: Sequence[Outcome]) -> Iterator[Note]:
 
 
 def name_neighbours(outcome: Outcome) -> Optional[str]:
-    """Name who else took CPUs, on the host where they took most; None if nobody did."""
+    """List the other processes and their CPU shares on the most affected host; None if none."""
     worst = find_worst(outcome)
     if worst is None or not worst.has_neighbours:
         return None
@@ -104,13 +104,13 @@ def name_neighbours(outcome: Outcome) -> Optional[str]:
 
 
 def list_gpu_users(outcome: Outcome) -> list[str]:
-    """List who used the GPUs of a repeat before it."""
+    """List the processes that used the GPUs of a repeat before it started."""
     return [name for host in list_hosts([outcome]) for gpu in host.gpus
         for name in gpu.other_processes]  # fmt: skip
 
 
 def make_banner(repeats: "DataFrame") -> str:
-    """Return one line over a run whose machine was not quiet, with who was there; else ""."""
+    """Return a one-line warning about other users of a run's machines; "" if there were none."""
     noisy = repeats[repeats.is_noisy.fillna(False)]
     if noisy.empty:
         return ""

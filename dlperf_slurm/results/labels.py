@@ -1,4 +1,4 @@
-"""Cases -> their labels: the framework with what is not the default on the other axes."""
+"""Cases -> their labels: the framework and the values that are not an axis' default."""
 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,15 +11,15 @@ from dlperf_slurm.worker.models import list_models, load_model
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-# axes that tell columns of a table apart, with the value that goes without saying
+# axes that distinguish the columns of a table, with their default, which labels omit
 VARIANT_AXES = {spec.name: spec.default for spec in VARIANT_SPECS}
 VARIANTS = tuple(VARIANT_AXES)
 
 
 def find_variants(rows: "DataFrame", axes: Collection[str] = VARIANTS) -> "DataFrame":
-    """Describe what each case has on these axes that is not the default: [cases, axes].
+    """Describe the values of each case that are not the default: a data frame [cases, axes].
 
-    The axes are in the order in which labels have them; the text of a default is empty.
+    The axes are in the order of labels; the text of a default is empty.
     """
     from pandas import DataFrame
 
@@ -34,7 +34,7 @@ def find_variants(rows: "DataFrame", axes: Collection[str] = VARIANTS) -> "DataF
 
 
 def join_words(words: "DataFrame", *before: "Series") -> "Series":
-    """Join the words of each row by blanks, without those that are empty."""
+    """Join the non-empty words of each row with spaces."""
     from pandas import Series
 
     columns = [*before, *(words[name] for name in words)]
@@ -43,26 +43,26 @@ def join_words(words: "DataFrame", *before: "Series") -> "Series":
 
 
 def label_cases(rows: "DataFrame", axes: Collection[str] = VARIANTS) -> "Series":
-    """Name the framework of each case, with what is not the default on these axes."""
+    """Label each case with its framework and its non-default values on these axes."""
     return join_words(find_variants(rows, axes), rows.framework)
 
 
 def list_keys(rows: "DataFrame", names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """List the values of each case in these columns.
+    """List the values of each case in these columns as a tuple.
 
-    With as many columns as there are axes, tuples are ten times as fast as `groupby` or `merge`.
+    For as many columns as there are axes, tuples are ten times as fast as `groupby` or `merge`.
     """
     return list(zip(*(rows[name].tolist() for name in names)))
 
 
 def number_groups(rows: "DataFrame", names: Sequence[str]) -> list[int]:
-    """Number the groups of cases that are equal in these columns, in order of appearance."""
+    """Return each case's group number; the cases of a group have equal values in these columns."""
     numbers: dict[tuple[Any, ...], int] = {}
     return [numbers.setdefault(key, len(numbers)) for key in list_keys(rows, names)]
 
 
 def find_varying(rows: "DataFrame", by: Sequence[str]) -> "DataFrame":
-    """Flag the axes that tell the cases of one group apart: [cases, axes]."""
+    """Flag the axes on which the cases of a group differ: a data frame [cases, axes]."""
     from pandas import DataFrame
 
     groups, flags = number_groups(rows, by), {}
@@ -75,9 +75,9 @@ def find_varying(rows: "DataFrame", by: Sequence[str]) -> "DataFrame":
 
 
 def list_axes(axes: Axes) -> dict[str, Any]:
-    """List the value on each axis, by name, as frames have it.
+    """List the value on each axis, by name, as data frames store it.
 
-    "max" and ladders are no numbers, and a dynamic loss scale is none.
+    A batch size is text, because it may be "max" or a ladder; a dynamic loss scale is missing.
     """
     return {
         **{name: getattr(axes, name) for name in AXES},
@@ -87,6 +87,6 @@ def list_axes(axes: Axes) -> dict[str, Any]:
 
 
 def find_unit(model: str) -> str:
-    """Return the unit of a throughput: images/s; samples/s for a model of another script."""
+    """Return the unit of a throughput, such as images/s; samples/s for external scripts."""
     unit = load_model(model).SAMPLE_UNIT if model in list_models() else "samples"
     return f"{unit}/s"

@@ -1,6 +1,6 @@
-"""The work of cases, and what a core of this machine computes -> the least seconds they take.
+"""The operations of cases and the speed of a CPU core -> a lower bound of their run time.
 
-It is a lower bound, to refuse what cannot end within its time limit before any earlier run tells.
+It rejects cases that cannot finish within their time limit when no earlier run has measured them.
 """
 
 import os
@@ -14,15 +14,15 @@ from dlperf_slurm.jobs.plan import Plan
 from dlperf_slurm.results.peaks import TRAINING_FLOPS_FACTOR
 from dlperf_slurm.worker.models import load_model
 
-# No core is slower: work that ends in time at this pace needs no measurement.
+# No core is slower: if the work fits the limit at this speed, the core need not be measured.
 SLOWEST_FLOPS_PER_S = 1e9
-# An upper bound of what a framework computes, over what NumPy does: a core that works alone has a
-# higher clock, and some algorithms of convolutions take fewer operations.
+# Upper bound of a framework's speed relative to NumPy's: a core that works alone has a higher
+# clock, and some convolution algorithms need fewer operations.
 MARGIN = 2.0
 _SIDE = 512
-# of the libraries that NumPy may be built with
+# thread counts of the BLAS libraries that NumPy may use
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
-# by CPU time, which other processes do not take away
+# in CPU time, which does not depend on other processes
 _MEASURE = """\
 import sys, time, numpy
 matrix = numpy.ones((int(sys.argv[1]),) * 2, numpy.float32)
@@ -36,10 +36,10 @@ print(min(times))
 
 
 def find_least_seconds(plan: Plan) -> dict[str, float]:
-    """Return the least seconds of an array task on this machine's cores, by case id.
+    """Return a lower bound of an array task's seconds on this machine's cores, by case id.
 
-    Cases whose work is not known, or not in single precision, are left out, and so are those that
-    end in time even on the slowest machine.
+    Omits cases whose work is unknown or not in single precision, and those that finish within
+    their limit even on the slowest core.
     """
     long = {
         case_id: work
@@ -53,7 +53,7 @@ def find_least_seconds(plan: Plan) -> dict[str, float]:
 
 
 def measure_flops_per_s() -> float:
-    """Return what a core computes at best, by NumPy's matrix products in single precision."""
+    """Measure the FLOP/s of one core in NumPy's single-precision matrix product."""
     environment = {**os.environ, **dict.fromkeys(_THREADS, "1")}
     command = [sys.executable, "-c", _MEASURE, str(_SIDE)]
     done = subprocess.run(command, env=environment, capture_output=True, check=True)
@@ -61,7 +61,7 @@ def measure_flops_per_s() -> float:
 
 
 def _list_work_per_core(plan: Plan) -> Iterator[tuple[str, float]]:
-    """Yield the operations of an array task for each of the cores that it has, by case id."""
+    """Yield (case id, floating-point operations per core of an array task)."""
     for case in plan.job_cases.values():
         if _has_known_work(case):
             definition = load_model(case.model).Definition(**case.model_parameters)

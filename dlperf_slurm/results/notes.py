@@ -1,7 +1,7 @@
-"""Notes: what a reader of a case's figures has to know, as rows of (case_id, scope, note).
+"""Notes on the figures of cases, as rows of (case_id, scope, note).
 
-A table prints the notes of the scopes that it declares as footnotes. Notes about machines and
-steps need records, and come from where these are read; all others are computed from frames.
+A table prints the notes of the scopes that it declares as footnotes. Notes on machines and steps
+are made where records are read; all others are computed from data frames.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,15 +26,15 @@ from dlperf_slurm.stats.stragglers import Machine, Repeat, SlowMachine, find_slo
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# scopes: of all layouts, and in them doubts about steps and repeats; of tables, which show
-# intervals; of one table's subject. A ratio's notes have its name for scope.
+# Scopes: CASE and DOUBT (unstable steps or repeats) for all layouts, TABLE for tables with
+# intervals, the others for the tables of one subject. Notes on a ratio have its name as scope.
 CASE, DOUBT, TABLE, DATA, USAGE, SCALING, LATENCY, GENERATION, RANKS = (
     "case", "doubt", "table", "data", "usage", "scaling", "latency", "generation", "ranks"
 )  # fmt: skip
 
 NoteRow = tuple[str, str, Note]
 
-# a publisher's own rule that differs by more is named
+# a figure by a publisher's own rule is mentioned if it differs from ours by more
 PUBLISHER_TOLERANCE = 0.02
 
 WAIT_UNKNOWN = (
@@ -48,7 +48,7 @@ NOT_MEMORY = (
 
 
 def list_case_notes(outcomes: CaseOutcomes, doubts: Iterable[Note]) -> list[NoteRow]:
-    """List the notes that take records; `doubts` are those about its steps and repeats."""
+    """List the notes that need records; `doubts` are those on unstable steps and repeats."""
     case, records = outcomes.case, outcomes.records
     own = [record for record in records if record.case.log_format is None]
     is_wait_unknown = not all(map(is_wait_known, own))
@@ -63,7 +63,7 @@ def list_case_notes(outcomes: CaseOutcomes, doubts: Iterable[Note]) -> list[Note
 
 
 def _fits_every_trial(record: Record) -> bool:
-    """Whether no batch size that was tried was too large for the memory."""
+    """Return whether no batch size that the search tried ran out of memory."""
     return not any(trial.is_out_of_memory for trial in record.batch_trials)
 
 
@@ -74,7 +74,7 @@ def _describe_unknown_peaks(outcomes: CaseOutcomes) -> Iterator[str]:
 
 
 def _describe_case(outcomes: CaseOutcomes) -> list[Note]:
-    """List why a case was not run, and what else a reader of its figures has to know."""
+    """List the notes of the scope CASE: the reason of a case that was not run, or its problems."""
     case = outcomes.case
     if case.reason:
         return [*case.notes, case.reason]
@@ -109,9 +109,9 @@ def _describe_problems(outcomes: CaseOutcomes) -> list[str]:
 
 
 def _describe_batch_trials(outcomes: CaseOutcomes) -> list[str]:
-    """List the sizes of a ladder that were too large, in the words of DLPerf.
+    """List the batch sizes of a ladder that ran out of memory, in DLPerf's wording.
 
-    A search for the largest size passes many such sizes, which say nothing.
+    Not for a search for the largest size, where many such sizes are expected.
     """
     case, axes = outcomes.case, outcomes.case.axes
     if not axes.batch_ladder:
@@ -130,7 +130,7 @@ def _describe_batch_trials(outcomes: CaseOutcomes) -> list[str]:
 
 
 def _describe_publisher(outcomes: CaseOutcomes) -> list[str]:
-    """Describe a figure that differs by its publisher's own rule by more than the tolerance."""
+    """Describe the median by the publisher's rule if it differs by more than the tolerance."""
     published = [r for r in outcomes.records if r.publisher_samples_per_s]
     if not published:
         return []
@@ -146,7 +146,7 @@ def _describe_publisher(outcomes: CaseOutcomes) -> list[str]:
 
 
 def describe_few_repeats(cases: "DataFrame") -> list[NoteRow]:
-    """List notes on cases with too few independent values for an interval of their median."""
+    """List notes on cases with too few independent samples for an interval of their median."""
     needed = count_needed_samples()
     few = cases[cases.values_measured.between(1, needed - 1)]
     return [
@@ -158,7 +158,7 @@ def describe_few_repeats(cases: "DataFrame") -> list[NoteRow]:
 
 
 def describe_ratios(cases: "DataFrame", name: str) -> list[NoteRow]:
-    """List notes on ratios that have too few repeats for an interval."""
+    """List notes on ratios in the column `name` with too few repeats for an interval."""
     together = f"{name}_together"
     points = cases[together].tolist() if together in cases else [1] * len(cases)
     columns = (cases[part].tolist() for part in (name, f"{name}_low", f"{name}_is_own"))
@@ -170,7 +170,7 @@ def describe_ratios(cases: "DataFrame", name: str) -> list[NoteRow]:
 
 
 def describe_missing_interval(curve_points: int) -> str:
-    """Say how many repeats the interval of a ratio takes, one of so many that hold together."""
+    """Describe how many repeats an interval needs, as one of `curve_points` joint intervals."""
     together = f", for {curve_points} of a curve together" if curve_points > 1 else ""
     return (
         "too few repeats for the 95 % interval of a speedup: it takes "
@@ -179,7 +179,7 @@ def describe_missing_interval(curve_points: int) -> str:
 
 
 def describe_sizes(cases: "DataFrame") -> list[NoteRow]:
-    """List notes on speedups over a case that was measured with another batch size per device."""
+    """List notes on speedups whose baseline has another batch size per device."""
     if not cases.has_batch_search.any():
         return []
     sizes = cases.batch_sizes_measured
@@ -197,7 +197,7 @@ def describe_sizes(cases: "DataFrame") -> list[NoteRow]:
 
 
 def describe_exceeded_peaks(cases: "DataFrame") -> list[NoteRow]:
-    """List notes on cases that seem to be above what their device reaches."""
+    """List notes on cases with a throughput above the measured peak of their device."""
     above = cases.measured_peak_share[cases.measured_peak_share > 1]
     return [
         (case_id, USAGE, str(Remark("at {:.0f} % of the measured peak: the device was slower while "
@@ -207,7 +207,7 @@ def describe_exceeded_peaks(cases: "DataFrame") -> list[NoteRow]:
 
 
 def describe_pooled(pooled: "DataFrame") -> list[NoteRow]:
-    """List notes on percentiles that are over all repeats together, or left out."""
+    """List notes on percentiles that are computed over all repeats together, or omitted."""
     notes: list[NoteRow] = []
     for row in pooled.itertuples():
         scope = LATENCY if row.phase == "latency" else GENERATION
@@ -235,8 +235,8 @@ def describe_slow_machines(
 ) -> list[NoteRow]:
     """List notes on hosts and devices that were slowest in more repeats than by chance.
 
-    Hosts are compared with each other, devices with those of their host; a host with a slow device
-    is not named itself.
+    Hosts are compared with each other, and devices with those of the same host; a host with a slow
+    device is not reported itself.
     """
     devices = _list_contests(ranks, ["case_id", "repeat", "host"], ["host", "local_rank"])
     by_host = ranks.groupby(["case_id", "repeat", "host"], sort=False, observed=True)
@@ -256,7 +256,7 @@ def describe_slow_machines(
 
 
 def _list_contests(ranks: "DataFrame", by: list[str], machine: list[str]) -> list[Repeat]:
-    """List the step of each machine, for each group of those that are compared."""
+    """List the step seconds by machine, for each group of machines that are compared."""
     keys = [*zip(*(ranks[name] for name in machine))]
     machines = {key: Machine(*key) for key in set(keys)}
     own, seconds = [machines[key] for key in keys], ranks.median_step_seconds.tolist()
@@ -275,12 +275,15 @@ def describe_slow_machine(slow: SlowMachine) -> str:
 
 
 def split_percentiles(fewest: int, together: int) -> tuple[list[int], list[int]]:
-    """Return the percentiles that take all repeats together, and those that take even more."""
+    """Return the percentiles to pool over all repeats, and those with too few batches even so.
+
+    `fewest` is the batch count of the smallest repeat, `together` that of all repeats.
+    """
     pooled: list[int] = []
     missing: list[int] = []
     for percent in LATENCY_PERCENTILES:
         needed = count_needed_batches(percent)
-        # the slowest batch of a repeat may be below a percentile of all
+        # per-repeat maxima may be below a pooled percentile: pool the maximum too
         if fewest >= needed and not (pooled and percent == LATENCY_PERCENTILES[-1]):
             continue
         (pooled if together >= needed else missing).append(percent)

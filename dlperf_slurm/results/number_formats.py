@@ -1,4 +1,4 @@
-"""How figures are printed: the number formats that columns declare, and tables use."""
+"""Number formats that columns declare and tables use to print figures."""
 
 import math
 from dataclasses import dataclass, replace
@@ -9,10 +9,10 @@ from dlperf_slurm.stats.median import Interval
 
 @dataclass(frozen=True)
 class Number:
-    """How figures are written: by `spec`, as `format` takes it, and in the unit.
+    """A number format: a `format` spec, a factor to convert to the printed unit, and that unit.
 
-    `factor` is how many of the unit a figure's own unit has; `unit` comes with its blank. Where
-    `last_place` is there, figures are written up to it and not by `spec`: 1 is tenths, -1 is tens.
+    `unit` includes a leading space. If `last_place` is set, figures are rounded to that decimal
+    place (1: tenths, -1: tens) instead of formatted with `spec`.
     """
 
     spec: str = ".2f"
@@ -26,9 +26,9 @@ class Number:
         return f"{round(self.factor * value, self.last_place):.{max(self.last_place, 0)}f}"
 
     def limit(self, bounds: Optional[Interval]) -> "Number":
-        """The form that has no more digits than bounds of a figure know: two of their half width.
+        """Return the format with no more digits than two significant ones of the half width.
 
-        These are as many as an uncertainty is given with (GUM, JCGM 100:2008, 7.2.6).
+        The number of digits follows GUM (JCGM 100:2008, 7.2.6).
         """
         half_width = 0.0 if bounds is None else self.factor * (bounds.high - bounds.low) / 2
         if half_width <= 0:
@@ -39,14 +39,14 @@ class Number:
 
 
 def write_digits(value: float, digits: int = 4) -> str:
-    """A figure with so many digits that count, and never with an exponent: "1705", "0.0123"."""
+    """Format a figure with this many significant digits, without exponent: "1705", "0.0123"."""
     size = math.floor(math.log10(abs(value))) if value else 0
     return f"{value:.{max(0, digits - 1 - size)}f}"
 
 
 @dataclass(frozen=True)
 class Duration:
-    """How seconds are written, as short as they are precise: "42.1 s", "8 h 45 min"."""
+    """A format of seconds as durations: "42.1 s", "8 h 45 min"."""
 
     unit: str = ""
 
@@ -59,7 +59,7 @@ class Duration:
         return f"{minutes // 60} h {minutes % 60} min"
 
     def limit(self, bounds: Optional[Interval]) -> "Duration":
-        """The form itself, which is never more than five digits."""
+        """Return this format unchanged; durations have few digits anyway."""
         return self
 
 
@@ -69,7 +69,7 @@ PERCENT = Number(".3f", 100)
 SHARE = Number(".1f", 100, " %")
 MILLISECONDS = Number(factor=1000)
 
-# what stands where there is no figure
+# words in place of a missing figure
 NO_REFERENCE = "no reference"
 UNKNOWN = "unknown"
 

@@ -1,4 +1,4 @@
-"""A function and its arguments -> its values in their order, made on several cores."""
+"""A function and its arguments -> its values in order, computed by several processes."""
 
 import gc
 import multiprocessing
@@ -13,18 +13,18 @@ from typing import TypeVar, cast
 Argument = TypeVar("Argument")
 Value = TypeVar("Value")
 
-# login nodes have many cores, and many users
+# a limit, because login nodes are shared
 MOST_PROCESSES = 8
 
 
 def map_on_cores(
     function: Callable[[Argument], Value], arguments: Sequence[Argument], least: int
 ) -> Iterator[Value]:
-    """The values of the function, in the order of its arguments.
+    """Yield the function's value for each argument, in order, computed by forked processes.
 
-    `least` is how many arguments a process has to have to be worth it. Processes are copies of this
-    one; each has every n-th argument, and waits while its values are not taken. What one of them
-    cannot make, or say, is made here again, where it raises.
+    `least` is the number of arguments that justifies starting a process. Each of n processes
+    computes every n-th argument, and blocks until its values are consumed. A value that a process
+    fails to compute or send is computed again in this process, which then raises the error.
     """
     count = min(len(arguments) // least, _count_cores())
     if count < 2:
@@ -57,7 +57,7 @@ def map_on_cores(
 
 
 def _count_cores() -> int:
-    """Cores that this process may have; one where a copy of it may hang: beside other threads."""
+    """Count the usable cores; 1 if fork is not safe because of other threads."""
     if sys.platform != "linux" or threading.active_count() > 1:
         return 1
     return min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
@@ -69,10 +69,10 @@ def _send_values(
     writer: Connection,
     pipes: Sequence[tuple[Connection, Connection]],
 ) -> None:
-    """Send the value of each argument until one raises: who waits for it sees the end."""
-    # what was made before the copy may have threads, which are not here to be ended with it
+    """Send the value of each argument; on an error exit, so that the reader gets EOFError."""
+    # objects from before the fork may own threads, which do not exist here: do not collect them
     gc.freeze()
-    # whoever interrupts the tool is answered by the process that they started
+    # Ctrl-C is handled by the parent process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for reader, other in pipes:
         reader.close()

@@ -1,4 +1,4 @@
-"""Records of a run -> texts on where machines, versions or settings of its figures differ."""
+"""Records of a run -> notes on differences of machines, versions or settings."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from dlperf_slurm.worker.provenance.gpu_affinity import AFFINITY, FAR
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# what all cases of a run should share, whatever they measure
+# facts that should be equal in all cases of a run
 OF_RUN = (
     "code_digest",
     "cpu_boost",
@@ -44,8 +44,8 @@ OF_RUN = (
     "numa_nodes",
     "transparent_huge_pages",
 )
-# What may follow from a case's topology: only its own repeats and hosts should share it. All else
-# is shared by cases of one framework and precision.
+# Facts that may depend on the topology: they should be equal in the repeats and hosts of one case.
+# All facts in neither list should be equal in cases of one framework and precision.
 OF_CASE = (
     "cgroup_cpus",
     "cgroup_memory_mib",
@@ -57,10 +57,10 @@ OF_CASE = (
     "gpu_topology",
     "libraries",
 )
-# the last one says why there is none, for another footnote
+# "telemetry" is the reason for missing telemetry, which has a footnote of its own
 NOT_COMPARED = (*IDENTITIES, "telemetry")
 
-# of a job's variables: the GPUs of a task, or which of a node's it is bound to
+# job variables by which Slurm restricts the GPUs that a task can see
 ISOLATING = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND")
 
 MAX_PLACES = 3
@@ -69,7 +69,7 @@ MAX_VALUE_CHARACTERS = 60
 
 @dataclass
 class Fact:
-    """One thing that is known of a case: which value was seen on which host in which repeat."""
+    """A fact of a case: for each value the (host, repeat) pairs that reported it."""
 
     name: str
     seen: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
@@ -80,14 +80,14 @@ class Fact:
 
     @property
     def is_by_host(self) -> bool:
-        """Whether each host has one value, in all repeats."""
+        """Whether each host has the same value in all repeats."""
         hosts = [{host for host, _ in places} for places in self.seen.values()]
         return sum(map(len, hosts)) == len(set().union(*hosts))
 
     def describe(self) -> str:
-        """The values and who has which, hosts or repeats: "cpu_model 'A' (n1), 'B' (n2)"."""
+        """Describe the values with their hosts or repeats: "cpu_model 'A' (n1), 'B' (n2)"."""
         named = ((value, self._name(places)) for value, places in self.seen.items())
-        # logs of other people's scripts tell no hosts
+        # logs of external scripts have no host names
         values = (f"{_quote(value)} ({name})" if name else _quote(value) for value, name in named)
         return f"{self.name} {', '.join(values)}"
 
@@ -101,10 +101,10 @@ class Fact:
 
 
 def describe_odd_cases(facts: "DataFrame", plan: "DataFrame") -> dict[str, str]:
-    """Describe, by case_id, in what a case is not as most cases of its run.
+    """Describe, by case id, the facts of a case that differ from most cases of the run.
 
-    `facts` has the rows of `list_shared` of all cases. Versions and settings are compared within a
-    framework and a precision.
+    `facts` has the rows of `list_shared` of all cases. Versions and settings are compared within
+    cases of one framework and precision.
     """
     known: dict[str, dict[str, tuple[str, str]]] = {}
     for case_id, name, value, text in zip(*(facts[column] for column in facts)):
@@ -124,7 +124,7 @@ def describe_odd_cases(facts: "DataFrame", plan: "DataFrame") -> dict[str, str]:
 
 
 def describe_affinity(records: Iterable[Record]) -> Iterator[str]:
-    """Hosts where a rank's CPUs were all on another NUMA node than its GPU."""
+    """Describe the hosts where a rank's CPUs were all on another NUMA node than its GPU."""
     hosts = dict.fromkeys(
         host
         for record in records
@@ -139,7 +139,7 @@ def describe_affinity(records: Iterable[Record]) -> Iterator[str]:
 
 
 def describe_isolation(records: Iterable[Record]) -> Iterator[str]:
-    """What hid the GPUs of a node's other ranks from each: these may have gone another way."""
+    """Warn if Slurm showed each rank only its own GPU: NCCL may not have used NVLink."""
     told = dict.fromkeys(
         f"{name}={record.job[name]}"
         for record in records
@@ -156,7 +156,7 @@ def describe_isolation(records: Iterable[Record]) -> Iterator[str]:
 
 
 def list_facts(records: Iterable[Record]) -> list[Fact]:
-    """List the facts of all hosts in all repeats; what a host lacks and another one has is ""."""
+    """List the facts of all hosts in all repeats; a fact that a host did not report is ""."""
     told = [
         (host, record.case.repeat, facts)
         for record in records
@@ -171,7 +171,7 @@ def list_facts(records: Iterable[Record]) -> list[Fact]:
 
 
 def _list_hosts(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Each host and its facts; the versions of rank 0 stand for all."""
+    """Yield each host and its facts; versions are those of rank 0."""
     shared = {**record.platform, **record.versions}
     other = {host.host: host.facts for host in record.hosts}
     for name in dict.fromkeys(rank.host for rank in record.ranks):
@@ -179,14 +179,14 @@ def _list_hosts(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def list_shared(facts: Iterable[Fact]) -> Iterator[tuple[str, str, str]]:
-    """List the name of each fact and, if all hosts and repeats share it, its value and a text."""
+    """Yield (name, value, text) of each fact; value and text are "" unless the fact is shared."""
     for fact in facts:
         (value, *_), is_shared = fact.seen, fact.is_shared
         yield fact.name, value if is_shared else "", fact.describe() if is_shared else ""
 
 
 def describe_own_differences(facts: Iterable[Fact]) -> Iterator[str]:
-    """Describe what differs between the hosts, and between the repeats, of a case."""
+    """Describe the facts that differ between the hosts, or between the repeats, of a case."""
     differing = [fact for fact in facts if not fact.is_shared]
     for who, is_by_host in (("hosts", True), ("repeats", False)):
         texts = [fact.describe() for fact in differing if fact.is_by_host == is_by_host]
@@ -197,7 +197,7 @@ def describe_own_differences(facts: Iterable[Fact]) -> Iterator[str]:
 def _find_odd(
     cases: Mapping[str, Mapping[str, tuple[str, str]]], names: Container[str]
 ) -> Iterator[tuple[str, str]]:
-    """Find the cases in which one of these facts is another one than in most that know it."""
+    """Yield (case id, text) of cases in which one of these facts has not the most common value."""
     for name in dict.fromkeys(name for facts in cases.values() for name in facts):
         if name not in names:
             continue

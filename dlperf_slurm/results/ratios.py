@@ -1,4 +1,4 @@
-"""Cases and their samples -> baselines, and ratios to them: the one place that divides figures."""
+"""Cases and their samples -> baselines and the ratios to them, with intervals."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ from dlperf_slurm.stats.placements import compute_ratio_interval, count_needed_v
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-# what the speedup of a reduced precision is relative to: the first of these that was measured
+# the speedup of a reduced precision is relative to the first of these that was measured
 REFERENCE_PRECISIONS = ("fp32", "tf32")
 
-# axes that together say where a batch comes from
+# axes that describe the data source
 DATA_AXES = ("data", "data_workers", "prefetch_batches")
 
-# a point of the matrix
+# columns that identify a case of the matrix
 KEY = ("model", *AXES)
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A median over another one; None where one of the two was not measured.
+    """A ratio of medians; None if one of the two was not measured.
 
-    The interval is None where the repeats are too few for it.
+    The interval is None if there are too few repeats for it.
     """
 
     value: Optional[float] = None
@@ -38,7 +38,7 @@ class Ratio:
 def take_ratio(first: Sequence[float], second: Sequence[float], curve_points: int = 1) -> Ratio:
     """Divide the second sample's median by the first's.
 
-    The interval holds together with those of `curve_points` ratios in all, one of them its own.
+    The interval has joint confidence with `curve_points` intervals in total, including itself.
     """
     if not first or not second:
         return Ratio()
@@ -47,34 +47,34 @@ def take_ratio(first: Sequence[float], second: Sequence[float], curve_points: in
 
 
 def count_needed_repeats(curve_points: int = 1) -> int:
-    """Return how many repeats, or blocks, of either case the interval of a ratio takes."""
+    """Return the number of repeats or blocks of each case that the interval of a ratio needs."""
     return count_needed_values(_share_confidence(curve_points))
 
 
 def _share_confidence(curve_points: int) -> float:
-    """Return the confidence of each of so many intervals that all hold together (Bonferroni)."""
+    """Return the confidence of each of `curve_points` joint intervals (Bonferroni)."""
     return 1 - (1 - CONFIDENCE) / curve_points
 
 
 def divide(value: Optional[float], base: Optional[float]) -> Optional[float]:
-    """Divide two figures without repeats; None where one is missing."""
+    """Divide two figures without repeats; None if either is missing."""
     return None if value is None or base is None else value / base
 
 
 def choose_reference(precisions: Collection[str]) -> str:
-    """Return the full precision among these; empty when there is none."""
+    """Return the first of REFERENCE_PRECISIONS among these, or ''."""
     return next((name for name in REFERENCE_PRECISIONS if name in precisions), "")
 
 
 def leave_out(*names: str) -> list[str]:
-    """List the columns in which cases have to be equal that differ in these alone."""
+    """List the columns of KEY without these."""
     return [name for name in KEY if name not in names]
 
 
 def find_baselines(cases: "DataFrame", candidates: "DataFrame", alike: Sequence[str]) -> "Series":
-    """Find each case's baseline: the first measured candidate that is equal in these columns.
+    """Find each case's baseline: the first measured candidate with equal values in `alike`.
 
-    Returns case ids by case id, missing where there is none.
+    Returns the baseline's case id by case id; missing without a baseline.
     """
     from pandas import Series
 
@@ -94,10 +94,11 @@ def take_ratios(
     is_time: bool = False,
     together: "Optional[Series]" = None,
 ) -> "DataFrame":
-    """Divide each case by its baseline: [value, low, high, is_own].
+    """Divide the median of each case by that of its baseline: [value, low, high, is_own].
 
-    `values` are the samples of each case. Of times it is how many times longer the baseline takes.
-    `together` is how many intervals hold together, one by default.
+    `values` are the samples by case id. For times the ratio is inverted (baseline / case).
+    `together` is the number of intervals with joint confidence, 1 by default. `is_own`: the case is
+    its own baseline.
     """
     from pandas import DataFrame
 
@@ -118,24 +119,24 @@ def take_ratios(
 
 
 def find_smallest_topologies(cases: "DataFrame") -> "Series":
-    """Find the smallest topology of training that was measured, for each case."""
+    """Find, for each case, the same training case on the smallest measured topology."""
     training = cases[cases["mode"] == TRAIN].sort_values(["world_size", "nodes"], kind="stable")
     return find_baselines(cases, training, leave_out("topology"))
 
 
 def count_curve_points(cases: "DataFrame", bases: "Series") -> "Series":
-    """Count how many measured cases share a baseline: their intervals hold together."""
+    """Count the measured cases per baseline, whose intervals get joint confidence."""
     others = bases[(cases.repeats_measured > 0) & ~cases.index.isin(bases.dropna())]
     return bases.map(others.value_counts()).fillna(1).astype(int)
 
 
 def number_precision_tables(cases: "DataFrame") -> "Series":
-    """Number the tables that show side by side what precisions bring; missing for cases in none.
+    """Return the number of the precision table of each case; missing for cases in none.
 
-    Training: cases of one model and framework that have several precisions or compilers, without
-    those of which nothing was to be run. Where precisions share a batch size it has a table of its
-    own; a precision with another one stands beside them when each has just one. Inference: those
-    of one topology and compiler.
+    Training: cases that differ only in topology, precision, compiler and batch size, with several
+    precisions or compilers of which any case was planned. If a precision has several batch sizes,
+    each size has its own table; otherwise one table has all, even if sizes differ by precision.
+    Inference: cases that differ only in precision and batch size.
     """
     from pandas import Series
 
@@ -165,7 +166,7 @@ def number_precision_tables(cases: "DataFrame") -> "Series":
 
 
 def _group(cases: "DataFrame", alike: Sequence[str]) -> list[list[str]]:
-    """Group case ids by what is equal in these columns, in order of appearance."""
+    """Group case ids by their values in these columns, in order of appearance."""
     groups: dict[tuple[object, ...], list[str]] = {}
     for case_id, key in zip(cases.index, list_keys(cases, alike)):
         groups.setdefault(key, []).append(case_id)
@@ -173,7 +174,7 @@ def _group(cases: "DataFrame", alike: Sequence[str]) -> list[list[str]]:
 
 
 def find_reference_precisions(cases: "DataFrame") -> "Series":
-    """Find the full precision that was measured in the table of each case; empty without one."""
+    """Find the measured reference precision in each case's precision table; empty without one."""
     measured = cases[cases.repeats_measured > 0]
     references = measured.groupby("precision_table").precision.agg(
         lambda names: choose_reference(set(names))
@@ -182,8 +183,8 @@ def find_reference_precisions(cases: "DataFrame") -> "Series":
 
 
 def find_full_precisions(cases: "DataFrame") -> "Series":
-    """Find the same case in the reference precision, for each case of a precision table."""
-    # in training, precisions that stand side by side may each have a batch size of its own
+    """Find, for each case of a precision table, the same case in the reference precision."""
+    # in training, the precisions of a table may have different batch sizes
     size = cases.batch_size_per_device.where(cases["mode"] == INFER, "")
     sized = cases.assign(size=size)
     candidates = sized[sized.precision == sized.reference_precision]
@@ -191,13 +192,16 @@ def find_full_precisions(cases: "DataFrame") -> "Series":
 
 
 def find_data_on_device(cases: "DataFrame") -> "Series":
-    """Find the same case of training with its batch on the device."""
+    """Find, for each case, the same training case with its data on the device."""
     candidates = cases[(cases["mode"] == TRAIN) & (cases.data == ON_DEVICE)]
     return find_baselines(cases, candidates, leave_out(*DATA_AXES))
 
 
 def find_full_trainings(cases: "DataFrame") -> "Series":
-    """Find the training in full precision: at the same batch size, else at the only one."""
+    """Find, for each case, the training to accuracy in the reference precision.
+
+    At the same batch size, or else at any batch size if there is only one such training.
+    """
     trained = cases[(cases.planned_epochs > 0) & (cases.repeats_measured > 0)]
     if trained.empty:
         return find_baselines(cases, trained, KEY)

@@ -1,6 +1,6 @@
-"""Simulations of what repeats can tell -> their answers, which the user's cache keeps.
+"""Simulations of statistical power -> their results, cached in the user's cache directory.
 
-They load NumPy and take as long as all else that `plan` does; what they answer is always the same.
+The simulations are deterministic, and take as long as all other work of `plan`.
 """
 
 import contextlib
@@ -15,21 +15,21 @@ from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.stats.power import compute_power, find_detectable
 from dlperf_slurm.version import __version__
 
-# of answers in the file; with one more it is begun anew
+# results in the cache file; if it is full, it is started afresh
 _MOST_KEPT = 1000
 
 
 class Power(NamedTuple):
-    """The chance that a slowdown is found, and the least one that is found with stats.POWER."""
+    """The probability of detecting a slowdown, and the smallest slowdown detected with POWER."""
 
     chance: float
     least: float
 
 
 def find_power(repeats: int, spread: float, slowdown: float, tests: int) -> Power:
-    """What two runs with so many repeats show, of this spread; see `stats.power`.
+    """Return what a comparison of two runs can detect, from the cache or by `stats.power`.
 
-    A cache that cannot be read or written changes nothing but the time that it takes.
+    Errors of the cache file are ignored.
     """
     key = f"{repeats} {spread!r} {slowdown!r} {tests}"
     known = _load()
@@ -44,7 +44,7 @@ def find_power(repeats: int, spread: float, slowdown: float, tests: int) -> Powe
 
 
 def find_answers() -> Path:
-    """The file of this version's answers in the user's cache; raises as `find_user_dir`."""
+    """Return the path of this version's cache file; raises as `find_cache_dir`."""
     return find_cache_dir() / f"power-{__version__}.json"
 
 
@@ -57,7 +57,7 @@ def _load() -> dict[str, Any]:
 
 
 def _take(stored: object) -> Optional[Power]:
-    """A stored answer, if it is one: a file of the cache may hold anything."""
+    """Validate a cached value; None if it is not a valid result."""
     if not isinstance(stored, list) or len(stored) != len(Power._fields):
         return None
     if not all(isinstance(share, (int, float)) and 0 <= share <= 1 for share in stored):

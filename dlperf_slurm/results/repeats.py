@@ -1,6 +1,6 @@
-"""Validated records -> `repeats`: a row for each planned repeat, measured or not.
+"""Valid records -> the data frame `repeats`: one row per planned repeat, measured or not.
 
-Each column is a function of one repeat: of its record, or of what was written beside it.
+Each column is a function of one repeat: of its record, or of the other files of the attempt.
 """
 
 import json
@@ -36,21 +36,22 @@ from dlperf_slurm.stats.median import LATENCY_NAMES, Latency
 from dlperf_slurm.worker.clock import CLOCKS
 from dlperf_slurm.worker.models import load_model
 
-# what the latencies of inference are of, by the names of their columns, and what is counted
+# for each kind of inference latency, by the prefix of its columns: its meaning and counted unit
 LATENCIES = {
     "latency": ("of a batch, over all batches of all ranks; of inference", "batches"),
     "ttft": ("time to the first token behind the prompt; of generations", "prefills"),
     "tpot": ("time per following token, mean over a generation; of generations", "decodings"),
     "itl": ("time of each following token; of generations", "tokens"),
 }
-# of a job's start, in their order
+# phases of a job's start, in order, with their meaning
 PHASES = {QUEUE: QUEUE_MEANING, **MEANINGS}
 
 
 class RepeatData(NamedTuple):
-    """One planned repeat: its validated record, or the problem.
+    """One planned repeat with its outcome: a valid record, or the problem.
 
-    `latencies` are by the names in LATENCIES, `median_steps` those of its ranks, in seconds.
+    `latencies` are by the names in LATENCIES; `median_steps` is the median step of each rank, in
+    seconds: an array [ranks], or None.
     """
 
     case: PlannedCase
@@ -65,12 +66,12 @@ class RepeatData(NamedTuple):
 
 
 def of_record(find: Callable[[Record], object]) -> Callable[[RepeatData], object]:
-    """Compute from the record, where there is one."""
+    """Return a function that computes from the record of a repeat; None without a record."""
     return lambda repeat: None if repeat.record is None else find(repeat.record)
 
 
 def hide(name: str, dtype: str, compute: Callable[[RepeatData], object]) -> Column:
-    """Declare a column that cases are computed from, and that files do not have by repeat."""
+    """Declare a column that cases are computed from, and that is not written to files."""
     return Column(name, dtype, "", "", compute, published=False)
 
 
@@ -79,7 +80,7 @@ def hide_of_record(name: str, dtype: str, find: Callable[[Record], object]) -> C
 
 
 def describe_latency(part: str) -> str:
-    """Describe one of LATENCY_NAMES: "mean latency"."""
+    """Describe one of LATENCY_NAMES: "mean latency" or "99 % latency"."""
     return "mean latency" if part == "avg" else f"{part[1:]} % latency"
 
 
@@ -109,7 +110,7 @@ def _get_phase(name: str, repeat: RepeatData) -> Optional[float]:
 
 
 def _get_worst_share(name: str) -> Callable[[RepeatData], Optional[float]]:
-    """Find a CPU share on the host where other processes took most."""
+    """Return a function that reads a CPU share on the host most used by other processes."""
 
     def find(repeat: RepeatData) -> Optional[float]:
         worst = find_worst(repeat.outcome)
@@ -119,7 +120,7 @@ def _get_worst_share(name: str) -> Callable[[RepeatData], Optional[float]]:
 
 
 def _average_devices(record: Record, name: str) -> Optional[float]:
-    """Compute the mean over the devices that were sampled; None where nothing was."""
+    """Compute the mean of a telemetry value over the sampled devices; None without samples."""
     values = [value for one in list_watched(record) for value in [getattr(one, name)] if value]
     return sum(values) / len(values) if values else None
 
@@ -130,13 +131,16 @@ def _find_least_clock(record: Record) -> Optional[float]:
 
 
 def _find_samples_per_joule(record: Record) -> Optional[float]:
-    """Divide throughput by power; None with epochs, whose power is also that of validations."""
+    """Divide throughput by power; None with epochs, whose power includes validations."""
     power = find_power_watts(record)
     return record.samples_per_s / power if power and not record.epochs else None
 
 
 def _average_peak(name: str, unit: float) -> Callable[[RepeatData], Optional[float]]:
-    """Compute the mean over the hosts of what devices reach; None unless all report it."""
+    """Return a function that computes the mean measured peak of the devices.
+
+    Its value is None unless all devices report the peak.
+    """
 
     def find(repeat: RepeatData) -> Optional[float]:
         peaks = repeat.outcome.beside.peaks
@@ -162,9 +166,9 @@ def _list_device_names(record: Record) -> str:
 
 
 def find_slowness(median_steps: Any) -> Any:
-    """Divide the median step of each rank by that of the median rank; None without several ranks.
+    """Divide the median step of each rank by that of the median rank; None for a single rank.
 
-    A clock that is too coarse for the steps shows no differences.
+    All ones if the median is 0, because the clock is too coarse for the steps.
     """
     import numpy
 
@@ -180,7 +184,7 @@ def _find_imbalance(repeat: RepeatData) -> Optional[float]:
 
 
 def _find_rank_waiting(repeat: RepeatData) -> Optional[float]:
-    """Compute the share of a step that ranks wait for the slowest on average; None in inference.
+    """Compute the mean share of a step that ranks wait for the slowest rank; None in inference.
 
     1 - mean over steps of (mean over ranks / maximum over ranks).
     """
@@ -190,20 +194,20 @@ def _find_rank_waiting(repeat: RepeatData) -> Optional[float]:
     if seconds is None or len(seconds) < 2 or record is None or record.case.axes.mode != TRAIN:
         return None
     slowest, mean = seconds.max(axis=0), seconds.mean(axis=0)
-    # nobody waits in a step that took no time
+    # no waiting in steps of 0 s
     alike = numpy.ones_like(slowest)
     return float(1 - numpy.divide(mean, slowest, out=alike, where=slowest > 0).mean())
 
 
 def _count_decoded_gb(repeat: RepeatData) -> Optional[float]:
-    """Count the 10^9 bytes that one decoding reads; None without the times of tokens."""
+    """Compute the gigabytes (10^9 bytes) that one decoding step reads; None without token times."""
     if repeat.record is None or repeat.outcome.beside.token_seconds is None:
         return None
     return count_decoded_bytes(repeat.record.case) / GIGA
 
 
 def name_problem(*problems: str) -> str:
-    """Return one word for what is wrong with these repeats, the first kind that any has."""
+    """Classify the problems of repeats in one word, the worst: OOM, failed, invalid, missing."""
     for sign, word in (("out of memory", "OOM"), ("failed", "failed"), ("invalid", "invalid")):
         if any(problem.startswith(sign) for problem in problems):
             return word
@@ -211,7 +215,7 @@ def name_problem(*problems: str) -> str:
 
 
 def describe_hardware(record: Record) -> str:
-    """Name the devices of a record, and on how many nodes they are."""
+    """Describe the devices of a record and the number of nodes."""
     names = Counter(rank.device_name for rank in record.ranks if rank.device_name)
     if [rank.rank for rank in record.ranks] == [WHOLE_JOB]:
         names = Counter(dict.fromkeys(names, record.case.world_size))
@@ -223,10 +227,10 @@ def describe_hardware(record: Record) -> str:
 
 
 def find_tokens_per_sample(record: Record) -> Optional[int]:
-    """Return the tokens of a sample; None of a model whose throughput is in samples alone.
+    """Return the tokens per sample; None if a model's throughput is only in samples.
 
-    Of a generation it is what was generated, without the prompt. The sizes of a model of another
-    script are not known.
+    For generation the number of generated tokens, without the prompt. None for external scripts,
+    whose model sizes are unknown.
     """
     if record.case.log_format:
         return None

@@ -1,4 +1,4 @@
-"""Records of one case in two runs -> whether they are of the same work, and what else changed."""
+"""Records of one case in two runs -> whether they did the same work, and what else changed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
@@ -10,9 +10,9 @@ from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.stats.median import compute_median
 from dlperf_slurm.worker.provenance import IDENTITIES
 
-# With another of these it is other work, or on another number of devices. Case ids have most of
-# them, but neither the sizes of the model, nor the steps, nor the batch size that a search found.
-# A script is known by the format of its log: its name is in the case_id, and was not always kept.
+# Cases that differ in any of these did not do the same work. Case ids contain most of them, but
+# not the sizes of the model, the steps, or the batch size that a search found. A script is
+# identified by the format of its log, because records do not always have its name.
 WORK = (
     "case.model",
     "case.model_parameters",
@@ -24,7 +24,7 @@ WORK = (
     "case.measured_steps",
 )
 
-# Why runs are compared at all, with versions and machine: named beside the verdict.
+# Settings that may differ in compared runs, as versions may: changes are reported with the verdict.
 SURROUNDINGS = (
     "case.device",
     "case.cpus_per_rank",
@@ -35,16 +35,16 @@ SURROUNDINGS = (
 )
 JOB_VARIABLES = ("SLURM_CLUSTER_NAME", "SLURM_JOB_PARTITION")
 
-# the least slowdown that anybody compares runs for
+# the smallest difference of steal time to report
 MIN_STOLEN_DIFFERENCE = 0.02
 
-# distinct values of a case's sound records, by name
+# distinct values in a case's valid records, by name
 Facts = Mapping[str, Sequence[str]]
 NOT_TOLD = ["none"]
 
 
 class Measured(Protocol):
-    """A run, or what it has of a case: with which code it was measured, and on which site."""
+    """A run or a case of a run: the version of the tool that measured it, and the site's name."""
 
     @property
     def tool(self) -> str: ...
@@ -54,7 +54,7 @@ class Measured(Protocol):
 
 
 def explain_absence(run_name: str, outcomes: CaseOutcomes) -> str:
-    """Why a run has no figures of a case; empty when it has."""
+    """Return why a run has no figures of a case, or ''."""
     if outcomes.case.reason:
         return f"{run_name} did not run it: {outcomes.case.reason}"
     if outcomes.records:
@@ -63,22 +63,22 @@ def explain_absence(run_name: str, outcomes: CaseOutcomes) -> str:
 
 
 def list_work(records: Sequence[Record]) -> dict[str, list[str]]:
-    """What decides whether a case's figures are of the same work."""
+    """List the distinct values of each path in WORK."""
     return {path: _list_distinct(map(attrgetter(path), records)) for path in WORK}
 
 
 def find_other_work(a: Facts, b: Facts) -> str:
-    """Why figures of one case_id are not of the same work; empty when they are."""
+    """Describe the differences in WORK between two runs of a case, or return ''."""
     differences = []
     for path in WORK:
-        # repeats of one run that differ among themselves are not comparable either
+        # runs whose own repeats did different work are not comparable either
         if a[path] != b[path] or len(a[path]) > 1:
             differences.append(_describe_change(path.rpartition(".")[2], a[path], b[path]))
     return f"other work: {'; '.join(differences)}" if differences else ""
 
 
 def list_surroundings(records: Sequence[Record]) -> dict[str, list[str]]:
-    """Versions, machine and settings of a case."""
+    """List the distinct values of each version, machine fact and setting of a case."""
     described = [_describe_surroundings(record) for record in records]
     return {
         name: _list_distinct(facts.get(name, "") for facts in described)
@@ -87,13 +87,13 @@ def list_surroundings(records: Sequence[Record]) -> dict[str, list[str]]:
 
 
 def name_changes(a: Facts, b: Facts) -> list[str]:
-    """What of the surroundings is not the same in both runs."""
+    """Describe each version, machine fact or setting that differs between two runs."""
     pairs = {name: (a.get(name, NOT_TOLD), b.get(name, NOT_TOLD)) for name in {**a, **b}}
     return [_describe_change(name, x, y) for name, (x, y) in pairs.items() if x != y]
 
 
 def name_stolen_time(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
-    """What neighbours on shared hosts had of the CPUs, where that is another share in the runs."""
+    """Describe a difference in steal time (CPU time that a hypervisor gave to others)."""
     shares = [compute_median([record.stolen_share for record in records]) for records in (a, b)]
     if abs(shares[0] - shares[1]) < MIN_STOLEN_DIFFERENCE:
         return []
@@ -102,7 +102,7 @@ def name_stolen_time(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
 
 
 def name_tool_changes(a: Measured, b: Measured) -> list[str]:
-    """The code that measured, and the site file."""
+    """Describe differences in the version of this tool and in the site."""
     pairs = {
         "dlperf_slurm": [a.tool, b.tool],
         "site": [a.site_name, b.site_name],
@@ -121,7 +121,7 @@ def _describe_surroundings(record: Record) -> dict[str, str]:
 
 
 def _describe_hosts(record: Record) -> dict[str, str]:
-    """The facts of all hosts, where they differ every value; not what only tells machines apart."""
+    """Join the values of each fact over all hosts; without facts that only identify a machine."""
     hosts = [record.platform, *({**record.platform, **host.facts} for host in record.hosts)]
     names = dict.fromkeys(name for facts in hosts for name in facts)
     return {

@@ -1,7 +1,7 @@
-"""`repeats` -> `samples`: the independent values of each quantity; and their medians.
+"""The data frame `repeats` -> the independent samples of each quantity, and their medians.
 
-Where repeats are spread over blocks (array jobs at different times), the blocks are what is
-independent: a sample is the median of a block. Without blocks each repeat is a block of its own.
+If repeats are spread over blocks (array jobs at different times), the blocks are independent: a
+sample is the median of a block. Without blocks each repeat is a block of its own.
 """
 
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ from dlperf_slurm.stats.median import compute_median_interval
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-# of an independent value: its case, its quantity (a column of `repeats`), its block
+# the index of samples; a quantity is a column of `repeats`
 INDEX = ["case_id", "quantity", "block"]
 OF_QUANTITY = ["case_id", "quantity"]
 
 
 def make_samples(repeats: "DataFrame", pooled: "DataFrame", quantities: Sequence[str]) -> "Series":
-    """List the independent values, in long form: by case, quantity and block.
+    """List the independent samples in long form, indexed by case, quantity and block.
 
-    The value of a block is the median over its repeats. A percentile of latencies that takes the
-    batches of all repeats together has one value, and none where even these are too few.
+    The sample of a block is the median over its repeats. A latency percentile that needs the
+    batches of all repeats together has one sample, or none if there are still too few batches.
     """
     from pandas import MultiIndex, Series, concat
 
@@ -49,11 +49,11 @@ def make_samples(repeats: "DataFrame", pooled: "DataFrame", quantities: Sequence
 
 
 def summarize_samples(samples: "Series") -> "DataFrame":
-    """Compute median, 95 % interval, range and count: [cases x quantities, 6].
+    """Compute median, 95 % interval, range and count of samples: [cases x quantities, 6].
 
-    In long form one `groupby` does it for all quantities. The ends of an interval are order
-    statistics, whose rank depends on the count alone: they are looked up in the sorted values.
-    What takes more values than there are is NaN.
+    In long form a single `groupby` computes all quantities. The ends of an interval are order
+    statistics, whose rank depends only on the count, so they are looked up in the sorted values.
+    An interval or range that needs more values is NaN.
     """
     ordered = samples.sort_values()
     groups = ordered.groupby(level=OF_QUANTITY)
@@ -64,7 +64,7 @@ def summarize_samples(samples: "Series") -> "DataFrame":
     wanted, last = rank.to_numpy()[place], found["count"].to_numpy()[place] - 1
     for name, at in (("low", wanted), ("high", last - wanted)):
         found[name] = ordered[position == at].droplevel("block")
-    # one value is no range
+    # a single value has no range
     return found.assign(
         min=found["min"].where(found["count"] > 1), max=found["max"].where(found["count"] > 1)
     )

@@ -1,4 +1,4 @@
-"""Pairs of samples -> verdicts on their ratio: what is shown, and what it would take to show."""
+"""Pairs of samples -> verdicts on their ratio, and the repeats needed for a verdict."""
 
 import math
 from collections.abc import Sequence
@@ -15,20 +15,20 @@ EQUIVALENT = "equivalent"
 UNDECIDED = "undecided"
 NOT_COMPARABLE = "not comparable"
 
-# verdicts are wrong as rarely as intervals
+# the error rate of verdicts equals that of intervals
 SIGNIFICANCE = 1 - CONFIDENCE
 
-# Two one-sided tests at 5 % are an interval of 90 %.
+# two one-sided tests at 5 % correspond to a 90 % interval
 ONE_SIDED_CONFIDENCE = 1 - 2 * SIGNIFICANCE
 
-# a difference that is not worth naming elsewhere either
+# differences below this are not reported elsewhere either
 DEFAULT_MARGIN = 0.02
 
 Speeds = tuple[Sequence[float], Sequence[float]]
 
 
 class Verdict(NamedTuple):
-    """What a pair of samples shows: the values of columns of `results.compare`."""
+    """The result of the tests on a pair of samples; fields are columns of `results.compare`."""
 
     verdict: str
     p_value: Optional[float] = None
@@ -39,12 +39,12 @@ class Verdict(NamedTuple):
 
 
 def decide(pairs: Sequence[Speeds], limit: Optional[float], margin: float) -> list[Verdict]:
-    """A verdict for each pair of samples, second against first.
+    """Return a verdict for each pair of samples, second against first.
 
-    Faster, slower and beyond the limit hold for all pairs together (Holm), and so does equivalent,
-    which is shown by both one-sided tests (Schuirmann 1987). To be within the limit each pair has
-    to show by itself: that all are is claimed only where every one does (Berger 1982). What has too
-    few values to be decided even alone does not count among the tests.
+    Faster, slower, beyond the limit and equivalent (two one-sided tests, Schuirmann 1987) are
+    adjusted for all pairs (Holm). Within the limit is tested for each pair without adjustment,
+    because the claim that all pairs are needs every test to succeed (intersection-union, Berger
+    1982). Pairs with too few values for any verdict do not count as tests.
     """
     needed = count_needed_values()
     tested = [i for i, speeds in enumerate(pairs) if min(map(len, speeds)) >= needed]
@@ -59,9 +59,9 @@ def decide(pairs: Sequence[Speeds], limit: Optional[float], margin: float) -> li
 def _compute_p_values(
     pairs: Sequence[Speeds], limit: Optional[float], margin: float
 ) -> list[tuple[float, float, float]]:
-    """Compute those of no difference, of no equivalence, and of no more than the limit.
+    """Compute p-values against: no difference, no equivalence, not beyond the limit.
 
-    They hold for all pairs together.
+    They are adjusted for all pairs (Holm).
     """
     least, most = 1 - margin, 1 / (1 - margin)
     differences = adjust_by_holm([compute_tails(*speeds).two_sided for speeds in pairs])
@@ -108,12 +108,12 @@ def _judge(
 
 
 def _count_deciding(speeds: Speeds, limit: Optional[float], margin: float, tests: int) -> int:
-    """Estimate how many repeats would decide, if the ratio stays as it is."""
+    """Estimate the repeats per run that would decide, assuming the observed ratio and spread."""
     first, second = speeds
     ratio = math.log(compute_median(second) / compute_median(first))
     spreads = [measure_spread(sample) for sample in speeds]
     if limit is not None:
-        # also of what is shown to be slower, but not by how much
+        # distance to the limit, also if slower is already shown
         distances = [(abs(ratio - math.log1p(-limit)), SIGNIFICANCE)]
     else:
         distances = [

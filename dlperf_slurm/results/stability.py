@@ -1,4 +1,4 @@
-"""A case's outcomes -> remarks on what makes its figure doubtful, for the footnotes."""
+"""The outcomes of a case -> warnings about unstable measurements, for the footnotes."""
 
 from collections.abc import Iterator
 from typing import Optional
@@ -16,22 +16,22 @@ from dlperf_slurm.stats.step_times import (
     find_stalls,
 )
 
-# Seven repeats that vary by this much have an interval some 13 % wide (their extremes are 2.7
-# standard deviations apart on average): wider than the differences that tables are read for.
+# With this variation the interval of seven repeats is about 13 % wide (their extremes are 2.7
+# standard deviations apart on average): wider than the differences of interest.
 MAX_VARIATION = 0.05
 MIN_VARIED_SAMPLES = 3
 
-# Slow swings of 5 % look like a slow stretch in up to one series of twenty, and in most of three
-# repeats almost never.
+# Random drifts of 5 % look like a slow stretch in up to 1 of 20 series, but almost never in most
+# of three repeats.
 MIN_SLOWED_SERIES = 3
 MIN_COST_OF_FEW = 0.05
 
-# what stalls must take of a window to be named: as much as is worth naming elsewhere
+# share of the window from which stalls are reported: the threshold of other warnings
 MIN_STALLED_SHARE = 0.02
 
 
 def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
-    """The doubts about a case; none where steps and repeats are sound, or too few to tell."""
+    """List warnings about a case; none if steps and repeats are stable, or too few to judge."""
     series = [o.step_seconds for o in outcomes.outcomes if o.step_seconds]
     return [
         *_describe_stretches([find_slow_stretch(steps) for steps in series]),
@@ -44,7 +44,7 @@ def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
 
 
 def _describe_stretches(stretches: list[Optional[SlowStretch]]) -> Iterator[Remark]:
-    """A case has slow stretches if most of its repeats do, at one place: noise has none."""
+    """Describe slow stretches that most repeats have for the same cause; others may be noise."""
     least = 0.0 if len(stretches) >= MIN_SLOWED_SERIES else MIN_COST_OF_FEW
     found: dict[str, list[SlowStretch]] = {}
     for stretch in stretches:
@@ -91,7 +91,7 @@ def _describe_stalls(series: list[tuple[float, ...]]) -> Iterator[Remark]:
 
 
 def _describe_spread(outcomes: CaseOutcomes) -> Iterator[Note]:
-    """Two groups of repeats, or else repeats that vary much."""
+    """Describe repeats that fall into two groups, or that vary much."""
     samples = [record.samples_per_s for record in outcomes.records]
     groups = find_groups(samples)
     if groups is not None:

@@ -1,4 +1,4 @@
-"""Outcomes of a case -> where the time went from its submission until its steps were measured."""
+"""The outcome of a repeat -> the phases from its submission to the measured steps."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,15 +14,15 @@ QUEUE_MEANING = (
     "from the submission until the job script begins with the array task, by the clocks of two "
     "hosts and to the second"
 )
-# the phases that are over when the record's own time begins
+# the phases before the start time in the record
 _BEFORE_RECORD = tuple(MEANINGS)[: tuple(MEANINGS).index(RANKS) + 1]
 
 
 @dataclass(frozen=True)
 class Start:
-    """Seconds of QUEUE and of each phase that is known, in their order, by name.
+    """The start of a repeat: `seconds` of QUEUE and of each known phase, by name and in order.
 
-    `to_first_step_seconds` is from the job script's beginning to the end of the first step.
+    `to_first_step_seconds` is from the start of the job script to the end of the first step.
     """
 
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -30,14 +30,14 @@ class Start:
 
 
 def find_start(outcome: Outcome) -> Start:
-    """The start of a repeat, empty where nothing tells it, as of failed ones."""
+    """Compute the phases of a repeat's start; empty if unknown, as for failed repeats."""
     record, surroundings = outcome.record, outcome.beside.surroundings
     if record is None or surroundings is None or not surroundings.phases:
         return Start()
     phases = {phase.name: phase.seconds for phase in surroundings.phases}
     before = sum(phases.get(name, 0.0) for name in _BEFORE_RECORD)
     known = {name: phases[name] for name in MEANINGS if name in phases}
-    with suppress(ValueError):  # no time stands there
+    with suppress(ValueError):  # no submission time
         waited = parse_time(record.started_at) - parse_time(outcome.submitted_at)
         known = {QUEUE: max(0.0, waited.total_seconds() - before), **known}
     return Start(known, sum(phases.get(name, 0.0) for name in TO_FIRST_STEP))

@@ -1,11 +1,11 @@
-"""Records of a case -> what it took: memory, power, clocks, and samples per joule."""
+"""Records of a case -> its resource usage: memory, power, clocks, and notes on them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from dlperf_slurm.contract.record import HOST, Record, Telemetry
 
-# as many devices as are named one by one
+# more devices than this are counted instead of listed
 MAX_NAMED_DEVICES = 3
 
 WITH_VALIDATIONS = (
@@ -15,7 +15,7 @@ WITH_VALIDATIONS = (
 
 
 def is_usage_known(records: Sequence[Record]) -> bool:
-    """Whether any record tells anything of what its case took."""
+    """Return whether any record has telemetry or peak memory."""
     return any(
         record.telemetry or any(rank.peak_memory_bytes for rank in record.ranks)
         for record in records
@@ -23,7 +23,7 @@ def is_usage_known(records: Sequence[Record]) -> bool:
 
 
 def list_usage_notes(records: Sequence[Record]) -> list[str]:
-    """What held clocks down, why repeats have no samples, and of what else these are."""
+    """List notes on throttling, missing telemetry, and telemetry that includes validations."""
     watched = [list_watched(record) for record in records]
     is_mixed = any(record.epochs and seen for record, seen in zip(records, watched))
     return [
@@ -34,13 +34,13 @@ def list_usage_notes(records: Sequence[Record]) -> list[str]:
 
 
 def find_peak_memory(records: Sequence[Record]) -> Optional[int]:
-    """The most bytes that any rank took; None where none tells."""
+    """Return the largest peak memory of any rank, in bytes; None if unknown."""
     taken = (rank.peak_memory_bytes for record in records for rank in record.ranks)
     return max(taken, default=0) or None
 
 
 def find_power_watts(record: Record) -> float:
-    """What all devices of a case drew together, on average; 0 unless each of them tells."""
+    """Sum the mean power of all devices; 0 unless every device reports its power."""
     watched = list_watched(record)
     expected = record.case.nodes if record.case.device == "cpu" else record.case.world_size
     if len(watched) != expected or not all(one.mean_power_watts for one in watched):
@@ -49,13 +49,13 @@ def find_power_watts(record: Record) -> float:
 
 
 def list_watched(record: Record) -> list[Telemetry]:
-    """The telemetry of the devices; that of the hosts where the devices are their CPUs."""
+    """List the telemetry of the devices: of GPUs, or of the hosts if the devices are CPUs."""
     is_cpu = record.case.device == "cpu"
     return [one for one in record.telemetry if (one.device == HOST) == is_cpu]
 
 
 def _describe_throttling(watched: Sequence[Sequence[Telemetry]]) -> Iterator[str]:
-    """What held clocks down in any repeat, and of which devices."""
+    """Describe the throttle reasons of all repeats, with their devices."""
     devices = list(dict.fromkeys((one.host, one.device) for w in watched for one in w))
     held: dict[str, list[tuple[str, int]]] = {}
     for one in (one for w in watched for one in w):
@@ -76,7 +76,7 @@ def _name_devices(found: Sequence[tuple[str, int]], total: int) -> str:
 
 
 def _describe_missing(records: Sequence[Record]) -> Iterator[str]:
-    """Why repeats have no telemetry, where that is known."""
+    """Describe why repeats have no telemetry, if known."""
     problems: dict[str, list[str]] = {}
     for record in records:
         if "telemetry" in record.platform:

@@ -1,1 +1,1 @@
-"""Runs of one or more results folders -> what each case measured over time."""
+"""Runs of one or more results folders -> the history of each case."""

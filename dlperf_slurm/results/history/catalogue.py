@@ -1,8 +1,8 @@
-"""A results folder <-> its catalogue, which spares reading runs that have not changed.
+"""A results folder <-> its catalogue, a cache that avoids reading unchanged runs again.
 
-It lies in the user's cache: a database that came with somebody's results is not opened.
-The catalogue has nothing that the plain files do not have: it can be deleted at any time, and is
-made anew when it cannot be read or comes from another version. The only home of DuckDB.
+The catalogue is a DuckDB file in the user's cache directory, so that no database is opened that
+came with somebody else's results. It contains only data from the runs' files: it can be deleted at
+any time, and is rebuilt if it cannot be read or is from another version.
 """
 
 import os
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
     from pandas import DataFrame
 
-# DuckDB lets one process at a time open a file; each of ours does so for a moment only
+# DuckDB locks an open file; our processes keep it open only briefly
 LOCK_PATIENCE_SECONDS = 10.0
 _RETRY_SECONDS = 0.05
 
 _KINDS = {TEXT: "VARCHAR", COUNT: "BIGINT", FLAG: "BOOLEAN", LISTS: "DOUBLE[]"}
-# of an entry, but for its folder, which may have been moved
+# the columns of an entry except its run directory, which may move
 _COLUMNS = tuple(ENTRIES)[1:]
 _DEFINITIONS = tuple(f"{name} {_KINDS[ENTRIES[name]]}" for name in _COLUMNS)
-# with other tables, or other facts in them, a catalogue is made anew
+# a catalogue with another layout is rebuilt
 _LAYOUT = " ".join(("2", __version__, *_DEFINITIONS, *WORK, *SURROUNDINGS))
 _SCHEMA = f"""
 CREATE TABLE layout (text VARCHAR);
@@ -52,7 +52,7 @@ CREATE TABLE entries (folder VARCHAR, {", ".join(_DEFINITIONS)});
 
 @dataclass(frozen=True)
 class StoredRun:
-    """The entries of a run as they were when its files had this digest."""
+    """The cached entries of a run, valid while its files have this digest."""
 
     digest: str
     entries: tuple[EntryRow, ...]
@@ -60,9 +60,9 @@ class StoredRun:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All entries of a results folder, and one line for each thing in it that is not as it should.
+    """All entries of a results folder, and one line per problem.
 
-    `entries` has the columns ENTRIES. `read_runs` of its runs were new or had changed, and were
+    `entries` has the columns ENTRIES. `read_runs` is the number of new or changed runs, which were
     read from their files.
     """
 
@@ -73,14 +73,14 @@ class Catalogue:
 
 
 def find_catalogue(results_dir: Path) -> Path:
-    """The file of a folder's catalogue in the user's cache, if it is there."""
+    """Return the path of a results folder's catalogue in the user's cache; it may not exist."""
     return find_cache_dir() / f"catalogue-{hash_path(results_dir)}.duckdb"
 
 
 def read_catalogue(results_dir: Path) -> Catalogue:
-    """Bring the catalogue of a folder up to date; InputError when there is no such folder.
+    """Update and return the catalogue of a results folder; InputError if it cannot be read.
 
-    Where it cannot be kept, the runs are read from their files each time, and a problem says so.
+    If the catalogue cannot be stored, a problem says so, and the next call reads the runs again.
     """
     folder = list_runs(results_dir)
     problems = [*folder.problems]
@@ -106,7 +106,10 @@ def read_catalogue(results_dir: Path) -> Catalogue:
 
 
 def _load(results_dir: Path, problems: list[str]) -> dict[str, StoredRun]:
-    """What the catalogue has; nothing if there is none, or none that can be used."""
+    """Load the cached runs; empty if there is no usable catalogue.
+
+    Removes a broken catalogue and adds a line to `problems`.
+    """
     import duckdb
 
     path = find_catalogue(results_dir)
@@ -122,16 +125,16 @@ def _load(results_dir: Path, problems: list[str]) -> dict[str, StoredRun]:
             problems.append(f"{path}: another process keeps it; the runs were read themselves")
         elif os.access(path, os.W_OK):
             _remove(path, problems)
-        # what is somebody else's is left to them
+        # a file without write permission belongs to another user: leave it
         return {}
 
 
 def _store(
     results_dir: Path, changed: Mapping[str, StoredRun], gone: Iterable[str], problems: list[str]
 ) -> None:
-    """Store in one transaction: whoever is killed, or reads meanwhile, sees all or nothing.
+    """Store changed runs and delete missing ones in a single transaction.
 
-    What another process stored meanwhile is of the same files, and is written again.
+    Rows that another process stored in the meantime are from the same files and are replaced.
     """
     import duckdb
 
@@ -164,7 +167,7 @@ def _store(
 def insert_rows(
     connection: "DuckDBPyConnection", table: str, rows: Sequence[Sequence[Any]]
 ) -> None:
-    """Insert in one statement, a list for each column: `executemany` takes milliseconds a row."""
+    """Insert rows in one statement with a list per column, because `executemany` is slow."""
     if rows:
         types = [kind for _, kind, *_ in connection.execute(f"DESCRIBE {table}").fetchall()]
         columns = ", ".join(f"unnest(?::{kind}[])" for kind in types)
@@ -173,7 +176,7 @@ def insert_rows(
 
 @contextmanager
 def _open(path: Path, read_only: bool = False) -> "Iterator[DuckDBPyConnection]":
-    """Wait for other processes; after LOCK_PATIENCE_SECONDS it is an error that says who it is."""
+    """Open a catalogue; retry for LOCK_PATIENCE_SECONDS while another process has the lock."""
     import duckdb
 
     deadline = time.monotonic() + LOCK_PATIENCE_SECONDS
@@ -196,7 +199,7 @@ def _is_lock_error(error: Exception) -> bool:
 
 
 def _remove(path: Path, problems: list[str]) -> None:
-    """A catalogue that is broken, or of a DuckDB that this one cannot read."""
+    """Remove a catalogue that is broken or from an incompatible DuckDB version."""
     try:
         path.unlink()
         path.with_name(f"{path.name}.wal").unlink(missing_ok=True)
@@ -207,7 +210,7 @@ def _remove(path: Path, problems: list[str]) -> None:
 
 
 def _read_layout(connection: "DuckDBPyConnection") -> str:
-    """Empty before there is one."""
+    """Return the layout of a catalogue, or '' for a new file."""
     tables = connection.execute("SELECT table_name FROM information_schema.tables").fetchall()
     if ("layout",) not in tables:
         return ""
@@ -215,7 +218,7 @@ def _read_layout(connection: "DuckDBPyConnection") -> str:
 
 
 def _make_tables(connection: "DuckDBPyConnection") -> None:
-    """Make the tables anew, in place of those of another version."""
+    """Create empty tables, in place of those of another version."""
     for table in ("entries", "runs", "layout"):
         connection.execute(f"DROP TABLE IF EXISTS {table}")
     connection.execute(_SCHEMA)
@@ -224,7 +227,7 @@ def _make_tables(connection: "DuckDBPyConnection") -> None:
 
 def _read_runs(connection: "DuckDBPyConnection", results_dir: Path) -> dict[str, StoredRun]:
     columns = ", ".join(_COLUMNS)
-    # in the order of writing, which is that of the matrix
+    # insertion order is that of the matrix
     rows = connection.execute(f"SELECT folder, {columns} FROM entries ORDER BY rowid").fetchall()
     entries: dict[str, list[EntryRow]] = {}
     for folder, *values in rows:

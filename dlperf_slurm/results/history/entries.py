@@ -1,4 +1,4 @@
-"""A results folder -> its runs, and their entries: what each case measured, with what, on what."""
+"""A results folder -> its runs and their entries: results, software and machine of each case."""
 
 import hashlib
 import json
@@ -35,29 +35,28 @@ from dlperf_slurm.results.same_work import list_surroundings, list_work
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# what a run directory has besides its manifest, so that one without is half a run
+# other contents of a run directory: if any exists without a manifest, the run is incomplete
 _SIGNS = (JOURNAL_FILE, SCRIPTS_DIR, "cases")
 _OF_RUN = (MANIFEST_FILE, JOURNAL_FILE, f"{SCRIPTS_DIR}/*.tasks", CASES_FILE)
-# in the folder of an attempt, or of one of its starts: cases/*/r*/a*/s*
+# prefixes of the folders of repeats, attempts and starts: cases/*/r*/a*/s*
 _FOLDERS = ("", "r", "a", "s")
 _OF_ATTEMPT = (CASE_FILE, RECORD_FILE, STEP_SECONDS_FILE, DETAILS_FILE)
-# facts of the machine that are software too
+# machine facts that are also software versions
 _DRIVERS = ("gpu_driver", "cuda_driver")
 
 
 @dataclass(frozen=True)
 class Folder:
-    """The run directories of a results folder by name, and one line for each half run."""
+    """The run directories of a results folder, sorted by name, and one line per problem."""
 
     runs: tuple[Path, ...]
     problems: tuple[str, ...]
 
 
 def list_runs(results_dir: Path) -> Folder:
-    """InputError when there is no such folder.
+    """List the runs of a results folder; InputError if the folder cannot be read.
 
-    What is no run is passed over: other files and folders may lie there. A run that a second name
-    leads to counts once.
+    Other files and folders are ignored. A run with a second name (a symbolic link) counts once.
     """
     runs: dict[Path, Path] = {}
     problems = []
@@ -82,14 +81,14 @@ def list_runs(results_dir: Path) -> Folder:
 
 
 def _is_archive(path: Path, paths: Sequence[Path]) -> bool:
-    """Whether a path is the archive of a run that has no directory beside it."""
+    """Return whether a path is the archive of a run without an unpacked directory beside it."""
     if path.suffix != ARCHIVE_SUFFIX or path.with_suffix("") in paths:
         return False
     return path.is_file() and has_file(path / MANIFEST_FILE, path)
 
 
 def digest_run(run_dir: Path) -> str:
-    """Changes with the name, size or time of any file that the figures of a run are read from."""
+    """Hash the name, size and modification time of all files that a run's results are read from."""
     digest = hashlib.sha256()
     is_archive = run_dir.suffix == ARCHIVE_SUFFIX and run_dir.is_file()
     for line in [_describe_file(str(run_dir), "")] if is_archive else _describe_files(run_dir):
@@ -104,7 +103,7 @@ def _describe_files(run_dir: Path) -> Iterator[str]:
 
 
 def _list_attempt_files(folder: str, below: Sequence[str]) -> Iterator[str]:
-    """Those of _OF_ATTEMPT, in folders whose names begin so; each folder is listed once."""
+    """List the files named in _OF_ATTEMPT, in subfolders with the prefixes `below`."""
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208
     except OSError:
@@ -120,17 +119,17 @@ def _describe_file(path: str, name: str) -> str:
     try:
         status = os.stat(path)  # noqa: PTH116
     except OSError:
-        # a link that leads nowhere, or a file that was just removed
+        # a dangling link, or a file that was just removed
         return f"{name}\0gone\n"
     return f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n"
 
 
-# The columns of the frame of entries: each is one case of one run, as it was planned. `state` says
-# in a word why there is no figure (failed, OOM, invalid, missing), `problem` what is wrong with any
-# of the repeats. Empty without a sound record are `parameters` (the sizes of the model), `work` and
-# `surroundings` (what `same_work` lists), and `versions` (the software's part of the latter).
-# `node_contests` have the seconds of nodes that did the same work, `node_sound` when each node
-# measured last, `node_failures` node, time and reason of each failure of one.
+# The columns of the data frame of entries: one row per case of a run, as planned. `state` is the
+# reason for a missing figure (failed, OOM, invalid, missing), `problem` the problems of repeats.
+# Without a valid record these are empty: `parameters` (sizes of the model), `work` and
+# `surroundings` (see `same_work`), and `versions` (software versions). `node_contests`: seconds of
+# nodes that did the same work; `node_sound`: time of each node's last valid repeat;
+# `node_failures`: node, time and reason of each node failure.
 ENTRIES: dict[str, str] = {
     "run_dir": TEXT,
     "run_id": TEXT,
@@ -150,16 +149,16 @@ ENTRIES: dict[str, str] = {
     "node_sound": TEXT,
     "node_failures": TEXT,
 }
-# those that are texts of JSON
+# the columns with JSON
 FACTS = tuple(ENTRIES)[tuple(ENTRIES).index("work") :]
 # the values of an entry, in the order of ENTRIES
 EntryRow = tuple[Any, ...]
 
 
 def read_entries(run_dir: Path) -> list[EntryRow]:
-    """List the cases of a run that were to be measured.
+    """Read the entries of a run: one per case that was not left out.
 
-    Raises InputError, which names what is wrong with the run.
+    Raises InputError if the run cannot be read.
     """
     try:
         run = open_run(run_dir)
@@ -173,12 +172,12 @@ def read_entries(run_dir: Path) -> list[EntryRow]:
         check_entries(run.manifest, entries)
         return entries
     except (OSError, RecursionError, ValueError, LookupError) as error:
-        # whatever somebody copied, cut short or put there must not hide the other runs
+        # a damaged run must not hide the other runs
         raise InputError(f"{run_dir}: cannot be read as a run: {error!r}") from error
 
 
 def list_failures_by_case(run: Run) -> dict[str, list[list[str]]]:
-    """What `list_node_failures` finds in a run's journal, by the case that it befell."""
+    """List the node failures in a run's journal by the affected case id."""
     cases = {task.marker: task.case_id for task in run.read_all_tasks()}
     by_case: dict[str, list[Event]] = {}
     for event in read_journal(run.path):
@@ -188,10 +187,10 @@ def list_failures_by_case(run: Run) -> dict[str, list[list[str]]]:
 
 
 def check_entries(manifest: Manifest, entries: Sequence[EntryRow]) -> None:
-    """Raise ValueError for what can be neither printed nor drawn: text, times and rates."""
+    """Raise ValueError for text, times or rates that cannot be printed or plotted."""
     if entries:
         parse_time(manifest.created_at)
-    # half a surrogate pair can be written in JSON, but is no character
+    # JSON may contain lone surrogates, which cannot be encoded
     _write_json(entries).encode()
 
 
@@ -201,7 +200,7 @@ def make_entry(
     outcomes: CaseOutcomes,
     node_failures: Sequence[list[str]] = (),
 ) -> EntryRow:
-    """List what a case of a run measured; `node_failures` are those that befell it."""
+    """Make the entry of a case of a run; `node_failures` are those of its array tasks."""
     case, records = outcomes.case, outcomes.records
     problems = dict.fromkeys(o.problem for o in outcomes.outcomes if o.problem)
     facts = (
@@ -229,12 +228,12 @@ def _write_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-# runs of a folder have many facts in common: they are not to be changed
+# cached, because runs have many facts in common: callers must not modify the result
 read_facts: Callable[[str], Any] = lru_cache(maxsize=None)(json.loads)
 
 
 def make_entry_frame(rows: Sequence[EntryRow]) -> "DataFrame":
-    """Build the frame of entries."""
+    """Build the data frame of entries."""
     return make_frame_of_values(ENTRIES, rows)
 
 
@@ -253,7 +252,7 @@ def _list_versions(records: Sequence[Record]) -> dict[str, list[str]]:
 
 
 def describe_software(versions: str, surroundings: str, tool: str) -> str:
-    """Name the versions of an entry, its drivers, and the tool that measured it."""
+    """Describe the software versions and drivers of an entry, and the version of this tool."""
     around = read_facts(surroundings)
     drivers = {name: around[name] for name in _DRIVERS if name in around}
     facts = {**read_facts(versions), **drivers, "dlperf_slurm": [tool]}

@@ -1,4 +1,4 @@
-"""Records and a journal -> what they say of nodes: when each failed, and how fast it was."""
+"""Records and a journal -> facts about nodes: when each failed, and how fast it was."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,7 +9,7 @@ from dlperf_slurm.stats.median import compute_median
 
 
 def list_node_failures(events: Iterable[Event]) -> list[list[str]]:
-    """Node, time and reason of each failure of a node that a journal tells."""
+    """List node, time and reason of each node failure in a journal."""
     return [
         [node, event.time, event.detail]
         for event in events
@@ -19,7 +19,7 @@ def list_node_failures(events: Iterable[Event]) -> list[list[str]]:
 
 
 def list_sound_times(records: Sequence[Record]) -> dict[str, str]:
-    """When each node ended its last sound repeat."""
+    """Return the end time of the last valid repeat of each node."""
     times: dict[str, str] = {}
     for record in records:
         for node in {name_node(rank.host) for rank in record.ranks}:
@@ -28,10 +28,10 @@ def list_sound_times(records: Sequence[Record]) -> dict[str, str]:
 
 
 def list_contests(records: Sequence[Record]) -> list[dict[str, float]]:
-    """The window of each node, in seconds, where several did the same work.
+    """List the window seconds by node, for each group of nodes that did the same work.
 
-    They are the nodes of one repeat, whose window is that of its slowest rank there; and those that
-    had whole repeats of the case for themselves, whose window is the median of theirs.
+    A group is the nodes of one repeat (window of the slowest rank on each node), or the nodes that
+    ran single-node repeats of the case (median window of each node).
     """
     contests: list[dict[str, float]] = []
     alone: dict[str, list[float]] = {}
@@ -51,5 +51,5 @@ def list_contests(records: Sequence[Record]) -> list[dict[str, float]]:
 
 
 def name_node(host: str) -> str:
-    """A host by the name that Slurm has for its node, which is the short one."""
+    """Return Slurm's node name of a host: the host name without domain."""
     return host.partition(".")[0]

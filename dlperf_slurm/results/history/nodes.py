@@ -1,4 +1,4 @@
-"""What runs say of their nodes -> the nodes that failed, and those that are slow over runs."""
+"""The entries of runs -> the nodes that failed or are slow."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NodeHistory:
-    """A node of a site that failed, was not fit to measure, or is slow.
+    """A node of a site that failed, did not pass its health check, or is slow.
 
-    `failures` counts array tasks; `last_reason` is that of the last one, `has_measured_since`
-    whether a later one was sound. `slow` is there where chance does not explain how often it was
-    the slowest of the nodes of a case.
+    `failures` counts array tasks; `last_reason` is that of the last failure; `has_measured_since`:
+    a later repeat on the node was valid. `slow` is set if chance does not explain how often the
+    node was the slowest of its case.
     """
 
     site_name: str
@@ -30,7 +30,7 @@ class NodeHistory:
 
     @property
     def is_bad(self) -> bool:
-        """Whether jobs had better not run on it: one that measured since it failed is mended."""
+        """Whether jobs should avoid the node: it is slow, or has not measured since a failure."""
         return self.slow is not None or (self.failures > 0 and not self.has_measured_since)
 
 

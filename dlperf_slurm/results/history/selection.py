@@ -1,4 +1,4 @@
-"""Folders of runs and patterns of cases -> what the cases measured from run to run."""
+"""Results folders and patterns of case ids -> the history of the selected cases."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from dlperf_slurm.results.history.timeline import drop_copies, make_history, sel
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# the most case ids that an error lists
+# the maximum number of case ids in an error message
 SHOWN_CASES = 5
 
 
 @dataclass(frozen=True)
 class SelectedHistory:
-    """The rows of `make_history`; `problems` say what was left out, and why."""
+    """The rows of `make_history`; `problems` says what was left out, and why."""
 
     rows: "DataFrame"
     problems: Sequence[str]
@@ -27,9 +27,9 @@ class SelectedHistory:
 def read_history(
     folders: Sequence[Path], patterns: Sequence[str], frameworks: Sequence[str]
 ) -> SelectedHistory:
-    """Read the selected cases over all runs in these folders.
+    """Read the history of the selected cases from all runs in these folders.
 
-    Raises InputError when no case is selected.
+    Raises InputError if no case is selected.
     """
     entries, problems = _gather(folders)
     selected = select_entries(entries, patterns, frameworks)

@@ -1,4 +1,4 @@
-"""Entries -> what each case measured from run to run, what changed, and what got slower."""
+"""Entries -> the history of each case: results of each run, changes, and regressions."""
 
 import json
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ from dlperf_slurm.stats.median import Interval, compute_median, compute_median_i
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-# Figures of other machines are no measure. Versions are: they are what makes runs slower.
+# Runs are comparable only if these are equal. Versions may differ: they may cause regressions.
 _MACHINE = (
     "case.device",
     "devices",
@@ -52,7 +52,7 @@ Row = Any
 
 
 def drop_copies(entries: "DataFrame") -> "tuple[DataFrame, list[str]]":
-    """Count a run that was copied once, and name each further copy."""
+    """Drop the entries of copied runs except the first, and describe each dropped copy."""
     first = dict(zip(entries.run_id[::-1], entries.run_dir[::-1]))
     original = entries.run_id.map(first)
     is_copy = original != entries.run_dir
@@ -63,9 +63,10 @@ def drop_copies(entries: "DataFrame") -> "tuple[DataFrame, list[str]]":
 def select_entries(
     entries: "DataFrame", patterns: Sequence[str], frameworks: Sequence[str]
 ) -> "DataFrame":
-    """Select entries whose case id matches a pattern, and of these frameworks; all without any.
+    """Select entries whose case id matches any pattern and that are of these frameworks.
 
-    A pattern without `*`, `?` and `[` may be any part of the id.
+    No patterns or no frameworks select all. A pattern without `*`, `?` and `[` matches anywhere in
+    the id.
     """
     wanted = [p if any(sign in p for sign in "*?[") else f"*{p}*" for p in patterns]
     is_selected = [
@@ -77,19 +78,18 @@ def select_entries(
 
 
 def make_history(entries: "DataFrame") -> "DataFrame":
-    """Order entries by case and size of its model, then by time, and compare each with the last.
+    """Sort entries by case, model sizes and time, and compare each run with the one before.
 
-    Columns are added to those of the entries. `timeline` numbers the cases and sizes, `sizes` are
-    those of the model where the same case id stands for several; `median` and the ends of its 95 %
-    interval are in `unit`. The columns PAIR and FOUND compare
-    a run, as B, with the last one before that has a figure, as A; `samples_a` and `verdict` are
-    empty of the first one, and of a run without a figure. Verdicts hold for all runs of a timeline
-    together.
+    Columns are added to those of the entries. `timeline` numbers the combinations of case and
+    sizes; `sizes` has the sizes of the model if the case id occurs with several; `median` and the
+    ends of its 95 % interval are in `unit`. The columns PAIR and FOUND compare a run, as B, with
+    the last earlier run that has a figure, as A; `samples_a` and `verdict` are empty for the first
+    run and for runs without a figure. Verdicts are adjusted for all runs of a timeline (Holm).
     """
     from pandas import concat
 
     rows = entries.sort_values(["case_id", "created_at", "run_id"], kind="stable")
-    # a run without a figure does not tell its sizes: it goes with the run before it, or after
+    # a run without a figure has no sizes: assume those of the run before it, or after it
     known = rows.parameters.mask(rows.parameters == "").groupby(rows.case_id)
     known = known.ffill().groupby(rows.case_id).bfill().fillna("")
     rows = rows.assign(sizes=known)
@@ -125,7 +125,7 @@ def _format_sizes(parameters: str) -> str:
 
 
 def _pair(a: Row, b: Row, reason: str = "") -> tuple[object, ...]:
-    """List the values of PAIR for an entry against an earlier one; None where there is none."""
+    """List the values of PAIR for entry `b` against an earlier entry `a`, which may be None."""
     if a is None:
         return THROUGHPUT, "repeats", (), () if reason else b.samples_per_s, reason, []
     surroundings = read_facts(a.surroundings), read_facts(b.surroundings)
@@ -137,16 +137,16 @@ def _pair(a: Row, b: Row, reason: str = "") -> tuple[object, ...]:
 
 
 def name_timeline(case_id: str, sizes: str) -> str:
-    """Name a timeline by its case, with the sizes that tell it apart."""
+    """Return the title of a timeline: its case id, with the sizes if they are not unique."""
     return f"{case_id} ({sizes})" if sizes else case_id
 
 
 def guard_newest(history: "DataFrame", limit: float, window: int) -> "DataFrame":
-    """Compare each case of the newest run with the middle one of up to `window` runs before it.
+    """Compare each case of the newest run with the median run of up to `window` runs before it.
 
-    These did the same work on the same machine; of two in the middle it is the slower one, whose id
-    is in `reference`, which is empty where there is none to hold it against. Cases that never ran
-    before are left out. The verdicts hold for all cases together.
+    Only runs of the same work on the same machine count; of two median runs the slower one is
+    used. `reference` is its run id; empty if there is none. Cases without earlier runs are left
+    out. Verdicts are adjusted for all cases (Holm).
     """
     newest = max(zip(history.created_at, history.run_id), default=None)
     guarded = []
@@ -220,5 +220,5 @@ HISTORY: tuple[Column, ...] = (
 
 
 def make_history_frame(history: "DataFrame") -> "DataFrame":
-    """Build the frame case by case, the oldest run first."""
+    """Build the published data frame, sorted by case, then from the oldest run to the newest."""
     return compute_columns(HISTORY, history)
