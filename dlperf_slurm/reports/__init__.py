@@ -1,1 +1,1 @@
-"""Reports: the tables of a run in cells, which formats, layouts and the terminal print."""
+"""Reports: tables, figures and files of a run's results, in all formats and on the terminal."""

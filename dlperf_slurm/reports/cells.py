@@ -1,4 +1,4 @@
-"""Cells and tables: values until a format prints them, each in its own way."""
+"""Cells and tables: typed values, independent of the output format."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,12 +10,12 @@ from dlperf_slurm.stats.median import Interval
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of a table: a word, a figure, or several cells with a `joint` between them.
+    """A table cell: a word, a figure, or several cells separated by `joint`.
 
-    Where `value` is None, `problem` is what stands in its place. A figure may have an interval, or
-    the range of the samples that it is the median of, and (measured, planned) repeats where some
-    are missing. It is printed with no more digits than these bounds know, also where it
-    `hides_bounds`. `notes` are numbers of footnotes; `marks_first`, these stand before the rest.
+    If `value` is None, `problem` is printed instead. A figure may have an interval, or the range of
+    its samples, and (measured, planned) repeats if some are missing. Its digits are limited by
+    these bounds, also if it `hides_bounds`. `notes` are footnote numbers; `marks_first` prints them
+    before the text.
     """
 
     value: Union[str, float, "tuple[Cell, ...]", None]
@@ -35,14 +35,14 @@ class Cell:
 
     @property
     def figure(self) -> Optional[float]:
-        """The figure by which a column is sorted, in its own unit; of several cells the first's."""
+        """The figure to sort by, in its own unit; of several cells that of the first."""
         if isinstance(self.value, tuple):
             return self.value[0].figure if self.value else None
         return None if isinstance(self.value, str) else self.value
 
     @property
     def text(self) -> str:
-        """The value alone."""
+        """The value as text, without bounds, repeats and footnotes."""
         if isinstance(self.value, tuple):
             return self._join_parts(" ")
         if self.value is None:
@@ -62,21 +62,21 @@ class Cell:
 
     @property
     def spread(self) -> str:
-        """How sure the figure is: its bounds, and how many repeats it has."""
+        """The bounds, and the number of repeats if some are missing."""
         return " ".join(filter(None, (self.bounds, self._write_repeats())))
 
     @property
     def unmarked(self) -> str:
-        """All but the footnotes."""
+        """The value with bounds and repeats, without footnotes."""
         return f"{self.text} {self.spread}".rstrip()
 
     @property
     def marks(self) -> tuple[int, ...]:
-        """The numbers of its footnotes, each once."""
+        """The footnote numbers, sorted and without duplicates."""
         return tuple(sorted(set(self.notes)))
 
     def write(self, gap: str = " ") -> str:
-        """All of the cell as plain text, the footnotes as "[1][3]"; `gap` is around its bounds."""
+        """Format the cell as plain text, with footnotes as "[1][3]" and `gap` around its bounds."""
         marks = "".join(f"[{number}]" for number in self.marks)
         if self.marks_first:
             return f"{marks} {self.text}".strip()
@@ -109,9 +109,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of cells, never an empty one; the first `text_columns` are words, not figures.
+    """A table of cells with at least one row; the first `text_columns` are words, not figures.
 
-    `kind` is the name of its declaration, and `model` what all of its cases are of, if it has one.
+    `kind` is the name of its TableSpec; `model` is the model of all its cases, or ''.
     """
 
     title: str
@@ -130,18 +130,18 @@ def make_table(
     text_columns: int,
     caption: str,
 ) -> Table:
-    """A table of cells and of plain words."""
+    """Make a table from cells and plain words."""
     lines = tuple(tuple(map(make_cell, row)) for row in rows)
     return Table(title, tuple(header), lines, text_columns, caption)
 
 
 def make_cell(value: Union[Cell, str]) -> Cell:
-    """A word, where it is no cell yet."""
+    """Convert a word to a cell; return a cell unchanged."""
     return Cell(value) if isinstance(value, str) else value
 
 
 def join_cells(cells: Sequence[Cell], joint: str, notes: Iterable[int] = ()) -> Cell:
-    """Several cells in one place, with the notes behind them."""
+    """Join several cells to one cell, with additional footnotes."""
     if len(cells) == 1:
         return replace(cells[0], notes=(*cells[0].notes, *notes))
     return Cell(tuple(cells), joint=joint, notes=tuple(notes))

@@ -1,4 +1,4 @@
-"""Comparison of two runs -> a table, its notes, JSON, and JUnit XML for a CI system."""
+"""A comparison of two runs -> a table with notes, JSON, and JUnit XML for a CI system."""
 
 import json
 import re
@@ -25,12 +25,12 @@ SCHEMA_VERSION = 1
 
 SPEED = Number(".3f")
 
-# what XML 1.0 cannot hold, not even escaped (section 2.2, Char)
+# characters that XML 1.0 does not allow, even escaped (section 2.2, Char)
 NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]]:
-    """Make a row per case and quantity, and the notes that its verdicts refer to."""
+    """Make a table with one row per case and quantity, and the texts of its footnotes."""
     pairs = compared.pairs
     texts = [[reason] * bool(reason) + [*own] for reason, own in zip(pairs.reason, pairs.changes)]
     notes = [(row, CASE, text) for row, own in enumerate(texts) for text in own]
@@ -57,7 +57,7 @@ def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]
 
 
 def describe_method(compared: RunComparison) -> str:
-    """What the figures are, and for how much the verdicts stand."""
+    """Describe the figures and the statistical tests behind the verdicts."""
     lines = [
         "medians over repeats; speed is throughput, or 1 / latency; each interval by itself, and "
         "whichever of both runs varies more",
@@ -130,7 +130,7 @@ def describe_verdict(pair: Row, margin: float) -> str:
 
 
 def describe_pair(pair: Row) -> str:
-    """Say in one line what was found of a case, or why nothing was."""
+    """Describe the result of a comparison in one line, or why there is none."""
     if pair["speed_ratio"] is None:
         return f"{pair['verdict']}: {pair['reason']}"
     interval = find_interval(pair)
@@ -142,7 +142,7 @@ def describe_pair(pair: Row) -> str:
 
 
 def find_interval(pair: Row) -> Optional[Interval]:
-    """Return the interval of the speed ratio; None where there is none."""
+    """Return the interval of the speed ratio, or None."""
     low, high = (pair[name] for name in with_bounds("speed_ratio"))
     return None if low is None else Interval(low, high)
 
@@ -152,7 +152,7 @@ def format_percent(share: float) -> str:
 
 
 def serialize_comparison(compared: RunComparison) -> str:
-    """All figures in full precision, schema-versioned."""
+    """Serialize a comparison as JSON, with all figures in full precision."""
     data = {
         "schema_version": SCHEMA_VERSION,
         "a": _describe_run(compared.manifest_a),
@@ -166,7 +166,7 @@ def serialize_comparison(compared: RunComparison) -> str:
 
 
 def list_facts(pair: Row) -> dict[str, Any]:
-    """List what JSON has of a pair of samples."""
+    """Return the JSON object of a pair of samples."""
     names = (*IDENTITY, *PAIR, *FOUND)
     renamed = ("counted", *with_bounds("speed_ratio"))
     interval = find_interval(pair)
@@ -179,7 +179,7 @@ def list_facts(pair: Row) -> dict[str, Any]:
 
 
 def list_matrix_values(case: Row) -> dict[str, Any]:
-    """List the values on axes that a matrix writes in another way than frames have them."""
+    """Return the axis values that data frames store differently, as a matrix file has them."""
     size, scale = case["batch_size_per_device"], case["loss_scale"]
     return {
         "batch_size_per_device": int(size) if size.isdecimal() else size,
@@ -194,7 +194,10 @@ def _describe_run(manifest: Manifest) -> dict[str, str]:
 
 
 def serialize_junit(compared: RunComparison) -> str:
-    """One test case per comparison: it fails beyond the limit, and is skipped if undecided."""
+    """Serialize a comparison as JUnit XML: one test case per pair of samples.
+
+    A test case fails if it is slower by more than the limit, and is skipped if undecided.
+    """
     pairs = list_records(compared.pairs)
     counts = {
         "tests": len(pairs),
@@ -233,5 +236,5 @@ def _is_undecided(pair: Row, limit: Optional[float]) -> bool:
 
 
 def _clean(text: str) -> str:
-    """Control characters become their Python escapes."""
+    """Replace characters that XML does not allow by their Python escapes."""
     return NO_XML.sub(lambda found: ascii(found.group())[1:-1], text)

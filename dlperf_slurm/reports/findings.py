@@ -1,4 +1,4 @@
-"""The results of a run -> what came out of it, in sentences: the first thing that a report says."""
+"""The results of a run -> its main findings in sentences, for the top of a report."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence about a run, which may be a reason to doubt its figures."""
+    """A sentence about a run; `is_doubt` marks a warning about its figures."""
 
     text: str
     is_doubt: bool = False
 
 
 def list_findings(results: Results) -> tuple[Finding, ...]:
-    """State the best throughput of each model, scaling, gains of a precision, and doubts."""
+    """List the best throughput, scaling and precision speedup of each model, and warnings."""
     measured = results.cases[results.cases.samples_per_s.notna()]
     texts: list[str] = []
     for _, rows in measured.groupby(["model", "mode"], sort=False):
@@ -39,7 +39,7 @@ def list_findings(results: Results) -> tuple[Finding, ...]:
 
 
 def describe_certainty(results: Results) -> str:
-    """Return how far the medians of a run are known, by their 95 % intervals if there are any."""
+    """Describe the uncertainty of a run's medians by their 95 % intervals, if there are any."""
     rows = results.cases[results.cases.samples_per_s.notna()]
     ends = rows[["interval_low", "interval_high"]].dropna().div(rows.samples_per_s, axis=0)
     widths = (ends - 1).abs().max(axis=1).dropna()
@@ -53,7 +53,7 @@ def describe_certainty(results: Results) -> str:
 
 
 def _name_cases(rows: "DataFrame") -> dict[str, str]:
-    """What tells each case from the others of these rows; the title of its table has the rest."""
+    """Describe each case by the axes on which these rows differ, its precision and batch size."""
     varying = [axis for axis in VARIANTS if rows[axis].nunique(dropna=False) > 1]
     named = zip(rows.index, label_cases(rows, varying), rows.precision, rows.batch_size_per_device)
     return {
@@ -66,7 +66,7 @@ def _describe_best(rows: "DataFrame", names: dict[str, str]) -> str:
     best = rows.loc[[rows.samples_per_s.idxmax()]]
     case = best.iloc[0]
     topology = parse_topology(case.topology)
-    # as the tables have it: with the digits that its bounds know
+    # with the same digits as in the tables, which depend on the bounds
     (interval,) = read_intervals(best, ("interval_low", "interval_high"))
     (extent,) = read_intervals(best, ("smallest", "largest"))
     several = extent if case.repeats_measured > 1 else None
@@ -80,7 +80,7 @@ def _describe_best(rows: "DataFrame", names: dict[str, str]) -> str:
 
 
 def _describe_scaling(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]:
-    """The efficiency at the largest topology, of the best case and of the worst."""
+    """Describe the best and worst weak-scaling efficiency at the largest topology."""
     scaled = rows[_is_scaled(rows) & ~_is_beyond_devices(rows)]
     if scaled.empty:
         return
@@ -101,13 +101,13 @@ def _is_scaled(rows: "DataFrame") -> "DataFrame":
 
 
 def _is_beyond_devices(rows: "DataFrame") -> "DataFrame":
-    """Whether each device is said to do more than the baseline's, beyond what chance does."""
+    """Flag cases with a weak-scaling efficiency above 1 beyond chance."""
     low, value = rows.weak_scaling_efficiency_low, rows.weak_scaling_efficiency
     return _is_scaled(rows) & ((low > 1) | (low.isna() & (value > 1 + MAX_VARIATION)))
 
 
 def _describe_precision(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]:
-    """The largest gain and the largest loss of a reduced precision that their intervals show."""
+    """Describe the largest significant gain and loss of a reduced precision."""
     speedup = rows.precision_speedup
     gains, losses = (
         speedup[rows.precision_speedup_low > 1],

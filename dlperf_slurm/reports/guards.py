@@ -1,4 +1,4 @@
-"""Comparisons and the slowdown that is allowed -> the error that a CI is to stop at, if any."""
+"""Comparisons and the allowed slowdown -> the error that makes a CI job fail, if any."""
 
 import re
 from typing import TYPE_CHECKING, Optional
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def parse_percent(text: Optional[str]) -> Optional[float]:
-    """The fraction that a percentage stands for: "3%" -> 0.03.
+    """Parse a percentage as a fraction: "3%" -> 0.03.
 
-    Raises InputError for anything else; a bare number could be meant either way.
+    Raises InputError for anything else, also for a number without "%", which would be ambiguous.
     """
     if text is None:
         return None
@@ -28,11 +28,10 @@ def parse_percent(text: Optional[str]) -> Optional[float]:
 
 
 def guard_comparison(compared: RunComparison) -> None:
-    """Raise the error that a CI is to stop at.
+    """Raise an error unless every case of run A is shown not to be slower beyond the limit.
 
-    Raises SlowerError when a case is slower than the limit allows, CasesFailedError when one of
-    run A's cases cannot be compared, UndecidedError when more repeats are needed to show that none
-    is slower.
+    Raises SlowerError if a case is slower than the limit allows, CasesFailedError if one of run A's
+    cases cannot be compared, UndecidedError if more repeats are needed to show that none is slower.
     """
     guarded = [pair for pair in list_records(compared.pairs) if pair["samples_a"]]
     slower = [pair for pair in guarded if pair["is_beyond_limit"]]
@@ -59,10 +58,10 @@ def guard_comparison(compared: RunComparison) -> None:
 
 
 def guard_history(history: "DataFrame", limit: float, window: int) -> None:
-    """Raise the error that a CI is to stop at.
+    """Raise an error unless the newest run is shown not to be slower than the runs before it.
 
-    It is SlowerError when a case became slower, CasesFailedError when one cannot be compared,
-    UndecidedError when it takes more repeats to tell.
+    Raises SlowerError if a case became slower, CasesFailedError if one cannot be compared,
+    UndecidedError if more repeats are needed.
     """
     guarded = list_records(guard_newest(history, limit, window))
     slower = [pair for pair in guarded if pair["is_beyond_limit"]]

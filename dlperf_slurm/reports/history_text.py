@@ -1,4 +1,4 @@
-"""A history of runs -> tables with notes, and JSON."""
+"""The history of cases over runs -> tables with notes, and JSON."""
 
 import dataclasses
 import json
@@ -30,17 +30,17 @@ METHOD = (
     f"{100 * DEFAULT_MARGIN:g} %, by both one-sided tests"
 )
 
-# of a run id: 20240501-120000
+# length of the time at the start of a run id: 20240501-120000
 TIME_CHARACTERS = 15
 
-# of a note; JSON, CSV and Parquet have all
+# changes per footnote; JSON, CSV and Parquet list all
 SHOWN_CHANGES = 8
 
 
 def tabulate_history(history: "DataFrame") -> tuple[list[Table], tuple[str, ...]]:
-    """Make a table per timeline, a row per run, the oldest first, and the notes of all.
+    """Make one table per timeline, with a row per run from the oldest, and the footnotes.
 
-    Notes say what changed, and what failed.
+    Footnotes list changes and failures.
     """
     facts = zip(history.problem, history.reason, history.changes.map(_join_changes))
     notes = [(row, CASE, text) for row, texts in enumerate(facts) for text in texts if text]
@@ -53,7 +53,7 @@ def _title(runs: "DataFrame") -> str:
 
 
 def _shorten_run_ids(history: "DataFrame") -> list[str]:
-    """Return the time that ids begin with, if it tells the runs apart: commands take it too."""
+    """Shorten run ids to their time if it is unique; commands accept this prefix too."""
     times = history.run_id.str[:TIME_CHARACTERS]
     is_twice = times.groupby([history.timeline, times]).transform("size") > 1
     return list(times.mask(is_twice.groupby(history.timeline).transform("any"), history.run_id))
@@ -92,7 +92,7 @@ def _join_changes(changes: Sequence[str]) -> str:
 
 
 def _describe_ends(runs: "DataFrame") -> str:
-    """Name the software of the first run with a figure, and of the last one."""
+    """Describe the software of the first and of the last run with a figure."""
     measured = runs[runs["median"].notna()]
     if measured.empty:
         return "no run of this case has a figure"
@@ -118,7 +118,7 @@ _TIMELINES = TableSpec(
 
 
 def describe_node(node: NodeHistory) -> str:
-    """A node that failed or is slow, in a line."""
+    """Describe a node that failed or is slow, in one line."""
     words = []
     if node.failures:
         since = ", and has measured since" if node.has_measured_since else ""
@@ -138,7 +138,7 @@ def describe_node(node: NodeHistory) -> str:
 def serialize_json(
     history: "DataFrame", nodes: Sequence[NodeHistory], problems: Sequence[str]
 ) -> str:
-    """Write all figures and facts in full precision, schema-versioned."""
+    """Serialize the history as JSON, with all figures in full precision."""
     timelines: dict[int, dict[str, Any]] = {}
     for row in list_records(history):
         names = {"case_id": row["case_id"], "parameters": row["sizes"], "unit": row["unit"]}

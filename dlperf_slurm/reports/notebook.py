@@ -1,4 +1,4 @@
-"""Tables of cells with their notes -> tables that show themselves: as HTML, LaTeX, or text."""
+"""Tables of cells with footnotes -> tables that notebooks display, as HTML, LaTeX or text."""
 
 import io
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from dlperf_slurm.reports.terminal import WIDE_COLUMNS, show_table
 
 @dataclass(frozen=True, repr=False)
 class ShownTable:
-    """A table with the notes that its cells refer to, by their numbers."""
+    """A table with the footnotes that its cells refer to, by number."""
 
     table: Table
     notes: dict[int, str]
@@ -26,7 +26,7 @@ class ShownTable:
         return self.table.title
 
     def latex(self, label: str = "tab:dlperf") -> str:
-        """A table environment to \\input, in the style of booktabs, with the notes below it."""
+        """Format the table as a LaTeX table environment (booktabs), with its footnotes."""
         return make_latex_table(self.table, label, self.notes)
 
     def __repr__(self) -> str:
@@ -38,7 +38,7 @@ class ShownTable:
         return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
     def _repr_html_(self) -> str:
-        """A fragment of HTML, in which every text is escaped."""
+        """Format the table as an HTML fragment, with all text escaped."""
         header = "".join(_make_cell("th", _escape(text), False) for text in self.table.header)
         rows = "\n".join(f"<tr>{''.join(self._list_cells(row))}</tr>" for row in self.table.rows)
         below = [self.table.caption, *(f"[{n}] {text}" for n, text in self.notes.items())]
@@ -56,14 +56,14 @@ class ShownTable:
 
 
 class ShownTables(tuple[ShownTable, ...]):
-    """The tables of a report, in its order."""
+    """The tables of a report, in order."""
 
     __slots__ = ()
 
     def find(self, words: str) -> ShownTable:
-        """The first table that has these words in its title.
+        """Return the first table whose title contains these words.
 
-        Raises InputError when none has, with the titles that there are.
+        Raises InputError, which lists the titles, if there is none.
         """
         for table in self:
             if words in table.title:
@@ -79,7 +79,7 @@ class ShownTables(tuple[ShownTable, ...]):
 
 
 def add_notes(table: Table, footnotes: Sequence[str]) -> ShownTable:
-    """A table with those of the footnotes, of which the first is number 1, that it refers to."""
+    """Combine a table with the footnotes that it refers to; `footnotes[n - 1]` is number n."""
     numbers = {number for row in table.rows for cell in row for number in cell.marks}
     return ShownTable(table, {number: footnotes[number - 1] for number in sorted(numbers)})
 
@@ -90,5 +90,5 @@ def _make_cell(tag: str, markup: str, is_figure: bool) -> str:
 
 
 def _escape(text: str) -> str:
-    """Markup of a text, with its lines."""
+    """Escape a text for HTML and keep its line breaks."""
     return "<br>".join(map(escape, text.split("\n")))

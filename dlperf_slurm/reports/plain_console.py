@@ -1,4 +1,4 @@
-"""Texts of tables and messages -> a terminal, with no commands but those of our own styles."""
+"""Texts of tables and messages -> a terminal, without control characters from the texts."""
 
 from collections.abc import Iterable
 from typing import Optional
@@ -10,7 +10,7 @@ from dlperf_slurm.plain_text import strip_controls
 
 
 class PlainConsole(Console):
-    """A console that strips control characters of what it is told to print."""
+    """A rich console that strips control characters from the text that it prints."""
 
     def render(
         self, renderable: RenderableType, options: Optional[ConsoleOptions] = None

@@ -1,4 +1,4 @@
-"""States of array tasks -> a live display on a terminal, plain lines elsewhere."""
+"""States of array tasks -> a progress bar on a terminal, plain lines elsewhere."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from dlperf_slurm.scheduler.feed import Feeder
     from dlperf_slurm.scheduler.track import Tracker
 
-# what is done about states as they are seen, and the number of their poll -> a line for each thing
+# (states of a poll, number of polls) -> a line for each action taken, such as a released job
 Mend = Callable[[Sequence[TaskState], int], Sequence[str]]
 
 
 class Counter:
-    """What is told of the states of a run as they change: how many have ended, and what is left.
+    """Counts of ended array tasks and the time left, for the progress display.
 
-    Of the array tasks in `before`, those that have ended at the first look are not counted: others
-    were tried again since.
+    Array tasks in `before` (markers) that have ended at the first poll are not counted, so that
+    progress is that of the retried ones.
     """
 
     def __init__(self, tracker: "Tracker", before: Collection[str]) -> None:
@@ -39,9 +39,9 @@ class Counter:
         self.rate = ""
 
     def describe(self, states: Sequence[TaskState]) -> str:
-        """Such as "2 COMPLETED, 1 RUNNING, 5 PENDING, about 4 min to go".
+        """Return text such as "2 COMPLETED, 1 RUNNING, 5 PENDING, about 4 min to go".
 
-        `rate` then is the throughput of the last case that a repeat was measured of.
+        Also updates `done`, `total`, and `rate`, the throughput of the last measured case.
         """
         if self._left_out is None:
             ended = {state.task.marker for state in states if state.is_final}
@@ -63,10 +63,10 @@ def show_progress(
     feeder: "Optional[Feeder]" = None,
     before: Collection[str] = (),
 ) -> None:
-    """Follow a run to its end; each failure is named once, when it is seen.
+    """Follow a run to its end and print each failure and pending reason once.
 
-    `named` has what was named already, and is added to. Of the array tasks in `before`, by their
-    markers, those that have ended are not counted.
+    `named` has the markers and reasons that were printed before, and is updated. Array tasks in
+    `before` (markers) that have already ended are not counted.
     """
     counter = Counter(tracker, before)
     show = _show_bar if console.is_terminal else _print_changes
@@ -100,7 +100,7 @@ def _show_bar(
         bar = progress.add_task("", total=None)
         for states in follow_run(tracker, feeder):
             text = counter.describe(states)
-            # first, as a narrow terminal cuts the end
+            # rate first, because a narrow terminal cuts the end
             text = f"{counter.rate}; {text}" if counter.rate else text
             progress.update(bar, total=counter.total, completed=counter.done, description=text)
             yield states, progress.console
@@ -136,7 +136,7 @@ def _name_failures(states: Sequence[TaskState], named: set[str], console: Consol
 
 
 def name_reasons(run: Run, states: Sequence[TaskState], named: set[str], console: Console) -> None:
-    """Say why array tasks are pending, each reason once."""
+    """Print why array tasks are pending, each reason once."""
     reasons = {state.detail for state in states if state.state == PENDING} - {""}
     fresh = [state for state in states if state.detail in reasons - named]
     for line in describe_pending(run, fresh):
@@ -150,7 +150,7 @@ def _describe(state: TaskState) -> str:
 
 
 def _describe_later_attempts(states: Sequence[TaskState]) -> dict[str, str]:
-    """What became of array tasks that were tried again, by their markers."""
+    """Describe the latest attempt of each retried array task, by the marker of the earlier one."""
     latest: dict[str, TaskState] = {}
     for state in states:
         known = latest.setdefault(state.task.repeat_dir, state)
@@ -167,7 +167,7 @@ def _describe_later_attempts(states: Sequence[TaskState]) -> dict[str, str]:
 
 
 def describe_counts(states: Sequence[TaskState]) -> str:
-    """Such as "7 COMPLETED, 1 RUNNING, 4 PENDING"."""
+    """Count array tasks by state: "7 COMPLETED, 1 RUNNING, 4 PENDING"."""
     counts = count_states(states)
     order = (COMPLETED, "RUNNING", "PENDING")
     names = [name for name in order if name in counts]
@@ -176,14 +176,14 @@ def describe_counts(states: Sequence[TaskState]) -> str:
 
 
 def print_states(run: Run, states: Sequence[TaskState], console: Console) -> None:
-    """One row per group, then what is not going well, each with its reason."""
+    """Print a table with one row per group, then each problem with its reason."""
     console.print(Text(f"{run.run_id}: {describe_counts(states)}", style="bold"))
     rows = []
     groups: dict[str, list[TaskState]] = {group_id: [] for group_id in run.list_group_ids()}
     for state in states:
         groups.setdefault(state.task.group_id, []).append(state)
     for group_id, group in groups.items():
-        # a manifest that was cut short has groups without cases
+        # a truncated manifest may have groups without cases
         job_id = group[0].array_job_id if group else None
         rows.append([group_id, job_id or "-", describe_counts(group)])
     print_table(["group", "array job", "states"], rows, console, text_columns=None)
@@ -202,7 +202,7 @@ def print_states(run: Run, states: Sequence[TaskState], console: Console) -> Non
 
 
 def describe_states(run: Run, states: Sequence[TaskState]) -> dict[str, object]:
-    """The run with each of its array tasks, as `status --json` prints it."""
+    """Return the JSON object of a run and its array tasks, for `status --json`."""
     return {
         "run_id": run.run_id,
         "path": str(run.path),

@@ -1,4 +1,4 @@
-"""Array tasks that completed while a run is followed -> the throughput of their case so far."""
+"""Array tasks that completed while a run is followed -> the median throughput of their case."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ from dlperf_slurm.results.number_formats import write_digits
 from dlperf_slurm.scheduler.state import COMPLETED, TaskState
 from dlperf_slurm.stats.median import compute_median
 
-# records at a look: hundreds of array tasks may end between two of them
+# records to read per poll: hundreds of array tasks may end between two polls
 MOST_READ = 20
 
 
 class RateSoFar:
-    """The throughputs that records had, at most MOST_READ of them at each look."""
+    """The throughputs of completed array tasks; reads at most MOST_READ records per poll."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -25,9 +25,9 @@ class RateSoFar:
         self._text = ""
 
     def describe(self, states: Sequence[TaskState]) -> str:
-        """Return such as "pytorch 1n2g fp32: 190 images/s, median of 3", of the last case to end.
+        """Return "pytorch 1n2g fp32: 190 images/s, median of 3" for the last completed case.
 
-        It is empty as long as no array task has completed.
+        The text is empty until an array task completes with a valid record.
         """
         done = [state.task for state in states if state.state == COMPLETED]
         fresh = [task for task in done if task.marker not in self._seen]

@@ -1,8 +1,8 @@
-"""A run -> its results: from the user's cache, where only cases that have changed are read again.
+"""A run -> its results, from a cache; only cases that have changed are read again.
 
-A case is read again once any file of its repeats is another one, by size, time or inode. The cache
-has nothing that the run's files do not have: it can be deleted at any time. A file that is damaged,
-of another user, or of other versions of the tool, Python, pandas or NumPy counts as none.
+A case has changed if the size, time or inode of any file of its repeats has changed. The cache
+contains only data from the run's files: it can be deleted at any time. A cache file that is
+damaged, of another user, or from other versions of this tool, Python, pandas or NumPy is ignored.
 """
 
 import hashlib
@@ -44,17 +44,17 @@ from dlperf_slurm.version import __version__
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-# of runs that the cache has; the one that was used longest ago goes first
+# runs in the cache; the least recently used one is evicted
 MOST_RUNS = 100
 _DIGEST_BYTES = 32
 _FRAMES = tuple(field.name for field in fields(RunFrames))
 
 
 def read_results(attempts: Attempts, folder: Path) -> Results:
-    """Return the results of a run; the steps of its cases are in `folder` afterwards.
+    """Return the results of a run, and write the step times of its changed cases to `folder`.
 
-    Cases are read on several cores; no process has more than one in its memory. Raises FileProblem
-    for steps that cannot be written.
+    Cases are read by several processes, each with at most one case in memory. Raises FileProblem
+    if step times cannot be written.
     """
     planned = attempts.run.manifest.cases
     shared = fingerprint_run(attempts.run)
@@ -81,7 +81,7 @@ def read_results(attempts: Attempts, folder: Path) -> Results:
 def _read_cases(attempts: Attempts, folder: Path, cases: Sequence[PlannedCase]) -> list[CaseRows]:
     repeats = sum(len(attempts.list_repeats(case)) for case in cases)
     least = max(1, WORTH_A_PROCESS * len(cases) // max(1, repeats))
-    # before there are copies of this process, each of which would do it
+    # import before forking, so that the processes need not do it
     for name in ("duckdb", "pandas"):
         import_module(name)
     with open_step_writer() as writer:
@@ -101,9 +101,9 @@ def _read_case(attempts: Attempts, writer: StepWriter, folder: Path, case: Plann
 
 @cache
 def fingerprint_code() -> tuple[object, ...]:
-    """Fingerprint all code that figures come from.
+    """Fingerprint the code that computes results: versions and newest modification time.
 
-    The newest change of a module is in it: of a checkout the version stays the same.
+    The time is included because in a checkout the version does not change with the code.
     """
     import numpy
     import pandas
@@ -113,7 +113,7 @@ def fingerprint_code() -> tuple[object, ...]:
 
 
 def fingerprint_run(run: Run) -> tuple[object, ...]:
-    """Fingerprint the file of all cases, or the archive, which changes as a whole."""
+    """Fingerprint the file of all cases, or the archive of an archived run."""
     path = run.path if find_archive(run.path) is not None else run.path / CASES_FILE
     with suppress(FileNotFoundError):
         status = path.stat()
@@ -122,7 +122,7 @@ def fingerprint_run(run: Run) -> tuple[object, ...]:
 
 
 def fingerprint_case(attempts: Attempts, case: PlannedCase, shared: tuple[object, ...]) -> str:
-    """Fingerprint all that the figures of a case depend on; no file is opened."""
+    """Fingerprint everything that the results of a case depend on, without opening its files."""
     known = [
         (
             print_files(attempts.run, case, task),
@@ -137,12 +137,12 @@ def fingerprint_case(attempts: Attempts, case: PlannedCase, shared: tuple[object
     return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
-# the file of a run
+# the cache file of a run
 
 
 @dataclass(frozen=True)
 class KeptResults:
-    """The results of a run, encoded, with the fingerprints of its cases."""
+    """The cached results of a run, encoded, with the fingerprints of its cases."""
 
     prints: Mapping[str, str]
     encoded: Mapping[str, bytes]
@@ -163,7 +163,7 @@ class KeptResults:
 
 
 def keep_results(run: Run, results: Results, prints: Mapping[str, str]) -> None:
-    """Keep the results of a run in place of earlier ones; without a cache do nothing."""
+    """Store the results of a run in the cache; errors of the cache are ignored."""
     frames = {
         **{name: getattr(results.frames, name) for name in _FRAMES},
         "samples": results.samples.rename("value").reset_index(),
@@ -179,7 +179,7 @@ def keep_results(run: Run, results: Results, prints: Mapping[str, str]) -> None:
 
 
 def load_results(run: Run) -> Optional[KeptResults]:
-    """Return what was kept of a run; None where that is nothing, damaged, or another user's."""
+    """Load the cached results of a run; None if missing, damaged, or another user's."""
     with suppress(OSError, InputError):
         path = make_cache_dir("frames") / hash_path(run.path)
         with path.open("rb") as file:
@@ -193,16 +193,16 @@ def load_results(run: Run) -> Optional[KeptResults]:
 
 
 def _digest(content: bytes) -> bytes:
-    """Hash what is kept together with the code that made it."""
+    """Hash the cached content together with the fingerprint of the code."""
     text = ascii(fingerprint_code()).encode()
     return hashlib.blake2b(text + content, digest_size=_DIGEST_BYTES).digest()
 
 
-# frames as bytes, in which no class of pandas is
+# data frames as bytes, without pickled pandas classes
 
 
 def encode_frame(frame: "DataFrame") -> bytes:
-    """Encode a typed frame, without its index."""
+    """Encode a typed data frame without its index."""
     columns = [(name, str(values.dtype), _encode_column(values)) for name, values in frame.items()]
     return pickle.dumps(columns, protocol=5)
 
@@ -238,12 +238,12 @@ def _decode_column(dtype: str, values: Any) -> Any:
 
 
 def _is_plain(dtype: str) -> bool:
-    """Whether a column is an array of NumPy's with numbers."""
+    """Return whether a column is a plain NumPy array."""
     return dtype in ("float64", "int64", "int32", "bool")
 
 
 def _decode(content: bytes) -> Any:
-    """Decode values of Python's own types and notes, and nothing else."""
+    """Unpickle built-in types and Remark; any other class raises UnpicklingError."""
     return _Decoder(io.BytesIO(content)).load()
 
 

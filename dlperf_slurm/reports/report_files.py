@@ -1,4 +1,4 @@
-"""A run and its outcomes -> the files of its report folder."""
+"""A run -> the files in its report folder."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,12 +26,12 @@ from dlperf_slurm.reports.summarize import TableMaker, summarize
 from dlperf_slurm.results.collect import find_attempts
 
 PLOTS_DIR = "plots"
-# what the names of other choices of plots end with
+# suffix of file names by the choice of plots
 _VARIANTS = {SOME: "", FILES: "", ALL: "-all", NONE: "-none"}
 
 
 def make_folder(run: Run) -> Path:
-    """The report folder of a run, which is there afterwards; that of an archive is beside it."""
+    """Create and return the report folder of a run; that of an archived run is beside it."""
     folder = run.path / REPORT_DIR
     if find_archive(run.path) is not None:
         folder = run.path.with_name(f"{run.path.stem}-{REPORT_DIR}")
@@ -40,15 +40,15 @@ def make_folder(run: Run) -> Path:
 
 
 def make_report(run: Run, against: Mapping[str, TableMaker]) -> Report:
-    """All that a report shows but the plots; the steps of all cases are in its folder afterwards.
+    """Make a report without plots, and write the step times of its cases to the report folder.
 
-    `against` are makers of further tables by name; with any the report is a variant, which leaves
-    the plain report's files as they are. Raises FileProblem for steps that cannot be written.
+    `against` makes additional tables, by name; with any, the report is a variant with file names
+    of its own. Raises FileProblem if step times cannot be written.
     """
     try:
         toml = read_text(run.path / MATRIX_FILE, root=run.path)
     except FileNotFoundError:
-        # imported logs have none
+        # imported logs have no matrix
         toml = ""
     except FileProblem as error:
         toml = f"# {error}\n"
@@ -66,7 +66,7 @@ def make_report(run: Run, against: Mapping[str, TableMaker]) -> Report:
 
 
 def write_files(report: Report, folder: Path, shows_plots: bool = False) -> list[Path]:
-    """Write those of all formats that show plots, or of all others, and return their paths."""
+    """Write the files of all formats with plots, or of all without, and return their paths."""
     written = []
     for report_format in map(load_format, list_formats()):
         if shows_plots == report_format.SHOWS_PLOTS:
@@ -79,10 +79,10 @@ def write_files(report: Report, folder: Path, shows_plots: bool = False) -> list
 
 
 def write_plots(report: Report, folder: Path, which: str) -> list[Path]:
-    """Draw SOME, ALL or NONE of the plots, write them and the files that show them.
+    """Draw a choice of plots, write them and the reports that show them; return the reports' paths.
 
-    Returns the paths of the latter. Those of ALL and NONE are variants with names of their own, so
-    that a quick look destroys nothing. FILES are those of SOME, in a folder of their own too.
+    Reports with ALL or NONE have file names of their own and do not overwrite the plain report.
+    FILES draws the plots of SOME, and also writes them to a separate folder.
     """
     plots, ending = _draw(report, which), _VARIANTS[which]
     folders = {SOME: [""], FILES: ["", "-files"], ALL: ["-all"], NONE: []}[which]

@@ -1,7 +1,7 @@
 """The step times of a case -> a Parquet file of its own in the report folder: steps/CASE_ID.
 
-Together they are one data set, whose rows are those of the frame of steps. A case whose records
-have not changed keeps its file.
+The files form one data set with the rows of `make_step_frame`. The file of an unchanged case is
+not written again.
 """
 
 import tempfile
@@ -26,12 +26,12 @@ STEPS_FILE = "steps.parquet"
 
 
 def find_step_file(folder: Path, case_id: str) -> Path:
-    """The file of a case in a report folder, whether it is there or not."""
+    """Return the path of a case's file in a report folder; it may not exist."""
     return folder / STEPS_DIR / case_id / STEPS_FILE
 
 
 def fingerprint_step_file(folder: Path, case_id: str) -> str:
-    """Fingerprint the file of a case; empty where there is none."""
+    """Fingerprint the file of a case by size, time and inode; empty if there is none."""
     with suppress(OSError):
         status = find_step_file(folder, case_id).lstat()
         return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
@@ -39,15 +39,15 @@ def fingerprint_step_file(folder: Path, case_id: str) -> str:
 
 
 class StepWriter:
-    """Writes the files of cases by way of a folder of its own; copies of a process may share it."""
+    """A writer of step files, with a temporary folder; forked processes may share it."""
 
     def __init__(self, own_folder: Path) -> None:
         self._own_folder = own_folder
 
     def write(self, outcomes: CaseOutcomes, folder: Path) -> None:
-        """Put the steps of a case into the report folder; raises FileProblem as `write_file`.
+        """Write the step times of a case to the report folder; raises FileProblem.
 
-        Where the case has none, there is no file afterwards.
+        For a case without step times, remove its file.
         """
         path, root = find_step_file(folder, outcomes.case.case_id), folder.parent
         if all(outcome.rank_step_seconds is None for outcome in outcomes.outcomes):
@@ -61,19 +61,19 @@ class StepWriter:
         own.unlink()
 
     def close(self) -> None:
-        """Close what this process has opened."""
+        """Close the DuckDB connection of this process, if any."""
         if "_connection" in vars(self):
             self._connection.close()
 
     @cached_property
     def _connection(self) -> "DuckDBPyConnection":
-        # of a process each its own: a connection cannot be shared with copies
+        # opened per process: a connection cannot be shared with forked processes
         return open_database(written=self._own_folder)
 
 
 @contextmanager
 def open_step_writer() -> Iterator[StepWriter]:
-    """A writer, whose folder is gone afterwards."""
+    """Open a step writer in a context that deletes its temporary folder at the end."""
     with tempfile.TemporaryDirectory() as name:
         writer = StepWriter(Path(name))
         try:

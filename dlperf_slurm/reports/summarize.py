@@ -1,4 +1,4 @@
-"""Results -> the tables of a run with their footnotes; all of them in cells, for every format."""
+"""Results -> a summary of a run: its tables in cells with footnotes, for every format."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +17,7 @@ from dlperf_slurm.results.interference import make_banner
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# makes a further table of the frame of cases
+# makes an additional table from the data frame of cases
 TableMaker = Callable[["DataFrame"], Table]
 _OF_THROUGHPUT = (
     "Throughput: median over independent repeats of global batch size x measured steps / window "
@@ -39,10 +39,10 @@ _OF_BLOCKS = (
 )
 
 
-# footnotes are numbered in this order, behind those of throughputs and precisions
+# footnotes are numbered in this order, after those of throughput and precision tables
 _NUMBERED = (training.SOURCES, training.ACCURACY, inference.LATENCIES, inference.GENERATIONS,
     machines.RANK_SPREADS, machines.RESOURCES, machines.STARTS, machines.RANK_TIMES)  # fmt: skip
-# where there is no room: other columns, or no table
+# for a narrow terminal: a table with other columns, or None for no table
 _NARROW = {
     training.THROUGHPUT: training.NARROW_THROUGHPUT,
     inference.LATENCIES: inference.NARROW_LATENCIES,
@@ -54,9 +54,9 @@ _NARROW = {
 class Summary:
     """The results of a run as tables; `footnotes[n - 1]` is footnote n.
 
-    `against` are the tables that set cases beside published figures, if those were asked for.
-    `banner` says that machines were not quiet, and is empty where they were. `skipped_repeats` were
-    left out for want of time, and are not among the planned ones.
+    `against` are the tables that compare cases with published figures, if requested. `banner` is a
+    warning about other users of the machines, or empty. `skipped_repeats` were skipped because the
+    time of `--within` was over; they do not count as planned.
     """
 
     manifest: Manifest
@@ -75,7 +75,7 @@ class Summary:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What came out of the run."""
+        """The main findings of the run, in sentences."""
         return list_findings(self.results)
 
     @property
@@ -84,7 +84,7 @@ class Summary:
 
     @property
     def method(self) -> str:
-        """What the figures are, and what the intervals are about; logs do not tell the latter."""
+        """A description of the figures and, unless logs were imported, of the intervals' scope."""
         if self.manifest.is_import:
             return _OF_THROUGHPUT
         has_blocks = any(case.blocks > 1 for case in self.manifest.cases)
@@ -92,7 +92,7 @@ class Summary:
 
     @property
     def measured(self) -> str:
-        """How many of the planned repeats are there, and how many `--within` left out."""
+        """The number of measured, planned and skipped repeats, in words."""
         skipped = (
             f", {self.skipped_repeats} left out, as the time of --within was over"
             if self.skipped_repeats
@@ -102,7 +102,7 @@ class Summary:
 
     @property
     def description(self) -> str:
-        """One line under the title: which run, where, when, how much of it is there."""
+        """The line below the title: run id, site, time, version and measured repeats."""
         manifest = self.manifest
         version = f"{manifest.tool_version} {manifest.tool_git}".strip()
         if manifest.is_import:
@@ -118,9 +118,9 @@ class Summary:
 
 
 def summarize(manifest: Manifest, results: Results, makers: Sequence[TableMaker] = ()) -> Summary:
-    """Make the tables of a run, in the order of its matrix, and those of `makers`.
+    """Make the tables of a run, in the order of its matrix, and the additional ones of `makers`.
 
-    Raises AssertionError when a table does not tell two cases apart.
+    Raises AssertionError if two rows of a throughput table have the same labels.
     """
     repeats = results.frames.repeats
     marks = Marks(results.notes.itertuples(index=False))
@@ -141,7 +141,7 @@ def summarize(manifest: Manifest, results: Results, makers: Sequence[TableMaker]
 def tabulate_run(summary: Summary, is_wide: bool = True) -> tuple[Table, ...]:
     """Return all tables of a run, in the order of a report.
 
-    Not wide they leave out what is least missed: the intervals of efficiencies, the speedups of
+    Unless `is_wide`, without the intervals of efficiencies, the intervals and speedups of
     latencies, and the step times by rank.
     """
     if is_wide:
@@ -172,7 +172,7 @@ def _make_tables(
 
 
 def _check_rows_differ(tables: Iterable[Table]) -> None:
-    """Raise AssertionError for two cases that look the same: an axis is missing in the labels."""
+    """Raise AssertionError if two rows have the same labels, because labels omit an axis."""
     for table in tables:
         names = Counter(
             ", ".join(cell.text for cell in row[: table.text_columns]) for row in table.rows

@@ -1,4 +1,4 @@
-"""Summary, plan and states -> tables on a terminal, through rich; plain text when piped."""
+"""Summary, plan and states -> tables on a terminal, by rich; plain text if piped."""
 
 import re
 import textwrap
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from dlperf_slurm.jobs.plan import Plan
     from dlperf_slurm.reports.summarize import Summary
 
-# from here on there is room for a speedup beside each latency
+# terminals at least this wide show wide tables, such as a speedup for each latency
 WIDE_COLUMNS = 160
 
-# wider than any table: what it would take
+# wider than any table, to measure its natural width
 _UNLIMITED_COLUMNS = 10_000
 
-# of the cases that are left out for one reason
+# maximum number of case ids to print per reason of cases left out
 _NAMED_CASES = 3
 
-# pieces that names are broken into, where there is room and where there is not
+# minimum widths of name columns that are broken into lines: first choice, last resort
 _LONG_NAME, _SHORT_NAME = 40, 16
 
-# blanks between columns, of which the box has one
+# spaces between columns, one of which is rich's box
 _WIDE_GAP, _NARROW_GAP, _LEAST_GAP = 3, 2, 1
 
 
 def print_summary(summary: "Summary", console: Console) -> None:
-    """All tables of a run with their footnotes."""
-    # what makes tables; most commands print none
+    """Print all tables of a run with their footnotes."""
+    # imported here, because most commands print no tables
     from dlperf_slurm.reports.summarize import tabulate_run
 
     console.print(Text(summary.manifest.title, style="bold"))
@@ -51,13 +51,13 @@ def print_summary(summary: "Summary", console: Console) -> None:
 
 
 def print_banner(summary: "Summary", console: Console) -> None:
-    """A line that is not overlooked, where machines were not quiet."""
+    """Print the warning about other users of the machines, if any."""
     if summary.banner:
         console.print(Text(summary.banner, style="bold yellow"))
 
 
 def print_plan(plan: "Plan", console: Console) -> None:
-    """Groups, then cases, then what is left out, of which there may be none; totals last."""
+    """Print the groups and cases of a plan, the cases left out, and totals."""
     if plan.cases:
         _print_planned(plan, console)
     if plan.left_out:
@@ -75,7 +75,7 @@ def print_plan(plan: "Plan", console: Console) -> None:
 
 
 def _print_left_out(plan: "Plan", console: Console) -> None:
-    """Each reason once, with its cases, which a folded list names."""
+    """Print each reason for cases left out, with the number of cases and some case ids."""
     cases: dict[str, list[str]] = {}
     for left_out in plan.left_out:
         cases.setdefault(left_out.reason, []).append(left_out.case.case_id)
@@ -131,7 +131,7 @@ def show_table(table: Table, console: Console) -> None:
 
 
 def print_footnotes(footnotes: Sequence[str], console: Console) -> None:
-    """A line each, by the numbers that cells have them by."""
+    """Print each footnote with its number on a line."""
     for number, text in enumerate(footnotes, start=1):
         console.print(Text(f"[{number}] {text}"))
 
@@ -143,11 +143,11 @@ def print_table(
     title: str = "",
     text_columns: Optional[int] = 1,
 ) -> None:
-    """A table whose first columns are words; the others, if any, are figures and flush right.
+    """Print a table; the first `text_columns` are left-aligned (None: all), the others right.
 
-    Where it is too wide, intervals stand below their figures and columns closer together, then long
-    names are broken behind hyphens and slashes; where words would be cut even so, it becomes
-    a list.
+    A table wider than the console gets intervals below their figures and narrow gaps; then long
+    names are broken after hyphens, slashes and underscores; if words still do not fit, the table is
+    printed as a list.
     """
     texts = _write_rows(rows, " ")
     table = _make_table(header, texts, title, text_columns, _WIDE_GAP)
@@ -162,7 +162,7 @@ def print_table(
         table = _make_table(header, texts, title, text_columns, _LEAST_GAP)
         width = _measure(table)
     broken = texts
-    # words wrap rather than names are broken into short pieces
+    # wrap words before breaking names into short pieces
     for shortest, needs in ((_LONG_NAME, "maximum"), (_SHORT_NAME, "minimum")):
         excess = getattr(width, needs) - console.width
         if excess > 0:
@@ -180,10 +180,10 @@ def _write_rows(rows: Sequence[Sequence[Union[Cell, str]]], gap: str) -> list[li
 
 
 def _break_names(rows: Sequence[Sequence[str]], excess: int, shortest: int) -> list[list[str]]:
-    """The rows with the widest columns of names narrower, by `excess` in all if that can be.
+    """Break the names in the widest columns, to reduce the total width by `excess` if possible.
 
-    No column becomes narrower than `shortest` by that. Names, such as case ids and paths, have no
-    blanks.
+    No column becomes narrower than `shortest`. Only columns without spaces, such as case ids and
+    paths, are broken.
     """
     columns = [list(column) for column in zip(*rows)]
     widths = [max(map(len, column)) for column in columns]
@@ -207,14 +207,14 @@ def _break_name(text: str, width: int) -> str:
 
 
 def _wrap_head(head: str, column: Iterable[str]) -> str:
-    """The header in lines as wide as the column without it, or as its widest word."""
+    """Wrap a header to the width of its column, or of its longest word."""
     lines = [line for text in column for line in text.splitlines()]
     width = max(map(len, [*lines, *head.split(), "."]))
     return "\n".join(textwrap.wrap(head, width, break_on_hyphens=False)) or head
 
 
 def _measure(table: RichTable) -> Measurement:
-    # without a height too rich takes 80 columns on a terminal that it does not know
+    # without a height rich assumes 80 columns on an unknown terminal
     console = Console(width=_UNLIMITED_COLUMNS, height=25)
     return Measurement.get(console, console.options, table)
 
@@ -222,7 +222,7 @@ def _measure(table: RichTable) -> Measurement:
 def _print_list(
     header: Sequence[str], rows: Sequence[Sequence[str]], console: Console, title: str
 ) -> None:
-    """A block for each row, with a line for each of its cells."""
+    """Print each row as a block with one line per cell."""
     if title:
         console.print(Text(title, style="bold"))
     names = [head.replace("\n", " ") for head in header]
@@ -250,10 +250,10 @@ def _make_table(
         collapse_padding=gap == _NARROW_GAP,
     )
     for index, head in enumerate(header):
-        # folded where it does not fit: rich would cut it and print an ellipsis
+        # fold text that does not fit: by default rich cuts it and prints an ellipsis
         is_text = text_columns is None or index < text_columns
         justify: JustifyMethod = "left" if is_text else "right"
-        # of a table that is too wide rich would narrow the widest column first, and cut its words
+        # rich narrows the widest column first and would cut words without spaces
         has_words = any(" " in line for row in rows for line in row[index].splitlines())
         table.add_column(Text(head), justify=justify, overflow="fold", no_wrap=not has_words)
     for row in rows:

@@ -1,6 +1,7 @@
-"""How many array tasks have ended, and when -> how long the others of a run on this machine take.
+"""The number of ended array tasks over time -> the time left of a run on the local scheduler.
 
-They run one after the other there. On a cluster nobody knows how many run at a time, or when.
+Local array tasks run one after the other. On a cluster the time left is unknown, because the number
+of concurrent jobs and their queue times are.
 """
 
 import time
@@ -12,7 +13,7 @@ from dlperf_slurm.jobs.manifest import Manifest
 
 
 class TimeLeft:
-    """What is left, by the pace of what ended since this one was made; "" as long as none has."""
+    """The time left, estimated from the array tasks that ended since this object was made."""
 
     def __init__(self, manifest: Manifest, clock: Callable[[], float] = time.monotonic) -> None:
         self._is_known = manifest.scheduler == "local"
@@ -24,7 +25,7 @@ class TimeLeft:
         self._text = ""
 
     def describe(self, done: int, total: int) -> str:
-        """Such as ", about 4 min to go", which changes only as array tasks end."""
+        """Return text such as ", about 4 min to go", updated when array tasks end, or ''."""
         if self._done_before is None:
             self._done_before = self._done = done
             if self._is_known and self._within_seconds and done < total:

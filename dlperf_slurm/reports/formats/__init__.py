@@ -1,4 +1,4 @@
-"""The formats of a report: one module each, found by listing; what they share are packages."""
+"""The formats of a report: one plug-in module each; subpackages have shared code."""
 
 import pkgutil
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """All that a format may show; `matrix_toml` is empty where a run has none.
+    """The input of all formats; `matrix_toml` is empty if a run has none.
 
-    `variant` is what the names of its files end with where it is not the run's plain report.
-    `read_repeat` reads the steps that plots show.
+    `variant` is the suffix of file names, empty for the plain report. `read_repeat` reads the step
+    times for plots.
     """
 
     summary: Summary
@@ -29,20 +29,20 @@ class Report:
 
 
 class ReportFormat(Protocol):
-    """A format; `SHOWS_PLOTS` where its files have to wait for them."""
+    """The interface of a format module; `SHOWS_PLOTS` if its files contain plots."""
 
     SHOWS_PLOTS: bool
 
     def serialize(self, report: Report) -> dict[str, bytes]:
-        """The contents of its files, by their names."""
+        """Return the contents of the report's files by file name."""
         ...
 
 
 def list_formats() -> list[str]:
-    """Names of the formats, sorted."""
+    """List the names of the formats, sorted."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 
 
 def load_format(name: str) -> ReportFormat:
-    """The format's module; ModuleNotFoundError for a name not in `list_formats`."""
+    """Import a format's module; ModuleNotFoundError for a name not in `list_formats`."""
     return cast(ReportFormat, import_module(f"{__name__}.{name}"))

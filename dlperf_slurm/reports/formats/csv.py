@@ -8,5 +8,5 @@ SHOWS_PLOTS = False
 
 
 def serialize(report: Report) -> dict[str, bytes]:
-    """Every figure in full precision; one that does not exist is empty, its problem says why."""
+    """Serialize the cases as CSV, in full precision; a missing figure is an empty field."""
     return {FILE_NAME: serialize_csv(report.summary.results.case_columns).encode()}

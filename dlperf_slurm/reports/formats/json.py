@@ -14,7 +14,7 @@ SCHEMA_VERSION = 1
 
 
 def serialize(report: Report) -> dict[str, bytes]:
-    """Write the tables as they are printed, and the cases as in the CSV."""
+    """Serialize the tables as printed, the cases as in the CSV, and the devices."""
     summary = report.summary
     counts = {name: getattr(summary, name) for name in _COUNTS}
     document = {
@@ -25,7 +25,7 @@ def serialize(report: Report) -> dict[str, bytes]:
         "footnotes": summary.footnotes,
         "tables": [_describe_table(table) for table in summary.tables],
         "cases": list_records(summary.results.case_columns),
-        # of each case of several, the slowest first
+        # of cases with several ranks, the slowest device first
         "devices": list_records(summary.results.frames.devices),
     }
     text = json.dumps(document, indent=1, sort_keys=True, allow_nan=False)
@@ -46,7 +46,7 @@ def _describe_table(table: Table) -> dict[str, Any]:
 
 
 def _describe_cell(cell: Cell) -> dict[str, Any]:
-    """Describe what is printed, and the figure with its bounds in its own unit."""
+    """Return the JSON object of a cell: its text, and the figure and bounds in their own unit."""
     found: dict[str, Any] = {"text": cell.text}
     bounds = cell.interval or cell.range
     if cell.figure is not None and not isinstance(cell.value, tuple):

@@ -26,13 +26,13 @@ _SPECIAL = {
     '"': r"\textquotedbl{}",
     "'": r"\textquotesingle{}",
     "`": r"\textasciigrave{}",
-    # two would make a dash
+    # two hyphens would become a dash
     "-": r"{-}",
 }
 
 
 def serialize(report: Report) -> dict[str, bytes]:
-    """One table environment per table, with the footnotes that it refers to below it."""
+    """Serialize the tables as LaTeX table environments, each with its footnotes."""
     summary = report.summary
     blocks = [
         "% needs \\usepackage[T1]{fontenc} and \\usepackage{booktabs}",
@@ -48,7 +48,7 @@ def serialize(report: Report) -> dict[str, bytes]:
 
 
 def make_table(table: Table, label: str, footnotes: Mapping[int, str]) -> str:
-    """A table environment of this label, with those footnotes below it that its cells refer to."""
+    """Format a table environment with this label; `footnotes` are all texts by number."""
     figures = len(table.header) - table.text_columns
     raised = {number for row in table.rows for cell in row for number in cell.marks}
     lines = [
@@ -75,26 +75,26 @@ def make_table(table: Table, label: str, footnotes: Mapping[int, str]) -> str:
 
 
 def _join_cells(cells: Iterator[str]) -> str:
-    # braces: a row that begins with "[" would be taken for an option of \\
+    # braces, because LaTeX parses "[" at the start of a row as an argument of \\
     return " & ".join(f"{{{cell}}}" for cell in cells) + r" \\"
 
 
 def _make_cell(cell: Cell) -> str:
-    """What a cell shows, its footnotes raised."""
+    """Format a cell, with its footnote numbers as superscript."""
     marks = f"\\textsuperscript{{{','.join(map(str, cell.marks))}}}" if cell.marks else ""
     return escape_latex(cell.unmarked) + marks
 
 
 def _make_note(number: int, text: str) -> str:
-    """A footnote by the number that it has in all reports."""
+    """Format a footnote with its number, which is the same in all formats."""
     return rf"\par\textsuperscript{{{number}}} {escape_latex(text)}"
 
 
 def escape_latex(text: str) -> str:
-    """The text without any command; line ends and control characters become spaces."""
+    """Escape a text for LaTeX; line ends and control characters become spaces."""
     return "".join(_SPECIAL.get(character, character) for character in _make_line(text))
 
 
 def _make_line(text: str) -> str:
-    """One line, that a comment may hold too."""
+    """Replace line ends and control characters by spaces, so that the text fits a comment line."""
     return "".join(character if character.isprintable() else " " for character in text)

@@ -10,13 +10,13 @@ from dlperf_slurm.reports.summarize import tabulate_run
 FILE_NAME = "report.md"
 SHOWS_PLOTS = False
 
-# what CommonMark, GitHub or pandoc would not show as it is: underscores but those within a word,
-# brackets before an address, entities, and what closes a heading
+# characters with a meaning in CommonMark, GitHub's or pandoc's Markdown: includes underscores at
+# the ends of words, "]" before a link target, entities, and "#" at the end of a heading
 _SPECIAL = re.compile(r"[\\`*<~^$]|(?<![^\W_])_|_(?![^\W_])|\](?=[({])|&(?=#?\w+;)|#(?=#*$)")
 
 
 def serialize(report: Report) -> dict[str, bytes]:
-    """A document that GitHub and pandoc lay out; no text in it is taken for Markdown."""
+    """Serialize the report as Markdown for GitHub and pandoc, with all text escaped."""
     summary = report.summary
     title, run = escape_markdown(summary.manifest.title), escape_markdown(summary.description)
     banner = [f"**{escape_markdown(summary.banner)}**"] if summary.banner else []
@@ -28,7 +28,7 @@ def serialize(report: Report) -> dict[str, bytes]:
 
 
 def list_blocks(tables: Iterable[Table]) -> Iterator[str]:
-    """The title of each table, the table and its caption, one after the other."""
+    """Yield title, table and caption of each table as separate blocks."""
     for table in tables:
         yield f"## {escape_markdown(table.title)}"
         yield make_table(table)
@@ -36,7 +36,7 @@ def list_blocks(tables: Iterable[Table]) -> Iterator[str]:
 
 
 def make_table(table: Table) -> str:
-    """A pipe table; its title and caption are left to the document."""
+    """Format a pipe table without title and caption."""
     figures = len(table.header) - table.text_columns
     alignment = ["---"] * table.text_columns + ["---:"] * figures
     rows = ([_escape_cell(cell.write()) for cell in row] for row in table.rows)
@@ -45,7 +45,7 @@ def make_table(table: Table) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """A text within a line; its own lines become one."""
+    """Escape a text for Markdown and join its lines."""
     return _SPECIAL.sub(r"\\\g<0>", " ".join(text.splitlines()))
 
 

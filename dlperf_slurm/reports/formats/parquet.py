@@ -1,4 +1,4 @@
-"""Report -> Parquet: a row for each case, with the columns of the CSV, and for each repeat."""
+"""Report -> Parquet files of cases, with the columns of the CSV, and of repeats."""
 
 import tempfile
 from pathlib import Path
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 SHOWS_PLOTS = False
 
-# What a column of a frame is in the file, whatever it has. A category is text there as it is, which
-# takes half of the time of one that was cast.
+# The column type in the file by pandas type. Categories become text without a cast, which is twice
+# as fast.
 _TYPES = {
     "string": "VARCHAR",
     "boolean": "BOOLEAN",
@@ -26,14 +26,14 @@ _TYPES = {
 
 
 def serialize(report: Report) -> dict[str, bytes]:
-    """The frames with their types; a figure that does not exist is NULL."""
+    """Serialize the cases and the repeats; missing values are NULL."""
     results = report.summary.results
     frames = (results.case_columns, results.repeat_columns)
     return dict(zip(("cases.parquet", "repeats.parquet"), serialize_frames(*frames)))
 
 
 def serialize_frames(*frames: "DataFrame") -> list[bytes]:
-    """The rows of each typed frame as the bytes of a file of DuckDB's; what is missing is NULL."""
+    """Serialize typed data frames as Parquet, written by DuckDB; missing values are NULL."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, f"{number}.parquet") for number in range(len(frames))]
         with open_database(written=Path(folder)) as connection:
@@ -43,7 +43,7 @@ def serialize_frames(*frames: "DataFrame") -> list[bytes]:
 
 
 def write_frame(connection: "DuckDBPyConnection", frame: "DataFrame", path: Path) -> None:
-    """Write the rows of a typed frame to where the connection reaches."""
+    """Write a typed data frame to a Parquet file in a folder that the connection may access."""
     columns = ", ".join(_cast(str(name), str(kind)) for name, kind in frame.dtypes.items())
     connection.register("rows", frame)
     connection.execute(f"COPY (SELECT {columns} FROM rows) TO {quote(path)} (FORMAT parquet)")
@@ -54,5 +54,5 @@ def _cast(name: str, kind: str) -> str:
 
 
 def quote(path: Path) -> str:
-    """COPY takes its target as a literal only."""
+    """Quote a path as an SQL literal, because COPY does not accept a parameter."""
     return "'" + str(path).replace("'", "''") + "'"

@@ -1,4 +1,4 @@
-"""Tables and step times -> figures, a module per kind; the only home of matplotlib."""
+"""Tables and step times -> figures by matplotlib, one module per kind of figure."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# which figures to draw: those of the tables and of the cases to look at, the same as files for
-# documents too, those of every case, none
+# which figures to draw: SOME for the page (tables and selected cases), FILES for the same figures
+# also as files for documents, ALL for those of every case, NONE
 SOME = "some"
 FILES = "files"
 ALL = "all"
 NONE = "none"
 CHOICES = (SOME, FILES, ALL, NONE)
 
-# kinds of figures that a report's page has as charts of its own
+# kinds of figures that the HTML page replaces by its own charts
 KINDS_OF_PAGE = ("throughput-", "speedup-", "efficiency-")
 
 _IS_FOR_PAGE = ContextVar("_IS_FOR_PAGE", default=False)
@@ -26,10 +26,10 @@ _IS_FOR_PAGE = ContextVar("_IS_FOR_PAGE", default=False)
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure that was drawn; `name` is the stem of its files.
+    """A drawn figure; `name` is the stem of its file names.
 
-    `subject` is the title of the table, or the case, whose figures it shows. The caption says what
-    points and bars are. What was drawn for a page is an SVG alone.
+    `subject` is the title of the table, or the case id, whose data it shows. The caption explains
+    points and bars. A figure for the HTML page only has an SVG.
     """
 
     name: str
@@ -42,25 +42,25 @@ class Plot:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """The figure in each format that it was drawn in, by the names of its files."""
+        """The contents of the figure's files by file name, one per format."""
         formats = {"svg": self.svg, "pdf": self.pdf, "png": self.png}
         return {f"{self.name}.{suffix}": content for suffix, content in formats.items() if content}
 
 
 def list_for_page(plots: Iterable[Plot]) -> list[Plot]:
-    """The plots that a report's page shows, as SVG alone; the others it draws by itself."""
+    """Select the plots that the HTML page shows, as SVG only, without those in KINDS_OF_PAGE."""
     shown = (plot for plot in plots if not plot.name.startswith(KINDS_OF_PAGE))
     return [replace(plot, pdf=b"", png=b"") for plot in shown]
 
 
 def is_drawn_for_page() -> bool:
-    """Whether nothing but what a report's page shows is to be drawn."""
+    """Return whether only figures for the HTML page are drawn."""
     return _IS_FOR_PAGE.get()
 
 
 @contextmanager
 def draw_for_page(is_for_page: bool = True) -> Iterator[None]:
-    """Figures that are drawn meanwhile are SVGs alone, which takes half of the time."""
+    """Draw figures as SVG only while this context is active, which takes half the time."""
     token = _IS_FOR_PAGE.set(is_for_page)
     try:
         yield
@@ -71,7 +71,7 @@ def draw_for_page(is_for_page: bool = True) -> Iterator[None]:
 def make_plot(
     kind: str, subject: str, title: str, caption: str, draw: "Callable[[], Figure]"
 ) -> Plot:
-    """Draw in the style of all figures, and keep it in all formats, or as `draw_for_page` says."""
+    """Draw a figure in the common style and save it in all formats, or as SVG for the page."""
     from dlperf_slurm.reports.plots.style import lay_out, save_pdf, save_png, save_svg, use_style
 
     with use_style():
@@ -84,12 +84,12 @@ def make_plot(
 
 
 def make_name(*texts: str) -> str:
-    """A file name's stem of these: ASCII letters, digits and hyphens."""
+    """Make the stem of a file name from texts: lowercase ASCII, digits, `_`, `.` and hyphens."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", " ".join(texts)).strip("-.").lower()[:120]
 
 
 def name_apart(plots: Iterable[Plot]) -> list[Plot]:
-    """The plots, with a number behind names that others before them have."""
+    """Make the names of plots unique by appending numbers."""
     seen: dict[str, int] = {}
     named = []
     for plot in plots:

@@ -1,4 +1,4 @@
-"""Comparison and history of runs -> ratios with their intervals, throughputs over time."""
+"""A comparison or history of runs -> figures of speed ratios, and of throughput over time."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-# a page that scrolls much further is read by nobody
+# limits the height of the figure
 MAX_PANELS = 40
 
 _NEUTRAL_COLOR, _SLOWER_COLOR, _FASTER_COLOR = SERIES_COLORS[:3]
-# a verdict, its marker and its colour: also told apart in grey
+# the marker and colour of each verdict; markers differ for prints in grey
 _RATIO_MARKS = {
     SLOWER: ("<", _SLOWER_COLOR),
     FASTER: (">", _FASTER_COLOR),
@@ -34,7 +34,7 @@ _TIMELINE_MARKS = {SLOWER: ("v", _SLOWER_COLOR), FASTER: ("^", _FASTER_COLOR)}
 
 
 def plot_comparison(compared: RunComparison) -> Plot:
-    """One line per case and quantity of which there is a ratio, the first one on top."""
+    """Plot speed ratios, one row per case and quantity that has a ratio, the first one on top."""
     shown = list_records(compared.pairs[compared.pairs.speed_ratio.notna()])
     limit = "" if compared.limit is None else "; dashed: the slowdown that is allowed"
     return make_plot(
@@ -59,7 +59,7 @@ def _draw_ratios(compared: RunComparison, shown: Sequence[Row]) -> "Figure":
         axes.plot([pair["speed_ratio"]], [row], marker=marker, color=color)
         interval = find_interval(pair)
         if interval is not None:
-            # by its own ends: a ratio of medians need not lie between them
+            # drawn separately, because the ratio of medians may be outside its interval
             middle, half = (interval.low + interval.high) / 2, (interval.high - interval.low) / 2
             axes.errorbar([middle], [row], xerr=[half], fmt="none", color=color, capsize=3)
     axes.set_yticks(range(len(shown)), [_name(pair) for pair in shown])
@@ -76,7 +76,7 @@ def _name(pair: Row) -> str:
 
 
 def plot_history(history: "DataFrame") -> Plot:
-    """Draw a panel per case, over the time that its runs were made; InputError for too many."""
+    """Plot throughput over time, a panel per timeline; InputError above MAX_PANELS."""
     count = history.timeline.nunique()
     if count > MAX_PANELS:
         raise InputError(
@@ -95,7 +95,7 @@ def plot_history(history: "DataFrame") -> Plot:
 
 
 def _draw_timelines(history: "DataFrame") -> "Figure":
-    # it has no types
+    # matplotlib.dates has no type annotations
     dates: Any = import_module("matplotlib.dates")
     timelines = history.groupby("timeline")
     figure = open_figure(WIDE_INCHES, 0.6 + 1.7 * len(timelines))

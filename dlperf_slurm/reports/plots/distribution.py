@@ -1,4 +1,4 @@
-"""Step times of a table's cases -> their distribution functions, a panel per framework."""
+"""Step times of a table's cases -> cumulative distributions, a panel per series."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
@@ -14,20 +14,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-# of a distribution: finer ones cannot be seen
+# points per distribution: more would not be visible
 MOST_POINTS = 200
-# what is beyond would leave no room for the rest; the tables name stalls
+# slower steps are cut off, as they would compress the rest; tables report stalls
 SHOWN_PERCENT = 99
-# from this ratio of the axis' ends on its ticks are powers of ten, before it 1, 2, 5, 10, ...
+# logarithmic axes up to this ratio of their ends have ticks at 1, 2, 5, 10, ..., wider ones at
+# powers of ten
 MOST_SUBDIVIDED = 30
 
 
 def plot_distribution(
     title: str, rows: "DataFrame", step_seconds: Mapping[str, Sequence[float]]
 ) -> Optional[Plot]:
-    """Plot the steps of each case; None without any.
+    """Plot the distribution of each case's step times; None without any.
 
-    `step_seconds` are by case id: the slowest rank's, all repeats together.
+    `step_seconds` has the slowest rank's step times of all repeats, by case id.
     """
     measured = list_measured(rows)
     timed = measured[[bool(step_seconds.get(case_id)) for case_id in measured.index]]
@@ -41,7 +42,7 @@ def plot_distribution(
         "repeats together, of each step the slowest rank's time. Marks: the median step. The axis "
         f"ends where {SHOWN_PERCENT} % of each case's steps do."
     )
-    # a topology has its colour in all panels, also where a framework does not have it
+    # each topology has the same colour in all panels
     topologies = [str(topology) for topology in sorted(map(parse_topology, set(rows.topology)))]
     return make_plot(
         "step-times", title, "Distribution of step times", caption,
@@ -73,7 +74,10 @@ def _draw_case(axes: "Axes", topology: str, index: int, seconds: Sequence[float]
 
 
 def list_quantiles(values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Shares and the values below or at which they lie, ascending; the smallest and largest too."""
+    """Return the cumulative shares and the ascending values, at most MOST_POINTS of each.
+
+    The smallest and the largest value are always included.
+    """
     ordered = sorted(values)
     count = len(ordered)
     if count <= MOST_POINTS:
@@ -91,7 +95,7 @@ def _scale(axes: "Axes", series: Sequence[Sequence[float]]) -> None:
     first, last = find_range(series)
     if is_wide_range((first, last)):
         axes.set_xscale("log")
-        # more would run into each other in a third of the page's width
+        # more tick labels would overlap in a panel of a third of the width
         subs = (1, 2, 5) if last < MOST_SUBDIVIDED * first else (1,)
         axes.xaxis.set_major_locator(LogLocator(subs=subs))
         axes.xaxis.set_minor_locator(NullLocator())
@@ -103,6 +107,6 @@ def _scale(axes: "Axes", series: Sequence[Sequence[float]]) -> None:
 
 
 def find_range(series: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Milliseconds from the fastest step to where SHOWN_PERCENT of each case's steps end."""
+    """Return the range of the axis in ms: fastest step to SHOWN_PERCENT of each case's steps."""
     ends = [sorted(steps)[(SHOWN_PERCENT * len(steps) - 1) // 100] for steps in series]
     return 1000 * min(map(min, series)), 1000 * max(ends)

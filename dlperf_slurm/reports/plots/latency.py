@@ -1,4 +1,4 @@
-"""The cases of a table of latencies -> a batch's percentiles over batch size, by precision."""
+"""The cases of a latency table -> a figure of percentiles over batch size, by precision."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-# the five of the tables lie too close to each other
+# the five percentiles of the tables would be too close to each other
 SHOWN_PERCENTILES = {50: "median", 90: "90 %", 99: "99 %", 100: "slowest"}
 
 
 def plot_latency(title: str, rows: "DataFrame") -> Optional[Plot]:
-    """Plot latency over batch sizes; None where there are no two of these."""
+    """Plot latency over batch sizes; None for fewer than two batch sizes."""
     cases = rows[rows.latency_avg_ms.notna()]
     sizes = _find_batch_sizes(cases)
     if len(set(sizes.values())) < 2:
@@ -30,7 +30,7 @@ def plot_latency(title: str, rows: "DataFrame") -> Optional[Plot]:
 
 
 def _find_batch_sizes(cases: "DataFrame") -> dict[str, float]:
-    """The batch size that was measured, by the text of those of a case: the smallest one."""
+    """Map `batch_sizes_measured` to its smallest batch size."""
     return {text: float(text.split()[0]) for text in cases.batch_sizes_measured}
 
 
@@ -50,7 +50,7 @@ def _draw(cases: "DataFrame", sizes: Mapping[str, float]) -> "Figure":
 
 
 def make_chart(cases: "DataFrame", precisions: Sequence[str], sizes: Mapping[str, float]) -> Chart:
-    """Make a chart of all percentiles of the first precision, then those of the next."""
+    """Make a chart with a series per precision and percentile, in this order."""
     series = []
     for precision in precisions:
         own = cases[cases.precision == precision]

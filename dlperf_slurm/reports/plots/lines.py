@@ -1,4 +1,4 @@
-"""Series over a common axis -> a figure: one panel, or a panel for each where they are many."""
+"""Series over a common x axis -> a figure with one panel, or with a panel per series."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# more lines than these in one panel are a tangle
+# more lines in one panel are hard to distinguish
 MOST_LINES = 4
 PANEL_COLUMNS = 3
 
-# values further apart than this are shown by their ratio
+# values with a larger ratio get a logarithmic axis
 LINEAR_RATIO = 4.0
-# how far apart neighbours' bars stand, as a part of the axis
+# distance between error bars at the same x, as a share of the axis
 DODGE = 0.014
-# above the largest value, for its marker
+# factor above the largest value, as space for its marker
 HEADROOM = 1.06
 
-# around and between panels that are placed by hand: for their titles, and the axes' numbers and
-# names; beside each other as a part of a panel
+# margins of panels that are placed by hand, for titles, tick labels and axis labels; COLUMN_GAP is
+# a share of the panel width
 TITLE_INCHES = 0.26
 BOTTOM_INCHES = 0.5
 ROW_GAP_INCHES = 0.5
@@ -44,7 +44,7 @@ COLUMN_GAP = 0.1
 
 @dataclass(frozen=True)
 class Point:
-    """A value with the ends of its bar, where it has one."""
+    """A value with the ends of its error bar, if it has one."""
 
     x: float
     y: float
@@ -60,10 +60,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Series with their axes; `ticks` are values of x with their labels.
+    """Series with their axes; `ticks` are x values with their labels.
 
-    `ideal` is a line to hold the series against, under the name `ideal_label`. Shares of 100 % are
-    never shown by their ratio.
+    `ideal` is a reference line with the label `ideal_label`. If the values are percentages
+    (`is_share`), the y axis is never logarithmic.
     """
 
     series: tuple[Series, ...]
@@ -76,12 +76,12 @@ class Chart:
 
 
 def is_wide_range(values: Sequence[float]) -> bool:
-    """Whether ratios show better than differences; never with a value that is not positive."""
+    """Return whether values need a logarithmic axis; False if any value is not positive."""
     return min(values) > 0 and max(values) / min(values) > LINEAR_RATIO
 
 
 def draw_chart(chart: Chart) -> "Figure":
-    """One panel for few series, else small multiples in which the others are faint."""
+    """Draw few series in one panel, or each of many in its own panel with the others faint."""
     if len(chart.series) <= MOST_LINES:
         return _draw_together(chart)
     figure, panels = open_panels(len(chart.series), chart.x_label, chart.y_label)
@@ -110,10 +110,10 @@ def _draw_together(chart: Chart) -> "Figure":
 def open_panels(
     count: int, x_label: str, y_label: str, legend: Optional[Sequence[str]] = None
 ) -> "tuple[Figure, list[Axes]]":
-    """Empty panels that share both axes, up to three beside each other.
+    """Open a figure with empty panels that share both axes, up to three per row.
 
-    With the names of a `legend` they are placed by hand, for ticks of y that are no longer than
-    "100": a layout that is sought takes as long as the drawing.
+    With the names of a `legend`, panels are placed by hand, for y tick labels no wider than "100":
+    matplotlib's automatic layout takes as long as drawing.
     """
     columns = min(count, PANEL_COLUMNS)
     rows = math.ceil(count / columns)
@@ -136,7 +136,7 @@ def open_panels(
     for axes in panels[count:]:
         axes.set_visible(False)
     for axes in panels[max(0, count - columns) : count]:
-        # the last of each column, which need not be in the last row
+        # the lowest panel of each column, which may not be in the last row
         axes.tick_params(labelbottom=True)
     figure.supxlabel(x_label)
     figure.supylabel(y_label)
@@ -154,21 +154,21 @@ def _draw_one_of(axes: "Axes", chart: Chart, index: int) -> None:
 
 
 def draw_series(axes: "Axes", chart: Chart, series: Series, index: int, count: int) -> None:
-    """A line through the points, with their bars; beside those of the other series."""
+    """Draw series `index` of `count` with error bars, shifted in x so that bars do not overlap."""
     marks = mark_series(index)
     place = _find_placing(chart, index - (count - 1) / 2 if count > 1 else 0.0)
     xs = [place(point.x) for point in series.points]
     axes.plot(xs, [point.y for point in series.points], label=series.label, **marks)
     for x, point in zip(xs, series.points):
         if point.low is not None and point.high is not None:
-            # by its own ends: a ratio of medians need not lie between them
+            # drawn separately, because a ratio of medians may be outside its interval
             middle, half = (point.low + point.high) / 2, (point.high - point.low) / 2
             look = {"color": marks["color"], "capsize": 3, "linewidth": 1.2}
             axes.errorbar([x], [middle], yerr=[half], fmt="none", **look)
 
 
 def _find_placing(chart: Chart, steps: float) -> Callable[[float], float]:
-    """Moves x by so many widths of a bar, on whichever scale the axis has."""
+    """Return a function that shifts x by this many bar distances, on a linear or log axis."""
     values = [x for x, _ in chart.ticks]
     if is_wide_range(values):
         factor = (max(values) / min(values)) ** (DODGE * steps)
@@ -184,7 +184,7 @@ def _draw_ideal(axes: "Axes", chart: Chart) -> None:
 
 
 def set_scales(axes: "Axes", chart: Chart) -> None:
-    """Let y begin at zero, unless values are far apart; the ticks of x are the chart's."""
+    """Set x ticks and scales; y begins at zero, or is logarithmic for a wide range of values."""
     xs = [x for x, _ in chart.ticks]
     if is_wide_range(xs):
         axes.set_xscale("log", base=2)
@@ -201,7 +201,7 @@ def set_scales(axes: "Axes", chart: Chart) -> None:
 
 
 def show_ratios(axes: "Axes") -> None:
-    """A logarithmic vertical axis with plain numbers."""
+    """Make the y axis logarithmic, with plain numbers as tick labels."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axes.set_yscale("log")

@@ -1,4 +1,4 @@
-"""A run's results and step times -> the figures of its report, in the tables' order."""
+"""A run's results and step times -> the figures of its report, in the order of its tables."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -26,21 +26,22 @@ from dlperf_slurm.reports.tables.inference import LATENCIES
 from dlperf_slurm.reports.tables.training import THROUGHPUT
 from dlperf_slurm.results.processes import map_on_cores
 
-# what draws a figure, or finds that there is nothing to draw
+# draws a figure; None if there is nothing to draw
 Drawing = Callable[[], Optional[Plot]]
 
-# a figure takes 50 ms, and a process 10 to start
+# drawing a figure takes 50 ms, starting a process 10 ms
 WORTH_A_PROCESS = 2
 
-# that are shown of a kind, where not all are asked for
+# maximum number of cases per kind of figure, unless figures of all cases are requested
 MOST_CASES = 6
 
 
 def plot_run(summary: Summary, read: ReadRepeat, is_every_case: bool = False) -> list[Plot]:
-    """Figures of the tables, then of steps and ranks: of every case, or of those worth a look.
+    """Draw the figures of the tables, and of step and rank times of every case or selected cases.
 
-    These are, for steps, the cases that have a footnote on them, and for ranks the largest
-    topologies. For a page alone, what it shows is drawn. `read` fetches the steps of a repeat.
+    Selected are, for steps, cases with a warning on their steps, and for ranks those on the largest
+    topologies. Inside `draw_for_page`, only what the page shows is drawn. `read` reads the steps of
+    a repeat.
     """
     drawings = list(_list_table_drawings(summary))
     doubtful = list_doubtful(summary.results)[:MOST_CASES]
@@ -75,6 +76,6 @@ def _list_table_drawings(summary: Summary) -> Iterator[Drawing]:
 
 
 def list_largest(summary: Summary) -> list[str]:
-    """List the cases on the largest topology that was measured, one per series of a table."""
+    """List the case on the largest measured topology of each series of each table."""
     rows = list_measured(THROUGHPUT.rows(summary.results))
     return list(rows.drop_duplicates(["table", "column"], keep="last").index)

@@ -1,4 +1,4 @@
-"""The cases of a table of throughputs -> throughput, speedup and efficiency over devices."""
+"""The cases of a throughput table -> figures of throughput, speedup and efficiency."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-# the throughputs of each repeat, by case
+# the throughputs of the repeats by case id
 Repeats = Mapping[str, Sequence[float]]
 
 
 def plot_throughput(title: str, rows: "DataFrame", repeats: Repeats) -> Optional[Plot]:
-    """Plot throughput over topologies; None where nothing was measured."""
+    """Plot throughput over topologies; None without measured cases."""
     topologies, measured = list(place_topologies(rows)), list_measured(rows)
     if not topologies:
         return None
@@ -42,7 +42,7 @@ def make_throughput_chart(rows: "DataFrame") -> Chart:
 
 
 def _draw_dots(measured: "DataFrame", repeats: Repeats) -> "Figure":
-    """Draw a row for each framework, in the table's order from the top."""
+    """Draw a row for each series, from the top in the order of the table."""
     names = list_series(measured)
     figure = open_figure(WIDTH_INCHES, 0.9 + 0.34 * len(names))
     axes = figure.add_subplot()
@@ -68,7 +68,7 @@ def _draw_dots(measured: "DataFrame", repeats: Repeats) -> "Figure":
 
 
 def plot_speedup(title: str, rows: "DataFrame") -> Optional[Plot]:
-    """Plot speedups over devices; None where no series has two topologies."""
+    """Plot speedup over devices; None if no series has two topologies."""
     if not has_scaling(rows):
         return None
     baselines, measured = _list_baselines(rows), list_measured(rows)
@@ -90,7 +90,7 @@ def _list_baselines(rows: "DataFrame") -> list[Topology]:
 
 
 def _list_ideal(rows: "DataFrame") -> tuple[tuple[float, float], ...]:
-    """The line of ideal speedups [x, y]; no points where the baselines differ."""
+    """Return the points (x, y) of the ideal speedup; none if the series' baselines differ."""
     baselines = _list_baselines(rows)
     if len(baselines) > 1:
         return ()
@@ -100,7 +100,7 @@ def _list_ideal(rows: "DataFrame") -> tuple[tuple[float, float], ...]:
 
 
 def plot_efficiency(title: str, rows: "DataFrame") -> Optional[Plot]:
-    """Plot weak-scaling efficiency; None where no series has two topologies."""
+    """Plot weak-scaling efficiency; None if no series has two topologies."""
     if not has_scaling(rows):
         return None
     measured = list_measured(rows)
@@ -127,7 +127,7 @@ def _make_chart(
     ideal: tuple[tuple[float, float], ...] = (),
     is_share: bool = False,
 ) -> Chart:
-    """Make one series for each framework with its variant, of the column of this name."""
+    """Make a chart of the column `name`, with a series per framework and variant."""
     measured, places = list_measured(rows), place_topologies(rows)
     points = make_points(measured, name, {str(t): x for t, x in places.items()}, factor)
     series: dict[int, list[Point]] = {number: [] for number in measured.column}
@@ -154,10 +154,10 @@ def make_points(
     factor: float = 1.0,
     by: str = "topology",
 ) -> dict[str, Point]:
-    """Make the point of each case that has a figure in this column, by case id.
+    """Make the point of each case with a figure in the column `name`, by case id.
 
-    x is that of the case's topology, or of another column. The bar is the interval; without one, of
-    medians, the range of the repeats.
+    `places` has the x of each value in the column `by`. The bar is the interval or, for a median
+    without interval, the range of the repeats.
     """
     column = COLUMNS[name]
     intervals = read_intervals(rows, column.bounds)
@@ -179,12 +179,12 @@ def make_points(
 
 
 def list_measured(rows: "DataFrame") -> "DataFrame":
-    """Select the cases that have a figure."""
+    """Select the measured cases."""
     return rows[rows.repeats_measured > 0]
 
 
 def list_series(measured: "DataFrame") -> list[str]:
-    """List the series of these cases, by the name that they have in a legend."""
+    """List the legend labels of the series of these cases."""
     first = measured.drop_duplicates("column")
     return [
         f"{label}, {compiler}"
@@ -195,7 +195,7 @@ def list_series(measured: "DataFrame") -> list[str]:
 
 
 def place_topologies(rows: "DataFrame") -> dict[Topology, float]:
-    """Return x of each topology that was measured: its devices, or its rank where two are equal."""
+    """Return x of each measured topology: its device count, or its index if counts are equal."""
     measured = sorted(map(parse_topology, set(list_measured(rows).topology)))
     if len({topology.world_size for topology in measured}) == len(measured):
         return {topology: float(topology.world_size) for topology in measured}
@@ -204,7 +204,7 @@ def place_topologies(rows: "DataFrame") -> dict[Topology, float]:
 
 
 def has_scaling(rows: "DataFrame") -> bool:
-    """Whether a series was measured on two topologies at least."""
+    """Return whether any series was measured on at least two topologies."""
     return bool((list_measured(rows).column.value_counts() > 1).any())
 
 
@@ -218,7 +218,7 @@ def count_repeats(measured: "DataFrame") -> str:
 
 
 def describe_bars(measured: "DataFrame") -> str:
-    """Say what the bars of medians over repeats are."""
+    """Describe the error bars of medians over repeats."""
     lacks_interval = measured.interval_low.isna()
     has_range = (lacks_interval & (measured.repeats_measured > 1)).any()
     if not lacks_interval.all() and has_range:
@@ -229,7 +229,7 @@ def describe_bars(measured: "DataFrame") -> str:
 
 
 def _describe_ratio_bars(measured: "DataFrame", name: str) -> str:
-    """What the bars of speedups and efficiencies are; the baseline itself never has one."""
+    """Describe the error bars of speedups and efficiencies; a baseline has no bar."""
     if measured[f"{name}_low"].notna().any():
         return "bars: the 95 % interval of the ratio, where there are repeats enough for one"
     return "too few repeats for bars"

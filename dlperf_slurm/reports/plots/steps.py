@@ -1,4 +1,4 @@
-"""Repeats -> the step times of a case: a strip per repeat over its steps, a heat map by rank."""
+"""Repeats -> figures of a case's step times: a strip per repeat, and a heat map by rank."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -28,33 +28,33 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# more ranks than these are shown as the band that they lie in
+# more ranks are shown as a band from the fastest to the slowest
 MOST_RANKS = 8
-# the repeats of a protocol; of more than these the first are shown
+# of more repeats only the first are shown
 MOST_REPEATS = 7
-# a rank's, on its line
+# markers on the line of a rank
 MARKS_PER_LINE = 5
-# no rank's
+# not a marker of any rank
 STALL_MARK = "*"
 
 STRIP_INCHES = 0.55
-# characters of a strip's title at its full size
+# characters of a strip's title at full font size
 LONGEST_TITLE = 48
-# above a strip, for its title
+# space above a strip for its title
 GAP_INCHES = 0.25
-# for the axes' numbers and names
+# margins for tick labels and axis labels
 BOTTOM_INCHES = 0.55
 LEFT_INCHES = 0.75
 
-# more rows than these have no room for a name each: then the first of each host has one
+# of more rows only the first of each host is labelled
 MOST_NAMES = 16
-# of the steps; what is slower than the rest shows at the end of the scale
+# upper end of the colour scale; slower steps have the last colour
 SCALE_PERCENTILE = 99
 
 
 @dataclass(frozen=True)
 class RepeatSteps:
-    """`seconds` is an array [ranks, steps]; `ranks` and `hosts` are those of its rows."""
+    """The step times of a repeat; `seconds` is an array [ranks, steps], in the order of `ranks`."""
 
     repeat: int
     ranks: tuple[int, ...]
@@ -62,15 +62,15 @@ class RepeatSteps:
     seconds: Any
 
 
-# reads a repeat of a case, by the id of the case and its own number
+# reads a repeat by case id and repeat number
 ReadRepeat = Callable[[str, int], Outcome]
 
 
 @dataclass(frozen=True)
 class CaseSteps:
-    """The repeats of a case that kept step times, with their throughputs.
+    """The throughputs of a case's repeats that have step times, by repeat number.
 
-    `read` fetches the steps of those that are drawn; what was changed meanwhile is an InputError.
+    `read` reads the steps of the repeats to draw; InputError if their files changed meanwhile.
     """
 
     case_id: str
@@ -79,12 +79,12 @@ class CaseSteps:
 
     @property
     def shown(self) -> list[RepeatSteps]:
-        """The first repeats, with their steps."""
+        """The first MOST_REPEATS repeats, with their steps."""
         return [self._load(repeat) for repeat in [*self.repeats][:MOST_REPEATS]]
 
     @property
     def middle(self) -> RepeatSteps:
-        """The repeat whose throughput is the median one, of two the slower, with its steps."""
+        """The repeat of median throughput (of two the slower one), with its steps."""
         ordered = sorted(self.repeats, key=lambda repeat: (self.repeats[repeat], repeat))
         return self._load(ordered[(len(ordered) - 1) // 2])
 
@@ -103,7 +103,7 @@ class CaseSteps:
 
 
 def list_case_steps(results: Results, read: ReadRepeat) -> list[CaseSteps]:
-    """List the cases that have steps; logs of other people's scripts have none."""
+    """List the cases that have step times; imported logs have none."""
     repeats = results.frames.repeats
     timed = repeats[repeats.has_steps.fillna(False)]
     return [
@@ -113,12 +113,12 @@ def list_case_steps(results: Results, read: ReadRepeat) -> list[CaseSteps]:
 
 
 def list_doubtful(results: Results) -> list[str]:
-    """List the ids of the cases whose steps or repeats have a footnote."""
+    """List the ids of the cases with a warning on their steps or repeats."""
     return [*results.notes.case_id[results.notes.scope == DOUBT].unique()]
 
 
 def plot_timeline(case: CaseSteps) -> Plot:
-    """Strips share both axes."""
+    """Plot the step times of a case in order, with a strip per repeat."""
     shown = case.shown
     ranks = len(shown[0].seconds)
     what = "the slowest rank, in the band of all" if ranks > MOST_RANKS else "a line per rank"
@@ -137,7 +137,7 @@ def plot_timeline(case: CaseSteps) -> Plot:
 
 
 def draw_timeline(repeats: Sequence[RepeatSteps]) -> "Figure":
-    """The drawing of a case's repeats, which have the same ranks, one strip each."""
+    """Draw repeats, which have the same ranks, in strips that share both axes."""
     names = _name_ranks(repeats[0])
     figure = open_strips(len(repeats), find_legend_inches(WIDTH_INCHES, names))
     strips = figure.axes
@@ -158,13 +158,13 @@ def draw_timeline(repeats: Sequence[RepeatSteps]) -> "Figure":
 
 
 def _name_ranks(repeat: RepeatSteps) -> list[str]:
-    """The names of those lines that are to be told apart."""
+    """Return the legend labels of the ranks' lines; none for one rank or more than MOST_RANKS."""
     has_key = 1 < len(repeat.ranks) <= MOST_RANKS
     return [f"rank {rank}" for rank in repeat.ranks] if has_key else []
 
 
 def open_strips(count: int, head_inches: float) -> "Figure":
-    """Empty strips below each other; placed by hand, as a layout that is sought takes long."""
+    """Open a figure with empty strips, placed by hand because automatic layout is slow."""
     height = head_inches + BOTTOM_INCHES + count * (STRIP_INCHES + GAP_INCHES)
     figure = open_figure(WIDTH_INCHES, height, is_by_hand=True)
     figure.subplots(count, 1, sharex=True, sharey=True, squeeze=False)
@@ -198,19 +198,19 @@ def _draw_strip(axes: "Axes", repeat: RepeatSteps) -> None:
         STALL_MARK, color=INK, markersize=7,
     )  # fmt: skip
     text = _describe(repeat, slowest, len(stalls))
-    # a longer one would end beyond the figure
+    # a longer title would be cut off
     axes.set_title(text, fontsize=9 if len(text) <= LONGEST_TITLE else 7.5, pad=2)
     axes.margins(x=0.01)
 
 
 def _place_marks(row: int, steps: int) -> list[int]:
-    """Indices of steps; each row has its own, where there are enough, so that all marks show."""
+    """Return the step indices of a row's markers, shifted by row so that markers do not overlap."""
     gap = steps / MARKS_PER_LINE
     return sorted({int((mark + (row + 0.5) / MOST_RANKS) * gap) for mark in range(MARKS_PER_LINE)})
 
 
 def list_stalls(step_seconds: Sequence[float]) -> list[int]:
-    """Indices of the steps that `step_series.find_stalls` counts, in any unit."""
+    """List the indices of the steps that `stats.step_times.find_stalls` counts, in any unit."""
     limit = STALL_FACTOR * statistics.median(step_seconds)
     first = next((i for i, s in enumerate(step_seconds) if s <= limit), 0)
     return [i for i, s in enumerate(step_seconds) if i >= first and s > limit]
@@ -227,7 +227,7 @@ def _describe(repeat: RepeatSteps, slowest: Sequence[float], stalls: int) -> str
 
 
 def plot_ranks(case: CaseSteps) -> Optional[Plot]:
-    """The plot of the ranks' step times; None for a case of one rank."""
+    """Plot the ranks' step times as a heat map; None for a case with one rank."""
     repeat = case.middle
     if len(repeat.seconds) < 2:
         return None
@@ -268,7 +268,7 @@ def _draw_ranks(repeat: RepeatSteps) -> "Figure":
 
 
 def list_row_names(repeat: RepeatSteps) -> list[tuple[int, str]]:
-    """Rows with their names: all, or the first of each host, or none where these are too many."""
+    """List rows with their labels: all, or the first of each host, or none if still too many."""
     rows = list(range(len(repeat.hosts)))
     if len(rows) > MOST_NAMES:
         rows = [row for row in rows if row == 0 or repeat.hosts[row] != repeat.hosts[row - 1]]

@@ -1,7 +1,7 @@
-"""Colours, marks and sizes of all figures; a figure -> SVG, PDF, PNG: same input, same bytes.
+"""Style of all figures; a figure -> reproducible SVG, PDF and PNG.
 
-The only module that sets matplotlib up. People with colour-blind eyes tell the colours apart; a
-marker and a line style go with each, for those who print in grey.
+This is the only module that configures matplotlib. The colours are safe for colour-blind readers;
+markers and line styles distinguish series in grey prints.
 """
 
 import io
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# what a page that shows the SVG may replace by colours of its own
+# colours that the HTML page replaces in an SVG by its own
 INK = "#1b1b1b"
 MUTED = "#5a5a5a"
 RULE = "#d5d5d5"
 FAINT = "#b4b4b4"
-# Okabe and Ito's, without the yellow and the black: one is lost on paper, one is the text; brown
-# and azure stand for their orange and sky blue, whose contrast with white is below WCAG 2.1's 3
+# Palette of Okabe and Ito without yellow (invisible on paper) and black (text); brown and azure
+# replace orange and sky blue, whose contrast with white is below 3 (WCAG 2.1)
 SERIES_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a4700", "#1697f3")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES: tuple[Any, ...] = (
@@ -36,7 +36,7 @@ LINES: tuple[Any, ...] = (
 )
 HEAT_COLORS = "cividis"
 
-# a column of a page or half of a screen's, with text that is read at its own size
+# the width of a text column, so that fonts keep their size
 WIDTH_INCHES = 4.2
 WIDE_INCHES = 7.2
 
@@ -68,14 +68,14 @@ _SETTINGS: dict[str, Any] = {
     "legend.handlelength": 2.8,
     "lines.linewidth": 1.6,
     "lines.markersize": 5.5,
-    # TrueType: text that can be searched, and that journals take
+    # TrueType: searchable text, accepted by journals
     "pdf.fonttype": 42,
     "savefig.facecolor": "none",
-    # text stays text: for searches, screen readers and the page's own fonts
+    # keep text as text, for searches, screen readers and the page's fonts
     "svg.fonttype": "none",
     "svg.hashsalt": "dlperf_slurm",
     "text.color": INK,
-    # a dollar in a name is a dollar
+    # "$" in a name does not start a formula
     "text.parse_math": False,
     "xtick.color": MUTED,
     "xtick.labelcolor": INK,
@@ -86,13 +86,13 @@ _SETTINGS: dict[str, Any] = {
     "ytick.major.size": 0,
     "ytick.minor.size": 0,
 }
-# not to be set once a figure is on a screen, which ours never are
+# settings of interactive backends, which must not be reset while figures are open
 _OF_SCREENS = ("backend", "backend_fallback", "interactive")
 
 
 @contextmanager
 def use_style() -> Iterator[None]:
-    """Draw as all figures do, whatever the user's own matplotlibrc says."""
+    """Apply the common style in a context, independent of the user's matplotlibrc."""
     matplotlib = _import_matplotlib()
     settings: dict[Any, Any] = {**matplotlib.rcParamsDefault, **_SETTINGS}
     with matplotlib.rc_context({k: v for k, v in settings.items() if k not in _OF_SCREENS}):
@@ -100,10 +100,10 @@ def use_style() -> Iterator[None]:
 
 
 def _import_matplotlib() -> Any:
-    """The package, which at its import reads a matplotlibrc of the working directory first.
+    """Import matplotlib with "/" as working directory and without MPLBACKEND.
 
-    That may be a stranger's run directory, and the file a pipe: it is imported from elsewhere. A
-    backend that the environment names is for screens.
+    On import it reads a matplotlibrc in the working directory, which may be someone else's run
+    directory. MPLBACKEND selects a backend for screens.
     """
     if "matplotlib" not in sys.modules:
         backend = os.environ.pop("MPLBACKEND", None)
@@ -120,7 +120,7 @@ def _import_matplotlib() -> Any:
 
 
 def open_figure(width_inches: float, height_inches: float, is_by_hand: bool = False) -> "Figure":
-    """An empty figure; its parts make room for each other, unless they are placed by hand."""
+    """Open an empty figure, with constrained layout unless its parts are placed by hand."""
     from matplotlib.figure import Figure
 
     size = (width_inches, height_inches)
@@ -128,7 +128,7 @@ def open_figure(width_inches: float, height_inches: float, is_by_hand: bool = Fa
 
 
 def mark_series(index: int) -> dict[str, Any]:
-    """How the series with this index is drawn; the sixth and later ones differ in two of three."""
+    """Return colour, marker and line style of the series with this index."""
     return {
         "color": SERIES_COLORS[index % len(SERIES_COLORS)],
         "marker": MARKERS[index % len(MARKERS)],
@@ -137,7 +137,7 @@ def mark_series(index: int) -> dict[str, Any]:
 
 
 def add_legend(figure: "Figure", handles: "Mapping[str, Artist]") -> None:
-    """Above the axes, never over the data; in as many columns as the names leave room for."""
+    """Add a legend above the axes, with as many columns as fit."""
     figure.legend(
         list(handles.values()),
         list(handles),
@@ -148,7 +148,7 @@ def add_legend(figure: "Figure", handles: "Mapping[str, Artist]") -> None:
 
 
 def list_handles(panels: "Sequence[Axes]") -> "dict[str, Artist]":
-    """What is drawn in any of the panels under a name, each name once."""
+    """Return the legend handles of all panels by label."""
     drawn: dict[str, Artist] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
@@ -157,22 +157,22 @@ def list_handles(panels: "Sequence[Axes]") -> "dict[str, Artist]":
 
 
 def find_legend_inches(width_inches: float, names: Sequence[str]) -> float:
-    """The height of a legend, for figures that are placed by hand; 0 without names."""
+    """Return the height of a legend in inches, for figures placed by hand; 0 without names."""
     if not names:
         return 0.0
     rows = math.ceil(len(names) / _count_columns(width_inches, names))
-    # of its own size a line takes 1.5, with what is between lines; the border above takes 0.7
+    # in font sizes: 1.5 per line with its spacing, 0.7 for the border above
     return (1.5 * rows + 0.7) * LEGEND_POINTS / POINTS_PER_INCH
 
 
 def _count_columns(width_inches: float, names: Sequence[str]) -> int:
-    # in characters of 6.3 points: a name has its line before it and a gap behind it, the last none
+    # in characters of 6.3 points; each name needs 9 more for its line sample and a gap
     room = 11.4 * width_inches + 3
     return max(1, min(len(names), int(room / (9 + max(map(len, names))))))
 
 
 def lay_out(figure: "Figure") -> None:
-    """Place all parts, once for every format."""
+    """Run the automatic layout once and freeze it for all formats."""
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)
@@ -180,13 +180,13 @@ def lay_out(figure: "Figure") -> None:
 
 
 def save_svg(figure: "Figure") -> bytes:
-    """The SVG by its own canvas: `savefig` draws all twice, to find a place that is known here."""
+    """Save a figure as SVG with its canvas, because `savefig` draws everything twice."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     buffer, dpi = io.BytesIO(), figure.dpi
     canvas: Any = FigureCanvasSVG(figure)
     canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})
-    # which it sets to that of the format
+    # print_svg changes it
     figure.dpi = dpi
     return buffer.getvalue()
 
@@ -196,7 +196,7 @@ def save_pdf(figure: "Figure") -> bytes:
 
 
 def save_png(figure: "Figure") -> bytes:
-    """The PNG for slides and mails: on white, as dense as print."""
+    """Save a figure as PNG for slides and mails, on white and at print resolution."""
     look = {"dpi": PNG_DOTS_PER_INCH, "facecolor": "white"}
     return _save(figure, "png", {"Software": None}, **look)
 

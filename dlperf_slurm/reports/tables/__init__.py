@@ -1,8 +1,7 @@
-"""Tables: each is declared as which cases, grouped how, which columns, printed how.
+"""Tables: each is declared as a selection of cases, their grouping, and columns.
 
-`tabulate` turns a declaration and the results of a run into tables of cells, which every format
-prints in its own way. How a column is printed stands where it is declared, in `results.cases`; a
-table says only what is different here.
+`tabulate` makes tables of cells from a declaration and the results of a run. The number format of
+a column is declared in `results.case_columns`; a table declares only deviations.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 COLUMNS: Mapping[str, Column] = {column.name: column for column in (*COMPARISON, *CASES)}
-# notes of every table that shows cases
+# scopes of the notes of every table of cases
 OF_CASES = (CASE, DOUBT, TABLE)
 
-# cases of one table -> what depends on which they are
+# the rows of one table -> a title or caption
 FromRows = Callable[["DataFrame"], Any]
 FromResults = Callable[[Any], "DataFrame"]
 MakeCells = Callable[["DataFrame"], Iterable[Union[Cell, str]]]
@@ -36,13 +35,13 @@ MakeCells = Callable[["DataFrame"], Iterable[Union[Cell, str]]]
 
 @dataclass(frozen=True)
 class Show:
-    """A column of a table: a column of the frame, and what is different in this table.
+    """A column of a table: the name of a frame column, and deviations from its declaration.
 
-    `header`, `form` and `missing` are those of its declaration where they are not said; `{unit}` in
-    a header is that of the table's first case. `bounds` prints the interval or, without
-    one, the range; not printed they still limit the digits. `marks` prints the footnotes of the
-    row here, `counts` how many of the planned repeats there are. `cells` makes the cells from the
-    rows where a column's value is not what is shown.
+    `header`, `form` and `missing` override the declared ones; `{unit}` in a header is replaced by
+    the unit of the table's first case. `bounds` prints the interval or, without one, the range;
+    without `bounds` they still limit the digits. `marks` prints the row's footnotes here; `counts`
+    prints the measured and planned repeats if some are missing. `cells` makes the cells from the
+    rows, instead of from the frame column.
     """
 
     name: str
@@ -55,7 +54,7 @@ class Show:
     cells: Optional[MakeCells] = None
 
     def make_cells(self, rows: "DataFrame") -> list[Cell]:
-        """Make one cell for each row, with its problem where there is no figure."""
+        """Make one cell per row, with the problem of the row in place of a missing figure."""
         found = self.cells(rows) if self.cells else self.read_cells(rows)
         cells = [Cell(cell) if isinstance(cell, str) else cell for cell in found]
         if self.missing is not None:
@@ -77,7 +76,7 @@ class Show:
         return text.replace("{unit}", rows.unit.iloc[0]) if "{unit}" in text else text
 
     def read_cells(self, rows: "DataFrame") -> Iterator[Cell]:
-        """Read the cells of the column itself, without words in the place of missing figures."""
+        """Read the cells of the frame column, without a text for missing figures."""
         column = COLUMNS.get(self.name)
         form = self.form or (column.form if column else Number())
         intervals = read_intervals(rows, column.bounds if column else ())
@@ -101,7 +100,7 @@ class Show:
 
 
 def read_intervals(rows: "DataFrame", names: Sequence[str]) -> list[Optional[Interval]]:
-    """Read intervals from the columns of their ends; None where there is none."""
+    """Read intervals from the two columns of their ends; None for a missing interval."""
     if not names:
         return [None] * len(rows)
     low, high = names
@@ -110,9 +109,9 @@ def read_intervals(rows: "DataFrame", names: Sequence[str]) -> list[Optional[Int
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A table, or one for each group of its cases.
+    """The declaration of a table, or of a table for each group of cases.
 
-    `rows` selects and orders the cases; `by` are the columns of which each combination has a table,
+    `rows` selects and sorts the cases; each combination of values in the columns `by` has a table,
     in the order of its first case. Footnotes are numbered in the order of the rows. `title`,
     `caption`, `words` and `figures` may depend on the cases of a table. `notes` are the scopes of
     its footnotes.
@@ -129,9 +128,9 @@ class TableSpec:
 
 
 class Marks:
-    """Footnotes of rows, numbered in the order in which tables refer to them.
+    """The footnotes of rows, numbered in the order in which tables refer to them.
 
-    `notes` have the label of a row, such as its case id, the scope of the note and the note.
+    `notes` are (row label, scope, note); the row label is, for example, a case id.
     """
 
     def __init__(self, notes: Iterable[tuple[Hashable, str, Note]]) -> None:
@@ -141,20 +140,20 @@ class Marks:
             self._notes.setdefault((label, scope), []).append(note)
 
     def number(self, label: Hashable, scopes: Iterable[str]) -> tuple[int, ...]:
-        """Return the numbers of a row's notes of these scopes."""
+        """Return the footnote numbers of a row's notes in these scopes."""
         notes = [note for scope in scopes for note in self._notes.get((label, scope), ())]
         return self.footnotes.number_all(dict.fromkeys(notes))
 
     def add(self, rows: "DataFrame", scopes: Iterable[str]) -> "DataFrame":
-        """Return the rows with the numbers of their footnotes in a column `marks`."""
+        """Return the rows with a new column `marks` of their footnote numbers."""
         return rows.assign(marks=[self.number(label, scopes) for label in rows.index])
 
 
 def tabulate(spec: TableSpec, results: Any, marks: Marks) -> Iterator[Table]:
-    """Make the tables of a declaration, from what its `rows` take; none where it selects no case.
+    """Make the tables of a declaration; none if it selects no case.
 
-    Cells are made once per column, for the cases of all tables: of a run with hundreds of small
-    tables pandas would spend its time on hundreds of small frames.
+    `results` is the argument of `spec.rows`. Cells are made once per column for all tables, because
+    pandas is slow with hundreds of small frames.
     """
     rows = spec.rows(results)
     if rows.empty:
@@ -185,7 +184,7 @@ def tabulate(spec: TableSpec, results: Any, marks: Marks) -> Iterator[Table]:
 
 
 def list_groups(spec: TableSpec, results: Results) -> "Iterator[tuple[str, DataFrame]]":
-    """List the title and the cases of each table that a declaration makes, for figures."""
+    """Yield the title and the cases of each table of a declaration, for figures."""
     rows = spec.rows(results)
     groups = rows.groupby([*spec.by], sort=False, dropna=False).indices.values()
     for part in sorted(groups, key=lambda part: part[0]):
@@ -193,7 +192,7 @@ def list_groups(spec: TableSpec, results: Results) -> "Iterator[tuple[str, DataF
         yield spec.title if isinstance(spec.title, str) else spec.title(own), own
 
 
-# what several tables show
+# columns of several tables
 
 
 def show_label(axes: Collection[str] = VARIANTS, **changes: Any) -> Show:
@@ -202,7 +201,7 @@ def show_label(axes: Collection[str] = VARIANTS, **changes: Any) -> Show:
 
 @dataclass(frozen=True)
 class LabelCells:
-    """Makes cells of labels; two of the same axes are equal, so that cells are made once."""
+    """A function that makes label cells; comparable, so that `tabulate` makes cells only once."""
 
     axes: tuple[str, ...]
 
@@ -211,7 +210,7 @@ class LabelCells:
 
 
 def show_throughput(rows: "DataFrame", **changes: Any) -> list[Show]:
-    """Show the throughput in samples, and in tokens where the model has such."""
+    """Return the columns of throughput in samples/s and, for models with tokens, in tokens/s."""
     in_samples = Show("samples_per_s", marks=True, counts=True, **changes)
     if (rows.tokens_per_sample > 0).any():
         return [Show("tokens_per_s", "tokens/s", cells=make_token_cells), in_samples]
@@ -219,7 +218,7 @@ def show_throughput(rows: "DataFrame", **changes: Any) -> list[Show]:
 
 
 def make_token_cells(rows: "DataFrame") -> list[Cell]:
-    """Make cells of the throughput in tokens, with the digits of that in samples."""
+    """Make cells of the throughput in tokens/s, from those in samples/s and their bounds."""
     cells = Show("samples_per_s", bounds=False).make_cells(rows)
     tokens = rows.tokens_per_sample.fillna(1)
     return [
@@ -228,7 +227,7 @@ def make_token_cells(rows: "DataFrame") -> list[Cell]:
 
 
 def join_sizes(rows: "DataFrame") -> list[Cell]:
-    """Join the batch sizes that were measured: "16 and 32"."""
+    """Make cells of the measured batch sizes: "16 and 32"."""
     return [
         join_cells([Cell(int(size), COUNT) for size in text.split()]
             or [Cell(None, problem="none")], " and ")
@@ -245,5 +244,5 @@ def count_of(part: "Series", whole: "Series") -> list[Cell]:
 
 
 def find_known(rows: "DataFrame", *names: str) -> list[str]:
-    """Return those of the columns in which any case has a value."""
+    """Return the names of the columns in which any case has a value."""
     return [name for name in names if rows[name].notna().any()]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def _list_latencies(results: Results) -> "DataFrame":
-    """Order cases by batch size, each with its precisions in the order of the matrix."""
+    """Sort inference cases by table, batch size, and precision in the order of the matrix."""
     rows = results.inference
     if rows.empty:
         return rows
@@ -42,10 +42,10 @@ def _is_compared(rows: "DataFrame") -> bool:
 
 
 def _show_latencies(rows: "DataFrame", is_wide: bool = True) -> list[Show]:
-    """Show NVIDIA's columns: throughput and latencies, each with its speedup if there is one.
+    """Return the columns of NVIDIA's tables: throughput and latencies, with speedups if any.
 
-    The mean latency and its speedup have their intervals: with those of the percentiles, which the
-    files have, nobody could read the table. Not wide it has neither, nor the latencies' speedups.
+    Only the mean latency and its speedup have intervals, so that the table stays readable; files
+    have all. Unless `is_wide`, without these intervals and the speedups of latencies.
     """
     is_compared = _is_compared(rows)
     shown = [Show("batch_sizes_measured", cells=_list_sizes), *show_throughput(rows)]
@@ -70,7 +70,7 @@ def _list_sizes(rows: "DataFrame") -> list[Any]:
 
 @cache
 def _blank_unmeasured(name: str, has_bounds: bool) -> MakeCells:
-    """Print the problem, not "too few", of a case without a mean: it was not measured."""
+    """Return a function that makes latency cells, with the problem of cases not measured."""
 
     def make_cells(rows: "DataFrame") -> list[Cell]:
         cells = Show(name, bounds=has_bounds).read_cells(rows)

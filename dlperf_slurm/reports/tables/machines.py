@@ -1,4 +1,4 @@
-"""Tables of what cases took: memory and energy, time to the first step, and their ranks."""
+"""Tables of resource usage: memory and energy, time to the first step, and ranks."""
 
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,7 @@ RESOURCES = TableSpec(
 
 
 def _group_starts(results: Results) -> "DataFrame":
-    """Compute medians over cases for each framework and topology."""
+    """Compute the median phases of starts over cases, by framework and topology."""
     cases = results.cases
     names = [f"phase_{name}_seconds" for name in (QUEUE, *MEANINGS)]
     known = cases[cases[names].notna().any(axis=1)]
@@ -94,7 +94,7 @@ SHOWN_SLOW_RANKS = 3
 
 
 def _list_spread_cases(results: Results) -> "DataFrame":
-    """Select the cases of several ranks, with their slowest device."""
+    """Select the cases with several ranks, joined with their slowest device."""
     names = {"ranks": "ranks", "host": "host", "slowest_repeats": "slowest_repeats",
         "repeats": "repeats_of_device"}  # fmt: skip
     devices = results.frames.devices.groupby("case_id", sort=False)[[*names]].first()
@@ -131,7 +131,7 @@ RANK_SPREADS = TableSpec(
 
 
 def _list_shown_devices(results: Results) -> "DataFrame":
-    """Select the slowest devices of each case, and the fastest."""
+    """Select the slowest devices and the fastest device of each case."""
     devices = results.frames.devices.assign(problem="")
     own = devices.groupby("case_id", sort=False)
     from_start, from_end = own.cumcount(), own.cumcount(ascending=False)

@@ -1,4 +1,7 @@
-"""The results of a run -> an overview of each model: a row per series, a column per place."""
+"""The results of a run -> an overview of each model: a row per series, a column per place.
+
+A place is a topology in training, and a batch size in inference.
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -24,11 +27,10 @@ NOT_IN_MATRIX = Cell(None, problem="not in the matrix")
 
 @dataclass(frozen=True)
 class OverviewRow:
-    """Cases that differ in nothing but their place.
+    """A series: cases that differ only in their place.
 
-    `cases[i]` is the position of the case at the overview's place i in its frame; None where the
-    matrix has none. `group` is what the row stands for beside its label: of training the batch size
-    per device, of inference the topology.
+    `cases[i]` is the position, in the overview's frame, of the case at place i; None if the matrix
+    has no such case. `group` is the batch size per device in training, the topology in inference.
     """
 
     label: str
@@ -43,9 +45,10 @@ class OverviewRow:
 
 @dataclass(frozen=True)
 class Overview:
-    """All cases of one model and mode; places are topologies of training, batch sizes of inference.
+    """All cases of one model and mode.
 
-    `cases` are rows of the frame of cases. `constants` are what all share beyond the defaults.
+    `cases` are rows of the data frame of cases. `constants` are the non-default values that all
+    cases share.
     """
 
     cases: "DataFrame"
@@ -67,7 +70,7 @@ class Overview:
 
     @property
     def title(self) -> str:
-        """The model and mode, with what all cases share."""
+        """The model and mode, with the values that all cases share."""
         what = "inference" if self.is_inference else "training"
         precisions, groups = ({kind[i] for kind in self.kinds} for i in (0, 1))
         group = self.rows[0].group
@@ -79,40 +82,40 @@ class Overview:
 
     @property
     def group_header(self) -> str:
-        """What the rows' groups are."""
+        """The header of the column of groups."""
         return "topology" if self.is_inference else "batch size"
 
     def name_group(self, group: str) -> str:
-        """A group where no header says what it is: "1n2g", "batch size 8"."""
+        """Describe a group without relying on a header: "1n2g", "batch size 8"."""
         return group if self.is_inference else f"batch size {group}"
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The frameworks with their variants, each once."""
+        """The distinct labels: frameworks with their variants."""
         return tuple(dict.fromkeys(row.label for row in self.rows))
 
     @property
     def kinds(self) -> tuple[tuple[str, str], ...]:
-        """The precisions with their groups, each pair once."""
+        """The distinct pairs of precision and group."""
         return tuple(dict.fromkeys((row.precision, row.group) for row in self.rows))
 
     def read(self, name: str) -> list[Optional[float]]:
-        """Return the values of a column, by the position of a case; None is missing."""
+        """Return the values of a column by position of the case; None is missing."""
         return list_values(self.cases[name])
 
     @cached_property
     def is_measured(self) -> tuple[bool, ...]:
-        """Whether there is a figure of each case."""
+        """Whether each case was measured."""
         return tuple(self.cases.samples_per_s.notna())
 
     @property
     def has_scaling(self) -> bool:
-        """Whether a row was measured at two places at least."""
+        """Whether any row was measured at two or more places."""
         return any(sum(self._list_measured(row)) > 1 for row in self.rows)
 
     @property
     def measured_places(self) -> tuple[int, ...]:
-        """The numbers of the places at which anything was measured."""
+        """The indices of the places with any measured case."""
         found = zip(*map(self._list_measured, self.rows))
         return tuple(i for i, is_measured in enumerate(found) if any(is_measured))
 
@@ -121,7 +124,7 @@ class Overview:
 
 
 def make_overviews(results: Results, marks: Marks) -> tuple[Overview, ...]:
-    """Make one overview per model of training, then of inference, in the order of the tables."""
+    """Make the overviews: one per model of training, then of inference, in the tables' order."""
     found = []
     for spec in (THROUGHPUT, LATENCIES):
         rows = _list_cases(spec, results, marks)
@@ -131,7 +134,7 @@ def make_overviews(results: Results, marks: Marks) -> tuple[Overview, ...]:
 
 
 def _list_cases(spec: TableSpec, results: Results, marks: Marks) -> "DataFrame":
-    """List the cases of all tables of a kind, one table after the other."""
+    """Sort the cases of a declaration by table, and add their footnote marks."""
     rows = marks.add(spec.rows(results), spec.notes)
     groups = rows.groupby([*spec.by], sort=False, dropna=False).indices.values()
     order = [place for part in sorted(groups, key=lambda group: group[0]) for place in part]
@@ -154,7 +157,7 @@ def _make_overview(cases: "DataFrame") -> Overview:
 
 
 def _list_places(names: "Series", cases: "DataFrame") -> tuple[str, ...]:
-    """List the places in ascending order; batch sizes that a job has to find come first."""
+    """List the places in ascending order; batch sizes to search for come first."""
     if cases["mode"].iloc[0] == INFER:
         sizes = dict(zip(names, ((size, 0) for size in cases.planned_size)))
     else:
@@ -164,13 +167,13 @@ def _list_places(names: "Series", cases: "DataFrame") -> tuple[str, ...]:
 
 
 def tabulate_overview(overview: Overview) -> Table:
-    """Make a table with one line per row: its throughputs at each place that was measured.
+    """Make a table with one line per series: its throughput at each measured place.
 
-    Behind them stand, at the largest place, the efficiency and what the precision brings.
+    The last columns are efficiency and precision speedup at the largest measured place.
     """
     shown = overview.measured_places
     columns: dict[str, Sequence[Cell]] = {"framework": [Cell(row.label) for row in overview.rows]}
-    # the title has what is the same in all rows
+    # values that all rows share are in the title
     if len({row.precision for row in overview.rows}) > 1:
         columns["precision"] = [Cell(row.precision) for row in overview.rows]
     if len({row.group for row in overview.rows}) > 1:
@@ -201,13 +204,13 @@ def tabulate_overview(overview: Overview) -> Table:
 
 
 def _read_at(overview: Overview, place: int, cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells of the cases at one place, a cell for each row."""
+    """Return the cells of the cases at one place, one cell per row."""
     positions = [row.cases[place] for row in overview.rows]
     return [NOT_IN_MATRIX if position is None else cells[position] for position in positions]
 
 
 def _make_speedup_cells(cases: "DataFrame", references: Collection[str]) -> list[Cell]:
-    """Make cells of speedups: 1 for the reference precision, also where it is the only one."""
+    """Make cells of precision speedups; 1 for the reference, also if it is the only precision."""
     is_reference = cases.precision.isin(references) & cases.samples_per_s.notna()
     speedup = cases.precision_speedup.mask(cases.precision_speedup.isna() & is_reference, 1.0)
     shown = Show("precision_speedup", missing=NO_REFERENCE)
@@ -215,12 +218,12 @@ def _make_speedup_cells(cases: "DataFrame", references: Collection[str]) -> list
 
 
 def has_speedup(cases: "DataFrame") -> "Series":
-    """Whether each case has a speedup over another precision than its own."""
+    """Flag the cases with a speedup over another precision than their own."""
     return cases.precision_speedup.notna() & ~cases.precision_speedup_is_own
 
 
 def tabulate_cases(overview: Overview) -> Table:
-    """Make a table with one line per case of training: each figure with its interval."""
+    """Make a table with one line per training case, each figure with its interval."""
     order = [(row, p) for row in overview.rows for p in row.cases if p is not None]
     cases = overview.cases.iloc[[position for _, position in order]]
     measured = cases[cases.repeats_measured > 0]
@@ -251,5 +254,5 @@ def tabulate_cases(overview: Overview) -> Table:
 
 
 def name_cases(overview: Overview) -> str:
-    """Return the title of the table of its cases."""
+    """Return the title of the table that `tabulate_cases` makes."""
     return f"{overview.title}: every case"

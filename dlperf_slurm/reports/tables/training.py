@@ -1,4 +1,4 @@
-"""Tables of training: throughput and scaling, precisions, where data come from, accuracy."""
+"""Tables of training: throughput and scaling, precisions, data sources, accuracy."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -45,9 +45,9 @@ OF_THROUGHPUTS = ("model", "precision", "batch_size_per_device")
 
 
 def _list_throughputs(results: Results) -> "DataFrame":
-    """Order cases by series, each from the smallest topology to the largest.
+    """Sort training cases by table and series, from the smallest topology to the largest.
 
-    Their labels have what tells them apart in their table, and titles the rest.
+    Labels have the values that differ within a table, `constants` (for the title) the others.
     """
     rows = results.training
     rows = rows.assign(
@@ -55,7 +55,7 @@ def _list_throughputs(results: Results) -> "DataFrame":
         column=number_groups(rows, ["framework", *VARIANTS]),
     ).sort_values(["table", "column", "nodes", "devices_per_node"], kind="stable")
     varying, words = find_varying(rows, OF_THROUGHPUTS), find_variants(rows)
-    # the compiler has a column of its own
+    # the compiler has its own column
     own = words.where(varying, "").drop(columns="compiler")
     constants = words.where(~varying, "").to_numpy().tolist()
     return rows.assign(
@@ -72,7 +72,7 @@ def _name_throughputs(rows: "DataFrame") -> str:
 
 
 def show_training_figures(rows: "DataFrame", is_wide: bool = True) -> list[Show]:
-    """Show throughput, its scaling, and how near it is to what can be reached."""
+    """Return the columns of throughput, scaling, FLOP/s, and shares of the peaks."""
     measured = rows[rows.repeats_measured > 0]
     most = measured.tflops_per_device.max()
     prefix, factor = ("G", 1000.0) if 0 < most < 1 else ("T", 1.0)
@@ -111,7 +111,7 @@ def _explain_throughputs(rows: "DataFrame") -> str:
 
 
 def explain_limits(measured: "DataFrame") -> list[str]:
-    """Explain those of the columns that say what could be reached."""
+    """Explain the columns of LIMITS that have values."""
     return [LIMITS[name] for name in find_known(measured, *LIMITS)]
 
 
@@ -132,11 +132,11 @@ THROUGHPUT = TableSpec(
 )
 
 
-# where there is no room for the intervals of efficiencies, which are those of speedups per device
+# without the intervals of efficiencies, which are those of speedups per device
 NARROW_THROUGHPUT = replace(THROUGHPUT, figures=partial(show_training_figures, is_wide=False))
 
 
-# what precisions and compilers bring, as a pivot: a row for each topology, a column for each
+# speedups of precisions and compilers, as a pivot table: a row per topology, a column per precision
 
 
 def make_precision_tables(results: Results, marks: Marks) -> Iterator[Table]:
@@ -158,7 +158,7 @@ def _make_precision_table(rows: "DataFrame", marks: Marks) -> Table:
     shape = (len(precisions), len(topologies), len(compilers))
     sizes = rows.groupby("precision", sort=False).batch_size_per_device.first()
     places = [*product(precisions, topologies, compilers)]
-    # few columns: each of those that a frame has costs as much as its rows
+    # select few columns, because reindexing is slow for frames with many
     shown = [part for name in OF_PRECISIONS for part in COLUMNS[name].names]
     counts = ["repeats_measured", "repeats_planned"]
     keys = ["precision", "topology", "compiler"]
@@ -171,7 +171,7 @@ def _make_precision_table(rows: "DataFrame", marks: Marks) -> Table:
     ]
 
     def join(name: str, bounds: bool = False, has_marks: bool = False) -> Any:
-        """Make cells [precisions][topologies], each with a value for each compiler."""
+        """Make cells [precisions][topologies] of a column, each with a value per compiler."""
         cells = iter(Show(name, bounds=bounds, missing=NO_REFERENCE).make_cells(full))
         numbers = iter(notes)
         return [
@@ -215,13 +215,13 @@ def _make_precision_table(rows: "DataFrame", marks: Marks) -> Table:
     )
 
 
-# where data come from
+# data sources
 
 
 def _list_sources(results: Results) -> "DataFrame":
-    """Select models of which any case has its data elsewhere than on the device.
+    """Select the training cases of models that use data from elsewhere than the device.
 
-    The data sources of one case stand together.
+    Cases that differ only in their data source are adjacent.
     """
     rows = results.training
     rows = rows[rows.model.isin(rows.model[rows.data != ON_DEVICE])]

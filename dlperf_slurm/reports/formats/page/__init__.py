@@ -1,1 +1,1 @@
-"""What the HTML page is made of: figures in its colours, provenance, and its assets."""
+"""Parts of the HTML page: tables, charts, figures, provenance, and assets."""

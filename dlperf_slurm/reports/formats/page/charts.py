@@ -1,6 +1,6 @@
-"""Series over places -> the geometry of a page's own small charts, which its script can talk to.
+"""Series of points -> the geometry of the page's interactive SVG charts.
 
-Figures for papers are matplotlib's; these weigh a twentieth of them, and know their values.
+These charts are a twentieth of the size of matplotlib's figures, and their points have tooltips.
 """
 
 import math
@@ -10,15 +10,15 @@ from typing import Optional
 from dlperf_slurm.reports.plots.lines import HEADROOM, Point, is_wide_range
 from dlperf_slurm.reports.plots.style import SERIES_COLORS
 
-# in units of the drawing, which a page shows at about their own size
+# in SVG user units, about one CSS pixel each
 WIDTH, HEIGHT = 400.0, 240.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 14.0, 10.0, 24.0
 MOST_TICKS = 5
-# of a logarithmic axis, which two would not show to be one
+# of a logarithmic axis: two ticks do not show that it is logarithmic
 LEAST_TICKS = 3
 _HUES = len(SERIES_COLORS)
 DASHES = ("", "6 3", "2 2", "8 3 2 3", "1 3")
-# a path around its own origin, for each marker
+# the SVG path of each marker, centred on the origin
 MARKERS = (
     "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
     "M-3-3h6v6h-6z",
@@ -32,10 +32,10 @@ MARKERS = (
 
 @dataclass(frozen=True)
 class Look:
-    """How a series is drawn: its kind by dashes, and `hue` by colour and marker.
+    """The style of a series: dashes by `kind`, colour and marker by `hue`.
 
-    The hue is that of the label, or of the kind where there is one label alone; without any it
-    stands for no series.
+    `hue` is the index of the label, or of the kind if all series have the same label; None in the
+    legend entry of a kind that several labels share.
     """
 
     label: int
@@ -56,13 +56,13 @@ class Look:
 
     @property
     def fill(self) -> str:
-        """The first kind's markers are full, the others' hollow."""
+        """The fill colour of markers: filled for the first kind, hollow for the others."""
         return "var(--page)" if self.kind else self.color
 
 
 @dataclass(frozen=True)
 class Line:
-    """A series; `tips[i]` says what point i is."""
+    """A series of points; `tips[i]` is the tooltip of point i."""
 
     name: str
     look: Look
@@ -72,7 +72,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Dot:
-    """A point on the drawing, its bar's ends, and what it says."""
+    """A point in SVG coordinates, with the ends of its error bar and its tooltip."""
 
     x: float
     y: float
@@ -90,10 +90,10 @@ class Curve:
 
 @dataclass(frozen=True)
 class LineChart:
-    """Lines over the same ticks of x; `ideal` is a value to hold them against.
+    """Lines over common x ticks; `ideal` is the value of a reference line.
 
-    The axis begins at zero, at half of the ideal where all values are above that, or is
-    logarithmic.
+    The y axis begins at zero, or at half of the ideal if all values are above; it is logarithmic
+    for a wide range of values without an ideal.
     """
 
     title: str
@@ -177,7 +177,7 @@ def _place_line(chart: LineChart, line: Line) -> Curve:
 
 
 def list_ticks(highest: float, lowest: float = 0.0) -> list[float]:
-    """Round values from the lowest up to the highest, MOST_TICKS steps at most."""
+    """List round values from the lowest to the highest, with at most MOST_TICKS steps."""
     if highest <= lowest:
         return [lowest]
     span = highest - lowest
@@ -187,9 +187,10 @@ def list_ticks(highest: float, lowest: float = 0.0) -> list[float]:
 
 
 def list_ratio_ticks(lowest: float, highest: float) -> list[float]:
-    """Powers of ten times 1, 2 and 5, from the last one below the lowest value.
+    """List the ticks of a logarithmic axis: powers of ten times 1, 2 and 5.
 
-    They end below the highest one, but are LEAST_TICKS at least.
+    From the largest one not above the lowest value to the largest one not above the highest value,
+    but at least LEAST_TICKS.
     """
     first = math.floor(math.log10(lowest))
     last = math.ceil(math.log10(highest)) + 1
@@ -199,13 +200,13 @@ def list_ratio_ticks(lowest: float, highest: float) -> list[float]:
     return every[start : start + max(LEAST_TICKS, count)]
 
 
-# a small plot in a table's row
+# sparklines in table rows
 TREND_WIDTH, TREND_HEIGHT = 96.0, 22.0
 
 
 @dataclass(frozen=True)
 class Trend:
-    """A line of values between `lowest` and `highest`, or a bar where there is only one of them."""
+    """A sparkline of values between `lowest` and `highest`, or a bar for a single place."""
 
     look: Look
     places: tuple[int, ...]

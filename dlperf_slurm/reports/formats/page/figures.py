@@ -1,4 +1,4 @@
-"""A figure's SVG -> SVG inside a page, in the page's colours, with a name for screen readers."""
+"""A figure's SVG -> inline SVG with the page's colours and a title for screen readers."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -9,7 +9,7 @@ from dlperf_slurm.reports.plots.style import FAINT, INK, MUTED, RULE, SERIES_COL
 _SVG = "http://www.w3.org/2000/svg"
 _LINK = "http://www.w3.org/1999/xlink"
 
-# what style.css sets, for the light and for the dark page
+# custom properties that report.css sets, for the light and for the dark page
 PAGE_COLORS = {
     INK: "var(--ink)",
     MUTED: "var(--muted)",
@@ -19,18 +19,18 @@ PAGE_COLORS = {
 }
 _COLOR = re.compile("|".join(PAGE_COLORS), re.IGNORECASE)
 _REFERRED = re.compile(r"""(?:url\(|href=")#([^)"]+)[)"]""")
-# attributes of lengths, and one that is finer than a screen
+# attributes with lengths, and numbers with needless decimals
 _LENGTHS = ("d", "x", "y", "width", "height", "transform")
 _LONG = re.compile(r"(\d+\.\d\d)\d+")
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 
 
 def inline_svg(plot: Plot) -> str:
-    """An <svg> element that needs nothing but the page's style sheet; ids begin with its name."""
+    """Convert a plot to an <svg> element for the page; its ids begin with the plot's name."""
     root = ElementTree.fromstring(plot.svg)
     for parent in list(root.iter()):
         for child in list(parent):
-            # the page has their rules; a style sheet in an <svg> would be the whole page's
+            # a style sheet inside an <svg> would apply to the whole page
             if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):
                 parent.remove(child)
     referred = set(_REFERRED.findall(plot.svg.decode()))
@@ -38,7 +38,7 @@ def inline_svg(plot: Plot) -> str:
         if element.get("id") not in referred:
             element.attrib.pop("id", None)
         _adopt(element, plot.name)
-        # matplotlib indents, which nobody reads here
+        # remove matplotlib's indentation
         for name in ("text", "tail"):
             if not (getattr(element, name) or "").strip():
                 setattr(element, name, None)
@@ -49,7 +49,7 @@ def inline_svg(plot: Plot) -> str:
 
 
 def _adopt(element: ElementTree.Element, prefix: str) -> None:
-    """Give an element the page's colours, and ids that no other figure has."""
+    """Replace colours by the page's custom properties, and make ids unique with a prefix."""
     for name, value in element.attrib.items():
         if name == "id":
             value = f"{prefix}-{value}"
@@ -65,7 +65,7 @@ def _adopt(element: ElementTree.Element, prefix: str) -> None:
 
 
 def _name(root: ElementTree.Element, plot: Plot) -> None:
-    """A title and a description, and the size in which its text is as large as the page's."""
+    """Add title and description, and set the width at which the text has the page's font size."""
     names = {"title": f"{plot.title}: {plot.subject}", "desc": plot.caption}
     for place, (tag, text) in enumerate(names.items()):
         child = ElementTree.Element(f"{{{_SVG}}}{tag}", {"id": f"{plot.name}-{tag}"})
@@ -80,5 +80,5 @@ def _name(root: ElementTree.Element, plot: Plot) -> None:
 
 
 def find_width_points(text: str) -> float:
-    """The points of an SVG's width, which matplotlib writes as "360pt"."""
+    """Parse the width of an SVG by matplotlib, in points: "360pt"."""
     return float(text.removesuffix("pt"))

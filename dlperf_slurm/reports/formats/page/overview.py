@@ -1,4 +1,4 @@
-"""An overview of a model -> its table with small plots, its legend and its charts for the page."""
+"""An overview of a model -> its table with sparklines, its legend and its charts for the page."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -20,13 +20,13 @@ from dlperf_slurm.reports.tables.overview import (
 )
 from dlperf_slurm.results.number_formats import Number
 
-# by the position of a case: its point in a chart, with what it says; None where there is no figure
+# for each case in order: its point in a chart and its tooltip; None without a figure
 Points = Sequence[Optional[tuple[Point, str]]]
 
 
 @dataclass(frozen=True)
 class Key:
-    """What switches the series of one label, or of one kind, on and off."""
+    """A legend entry that shows or hides the series of one label or one kind."""
 
     group: str
     index: int
@@ -36,7 +36,7 @@ class Key:
 
 @dataclass(frozen=True)
 class OverviewSection:
-    """A table with a look and a small plot for each row, and charts of its series."""
+    """A table with a style and a sparkline for each row, and charts of its series."""
 
     table: HtmlTable
     looks: tuple[Look, ...]
@@ -68,14 +68,14 @@ def _make_section(overview: Overview, name: str, footnotes: Sequence[str]) -> Ov
 
 
 def _name_kind(overview: Overview, precision: str, group: str) -> str:
-    """The precision, the group, or both: what differs between kinds."""
+    """Describe a kind by the precision, the group, or both: whichever differs between kinds."""
     differs = [len({kind[i] for kind in overview.kinds}) > 1 for i in (0, 1)]
     parts = [precision, overview.name_group(group)]
     return ", ".join(part for part, is_told in zip(parts, differs) if is_told)
 
 
 def _explain_trends(overview: Overview, trends: Sequence[Optional[Trend]], is_share: bool) -> Table:
-    """The table whose caption says what its small plots are."""
+    """Make the overview's table, with sparklines explained in the caption."""
     table = tabulate_overview(overview)
     lowest = next((trend.lowest for trend in trends if trend is not None), None)
     if not is_share or lowest is None:
@@ -91,7 +91,7 @@ def _make_look(overview: Overview, row: OverviewRow) -> Look:
 
 
 def _list_keys(overview: Overview) -> Iterator[Key]:
-    """None for what all series share."""
+    """List the legend entries; none for a label or kind that all series share."""
     if len(overview.labels) > 1:
         for index, label in enumerate(overview.labels):
             yield Key("label", index, label, Look(index, 0, index))
@@ -104,7 +104,7 @@ def _list_keys(overview: Overview) -> Iterator[Key]:
 def _make_trends(
     overview: Overview, looks: Sequence[Look], is_share: bool
 ) -> tuple[Optional[Trend], ...]:
-    """A trend for each row: efficiency over topologies, else throughput; None without figures."""
+    """Make a sparkline for each row, of efficiency or throughput; None without figures."""
     shown = overview.measured_places
     figures = overview.read("weak_scaling_efficiency" if is_share else "samples_per_s")
     found = [
@@ -137,7 +137,7 @@ def _make_trends(
 
 
 def _find_lowest(shares: Sequence[float]) -> float:
-    """The bottom of the small plots: the tenth below the least efficiency, 90 % at most."""
+    """Return the lower end of the sparklines: the efficiency rounded down to 10 %, at most 90 %."""
     return min(0.9, math.floor(10 * min(shares, default=0.0)) / 10)
 
 
@@ -147,12 +147,12 @@ def _tell(overview: Overview, place: int, value: float, is_share: bool) -> str:
 
 
 def _list_charts(overview: Overview, looks: Sequence[Look]) -> Iterator[Optional[LineChart]]:
-    """Over at least two places: throughput, efficiency, and what precisions bring."""
+    """Make the charts of throughput, efficiency and precision speedup, over two or more places."""
     if not overview.has_scaling:
         return
     over = "batch size" if overview.is_inference else "topology"
 
-    # by the case's place among the overview's
+    # x by topology or batch size
     places = dict(zip(overview.places, _place(overview)))
     cases, by = overview.cases, "batch_size_per_device" if overview.is_inference else "topology"
 
@@ -190,7 +190,7 @@ def _make_chart(
     points: Points,
     ideal: Optional[float] = None,
 ) -> Optional[LineChart]:
-    """The chart of all series with a point; None where there is none."""
+    """Make a chart of all series that have points; None without any."""
     lines = []
     for row, look in zip(overview.rows, looks):
         line = _make_line(row, look, overview.places, points)
@@ -215,7 +215,10 @@ def _make_line(row: OverviewRow, look: Look, names: Sequence[str], points: Point
 
 
 def _place(overview: Overview) -> list[float]:
-    """x of each place: by its devices or batch size in powers of two, or by its number."""
+    """Return x of each place: log2 of its devices or batch size, or its index.
+
+    The index is used if a size is unknown or not unique.
+    """
     sizes = [
         0 if overview.is_inference and not place.isdigit() else _find_size(overview, place)
         for place in overview.places
@@ -230,5 +233,5 @@ def _find_size(overview: Overview, place: str) -> int:
 
 
 def _write(cell: Cell, unit: str) -> str:
-    """A figure with its unit and bounds."""
+    """Format a figure with its unit and bounds."""
     return f"{cell.text} {unit} {cell.bounds}".strip()

@@ -1,4 +1,4 @@
-"""Results -> tables that say with what, on what and how completely a run was measured."""
+"""Results -> tables of missing repeats, software versions, hosts and job variables."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -8,15 +8,15 @@ from dlperf_slurm.results.case_summary import DEVICE, HOST, JOB, MACHINE, VERSIO
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.number_formats import COUNT
 
-# of a fact, such as a job's id; more of them tell a reader nothing
+# facts with more values than these, such as job ids, are only counted
 MOST_VALUES = 4
 
-# in how many repeats each value of a fact was seen, by its name and the case
+# the number of repeats with each value of a fact: name -> case id -> value -> count
 Counts = dict[str, dict[str, Counter[str]]]
 
 
 def tabulate_missing(results: Results) -> Iterator[Table]:
-    """The repeats without a sound record and the cases left out; none when there are none."""
+    """Make the table of repeats without a valid record and of cases left out, if there are any."""
     repeats = results.frames.repeats
     problems = dict(iter(repeats[repeats.problem != ""].groupby("case_id")))
     rows: list[tuple[str, str, str]] = []
@@ -33,7 +33,7 @@ def tabulate_missing(results: Results) -> Iterator[Table]:
 
 
 def tabulate_provenance(results: Results) -> Iterator[Table]:
-    """Versions by framework, hosts with their devices, facts of the machine and of the jobs."""
+    """Make the tables of versions by framework, hosts, machine facts and job variables."""
     seen: dict[str, Counts] = {}
     rows = results.frames.provenance
     for case_id, kind, name, value, count in zip(*(rows[column] for column in rows)):
@@ -91,9 +91,9 @@ def _make_host_table(hosts: Counts, devices: Counts) -> Table:
 
 
 def _join_values(told: Mapping[str, Counter[str]], measured: Mapping[str, int]) -> str:
-    """One value, or each with the number of repeats that had it, the most frequent first.
+    """Describe a fact's value, or each value with its number of repeats, most frequent first.
 
-    Repeats of the cases in `measured` that have no value count too.
+    Repeats of the cases in `measured` without a value count as "not said".
     """
     counts: Counter[str] = Counter()
     for case_id, repeats in measured.items():

@@ -1,4 +1,4 @@
-"""A run's manifest and matrix -> commands that a shell runs to make the run again."""
+"""A run's manifest and matrix -> shell commands that repeat the run."""
 
 import shlex
 from pathlib import PurePath
@@ -10,9 +10,9 @@ _PROGRAM = "dlperf-slurm"
 
 
 def write_command(manifest: Manifest, matrix_toml: str) -> str:
-    """The command that made the run, by the program's name; before it what writes its matrix.
+    """Return the command that made the run, after a command that writes its matrix file.
 
-    The matrix lies beside it then, and not where it lay when the run was made.
+    The path of the matrix is replaced by a file in the working directory.
     """
     arguments = list(manifest.command[1:])
     if not matrix_toml:

@@ -1,4 +1,4 @@
-"""A table of cells -> what the page shows of it: its rows with marks, and the notes below it."""
+"""A table of cells -> an HTML table model: rows with linked footnote marks, and footnotes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Mark:
-    """A footnote's number in a cell; the first one of a table has the id to go back to."""
+    """A footnote number in a cell; the first mark of a note is the target of its back link."""
 
     note: Note
     is_first: bool
@@ -29,9 +29,9 @@ class Mark:
 
 @dataclass(frozen=True)
 class HtmlTable:
-    """A table with its id; of each cell the marks. The first cell of a row is its heading.
+    """A table with its id, and the footnote marks of each cell.
 
-    `pads[column]` is how many digits its figures have behind the point at most.
+    `places[column]` is the maximum number of decimal places in the column.
     """
 
     id: str
@@ -49,7 +49,7 @@ class HtmlTable:
         return len(self.rows) > MOST_ROWS
 
     def pad(self, column: int, cell: Cell) -> str:
-        """What a figure lacks of the digits behind the point that others of its column have."""
+        """Return the padding that aligns a figure with the decimal places of its column."""
         if cell.figure is None or not cell.text or isinstance(cell.value, tuple):
             return ""
         places = count_places(cell.text)
@@ -58,13 +58,13 @@ class HtmlTable:
 
 
 def count_places(text: str) -> int:
-    """How many digits stand behind the point of a figure."""
+    """Count the decimal places of a figure."""
     number = text.split(" ")[0]
     return len(number.partition(".")[2])
 
 
 def make_html_table(table: Table, table_id: str, footnotes: Sequence[str]) -> HtmlTable:
-    """The table with the footnotes that its cells refer to; `footnotes[n - 1]` is number n."""
+    """Make the HTML model of a table with its footnotes; `footnotes[n - 1]` is number n."""
     numbers = sorted({number for row in table.rows for cell in row for number in cell.marks})
     notes = {
         number: Note(
@@ -90,7 +90,7 @@ def make_html_table(table: Table, table_id: str, footnotes: Sequence[str]) -> Ht
 def make_html_tables(
     tables: Iterable[Table], name: str, footnotes: Sequence[str]
 ) -> list[HtmlTable]:
-    """The tables with ids of the name and a number."""
+    """Make the HTML models of tables, with ids from a name and a number."""
     return [
         make_html_table(table, f"{name}-{number}", footnotes)
         for number, table in enumerate(tables, start=1)

@@ -7,7 +7,7 @@ from markupsafe import Markup, escape
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.plain_text import count_things
 
-# each is a row of docs/glossary.md too
+# docs/glossary.md has a row for each of these terms
 GLOSSARY = {
     "batch size": "samples per device and step",
     "bs": "batch size: samples per device and step",
