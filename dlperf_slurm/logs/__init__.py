@@ -50,13 +50,13 @@ if TYPE_CHECKING:
         """
 
         SIGNATURE: Pattern[str]
-        """Lines that no other format prints; one of them in a log makes it of this format."""
+        """Lines that only this format prints; one such line identifies a log's format."""
 
         START: Optional[Pattern[str]]
-        """The line by which a run says that it begins; a log may hold several runs."""
+        """The line that begins a run; a log may contain several runs."""
 
         RULES: Tuple["Rule", ...]
-        """How publishers made their figures of such logs; the first is the default."""
+        """Publishers' ways to compute a throughput from such logs; the first is the default."""
 
         def start_run(self) -> Run: ...
 

@@ -28,7 +28,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]")
 _GZIP_MAGIC = b"\x1f\x8b"
 
 Source = Tuple[str, str]
-"""A rank and its stream, as Open MPI's labels have them; ("-1", "") where there is none."""
+"""Rank and stream in a label of Open MPI; ("-1", "") without a label."""
 
 
 class Line(NamedTuple):

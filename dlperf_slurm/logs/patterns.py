@@ -37,9 +37,9 @@ PRECISIONS = {
     "bf16": "amp-bf16",
     "bfloat16": "amp-bf16",
 }
-"""Precisions of this project, by what scripts and people call them.
+"""Names of precisions in logs and file names -> this project's names.
 
-With `float16` scripts keep the optimizer's weights in float32: that is mixed precision too.
+With `float16` scripts keep the optimizer's weights in float32, which is mixed precision.
 """
 
 SECONDS_PER_YEAR = 365 * 86400

@@ -34,12 +34,12 @@ SURROUNDINGS = ("hardware", "software", "date")
 DEVICES_PER_NODE = 8
 
 INCOMPLETE = "incomplete"
-"""The status of a run whose log ends early or has lost lines: it has at most a publisher's figure.
+"""Status of a run whose log ends early or has lost lines: it has at most a publisher's figure.
 
-It is not one of a record, no more than `CONTRADICTORY`, which has no figure at all.
+A record never has this status, nor `CONTRADICTORY`, with which a run has no figure at all.
 """
 CONTRADICTORY = "contradictory"
-"""The status of a run whose log prints other rates than follow from its times."""
+"""Status of a run whose printed rates do not agree with its times."""
 MOST_CONTRADICTION = 0.1
 
 

@@ -287,4 +287,4 @@ def _keep_parameters(run: TimedRun, line: "Line", match: Match[str]) -> None:
 
 
 PARAMETERS = (re.compile(rf"DLL {DATE_TIME} - ?PARAMETER(.*)"), _keep_parameters)
-"""The entry of lines of parameters, which become facts."""
+"""Entry for DLLogger's PARAMETER lines, whose values become facts."""

@@ -8,10 +8,10 @@ from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import subtract_times
 
 WARMUP_STEPS = 20
-"""As many as this project's own worker leaves out; a quarter of a run that is shorter than 80."""
+"""Steps left out, as in this project's own worker; a quarter of a run with fewer than 80."""
 
 Interval = Tuple[int, float]
-"""Steps, and their seconds or their samples/s."""
+"""A number of steps, and their seconds or samples/s."""
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,13 @@ TEXTS = ("model", "mode", "framework", "label", "source", "precision", "compiler
     "batch_sizes", "data_location", "variable_update", "hardware", "table", "problem")  # fmt: skip
 NUMBERS = ("samples_per_s", "train_seconds", *(f"latency_{part}_ms" for part in LATENCY_NAMES))
 OBJECTS = ("topology", "footnotes", "top1", "epochs")
-"""Columns of the frame; a figure is the throughput of one case, or in its place the problem.
+"""Columns of the frame; a figure is the throughput of one case, or its problem.
 
-`label` is the framework, with how it distributes where that is not its own way; `source` is whose
-script it was. `batch_group` is the batch size that was asked for: a number, or "max";
-`batch_sizes` joins those measured, empty where none is known. `top1` has the fraction of each seed
-of a training over `epochs`. `table` tells published tables apart whose figures are not to be
-compared; a run's figures have none.
+`label` is the framework, with its gradient synchronization if that is not the default; `source` is
+the publisher of the script. `batch_group` is the requested batch size: a number, or "max";
+`batch_sizes` joins the measured ones, empty if none is known. `top1` has the accuracy, as a
+fraction, for each seed of a training over `epochs`. `table` distinguishes published tables whose
+figures must not be compared; a run's figures have none.
 """
 
 # used where nothing was measured
