@@ -1,1 +1,1 @@
-"""Cases x site -> a run directory: what will run, where, and the scripts that run it."""
+"""Cases x site -> a run directory: plan, job scripts, journal, and the validation of records."""

@@ -1,4 +1,4 @@
-"""A run that has ended <-> its archive: one file, from which the run is read as from its folder."""
+"""A finished run directory <-> its archive, a single zip file that can be read in its place."""
 
 import hashlib
 import json
@@ -30,13 +30,13 @@ from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE
 from dlperf_slurm.jobs.run_directory import Run, find_run, list_run_ids, open_run
 
-# what is of no use once nothing runs, and what nobody else may read
+# files of a running submission, and private values, which an archive must not contain
 LEFT_OUT = frozenset((LOCK_FILE, RESERVE_FILE, PRIVATE_FILE))
 
 
 @dataclass(frozen=True)
 class Archived:
-    """What was written: the file, and how many files of how many bytes are in it."""
+    """A written archive: its path and size, with the number of files in it and their bytes."""
 
     path: Path
     files: int
@@ -45,9 +45,9 @@ class Archived:
 
 
 def find_readable_run(reference: Optional[str], results_dir: Path) -> Run:
-    """What `find_run` finds, or the archive that a path or an id names, and raises as it does.
+    """Find a run by path, archive or start of its id; the newest one for None.
 
-    Where a run has both, its directory is taken.
+    The directory is preferred if a run has both. Raises InputError as `find_run`.
     """
     if reference is not None and Path(reference).suffix == ARCHIVE_SUFFIX:
         path = Path(reference)
@@ -73,12 +73,12 @@ def _is_run(path: Path) -> bool:
 
 
 def write_archive(run: Run, output: Path, is_removed: bool = False) -> Archived:
-    """Close a run that has ended into a file, and verify it; its folder stays, unless `is_removed`.
+    """Pack a finished run into an archive and verify it; with `is_removed`, delete the folder.
 
-    The folder is removed last, after every byte of the archive was read again and found right.
-    Raises InputError for a file that is there already, or a folder that has what no archive can
-    have or that changed meanwhile; FileProblem for what cannot be read or written, SchedulerError
-    where another process submits or retries the run. In each case the folder is whole.
+    The folder is deleted last, after the archive has been read back and its digests compared.
+    Raises InputError if `output` exists, or if the folder changed meanwhile or contains a device,
+    pipe or socket; FileProblem for I/O errors; SchedulerError if another process submits or
+    retries the run. The folder is left intact in all these cases.
     """
     if output.suffix != ARCHIVE_SUFFIX:
         raise InputError(f"--output: {output}: an archive is called *{ARCHIVE_SUFFIX}")
@@ -106,14 +106,14 @@ def write_archive(run: Run, output: Path, is_removed: bool = False) -> Archived:
 
 
 def remove_run(run: Run) -> None:
-    """Remove a run's folder, which is no run any more from the first moment on."""
+    """Remove a run's folder; it is renamed first, so that no half-removed run is ever visible."""
     hidden = run.path.with_name(f".{run.path.name}{PARTIAL_SUFFIX}")
     run.path.rename(hidden)
     shutil.rmtree(hidden)
 
 
 def _list_files(folder: Path) -> Iterator[tuple[str, tuple[int, int, str]]]:
-    """Size, time and, of a link, where it leads, of all that is archived, by path in the folder."""
+    """Yield the relative path and (size, mtime in ns, link target) of each file to archive."""
     for above, folders, names in os.walk(folder, onerror=_refuse):
         folders.sort()
         for name in sorted([*names, *(x for x in folders if Path(above, x).is_symlink())]):
@@ -135,11 +135,11 @@ def _refuse(error: OSError) -> None:
 
 
 def _write(run: Run, files: Mapping[str, tuple[int, int, str]], partial: Path) -> dict[str, str]:
-    """Write all files, links and digests, to the disk; returns the digests by path."""
+    """Write all files, links and digests, and sync them to disk; return the digests by path."""
     links = {name: link for name, (_, _, link) in files.items() if link}
     sums: dict[str, str] = {}
     with partial.open("xb") as file:
-        # for whom the folder is
+        # the archive is as readable for others as the folder
         os.fchmod(file.fileno(), run.path.stat().st_mode & 0o666)
         with zipfile.ZipFile(file, "w") as archive:
             for name in [name for name in files if name not in links]:
@@ -157,7 +157,7 @@ def _write(run: Run, files: Mapping[str, tuple[int, int, str]], partial: Path) -
 
 
 def _verify(run: Run, partial: Path, sums: Mapping[str, str]) -> None:
-    """Read every file of an archive as whoever opens it does; FileProblem where one differs."""
+    """Read every file of an archive through the normal reader; FileProblem if one differs."""
     archive = find_archive(partial)
     if archive is None or archive.members.keys() != {*sums, SUMS_FILE}:
         raise FileProblem(f"{partial}: has not the files of {run.path}")

@@ -1,7 +1,7 @@
-"""An attempt's folder -> its starts, and what the attempt is worth: the one judge of all commands.
+"""An attempt's folder -> its starts, and whether it has a valid record; used by all commands.
 
-Each time that the scheduler starts an array task, the start gets a folder `s<number>` of its own
-below that of the attempt, so that no start can write over another one's files.
+Each time the scheduler starts (or requeues) an array task, the start gets a folder `s<number>` of
+its own below the attempt's, so that no start overwrites the files of another.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from dlperf_slurm.version import __version__
 
 @dataclass(frozen=True)
 class Start:
-    """One time that the scheduler started an attempt, and its folder."""
+    """A start of an attempt by the scheduler, and its folder."""
 
     number: int
     path: Path
@@ -33,12 +33,12 @@ class Start:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What an attempt is worth: a sound record and its times, or why it has none.
+    """The validity of an attempt: its valid record and step times, or the reason it has none.
 
-    `start` is the one that was judged; None where the attempt has not started. `record` is there
-    also if it says how the attempt failed. `problem` is empty if the record is sound; a `problem`
-    without a record, "", is that of an attempt without one. `step_seconds` is the array
-    [ranks, steps]; None where none were kept. `beside` is what else was written of it.
+    `start` is the validated start; None if the attempt has not started. `record` may also be the
+    record of a failure. `problem` says why the record is not valid; it is empty for a valid record
+    and if no record was written. `step_seconds` is the array [ranks, steps]; None if step times
+    were not recorded. `beside` has the contents of the sidecar files.
     """
 
     start: Optional[Start]
@@ -53,7 +53,7 @@ class Judgement:
 
 
 def list_starts(attempt_dir: Path, run_dir: Path) -> list[Start]:
-    """The starts of an attempt of a run, the newest first."""
+    """List the starts of an attempt, newest first."""
     try:
         names = list_names(attempt_dir, run_dir)
     except OSError:
@@ -63,16 +63,16 @@ def list_starts(attempt_dir: Path, run_dir: Path) -> list[Start]:
 
 
 def find_start(attempt_dir: Path, number: int) -> Start:
-    """The start of that number, there or not; the attempt's own folder for NO_START."""
+    """Return the start of that number, which need not exist; for NO_START the attempt's folder."""
     folder = attempt_dir if number == NO_START else attempt_dir / f"s{number}"
     return Start(number, folder)
 
 
 def print_files(run: Run, planned: PlannedCase, task: RunTask) -> str:
-    """A hash that differs once an attempt may be worth something else.
+    """Fingerprint an attempt, so that its cached validation can be reused while it is unchanged.
 
-    It is of what was planned, of the names, sizes, times and inodes of its files, of which none is
-    opened, and of this version, which judges them.
+    The hash covers the planned case, the names, sizes, times and inodes of the files (none is
+    opened), and the version of this tool.
     """
     attempt_dir = run.path / task.attempt_dir
     starts = list_starts(attempt_dir, run.path)
@@ -94,9 +94,9 @@ def _list_stats(folder: Path) -> list[tuple[str, int, int, int]]:
 
 
 def judge_attempt(run: Run, planned: PlannedCase, task: RunTask) -> Judgement:
-    """What an attempt at a planned case is worth: its newest sound start, else its newest one.
+    """Validate an attempt by its newest start with a valid record, else by its newest start.
 
-    All who count, retry, report or wait ask this one function.
+    Status, retries, reports and `wait` all use this function.
     """
     newest = None
     for start in list_starts(run.path / task.attempt_dir, run.path):
@@ -108,7 +108,7 @@ def judge_attempt(run: Run, planned: PlannedCase, task: RunTask) -> Judgement:
 
 
 def judge_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) -> Judgement:
-    """What one start of an attempt is worth."""
+    """Validate the record of one start of an attempt."""
     try:
         believed = read_believed(run.path, run.run_id, planned, task, start.path)
     except FileNotFoundError:

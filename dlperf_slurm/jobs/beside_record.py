@@ -1,4 +1,4 @@
-"""The folder of a record -> what else was written of the same repeat, or what contradicts it."""
+"""Sidecar files of a record -> their contents, or where they contradict the record."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
@@ -16,9 +16,9 @@ from dlperf_slurm.jobs.decode import decode
 
 @dataclass(frozen=True)
 class Beside:
-    """What stands in files of its own; None for what was not written.
+    """The contents of the sidecar files of a record; None for each file that was not written.
 
-    `token_seconds` is the array [ranks, steps, tokens] of generations.
+    `token_seconds` is the array [ranks, steps, tokens] of text generation.
     """
 
     surroundings: Optional[Surroundings] = None
@@ -30,7 +30,7 @@ NOTHING_BESIDE = Beside()
 
 
 def parse_beside(details: Mapping[str, Detail]) -> Beside:
-    """What lay beside a record, by its names; raises ContractError for what cannot be used."""
+    """Parse the sidecar files, given by name; raises ContractError for an invalid file."""
     surroundings, peaks = details.get(SURROUNDINGS_FILE), details.get(PEAKS_FILE)
     return Beside(
         None if surroundings is None else decode(Surroundings, *surroundings),
@@ -49,7 +49,7 @@ def _parse_tokens(detail: Optional[Detail]) -> Any:
 
 
 def find_beside_problem(beside: Beside, record: Record) -> str:
-    """The file and field that are not of this record, or cannot be; empty when all are."""
+    """Return the sidecar file and field that contradict the record, or ''."""
     if beside.surroundings is not None:
         hosts = {one.host for one in beside.surroundings.hosts}
         problem = _find_problem(beside.surroundings, hosts, record)

@@ -1,4 +1,4 @@
-"""An array task of a run -> its case, from the file that has each case of the run once."""
+"""An array task of a run -> its case, from the run's file of cases (one JSON line per case)."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -11,17 +11,16 @@ from dlperf_slurm.files.reading import open_file, parse_json, read_text
 from dlperf_slurm.jobs.decode import build
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
 
-# of one case
+# for the line of one case
 LINE_LIMIT_BYTES = 2**20
-# of all cases of a run, or the texts of all that runs instead of our worker
+# for the whole file of cases, or of external scripts
 TEXTS_LIMIT_BYTES = 2**28
 
 
 def read_planned_case(run_dir: Path, task: RunTask) -> Case:
-    """The case as the worker reads it, whether the array task has started or not.
+    """Read the case of an array task as the worker reads it, before or after the task has started.
 
-    Raises FileNotFoundError where the file of cases is not there, ContractError where that does not
-    have it.
+    Raises FileNotFoundError without a file of cases, ContractError if the case is not in it.
     """
     where = f"{run_dir / CASES_FILE}: the case {task.case_id}"
     try:
@@ -34,10 +33,10 @@ def read_planned_case(run_dir: Path, task: RunTask) -> Case:
     return replace(case, repeat=task.repeat, attempt=task.attempt, seed=task.seed)
 
 
-# the repeats of a case have one line
+# all repeats of a case share one line
 @lru_cache(maxsize=16)
 def _parse_line(line: bytes, where: str) -> Case:
-    """The case of a line, which lacks what differs between array tasks; raises ContractError."""
+    """Parse one line, which has no repeat, attempt or seed; raises ContractError."""
     try:
         data = parse_json(line.decode("utf-8", "replace"), where)
     except FileProblem as error:
@@ -49,7 +48,7 @@ def _parse_line(line: bytes, where: str) -> Case:
 
 
 def read_texts(run_dir: Path, relative: str) -> str:
-    """What such a file of a run has; empty where there is none. Raises FileProblem."""
+    """Read a text file of a run, or '' if it is missing; raises FileProblem if unreadable."""
     try:
         return read_text(run_dir / relative, TEXTS_LIMIT_BYTES, root=run_dir)
     except FileNotFoundError:

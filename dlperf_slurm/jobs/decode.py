@@ -1,8 +1,8 @@
-"""JSON of the contract -> its dataclass, keys, types and ranges validated in one pass by msgspec.
+"""JSON of the contract -> its dataclass; msgspec validates keys, types and ranges in one pass.
 
-The only validator of what a run directory holds in JSON. A value without a range of its own is in
-PLAUSIBLE, so that a new field is never unlimited. The worker, which has no msgspec, writes and
-reads its own files by `contract.json_files`.
+This is the only validator for the JSON files of a run directory. A field that is not in RANGES is
+limited to PLAUSIBLE, so that no number is unlimited. The worker has no msgspec, and writes and
+reads its own files with `contract.json_files`.
 """
 
 import dataclasses
@@ -29,9 +29,9 @@ COUNT: Range = (1, 1e9)
 RANK: Range = (WHOLE_JOB, 1e9)
 SECONDS: Range = (1e-9, 1e9)
 SHARE: Range = (0, 1)
-# counters of two clocks, read one after the other
+# a share of two counters that are not read at the same instant
 COUNTED_SHARE: Range = (-0.05, 1.05)
-# a training may diverge, and still have taken its time
+# the loss of a training may diverge; its step times are still valid
 LOSS: Range = (-3.5e38, 3.5e38)
 
 RANGES: Mapping[str, Range] = {
@@ -81,7 +81,7 @@ RANGES: Mapping[str, Range] = {
 def read_json(path: Path, kind: type[D], root: Optional[Path] = None) -> D:
     """Read a file that `contract.json_files.write_json` wrote; below `root`, no link is followed.
 
-    Raises ContractError, which names the file and the key; FileNotFoundError when it is not there.
+    Raises ContractError, which names the file and the key; FileNotFoundError if it is missing.
     """
     try:
         content = read_bytes(path, JSON_LIMIT_BYTES, root)
@@ -93,15 +93,16 @@ def read_json(path: Path, kind: type[D], root: Optional[Path] = None) -> D:
 def decode(kind: type[D], content: bytes, where: str, is_versioned: bool = False) -> D:
     """Decode JSON that has all fields of a dataclass, and no other key.
 
-    Raises ContractError, which begins with `where` and names the key. A file of its own
-    `is_versioned`: another schema version than ours is refused.
+    With `is_versioned`, `schema_version` must be that of this tool. Raises ContractError, which
+    begins with `where` and names the key.
     """
     try:
         value = _make_decoder(cast(type, kind), is_versioned).decode(content)
         return msgspec.convert(value, kind, from_attributes=True)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         pass
-    # damaged, or with half of a surrogate pair, which Python's reader replaces
+    # Invalid, or with an unpaired surrogate, which parse_json replaces: decode again with Python's
+    # reader, for its error message or its value.
     try:
         data = parse_json(decode_text(content, where), where)
     except FileProblem as error:
@@ -127,7 +128,7 @@ def _make_decoder(kind: type, is_versioned: bool) -> "msgspec.json.Decoder[Any]"
 
 @cache
 def _make_struct(kind: type, is_versioned: bool = False) -> type:
-    """Make a struct with the fields of a dataclass, all of them required, in their ranges."""
+    """Make a msgspec struct with the fields of a dataclass, all required, with their ranges."""
     fields = [
         (field.name, _limit(f"{kind.__name__}.{field.name}", field.type))
         for field in dataclasses.fields(kind)
@@ -139,7 +140,7 @@ def _make_struct(kind: type, is_versioned: bool = False) -> type:
 
 
 def _limit(key: str, expected: Any) -> Any:
-    """Return a type with the range of a field on each number in it."""
+    """Return the type of a field, with the field's range on each number in the type."""
     if dataclasses.is_dataclass(expected):
         return _make_struct(cast(type, expected))
     if expected in (int, float):
@@ -157,7 +158,7 @@ _PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 
 def _describe(error: msgspec.ValidationError, data: Any) -> str:
-    """Format what is wrong as "ranks[0].rank is -7: expected `int` >= -1"."""
+    """Format a validation error, such as "ranks[0].rank is -7: expected `int` >= -1"."""
     message, is_placed, place = str(error).rpartition(" - at `$")
     if not is_placed:
         message, place = place, ""

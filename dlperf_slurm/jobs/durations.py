@@ -1,4 +1,4 @@
-"""A time that a user names <-> seconds; and seconds that are estimated -> a text."""
+"""Duration options such as "90s" -> seconds; estimated seconds -> text."""
 
 import math
 import re
@@ -9,7 +9,7 @@ _UNITS = {"s": 1, "min": 60, "h": 3600}
 
 
 def parse_duration(text: str, option: str) -> float:
-    """The seconds of "90s", "5min" or "1.5h"; raises InputError, which names the option."""
+    """Parse "90s", "5min" or "1.5h" into seconds; raises InputError, which names the option."""
     found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?(s|min|h)", text.strip(), re.ASCII)
     if found is None or not float(found[1]):
         raise InputError(f"{option}: {text!r} is no time, such as 90s, 5min or 1h")
@@ -17,7 +17,7 @@ def parse_duration(text: str, option: str) -> float:
 
 
 def write_duration(seconds: float) -> str:
-    """Whole minutes, or tens of seconds below two minutes: an estimate has no more digits."""
+    """Format an estimate, rounded to 10 s below 2 min, to minutes below 1.5 h, else to 0.1 h."""
     if seconds < 110:
         return f"{max(10, 10 * math.ceil(seconds / 10))} s"
     if seconds < 90 * 60:

@@ -1,4 +1,4 @@
-"""The command of somebody else's script x a case -> the text that runs instead of our worker."""
+"""The command of an external script x a case -> the bash script that runs instead of our worker."""
 
 import dataclasses
 import shlex
@@ -14,7 +14,7 @@ from dlperf_slurm.worker.models import load_model
 
 
 def check_commands(file: MatrixFile, cases: Iterable[MatrixCase], device: str) -> None:
-    """Raises InputError, with file and line, for commands of scripts that a case cannot have."""
+    """Raise InputError, with file and line, for script commands that fail to render for a case."""
     reporter = Reporter(file.toml)
     wrong: set[str] = set()
     for case in cases:
@@ -30,10 +30,10 @@ def check_commands(file: MatrixFile, cases: Iterable[MatrixCase], device: str) -
 
 
 def render_external_script(case: MatrixCase, script: ScriptTable, repeat: int, device: str) -> str:
-    """The text of what runs instead of our worker: the script's command over a case's values.
+    """Render the bash script that runs instead of our worker for one repeat of a case.
 
-    Raises InputError, which names the key, when the command is no template, or asks for a value
-    that there is not.
+    Raises InputError, which names the key, if the command is not a valid template or uses an
+    unknown value.
     """
     try:
         command = render_command(script.command, list_script_values(case, repeat, device))
@@ -44,9 +44,9 @@ def render_external_script(case: MatrixCase, script: ScriptTable, repeat: int, d
 
 
 def list_script_values(case: MatrixCase, repeat: int, device: str) -> dict[str, object]:
-    """The values that a script's command may ask for.
+    """Return the values that the template of a script's command may use.
 
-    `parameters` are the model's, defaults included.
+    `parameters` has all parameters of the model, with defaults filled in.
     """
     definition = load_model(case.model).Definition(**case.model_parameters)
     return {

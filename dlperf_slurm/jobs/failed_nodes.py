@@ -1,4 +1,4 @@
-"""How an array task ended -> the nodes that are named as its cause; and a site without these."""
+"""The state and reason of a failed array task -> the failed nodes; a site that excludes them."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from dlperf_slurm.contract.nodes import find_unhealthy_nodes
 from dlperf_slurm.jobs.room import is_for_want_of_room
 
 NODE_FAIL = "NODE_FAIL"
-# a node was not fit to measure, and nothing was measured
+# a check of a node failed, and nothing was measured
 UNHEALTHY = "UNHEALTHY"
 
 _NODE = re.compile(r"\b(?:node|on) ([A-Za-z][\w.-]*)\b(?=:| failed|'|$)")
@@ -16,20 +16,19 @@ _EXCLUDE = re.compile(r"(?:--exclude[= ]|-x ?)(.+)")
 
 
 def find_failed_nodes(state: str, detail: str) -> list[str]:
-    """The nodes that a state and its reason name; none where all nodes share the cause."""
+    """Return the nodes named by a state and its reason; none if the cause is not a single node."""
     if state == UNHEALTHY:
-        # what a check says of its own may name all sorts of things
+        # the output of a check command is free text, and could match _NODE by accident
         return find_unhealthy_nodes(detail)
     found: list[str] = [] if is_for_want_of_room(detail) else _NODE.findall(detail)
     return found
 
 
 def exclude_nodes(site: Site, nodes: Sequence[str], needed: int) -> Site:
-    """The site whose jobs do not run on these nodes; itself where fewer than `needed` may be left.
+    """Return the site with `--exclude` for these nodes; unchanged if too few nodes would be left.
 
-    What a site does not say of its size is enough for jobs of one node alone.
-
-    sbatch heeds the last --exclude alone, hence one for all.
+    `needed` is the number of nodes of a job. Without `max_nodes`, only jobs of one node exclude
+    any. sbatch uses only the last --exclude, hence a single option with all nodes.
     """
     left = 1 if site.max_nodes is None else site.max_nodes - len(nodes)
     if not nodes or left < needed:
@@ -45,7 +44,7 @@ def exclude_nodes(site: Site, nodes: Sequence[str], needed: int) -> Site:
 
 
 def describe_too_few(site: Site, needed: int) -> str:
-    """Why `exclude_nodes` leaves no node out where jobs need so many."""
+    """Explain why `exclude_nodes` excludes no node for jobs of `needed` nodes."""
     size = "does not say its max_nodes" if site.max_nodes is None else f"has {site.max_nodes}"
     return f"no node is left out: a job takes {needed}, and the site {size}"
 

@@ -1,4 +1,4 @@
-"""A kind of job on its site -> how a job script starts the ranks of one framework."""
+"""A kind of job on its site -> the values of the part of a script that starts one framework."""
 
 import re
 from collections.abc import Mapping, Sequence, Set
@@ -18,19 +18,20 @@ from dlperf_slurm.launchers import Expanding
 from dlperf_slurm.worker.joining import MPI, TORCHRUN
 
 PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"
-# beside a container, where the site names no other
+# runs on the batch host beside a container, unless the site names another one
 HOST_PYTHON = "python3"
-# the worker's command that each rank of a run obeys
+# the worker subcommand that each rank runs
 RUN_COMMAND = ("run",)
-# the starter of a script, by its `launch`
+# the starter function of an external script, by its setting `launch`
 SCRIPT_STARTERS = {"single": "script", "per-rank": "script_ranks"}
 
 
 @dataclass(frozen=True)
 class NamedImage:
-    """The image that ranks run in, as the record names it.
+    """The container image of the ranks, as the record names it.
 
-    `digest_arguments` are those of the worker's `image_digest`: the image, and a command to ask.
+    `digest_arguments` are those of `worker.image_digest`: the image, and the command that prints
+    its digest.
     """
 
     runtime: str
@@ -40,13 +41,12 @@ class NamedImage:
 
 @dataclass(frozen=True)
 class FrameworkScript:
-    """What the script needs to start the ranks of one framework.
+    """The template values of one framework's part of a job script.
 
-    `host_python` is there only where the batch host has another Python than the ranks, a secret
-    where these speak over sockets, what torchrun needs where that starts them,
-    `search_command` where array tasks have to find their batch size, `script_commands`, by
-    starter, where they run somebody else's script, `node_command` where nodes make ready first;
-    `has_gpus` says that ranks compute on GPUs.
+    `host_python` is set only if the batch host uses another Python than the ranks; `has_secret` if
+    ranks connect without MPI and need a shared secret; `search_command` if array tasks search for
+    their batch size; `script_commands`, by starter, for external scripts; `node_command` if nodes
+    run a setup or checks before the ranks.
     """
 
     name: str
@@ -69,7 +69,7 @@ class FrameworkScript:
 
 
 def find_starter(task: ArrayTask) -> str:
-    """The function of its framework's template that starts an array task: STARTER_FRAMEWORK."""
+    """Return the starter of an array task; the bash function is named STARTER_FRAMEWORK."""
     if task.case.script_table is not None:
         return SCRIPT_STARTERS[task.case.script_table.launch]
     return "search" if task.case.axes.has_batch_search else "launch"
@@ -84,11 +84,10 @@ def make_framework_scripts(
     node_file: Optional[str],
     worker_command: Sequence[str] = RUN_COMMAND,
 ) -> dict[JobKind, FrameworkScript]:
-    """The parts of a group's script by kind of job; kinds that start alike share one.
+    """Make the framework parts of a group's script by kind of job; equal kinds share one part.
 
-    `node_file` says what nodes do before the ranks start; None for nothing.
-
-    Raises InputError when a flag or a word of the site's is no template, or an option is missing.
+    `node_file` lists the setup and checks of the nodes; None for none. Raises InputError if a
+    flag or a word of the site is not a valid template, or a required option is missing.
     """
     folders = [str(run_dir).replace("${", "$${"), *list_data_folders(group, common)]
     starters = {(find_job_kind(task.case.axes), find_starter(task)) for task in group.array_tasks}
@@ -108,7 +107,7 @@ def make_framework_scripts(
     for kind, script in scripts.items():
         same = [scripts[other] for other in scripts if other.framework == kind.framework]
         if any(replace(other, name=script.name) != script for other in same):
-            # a part of a name of functions of bash
+            # the name becomes part of the names of bash functions
             scripts[kind] = replace(
                 script, name=f"{kind.framework}_{re.sub(r'[^A-Za-z0-9]', '_', kind.gradient_sync)}"
             )
@@ -125,10 +124,10 @@ def make_framework_script(
     folders: Sequence[str],
     node_file: Optional[str] = None,
 ) -> FrameworkScript:
-    """The values of one framework's part of a script, for a site that is settled for this kind.
+    """Make one framework's part of a script, for a site that is resolved for this kind of job.
 
-    `common.env` is what the script exports for all of its frameworks, `folders` are those that
-    ranks read and write, in which `${NAME}` is expanded.
+    `common.env` is exported by the script for all its frameworks. `folders` are the folders that
+    ranks read and write; the job expands `${NAME}` in them.
     """
     chosen = site.find_environment(kind.framework)
     templates = [f"frameworks/{kind.framework}.sh.j2", PLAIN_FRAMEWORK_TEMPLATE]
@@ -180,5 +179,5 @@ def _name_image(kind: JobKind, site: Site, folders: Sequence[str]) -> Optional[N
 
 
 def sort_items(values: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The items of a table by name: a script has the same bytes whatever their order was."""
+    """Sort the items of a table by name, so that the same input renders the same bytes."""
     return sorted(values.items())

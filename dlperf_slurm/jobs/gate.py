@@ -1,7 +1,7 @@
-"""An attempt of a run -> its record, which everything around it bears out, or what contradicts it.
+"""The folder of a start -> its validated record, or what contradicts it.
 
-The only way in which figures get from a run directory into a table. Whoever can write there can
-still forge a whole run; a record that was changed, mixed up or miscounted does not pass.
+All figures in tables pass this validation. It catches a record that was edited, misplaced or
+miscounted; it cannot detect a run directory that was forged as a whole.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
 
 MAX_VALUE_CHARACTERS = 60
 MAX_PROBLEM_CHARACTERS = 1000
-# what is read of that which lies beside a record, and how large it may be
+# the sidecar files that are read with a record, and their maximum sizes
 _DETAILS = {
     STEP_SECONDS_FILE: ARRAY_LIMIT_BYTES,
     TOKEN_SECONDS_FILE: ARRAY_LIMIT_BYTES,
@@ -62,11 +62,10 @@ class UnbelievableError(ContractError):
 
 @dataclass(frozen=True)
 class Believed:
-    """A record that can be used, whatever its status.
+    """A record that passed validation, whatever its status.
 
-    `step_seconds` is the array [ranks, steps] of a record that is ok, in the order of its ranks;
-    None where none were kept: logs of other scripts have none. `beside` is what else was written
-    of it.
+    `step_seconds` is the array [ranks, steps] of an OK record, in the order of its ranks; None if
+    there are none, as for logs of external scripts. `beside` has the contents of sidecar files.
     """
 
     record: Record
@@ -77,16 +76,16 @@ class Believed:
 def read_believed(
     run_dir: Path, run_id: str, planned: PlannedCase, task: RunTask, folder: Path
 ) -> Believed:
-    """Read the record in the folder of a start of an attempt at a planned case of this run.
+    """Read and validate the record in the folder of one start of an array task.
 
-    Raises FileNotFoundError where there is no record; ContractError for one that cannot be read,
-    and UnbelievableError for one that contradicts its case, the manifest or itself. Either
-    names the file, the field, what stands there, and what was expected.
+    Raises FileNotFoundError without a record, ContractError for an unreadable one, and
+    UnbelievableError for one that contradicts its case, the manifest or itself. The message names
+    the file, the field, its value and the expected value.
     """
     name = folder.relative_to(run_dir)
     record = read_json(folder / RECORD_FILE, Record, root=run_dir)
     asked = _read_case(run_dir, task)
-    # one after the other: what the later ones compute takes what the former ones let pass
+    # in this order: each check relies on what the earlier ones have ensured
     differences = [
         *_find_case_problems(asked, run_id, planned, task),
         *_find_differences(record, asked),
@@ -129,7 +128,7 @@ def _read_case(run_dir: Path, task: RunTask) -> Case:
 def _find_case_problems(
     asked: Case, run_id: str, planned: PlannedCase, task: RunTask
 ) -> Iterator[str]:
-    """Yield where a case is not that of this place in this run."""
+    """Yield where the case in the file of cases differs from the run, array task and manifest."""
     expected = {
         "run_id": run_id,
         "case_id": task.case_id,
@@ -149,12 +148,15 @@ def _find_case_problems(
 
 
 _AXES = [field.name for field in dataclasses.fields(Axes)]
-# what a log decides: how many of its steps were warm
+# settings that a record takes from the parsed log instead of the case
 OF_LOG = ("warmup_steps", "measured_steps")
 
 
 def _find_differences(record: Record, asked: Case) -> Iterator[str]:
-    """Where the case of a record is not the one that was asked for, but for what the job finds."""
+    """Yield where the case of a record differs from the planned one, except what the job decides.
+
+    The job decides a searched batch size; a parsed log decides the numbers of its steps.
+    """
     found, is_ok = record.case, record.status == OK
     for field in dataclasses.fields(Case):
         if field.name == "axes" or (is_ok and asked.log_format and field.name in OF_LOG):
@@ -180,7 +182,7 @@ def _quote(value: object) -> str:
 
 
 def _find_search_problem(record: Record, asked: Case) -> Iterator[str]:
-    """Why a job cannot have found this batch size."""
+    """Yield why a batch size search cannot have found the batch size of the record."""
     size = record.case.axes.batch_size_per_device
     ladder, step = asked.axes.batch_ladder, asked.batch_size_step
     wanted = f"'{asked.axes.batch_size_per_device}'"
@@ -205,9 +207,9 @@ def _read_details(folder: Path, run_dir: Path) -> dict[str, Detail]:
 
 
 def _parse_steps(folder: Path, detail: Optional[Detail], record: Record) -> Any:
-    """The times of the measured steps as an array [ranks, steps], or None where none need be.
+    """Return the measured step times as an array [ranks, steps]; None without the file.
 
-    Raises ContractError when there must be some, or they are no times.
+    Raises ContractError if inference has no step times, or if shape or values are invalid.
     """
     import numpy
 
@@ -219,7 +221,7 @@ def _parse_steps(folder: Path, detail: Optional[Detail], record: Record) -> Any:
         seconds = parse_array(*detail)
     except FileProblem as error:
         raise ContractError(str(error)) from error
-    # a training to accuracy may have reached its target early
+    # training to accuracy may stop early at its target
     steps = seconds.shape[-1] if record.epochs and seconds.ndim else record.case.measured_steps
     shape = (len(record.ranks), steps)
     if seconds.shape != shape:

@@ -1,4 +1,4 @@
-"""Array tasks x site -> array jobs: those that ask for the same resources, in shuffled order."""
+"""Array tasks x site -> array jobs of equal resource requests, each in shuffled order."""
 
 import hashlib
 from collections.abc import Hashable, Sequence
@@ -12,10 +12,10 @@ from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.jobs.resources import find_resources
 from dlperf_slurm.matrix.expand import MatrixCase
 
-# what an array task that shares its job has to end in, once it was told at its time limit
+# seconds between the signal at its time limit and the kill of an array task that shares its job
 END_SECONDS = 20
-# Ranks get a signal so long before the time limit, and write how far they got. Slurm may send it up
-# to a minute early (sbatch(1), --signal), which is too early for a short limit.
+# Ranks get a signal this long before the time limit, and record how far they got. Slurm may send it
+# up to a minute early (sbatch(1), --signal), which is too early for a short limit.
 WARNING_SECONDS = 60
 SHORTEST_WARNED_MINUTES = 5
 
@@ -24,7 +24,7 @@ SHORTEST_WARNED_MINUTES = 5
 class ArrayTask:
     """One element of an array job: a case with its repeat and attempt."""
 
-    # there are a hundred thousand of them
+    # a plan may have 100,000 of them
     __slots__ = ("attempt", "case", "repeat")
 
     case: MatrixCase
@@ -39,10 +39,10 @@ class ArrayTask:
 
 @dataclass(frozen=True)
 class Group:
-    """One array job: array tasks that ask for the same resources.
+    """An array job: array tasks that request the same resources.
 
-    With `tasks_per_job` so many of them run in each job of the array, one after the other; without,
-    each of them is a job. A group that is no array is one job.
+    `tasks_per_job` array tasks run one after the other in each element of the array; with None,
+    each array task is an element. On a site without arrays, a group is a single plain job.
     """
 
     group_id: str
@@ -53,12 +53,12 @@ class Group:
 
     @property
     def job_count(self) -> int:
-        """The number of Slurm's jobs: of elements, where it is an array."""
+        """The number of Slurm jobs: the elements of an array, or 1 for a plain job."""
         return -(-len(self.array_tasks) // (self.tasks_per_job or 1))
 
     @property
     def job_minutes(self) -> int:
-        """The time limit of a job: that of each array task in it, and the time that it ends in."""
+        """The time limit of a Slurm job: time limit plus END_SECONDS for each array task in it."""
         if self.tasks_per_job is None:
             return self.time_limit_minutes
         count = min(self.tasks_per_job, len(self.array_tasks))
@@ -66,7 +66,7 @@ class Group:
 
     @cached_property
     def kinds(self) -> tuple[JobKind, ...]:
-        """The kinds of jobs that its array tasks are of, each once."""
+        """The distinct kinds of job of the array tasks, sorted."""
         return tuple(sorted({find_job_kind(task.case.axes) for task in self.array_tasks}))
 
     @property
@@ -75,17 +75,17 @@ class Group:
 
     @property
     def node_hours(self) -> float:
-        """The node-hours of the array job at most: every array task at its time limit."""
+        """The maximum node-hours of the array job: every array task at its time limit."""
         return len(self.array_tasks) * self.topology.nodes * self.time_limit_minutes / 60
 
 
 def group_array_tasks(
     tasks: Sequence[ArrayTask], site: Site, max_array_size: int, suffix: str = ""
 ) -> tuple[Group, ...]:
-    """The array jobs of array tasks: those that ask for the same, with no more than so many jobs.
+    """Group array tasks with the same resource requests into array jobs of limited size.
 
     Frameworks share an array, so that their array tasks alternate on the nodes and a drift of the
-    machine does not look like a difference between them.
+    machine does not look like a difference between frameworks.
     """
     by_kind: dict[JobKind, list[ArrayTask]] = {}
     for task in tasks:
@@ -94,7 +94,7 @@ def group_array_tasks(
     for topology in sorted({kind.topology for kind in by_kind}):
         shapes: dict[Hashable, list[ArrayTask]] = {}
         settled: dict[Hashable, Site] = {}
-        # by framework, so that a further case does not give the shapes other numbers
+        # sorted, so that an additional case does not renumber the shapes
         for kind in sorted(kind for kind in by_kind if kind.topology == topology):
             of_kind = site.settle(kind)
             resources = find_resources(of_kind, kind)
@@ -109,11 +109,11 @@ def group_array_tasks(
 
 
 def _cut(tasks: Sequence[ArrayTask], settled: Site, max_jobs: int, group_id: str) -> list[Group]:
-    """The groups of array tasks that share what they ask for, each of no more than so many jobs."""
+    """Split array tasks with the same resource requests into groups of at most `max_jobs` jobs."""
     topology = tasks[0].case.topology
     tasks_per_job = find_tasks_per_job(settled)
     if settled.max_submitted is not None:
-        # while one half of what the queue takes runs, the other one waits in it
+        # two arrays fit the queue limit: one can wait while the other runs
         max_jobs = min(max_jobs, -(-settled.max_submitted // 2))
     size = (tasks_per_job or 1) * (max_jobs if settled.arrays else 1)
     return [
@@ -129,9 +129,9 @@ def _cut(tasks: Sequence[ArrayTask], settled: Site, max_jobs: int, group_id: str
 
 
 def find_tasks_per_job(settled: Site) -> Optional[int]:
-    """How many array tasks share a job of Slurm; None where each is an element of an array.
+    """Return how many array tasks share a Slurm job; None if each is an element of an array.
 
-    On one machine array tasks take turns as they are.
+    It is None for the local scheduler too, which runs array tasks one after the other anyway.
     """
     if settled.scheduler == "local" or (settled.arrays and settled.tasks_per_job == 1):
         return None
@@ -144,9 +144,9 @@ def get_warning_seconds(limit_minutes: int) -> int:
 
 
 def _shuffle_key(task: ArrayTask) -> str:
-    """The key of a random but fixed order.
+    """Return a sort key for a random but reproducible order.
 
-    A hash is the same in every version of Python, a shuffle may not be.
+    Unlike `random.shuffle`, a hash gives the same order in every version of Python.
     """
     text = f"{task.case.protocol.shuffle_seed}/{task.case.case_id}/{task.repeat}"
     return hashlib.sha256(text.encode()).hexdigest()

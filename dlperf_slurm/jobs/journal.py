@@ -1,4 +1,4 @@
-"""journal.jsonl: every submission and state change of a run, appended and synced, never edited."""
+"""The append-only journal.jsonl of a run <-> its events: submissions and state changes."""
 
 import dataclasses
 import fcntl
@@ -27,12 +27,12 @@ from dlperf_slurm.jobs.decode import build
 JOURNAL_FILE = "journal.jsonl"
 LOCK_FILE = "submit.lock"
 LOCK_POLL_SECONDS = 0.5
-# how long a command that follows a run waits for another one that submits a part of it
+# how long a command that follows a run waits for another process that is submitting
 LOCK_PATIENCE_SECONDS = 60.0
-# room on the disk for the lines that follow an sbatch
+# disk space that is reserved for the lines that follow an sbatch
 RESERVE_FILE = ".journal-reserve"
 RESERVE_BYTES = 64 * 1024
-# some 200 bytes for each change of state of 100,000 array tasks, several times over
+# about 200 bytes for each of several state changes of 100,000 array tasks
 JOURNAL_LIMIT_BYTES = 128 * MIB
 
 # the kinds of events, in the order of a run's life
@@ -40,10 +40,10 @@ STAGED = "staged"
 SUBMITTING = "submitting"
 SUBMITTED = "submitted"
 REFUSED = "refused"
-# site values were changed for what was not submitted yet
+# site values were changed for groups that are not submitted yet
 MENDED = "mended"
 STATE = "state"
-# the scheduler says that it completed, and its script left no marker
+# Slurm reports COMPLETED, but the job script left no marker
 UNMARKED = "unmarked"
 CANCELLED = "cancelled"
 TRACKED = "tracked"
@@ -51,10 +51,10 @@ TRACKED = "tracked"
 
 @dataclass(frozen=True)
 class Event:
-    """One line of the journal; a field that an event has no use for is empty.
+    """One line of the journal; fields that do not apply to an event are empty.
 
-    `time` is by the clock of `host`. `start` is the number of the start that a state is about,
-    `files` the print of the files that it was judged by.
+    `time` is by the clock of `host`. `start` is the number of the start that a state refers to,
+    `files` the fingerprint of the files on which the state is based.
     """
 
     event: str
@@ -69,22 +69,21 @@ class Event:
     host: str = dataclasses.field(default_factory=socket.gethostname)
 
 
-# lines that are parsed as one text, whose values are there at once
+# lines to parse together as one JSON array
 _LINES_AT_ONCE = 1000
 
 
 def append_events(run_dir: Path, events: Sequence[Event]) -> None:
-    """Append the events and wait until they are on disk.
+    """Append the events and sync them to disk.
 
-    Raises JournalError where they cannot be written to the last byte; a line that was cut short
-    by that is passed over by readers.
+    Raises JournalError if they cannot be written completely; readers skip a truncated line.
     """
     text = "".join(json.dumps(vars(e), sort_keys=True) + "\n" for e in events)
     path = run_dir / JOURNAL_FILE
     try:
         with run_permissions(run_dir), open_to_append(path, root=run_dir) as descriptor:
             if not _ends_with_newline(descriptor):
-                # a line that was cut short stays apart from these
+                # separate the new lines from a truncated one
                 text = "\n" + text
             write_all(descriptor, text.encode())
             os.fsync(descriptor)
@@ -95,14 +94,14 @@ def append_events(run_dir: Path, events: Sequence[Event]) -> None:
 
 
 def append_event(run_dir: Path, event: Event) -> None:
-    """Append one event; raises JournalError as `append_events` does."""
+    """Append one event; raises JournalError as `append_events`."""
     append_events(run_dir, [event])
 
 
 def append_reserved(run_dir: Path, event: Event) -> None:
-    """Append an event that must not be lost, if need be in the room that `reserve_room` took.
+    """Append an event that must not be lost, using the space of `reserve_room` if the disk is full.
 
-    Raises JournalError where it cannot be written nevertheless.
+    Raises JournalError if the event cannot be written even then.
     """
     try:
         append_event(run_dir, event)
@@ -112,9 +111,9 @@ def append_reserved(run_dir: Path, event: Event) -> None:
 
 
 def reserve_room(run_dir: Path) -> None:
-    """Take room on the disk for what has to be journaled after an sbatch; raises JournalError.
+    """Reserve disk space for the journal lines that follow an sbatch; raises JournalError.
 
-    It is a file of random bytes, which no file system stores in less.
+    The reserve is a file of random bytes, which no file system can compress.
     """
     path = run_dir / RESERVE_FILE
     try:
@@ -127,7 +126,7 @@ def reserve_room(run_dir: Path) -> None:
 
 
 def release_room(run_dir: Path) -> None:
-    """Give back what `reserve_room` took."""
+    """Release the disk space that `reserve_room` reserved."""
     with suppress(OSError):
         remove_file(run_dir / RESERVE_FILE, root=run_dir)
 
@@ -138,15 +137,15 @@ def _ends_with_newline(descriptor: int) -> bool:
 
 
 def read_journal(run_dir: Path) -> list[Event]:
-    """The events so far, the oldest first; a line that was damaged is left out."""
+    """Read all events, oldest first; damaged lines are skipped."""
     return read_whole_journal(run_dir)[0]
 
 
 def read_whole_journal(run_dir: Path) -> tuple[list[Event], bool]:
-    """The events so far, and whether all lines are there: a journal is never staged empty.
+    """Read all events, and whether the journal is complete: not empty, and no line damaged.
 
-    What a damaged line said is in the scripts, markers, claims and records too.
-    Raises InputError, which names the file, when it is none to be read.
+    The facts of a damaged line are also in the scripts, markers, claims and records. Raises
+    InputError, which names the file, if the journal cannot be read.
     """
     path = run_dir / JOURNAL_FILE
     try:
@@ -161,7 +160,7 @@ def read_whole_journal(run_dir: Path) -> tuple[list[Event], bool]:
 
 @dataclass
 class _ReadLines:
-    """The whole lines of a journal that this process has read, with the digest of their bytes."""
+    """The complete lines of a journal that this process has parsed, with their digest."""
 
     path: Path
     size: int = 0
@@ -170,18 +169,18 @@ class _ReadLines:
     is_whole: bool = True
 
 
-# of the journal that was read last: of one with 100,000 events, only what is new is looked at
+# a cache of the journal that was read last, so that polling parses only its new lines
 _last_read = _ReadLines(Path())
 
 
 def _read_events(path: Path, data: bytes) -> tuple[list[Event], bool]:
-    """The events of a journal's bytes, and whether each line holds one."""
+    """Parse the bytes of a journal into events; also return whether every line is an event."""
     global _last_read
     read = _last_read
     view = memoryview(data)
     if read.path != path or read.digest != _digest(view[: read.size]):
         _last_read = read = _ReadLines(path)
-    # a line that is being written, or was cut short, may be another one the next time
+    # the last line may be incomplete, and is parsed again the next time
     size = data.rfind(b"\n") + 1
     if size != read.size:
         fresh, is_whole = _parse_lines(data[read.size : size], path)
@@ -212,9 +211,9 @@ def _parse_lines(data: bytes, path: Path) -> tuple[list[Event], bool]:
 
 
 def _parse_chunk(lines: Sequence[bytes], where: str) -> Sequence[Any]:
-    """What each line holds; None for one that is no JSON."""
+    """Parse lines of JSON; the value of an invalid line is None."""
     try:
-        # no text goes on past the end of its line
+        # a JSON string cannot contain a line end, so damage stays within its line
         values: Sequence[Any] = parse_json((b"[" + b",\n".join(lines) + b"]").decode(), where)
         if len(values) == len(lines):
             return values
@@ -224,12 +223,12 @@ def _parse_chunk(lines: Sequence[bytes], where: str) -> Sequence[Any]:
 
 
 def _build_event(values: Any, where: str) -> Event:
-    """Raises ContractError or TypeError for what is no event."""
-    # the same few words in each line take the room of one
+    """Build an event from decoded JSON; raises ContractError or TypeError if invalid."""
+    # interned, so that repeated words share their memory
     shared = {
         key: sys.intern(value) if type(value) is str else value for key, value in {**values}.items()
     }
-    # built by its own constructor it shares its keys with all others, and takes half the memory
+    # objects from the class's own constructor share their keys, and take half the memory
     return Event(**vars(build(Event, shared, where)))
 
 
@@ -237,13 +236,13 @@ def _build_event(values: Any, where: str) -> Event:
 def hold_submit_lock(
     run_dir: Path, must_write: bool = True, patience_seconds: float = 0.0
 ) -> Iterator[int]:
-    """Hold the lock of a run's submission; yields a descriptor for the scheduler's client.
+    """Hold the submit lock of a run; yield its file descriptor, which sbatch inherits.
 
-    The lock lives as long as any process that inherited the descriptor: an sbatch whose parent
-    was killed still holds it, so that nobody looks for its job before it is there.
-    Raises SchedulerError when another process holds it for longer than that is waited for;
-    JournalError where it cannot be written, unless nothing `must_write`: who only cancels then goes
-    on with the lock if it can be had.
+    The lock lives as long as any process that inherited the descriptor: an sbatch whose parent was
+    killed still holds the lock, so that no other process looks for its job too early. Raises
+    SchedulerError if another process holds the lock for more than `patience_seconds`; JournalError
+    if the lock file is not writable. With `must_write` false, as for `cancel`, an unwritable lock
+    file is no error, and the lock is taken only if the file system allows it.
     """
     with _open_lock(run_dir, must_write) as descriptor:
         deadline = time.monotonic() + patience_seconds
@@ -256,7 +255,7 @@ def hold_submit_lock(
                     )
                 time.sleep(LOCK_POLL_SECONDS)
         except OSError:
-            # of a file that is open for reading NFS locks nothing for writing
+            # NFS gives no exclusive lock on a file that is open for reading only
             if must_write:
                 raise
         yield descriptor
@@ -274,7 +273,7 @@ def _take_lock(descriptor: int) -> bool:
 def _open_lock(run_dir: Path, must_write: bool) -> Iterator[int]:
     path = run_dir / LOCK_FILE
     with ExitStack() as stack:
-        # what is submitted has this umask too
+        # sbatch passes this umask on to the job
         stack.enter_context(run_permissions(run_dir))
         try:
             descriptor = stack.enter_context(open_to_append(path, root=run_dir))

@@ -1,4 +1,4 @@
-"""manifest.json -> what was asked, where, by whom and with which code, and back."""
+"""manifest.json <-> the Manifest of a run: its cases, site, user, command and tool version."""
 
 import json
 import re
@@ -19,23 +19,23 @@ from dlperf_slurm.jobs.decode import read_json
 from dlperf_slurm.matrix.settings import Settings
 from dlperf_slurm.matrix.tables import Protocol
 
-# the site of runs that import-logs made
+# the site name of runs made by import-logs
 IMPORT_SITE = "import"
 MANIFEST_FILE = "manifest.json"
-# of all cases of a run together; a matrix may have a tenth of it
+# limit for all cases of a run together; a matrix may have a tenth of it
 MAX_REPEATS = 1_000_000
 SCHEDULERS = ("slurm", "local")
-# of a directory, which cannot lead out of its own
+# a directory name that cannot lead out of its parent
 _FILE_NAME = r"(?!\.{1,2}$)[^/\x00-\x1f]{1,255}"
 
 
 @dataclass(frozen=True)
 class PlannedCase:
-    """A case of the matrix as the tables show it; `reason` if it is left out.
+    """A case of the matrix as tables show it; `reason` says why a case is left out.
 
-    A case with `epochs` trains to accuracy. Its repeats are spread over `blocks`, array jobs that
-    run one after the other. `protocol` has its other settings by their names in a matrix, without
-    those that it has no use for.
+    A case with `epochs` trains to accuracy. The repeats are spread over `blocks` array jobs, which
+    run one after the other. `protocol` has the other settings that apply to the case, by their
+    names in a matrix.
     """
 
     case_id: str
@@ -50,32 +50,32 @@ class PlannedCase:
 
     @property
     def batch_size_text(self) -> str:
-        """The batch size per device as the matrix has it."""
+        """The batch size per device as text, as in the matrix."""
         return str(self.axes.batch_size_per_device)
 
     @property
     def settings(self) -> Settings:
-        """All settings of the protocol that are told, by their names in a matrix."""
+        """All recorded settings of the protocol, by their names in a matrix."""
         own = {name: getattr(self, name) for name in OWN_SETTINGS}
         return {**self.protocol, **own}
 
 
-# what a planned case has as a field of its own, and not among the others
+# the protocol settings that are fields of PlannedCase, not entries of `protocol`
 OWN_SETTINGS = tuple(f.name for f in fields(PlannedCase) if f.name in Protocol.model_fields)
 
 
 def find_block(repeat: int, blocks: int) -> int:
-    """The block, from 1, that a repeat belongs to: neighbouring repeats are in different ones."""
+    """Return the block (from 1) of a repeat; repeats are dealt out to the blocks in turn."""
     return 1 + (repeat - 1) % blocks
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What was asked, where, by whom and with which code; written before any submission.
+    """The cases, site, user, command and tool version of a run; written before any submission.
 
-    `mended` has the site values that were changed afterwards, for what was not submitted yet.
-    After `within_seconds`, where it is not 0, no further repeat begins on this machine.
-    `clusters`, `inherit` and `max_submitted` are the site's.
+    `mended` has the site values that were changed afterwards for groups not submitted yet. With
+    the local scheduler, no further repeat begins after `within_seconds`; 0 is no limit.
+    `clusters`, `inherit` and `max_submitted` are those of the site.
     """
 
     run_id: str
@@ -101,22 +101,22 @@ class Manifest:
 
     @property
     def is_import(self) -> bool:
-        """Whether the run is of logs that were made elsewhere: no site of ours ran it."""
+        """Whether the run was made from imported logs."""
         return self.site_name == IMPORT_SITE
 
     @property
     def headline(self) -> str:
-        """The line at the head of the run's scripts: what made them, and for what."""
+        """The header line of the run's scripts: tool version, matrix and site."""
         return f"dlperf-slurm {self.tool}: matrix {self.matrix_name}, site {self.site_name}"
 
     @property
     def tool(self) -> str:
-        """The version of the tool, with its commit where that is known."""
+        """The version of the tool, with its git commit if known."""
         return f"{self.tool_version} {self.tool_git}".strip()
 
 
 def format_manifest(manifest: Manifest) -> str:
-    """The text of a manifest: a line for each key, and for each case."""
+    """Format a manifest as JSON, with one line per key and per case."""
     values = {"schema_version": SCHEMA_VERSION, **vars(manifest), "cases": ()}
     cases = ({**vars(case), "axes": vars(case.axes)} for case in manifest.cases)
     lines = [json.dumps(case, sort_keys=True) for case in cases]
@@ -127,9 +127,9 @@ def format_manifest(manifest: Manifest) -> str:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read the manifest of a run directory, or of an archive of one.
+    """Read and validate the manifest of a run directory or archive.
 
-    Raises InputError when it has none, or one of a version that this tool does not read.
+    Raises InputError if it is missing, invalid, or of another schema version.
     """
     file = path / MANIFEST_FILE
     try:
@@ -154,9 +154,9 @@ def _validate_protocols(manifest: Manifest, where: str) -> Manifest:
 
 
 def _read_protocol(data: Mapping[str, Any], where: str, index: int) -> Settings:
-    """Validate the settings of a case; raises ContractError, which names a wrong one.
+    """Validate the settings of a case; raises ContractError, which names an invalid one.
 
-    Settings that are not there are left out: the case has no use for them.
+    Settings that are missing do not apply to the case, and get no default.
     """
     try:
         protocol = Protocol.model_validate(data)
@@ -169,9 +169,9 @@ def _read_protocol(data: Mapping[str, Any], where: str, index: int) -> Settings:
 
 
 def find_manifest_problem(manifest: Manifest) -> str:
-    """The reason why a manifest is of no run, with the key; empty when it may be of one.
+    """Return why a manifest is invalid, with the key, or ''.
 
-    Its runs may be of frameworks and models that this version does not know.
+    Frameworks and models that are unknown to this version are allowed.
     """
     try:
         parse_time(manifest.created_at)

@@ -1,4 +1,4 @@
-"""What a job script leaves -> the markers of its starts, its claim, its last words."""
+"""Files that a job script leaves -> start and end markers, claims, refusals, last error line."""
 
 import os
 import re
@@ -15,36 +15,36 @@ from dlperf_slurm.files.archives import list_names
 from dlperf_slurm.files.reading import open_file, read_json, read_text
 
 MARKERS_DIR = "markers"
-# the file in the directory of an attempt with what it wrote to its standard error
+# the file in the directory of an attempt with its standard error
 ERROR_FILE = "err"
 MAX_ERROR_CHARACTERS = 200
 # the link in the directory of an attempt that names the array job it belongs to
 CLAIM_FILE = "claim"
-# how the only line of a script's log begins, where nothing went wrong before the ranks
+# the beginning of the only line in a script's log if nothing fails before the ranks start
 LOG_WORDS = "what this array task prints is in"
-# of an array task that shares its job: the job went on to the next
+# marker kind: the job that runs several array tasks went on to the next one
 OVER = "over"
 # the kinds of markers that belong to no start
 OF_NO_START = frozenset(("killed", OVER))
-# in place of a start's number: the job script ended before the start had a folder
+# in place of a start number: the job script ended before the start had a folder
 NO_START = -1
 # "2n8g-try2.17.s0.finished"; "2n8g-try2.17.ended" without a start
 _MARKER = re.compile(
     r"(?P<task>.+?\.\d+)(?:\.s(?P<start>\d+))?\.(?P<kind>started|ended|finished|killed|over)"
 )
-# what the one file of a start that has run to its end stands for
+# the marker kinds that a `finished` file replaces
 _FINISHED = ("started", "ended")
 MARKER_LIMIT_BYTES = 2**20
-# the markers of an array task: the numbers of its starts, and of what kind each is
+# the markers of an array task: (start number, kind)
 Seen = frozenset[tuple[int, str]]
 NOTHING_SEEN: Seen = frozenset()
-# in a `killed` marker: the array task was not begun, as the time of its run was over
+# text of a `killed` marker: the array task was not started because the run's time was over
 SKIPPED = "SKIPPED"
 
 
 @dataclass(frozen=True)
 class Marker:
-    """What a job script wrote when it started or ended."""
+    """The content of a marker, which the job script writes when it starts or ends."""
 
     job_id: str
     time: str
@@ -53,7 +53,7 @@ class Marker:
 
 
 def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
-    """The last line that an attempt wrote to its standard error, cut to what fits a message."""
+    """Read the last line of an attempt's standard error, up to MAX_ERROR_CHARACTERS; or ''."""
     try:
         with open_file(attempt_dir / ERROR_FILE, run_dir) as file:
             file.seek(0, os.SEEK_END)
@@ -66,7 +66,7 @@ def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
 
 
 def read_hold(run_dir: Path, group_id: str) -> str:
-    """The failure of a launch for which the group's job script held the others; empty if none."""
+    """Return the launch failure for which a group's job script held the other tasks, or ''."""
     try:
         return str((run_dir / MARKERS_DIR / f"{group_id}.held").readlink())
     except OSError:
@@ -74,9 +74,9 @@ def read_hold(run_dir: Path, group_id: str) -> str:
 
 
 def read_refusal(run_dir: Path, task: str, start: int) -> str:
-    """Why an array task could write no marker; empty where it did not say so.
+    """Return why an array task could not write its markers, or ''.
 
-    It may not have got so far that its start had a number.
+    The refusal may have no start number, if the job script failed before it had one.
     """
     for name in (f"{task}.s{start}", task):
         with suppress(OSError):
@@ -85,14 +85,14 @@ def read_refusal(run_dir: Path, task: str, start: int) -> str:
 
 
 def forget_hold(run_dir: Path, group_id: str) -> None:
-    """Have the group's job script count failures of launches anew; raises OSError."""
+    """Reset the count of launch failures of a group, and its hold; raises OSError."""
     folder = run_dir / MARKERS_DIR
     for path in (folder / f"{group_id}.held", *folder.glob(f"{group_id}.*.unlaunched")):
         path.unlink(missing_ok=True)
 
 
 def list_markers(run_dir: Path) -> dict[str, dict[int, set[str]]]:
-    """The kinds of markers that are there, by the marker of their array task and their start."""
+    """List the existing kinds of markers, by array task (`RunTask.marker`) and start number."""
     found: dict[str, dict[int, set[str]]] = {}
     for name in _list_names(run_dir):
         task, number, kinds = _split_name(name)
@@ -109,7 +109,7 @@ def _list_names(run_dir: Path) -> list[str]:
 
 
 def _split_name(name: str) -> tuple[str, int, tuple[str, ...]]:
-    """The task, start and kinds that a file's name tells of; the task of no marker is ""."""
+    """Split a marker's file name into task, start number and kinds; the task is '' if invalid."""
     match = _MARKER.fullmatch(name)
     if match is None:
         return "", NO_START, ()
@@ -119,7 +119,7 @@ def _split_name(name: str) -> tuple[str, int, tuple[str, ...]]:
 
 
 class MarkerFolder:
-    """The markers of a run, of which a later look splits only the names that have come since."""
+    """The markers of a run, read incrementally: each poll parses only new file names."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
@@ -127,7 +127,7 @@ class MarkerFolder:
         self._seen: dict[str, Seen] = {}
 
     def read(self) -> Mapping[str, Seen]:
-        """The markers that are there now, by the array task's; it lists one folder."""
+        """Return the current markers by array task; lists the marker folder once."""
         names = set(_list_names(self._run_dir))
         for name in self._names - names:
             task, number, kinds = _split_name(name)
@@ -143,21 +143,21 @@ class MarkerFolder:
 
 
 def _is_in_other(name: str, names: Set[str]) -> bool:
-    """Whether a marker that is gone is told of by that of the start's end."""
+    """Return whether a removed marker is included in the `finished` marker of its start."""
     stem, _, kind = name.rpartition(".")
     return kind in _FINISHED and f"{stem}.finished" in names
 
 
 @lru_cache(maxsize=4096)
 def _add(seen: Seen, start: int, kinds: tuple[str, ...]) -> Seen:
-    """One more marker; most array tasks have the same ones."""
+    """Add a marker; cached, as most array tasks have equal sets of markers."""
     return seen | {(start, kind) for kind in kinds}
 
 
 def read_marker(run_dir: Path, task: str, kind: str, start: int = NO_START) -> Optional[Marker]:
-    """What tells that one of a task's starts `started` or `ended`, if it is there and whole.
+    """Read the `started` or `ended` marker of a start; None if it is missing or incomplete.
 
-    `task` is what the names of its markers begin with.
+    `task` is `RunTask.marker`, the beginning of the names of the task's markers.
     """
     name = task if start == NO_START else f"{task}.s{start}"
     for found, time in ((kind, "time"), ("finished", "begun" if kind == "started" else "time")):
@@ -169,13 +169,13 @@ def read_marker(run_dir: Path, task: str, kind: str, start: int = NO_START) -> O
 
 
 def read_killed(run_dir: Path, task: str) -> str:
-    """What ended an array task of this machine before its time; raises FileProblem without one."""
+    """Read why the local scheduler ended an array task early; raises FileProblem if unreadable."""
     path = run_dir / MARKERS_DIR / f"{task}.killed"
     return read_text(path, MARKER_LIMIT_BYTES, root=run_dir).strip()[:80]
 
 
 def list_skipped(run_dir: Path) -> set[str]:
-    """The markers of the array tasks for which their run had no time."""
+    """List the array tasks (`RunTask.marker`) that were skipped because the run's time was over."""
     killed = {
         task
         for task, starts in list_markers(run_dir).items()
@@ -190,7 +190,7 @@ def list_skipped(run_dir: Path) -> set[str]:
 
 
 def read_claim(attempt_dir: Path) -> Optional[str]:
-    """The id of the array job that owns an attempt; None where none has come to it yet."""
+    """Read the id of the array job that owns an attempt; None if no job has claimed it yet."""
     try:
         return str((attempt_dir / CLAIM_FILE).readlink())
     except OSError:

@@ -1,4 +1,4 @@
-"""A group on its site -> what each node of its jobs does before the ranks start, and how."""
+"""A group on its site -> the setup, checks and data copies of each node before the ranks start."""
 
 import re
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from dlperf_slurm.contract.nodes import NodeChecks, NodeWork
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.jobs.grouping import Group
 
-# what sbatch was asked for, for each rank: srun would heed it for the one process on a node
+# per-task requests of sbatch, which srun would apply to the single process per node
 _OF_RANKS = ("SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_TRES_PER_TASK", "SLURM_GPU_BIND")
 _VARIABLE = re.compile(r"\$(\w+)", re.ASCII)
 
 
 def make_node_work(group: Group, site: Site) -> Optional[NodeWork]:
-    """What the nodes of a group do, for a site that is settled for it; None for nothing."""
+    """Make the node work of a group, for a site resolved for the group; None for no work."""
     copies = {
         site.find_dataset_path(name): stage_to
         for name in list_dataset_names(group)
@@ -32,14 +32,17 @@ def make_node_work(group: Group, site: Site) -> Optional[NodeWork]:
 
 
 def list_dataset_names(group: Group) -> list[str]:
-    """The data sets whose files a group reads, by name."""
+    """List the names of the data sets whose files a group reads."""
     return sorted(
         {task.case.dataset for task in group.array_tasks if task.case.axes.data in (FOLDER, DALI)}
     )
 
 
 def list_data_folders(group: Group, site: Site) -> list[str]:
-    """The folders of the data that a group reads, and of its copies, as words of `${NAME}`."""
+    """List the data folders of a group, or of their copies on the node.
+
+    The job expands `${NAME}` in them.
+    """
     folders = []
     for name in list_dataset_names(group):
         stage_to = site.find_dataset(name).stage_to
@@ -51,9 +54,9 @@ def list_data_folders(group: Group, site: Site) -> list[str]:
 
 
 def list_starting_words(site: Site, topology: Topology) -> Sequence[str]:
-    """The words before a program that start it once on each node, with all that the job has there.
+    """Return the command prefix that starts a program once per node, with the node's resources.
 
-    Ranks may be started by something else; where there is Slurm, there is srun.
+    On Slurm it is srun, also if another launcher starts the ranks.
     """
     if site.scheduler == "local":
         return []
@@ -66,6 +69,6 @@ def list_starting_words(site: Site, topology: Topology) -> Sequence[str]:
         "--ntasks-per-node=1",
         f"--cpus-per-task={site.cpus_per_rank}",
         "--mpi=none",
-        # each node tells for itself
+        # a failed node must not end the checks of the others
         "--kill-on-bad-exit=0",
     ]

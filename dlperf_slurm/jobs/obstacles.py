@@ -1,4 +1,4 @@
-"""A case and a site -> why it cannot run there, and what would work."""
+"""A case and a site -> why the case cannot run there, and what would work."""
 
 import os
 from collections.abc import Iterator
@@ -33,18 +33,18 @@ from dlperf_slurm.worker.frameworks import join_reasons, load_adapter
 from dlperf_slurm.worker.joining import MPI
 from dlperf_slurm.worker.models import list_models, load_model
 
-# of a time in a file, and of what stands before the first at most
+# size of a step time in an .npy file, and the maximum size of the file's header
 TIME_BYTES = 8
 ARRAY_HEADER_BYTES = 1024
-# its adapter has the ranks wait for each other by MPI before the first collective
+# the MindSpore adapter uses an MPI barrier before the first collective
 MINDSPORE = "mindspore"
 
 
 def find_obstacle(case: MatrixCase, job_case: Case, settled: Site) -> Optional[str]:
     """Return why the site or the framework cannot run a case, with what would work, or None.
 
-    `settled` is the site as the case's job has it, `job_case` the case as that job reads it. A
-    data set that is missing is only asked for where it would be of use.
+    `settled` is the site resolved for the case's job, `job_case` the case as the worker reads it.
+    A missing data set is only reported if nothing else prevents the case.
     """
     obstacles = [_find_topology_obstacle(case.topology, settled, job_case.cpus_per_rank)]
     if case.script_table is not None:
@@ -80,7 +80,7 @@ def _find_topology_obstacle(topology: Topology, site: Site, cpus_per_rank: int) 
 
 
 def _find_build_obstacle(case: MatrixCase, settled: Site) -> Optional[str]:
-    """Why the build of a framework cannot use the site's GPUs, as far as it is known, or None."""
+    """Return why a framework's build cannot use the site's GPUs; None if it can or is unknown."""
     framework, capability = case.axes.framework, settled.compute_capability
     pins = find_managed_pins(framework, settled)
     if pins is None:
@@ -88,7 +88,7 @@ def _find_build_obstacle(case: MatrixCase, settled: Site) -> Optional[str]:
         remedy = f"; name one for GPUs, or none and `{tell_creation(framework, CUDA)}`"
         return f"{framework}: {problem}{remedy}" if problem else None
     wrong = pins.none or (capability and find_missing_code(pins, capability))
-    # one that is still to be made can be made with Horovod, where that can be had
+    # a missing environment can be created with Horovod if its pins include a compiler
     managed = find_managed_environment(pins.name)
     is_there = (managed / "bin" / "python").exists()
     if not wrong and case.axes.gradient_sync == HOROVOD and (is_there or not pins.compiler):
@@ -97,7 +97,7 @@ def _find_build_obstacle(case: MatrixCase, settled: Site) -> Optional[str]:
 
 
 def _find_size_obstacle(case: MatrixCase) -> Optional[str]:
-    """The reason against times that would be too many to be read when the job is over, or None."""
+    """Return why the step or token times would exceed the size limit of their file, or None."""
     steps = max(case.protocol.warmup_steps, case.protocol.measured_steps)
     ranks = case.topology.world_size
     per_step = case.axes.output_tokens if case.axes.is_generation else 1
@@ -113,7 +113,7 @@ def _find_size_obstacle(case: MatrixCase) -> Optional[str]:
 
 
 def _find_search_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
-    """The reason against a search that nothing but this machine's memory would end, or None."""
+    """Refuse a search for the largest batch on local CPUs without a memory limit; or None."""
     is_endless = case.axes.is_largest_batch
     is_limited = site.device != "cpu" or site.scheduler != "local"
     if is_endless and not is_limited and not case.protocol.memory_limit_mib_per_device:
@@ -148,7 +148,7 @@ def _find_inference_obstacle(case: MatrixCase) -> Optional[str]:
 
 
 def _find_generation_obstacle(case: MatrixCase) -> Optional[str]:
-    """Why a model does not continue such prompts by so many tokens, or None."""
+    """Return why a model cannot generate the output tokens of a case, or None."""
     axes, model = case.axes, load_model(case.model)
     if not model.GENERATES:
         others = [repr(name) for name in list_models() if load_model(name).GENERATES]
@@ -165,7 +165,7 @@ def _find_generation_obstacle(case: MatrixCase) -> Optional[str]:
 
 
 def _find_ranks_obstacles(case: MatrixCase, settled: Site) -> Iterator[str]:
-    """The reasons against how our own ranks are started, and how they find each other."""
+    """Yield why the launcher or the case does not work with the site's rendezvous of ranks."""
     ranks, launcher = settled.ranks, settled.starting_launcher
     kinds = LAUNCHERS[launcher].joinings
     if ranks not in kinds:
@@ -182,7 +182,7 @@ def _find_ranks_obstacles(case: MatrixCase, settled: Site) -> Iterator[str]:
 
 
 def _find_need_of_mpi(case: MatrixCase) -> str:
-    """What of a case needs MPI itself; empty where nothing does."""
+    """Return the setting of a case that requires MPI, or ''."""
     axes = case.axes
     if axes.gradient_sync in (HOROVOD, "mpi"):
         return f"gradient_sync {axes.gradient_sync!r}"
@@ -211,7 +211,7 @@ def _find_data_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
 
 
 def _find_training_obstacle(case: MatrixCase) -> Optional[str]:
-    """The reason why a case cannot train to accuracy, or None."""
+    """Return why a case cannot train to accuracy, or None."""
     if not case.training.epochs:
         return None
     if case.axes.data != FOLDER:
@@ -239,7 +239,7 @@ def _find_training_obstacle(case: MatrixCase) -> Optional[str]:
 
 
 def _find_script_obstacle(case: MatrixCase) -> Optional[str]:
-    """The reason against somebody else's script, which alone knows what its framework can do."""
+    """Return why an external script cannot run a case, or None; its framework is not checked."""
     axes = case.axes
     if axes.mode == INFER:
         return f"script {axes.script!r} is a training script; use mode 'train'"

@@ -1,8 +1,8 @@
-"""Whether a run is this user's own, by a mark in the user's state folder.
+"""A run -> whether it is this user's own, by a mark in the user's state folder.
 
-A run directory may be from anybody. Commands that start, submit again or cancel without being told
-so by the run's name ask `is_own`; whoever names a run to `submit`, `resume` or `retry` owns it from
-then on.
+A run directory may come from anyone. Commands that would submit, retry or cancel a run that was
+not named on the command line check `is_own` first. Naming a run to `submit`, `resume` or `retry`
+marks it as the user's own.
 """
 
 import json
@@ -19,15 +19,15 @@ from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import MATRIX_FILE, SITE_FILE, Run
 
-# of marks that are kept; the oldest go first
+# maximum number of marks; the oldest are removed
 MOST_RUNS = 1000
 _MARKS_DIR = "runs"
 
 
 def mark_own(run: Run) -> str:
-    """Mark a run as this user's own; return why that cannot be, or "".
+    """Mark a run as this user's own; return why that failed, or ''.
 
-    Nothing else depends on the mark: without it the run is followed alone.
+    A run without a mark can still be followed, but is not resubmitted automatically.
     """
     try:
         mark = _find_mark(run)
@@ -40,9 +40,9 @@ def mark_own(run: Run) -> str:
 
 
 def is_own(run: Run) -> bool:
-    """Whether this user began or continued the run by its name, and nobody else made its files.
+    """Return whether this user marked the run, and its files are still the marked ones.
 
-    A directory that was copied, moved, or put in the place of the one that was marked is not.
+    It is false if another user owns the files, or if the directory was copied, moved or replaced.
     """
     with suppress(OSError, InputError, FileProblem):
         mark = _find_mark(run)
@@ -56,14 +56,14 @@ def is_own(run: Run) -> bool:
 
 
 def _find_mark(run: Run) -> Path:
-    """The file of a run's mark, by the run's real path."""
+    """Return the file of a run's mark, which is named by the run's real path."""
     return find_state_dir() / _MARKS_DIR / hash_path(run.path)
 
 
 def _describe(run: Run) -> dict[str, Any]:
-    """What a copy does not have: inodes, and when a file that never changes was put there.
+    """Return what differs in a copy of the run: inodes, and the ctime of a file that never changes.
 
-    The number of the file system is no part of it, which differs between hosts.
+    The device number is left out, as it differs between hosts.
     """
     matrix = (run.path / MATRIX_FILE).stat()
     return {
@@ -75,7 +75,7 @@ def _describe(run: Run) -> dict[str, Any]:
 
 
 def _list_files(run: Run) -> list[Path]:
-    """The run directory, and the files in it that decide what is run and where."""
+    """List the run directory, and the files in it that decide what runs and where."""
     return [run.path, *(run.path / name for name in (MANIFEST_FILE, MATRIX_FILE, SITE_FILE))]
 
 
@@ -84,5 +84,5 @@ def _is_of_user(path: Path) -> bool:
 
 
 def _is_private(path: Path) -> bool:
-    """Whether nobody else can have written it."""
+    """Return whether the path is owned by this user, and not writable by group or others."""
     return _is_of_user(path) and not path.lstat().st_mode & 0o022

@@ -1,4 +1,4 @@
-"""Cases x site -> what will run here, as array jobs, and what cannot, with the reason."""
+"""Cases x site -> a plan: the array jobs to submit, and the cases left out with the reason."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ DEFAULT_MAX_ARRAY_SIZE = 1001
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that will be submitted, and what will not, with the reason.
+    """The array jobs to submit, and the cases left out with the reason.
 
-    `sites` is the site as each kind of job has it. `job_cases` are the cases by id, as the worker
-    reads them, of no run yet.
+    `sites` has the site resolved for each kind of job. `job_cases` has the cases as the worker
+    reads them, by case id, with an empty run id.
     """
 
     cases: tuple[MatrixCase, ...]
@@ -36,13 +36,13 @@ class Plan:
     job_cases: Mapping[str, Case]
 
     def find_node_hours(self, case: MatrixCase) -> float:
-        """The node-hours of one case at most: every repeat at its time limit."""
+        """Return the maximum node-hours of a case: every repeat at its time limit."""
         minutes = self.limit_minutes[case.case_id]
         return case.protocol.repeats * case.topology.nodes * minutes / 60
 
     @cached_property
     def limit_minutes(self) -> dict[str, int]:
-        """The time limit of an array task of each case, by case id."""
+        """The time limit of an array task, by case id."""
         return {
             task.case.case_id: group.time_limit_minutes
             for group in self.groups
@@ -55,7 +55,7 @@ class Plan:
 
     @property
     def job_count(self) -> int:
-        """The number of Slurm's jobs that the queue takes."""
+        """The number of Slurm jobs, each element of an array counted."""
         return sum(group.job_count for group in self.groups)
 
     @property
@@ -64,7 +64,7 @@ class Plan:
 
 
 def describe_plan(plan: Plan, site_name: str) -> dict[str, object]:
-    """The plan as `plan --json` prints it."""
+    """Return the plan as `plan --json` prints it."""
     return {
         "site": site_name,
         "groups": [
@@ -92,10 +92,9 @@ def describe_plan(plan: Plan, site_name: str) -> dict[str, object]:
 
 
 def resolve(expansion: Expansion, site: Site, max_array_size: int) -> Plan:
-    """Resolve a matrix on a site into as few array jobs as possible of what can run there.
+    """Plan the cases of a matrix on a site, in as few array jobs as possible.
 
-    The site is settled once for each kind of job, and each case is made once; adapters, estimates
-    and checks read these.
+    The site is resolved once per kind of job, and each case is made once; later stages reuse them.
     """
     left_out = list(expansion.excluded)
     cases: list[MatrixCase] = []
@@ -125,9 +124,9 @@ def resolve(expansion: Expansion, site: Site, max_array_size: int) -> Plan:
 
 
 def count_blocks(case: MatrixCase, site: Site) -> int:
-    """The array jobs over which the repeats of a case are spread.
+    """Return the number of array jobs over which the repeats of a case are spread.
 
-    On one machine there is nothing to spread them over: its array jobs take turns.
+    It is 1 with the local scheduler, which runs array jobs one after the other.
     """
     if site.scheduler == "local":
         return 1
@@ -135,10 +134,10 @@ def count_blocks(case: MatrixCase, site: Site) -> int:
 
 
 def find_max_array_size(site: Site, must_reach_cluster: bool) -> int:
-    """The number of elements that an array job may have: what the site says, else Slurm.
+    """Return the MaxArraySize of the site, else of the cluster, else Slurm's default.
 
-    It is Slurm's default where the cluster does not answer. Raises SchedulerError when the cluster
-    takes no array jobs, or does not answer although it must.
+    Raises SchedulerError if the cluster has array jobs disabled, or if it does not answer and
+    `must_reach_cluster` is set.
     """
     if site.max_array_size is not None:
         return site.max_array_size
@@ -160,7 +159,7 @@ def find_max_array_size(site: Site, must_reach_cluster: bool) -> int:
 
 
 def list_missing_environments(sites: Mapping[JobKind, Site]) -> list[str]:
-    """Return a line for each virtual environment that is missing, however many kinds need it."""
+    """Return a message for each missing virtual environment, each once."""
     lines = []
     for kind, site in sites.items():
         framework = kind.framework
@@ -175,15 +174,15 @@ def list_missing_environments(sites: Mapping[JobKind, Site]) -> list[str]:
 
 
 def find_seed(case: MatrixCase, repeat: int) -> int:
-    """The seed of a repeat.
+    """Return the seed of a repeat.
 
-    Those of a training have one each, as accuracies are published over several seeds.
+    Repeats that train to accuracy have different seeds, as accuracies are published over several.
     """
     return case.protocol.seed + (repeat - 1 if case.training.epochs else 0)
 
 
 def make_case(case: MatrixCase, settled: Site, run_id: str, repeat: int, attempt: int) -> Case:
-    """Return the case as the worker reads it, on a site that is settled for its kind of job."""
+    """Return the case as the worker reads it; `settled` is the site resolved for its job kind."""
     limit_mib = case.protocol.memory_limit_mib_per_device
     has_files = case.axes.data in (FOLDER, DALI)
     return Case(

@@ -1,7 +1,7 @@
-"""Values that a job needs and nobody else may read -> a file of their own, for its script alone.
+"""Private environment variables of a job -> a file that only its owner can read.
 
-Private is what `env_from` names, and what `--set` gives an environment variable that is not known
-to be a setting. What a site or matrix file says is no secret: it stands in a file.
+Private are the variables named by `env_from`, and those set by `--set` unless they are known to be
+harmless. Values in a site or matrix file are not private.
 """
 
 import os
@@ -27,10 +27,9 @@ _OPTION = re.compile("--[a-z]+=")
 
 
 def take_private_values(loaded: LoadedSite) -> tuple[Site, dict[str, str]]:
-    """The site without its private values, which it has the names of, and these values.
+    """Split a site into one with only the names of its private variables, and their values.
 
-    Raises InputError for a name of `env_from` that is not set here, and for a private value of
-    `rank_env`.
+    Raises InputError if a variable of `env_from` is not set, or if `rank_env` has a private value.
     """
     site, private = loaded.site, {}
     for name in site.env_from:
@@ -54,7 +53,7 @@ def take_private_values(loaded: LoadedSite) -> tuple[Site, dict[str, str]]:
 
 
 def _refuse_private_rank_env(loaded: LoadedSite) -> None:
-    """Values for the ranks alone stand on the launcher's command line, which all can read."""
+    """Raise InputError for private values in `rank_env`: all users can read a command line."""
     site = loaded.site
     tables: dict[KeyPath, Mapping[str, str]] = {(RANK_ENV,): site.rank_env}
     for framework, environment in site.environments.items():
@@ -80,12 +79,12 @@ def _split(
 
 
 def hide_private_values(command: Sequence[str]) -> tuple[str, ...]:
-    """A command line without the private values and credentials in it."""
+    """Return a command line with its private values and credentials removed."""
     return tuple(_hide(word) for word in command)
 
 
 def _hide(word: str) -> str:
-    # an option may be written with its value, and cut short
+    # "--set=KEY=VALUE", and abbreviated options such as "--se=..."
     option = _OPTION.match(word)
     start = option.group() if option else ""
     assignment = word[len(start) :]
@@ -107,15 +106,15 @@ def _list_variables(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def write_private_values(folder: Path, values: Mapping[str, str]) -> None:
-    """Lines of bash that export the values, in a file for its owner alone."""
+    """Write bash lines that export the values to a file that only its owner can read."""
     exports = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items())]
     write_file(folder / PRIVATE_FILE, os.fsencode("".join(exports)), root=folder, mode=0o600)
 
 
 def share_with_group(folder: Path, site: Site) -> None:
-    """Give a run's folder to the site's group, and all that will be in it.
+    """Give a run's folder to the site's group; setgid passes the group on to new files.
 
-    Raises InputError when there is no such group, or one that the user is not in.
+    Raises InputError if the group does not exist, or if the user is not a member.
     """
     if site.group is None:
         return

@@ -1,4 +1,4 @@
-"""Values -> what sbatch reads as these values on an #SBATCH line, or a refusal."""
+"""Values -> their quoted text on #SBATCH lines and in bash, or an error."""
 
 import re
 import shlex
@@ -18,10 +18,10 @@ _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def quote_directive(value: object) -> str:
-    """A value for the right of `--option=` on an #SBATCH line (sbatch(1)).
+    """Quote a value for the right of `--option=` on an #SBATCH line (sbatch(1)).
 
-    sbatch splits such a line as a shell would, but eats backslashes and stops at line breaks:
-    both are refused, as is a value with both kinds of quotes. Raises InputError.
+    sbatch splits the line like a shell, but drops backslashes and stops at line breaks. Raises
+    InputError for both, for control characters, and for a value with both kinds of quotes.
     """
     text = str(value)
     if not text.isprintable() or "\\" in text:
@@ -38,9 +38,9 @@ def quote_directive(value: object) -> str:
 
 
 def quote_option(line: str) -> str:
-    """A whole option for an #SBATCH line: `--name`, `--name=value`, `--name value` or `-C value`.
+    """Quote an option for an #SBATCH line: `--name`, `--name=value`, `--name value` or `-C value`.
 
-    Raises InputError for what sbatch would not read as such.
+    Raises InputError for anything else.
     """
     match = _LONG_OPTION.fullmatch(line) or _SHORT_OPTION.fullmatch(line)
     if match is None:
@@ -50,9 +50,9 @@ def quote_option(line: str) -> str:
 
 
 def quote_expanding(text: str) -> str:
-    """A text as a word of bash: `${NAME}` is expanded, to nothing where it is not set.
+    """Quote a text as a word of bash that expands `${NAME}`, to '' if the variable is not set.
 
-    `$${NAME}` is `${NAME}` itself; all else is as it stands.
+    `$${NAME}` becomes a literal `${NAME}`; everything else is literal.
     """
     pieces: list[str] = []
     end = 0
@@ -64,7 +64,7 @@ def quote_expanding(text: str) -> str:
     pieces.append(text[end:])
     if len(pieces) == 1:
         return shlex.quote(text)
-    # every other piece is between variables
+    # pieces at even indices are literal text, those at odd ones variables
     quoted = [
         piece if index % 2 and piece != "${" else shlex.quote(piece)
         for index, piece in enumerate(pieces)
@@ -74,7 +74,7 @@ def quote_expanding(text: str) -> str:
 
 
 def quote_words(words: Sequence[str]) -> str:
-    """Words of a command line for bash; those that are Expanding are expanded there."""
+    """Quote the words of a command line for bash; bash expands `${NAME}` in Expanding words."""
     return " ".join(
         quote_expanding(word) if isinstance(word, Expanding) else shlex.quote(word)
         for word in words
@@ -82,12 +82,12 @@ def quote_words(words: Sequence[str]) -> str:
 
 
 def quote_comment(text: str) -> str:
-    """A text behind the `#` of a comment, which a line break would end."""
+    """Make a text safe after the `#` of a comment: unprintable characters become "?"."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def quote_search_folder(folder: str) -> str:
-    """A folder that PATH or PYTHONPATH shall have, for the shell; raises InputError for a `:`."""
+    """Quote a folder of PATH or PYTHONPATH for the shell; raises InputError for a `:`."""
     try:
         return shlex.quote(check_search_folder(folder))
     except ValueError as error:
@@ -95,5 +95,5 @@ def quote_search_folder(folder: str) -> str:
 
 
 def escape_pattern(path: str) -> str:
-    """A path inside `--output`, where sbatch replaces %A, %a and others."""
+    """Escape a path inside `--output`, where sbatch replaces %A, %a and others."""
     return path.replace("%", "%%")

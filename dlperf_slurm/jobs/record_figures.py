@@ -1,4 +1,4 @@
-"""A record -> where its figures contradict each other, or cannot be those of its case."""
+"""A record -> where its figures contradict each other or its case."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -10,9 +10,9 @@ from dlperf_slurm.contract.record import WHOLE_JOB, Record
 from dlperf_slurm.matrix.file import find_parameter_problems
 from dlperf_slurm.worker.models import list_models, load_model
 
-# between the sum of a rank's steps and its window: the clock's marks, and the last wait, by which
-# a window may be longer, but not shorter; on a machine with other work a rank may not be let on for
-# some time slices between the two (20 ms were seen)
+# Allowed difference between a rank's window and the sum of its steps. The window also contains the
+# clock's own time and the last wait, so it may be longer, but not shorter; on a shared machine the
+# rank may also lose some time slices (20 ms were observed).
 WINDOW_TOLERANCE = 0.02
 WINDOW_SLACK_SECONDS = 0.05
 CLOCK_SECONDS = 1e-4
@@ -20,7 +20,7 @@ MAX_WEIGHTS = 100_000
 
 
 def find_figure_problem(record: Record) -> str:
-    """Where the figures of a record that is ok contradict each other or its case; empty if none."""
+    """Return where the figures of an OK record contradict each other or its case, or ''."""
     case = record.case
     if case.axes.has_batch_search:
         return f"case.axes.batch_size_per_device is {case.axes.batch_size_per_device!r}"
@@ -34,7 +34,7 @@ def find_figure_problem(record: Record) -> str:
 
 
 def _find_rank_problems(record: Record) -> Iterator[str]:
-    """What one rank, or two of them, cannot have measured."""
+    """Yield impossible values of ranks and telemetry."""
     case, places = record.case, set()
     per_node = case.devices_per_node
     for index, rank in enumerate(record.ranks):
@@ -64,7 +64,7 @@ def _find_rank_problems(record: Record) -> Iterator[str]:
 
 
 def _find_parameter_problem(record: Record) -> str:
-    """Whether our own worker built another model than the case names."""
+    """Return why the record's parameter count is not that of the case's model, or ''."""
     case = record.case
     names, values = tuple(case.model_parameters), case.model_parameters.values()
     problem, count = _count_parameters(case.model, names, *values)
@@ -73,12 +73,12 @@ def _find_parameter_problem(record: Record) -> str:
     return problem
 
 
-# typed: of a model 1 is another parameter than True
+# typed, as 1 and True are different values of a parameter
 @lru_cache(maxsize=256, typed=True)
 def _count_parameters(
     model: str, names: tuple[str, ...], *values: ModelParameter
 ) -> tuple[str, int]:
-    """What is wrong with a model of these parameters; "" and how many they are if nothing is."""
+    """Return (problem, 0) for invalid model parameters, else ('', number of weights)."""
     if model not in list_models():
         return f"case.model is {model!r}; known: {', '.join(list_models())}", 0
     parameters = dict(zip(names, values))
@@ -93,7 +93,7 @@ def _count_parameters(
 
 
 def _find_training_problems(record: Record) -> Iterator[str]:
-    """Where the epochs of a record and its samples are not those of its case."""
+    """Yield where the epochs and trained samples of a record contradict its case."""
     case, epochs = record.case, record.epochs
     if not case.is_to_accuracy:
         if epochs or record.trained_samples:
@@ -121,11 +121,11 @@ def _find_training_problems(record: Record) -> Iterator[str]:
 
 
 def find_step_problem(record: Record, seconds: Any) -> str:
-    """Why steps [ranks, steps] are not those of the record; empty when they are."""
+    """Return where step times [ranks, steps] contradict the record, or ''."""
     samples = seconds.shape[1] * record.case.global_batch_size
     if record.epochs and samples != record.trained_samples:
         return f"has steps for {samples} samples, trained_samples is {record.trained_samples}"
-    # steps must add up to their window, else throughput x mean step is no batch size
+    # steps must add up to the window, else throughput x mean step time is not the batch size
     for rank, total in zip(record.ranks, seconds.sum(axis=1)):
         window = rank.window_seconds
         longest = window * (1 + WINDOW_TOLERANCE) + CLOCK_SECONDS
@@ -138,9 +138,9 @@ def find_step_problem(record: Record, seconds: Any) -> str:
 
 
 def find_token_problem(record: Record, seconds: Any, step_seconds: Any) -> str:
-    """Why tokens [ranks, steps, tokens] are not those of the record's steps; empty when they are.
+    """Return where token times [ranks, steps, tokens] contradict the record's steps, or ''.
 
-    Either is None where none were kept.
+    `seconds` are the token times; both arrays are None if not recorded.
     """
     import numpy
 

@@ -1,4 +1,4 @@
-"""Plan x site -> the text of every script, through Jinja2; pure: same input, same bytes."""
+"""Plan x site -> the text of every job script, by Jinja2; the same input gives the same bytes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ VERIFY_TEMPLATE = "verify.sh.j2"
 
 @dataclass(frozen=True)
 class JobScript:
-    """All values of one sbatch script."""
+    """The template values of one sbatch script."""
 
     job_name: str
     group_id: str
@@ -84,17 +84,13 @@ def render_scripts(
     worker_command: Sequence[str] = RUN_COMMAND,
     earlier: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Every file of the groups as relative path -> text: a script and a task list for each.
+    """Render all files of the groups as relative path -> text.
 
-    Before them is the file of their cases, and that of other people's scripts where there are any;
-    `earlier` is what the run has in these. A group whose nodes make ready before the ranks start
-    has a file of what they do.
-
-    `header` is a line at the head of each script, which says what made it and for what;
-    `worker_command` is the command of the worker that ranks obey.
-
-    Raises InputError when a value cannot stand where the template puts it, or a template of the
-    site's own is missing or wrong.
+    Each group has a script, a task table, and a node file if its nodes run setup or checks. The
+    file of cases and the file of external scripts come first; `earlier` has their present text.
+    `header` is the first comment of each script, `worker_command` the worker subcommand of the
+    ranks. Raises InputError if a value cannot be quoted where the template uses it, or a template
+    of the site is missing or invalid.
     """
     files: dict[str, str] = {}
     tables = TaskTables(site, run_id, earlier)
@@ -131,12 +127,12 @@ def render_scripts(
         files[f"scripts/{group.group_id}.sbatch"] = text
         names = {kind: script.name for kind, script in scripts.items()}
         files[f"scripts/{group.group_id}.tasks"] = tables.make_table(group, names, sites)
-    # what is pointed at is there before what points
+    # in the order in which they are written: task tables point into the first files
     return {**tables.files, **files}
 
 
 def list_template_dirs(site: Site) -> list[Path]:
-    """The folder of the site's own template, if it has one, then the package's."""
+    """List the folders of templates: that of the site's own template, then the package's."""
     own = [] if site.template is None else [Path(site.template).parent]
     return [*own, find_resource_dir("templates")]
 
@@ -146,7 +142,7 @@ def render_verification(
 ) -> str:
     """Render a script that starts `worker verify` with the launch command of array tasks.
 
-    `run_dir` has the frozen code; `attempt_dir`, below it, has the case.
+    `run_dir` contains the frozen code; `attempt_dir`, below it, the case.
     """
     site = site.settle(kind)
     environment = make_environment(list_template_dirs(site))
@@ -167,9 +163,9 @@ def render_verification(
 
 
 def find_common(sites: Sequence[Site]) -> Site:
-    """The site as far as it is that of a whole script: of `env`, what all kinds of its jobs have.
+    """Return the site of a whole script: its `env` has the variables common to all kinds of job.
 
-    All else that a whole script needs is the same for them, which made them one group.
+    The other settings of a script are equal for all kinds of job in a group.
     """
     shared = set.intersection(*(set(site.env.items()) for site in sites))
     return sites[0].model_copy(update={"env": dict(shared)})
@@ -183,10 +179,10 @@ def make_job_script(
     run_dir: Path,
     header: str,
 ) -> JobScript:
-    """The values of one group's script; raises InputError when one cannot stand on its line."""
-    # a plain job is as the only element of an array
+    """Make the template values of a group's script; raises InputError for an invalid directive."""
+    # a plain job counts as element 0 of an array
     log_name = "%A_%a" if site.arrays else "%j_0"
-    # the same for all kinds, or they were not of one group
+    # equal for all kinds of job in a group
     container_directives = list_container_directives(site, next(iter(scripts)))
     return JobScript(
         job_name=make_job_name(run_id, group.group_id),

@@ -1,4 +1,7 @@
-"""A site as jobs of one kind have it -> what such a job asks for: what array tasks must share."""
+"""A site resolved for a kind of job -> the sbatch options of the job.
+
+Array tasks can share an array job only if these options are equal.
+"""
 
 from collections.abc import Hashable
 from typing import Optional
@@ -9,9 +12,9 @@ from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.jobs.start_command import make_container_parts
 from dlperf_slurm.launchers import LAUNCHERS
 
-# sbatch's options that name who asks, and for what, as site files name them too
+# sbatch options that have the same name in site files
 WHO_AND_WHERE = ("clusters", "partition", "account", "qos", "constraint", "reservation")
-# further settings of a whole job script, which its array tasks cannot have each for itself
+# further settings of a whole job script, which must be equal for all its array tasks
 _OF_SCRIPTS = (
     "cpus_per_rank",
     "exclusive",
@@ -28,13 +31,13 @@ _OF_SCRIPTS = (
 
 
 def list_who_and_where(site: Site) -> list[tuple[str, str]]:
-    """The options of sbatch that name who asks and for what, each with its value."""
+    """List the sbatch options of WHO_AND_WHERE that the site sets, with their values."""
     values = [(name, getattr(site, name)) for name in WHO_AND_WHERE]
     return [(name, value) for name, value in values if value is not None]
 
 
 def make_gpu_directive(site: Site, devices_per_node: int) -> Optional[str]:
-    """The option of sbatch that asks for GPUs; None where nodes come with theirs."""
+    """Return the sbatch option that requests GPUs; None if the site needs no request."""
     if site.gpu_request == "none":
         return None
     kind = f"{site.gpu_type}:" if site.gpu_type else ""
@@ -44,7 +47,7 @@ def make_gpu_directive(site: Site, devices_per_node: int) -> Optional[str]:
 
 
 def make_task_directives(site: Site, topology: Topology) -> list[str]:
-    """The options of sbatch that ask for tasks, and for the cores of each."""
+    """Return the sbatch options for the number of tasks and the cores of each."""
     per_node = LAUNCHERS[site.starting_launcher].count_tasks_per_node(topology)
     if site.task_request == "ntasks":
         tasks = f"--ntasks={per_node * topology.nodes}"
@@ -55,12 +58,12 @@ def make_task_directives(site: Site, topology: Topology) -> list[str]:
 
 
 def list_container_directives(settled: Site, kind: JobKind) -> list[str]:
-    """The options of sbatch that the container of a framework needs."""
+    """Return the sbatch options that the container of a framework needs."""
     return list(make_container_parts(settled, kind, ()).directives)
 
 
 def find_resources(settled: Site, kind: JobKind) -> tuple[Hashable, ...]:
-    """All that array tasks of one array job have alike; two that are equal can share a job."""
+    """Return a key of all requested resources; kinds of job with equal keys can share an array."""
     topology = kind.topology
     return (
         settled.find_time_limit_minutes(topology),

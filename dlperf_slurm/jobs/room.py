@@ -1,4 +1,4 @@
-"""A folder and the cases that will write there -> whether its disk has room for them."""
+"""A folder and the cases that will write there -> whether the disk has enough free space."""
 
 import errno
 import os
@@ -12,14 +12,14 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.matrix.expand import MatrixCase
 
 MIB = 2**20
-# the frozen worker, and what the journal grows by
+# for the frozen worker code and the journal
 RUN_BYTES = 8 * MIB
-# of an array task: record, output and samples; the times of its steps come on top
+# for the record, output and samples of an array task, without step times
 TASK_BYTES = MIB // 2
-# what a job script holds while it runs, for how it ends, and then its last words
+# disk space that a job script reserves for the files it writes at its end
 RESERVE_BYTES = MIB + 64 * 1024
 BYTES_PER_STEP_OF_A_RANK = 24
-# how job scripts, workers and the system say so
+# messages of job scripts, workers and the system
 _NO_ROOM = re.compile(
     r"\bthe disk\b.* (?:is full|cannot be written)|No space left on device|"
     r"Disk quota exceeded"
@@ -27,15 +27,15 @@ _NO_ROOM = re.compile(
 
 
 def check_room(folder: Path, cases: Sequence[MatrixCase]) -> None:
-    """Raise InputError, which names the disk, when the repeats of all cases would fill it.
+    """Raise InputError, which names the disk, if it has too little free space for all repeats.
 
-    A quota of the user is not asked for: each array task tries what it may write.
+    User quotas are not checked here; each array task tests at its start what it can write.
     """
     check_free(folder, RUN_BYTES + sum(map(_estimate_bytes, cases)))
 
 
 def check_free(folder: Path, needed_bytes: int) -> None:
-    """Raise InputError, which names the disk, when it has fewer bytes free."""
+    """Raise InputError, which names the disk, if fewer than `needed_bytes` are free."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent
@@ -48,18 +48,18 @@ def check_free(folder: Path, needed_bytes: int) -> None:
 
 
 def find_full_disk(folder: Path, needed_bytes: int = RESERVE_BYTES) -> str:
-    """Which disk has no room, for an array task if nothing else is said; empty where it has."""
+    """Describe the disk of a folder if it lacks space (by default, for an array task); else ''."""
     return describe_disk(folder) if shutil.disk_usage(folder).free < needed_bytes else ""
 
 
 def is_for_want_of_room(words: str) -> bool:
-    """Whether the reason of a failure is that a disk could not be written."""
+    """Return whether the reason of a failure is a disk that is full or not writable."""
     return _NO_ROOM.search(words) is not None
 
 
 @contextmanager
 def name_full_disk(folder: Path) -> Iterator[None]:
-    """Raise an OSError for want of room again as an InputError that names the disk."""
+    """Convert an OSError of a full disk or quota into an InputError that names the disk."""
     try:
         yield
     except OSError as error:
@@ -69,7 +69,7 @@ def name_full_disk(folder: Path) -> Iterator[None]:
 
 
 def describe_disk(place: Path) -> str:
-    """Such as "the disk at /shared has 3.1 of 500.0 MiB free"."""
+    """Describe a disk, such as "the disk at /shared has 3.1 of 500.0 MiB free"."""
     mount = place.resolve()
     while not os.path.ismount(mount):
         mount = mount.parent

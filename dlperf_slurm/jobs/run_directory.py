@@ -1,4 +1,4 @@
-"""A run directory -> its groups, and the array tasks of each, as they were planned."""
+"""A run directory -> its groups and their planned array tasks."""
 
 import os
 import re
@@ -16,20 +16,18 @@ from dlperf_slurm.jobs.manifest import MANIFEST_FILE, Manifest, read_manifest
 from dlperf_slurm.jobs.markers import list_markers
 
 MATRIX_FILE = "matrix.toml"
-# each case once, a line of JSON, with all that an array task's own row does not have
+# one JSON line per case, with all that is not in the rows of its array tasks
 CASES_FILE = "cases.jsonl"
 SITE_FILE = "site.toml"
 SCRIPTS_DIR = "scripts"
-# what runs instead of our worker, each text once and ended by NUL
+# scripts that run instead of our worker, each once and terminated by NUL
 EXTERNAL_SCRIPTS_FILE = f"{SCRIPTS_DIR}/external_scripts"
-# what all scripts of a run have in common, as it was when the run was made
+# the bash code that all scripts of a run source, frozen when the run was made
 HARNESS_FILE = f"{SCRIPTS_DIR}/harness.sh"
 CODE_DIR = "code"
 REPORT_DIR = "report"
 
-# a line of the file of a group: a framework, a directory in which nothing but an attempt lies, what
-# starts it, which of the group's jobs it shares with others, its seed, where its case begins, and
-# maybe where its script does
+# a row of a task table, as jobs/task_tables.py writes it; the folder can only be one of an attempt
 _TASK = re.compile(
     r"[^\t]*\t(?P<folder>cases/(?!\.{1,2}/)[^/\t]+/r[0-9]{1,6}/a[0-9]{1,6})"
     r"\t[^\t]*\t(?:-|(?P<job>[0-9]{1,6}))"
@@ -40,9 +38,9 @@ _TASK = re.compile(
 class RunTask(NamedTuple):
     """An array task of a run; `attempt_dir` is relative to the run directory.
 
-    `shared_job` is the index of the group's job that runs it, and others before and after it; it is
-    None where it has a job of its own. Its case has this `seed`, and begins at `case_offset` bytes
-    of the file of cases.
+    `shared_job` is the index of the group's job that runs it together with other array tasks; None
+    if the array task has its own job. `case_offset` is the byte offset of its case in the file of
+    cases.
     """
 
     group_id: str
@@ -54,17 +52,17 @@ class RunTask(NamedTuple):
 
     @property
     def job(self) -> tuple[str, int]:
-        """The job that runs it: group, and index within it."""
+        """The job that runs the array task: group id, and index within the group."""
         return self.group_id, self.array_task_id if self.shared_job is None else self.shared_job
 
     def find_job_id(self, array_job_id: str) -> str:
-        """The id of that job once its group is submitted; a plain job is its own element 0."""
+        """Return the Slurm job id, given the group's array job id; a plain job is element 0."""
         index = self.array_task_id if self.shared_job is None else self.shared_job
         return f"{array_job_id}_{index}"
 
     @property
     def repeat_dir(self) -> str:
-        """Where all attempts at the same repeat of its case lie, relative to the run directory."""
+        """The folder of all attempts at the same repeat, relative to the run directory."""
         return self.attempt_dir.rpartition("/")[0]
 
     @property
@@ -97,10 +95,10 @@ class Run:
         return self.manifest.run_id
 
     def list_group_ids(self) -> list[str]:
-        """The ids of the groups, in the order they were staged.
+        """Return the ids of the groups, in the order they were staged.
 
-        A group is of the run when the journal says so, or has lost lines, or when an array task of
-        it has run. In the two latter cases its task list and its cases must be there.
+        A group belongs to the run if the journal lists it, if one of its array tasks has started,
+        or if the journal is incomplete and the files of the group are complete.
         """
         events, is_whole = read_whole_journal(self.path)
         named = dict.fromkeys(e.group_id for e in events if e.event in (STAGED, SUBMITTED))
@@ -125,7 +123,7 @@ class Run:
             return []
 
     def _is_staged(self, group_id: str) -> bool:
-        """Whether the files of a group were written to the last."""
+        """Return whether the files of a group are complete."""
         tasks = self.read_tasks(group_id)
         try:
             with open_file(self.path / CASES_FILE, self.path) as file:
@@ -135,7 +133,7 @@ class Run:
         return bool(tasks) and all(task.case_offset < size for task in tasks)
 
     def read_tasks(self, group_id: str) -> list[RunTask]:
-        """The array tasks of one group by array_task_id; raises InputError without its file."""
+        """Read the array tasks of a group by array_task_id; raises InputError without its file."""
         path = self.find_tasks_file(group_id)
         try:
             lines = read_text(path, root=self.path).rstrip("\n").split("\n")
@@ -157,7 +155,7 @@ class Run:
         return tasks
 
     def count_jobs(self, group_id: str) -> int:
-        """The number of Slurm's jobs of a group; raises InputError as `read_tasks`."""
+        """Return the number of Slurm jobs of a group; raises InputError as `read_tasks`."""
         return len({task.job for task in self.read_tasks(group_id)})
 
     def read_all_tasks(self) -> list[RunTask]:
@@ -171,22 +169,22 @@ class Run:
 
 
 def make_job_name(run_id: str, group_id: str) -> str:
-    """The name by which a submitted array job is found again: unique to run and group."""
+    """Return the Slurm job name of a group, which is unique, so that squeue can find the job."""
     return f"{run_id}.{group_id}"
 
 
 def open_run(path: Path) -> Run:
-    """Open a run directory, or an archive of one, which can be read alone.
+    """Open a run directory, or an archive, which is read-only.
 
-    Raises InputError when it is none, or of a version of the files that this tool does not read.
+    Raises InputError if it is not a run, or of another schema version.
     """
     return Run(path.absolute(), read_manifest(path))
 
 
 def find_run(reference: Optional[str], results_dir: Path) -> Run:
-    """The run that a directory, a run id or the beginning of one names; the latest for None.
+    """Find a run by its directory, or by the start of its id; the latest for None.
 
-    Raises InputError when there is none, or there are several.
+    Raises InputError if no run or several runs match.
     """
     if reference is not None and (Path(reference) / MANIFEST_FILE).is_file():
         return open_run(Path(reference))
@@ -209,16 +207,16 @@ def find_run(reference: Optional[str], results_dir: Path) -> Run:
 
 
 def list_run_ids(results_dir: Path) -> list[str]:
-    """The ids of the runs in a results folder, oldest first (an id begins with the time).
+    """List the ids of the runs in a results folder, oldest first (an id begins with the time).
 
-    A hidden folder is on its way to be a run, or was left behind.
+    Hidden folders are skipped: they are incomplete run directories.
     """
     names = (path.parent.name for path in results_dir.glob(f"*/{MANIFEST_FILE}"))
     return sorted(name for name in names if not name.startswith("."))
 
 
 def list_latest_attempts(tasks: Sequence[RunTask]) -> list[RunTask]:
-    """The task with the highest attempt of each case and repeat."""
+    """Return the task with the highest attempt of each case and repeat."""
     latest: dict[tuple[str, int], RunTask] = {}
     for task in tasks:
         key = (task.case_id, task.repeat)

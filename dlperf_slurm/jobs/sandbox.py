@@ -1,8 +1,8 @@
-"""Templates that may be a stranger's -> their text, without running anything or without end.
+"""Untrusted templates -> their text, rendered in a sandbox with bounded loops and arithmetic.
 
-A matrix names the command of a script, and its `[slurm]` table or a run's site.toml a template.
-Both are rendered on the login node, so in Jinja2's sandbox, with bounds on what they loop and
-compute. A command has even less: no assignments, macros or other files, few filters and methods.
+Script commands of a matrix, and the template named by a site file or a matrix's `[slurm]` table,
+are rendered on the login node. Both use Jinja2's sandbox with limits. Commands are restricted
+further: no assignments, macros or other files, and only a few filters and methods.
 """
 
 import shlex
@@ -85,7 +85,7 @@ _COMMAND_FILTERS = (
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """A sandbox whose loops end, and whose arithmetic stays small."""
+    """A Jinja2 sandbox that limits loop iterations and the size of numbers."""
 
     intercepted_binops = frozenset(("*", "**", "%"))
 
@@ -109,11 +109,11 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return tree
 
     def join_path(self, template: str, parent: str) -> str:
-        """The name of what `parent` extends or includes; its namesake is the shipped one."""
+        """Resolve an `extends` or `include`; a template that names itself gets the shipped one."""
         return f"dlperf/{template}" if template == parent else template
 
     def count(self, items: Iterable[Any]) -> Iterator[Any]:
-        """The items of a loop; raises SecurityError once all loops together have gone too far."""
+        """Yield the items of a loop; raises SecurityError beyond MAX_LOOPED items in all loops."""
         for item in items:
             self.looped += 1
             if self.looped > MAX_LOOPED:
@@ -121,7 +121,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             yield item
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """The result of an operator, of numbers alone; raises SecurityError for anything large."""
+        """Apply an operator to two numbers; raises SecurityError for other types or huge values."""
         for value in (left, right):
             if not isinstance(value, (int, float)):
                 raise SecurityError(f"{operator} is for numbers, not for {value!r:.40}")
@@ -133,19 +133,19 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 
 def make_environment(template_dirs: Sequence[Path]) -> BoundedEnvironment:
-    """The Jinja2 environment; a template in an earlier folder hides its namesakes.
+    """Make the Jinja2 environment; a template in an earlier folder hides those of the same name.
 
-    `dlperf/NAME` is always the one that ships with the package.
+    `dlperf/NAME` is always the template that ships with the package.
     """
     shipped = jinja2.FileSystemLoader(str(find_resource_dir("templates")))
-    # a template of a site may have the name of the one that it extends
+    # the prefix lets a site's template extend the shipped one of the same name
     loader = jinja2.ChoiceLoader(
         [
             jinja2.FileSystemLoader([str(folder) for folder in template_dirs]),
             jinja2.PrefixLoader({"dlperf": shipped}),
         ]
     )
-    # a shell script is no HTML: escaping is the filters' work
+    # autoescape is for HTML; the filters quote for the shell
     return BoundedEnvironment(
         loader=loader,
         undefined=jinja2.StrictUndefined,
@@ -157,9 +157,10 @@ def make_environment(template_dirs: Sequence[Path]) -> BoundedEnvironment:
 
 
 def render_command(command: str, values: Mapping[str, object]) -> str:
-    """The text of a matrix's command over the values of a case.
+    """Render a command of a matrix with the values of a case.
 
-    Raises ValueError for what a command may not do, or is not, or cannot compute.
+    Raises ValueError for a syntax error, a construct that is not allowed, an unknown value, or an
+    error while rendering.
     """
     try:
         return _render_bounded(command, values)
@@ -170,7 +171,7 @@ def render_command(command: str, values: Mapping[str, object]) -> str:
     except jinja2.TemplateSyntaxError as error:
         raise ValueError(f"line {error.lineno}: {type(error).__name__}: {error.message}") from error
     except (jinja2.TemplateError, ArithmeticError, TypeError, ValueError) as error:
-        # what a template computes may raise the latter three
+        # the last three are raised by expressions of the template
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
@@ -187,7 +188,7 @@ def _render_bounded(command: str, values: Mapping[str, object]) -> str:
     return "".join(pieces)
 
 
-# a matrix has thousands of cases of one command
+# cached, as thousands of cases may share a command
 @lru_cache(maxsize=16)
 def _compile_command(command: str) -> tuple[BoundedEnvironment, jinja2.Template]:
     if len(command) > MAX_COMMAND_CHARACTERS:
@@ -205,10 +206,9 @@ def _compile_command(command: str) -> tuple[BoundedEnvironment, jinja2.Template]
 
 
 def render_setting(text: str, values: Mapping[str, object], key: str) -> str:
-    """What `render_command` makes of a value of a TOML file.
+    """Render a value of a TOML file as `render_command` does.
 
-    Raises InputError, which names the key, when it is no template, or asks for a value that there
-    is not.
+    Raises InputError, which names the key, for an invalid template or an unknown value.
     """
     try:
         return render_command(text, values)
@@ -217,7 +217,7 @@ def render_setting(text: str, values: Mapping[str, object], key: str) -> str:
 
 
 def _check_node(node: nodes.Node) -> None:
-    """Raises SecurityError for what stands in no command."""
+    """Raise SecurityError for a construct that is not allowed in a command."""
     if not isinstance(node, _COMMAND_NODES) or (isinstance(node, nodes.For) and node.recursive):
         name = type(node).__name__.lower()
         raise SecurityError(

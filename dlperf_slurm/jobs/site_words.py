@@ -1,4 +1,4 @@
-"""Words of a site file, which are templates over a job's shape -> the words of one job."""
+"""Template words of a site file -> the words of one job, with its topology filled in."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ JobValues = Mapping[str, object]
 
 
 def list_shape_values(site: Site, topology: Topology) -> dict[str, object]:
-    """The values that a directive may ask for."""
+    """Return the values that a template in `directives` may use."""
     return {
         "topology": str(topology),
         "nodes": topology.nodes,
@@ -24,28 +24,28 @@ def list_shape_values(site: Site, topology: Topology) -> dict[str, object]:
 
 
 def list_job_values(site: Site, kind: JobKind) -> dict[str, object]:
-    """The values that the words which start the ranks of one framework may ask for."""
+    """Return the values that templates of the launch command of a framework may use."""
     shape = list_shape_values(site, kind.topology)
     return {**shape, "framework": kind.framework, "gradient_sync": kind.gradient_sync}
 
 
 def fill_word(text: str, values: JobValues, key: str) -> str:
-    """A word of a site file over these values; raises InputError, which names the key."""
+    """Render a word of a site file; raises InputError, which names the key."""
     if "{{" not in text and "{%" not in text and "{#" not in text:
         return text
-    # it loads Jinja2
+    # imported only if needed, as it loads Jinja2
     from dlperf_slurm.jobs.sandbox import render_setting
 
     return render_setting(text, values, key)
 
 
 def fill_words(words: Sequence[str], values: JobValues, key: str) -> list[str]:
-    """Words of a command line over these values, in which the job's bash expands `${NAME}`."""
+    """Render words of a command line, in which the job's bash then expands `${NAME}`."""
     return [Expanding(fill_word(word, values, key)) for word in words]
 
 
 def fill_directives(site: Site, topology: Topology) -> list[str]:
-    """The site's directives for jobs of a topology; raises InputError for one that is none then."""
+    """Render the site's #SBATCH directives for a topology; raises InputError for an invalid one."""
     values = list_shape_values(site, topology)
     filled = [fill_word(line, values, "directives") for line in site.directives]
     try:

@@ -1,4 +1,4 @@
-"""A plan -> a run directory: scripts, cases, a frozen worker, the manifest and a journal."""
+"""A plan -> a run directory: scripts, cases, frozen worker code, manifest and journal."""
 
 import dataclasses
 import getpass
@@ -72,11 +72,10 @@ def stage_run(
     command: Sequence[str],
     within_seconds: float = 0.0,
 ) -> Run:
-    """Write a run directory that only waits for its submission.
+    """Write a run directory that is ready to be submitted.
 
-    It is made beside its place and renamed, so that it is there whole or not at all. Raises
-    InputError when the results folder cannot be written, or has no room for what the run will
-    write.
+    It is made under a hidden name and renamed, so that it appears complete or not at all. Raises
+    InputError if the results folder is not writable, or has too little free disk space for the run.
     """
     site, private = take_private_values(loaded)
     run_id = make_run_id(file.name, loaded.name)
@@ -125,9 +124,9 @@ def _fill(
 
 
 def freeze_site(site: Site, cases: Sequence[MatrixCase]) -> Site:
-    """The site with the paths that else come from the current directory and environment variables.
+    """Return the site with absolute paths of the cases' environments and data sets.
 
-    A later attempt, staged from anywhere, then reads the same data in the same environments.
+    Attempts that are staged later, from any directory, then use the same data and environments.
     """
     environments = {
         case.axes.framework: site.find_environment(case.axes.framework) for case in cases
@@ -150,14 +149,14 @@ def stage_groups(
 ) -> None:
     """Write scripts and cases below `folder`, which is or becomes `run_dir`.
 
-    Nothing is made for an array task, which makes its own folder when it starts. A group belongs to
-    the run from its line in the journal on, which is written last.
+    Array tasks make their own folders when they start. The journal line that makes a group part of
+    the run is written last.
     """
     run_id = manifest.run_id
     earlier = {name: read_texts(folder, name) for name in (CASES_FILE, EXTERNAL_SCRIPTS_FILE)}
     files = render_scripts(groups, site, run_id, run_dir, manifest.headline, earlier=earlier)
     for relative, text in files.items():
-        # a job may be reading what is as it was
+        # a running job may be reading a file that has not changed
         if text != earlier.get(relative):
             make_folder((folder / relative).parent, root=folder)
             write_file(folder / relative, text.encode(), root=folder, is_synced=True)
@@ -167,9 +166,9 @@ def stage_groups(
 
 
 def make_run_id(matrix_name: str, site_name: str) -> str:
-    """The id of a new run, which sorts by time, says what it is, and is not made twice.
+    """Make the id of a new run: time (so that ids sort), matrix, site, and random digits.
 
-    Array jobs are named by it, and `squeue --name` would take a comma for the end of a name.
+    The id is part of Slurm job names, so it must not contain commas (`squeue --name` is a list).
     """
     moment = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     what = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{matrix_name}-{site_name}")
@@ -179,7 +178,7 @@ def make_run_id(matrix_name: str, site_name: str) -> str:
 def make_manifest(
     run_id: str, file: MatrixFile, loaded: LoadedSite, plan: Plan, command: Sequence[str]
 ) -> Manifest:
-    """The manifest, which tells whoever reads it later what the run is."""
+    """Make the manifest of a new run."""
     tracking = loaded.site.tracking
     return Manifest(
         run_id=run_id,
@@ -225,7 +224,7 @@ def _describe_case(case: MatrixCase, reason: str, site: Site) -> PlannedCase:
 
 
 def find_git_state() -> str:
-    """The commit of the checkout that this code runs from, "-dirty" if changed; "" outside one."""
+    """Return the git commit of this checkout, with "-dirty" if changed; '' outside a checkout."""
     checkout = Path(__file__).parents[2]
     if not (checkout / ".git").exists():
         return ""
@@ -238,10 +237,9 @@ def find_git_state() -> str:
 
 
 def freeze_code(run_dir: Path) -> None:
-    """Copy what the jobs of a new run execute: the worker, and the harness of their scripts.
+    """Copy the code that the jobs of a new run execute: the worker, and the scripts' harness.
 
-    Another version of the tool may stage further attempts while jobs of the run are pending. It
-    leaves both copies as they are.
+    Later attempts use these copies too, even if another version of the tool stages them.
     """
     harness = find_resource_dir("templates") / Path(HARNESS_FILE).name
     make_folder((run_dir / HARNESS_FILE).parent, root=run_dir)
@@ -255,9 +253,9 @@ def freeze_code(run_dir: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file or folder with the permissions of the run, not with those of its source.
+    """Copy a file or folder with the permissions of the run instead of those of the source.
 
-    TOML becomes JSON: the framework's Python may be older than tomllib.
+    TOML is converted to JSON, as the framework's Python may have no tomllib.
     """
     if source.suffix == ".toml":
         table = parse_toml(source.read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
-"""A kind of job on its site, and a program -> the words that start the program on all ranks.
+"""A kind of job on its site, and a program -> the command line that starts it on all ranks.
 
-Their order is launcher, the site's wrapper, container, `env` with the variables of ranks, program.
+The order is launcher, the site's wrapper, container, `env` with the variables of ranks, program.
 """
 
 import shlex
@@ -17,17 +17,17 @@ from dlperf_slurm.launchers import LAUNCHERS, NO_MPI, Expanding, Ranks
 from dlperf_slurm.worker.joining import MPI
 
 LAUNCHERS_BY_SRUN = ("srun", "torchrun")
-# what tells libraries the interface that frameworks' ranks connect by
+# variables by which Gloo and NCCL get their network interface
 INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 def make_starter(
     kind: JobKind, site: Site, folders: Sequence[str]
 ) -> Callable[[Sequence[str]], list[str]]:
-    """What puts the words that start a program on all ranks before the program.
+    """Return a function that prefixes a program with the command that starts it on all ranks.
 
-    `folders`, in which `${NAME}` is expanded, are mounted in containers. Raises InputError when a
-    word of the site's is no template.
+    `folders`, in which `${NAME}` is expanded, are mounted in containers. Raises InputError if a
+    word of the site is not a valid template.
     """
     chosen = site.find_environment(kind.framework)
     values = list_job_values(site, kind)
@@ -52,7 +52,7 @@ def make_starter(
 
 
 def _choose_interface(site: Site, chosen: Environment) -> dict[str, str]:
-    """The variables of the site's interface, but for those that it sets itself."""
+    """Return the interface variables of Gloo and NCCL, except those that the site sets itself."""
     interface = site.rendezvous.interface
     own = {*site.env, *site.env_from, *chosen.env}
     return {name: interface for name in INTERFACE_VARIABLES if interface and name not in own}
@@ -67,7 +67,10 @@ def _split_command(text: str, values: JobValues) -> list[str]:
 
 
 def make_container_parts(site: Site, kind: JobKind, folders: Sequence[str]) -> Parts:
-    """What the container of a framework needs, if it has one; `folders` are mounted in it."""
+    """Return the options and words of a framework's container; empty without a container.
+
+    `folders` are mounted in the container.
+    """
     chosen = site.find_environment(kind.framework)
     if chosen.container is None:
         return Parts()

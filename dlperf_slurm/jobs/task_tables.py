@@ -1,8 +1,8 @@
-"""Groups -> the tables of their array tasks, and the files of what these do, each thing once.
+"""Groups -> the tables of their array tasks, the file of cases and the file of external scripts.
 
-A row has, between tabs: the part of the script that starts it, the folder of its attempt, the
-starter, the job that it shares ("-" for none), its seed, and the bytes at which its case begins in
-the file of cases, and what runs instead of our worker in that of scripts.
+The tab-separated columns of a row are: the script part (framework) that starts the array task, the
+attempt's folder, the starter, the shared job ("-" for none), the seed, the byte offset of the case
+in the file of cases and, for an external script, its byte offset in the file of scripts.
 """
 
 import json
@@ -19,12 +19,12 @@ from dlperf_slurm.jobs.grouping import ArrayTask, Group
 from dlperf_slurm.jobs.plan import find_seed, make_case
 from dlperf_slurm.jobs.run_directory import CASES_FILE, EXTERNAL_SCRIPTS_FILE
 
-# what of a case is that of the array task
+# the fields of a case that differ between its array tasks
 _OF_TASK = ("attempt", "repeat", "seed")
 
 
 class Pieces:
-    """Texts one after the other, each of them once, and each with the same end."""
+    """A string table: distinct texts one after the other, each with the same terminator."""
 
     def __init__(self, earlier: str, end: str) -> None:
         self._end = end.encode()
@@ -35,7 +35,7 @@ class Pieces:
             self._append(piece)
 
     def add(self, text: str) -> int:
-        """Where a text begins, in bytes; it is added where it is not there yet."""
+        """Return the byte offset of a text, which is appended if it is new."""
         piece = text.encode()
         found = self._offsets.get(piece)
         return self._append(piece) if found is None else found
@@ -52,9 +52,9 @@ class Pieces:
 
 
 class TaskTables:
-    """The tables of groups of one run, which share the file of cases and that of scripts.
+    """The task tables of a run's groups, which share the files of cases and external scripts.
 
-    `earlier` has what these files have already, by their names.
+    `earlier` has the present text of these files, by name.
     """
 
     def __init__(self, site: Site, run_id: str, earlier: Mapping[str, str]) -> None:
@@ -67,9 +67,9 @@ class TaskTables:
     def make_table(
         self, group: Group, names: Mapping[JobKind, str], sites: Mapping[JobKind, Site]
     ) -> str:
-        """The text of a group's table; `names` are those of the parts of its script.
+        """Return the text of a group's table; `names` has the script part of each kind of job.
 
-        Raises InputError for a command of somebody else's script that cannot be filled in.
+        Raises InputError if the command of an external script cannot be rendered.
         """
         return "".join("\t".join(fields) + "\n" for fields in self._list_rows(group, names, sites))
 
@@ -101,13 +101,13 @@ class TaskTables:
 
     @property
     def files(self) -> dict[str, str]:
-        """The files that all tables point into, by name; none that is empty."""
+        """The text of the files that all tables point into, by name; empty files are left out."""
         texts = {CASES_FILE: self._cases.text, EXTERNAL_SCRIPTS_FILE: self._scripts.text}
         return {name: text for name, text in texts.items() if text}
 
 
 def format_case(case: Case) -> str:
-    """Format a case as one line of JSON, without what is that of the array task."""
+    """Format a case as one line of JSON, without attempt, repeat and seed."""
     values = {**vars(case), "axes": vars(case.axes), "training": vars(case.training)}
     values = {name: value for name, value in values.items() if name not in _OF_TASK}
     return json.dumps({**values, "schema_version": SCHEMA_VERSION}, sort_keys=True)

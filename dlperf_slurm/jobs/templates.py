@@ -1,7 +1,7 @@
-"""A site's own templates -> what is wrong with them, before a run directory is made of them.
+"""A site's own templates -> the mistakes in them, before a run directory is staged.
 
-Missing files, mistakes of syntax, files that extend each other in a ring, and blocks that no
-template which they extend has: Jinja2 would leave such a block out without a word.
+The mistakes are missing files, syntax errors, circular `extends`, and blocks that do not exist in
+the extended template, which Jinja2 would ignore silently.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,9 +20,9 @@ from dlperf_slurm.jobs.sandbox import BoundedEnvironment, make_environment
 
 
 def check_templates(sites: Mapping[JobKind, Site]) -> None:
-    """Check the own templates of a site for each kind of job; raises InputError with all mistakes.
+    """Check the site's own templates for each kind of job; raises InputError with all mistakes.
 
-    Those of the package are tested, and not read.
+    Templates of the package are not checked.
     """
     problems: dict[str, None] = {}
     for kind, settled in sites.items():
@@ -66,7 +66,7 @@ def _read(environment: BoundedEnvironment, name: str) -> str:
 
 
 def _find_parent(environment: BoundedEnvironment, tree: nodes.Template, name: str) -> str:
-    """The template that this one extends; empty for none, and for one that a value names."""
+    """Return the template that this one extends; '' for none, or if its name is an expression."""
     for extends in tree.find_all(nodes.Extends):
         if isinstance(extends.template, nodes.Const):
             return environment.join_path(str(extends.template.value), name)
@@ -74,7 +74,7 @@ def _find_parent(environment: BoundedEnvironment, tree: nodes.Template, name: st
 
 
 def _find_unknown_blocks(path: Path, trees: list[nodes.Template]) -> Iterator[str]:
-    """The blocks at the top of a template which none of those that it extends has."""
+    """Yield the top-level blocks that do not exist in any extended template."""
     own, *parents = trees
     known = sorted({block.name for tree in parents for block in tree.find_all(nodes.Block)})
     if not parents:
