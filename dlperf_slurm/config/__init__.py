@@ -1,1 +1,1 @@
-"""TOML files -> values, each with its line and the layer that it came from."""
+"""TOML files -> validated values, each with its line and the layer that it came from."""

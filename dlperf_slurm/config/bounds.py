@@ -1,4 +1,4 @@
-"""A number to compare with, as conditions of matrices and sites have it: 256, or ">=256"."""
+"""A number or comparison in a condition, such as 256 or ">=256" -> a Bound."""
 
 import re
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Bound:
-    """A number to compare with: 256, or ">=256" with one of the operators < <= > >= !=."""
+    """A comparison with a number; the operator is one of = != < <= > >=."""
 
     operator: str
     number: int
 
     def holds(self, value: int) -> bool:
-        """Whether a value is within the bound."""
+        """Return whether a value meets the comparison."""
         return {
             "=": value == self.number,
             "!=": value != self.number,
@@ -25,7 +25,7 @@ class Bound:
 
 
 def parse_bound(value: Any) -> Bound:
-    """The bound that a TOML value stands for; raises ValueError when it is none."""
+    """Parse a TOML value such as 256 or ">=256"; raises ValueError for anything else."""
     if type(value) is int:
         return Bound("=", value)
     match = re.fullmatch(r"(<=|>=|!=|<|>)\s*(\d+)", value) if isinstance(value, str) else None

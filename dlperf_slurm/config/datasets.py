@@ -9,7 +9,7 @@ from pydantic_core import CoreSchema
 from dlperf_slurm.config.job_settings import make_absolute
 from dlperf_slurm.config.toml_tables import Table, TomlTable
 
-# from the root, or from a folder that the site names by a variable
+# an absolute path, or a path below a folder named by an environment variable
 _NODE_PATH = re.compile(r"/.+|\$(?:\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)/.+", re.ASCII)
 
 
@@ -33,7 +33,7 @@ class Dataset(Table):
 
 
 def spell_out_paths(settings: TomlTable) -> None:
-    """Make a table of each data set that is only a path, so that a later layer can add keys."""
+    """Replace each data set given as a path by a table, so that a later layer can add keys."""
     datasets = settings.get("datasets")
     if isinstance(datasets, dict):
         datasets.update({name: _read_plain_path(value) for name, value in datasets.items()})
@@ -44,7 +44,7 @@ def _read_plain_path(value: Any) -> Any:
 
 
 class _AllowsPath:
-    """Metadata that tells the JSON Schema that a path may stand for a table with it."""
+    """Metadata for the JSON Schema: a path is allowed in place of the table."""
 
     def __get_pydantic_json_schema__(
         self, core_schema: CoreSchema, handler: GetJsonSchemaHandler

@@ -1,7 +1,7 @@
-"""Folders: what ships with the package, managed environments, the user's settings, cache and state.
+"""Paths of package resources, managed environments, and the user's config, cache and state.
 
-The user's folders are those of the XDG Base Directory Specification. Nobody else may read or enter
-what the tool makes in the cache and the state folder.
+The user's folders follow the XDG Base Directory Specification. Folders in the cache and the state
+folder are private (mode 0700).
 """
 
 import hashlib
@@ -15,37 +15,37 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.folders import PRIVATE_MASK, file_permissions
 from dlperf_slurm.program import COMMAND
 
-# in the virtual environments of `uv tool` and pipx, which are made anew with each installation
+# files of virtual environments made by `uv tool` or pipx, which are recreated at each installation
 TOOL_FILES = ("uv-receipt.toml", "pipx_metadata.json")
 
 CUDA = "cuda"
-# at the end of the name of an environment that is for GPUs
+# suffix of the name of an environment for GPUs
 CUDA_SUFFIX = "-cuda"
 PACKAGE = Path(__file__).parents[1]
 
 
 def find_resource_dir(name: str) -> Path:
-    """The folder `name` (templates, matrices, site_configs) of the package, else of a checkout."""
+    """Return the folder `name` (templates, matrices, site_configs) of the package or checkout."""
     installed = PACKAGE / name
     return installed if installed.is_dir() else PACKAGE.parent / name
 
 
 def expand_home(path: str) -> Path:
-    """The path, with a home folder in place of a `~`; raises ValueError when nobody has that."""
+    """Expand `~` in a path; raises ValueError if the home folder is unknown."""
     try:
         found = Path(path).expanduser()
     except RuntimeError:
         found = Path(path)
-    # Python 3.9 may say nothing of it
+    # Python 3.9 may leave the path unchanged instead of raising
     if found.parts[:1] and found.parts[0].startswith("~"):
         raise ValueError(f"{path!r}: there is no such home folder; set HOME")
     return found
 
 
 def find_user_dir(variable: str, default: str) -> Path:
-    """Return the folder that an environment variable names by an absolute path, else the default.
+    """Return the folder in an environment variable if it is an absolute path, else the default.
 
-    Raises InputError when the default is in an unknown home folder.
+    Raises InputError if the default is below an unknown home folder.
     """
     chosen = Path(os.environ.get(variable, ""))
     try:
@@ -55,7 +55,7 @@ def find_user_dir(variable: str, default: str) -> Path:
 
 
 def find_cache_dir() -> Path:
-    """Return the user's folder for what can be computed again; raises as `find_user_dir`."""
+    """Return the tool's folder in the user's cache; raises as `find_user_dir`."""
     return find_user_dir("XDG_CACHE_HOME", "~/.cache") / "dlperf-slurm"
 
 
@@ -65,7 +65,7 @@ def make_cache_dir(*parts: str) -> Path:
 
 
 def find_state_dir() -> Path:
-    """Return the user's folder for what cannot be computed again; raises as `find_user_dir`."""
+    """Return the tool's folder in the user's state folder; raises as `find_user_dir`."""
     return find_user_dir("XDG_STATE_HOME", "~/.local/state") / "dlperf-slurm"
 
 
@@ -75,7 +75,7 @@ def make_state_dir(*parts: str) -> Path:
 
 
 def _make_private_dir(own: Path, *parts: str) -> Path:
-    """Make a folder with mode 0700 below one that only the tool uses, and close that one too."""
+    """Make a private folder (mode 0700) below `own`, and make `own` private too."""
     folder = own.joinpath(*parts)
     with file_permissions(PRIVATE_MASK):
         folder.mkdir(parents=True, exist_ok=True)
@@ -85,13 +85,13 @@ def _make_private_dir(own: Path, *parts: str) -> Path:
 
 
 def hash_path(path: Path) -> str:
-    """Return a file name for what is kept of a path, links resolved."""
+    """Return a file name for cached facts of a path: the hash of the path with links resolved."""
     return hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
 
 
 def evict_oldest(folder: Path, most_entries: int) -> None:
-    """Remove the files and folders that were changed longest ago, beyond `most_entries`."""
-    # another process may remove them too
+    """Remove the least recently modified files and folders beyond `most_entries`."""
+    # another process may remove them at the same time
     with suppress(OSError):
         kept = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
         for old in kept[:-most_entries]:
@@ -110,9 +110,9 @@ def find_environments_dir() -> Path:
     """Return the folder of managed environments.
 
     It is `$DLPERF_SLURM_ENVIRONMENTS`, else a folder inside the virtual environment that runs this
-    tool (they come and go with it), else one in the user's data folder: outside of a virtual
-    environment, and in one of `uv tool` or pipx. Raises InputError when it cannot be the folder of
-    virtual environments.
+    tool, else a folder in the user's data folder (outside of a virtual environment, and in one made
+    by `uv tool` or pipx). Raises InputError if `$DLPERF_SLURM_ENVIRONMENTS` contains a `:`, or is
+    below an unknown home folder.
     """
     chosen = os.environ.get("DLPERF_SLURM_ENVIRONMENTS")
     if chosen:
@@ -127,7 +127,7 @@ def find_environments_dir() -> Path:
 
 
 def check_search_folder(folder: str) -> str:
-    """Return a folder that may stand in PATH or PYTHONPATH; raises ValueError if it would not."""
+    """Return a folder that is valid in PATH or PYTHONPATH; raises ValueError if it has a `:`."""
     if ":" in folder:
         raise ValueError(
             f"{folder!r}: a ':' ends a folder in PATH and PYTHONPATH; choose one without"
@@ -136,16 +136,16 @@ def check_search_folder(folder: str) -> str:
 
 
 def name_environment(framework: str, device: str) -> str:
-    """The name of a framework's managed environment for a device: "jax", "jax-cuda"."""
+    """Return the name of a framework's managed environment for a device: "jax", "jax-cuda"."""
     return f"{framework}{CUDA_SUFFIX}" if device == CUDA else framework
 
 
 def tell_creation(framework: str, device: str) -> str:
-    """The command that makes a framework's managed environment for a device."""
+    """Return the command that creates a framework's managed environment for a device."""
     option = " --cuda" if device == CUDA else ""
     return f"{COMMAND} env create {framework}{option}"
 
 
 def find_managed_environment(name: str) -> Path:
-    """The folder that `env create` makes for an environment, whether it is there or not."""
+    """Return the folder that `env create` makes for an environment; it need not exist."""
     return find_environments_dir() / name

@@ -1,4 +1,4 @@
-"""The settings of a site that may differ by topology or framework, as pydantic checks them."""
+"""Pydantic models of the site settings that may differ by topology or framework."""
 
 import re
 from typing import Annotated, Any, Literal, Optional
@@ -15,7 +15,7 @@ from dlperf_slurm.launchers import LAUNCHERS
 from dlperf_slurm.worker.frameworks import list_frameworks
 from dlperf_slurm.worker.joining import KINDS, MPI, TORCHRUN, Joining
 
-# "8.0" as NVIDIA has it; "gfx90a", which is AMD's, so that its GPUs are not taken for NVIDIA's
+# NVIDIA's "8.0" or AMD's "gfx90a"
 COMPUTE_CAPABILITY = r"^([0-9]{1,2}\.[0-9]|gfx[0-9a-f]{3,5})$"
 
 
@@ -29,7 +29,7 @@ def _check_topology_key(text: str) -> str:
 
 
 def _check_gpu_type(text: str) -> str:
-    # as in --gres=gpu:a100, where it is the last part
+    # the type is the last part of --gres=gpu:a100
     if text.startswith("gpu:"):
         raise ValueError(f"{text!r}: write the type alone, as in 'a100'; gpu_request says the rest")
     return text
@@ -39,7 +39,7 @@ def _check_framework(name: str) -> str:
     return check_known(name, list_frameworks(), "a framework")
 
 
-# the options of sbatch that every script has, with what sets them
+# sbatch options that every script sets, and where their values come from
 OWN_OPTIONS = {
     "array": "the matrix",
     "clusters": "clusters",
@@ -56,7 +56,7 @@ OWN_OPTIONS = {
 }
 
 
-# the same in short, as sbatch has them
+# short names of the same options
 OWN_LETTERS = {
     "J": "job-name",
     "M": "clusters",
@@ -72,7 +72,7 @@ _DIRECTIVE = re.compile(r"--([A-Za-z0-9][\w-]*)(?:[= ].*)?|-([A-Za-z])(?: ?[^ ].
 
 
 def check_directive(line: str) -> str:
-    """Return an sbatch option, alone or with its value; raises ValueError if it is none."""
+    """Return an #SBATCH option; raises ValueError if it is invalid, or set by the tool itself."""
     if not line.isprintable() or "\\" in line:
         raise ValueError(f"{line!r}: line breaks and backslashes cannot stand on an #SBATCH line")
     match = _DIRECTIVE.fullmatch(line)
@@ -83,14 +83,14 @@ def check_directive(line: str) -> str:
         )
     name, letter = match.groups()
     for own, setter in OWN_OPTIONS.items():
-        # sbatch takes the beginning of an option for the option
+        # sbatch accepts abbreviated options
         if own == OWN_LETTERS.get(letter) or (name and own.startswith(name)):
             raise ValueError(f"{line!r}: --{own} is set by {setter}, and by nothing else")
     return line
 
 
 def make_absolute(path: str) -> str:
-    """Return an absolute path; a relative one starts at the working directory."""
+    """Return an absolute path; a relative path is below the working directory."""
     # jobs do not run in the directory that they are submitted from
     return str(expand_home(path).absolute())
 

@@ -1,7 +1,7 @@
-"""A table's class -> what each of its keys is: the docstrings below its fields, for JSON Schemas.
+"""A table's class -> the descriptions of its keys in JSON Schemas, from the fields' docstrings.
 
-Pydantic can take them too, of each class while it is defined: a third of the time of most commands,
-which print no schema.
+Pydantic's `use_attribute_docstrings` would read them whenever a class is defined, which takes a
+third of the time of most commands, although these print no schema.
 """
 
 import ast
@@ -14,14 +14,14 @@ from pydantic import BaseModel
 
 
 def describe_keys(schema: dict[str, Any], kind: type[BaseModel]) -> None:
-    """Put the docstrings below the fields of a class, and those it inherits, into its schema."""
+    """Add the docstrings of the fields of a class, inherited ones too, to its JSON Schema."""
     for name, text in list_docstrings(kind).items():
         if name in schema.get("properties", {}):
             schema["properties"][name].setdefault("description", text)
 
 
 def list_docstrings(kind: type[BaseModel]) -> dict[str, str]:
-    """The docstrings below the fields of a class, and those that it inherits."""
+    """Return the docstrings of the fields of a class, inherited ones too, by field."""
     found: dict[str, str] = {}
     for base in kind.__mro__[: kind.__mro__.index(BaseModel)]:
         found = {**_list_docstrings(base.__module__).get(base.__name__, {}), **found}
@@ -30,7 +30,7 @@ def list_docstrings(kind: type[BaseModel]) -> dict[str, str]:
 
 @lru_cache
 def _list_docstrings(module: str) -> dict[str, dict[str, str]]:
-    """The docstrings of a module's fields: class -> field -> text."""
+    """Parse the docstrings of all fields in a module: class -> field -> text."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     return {
         definition.name: {

@@ -1,4 +1,4 @@
-"""Key paths of a TOML file -> the lines on which they stand, and their spelling in messages."""
+"""Key paths of a TOML file -> their line numbers, and their text in messages."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ else:
 KeyPath = tuple[Union[str, int], ...]
 
 
-# what may hold a line end, a bracket or a quote without meaning it, and what means it
+# strings and comments, in which brackets and line ends have no meaning, and those that have one
 _TOKEN = re.compile(
     r'''"""(?:[^"\\]|\\.|"{1,2}(?!"))*"{3,5}|"(?:[^"\\\n]|\\.)*"'''
     r"""|'{3}(?:[^']|'{1,2}(?!'))*'{3,5}|'[^'\n]*'"""
@@ -23,13 +23,13 @@ _TOKEN = re.compile(
 
 
 def locate_keys(text: str) -> dict[KeyPath, int]:
-    """The line number (from 1) of the statement that sets each key of a valid TOML text.
+    """Return the line number (from 1) of each key of a valid TOML text.
 
-    Each statement is parsed by itself, so that a file of thousands of them is no matter.
+    Each statement is parsed once and separately, so the time is linear in the file's size.
     """
     found: dict[KeyPath, int] = {}
     table: KeyPath = ()
-    # how many tables there are so far of each [[name]]
+    # number of tables of each [[name]] so far
     counts: dict[KeyPath, int] = {}
     for line, statement in _split_statements(text):
         data = tomllib.loads(statement)
@@ -44,7 +44,7 @@ def locate_keys(text: str) -> dict[KeyPath, int]:
 
 
 def _split_statements(text: str) -> Iterator[tuple[int, str]]:
-    """The statements of a TOML text, [headers] among them, each with the number of its line."""
+    """Yield the statements of a TOML text, [headers] included, with their line numbers."""
     start, line, depth, lines = 0, 1, 0, 0
     for token in _TOKEN.finditer(text + "\n"):
         mark = token.group()
@@ -59,7 +59,7 @@ def _split_statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _enter_table(header: dict[str, Any], counts: dict[KeyPath, int]) -> KeyPath:
-    """The path of the table that a parsed [header] or [[header]] opens; the latter is counted."""
+    """Return the path of the table that a parsed header opens; a [[header]] is counted."""
     path: KeyPath = ()
     data: Any = header
     while data:
@@ -85,7 +85,7 @@ def _walk_paths(value: Any, path: KeyPath) -> Iterable[KeyPath]:
 
 
 def drop_indices(path: KeyPath, data: Any) -> KeyPath:
-    """The path as the file has it, without an index where it has one value instead of a list."""
+    """Drop list indices where the file has a single value instead of a list."""
     parts: list[Union[str, int]] = []
     for part in path:
         if isinstance(part, str):
@@ -99,7 +99,7 @@ def drop_indices(path: KeyPath, data: Any) -> KeyPath:
 
 
 def format_key(path: KeyPath) -> str:
-    """The spelling of a key path: ("axes", "framework", 1) -> "axes.framework[1]"."""
+    """Format a key path: ("axes", "framework", 1) -> "axes.framework[1]"."""
     text = ""
     for part in path:
         if isinstance(part, int):

@@ -1,9 +1,9 @@
-"""A name that somebody wrote -> whether it is known, or allowed, or the nearest one that is."""
+"""A name from a file or option -> the validated name, or an error with the nearest known name."""
 
 import difflib
 from collections.abc import Iterable, Sequence
 
-# a word that is near another one by its letters, or to none -> what it means
+# common words that difflib would match to nothing, or to the wrong key -> the key that is meant
 _MEANINGS = {
     "cpus_per_task": "cpus_per_rank",
     "devices_per_node": "max_devices_per_node",
@@ -28,7 +28,7 @@ _MEANINGS = {
 
 
 def suggest(name: object, known: Iterable[str]) -> str:
-    """The closing sentence of a message, with the nearest known name; empty when none is near."""
+    """Return ". Did you mean 'NAME'?" with the nearest known name, or '' if none is near."""
     word, names = str(name).lower(), list(known)
     meant = [meaning for meaning in [_MEANINGS.get(word)] if meaning in names]
     near = meant or difflib.get_close_matches(word, names, n=1, cutoff=0.5)
@@ -36,7 +36,7 @@ def suggest(name: object, known: Iterable[str]) -> str:
 
 
 def check_known(value: str, known: Sequence[str], what: str) -> str:
-    """Return `value`; raises ValueError, which lists the known ones, when it is not among them."""
+    """Return `value`; raises ValueError, which lists the known names, if it is not one of them."""
     if value not in known:
         raise ValueError(
             f"{value!r} is not {what}; known: {', '.join(known)}{suggest(value, known)}"
@@ -44,7 +44,7 @@ def check_known(value: str, known: Sequence[str], what: str) -> str:
     return value
 
 
-# variables of job scripts, which a site's own would overwrite
+# variables of job scripts, which a variable of the site would overwrite
 SCRIPT_VARIABLES = (
     "DLPERF_SLURM_BEGUN_AT",
     "DLPERF_SLURM_LAUNCHED_AT",
@@ -73,7 +73,7 @@ SCRIPT_VARIABLES = (
 )
 
 
-# of sbatch's own variables those that would change what every script needs as it is
+# sbatch's input variables that would override options which every script sets
 _OWN_OF_SBATCH = frozenset(
     f"SBATCH_{name}"
     for name in (
@@ -84,7 +84,7 @@ _OWN_OF_SBATCH = frozenset(
 
 
 def check_inherited(name: str) -> str:
-    """Return the name of a variable that sbatch may heed; raises ValueError for any other one."""
+    """Return the name of an allowed SBATCH_ variable; raises ValueError for any other name."""
     if not name.startswith("SBATCH_") or not name.isidentifier() or not name.isascii():
         raise ValueError(f"{name!r} is no variable of sbatch; allowed: SBATCH_ACCOUNT and the like")
     if name in _OWN_OF_SBATCH:
@@ -93,7 +93,7 @@ def check_inherited(name: str) -> str:
 
 
 def check_env_name(name: str) -> str:
-    """Return a name that an environment variable of a job may have; raises ValueError if not."""
+    """Return the name of an environment variable; raises ValueError if invalid or reserved."""
     if not name.isidentifier() or not name.isascii():
         raise ValueError(
             f"{name!r} is not a name for an environment variable; allowed: letters, digits and _, "

@@ -1,4 +1,4 @@
-"""Settings of several sources, later ones win -> one table, with the layer each value is from."""
+"""Layers of settings -> one merged table, and the layer that each value is from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Layer:
 
     @property
     def data(self) -> TomlTable:
-        """The settings of this layer: the table at `prefix`, empty where the file has none."""
+        """The settings of this layer: the table at `prefix`, or an empty table."""
         value: TomlTable = self.toml.data
         for part in self.prefix:
             value = value.get(str(part), {})
@@ -24,14 +24,14 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """The name of the layer in messages and listings, as in `matrix.toml [slurm]`."""
+        """The name of the layer in messages and listings, such as `matrix.toml [slurm]`."""
         return self.toml.label + (f" [{format_key(self.prefix)}]" if self.prefix else "")
 
 
 def merge_layers(layers: Sequence[Layer]) -> tuple[TomlTable, dict[KeyPath, str]]:
-    """The merged settings, and the layer that each leaf came from.
+    """Merge layers key by key, where later layers win.
 
-    Later layers win, key by key inside tables.
+    Returns the merged table, and the name of the layer that each value came from.
     """
     merged: TomlTable = {}
     sources: dict[KeyPath, str] = {}

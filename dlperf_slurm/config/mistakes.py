@@ -1,4 +1,4 @@
-"""A mistake that pydantic or the TOML parser found -> what is wrong, and what to write instead."""
+"""An error of pydantic or of the TOML parser -> a message that says what to write instead."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from dlperf_slurm.config.key_paths import KeyPath
 from dlperf_slurm.config.known_names import suggest
 
-# type of pydantic's error -> what the value is not
+# pydantic's error type -> message
 _KINDS = {
     "bool_type": "is neither true nor false",
     "dict_type": "is not a table",
@@ -22,14 +22,14 @@ _KINDS = {
     "model_type": "is not a table",
     "string_type": "is not a text",
 }
-# the same -> the bound that the value is beyond, and its name in the error's context
+# pydantic's error type -> message, and the name of the limit in the error's context
 _BOUNDS = {
     "greater_than": ("allowed: above", "gt"),
     "greater_than_equal": ("allowed: at least", "ge"),
     "less_than": ("allowed: below", "lt"),
     "less_than_equal": ("allowed: at most", "le"),
 }
-# what the text on a line looks like that is no TOML -> what to write instead
+# pattern of a line that is not TOML -> hint
 _SYNTAX_HINTS = (
     (re.compile(r"=\s*(True|False)\b"), "write true and false in small letters"),
     (re.compile(r"=\s*0\d"), 'write a number that begins with 0 in quotes, as in "022"'),
@@ -40,7 +40,7 @@ _SYNTAX_HINTS = (
 
 
 def describe_mistake(kind: type[BaseModel], mistake: Mapping[str, Any]) -> str:
-    """What pydantic found wrong in a table of `kind`, in words of TOML, with what is allowed."""
+    """Describe a pydantic error in a table of `kind` in TOML's terms, with the allowed values."""
     value, error_type = mistake["input"], mistake["type"]
     if error_type == "extra_forbidden":
         return _describe_unknown_key(mistake["loc"][-1], _find_fields(kind, mistake["loc"][:-1]))
@@ -64,14 +64,14 @@ def describe_mistake(kind: type[BaseModel], mistake: Mapping[str, Any]) -> str:
 
 
 def _show(value: object) -> str:
-    """The value as TOML has it, where Python writes it otherwise."""
+    """Format a value as in TOML where this differs from Python."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, (date, time)) else repr(value)
 
 
 def _describe_unknown_key(key: object, known: Iterable[str]) -> str:
-    """The nearest key stands first: the list of the known ones may be long."""
+    """Describe an unknown key: the nearest key first, as the list of known keys may be long."""
     names = sorted(known)
     near = suggest(key, names)
     return f"unknown key{near}{' Known' if near else '; known'}: {', '.join(names)}"
@@ -81,7 +81,7 @@ def _say_what_to_write(
     error_type: str, value: object, shown: str, field: Optional[FieldInfo]
 ) -> str:
     if error_type == "string_type" and isinstance(value, (int, float)):
-        # a shell takes the quotes of --set account="123" away
+        # a shell removes the quotes of --set account="123"
         return f'; in quotes it is one: "{shown}" (in a shell: \'"{shown}"\')'
     if error_type == "dict_type" and field is not None and isinstance(field.default, dict):
         keys = ", ".join(f"{key} = {json.dumps(item)}" for key, item in field.default.items())
@@ -95,7 +95,7 @@ def _say_what_to_write(
 
 
 def describe_syntax_error(text: str, error: Exception) -> str:
-    """The parser's words, with the line that it stopped at, and what was probably meant."""
+    """Describe a TOML syntax error: the parser's message, the line, and a hint if there is one."""
     found = re.search(r"\(at line (\d+), ", str(error))
     lines = text.splitlines()
     if not found or int(found.group(1)) > len(lines):

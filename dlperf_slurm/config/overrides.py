@@ -1,4 +1,4 @@
-"""A site's [[override]] tables and a case -> the settings that its job has."""
+"""A site's [[override]] tables and a kind of job -> the settings of the job."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ SomeTable = TypeVar("SomeTable", bound=Table)
 
 @dataclass(frozen=True, order=True)
 class JobKind:
-    """What of a case decides about the settings of its job."""
+    """The properties of a case that select the settings of its job."""
 
     framework: str
     gradient_sync: str
@@ -31,13 +31,13 @@ class JobKind:
 
 
 def find_job_kind(axes: Axes) -> JobKind:
-    """The kind of the job that runs a case with these axes."""
+    """Return the kind of job that runs a case with these axes."""
     return _make_kind(axes.framework, axes.gradient_sync, axes.topology)
 
 
 @cache
 def _make_kind(framework: str, gradient_sync: str, topology: str) -> JobKind:
-    """Thousands of cases are of a few kinds."""
+    """Make a JobKind; cached, as thousands of cases share a few kinds."""
     return JobKind(framework, gradient_sync, parse_topology(topology))
 
 
@@ -73,7 +73,7 @@ class SiteCondition(Table):
     """How gradients of ranks come together: "native", "horovod" and others."""
 
     def holds(self, kind: JobKind) -> bool:
-        """Whether jobs of this kind meet the condition."""
+        """Return whether a kind of job meets the condition."""
         size = kind.topology
         numbers = {
             "nodes": size.nodes,
@@ -101,7 +101,7 @@ class SiteOverride(JobSettings):
 
 
 def overlay(base: SomeTable, change: Table) -> SomeTable:
-    """The settings with those that `change` sets; tables are merged key by key."""
+    """Return `base` with the settings that `change` sets; tables are merged key by key."""
     names = change.model_fields_set - {WHEN}
     update = {name: _overlay_value(getattr(base, name), getattr(change, name)) for name in names}
     return base.model_copy(update=update)
@@ -120,9 +120,9 @@ def _overlay_value(base: Any, change: Any) -> Any:
 
 
 def collect_overrides(layers: Sequence[Layer]) -> list[TomlTable]:
-    """The overrides of all layers, in order, without what a later layer sets for all jobs.
+    """Collect the overrides of all layers in order, without keys that a later layer sets.
 
-    So a layer still wins over those before it, whether these speak of all jobs or of some.
+    A later layer's plain settings thus win over the overrides of earlier layers.
     """
     collected: list[TomlTable] = []
     for index, layer in enumerate(layers):
@@ -138,7 +138,7 @@ def collect_overrides(layers: Sequence[Layer]) -> list[TomlTable]:
 
 
 def _drop_keys(table: TomlTable, keys: TomlTable) -> None:
-    """Take out of `table` what `keys` has too; of tables in both, what both have."""
+    """Remove from `table` the keys that are in `keys` too; tables in both are compared by key."""
     for key in table.keys() & keys.keys():
         if isinstance(table[key], dict) and isinstance(keys[key], dict):
             _drop_keys(table[key], keys[key])

@@ -1,4 +1,4 @@
-"""Site files and their layers -> one validated Site, and where each value came from."""
+"""Layers of site settings -> one validated Site, and the layer of each value."""
 
 import copy
 import os
@@ -56,7 +56,7 @@ class Tracking(Table):
     """Time after which a job that Slurm does not know is declared LOST."""
 
 
-# cores of a rank that has a GPU: for NCCL, loaders of data and autograd beside Python
+# default cores of a rank with a GPU: NCCL, data loaders and autograd need threads beside Python
 CPUS_PER_GPU = 8
 
 
@@ -110,7 +110,7 @@ class Site(JobSettings):
     @model_validator(mode="before")
     @classmethod
     def _give_ranks_on_gpus_their_cores(cls, data: Any) -> Any:
-        """Set 8 cores per rank on GPUs: NCCL, data loaders and autograd need more than one."""
+        """Set the default of `cpus_per_rank` for GPUs on Slurm."""
         is_given = isinstance(data, dict) and "cpus_per_rank" in data
         if is_given or not isinstance(data, dict):
             return data
@@ -119,11 +119,11 @@ class Site(JobSettings):
 
     @field_serializer("override")
     def _write_what_is_set(self, overrides: tuple[SiteOverride, ...]) -> list[dict[str, Any]]:
-        # a default that is written down would be a setting when it is read again
+        # defaults are left out, as they would count as settings when the file is read again
         return [o.model_dump(mode="json", exclude_unset=True) for o in overrides]
 
     def settle(self, kind: JobKind) -> "Site":
-        """Return the site as jobs of one kind have it: with the overrides that fit, none left."""
+        """Return the site resolved for a kind of job: matching overrides applied, none left."""
         site = self
         for override in self.override:
             if override.when.holds(kind):
@@ -131,7 +131,7 @@ class Site(JobSettings):
         return site.model_copy(update={OVERRIDE: ()}) if self.override else self
 
     def settle_each(self, kinds: Iterable[JobKind]) -> dict[JobKind, "Site"]:
-        """Return the site as each kind of job has it, in the order of the kinds."""
+        """Return the site resolved for each kind of job, in the order of the kinds."""
         return {kind: self.settle(kind) for kind in sorted(set(kinds))}
 
     def find_environment(self, framework: str) -> Environment:
@@ -171,14 +171,14 @@ class LoadedSite:
 
 
 def list_site_dirs() -> list[Path]:
-    """Return the folders that are searched for a site; the last one has known machines."""
+    """Return the folders that are searched for site files; the last one is for known machines."""
     user = find_user_config_dir() / "site_configs"
     shipped = find_resource_dir("site_configs")
     return [Path("site_configs"), user, shipped, shipped / "machines"]
 
 
 def find_site_file(name: str) -> Optional[Path]:
-    """Return the file of a site's name, or of a path to a TOML file; None if there is none."""
+    """Return the file of a site, given by name or path; None for an unknown name."""
     if name.endswith(".toml") or "/" in name:
         return Path(name)
     candidates = (folder / f"{name}.toml" for folder in list_site_dirs())
@@ -211,7 +211,7 @@ def choose_site_file(requested: Optional[str]) -> Path:
 
 
 def explain_choice(requested: Optional[str]) -> str:
-    """Format the site's file and the reason for it; raises InputError as `choose_site_file`."""
+    """Describe the chosen site file and why it was chosen; raises as `choose_site_file`."""
     path = choose_site_file(requested)
     if requested is not None:
         return f"{path}, chosen by --site"
@@ -225,7 +225,7 @@ def explain_choice(requested: Optional[str]) -> str:
 def load_site(
     requested: Optional[str], matrix: Optional[TomlFile], assignments: Sequence[str]
 ) -> LoadedSite:
-    """Read all layers, merge and validate them.
+    """Read, merge and validate the site file, the user's file, the matrix's [slurm] and `--set`.
 
     Raises InputError with every mistake of every layer, each with its file and line.
     """
@@ -277,7 +277,7 @@ def _settle_paths(file: TomlFile, prefix: KeyPath = ()) -> TomlFile:
 
 
 def _parse_setting(text: str) -> TomlFile:
-    """Parse one `--set`; raises InputError for an override, which could hide a secret."""
+    """Parse one `--set`; raises InputError for `override`, which could contain a secret."""
     file = parse_assignment(text)
     if OVERRIDE in file.data:
         raise InputError(

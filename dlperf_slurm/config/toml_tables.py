@@ -1,4 +1,4 @@
-"""TOML files -> validated values: every mistake with its line."""
+"""TOML files -> validated tables, or all their mistakes with line numbers."""
 
 import copy
 import re
@@ -22,10 +22,10 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# a matrix of thousands of lines, or lists of 100,000 numbers
+# enough for a matrix of thousands of lines
 TOML_LIMIT_BYTES = 2**20
 MAX_DEPTH = 32
-# mistakes of one file that are told one by one
+# mistakes of one file that are listed one by one
 MAX_MISTAKES = 100
 
 _LONG_KEY = re.compile(
@@ -39,7 +39,7 @@ Item = TypeVar("Item")
 
 
 class UnfitError(ValueError):
-    """TOML that is no file of ours: nested too deeply, a number too large, a text with a NUL."""
+    """Valid TOML beyond our limits: nested too deeply, an integer too large, or a NUL."""
 
 
 class Table(BaseModel):
@@ -49,7 +49,7 @@ class Table(BaseModel):
         extra="forbid",
         frozen=True,
         strict=True,
-        # most tables are parts of others, whose schemas have theirs
+        # most tables are parts of others, and are built with these
         defer_build=True,
         json_schema_extra=describe_keys,
     )
@@ -66,7 +66,7 @@ def _as_tables(value: Any) -> Any:
 
 
 class _AllowsOne:
-    """Metadata that tells the JSON Schema that one item may stand for a list of one."""
+    """Metadata for the JSON Schema: one item is allowed in place of a list."""
 
     def __get_pydantic_json_schema__(
         self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -75,7 +75,7 @@ class _AllowsOne:
         return {"anyOf": [schema["items"], schema]}
 
 
-# a TOML list, or one value that stands for a list of one
+# a TOML list, or a single value in place of a list of one
 OneOrMore = Annotated[tuple[Item, ...], BeforeValidator(_as_tuple), _AllowsOne()]
 # [[name]] tables, or one [name]
 OneOrMoreTables = Annotated[tuple[Item, ...], BeforeValidator(_as_tables), _AllowsOne()]
@@ -83,7 +83,7 @@ OneOrMoreTables = Annotated[tuple[Item, ...], BeforeValidator(_as_tables), _Allo
 
 @dataclass(frozen=True)
 class TomlFile:
-    """A parsed file, with its text for looking up the lines of keys."""
+    """A parsed TOML file, and its text, from which line numbers of keys are found."""
 
     label: str
     text: str
@@ -91,7 +91,7 @@ class TomlFile:
 
 
 def read_toml(path: Path) -> TomlFile:
-    """Read a TOML file; raises InputError when it is missing, unreadable or not TOML."""
+    """Read a TOML file; raises InputError if it is missing, unreadable or not TOML."""
     try:
         text = read_text(path, TOML_LIMIT_BYTES)
     except FileNotFoundError:
@@ -107,12 +107,12 @@ def read_toml(path: Path) -> TomlFile:
 
 
 def parse_toml(text: str) -> TomlTable:
-    """What a TOML text holds: nested no deeper than MAX_DEPTH, integers of 64 bits, as TOML has it.
+    """Parse a TOML text.
 
-    Raises TOMLDecodeError for what is no TOML, UnfitError for what is beyond these bounds, and for
-    a NUL, which no path, argument or environment variable can hold.
+    Raises TOMLDecodeError if it is not TOML; UnfitError if it is nested deeper than MAX_DEPTH, has
+    integers of more than 64 bits, or a NUL, which no path, argument or variable can contain.
     """
-    # the parser takes time with the square of the parts of a key
+    # the parser's time is quadratic in the number of parts of a key
     if _LONG_KEY.search(text):
         raise UnfitError(f"a key has more than {MAX_DEPTH} parts")
     try:
@@ -140,17 +140,17 @@ def parse_toml(text: str) -> TomlTable:
 
 
 def parse_assignment(text: str) -> TomlFile:
-    """The file of one line that `--set key=value` stands for.
+    """Parse `--set key=value` as a file of one line.
 
-    A value that is not TOML is taken as a string. Raises InputError when there is no `=` or the
-    key is none.
+    A value that is not TOML is taken as a string. Raises InputError if there is no `=`, or the key
+    is not a TOML key.
     """
     key, equals, value = text.partition("=")
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise InputError(f"--set {text!a}: is not UTF-8")
     if not equals or not key.strip():
         raise InputError(f"--set {text}: write KEY=VALUE, as in --set launcher.name=mpirun")
-    # a value of several lines would bring in further keys
+    # parsed as TOML, a value of several lines could set further keys
     literals = [_quote_toml(value)] if "\n" in value else [value, _quote_toml(value)]
     for line in (f"{key} = {literal}" for literal in literals):
         try:
@@ -169,7 +169,7 @@ def _quote_toml(value: str) -> str:
 
 @dataclass
 class Reporter:
-    """The mistakes of one file: key paths become problems with line numbers."""
+    """A collector of the mistakes of one file, which adds the line number to each key path."""
 
     toml: TomlFile
     prefix: KeyPath = ()
@@ -177,7 +177,7 @@ class Reporter:
     _lines: Optional[dict[KeyPath, int]] = None
 
     def add(self, path: KeyPath, message: str) -> None:
-        """Note a mistake at `path`, which may be deeper than what stands in the file."""
+        """Add a mistake at `path`; the line is that of its nearest parent in the file."""
         if self._lines is None:
             self._lines = locate_keys(self.toml.text)
         full = drop_indices(self.prefix + path, self.toml.data)
@@ -189,10 +189,11 @@ class Reporter:
 
 
 def validate(kind: type[Model], data: TomlTable, reporter: Reporter) -> Optional[Model]:
-    """Validate `data`; each mistake goes to the reporter.
+    """Validate `data`, and add each mistake to the reporter.
 
-    Returns the value, or what can be made of `data` without its mistakes (so that checks across
-    keys can run too and all is reported in one go), or None when nothing can.
+    Returns the validated model. If there are mistakes, it is validated again without the wrong
+    keys, so that checks across keys can run and all mistakes are reported together; None if that
+    fails too.
     """
     try:
         return kind.model_validate(data)
@@ -204,7 +205,7 @@ def validate(kind: type[Model], data: TomlTable, reporter: Reporter) -> Optional
         reporter.add((), f"has {len(mistakes) - MAX_MISTAKES} more mistakes")
         return None
     sound = copy.deepcopy(data)
-    # mistakes go from the last to the first, so that list indices stay true while items go
+    # from last to first, so that removing items does not shift the indices of earlier ones
     for mistake in sorted(
         mistakes, key=lambda m: [str(p).zfill(9) for p in m["loc"]], reverse=True
     ):
