@@ -1,1 +1,1 @@
-"""matrix.toml -> cases."""
+"""A matrix file (TOML) -> its cases."""

@@ -1,6 +1,6 @@
-"""Every axis: what its values may be, what they are called in case_ids and labels, when they count.
+"""The axes of a matrix: allowed values, their text in case ids and labels, and where each applies.
 
-The fields, with their types and defaults, are those of `contract.axes.Axes`.
+The fields and defaults are those of `contract.axes.Axes`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,10 +26,10 @@ from dlperf_slurm.matrix.values import (
     TopologyName,
 )
 
-# a point of the matrix: a value on "model" and each axis, or on those that are decided already
+# a point of the matrix: the values of "model" and of all axes (or of those chosen so far)
 Point = Mapping[str, Any]
 
-# precisions whose gradients are in fp16, which a loss is scaled for
+# precisions with fp16 gradients, which need loss scaling
 _SCALED_PRECISIONS = ("amp-fp16", "fp16")
 
 
@@ -55,12 +55,12 @@ def _has_loader(point: Point) -> bool:
 
 @dataclass(frozen=True)
 class AxisSpec:
-    """One axis. Its `kind` is the type of a value in a matrix, `bound` that in a condition.
+    """An axis of the matrix.
 
-    `description` is a sentence, and `unit` that of a number, for columns of frames.
-    `label` is how tables tell a value that is not the default; "" where their titles, rows and
-    columns do. `id_text` does the same in a case_id, where some axes always stand. A point of the
-    matrix to which the axis does not apply has its default.
+    `kind` is the type of a value in a matrix, `bound` the type in a condition. `description` and
+    `unit` document the columns of frames. `label` formats a value that is not the default in
+    tables; '' if titles, rows or columns show the value. `id_text` formats a value in a case id.
+    Points to which the axis does not apply have its default value.
     """
 
     name: str
@@ -75,11 +75,11 @@ class AxisSpec:
 
     @property
     def default(self) -> Any:
-        """The value that goes without saying; None where a matrix has to say one."""
+        """The default value; None if a matrix must set the axis."""
         return DEFAULTS.get(self.name)
 
     def format_id(self, value: Any) -> str:
-        """The value as a part of a case_id, which is a file name."""
+        """Format a value as a part of a case id, which is a file name."""
         return self.id_text.format(value).replace(" -> ", "-")
 
 
@@ -219,16 +219,16 @@ AXIS_SPECS = (
 )
 AXES = tuple(spec.name for spec in AXIS_SPECS)
 
-# axes that tell columns of a table apart: whose script it was comes first
+# axes that distinguish the columns of a table; the script comes first
 VARIANT_SPECS = tuple(
     sorted((spec for spec in AXIS_SPECS if spec.label), key=lambda spec: spec.name != "script")
 )
 
 
 def _rank_in_id(spec: AxisSpec) -> int:
-    """The place of an axis in a case_id.
+    """Return the sort key of an axis in a case id.
 
-    What always stands there comes first, then words, numbers with a name, and flags.
+    Axes that are always in the id come first, then words, numbers with a name, and flags.
     """
     if spec.is_always_in_id:
         return 0
@@ -239,7 +239,7 @@ _ID_SPECS = tuple(sorted(AXIS_SPECS, key=_rank_in_id))
 
 
 def make_case_id(model: str, axes: Axes) -> str:
-    """The case_id of a point: readable, safe as a file name, and the same in every run."""
+    """Make the case id of a point: readable, safe as a file name, and the same in every run."""
     framework, *rest = (
         spec.format_id(value) for spec in _ID_SPECS for value in [getattr(axes, spec.name)]
         if spec.is_always_in_id or value != spec.default
@@ -248,7 +248,7 @@ def make_case_id(model: str, axes: Axes) -> str:
 
 
 def list_variants(axes: Axes, names: Iterable[str]) -> list[str]:
-    """The labels of what is not default, on those axes that tell columns apart."""
+    """Return the labels of all values that are not the default, on the axes in `names`."""
     shown = set(names)
     return [
         spec.label.format(value) for spec in VARIANT_SPECS for value in [getattr(axes, spec.name)]
@@ -257,9 +257,9 @@ def list_variants(axes: Axes, names: Iterable[str]) -> list[str]:
 
 
 def normalize(point: Point) -> Point:
-    """The point with the default on each axis that has no meaning for it.
+    """Return the point with the default value on each axis that does not apply to it.
 
-    So `data = ["device", "folder"]` with `data_workers = [1, 4]` are three cases, not four.
+    `data = ["device", "folder"]` with `data_workers = [1, 4]` thus makes three cases, not four.
     """
     meaningless = {spec.name: spec.default for spec in AXIS_SPECS if not spec.applies(point)}
     return {**point, **meaningless}

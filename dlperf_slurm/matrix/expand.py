@@ -1,4 +1,4 @@
-"""A matrix -> its cases, in the order of the axes, and what it leaves out with the reason."""
+"""A matrix -> its cases in the order of the axes, and its excluded cases with the reason."""
 
 import itertools
 from collections import Counter
@@ -19,17 +19,17 @@ from dlperf_slurm.matrix.selections import TOPOLOGY_PARTS, Condition, Selection
 from dlperf_slurm.matrix.tables import Matrix, Protocol, ScriptTable
 from dlperf_slurm.worker.models import load_model
 
-# more would take minutes to plan and to stage, and days to run
+# limits: larger matrices would take minutes to plan and stage, and days to run
 MAX_CASES = 10_000
 MAX_ARRAY_TASKS = 100_000
-# combinations of values, of which many may be the same case
+# combinations of values before normalization, which may make fewer cases
 MAX_POINTS = 100_000
 MAX_COMPARISONS = 1_000_000
 
 
 @dataclass(frozen=True)
 class MatrixCase:
-    """One point of the matrix, without its repeat."""
+    """A case of the matrix: a point with its model parameters and protocol, without repeat."""
 
     model: str
     model_parameters: Mapping[str, ModelParameter]
@@ -51,7 +51,7 @@ class MatrixCase:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A case that is not run, and why."""
+    """A case that is not run, and the reason."""
 
     case: MatrixCase
     reason: str
@@ -59,22 +59,22 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Expansion:
-    """The cases that a matrix stands for, and those that it excludes."""
+    """The cases of a matrix, and the cases that it excludes."""
 
     cases: tuple[MatrixCase, ...]
     excluded: tuple[LeftOut, ...]
 
 
 def expand_matrix(file: MatrixFile) -> Expansion:
-    """The product of models and axes with overrides, plus includes, less excludes.
+    """Expand a matrix: the product of models and axes with overrides, plus includes, less excludes.
 
-    Raises InputError when cases are duplicates of each other, or none is left.
+    Raises InputError for duplicate cases, for too many cases, or if no case is left.
     """
     matrix = file.matrix
     reporter = Reporter(file.toml)
     points: dict[tuple[Any, ...], Point] = {}
     models = tuple(model.name for model in matrix.model)
-    # whatever is done with each point is done within seconds
+    # the limit keeps the expansion within seconds
     budget = iter(range(find_max_points(matrix)))
     for point in _limit(_expand(matrix, models, matrix.axes), budget, file):
         points[tuple(point.values())] = point
@@ -112,7 +112,7 @@ def expand_matrix(file: MatrixFile) -> Expansion:
 
 
 def find_max_points(matrix: Matrix) -> int:
-    """How many points a matrix may have: fewer where each is compared with many conditions."""
+    """Return the maximum number of points, which is lower for matrices with many conditions."""
     conditions = [
         *(rule.when for rule in matrix.exclude),
         *(rule.when for rule in matrix.override),
@@ -125,7 +125,7 @@ def find_max_points(matrix: Matrix) -> int:
 
 
 def _limit(points: Iterator[Point], budget: Iterator[int], file: MatrixFile) -> Iterator[Point]:
-    """The points, normalized, as many as the budget has; InputError for more."""
+    """Yield the normalized points; raises InputError if there are more than the budget allows."""
     for point in points:
         if next(budget, None) is None:
             raise InputError(
@@ -136,7 +136,7 @@ def _limit(points: Iterator[Point], budget: Iterator[int], file: MatrixFile) -> 
 
 
 def is_match(condition: Condition, point: Point) -> bool:
-    """Whether a point has one of the condition's values on every axis that it names."""
+    """Return whether a point has one of the condition's values on each axis of the condition."""
     return all(
         any(_is_allowed(_get_value(point, axis), allowed) for allowed in condition.get_values(axis))
         for axis in condition.model_fields_set
@@ -144,7 +144,7 @@ def is_match(condition: Condition, point: Point) -> bool:
 
 
 def _get_value(point: Point, axis: str) -> Any:
-    """The value on an axis, or that of a part of the topology."""
+    """Return the value of a point on an axis, or of a part of its topology."""
     if axis in TOPOLOGY_PARTS:
         return getattr(parse_topology(point["topology"]), axis)
     return point[axis]
@@ -157,10 +157,10 @@ def _is_allowed(value: Any, allowed: Any) -> bool:
 
 
 def _expand(matrix: Matrix, models: Sequence[str], selection: Selection) -> Iterator[Point]:
-    """The points of some models and of the axes narrowed to a selection.
+    """Yield the points of some models and of the axes restricted to a selection.
 
-    Axes that overrides set are decided last, from all the others; an axis that the selection
-    itself names keeps its value.
+    Axes that overrides set are chosen last, as overrides depend on the other axes; axes that the
+    selection names are not overridden.
     """
     pinned = set(selection.named_axes()) if selection is not matrix.axes else set()
     axes = {axis: (selection if axis in pinned else matrix.axes).get_values(axis) for axis in AXES}

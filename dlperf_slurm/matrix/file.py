@@ -1,4 +1,4 @@
-"""matrix.toml -> a validated Matrix, or every mistake of the file in one answer."""
+"""A matrix file -> a validated Matrix, or all mistakes of the file in one error."""
 
 import dataclasses
 import re
@@ -28,15 +28,15 @@ from dlperf_slurm.matrix.selections import TOPOLOGY_PARTS, AxisTable, Selection
 from dlperf_slurm.matrix.tables import Matrix
 from dlperf_slurm.worker.models import list_models, load_model
 
-# the keys of a [model] table that are no parameters of the model
+# the keys of a [model] table that are not parameters of the model
 OWN_MODEL_KEYS = ("name", "preset", "dataset")
-# the tables of which `--set` sets single values; any other key is one of the site
+# the matrix tables whose values `--set` can change; any other key is of the site
 SETTABLE = ("axes", "protocol", "training")
 
 
 @dataclass(frozen=True)
 class MatrixFile:
-    """A matrix with the file it came from; its name is the file's, without `.toml`."""
+    """A matrix and its file; the name is the file name without `.toml`."""
 
     name: str
     toml: TomlFile
@@ -44,13 +44,13 @@ class MatrixFile:
 
 
 def split_assignments(assignments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The `--set KEY=VALUE` that are of the matrix, and those of the site."""
+    """Split `--set KEY=VALUE` options into those of the matrix and those of the site."""
     of_matrix = [text for text in assignments if text.partition(".")[0].strip() in SETTABLE]
     return of_matrix, [text for text in assignments if text not in of_matrix]
 
 
 def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
-    """Read and check a matrix file, with single values of it set as `protocol.repeats=3`.
+    """Read and validate a matrix file, with assignments such as `protocol.repeats=3` applied.
 
     Raises InputError with all mistakes of the file.
     """
@@ -71,7 +71,7 @@ def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
 
 
 def set_values(toml: TomlFile, assignments: Sequence[str]) -> TomlFile:
-    """The matrix with these values; as no file has it whole, its mistakes have no lines."""
+    """Merge assignments into a matrix; its mistakes then have no line numbers."""
     layers = [Layer(toml), *(Layer(parse_assignment(text)) for text in assignments)]
     merged, _ = merge_layers(layers)
     options = " ".join(f"--set {shlex.quote(text)}" for text in assignments)
@@ -79,12 +79,12 @@ def set_values(toml: TomlFile, assignments: Sequence[str]) -> TomlFile:
 
 
 def write_merged(toml: TomlFile) -> TomlFile:
-    """The matrix with the text that a run directory keeps of it, which says how it was set."""
+    """Format merged values as the matrix text of a run, whose first line has the options."""
     return dataclasses.replace(toml, text=f"# {toml.label!a}\n{tomli_w.dumps(toml.data)}")
 
 
 def list_values(file: MatrixFile, assignments: Sequence[str]) -> list[tuple[str, Any, str]]:
-    """Axes and protocol as (key, value, where it is from), defaults included."""
+    """List axes and protocol as (key, value, source), defaults included."""
     layers = {text.partition("=")[0].strip(): f"--set {text}" for text in assignments}
     rows = []
     for table in SETTABLE[:2]:
@@ -96,11 +96,11 @@ def list_values(file: MatrixFile, assignments: Sequence[str]) -> list[tuple[str,
 
 
 def _check_models(data: TomlTable, reporter: Reporter) -> None:
-    """Report what is wrong with the parameters of [model] tables and of overrides."""
-    # The raw tables are checked, since a mistake elsewhere in the file must not hide one here.
+    """Report mistakes in the model parameters of [model] tables and overrides."""
+    # the raw tables are checked, so that a mistake elsewhere in the file cannot hide one here
     tables = data.get("model")
     is_list = isinstance(tables, list)
-    # a second table of a name is a mistake itself, and told as such
+    # a second table of the same model is reported by the model's own validation
     remaining = set(list_models())
     for index, model in enumerate(tables if isinstance(tables, list) else [tables]):
         name = model.get("name") if isinstance(model, dict) else None
@@ -128,10 +128,10 @@ def _check_model_overrides(name: str, base: TomlTable, overrides: Any, reporter:
 
 
 def find_preset(model: str, name: Any) -> tuple[Mapping[str, Any], list[tuple[str, str]]]:
-    """The parameters of a model's preset, none for "", and what is wrong with its name."""
+    """Return the parameters of a model's preset (none for ''), and problems with its name."""
     presets = load_model(model).PRESETS
     if not isinstance(name, str) or not name or name in presets:
-        # what is no text is reported by the table's own check
+        # a value that is not a string is reported by the table's own validation
         return presets.get(name, {}) if isinstance(name, str) else {}, []
     if not presets:
         return {}, [("preset", f"{model} has no presets; name its parameters instead")]
@@ -141,7 +141,7 @@ def find_preset(model: str, name: Any) -> tuple[Mapping[str, Any], list[tuple[st
 
 
 def find_parameter_problems(model: str, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The mistakes in a model's parameters, as (parameter, message)."""
+    """Find the mistakes in a model's parameters, as (parameter, message)."""
     definition = load_model(model).Definition
     known = [field.name for field in dataclasses.fields(definition)]
     problems = [
@@ -154,7 +154,7 @@ def find_parameter_problems(model: str, parameters: Mapping[str, Any]) -> list[t
         for key, value in parameters.items()
         if key in known
     }
-    # a definition names the field first: "heads is 7; allowed: a divisor of hidden_size"
+    # a definition's messages begin with the field: "heads is 7; allowed: a divisor of hidden_size"
     problems += [(text.split(" ", 1)[0], text) for text in definition(**sizes).find_problems()]
     return problems
 
@@ -175,7 +175,7 @@ def _check_overrides(matrix: Matrix, reporter: Reporter) -> None:
 
 
 def _check_scripts(matrix: Matrix, reporter: Reporter) -> None:
-    """Report the names of scripts that are mistakes, which only the whole file can tell."""
+    """Report invalid, unknown and reserved script names, and unknown rules of log formats."""
     known = [WORKER, *matrix.scripts]
     for name in matrix.scripts:
         if name == WORKER:

@@ -1,4 +1,4 @@
-"""The tables of a matrix that speak of axes: all of them, some of them, and conditions on them."""
+"""The matrix tables whose keys are axes: the axes themselves, selections, and conditions."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -11,19 +11,19 @@ from dlperf_slurm.matrix.values import BoundOrNumber, Model
 
 Item = TypeVar("Item")
 
-# the parts of `topology` that conditions may name
+# the parts of `topology` that can be keys of conditions
 TOPOLOGY_PARTS = {
     "nodes": "Nodes of the topology.",
     "devices_per_node": "Devices on each node of the topology.",
     "world_size": "Devices of the topology, which is ranks.",
 }
 
-# of one axis: more would be more cases than a matrix may have
+# maximum number of values of an axis
 MAX_VALUES = 1_000
 
 
 def check_values(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return `values`; raises ValueError when there is none, or one twice."""
+    """Return `values`; raises ValueError if they are empty or not distinct."""
     if not values:
         raise ValueError("is empty; name at least one value")
     repeated = next((value for value, count in Counter(values).items() if count > 1), None)
@@ -33,7 +33,7 @@ def check_values(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _check_length(values: Any) -> Any:
-    # before each is compared with the names that are known
+    # checked before each value is compared with all known names
     if isinstance(values, list) and len(values) > MAX_VALUES:
         raise ValueError(f"has {len(values)} values; at most {MAX_VALUES} are allowed")
     return values
@@ -48,11 +48,11 @@ class AxisTable(Table):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     def named_axes(self) -> tuple[str, ...]:
-        """The axes that the table names, in the order of all axes."""
+        """Return the axes that the table names, in the order of AXES."""
         return tuple(axis for axis in AXES if self.get_values(axis))
 
     def get_values(self, axis: str) -> tuple[Any, ...]:
-        """The values that the table has for one axis."""
+        """Return the values that the table has for an axis."""
         values: tuple[Any, ...] = getattr(self, axis)
         return values
 
@@ -62,7 +62,7 @@ def _make_field(kind: Any, description: str, default: Any = ()) -> tuple[Any, An
 
 
 if TYPE_CHECKING:
-    # the classes below have fields made of AXIS_SPECS, which `get_values` alone reads
+    # the real classes get their fields from AXIS_SPECS; only `get_values` reads them
 
     class Condition(AxisTable): ...
 

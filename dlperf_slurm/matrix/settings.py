@@ -1,4 +1,4 @@
-"""A protocol -> those of its settings that a case has a use for."""
+"""A protocol -> the settings that apply to a case."""
 
 from collections.abc import Callable, Mapping
 from typing import Union
@@ -11,12 +11,12 @@ Settings = Mapping[str, Union[int, float]]
 
 
 def _has_steps(axes: Axes, epochs: int) -> bool:
-    """A training to accuracy is measured over all of its steps."""
+    """Return whether a number of steps is measured; training to accuracy measures all steps."""
     return not epochs
 
 
 def _is_ours(axes: Axes, epochs: int) -> bool:
-    """Our worker runs the case: nothing watches what another script does."""
+    """Return whether our worker runs the case; external scripts have no telemetry or watchdog."""
     return axes.script == WORKER
 
 
@@ -24,7 +24,7 @@ def _is_searched(axes: Axes, epochs: int) -> bool:
     return axes.is_largest_batch
 
 
-# settings that some cases have no use for, and which cases have one
+# settings that apply only to some cases, with the condition
 USES: Mapping[str, Callable[[Axes, int], bool]] = {
     "warmup_steps": _has_steps,
     "measured_steps": _has_steps,
@@ -36,12 +36,12 @@ USES: Mapping[str, Callable[[Axes, int], bool]] = {
 
 
 def is_used(setting: str, axes: Axes, epochs: int) -> bool:
-    """Whether a setting of the protocol means something for a case."""
+    """Return whether a setting of the protocol applies to a case."""
     return setting not in USES or USES[setting](axes, epochs)
 
 
 def list_settings(protocol: Protocol, axes: Axes, epochs: int) -> Settings:
-    """The settings of a case, without those that it has no use for, or that are left out."""
+    """Return the settings that apply to a case and have a value."""
     return {
         name: value
         for name, value in protocol.model_dump().items()

@@ -1,4 +1,4 @@
-"""The tables of a matrix file, as pydantic checks them."""
+"""Pydantic models of the tables of a matrix file."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Optional
@@ -84,7 +84,7 @@ class TrainingTable(Table):
         return self
 
     def as_contract(self) -> Training:
-        """The table as the worker reads it."""
+        """Return the table as the worker reads it."""
         if not self.epochs:
             return NO_TRAINING
         return Training(
@@ -111,7 +111,7 @@ class ModelTable(Table):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """All sizes that are not the model's defaults."""
+        """The model parameters of the preset and the table; the others have their defaults."""
         preset = load_model(self.name).PRESETS[self.preset] if self.preset else {}
         return {**preset, **(self.__pydantic_extra__ or {})}
 

@@ -1,6 +1,6 @@
-"""The values that an axis may have: types that pydantic checks, and bounds on them.
+"""The types of axis values, which pydantic validates, and of bounds on them.
 
-The module itself does without pydantic: reports too need to know the axes, and `--help` is fast.
+The module does not import pydantic, so that reports, which also use the axes, start fast.
 """
 
 import re
@@ -34,13 +34,13 @@ JsonSchema = dict[str, Any]
 
 @dataclass(frozen=True)
 class OneOf:
-    """Metadata of a text that has to be a known name; the JSON Schema lists those as its enum."""
+    """Metadata of a string that must be a known name; the JSON Schema lists the names as enum."""
 
     what: str
     list_known: Callable[[], Sequence[str]]
 
     def check(self, value: str) -> str:
-        """Return `value`; raises ValueError, which lists the known names, if it is none of them."""
+        """Return `value`; raises ValueError, which lists the known names, for an unknown one."""
         return check_known(value, _list_once(self.list_known), self.what)
 
     def __get_pydantic_core_schema__(
@@ -58,7 +58,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Parsed:
-    """Metadata of a value that `parse` makes from the file's; `parse` raises ValueError."""
+    """Metadata of a value that `parse` converts from the file's value, or raises ValueError."""
 
     parse: Callable[[Any], Any]
     json_schema: JsonSchema
@@ -78,12 +78,12 @@ class Parsed:
 
 @cache
 def _list_once(list_known: Callable[[], Sequence[str]]) -> Sequence[str]:
-    """What is known, looked for in the files of the package once, not for each of 1,000 names."""
+    """Return the known names; cached, as listing them reads the package's folders."""
     return list_known()
 
 
 def _list_choices(axis: str) -> list[str]:
-    """The values that the adapters together offer for an axis, in the order they declare them."""
+    """List the values that any adapter supports on an axis, in the order of declaration."""
     offers = (load_adapter(framework).SUPPORTED[axis] for framework in list_frameworks())
     return list(dict.fromkeys(choice for offer in offers for choice in offer))
 
@@ -102,7 +102,7 @@ def _check_loss_scale(value: Any) -> Union[int, str]:
 
 
 def parse_batch_size(value: Any) -> Union[int, str]:
-    """A value of the axis as `Axes` has it; raises ValueError, which says what is allowed."""
+    """Parse a batch size into the value for `Axes`; raises ValueError if invalid."""
     if type(value) is int:
         if value < 1:
             raise ValueError(f"{value} is no batch size; the smallest is 1")
@@ -117,7 +117,7 @@ def parse_batch_size(value: Any) -> Union[int, str]:
 
 
 def parse_batch_search(text: str) -> Optional[str]:
-    """The search that a text asks for, as `Axes` has it; None when it asks for none.
+    """Parse "max" or a ladder such as "256 -> 224" into the value for `Axes`; None if neither.
 
     Raises ValueError for a ladder that does not descend.
     """
