@@ -1,5 +1,4 @@
-"""What the login side and the worker share: case.json in, record.json out.
+"""Data that the login side and the worker exchange: case.json in, record.json out.
 
-Loads on Python 3.7 with nothing but the standard library, because the worker runs inside each
-framework's own Python.
+Loads on Python 3.7 with only the standard library, as the worker runs in each framework's Python.
 """

@@ -1,6 +1,6 @@
-"""The axes of a matrix: where a case stands on each, and values that mean something to the code.
+"""The values of a case on the axes of a matrix, and the values that the code refers to.
 
-Loads on Python 3.7 with nothing but the standard library, as the contract does.
+Loads on Python 3.7 with only the standard library.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ TRAIN = "train"
 INFER = "infer"
 MODES = (TRAIN, INFER)
 
-# data sources: where the batch of a step comes from
+# data sources of the batches
 ON_DEVICE = "device"
 ON_HOST = "host"
 PYTHON_QUEUE = "python-queue"
@@ -28,37 +28,33 @@ OPTIMIZERS = (DEFAULT_OPTIMIZER, "sgd", "momentum", "adamw")
 
 PARAMETER_SERVER = "parameter_server"
 HOROVOD = "horovod"
-# each rank keeps a part of the weights, of their gradients and of the optimizer's state
+# weights, gradients and optimizer state are sharded over the ranks
 SHARDED = "sharded"
 
-# our own worker's name among the scripts that may measure a case
+# the name of our own worker on the axis `script`
 WORKER = "worker"
 
-# a loss scale that GradScaler and its like adapt to the gradients
+# a loss scale adapted to the gradients at run time, as by GradScaler
 DYNAMIC = "dynamic"
 
-# a batch size that the job finds
+# the job searches for the largest batch size
 LARGEST = "max"
 _LADDER_ARROW = " -> "
 
 
 def format_ladder(sizes: Sequence[int]) -> str:
-    """The batch sizes to try as an axis has them: "256 -> 224 -> 196"."""
+    """Format batch sizes to try as a value of the axis: "256 -> 224 -> 196"."""
     return _LADDER_ARROW.join(map(str, sizes))
 
 
 @dataclasses.dataclass(frozen=True)
 class Axes:
-    """Where a case stands on every axis of a matrix; what it is called, matrix/axes.py says.
+    """The values of a case on all axes of a matrix; matrix/axes.py describes each axis.
 
-    `topology` is "2n8g". `batch_size_per_device` is a number; as long as the job has to find it,
-    what the matrix says of it: "max", or a ladder such as "256 -> 224 -> 196". `mode` "train" is
-    steps of the optimizer, "infer" forward passes in evaluation mode. `script` is whose script
-    measures, WORKER our own. `data` is one of DATA_SOURCES, read by `data_workers` at once,
-    `prefetch_batches` ahead. A step is one update of the optimizer, from `gradient_accumulation`
-    batches of `batch_size_per_device` on each rank. `loss_scale` is a number or DYNAMIC.
-    With `output_tokens`, mode "infer" is generations: each continues prompts of `prompt_length`
-    tokens by so many; 0 is a forward pass.
+    `batch_size_per_device` is "max" or a ladder such as "256 -> 224 -> 196" until the job has found
+    the number. In mode "train" a step is one optimizer update from `gradient_accumulation` batches
+    on each rank; in mode "infer" it is a forward pass in evaluation mode or, with `output_tokens`,
+    the generation of that many tokens after prompts of `prompt_length` tokens.
     """
 
     framework: str
@@ -83,24 +79,24 @@ class Axes:
 
     @property
     def is_generation(self) -> bool:
-        """Whether a step is the prefill of a batch of prompts, and the decoding of its tokens."""
+        """Whether a step generates tokens: prefill of a batch of prompts, then decoding."""
         return self.mode == INFER and self.output_tokens > 0
 
     @property
     def batch_size(self) -> int:
-        """The batch size per device; raises ValueError where the job still has to find it."""
+        """The batch size per device; raises ValueError if the job has not found it yet."""
         if isinstance(self.batch_size_per_device, int):
             return self.batch_size_per_device
         raise ValueError(f"batch size {self.batch_size_per_device!r} is to be found by the job")
 
     @property
     def has_batch_search(self) -> bool:
-        """Whether the job finds the batch size."""
+        """Whether the job searches for the batch size."""
         return isinstance(self.batch_size_per_device, str)
 
     @property
     def batch_ladder(self) -> Tuple[int, ...]:
-        """The sizes to try from the largest down; empty where there is no ladder."""
+        """The batch sizes to try, largest first; empty if the axis has no ladder."""
         size = self.batch_size_per_device
         if isinstance(size, int) or size == LARGEST:
             return ()
@@ -108,7 +104,7 @@ class Axes:
 
     @property
     def is_largest_batch(self) -> bool:
-        """Whether the job finds the largest batch size of all."""
+        """Whether the job searches for the largest batch size that fits."""
         return self.batch_size_per_device == LARGEST
 
     @property
@@ -118,10 +114,10 @@ class Axes:
 
     @property
     def global_batch_size(self) -> int:
-        """Samples of one step on all ranks; raises ValueError as `batch_size` does."""
+        """The samples of one step on all ranks; raises ValueError as `batch_size`."""
         return self.batch_size * self.gradient_accumulation * self.world_size
 
     @property
     def constant_loss_scale(self) -> Optional[int]:
-        """The loss scale where it is a number; None for a dynamic one."""
+        """The loss scale if it is a number; None if it is dynamic."""
         return self.loss_scale if isinstance(self.loss_scale, int) else None

@@ -1,4 +1,4 @@
-"""A case: one array task's work, as the worker reads it from case.json."""
+"""A case: the work of one array task, as the worker reads it from case.json."""
 
 import dataclasses
 from typing import Dict, Optional, Tuple, Union
@@ -7,7 +7,7 @@ from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.topology import parse_topology
 
 CASE_FILE = "case.json"
-# the file of a case that runs somebody else's script
+# the external script of a case that has one
 SCRIPT_FILE = "script.sh"
 
 
@@ -19,11 +19,11 @@ ModelParameter = Union[int, float, bool, str, Tuple[int, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """A training to accuracy: `epochs` over the data, or fewer if `target_top1` is reached.
+    """Training to accuracy over `epochs` passes, or fewer if `target_top1` is reached.
 
-    `learning_rate` 0 is the model's own for the global batch size. Over `warmup_epochs` it rises
-    from 0, then it stays, or falls to 0 by half a cosine. `mixup_alpha` is that of Zhang et al.
-    2017, 0 is none. `target_top1` is a fraction of the validation samples, 0 is none.
+    `learning_rate` 0 is the model's own for the global batch size. The rate rises from 0 over
+    `warmup_epochs`, then stays constant or falls to 0 along half a cosine. `mixup_alpha` (Zhang et
+    al. 2017) 0 disables mixup. `target_top1` is a fraction of the validation samples; 0 is none.
     """
 
     epochs: int
@@ -34,25 +34,22 @@ class Training:
     mixup_alpha: float = 0.0
 
 
-# the training of a case that is measured over its steps
+# the training of a case that measures a number of steps
 NO_TRAINING = Training(epochs=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One array task's work: a point of the matrix, with its repeat and attempt.
+    """The work of one array task: a point of the matrix, with its repeat and attempt.
 
-    `log_format` is the format of somebody else's log that the figures are from, and `log_rule` the
-    name of its publisher's rule; None for the one by which such figures were published. Both are
-    None for our own worker.
-    A case whose batch size is still to be found is searched for it in steps of
-    `batch_size_step`, unless its axes have a ladder of sizes; the record has the axes with the
-    size that was found. `memory_limit_bytes` per rank is what the search may use where the device
-    itself sets no limit; 0 is none.
-    `data_dir` has the real files of the data sources "folder" and "dali". A case whose `training`
-    has epochs trains over them, and is measured over all of its steps. A sample of the hosts and
-    devices is taken every `telemetry_interval_seconds`; 0 is none at all. Ranks that end no step
-    for `stall_seconds` fail as stalled; None leaves it to the pace of the warm-up, 0 is no watch.
+    `log_format` is the log format of an external script, and `log_rule` the rule by which its
+    publisher computes the result (None for the format's default); both are None for our worker.
+    A search for the largest batch size goes in steps of `batch_size_step`, within
+    `memory_limit_bytes` per rank (0 is no limit); the record has the axes with the size found.
+    `data_dir` contains the files of the data sources "folder" and "dali". A case whose `training`
+    has epochs measures all of their steps. Telemetry is sampled every `telemetry_interval_seconds`;
+    0 is never. Ranks that finish no step for `stall_seconds` fail as stalled; None derives the
+    limit from the warm-up, 0 disables the watchdog.
     """
 
     run_id: str
@@ -90,10 +87,10 @@ class Case:
 
     @property
     def global_batch_size(self) -> int:
-        """Samples of one step on all ranks; raises ValueError before the batch size is found."""
+        """The samples of one step on all ranks; raises ValueError before the size is found."""
         return self.axes.global_batch_size
 
     @property
     def is_to_accuracy(self) -> bool:
-        """Whether the case trains over epochs, instead of a number of steps."""
+        """Whether the case trains over epochs instead of measuring a number of steps."""
         return self.training.epochs > 0

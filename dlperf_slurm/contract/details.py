@@ -1,8 +1,8 @@
-"""The folder of a start <-> what lies there beside its record: one file, in place of many.
+"""Sidecar files of a record <-> one ZIP file, `details.npz`, that replaces them.
 
-While a start goes on, each thing is a file of its own, which survives whatever ends the start. When
-it has ended well, these are folded into one ZIP file, whose arrays `numpy.load` reads by name. What
-reads them takes either, as a death between the two leaves both.
+While a start runs, each sidecar is a separate file, so that none is lost if the start is killed.
+When it has succeeded, they are packed into one ZIP file, whose arrays `numpy.load` reads by name.
+Readers accept both forms, as a crash while packing leaves both.
 """
 
 import io
@@ -29,7 +29,7 @@ from dlperf_slurm.files.writing import remove_file, write_file
 DETAILS_FILE = "details.npz"
 # arrays "HOST/DEVICE/COLUMN" of all samples; device -1 is the host
 SAMPLES_FILE = "telemetry.npz"
-# what a launcher and its ranks print
+# standard output and error of the launcher and its ranks
 STREAM_FILES = ("out", "err")
 
 _FOLDED = (
@@ -44,24 +44,23 @@ _FOLDED = (
 
 
 class Detail(NamedTuple):
-    """The content of a file beside a record, and where it stood."""
+    """The content of a sidecar file, and its path for messages."""
 
     content: bytes
     where: str
 
 
 def fold_details(folder: Path, case: Case) -> None:
-    """Fold what lies beside the record of a start that has ended well, of which nobody writes more.
+    """Pack the sidecar files of a successful start into `details.npz`, and remove them.
 
-    What it printed stays as it is, unless it printed nothing; the file of its case is removed where
-    it says no more than `case`, that of the record. Where there is no room for the fold, all stays.
-    Raises OSError for files that cannot be removed.
+    Empty output files are removed too, and the case file if it equals `case`, the record's case. If
+    the packed file cannot be written, all files stay. Raises OSError if a file cannot be removed.
     """
     try:
         contents = dict(_read_loose(folder))
         folded = _read_folded(folder, dict.fromkeys(contents, ARRAY_LIMIT_BYTES), folder)
         if folded is not None:
-            # a death came between: what is folded already need only be removed
+            # a crash while packing: files that are already packed only need to be removed
             contents = {
                 name: content
                 for name, content in contents.items()
@@ -70,14 +69,14 @@ def fold_details(folder: Path, case: Case) -> None:
         elif contents:
             buffer = io.BytesIO()
             write_members(buffer, contents.items())
-            # on the disk before anything that it has is removed
+            # synced to disk before the packed files are removed
             write_file(folder / DETAILS_FILE, buffer.getvalue(), is_synced=True)
     except FileProblem:
         return
     for name in contents:
         remove_file(folder / name)
     with suppress(OSError):
-        # other files may lie there
+        # the folder may contain other files
         (folder / NODES_DIR).rmdir()
     for name in STREAM_FILES:
         if _is_empty(folder / name):
@@ -88,10 +87,10 @@ def fold_details(folder: Path, case: Case) -> None:
 
 
 def read_details(folder: Path, limits: Mapping[str, int], root: Path) -> Dict[str, Detail]:
-    """The files of these names that lie beside the record of a start, or are folded there.
+    """Read the sidecar files of a start, packed or not; missing files are left out.
 
-    `limits` has the most bytes that each may have; what nobody wrote is left out. Raises
-    FileProblem for what is not to be read; below `root`, no link is followed.
+    `limits` has the maximum size in bytes of each file to read, by name. Raises FileProblem for
+    unreadable files; below `root`, no link is followed.
     """
     folded = _read_folded(folder, limits, root)
     if folded is not None:
@@ -101,7 +100,7 @@ def read_details(folder: Path, limits: Mapping[str, int], root: Path) -> Dict[st
         with suppress(FileNotFoundError):
             found[name] = Detail(read_bytes(folder / name, limit, root), str(folder / name))
     if len(found) < len(limits):
-        # what is missing may just have been folded
+        # missing files may just have been packed
         folded = _read_folded(folder, limits, root)
     return found if folded is None else folded
 
@@ -109,7 +108,7 @@ def read_details(folder: Path, limits: Mapping[str, int], root: Path) -> Dict[st
 def _read_folded(
     folder: Path, limits: Mapping[str, int], root: Path
 ) -> Optional[Dict[str, Detail]]:
-    """None where nothing is folded."""
+    """Read sidecar files from `details.npz`; None if it does not exist."""
     path = folder / DETAILS_FILE
     found = {}
     try:
@@ -125,7 +124,7 @@ def _read_folded(
 
 
 def _read_loose(folder: Path) -> Iterator[Tuple[str, bytes]]:
-    """What is to be folded, by its name below the folder."""
+    """Yield the name and content of each file to pack."""
     for name in _FOLDED:
         with suppress(FileNotFoundError):
             yield name, read_bytes(folder / name, ARRAY_LIMIT_BYTES)

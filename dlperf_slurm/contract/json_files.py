@@ -1,6 +1,6 @@
-"""A dataclass of the contract <-> its JSON file, versioned.
+"""A dataclass of the contract <-> its versioned JSON file.
 
-Loads on Python 3.7 with nothing but the standard library, as the contract does.
+Loads on Python 3.7 with only the standard library.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ SCHEMA_VERSION = 1
 
 
 class ContractError(ValueError):
-    """A case or record file that cannot be trusted; the message says why."""
+    """An invalid file of the contract, such as a case or record; the message says why."""
 
 
 def write_json(
@@ -28,7 +28,7 @@ def write_json(
     root: Optional[Path] = None,
     is_synced: bool = True,
 ) -> None:
-    """Write `value` as `write_file` does, and raise as it does."""
+    """Write `value` and the schema version as JSON; raises as `write_file`."""
     data = {"schema_version": SCHEMA_VERSION}
     data.update(dataclasses.asdict(value))
     text = json.dumps(data, indent=1, sort_keys=True) + "\n"
@@ -42,14 +42,14 @@ D = TypeVar("D")
 def read_json(path: Path, kind: Type[T], root: Optional[Path] = None) -> T:
     """Read a file that `write_json` wrote.
 
-    Below `root`, no link is followed. Raises ContractError, which names the file and the key, when
-    it is not whole or of another schema version; FileNotFoundError when it is not there.
+    Below `root`, no link is followed. Raises ContractError, which names the file and the key, if it
+    is invalid or of another schema version; FileNotFoundError if it is missing.
     """
     return build_dataclass(kind, read_values(path, root), str(path), is_complete=True)
 
 
 def read_values(path: Path, root: Optional[Path]) -> Dict[str, Any]:
-    """Read the values of such a file, which are not validated; raises as `read_json` does."""
+    """Read the values of a versioned JSON file, not validated; raises as `read_json`."""
     try:
         data = reading.read_json(path, root=root)
     except FileProblem as error:
@@ -77,7 +77,7 @@ def build_dataclass(
 ) -> D:
     """Build a dataclass from decoded JSON; raises ContractError for a wrong key or type.
 
-    Fields with a default may be missing unless the file `is_complete`, as those that we write are.
+    Fields with a default may be missing unless `is_complete`; files that we write have all fields.
     """
     fields = {field.name: field for field in dataclasses.fields(cast(Any, kind))}
     if not isinstance(data, dict):

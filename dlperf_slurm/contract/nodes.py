@@ -1,4 +1,4 @@
-"""What the nodes of a job do before its ranks start, and what each says of itself: JSON files."""
+"""The node work (setup, checks, copies) before ranks start, and node reports, as JSON files."""
 
 import dataclasses
 import json
@@ -11,20 +11,16 @@ from dlperf_slurm.contract.record import Failure, Record
 from dlperf_slurm.files import FileProblem, reading
 from dlperf_slurm.files.writing import write_file
 
-# in the folder of a start: a file for each node that made ready
+# in the folder of a start: one report file per node
 NODES_DIR = "nodes"
-# the `error` of a failure that is a node's, and no rank's
+# the `error` of a failure of a node, not of a rank
 UNHEALTHY_NODE = "UnhealthyNode"
 _UNHEALTHY = re.compile(r"(?:^|; )node ([\w.-]+) is unhealthy: ")
 
 
 @dataclasses.dataclass(frozen=True)
 class NodeChecks:
-    """What is asked of a node; nothing is by default.
-
-    `xid_hours` is how far back the kernel's log may have no Xid error of the hardware, 0 is not at
-    all. The others are as in a site file's [node.check].
-    """
+    """The checks of a node, as in [node.check] of a site file; none by default."""
 
     devices: bool = False
     ecc: bool = False
@@ -38,9 +34,10 @@ class NodeChecks:
 
 @dataclasses.dataclass(frozen=True)
 class NodeWork:
-    """All that each node of a job does; a line of bash or a check may take `timeout_seconds`.
+    """The work of each node of a job before the ranks start.
 
-    `copies` says by the path of a data set where on the node it is copied to.
+    `timeout_seconds` is the limit for each line of setup and each check. `copies` maps the path of
+    a data set to the path of its copy on the node.
     """
 
     setup: Tuple[str, ...]
@@ -51,7 +48,7 @@ class NodeWork:
 
 @dataclasses.dataclass(frozen=True)
 class NodeCopy:
-    """A data set on a node; `was_there` says that an earlier job had copied it."""
+    """A copy of a data set on a node; `was_there` if an earlier job had made it."""
 
     source: str
     path: str
@@ -63,9 +60,9 @@ class NodeCopy:
 
 @dataclasses.dataclass(frozen=True)
 class NodeReport:
-    """What a node did, and found of itself: it is fit to measure if it has no `problems`.
+    """The report of a node on its setup, checks and copies; a node with `problems` is UNHEALTHY.
 
-    `node` is its name in Slurm, `host` its own. `unknown` is what it could not be asked.
+    `node` is the name in Slurm, `host` the host name. `unknown` lists checks without a result.
     """
 
     node: str
@@ -78,12 +75,12 @@ class NodeReport:
 
 
 def format_node_work(work: NodeWork) -> str:
-    """The text of the file that a job script hands to its nodes."""
+    """Format node work as the JSON file that a job script passes to its nodes."""
     return json.dumps(dataclasses.asdict(work), indent=1, sort_keys=True) + "\n"
 
 
 def read_node_work(path: Path) -> NodeWork:
-    """Raises ContractError for a file that cannot be used, FileNotFoundError for none."""
+    """Read a file of node work; raises ContractError if invalid, FileNotFoundError if missing."""
     try:
         return build_dataclass(NodeWork, reading.read_json(path), str(path), is_complete=True)
     except FileProblem as error:
@@ -91,14 +88,14 @@ def read_node_work(path: Path) -> NodeWork:
 
 
 def write_node_report(folder: Path, report: NodeReport) -> None:
-    """Write it into the folder of a start as `write_file` does, and raise as it does."""
+    """Write a node's report into the folder of a start; raises as `write_file`."""
     text = json.dumps(dataclasses.asdict(report), indent=1, sort_keys=True) + "\n"
     (folder / NODES_DIR).mkdir(exist_ok=True)
     write_file(folder / NODES_DIR / f"{report.node}.json", text.encode())
 
 
 def read_node_reports(folder: Path) -> List[NodeReport]:
-    """What all nodes of a start reported, by name; raises ContractError for a report of no use."""
+    """Read the reports of all nodes of a start, sorted by name; raises ContractError if invalid."""
     return list(_read_reports(folder))
 
 
@@ -112,7 +109,7 @@ def _read_reports(folder: Path) -> Iterator[NodeReport]:
 
 
 def make_node_failure(report: NodeReport) -> Failure:
-    """The failure of a node that is not fit to measure."""
+    """Make the Failure of an unhealthy node."""
     return Failure(
         rank=-1,
         host=report.node,
@@ -124,10 +121,10 @@ def make_node_failure(report: NodeReport) -> Failure:
 
 
 def describe_unhealthy(record: Record) -> str:
-    """Which nodes were not fit to measure, and why; empty for a record that ended otherwise."""
+    """Describe the unhealthy nodes of a record and their problems, or ''."""
     return "; ".join(f.message for f in record.failures if f.error == UNHEALTHY_NODE)
 
 
 def find_unhealthy_nodes(text: str) -> List[str]:
-    """The names of the nodes in a text that `describe_unhealthy` made."""
+    """Return the names of the nodes in a text made by `describe_unhealthy`."""
     return _UNHEALTHY.findall(text)

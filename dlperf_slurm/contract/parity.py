@@ -1,4 +1,4 @@
-"""What a case computes, whatever its speed: to be the same in every framework."""
+"""The numerical results of a case, which must agree between all frameworks: parity.json."""
 
 import dataclasses
 from typing import Dict, Tuple
@@ -10,9 +10,9 @@ PARITY_FILE = "parity.json"
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The difference of arrays from those expected, for the parameter where it is largest.
+    """The largest difference between computed and expected arrays, over all parameters.
 
-    `relative` is the norm of the difference over that of what was expected.
+    `relative` is the norm of the difference divided by the norm of the expected array.
     """
 
     relative: float
@@ -21,12 +21,12 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class Parity:
-    """What a case computes, whatever its speed: to be the same in every framework.
+    """The numerical results of a case, which must agree between all frameworks.
 
-    Losses are means over the ranks, in training mode but where it says evaluation; "trained" is
-    after three steps. `updates` compares what these steps did with the model's update rule on the
-    framework's own gradients, `ranks` the weights of all ranks with each other. `gradients` holds
-    one comparison with a reference, or none.
+    Losses are means over the ranks, in training mode unless named evaluation; "trained" is after
+    three steps. `updates` compares these steps with the model's update rule applied to the
+    framework's own gradients, `ranks` the weights of all ranks with each other. `gradients` has one
+    comparison with a reference, or none.
     """
 
     case: Case

@@ -1,7 +1,4 @@
-"""What the devices of a repeat reach at most, measured on their nodes, as the worker writes it.
-
-The file lies beside the record, of which it says the case, the repeat and the attempt.
-"""
+"""Measured peak rates of the devices and the network of an attempt: peaks.json, a sidecar file."""
 
 import dataclasses
 import json
@@ -12,11 +9,11 @@ from dlperf_slurm.files.writing import write_file
 
 PEAKS_FILE = "peaks.json"
 
-# by what ranks sum: what their framework has set up, or MPI
+# implementations of all-reduce
 OF_FRAMEWORK = "the framework's own"
 OF_MPI = "MPI, host memory"
 
-# the format of the numbers that a precision multiplies; sums are in full precision
+# precision -> number format of matrix products; sums are in full precision
 NUMBER_FORMATS: Dict[str, str] = {
     "fp32": "fp32",
     "tf32": "tf32",
@@ -29,11 +26,11 @@ NUMBER_FORMATS: Dict[str, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class DevicePeak:
-    """The sustained rates of the first rank's device of a host, by the framework's own operations.
+    """The sustained rates of the device of a host's first rank, by the framework's own operations.
 
-    `flops_per_s` is that of a product of two matrices of [product_size, product_size], of 2
-    product_size^3 operations; `copied_bytes_per_s` counts what is read and what is written. Either
-    is 0 where `problem` says why there is none. `seconds` is what measuring took in all.
+    `flops_per_s` is for a product of two matrices [product_size, product_size], which has
+    2 product_size^3 operations; `copied_bytes_per_s` counts bytes read plus bytes written. A rate
+    that could not be measured is 0, and `problem` says why. `seconds` is the total time measured.
     """
 
     host: str
@@ -46,7 +43,7 @@ class DevicePeak:
 
 @dataclasses.dataclass(frozen=True)
 class AllReduce:
-    """The sum over all ranks of `byte_count` bytes each, in `seconds` at best.
+    """An all-reduce of `byte_count` bytes per rank: the shortest time, in seconds.
 
     `via` is OF_FRAMEWORK or OF_MPI.
     """
@@ -58,7 +55,7 @@ class AllReduce:
 
 @dataclasses.dataclass(frozen=True)
 class Peaks:
-    """The peaks of one attempt at a repeat; `all_reduce` is empty without other ranks."""
+    """The peak rates of one attempt; `all_reduce` is empty with a single rank."""
 
     run_id: str
     case_id: str
@@ -70,6 +67,6 @@ class Peaks:
 
 
 def write_peaks(folder: Path, peaks: Peaks) -> None:
-    """Write them as `write_file` does, and raise as it does."""
+    """Write the peaks of an attempt into its folder; raises as `write_file`."""
     text = json.dumps(dataclasses.asdict(peaks), indent=1, sort_keys=True) + "\n"
     write_file(folder / PEAKS_FILE, text.encode())

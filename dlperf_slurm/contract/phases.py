@@ -1,4 +1,4 @@
-"""What a start does, one phase behind the other: their names, and how long each took on rank 0."""
+"""The consecutive phases of a start: names, meanings, and durations on rank 0."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ WARMUP = "warmup"
 WINDOW = "window"
 GATHER = "gather"
 
-# in the order in which they come
+# in the order of time
 MEANINGS = {
     SCRIPT: "from the script's beginning with the array task to its call of the launcher: setup, "
     "modules, making the nodes ready",
@@ -36,7 +36,7 @@ TO_FIRST_STEP = tuple(MEANINGS)[: tuple(MEANINGS).index(FIRST_STEP) + 1]
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A phase of a start, by its name in `MEANINGS`, and how long it took on rank 0."""
+    """A phase of a start (a key of `MEANINGS`), and its duration on rank 0."""
 
     name: str
     seconds: float

@@ -1,4 +1,4 @@
-"""A record: the raw outcome of one array task, as the worker writes it to record.json."""
+"""A record: the raw result of one array task, as the worker writes it to record.json."""
 
 import dataclasses
 import math
@@ -9,12 +9,12 @@ from dlperf_slurm.contract.case import Case
 RECORD_FILE = "record.json"
 STEP_SECONDS_FILE = "step_seconds.npy"
 WARMUP_STEP_SECONDS_FILE = "warmup_step_seconds.npy"
-# the file with seconds as [ranks, measured steps], for a case whose batches come from somewhere
+# seconds [ranks, measured steps] of waiting for data, for cases with a data loader
 DATA_WAIT_SECONDS_FILE = "data_wait_seconds.npy"
-# the file with seconds of each token as [ranks, measured steps, tokens], the first by prefill
+# seconds [ranks, measured steps, tokens] of each token; the first token includes the prefill
 TOKEN_SECONDS_FILE = "token_seconds.npy"
-# the seconds of the measured steps as [ranks, steps] that a failed attempt had finished; NaN for
-# one that its rank did not finish, or could not tell of
+# seconds [ranks, steps] of the measured steps of a failed attempt; NaN for a step that its rank did
+# not finish or report
 PARTIAL_STEP_SECONDS_FILE = "partial_step_seconds.npy"
 
 LOG_FILE = "log"
@@ -26,22 +26,22 @@ FAILED = "failed"
 OUT_OF_MEMORY = "oom"
 STATUSES = (OK, FAILED, OUT_OF_MEMORY)
 
-# `Telemetry.device` for values of the host, not of one device
+# `Telemetry.device` for values of the host instead of a device
 HOST = -1
 
 
-# the `error` of a job's failure whose ranks a signal ended, well before the time limit
+# the `error` of a job whose ranks were ended by a signal well before the time limit
 TERMINATED = "Terminated"
 
-# `RankResult.rank` for a log that tells the whole job's figures only, and for a failure of the job
+# `RankResult.rank` for a log with figures of the whole job only, and `Failure.rank` of the job
 WHOLE_JOB = -1
 
 
 @dataclasses.dataclass(frozen=True)
 class RankResult:
-    """What one rank measured; rank -1 is the job as a whole, of a log that tells no ranks apart.
+    """The measurements of one rank; rank -1 is the whole job, for a log without ranks.
 
-    Its host stood still for `data_wait_seconds` of the window, waiting for the next batch.
+    `data_wait_seconds` is the part of the window that the rank waited for its next batch.
     """
 
     rank: int
@@ -56,7 +56,7 @@ class RankResult:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """How one rank failed; rank -1 is the job itself (launcher, time limit, killed process)."""
+    """The failure of one rank; rank -1 is the job itself (launcher, time limit, killed process)."""
 
     rank: int
     host: str
@@ -68,7 +68,7 @@ class Failure:
 
 @dataclasses.dataclass(frozen=True)
 class Clock:
-    """Where step times come from, and what taking one boundary costs."""
+    """The clock of the step times; `boundary_seconds` is the overhead of one time stamp."""
 
     name: str
     boundary_seconds: float
@@ -78,8 +78,9 @@ class Clock:
 class Epoch:
     """One pass over the training data, and the validation after it.
 
-    `top1` is the fraction of all validation samples that were right. `training_seconds` are of the
-    pass alone, `elapsed_seconds` since the start of the first one, validations included.
+    `top1` is the fraction of validation samples that were classified correctly. `training_seconds`
+    is the time of the pass alone, `elapsed_seconds` the time since the start of the first pass,
+    validations included.
     """
 
     number: int
@@ -92,14 +93,13 @@ class Epoch:
 
 @dataclasses.dataclass(frozen=True)
 class Telemetry:
-    """What a sampler beside the window saw of one device, or of a host; 0 where it cannot know.
+    """Samples of one device or host during the window; 0 for values that are not available.
 
-    `device` is the local rank that drives it, HOST the host itself. `interval_seconds` is between
-    samples, `cpu_seconds` what the process that took them used of a CPU, for all its devices
-    together. Averages are over the window's samples; `energy_joules` is the device's counter, or
-    power over time where it has none. `peak_memory_bytes` is of the whole device or host, whoever
-    uses it. `stolen_share`, of a host, is the part of the time in which its CPUs had something to
-    run that a hypervisor gave to others.
+    `device` is the local rank that uses the device, or HOST. `interval_seconds` is the time between
+    samples, `cpu_seconds` the CPU time of the sampling process for all its devices. Means are over
+    the samples in the window; `energy_joules` is from the device's counter, or else the integral of
+    power. `peak_memory_bytes` is of the whole device or host, all processes included.
+    `stolen_share`, for a host, is steal time as a share of the time in which its CPUs had work.
     """
 
     host: str
@@ -121,7 +121,7 @@ class Telemetry:
 
 @dataclasses.dataclass(frozen=True)
 class HostPlatform:
-    """The facts of a host that are not those of `Record.platform`; "" for one that it lacks."""
+    """The facts of a host that differ from `Record.platform`; "" for a missing fact."""
 
     host: str
     facts: Dict[str, str]
@@ -129,7 +129,7 @@ class HostPlatform:
 
 @dataclasses.dataclass(frozen=True)
 class BatchTrial:
-    """A batch size that was tried in processes of its own, before the one that was measured."""
+    """A trial of a batch size search, which ran in separate processes before the measurement."""
 
     batch_size_per_device: int
     is_out_of_memory: bool
@@ -139,12 +139,12 @@ class BatchTrial:
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """The raw outcome of one array task; statistics are computed later, from these.
+    """The raw result of one array task, from which statistics are computed later.
 
-    `platform` is that of rank 0's host, `hosts` has the others that differ from it. Of somebody
-    else's log it also has the figure by its publisher's own rule. Of a failed attempt,
-    `partial_steps` are the measured steps that all ranks finished which could tell of them: their
-    times are kept in PARTIAL_STEP_SECONDS_FILE, and stand in no figure.
+    `platform` is that of rank 0's host; `hosts` has the facts of other hosts that differ. For the
+    log of an external script, `publisher_samples_per_s` is the result by its publisher's rule. For
+    a failed attempt, `partial_steps` is the number of measured steps that all reporting ranks
+    finished; their times are in PARTIAL_STEP_SECONDS_FILE, and in no result.
     """
 
     status: str
@@ -170,24 +170,24 @@ class Record:
 
     @property
     def window_seconds(self) -> float:
-        """Wall time of the measured steps on the slowest rank."""
+        """The wall time of the measured steps on the slowest rank."""
         return max(rank.window_seconds for rank in self.ranks)
 
     @property
     def measured_samples(self) -> int:
-        """The samples that all ranks together worked through in the window."""
+        """The number of samples that all ranks together processed in the window."""
         return self.trained_samples or self.case.global_batch_size * self.case.measured_steps
 
     @property
     def samples_per_s(self) -> float:
-        """Global throughput: samples of the measured steps / the slowest rank's window."""
+        """Global throughput: measured samples divided by the slowest rank's window."""
         return self.measured_samples / self.window_seconds
 
     @property
     def computed_samples_per_s(self) -> float:
-        """Global throughput without the time that the ranks' hosts waited for data.
+        """Global throughput without the time that ranks waited for data.
 
-        The devices' waiting is left out only where the host waits for each step.
+        The devices' own idle time is excluded only if the host waits for each step to finish.
         """
         return self.measured_samples / max(
             rank.window_seconds - rank.data_wait_seconds for rank in self.ranks
@@ -195,12 +195,12 @@ class Record:
 
     @property
     def stolen_share(self) -> float:
-        """The part of the CPU time needed that hypervisors took, on the host where it is most."""
+        """The largest `stolen_share` of all hosts."""
         return max((one.stolen_share for one in self.telemetry), default=0.0)
 
 
 def find_record_problem(record: Record) -> str:
-    """The reason not to trust an "ok" record; empty when it is sound."""
+    """Return why an OK record is not valid, or ''."""
     case = record.case
     if record.status not in STATUSES:
         return f"status {record.status!r} is none of {', '.join(STATUSES)}"

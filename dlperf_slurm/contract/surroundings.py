@@ -1,7 +1,4 @@
-"""What else a repeat's hosts did, before it and in its window, and how long it took to come there.
-
-The file lies beside the record, of which it says the case, the repeat and the attempt.
-"""
+"""Other load on the hosts of an attempt, and the durations of its phases: a sidecar file."""
 
 import dataclasses
 import json
@@ -13,14 +10,14 @@ from dlperf_slurm.files.writing import write_file
 
 SURROUNDINGS_FILE = "surroundings.json"
 
-# of the time of all CPUs of a host: from here on it is worth naming what others took
+# shares of the time of all CPUs of a host, from which other load is reported
 MIN_OTHER_SHARE = 0.05
 MIN_STOLEN_SHARE = 0.02
 
 
 @dataclasses.dataclass(frozen=True)
 class Neighbour:
-    """Processes of one name that are not the run's; `cpu_share` is of the time of all CPUs."""
+    """Processes of one name outside the run; `cpu_share` is of the time of all CPUs."""
 
     name: str
     cpu_share: float
@@ -28,11 +25,11 @@ class Neighbour:
 
 @dataclasses.dataclass(frozen=True)
 class CpuUse:
-    """Where the time of a host's CPUs went over `seconds`, as shares of all of it.
+    """CPU use of a host over `seconds`, as shares of the time of all its CPUs.
 
-    `own_share` is of the run's processes, `other_share` of those that are not, `stolen_share` what
-    a hypervisor gave to others; the rest is the kernel's own, or idle. `neighbours` are those of
-    the others that could be seen, the busiest first.
+    `own_share` is for the run's processes, `other_share` for all others, `stolen_share` the steal
+    time of the hypervisor; the rest is the kernel's own or idle time. `neighbours` lists the other
+    processes that are visible, busiest first.
     """
 
     seconds: float
@@ -44,18 +41,18 @@ class CpuUse:
 
     @property
     def has_neighbours(self) -> bool:
-        """Whether processes that are not the run's took a share worth naming."""
+        """Whether processes outside the run used enough CPU time to report."""
         return self.other_share >= MIN_OTHER_SHARE
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nobody else took a share of the CPUs worth naming."""
+        """Whether neither other processes nor the hypervisor took enough CPU time to report."""
         return not self.has_neighbours and self.stolen_share < MIN_STOLEN_SHARE
 
 
 @dataclasses.dataclass(frozen=True)
 class GpuBefore:
-    """A GPU before any rank had used it: by whom it was, and what held its clocks down."""
+    """A GPU before any rank uses it: other processes on it, and why its clocks are throttled."""
 
     device: int
     other_processes: Tuple[str, ...] = ()
@@ -64,9 +61,9 @@ class GpuBefore:
 
 @dataclasses.dataclass(frozen=True)
 class HostSurroundings:
-    """What else a host did; `before` and `window` are empty where that cannot be told.
+    """Other load on a host, before the repeat and in its window; empty tuples if unknown.
 
-    `load_average` is the kernel's over one minute, before the repeat.
+    `load_average` is the kernel's one-minute average before the repeat.
     """
 
     host: str
@@ -78,10 +75,7 @@ class HostSurroundings:
 
 @dataclasses.dataclass(frozen=True)
 class Surroundings:
-    """The surroundings of one attempt at a repeat, on all of its hosts.
-
-    `phases` are those of its rank 0.
-    """
+    """Other load on all hosts of one attempt, and the phases of its rank 0."""
 
     run_id: str
     case_id: str
@@ -92,6 +86,6 @@ class Surroundings:
 
 
 def write_surroundings(folder: Path, surroundings: Surroundings) -> None:
-    """Write them as `write_file` does, and raise as it does."""
+    """Write the surroundings of an attempt into its folder; raises as `write_file`."""
     text = json.dumps(dataclasses.asdict(surroundings), indent=1, sort_keys=True) + "\n"
     write_file(folder / SURROUNDINGS_FILE, text.encode())

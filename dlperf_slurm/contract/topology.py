@@ -1,4 +1,4 @@
-"""Topologies: "2n8g" <-> 2 nodes with 8 devices each."""
+"""Text such as "2n8g" <-> a topology of 2 nodes with 8 devices each."""
 
 import re
 from dataclasses import dataclass
@@ -22,10 +22,7 @@ class Topology:
 
 
 def parse_topology(text: str) -> Topology:
-    """The topology that a text such as "2n8g" names.
-
-    Raises ValueError, which says what is allowed.
-    """
+    """Parse a topology such as "2n8g"; raises ValueError, which says what is allowed."""
     match = _PATTERN.fullmatch(text)
     if match is None:
         raise ValueError(
