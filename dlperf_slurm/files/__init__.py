@@ -1,10 +1,10 @@
-"""Files of runs -> bytes, text and JSON, and back: the one reader with limits, the one writer.
+"""Files of runs <-> bytes, text and JSON, read with size limits and written atomically.
 
-A run directory may come from anybody. Whoever names a file may name a link; below a folder that
-was named, no link is followed. Loads on Python 3.7 with nothing but the standard library, because
-the worker reads and writes its files by the same rules.
+A run directory may come from anyone. A path that the user names may be a link, but below the
+named folder no link is followed. Loads on Python 3.7 with only the standard library, as the worker
+uses this package too.
 """
 
 
 class FileProblem(OSError):
-    """A file that is not to be read, or cannot be written; the message names it and says why."""
+    """A file that cannot be read or written, or is refused; the message names it and the reason."""

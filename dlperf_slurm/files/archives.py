@@ -1,8 +1,8 @@
-"""Read a run from its folder, or from the one ZIP file that the folder was closed into.
+"""A path in a run's folder or ZIP archive -> its content.
 
-`RUN.zip/cases/...` is then what `RUN/cases/...` is in a folder. All members lie in one folder of
-the file, as those of a run do. Members are read whole, with a limit; nothing is unpacked to a file,
-and what might lead astray is refused.
+`RUN.zip/cases/...` reads like `RUN/cases/...`. All members are in one top-level folder of the
+archive. Members are read into memory with a size limit, never unpacked to disk; ambiguous or
+malicious archives are refused.
 """
 
 import errno
@@ -25,18 +25,18 @@ from dlperf_slurm.files.folders import list_parts
 ARCHIVE_SUFFIX = ".zip"
 # the digests of all other files, as sha256sum(1) checks them
 SUMS_FILE = "SHA256SUMS"
-# the links of the folder, and where they lead: none is a link in the archive
+# the symbolic links of the folder and their targets, as the archive itself contains no links
 LINKS_FILE = "LINKS.json"
-# of a file in an archive: it is read whole
+# maximum size of a file in an archive, which is read into memory
 FILE_LIMIT_BYTES = 2**29
-# a list of a million members has some 100 MiB
+# limit for the central directory; one of a million members has about 100 MiB
 LIST_LIMIT_BYTES = 2**28
 MEMBERS_LIMIT = 2_000_000
-# what deflate may add to bytes that it cannot make fewer
+# more than deflate can add to data that it cannot compress
 _ADDED_BYTES = 2**20
-# all times in it are the same, so that the same members are the same bytes
+# a fixed time for all members, so that archives are reproducible
 _TIME = (1980, 1, 1, 0, 0, 0)
-# what is compressed already, or is hardly smaller for it
+# file types that are compressed already, or hardly compressible
 STORED_SUFFIXES = (".npy", ".npz", ".parquet", ".pdf", ".png", ".zip")
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
@@ -46,7 +46,7 @@ _NO_NAME = re.compile(r"[\x00-\x1f\x7f\\]|(?:^|/)\.{0,2}(?:/|$)")
 
 
 class Member(NamedTuple):
-    """Where a member lies in its file, and how large it is there and when it is read."""
+    """A member of an archive: its offset, its stored (compressed) and full size, its CRC-32."""
 
     name: str
     offset: int
@@ -57,7 +57,7 @@ class Member(NamedTuple):
 
 
 class _LimitedFile:
-    """A file of which nobody reads more at a time than a list of members may have."""
+    """A file that limits each read to LIST_LIMIT_BYTES, so that `zipfile` cannot read more."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -77,7 +77,7 @@ class _LimitedFile:
 
 @dataclass(frozen=True)
 class Archive:
-    """The members of an archive by their paths in it, and the names in each of its folders."""
+    """An opened archive: its members by path, and the names in each folder."""
 
     path: Path
     members: Dict[str, Member]
@@ -85,7 +85,7 @@ class Archive:
 
     @contextmanager
     def open_member(self, path: Path) -> Iterator[BinaryIO]:
-        """Open a file by its path below the archive's; raises as `reading.open_file` does."""
+        """Open a file by its path below the archive's path; raises as `reading.open_file`."""
         name = self._find_name(path)
         if name in self.folders:
             raise FileProblem(f"{path}: is no regular file")
@@ -96,7 +96,7 @@ class Archive:
         yield io.BytesIO(content)
 
     def list_names(self, path: Path) -> Set[str]:
-        """The names in a folder; raises FileNotFoundError where there is none."""
+        """List the names in a folder; raises FileNotFoundError if it does not exist."""
         names = self.folders.get(self._find_name(path))
         if names is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
@@ -107,16 +107,16 @@ class Archive:
 
 
 def list_names(folder: Path, root: Path) -> "list[str]":
-    """The names in a folder of a run, whose own is `root`, in no order.
+    """List the names in a folder below `root`, a run's folder or archive, in no order.
 
-    Raises FileNotFoundError where there is no such folder.
+    Raises FileNotFoundError if the folder does not exist.
     """
     archive = find_archive(root)
     return os.listdir(folder) if archive is None else list(archive.list_names(folder))
 
 
 def has_file(path: Path, root: Path) -> bool:
-    """Whether a file is there in a run, whose folder or archive is `root`."""
+    """Return whether a file exists below `root`, a run's folder or archive."""
     archive = find_archive(root)
     if archive is None:
         return path.exists()
@@ -127,9 +127,9 @@ def has_file(path: Path, root: Path) -> bool:
 
 
 def find_archive(root: Path) -> Optional[Archive]:
-    """The archive that a path leads to; None for a folder, or what is not called as one.
+    """Open the archive at a path; None if the path is not a regular file named *.zip.
 
-    Raises FileProblem, which names it, for a file that is called so and cannot be used.
+    Raises FileProblem if the file is not a valid archive of a run.
     """
     if root.suffix != ARCHIVE_SUFFIX:
         return None
@@ -142,7 +142,7 @@ def find_archive(root: Path) -> Optional[Archive]:
     return _open_archive(str(root), status.st_dev, status.st_ino, status.st_size, status.st_mtime)
 
 
-# its list is read once, until it is another file; a comparison has two
+# cached until the file changes; a comparison of runs opens two archives
 @lru_cache(maxsize=4)
 def _open_archive(path: str, device: int, inode: int, size_bytes: int, time: float) -> Archive:
     with Path(path).open("rb") as file:
@@ -166,10 +166,10 @@ def _open_archive(path: str, device: int, inode: int, size_bytes: int, time: flo
 
 
 def list_members(file: BinaryIO, where: str) -> Dict[str, Member]:
-    """The members of a ZIP file by name, in its order.
+    """List the members of a ZIP file by name, in the order of the file.
 
-    Raises FileProblem for what is no such file, and for names that lead out of it, names that are
-    there twice, links, encryption, members that share bytes, and kinds of compression but deflate.
+    Raises FileProblem if it is not a ZIP file, or has unsafe or duplicate names, links, encrypted
+    or overlapping members, or a compression method other than deflate.
     """
     try:
         _check_end(file)
@@ -197,7 +197,7 @@ def list_members(file: BinaryIO, where: str) -> Dict[str, Member]:
 
 
 def read_member(file: BinaryIO, member: Member, limit: int, where: str) -> bytes:
-    """The content of a member of up to `limit` bytes; FileProblem for more, and for damage."""
+    """Read a member of up to `limit` bytes; raises FileProblem for more, and if it is damaged."""
     if member.size_bytes > limit:
         raise FileProblem(f"{where}: has more than {limit} bytes, the most that such a file has")
     if member.stored_bytes > limit + _ADDED_BYTES:
@@ -216,7 +216,7 @@ def read_member(file: BinaryIO, member: Member, limit: int, where: str) -> bytes
         file.seek(extra_bytes, 1)
         content = file.read(member.stored_bytes)
         if member.is_deflated:
-            # not a byte more than it says is made of it
+            # decompress at most one byte more than the declared size
             content = zlib.decompressobj(-15).decompress(content, member.size_bytes + 1)
     except (struct.error, zlib.error, ValueError) as error:
         raise FileProblem(f"{where}: is damaged: {error}") from error
@@ -226,7 +226,7 @@ def read_member(file: BinaryIO, member: Member, limit: int, where: str) -> bytes
 
 
 def make_entry(name: str) -> zipfile.ZipInfo:
-    """What a member of that name is written with, as a plain file that all may read."""
+    """Make the ZIP entry of a member: a regular file with mode 0644 and a fixed time."""
     entry = zipfile.ZipInfo(name, _TIME)
     is_stored = name.endswith(STORED_SUFFIXES)
     entry.compress_type = zipfile.ZIP_STORED if is_stored else zipfile.ZIP_DEFLATED
@@ -235,16 +235,16 @@ def make_entry(name: str) -> zipfile.ZipInfo:
 
 
 def write_members(file: BinaryIO, contents: Iterable[Tuple[str, bytes]]) -> None:
-    """Write a ZIP file of members by name."""
+    """Write a ZIP file with these members, as (name, content)."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, content in contents:
             archive.writestr(make_entry(name), content)
 
 
 def _check_end(file: BinaryIO) -> None:
-    """Raise BadZipFile where the last bytes are not those of a ZIP file without a comment.
+    """Raise BadZipFile unless the file ends with an end record of a ZIP file without a comment.
 
-    A file that was cut short may have a whole ZIP file among its last members.
+    Otherwise `zipfile` could open a ZIP file nested inside a truncated archive.
     """
     file.seek(0, os.SEEK_END)
     file.seek(max(0, file.tell() - _END_BYTES))
@@ -254,7 +254,7 @@ def _check_end(file: BinaryIO) -> None:
 
 
 def _find_problem(entry: zipfile.ZipInfo) -> str:
-    """Why a member is not to be read; empty for a plain file or folder."""
+    """Return why a member is refused, or '' for a plain file or folder."""
     if _NO_NAME.search(entry.filename[:-1] if entry.is_dir() else entry.filename):
         return "is no name below its folder"
     kind = stat.S_IFMT(entry.external_attr >> 16)
@@ -268,7 +268,7 @@ def _find_problem(entry: zipfile.ZipInfo) -> str:
 
 
 def _refuse_overlaps(members: Dict[str, Member], where: str) -> None:
-    """FileProblem where bytes are of two members, as in a file that grows without end."""
+    """Raise FileProblem if members overlap, as in a ZIP bomb."""
     end = 0
     for name, member in sorted(members.items(), key=lambda item: item[1].offset):
         if member.offset < end:

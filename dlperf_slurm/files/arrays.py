@@ -1,4 +1,4 @@
-"""The content of an .npy file <-> its array of numbers; nothing is run, nor taken unchecked."""
+"""The content of an .npy file <-> its array of floats; the header is validated, not evaluated."""
 
 import io
 import re
@@ -19,9 +19,9 @@ LONGEST_HEADER_BYTES = 1024
 
 
 def parse_array(content: bytes, where: str) -> Any:
-    """The array of the content of an .npy file of floating-point numbers.
+    """Parse the content of an .npy file of floating-point numbers.
 
-    Raises FileProblem when it is none, or not of the size that its header tells.
+    Raises FileProblem for any other content, or if the size does not match the header.
     """
     import numpy
 
@@ -43,7 +43,7 @@ def parse_array(content: bytes, where: str) -> Any:
 
 
 def write_array(path: Path, array: Any) -> None:
-    """Write an array of numbers, whole or not at all; raises as `write_file` does."""
+    """Write an array to an .npy file, atomically; raises as `write_file`."""
     import numpy
 
     buffer = io.BytesIO()

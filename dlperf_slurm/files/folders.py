@@ -1,4 +1,4 @@
-"""Open and make folders without following links, and set the permissions of new files."""
+"""A path -> its folder, opened or made without following links; permissions of new files."""
 
 import errno
 import os
@@ -9,17 +9,18 @@ from typing import Iterator, Optional
 
 from dlperf_slurm.files import FileProblem
 
-# what an open that follows no link says of one: it depends on whether a folder is asked for
+# errors of open() with O_NOFOLLOW for a link, without and with O_DIRECTORY
 IS_LINK = (errno.ELOOP, errno.ENOTDIR)
 PRIVATE_MASK = 0o077
 
 
 @contextmanager
 def open_folder(path: Path, root: Optional[Path] = None, is_made: bool = False) -> Iterator[int]:
-    """Open a folder, and yield its descriptor; `is_made` makes what is missing of it below `root`.
+    """Open a folder and yield its descriptor; with `is_made`, make missing folders below `root`.
 
-    Below `root`, a part of `path`, no link is followed; without one, all are. Raises
-    FileNotFoundError when it is not there, FileProblem when a link or no folder is in the way.
+    `root` is a parent of `path`, below which no link is followed; without a root, links are
+    followed. Raises FileNotFoundError if the folder is missing, FileProblem if a part of the path
+    is a link or not a folder.
     """
     descriptor = os.open(encode_path(path if root is None else root), os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -35,14 +36,14 @@ def open_folder(path: Path, root: Optional[Path] = None, is_made: bool = False) 
 
 
 def make_folder(path: Path, root: Path) -> None:
-    """Make a folder, and what is missing between it and `root`; raises as `open_folder` does."""
+    """Make a folder and its missing parents below `root`; raises as `open_folder`."""
     with open_folder(path, root, is_made=True):
         pass
 
 
 @contextmanager
 def file_permissions(mask: int) -> Iterator[None]:
-    """Make files and folders without these permissions, whatever umask the shell has."""
+    """Set the umask to `mask` while the context is active."""
     before = os.umask(mask)
     try:
         yield
@@ -52,20 +53,20 @@ def file_permissions(mask: int) -> Iterator[None]:
 
 @contextmanager
 def run_permissions(run_path: Path) -> Iterator[None]:
-    """Make files of a run with the permissions that its directory, or its archive, has."""
+    """Set the umask so that new files of a run have the permissions of its folder or archive."""
     try:
         mode = stat.S_IMODE(run_path.stat().st_mode)
     except OSError:
-        # whoever writes next says that it is away
+        # the next write reports that the run is missing
         mode = 0
-    # who may read an archive may enter the folder beside it
+    # an archive has no x bits: derive those of folders from its r bits
     allowed = mode | (mode & 0o444) >> 2 | stat.S_IRWXU
     with file_permissions(0o777 & ~allowed):
         yield
 
 
 def encode_path(path: Path) -> bytes:
-    """The path as the system has it; raises FileProblem for what is the name of no file."""
+    """Encode a path for the system; raises FileProblem if it is not a valid file name."""
     return _encode(str(path))
 
 
@@ -80,7 +81,7 @@ def _encode(text: str) -> bytes:
 
 
 def list_parts(path: Path, root: Path) -> Iterator[bytes]:
-    """The names on the way from `root` to `path`; FileProblem when it leads out again."""
+    """Return the names between `root` and `path`; raises FileProblem if `path` leaves `root`."""
     parts = path.parts[len(root.parts) :]
     if path.parts[: len(root.parts)] != root.parts or ".." in parts:
         raise FileProblem(f"{path}: leads out of {root}")

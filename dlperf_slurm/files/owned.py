@@ -1,4 +1,4 @@
-"""Files that are made anew in a folder -> in the place of those that were made there before."""
+"""Generated files -> a folder, in which they replace the files of the previous call."""
 
 import hashlib
 import json
@@ -13,17 +13,17 @@ from dlperf_slurm.files.folders import make_folder, open_folder
 from dlperf_slurm.files.reading import MIB, read_bytes, read_json
 from dlperf_slurm.files.writing import write_file
 
-# the file of such a folder that lists what is in it, with digests
+# lists the generated files of the folder with their digests
 LIST_FILE = ".made.json"
-# a plot is a hundredth of it; what is larger is somebody else's
+# a plot has a hundredth of this size; a larger file cannot be a generated one
 LARGEST_BYTES = 64 * MIB
 
 
 def replace_files(folder: Path, root: Path, contents: Mapping[str, bytes]) -> None:
-    """Write files by their names into a folder, and remove those that an earlier call wrote there.
+    """Write files into a folder, and remove other files that an earlier call wrote there.
 
-    Only what the folder's list has, by name and content, is removed: what somebody put there, or
-    changed, stays. Raises FileProblem as `write_file` does; below `root`, no link is followed.
+    Only files with a name and digest in the folder's list are removed; files that were added or
+    changed by others stay. Raises FileProblem as `write_file`; below `root`, no link is followed.
     """
     made = _read_list(folder, root)
     if not made and not contents:
@@ -34,7 +34,7 @@ def replace_files(folder: Path, root: Path, contents: Mapping[str, bytes]) -> No
             with open_folder(folder, root) as descriptor:
                 os.unlink(name, dir_fd=descriptor)
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    # the list first: a file that it has, and that is not there or not the same, is left alone
+    # the list is written first, so that files of an interrupted call are removed by the next one
     text = json.dumps({**made, **digests}, indent=1, sort_keys=True)
     write_file(folder / LIST_FILE, text.encode(), root)
     for name, content in contents.items():
@@ -44,7 +44,7 @@ def replace_files(folder: Path, root: Path, contents: Mapping[str, bytes]) -> No
 
 
 def is_own(path: Path, root: Path, digest: Any) -> bool:
-    """Whether a file of that digest is there."""
+    """Return whether the file exists and has this SHA-256 digest."""
     with suppress(OSError):
         content = read_bytes(path, LARGEST_BYTES, root)
         return bool(hashlib.sha256(content).hexdigest() == digest)
@@ -52,7 +52,7 @@ def is_own(path: Path, root: Path, digest: Any) -> bool:
 
 
 def _read_list(folder: Path, root: Path) -> dict[str, Any]:
-    """The digests by name; none where there is no list, or none that can be believed."""
+    """Read the digests of the folder's list, by name; empty if it is missing or invalid."""
     try:
         made = read_json(folder / LIST_FILE, MIB, root)
     except (FileNotFoundError, FileProblem):

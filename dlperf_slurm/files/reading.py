@@ -1,4 +1,4 @@
-"""A file of bounded size -> its bytes, text or JSON; of regular files only, links not followed."""
+"""A regular file of limited size -> its bytes, text or JSON."""
 
 import errno
 import json
@@ -15,17 +15,17 @@ from dlperf_slurm.files.folders import encode_path, open_folder
 
 MIB = 2**20
 
-# Of files that people write, or that hold one line per array task.
+# for files written by hand, or with one line per array task
 TEXT_LIMIT_BYTES = 16 * MIB
-# Of JSON: a record of 1,000 ranks with the facts of their hosts has some 4 MiB. Python needs up to
-# 25 times the size of a file of brackets.
+# For JSON: a record of 1,000 ranks with the facts of their hosts has about 4 MiB. Parsing may need
+# 25 times the size of the file.
 JSON_LIMIT_BYTES = 32 * MIB
-# Of step times: 1,000 ranks of 16,000 steps.
+# for step times: 1,000 ranks with 16,000 steps
 ARRAY_LIMIT_BYTES = 128 * MIB
 
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 _INT64 = 2**63
-# of any digits, where each of them is written as 0
+# as many digits as the largest 64-bit integer has, after _DIGITS has mapped all digits to 0
 _LARGE_INTEGER = b"0" * len(str(_INT64))
 _DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else ord(" ") for byte in range(256))
 
@@ -34,10 +34,9 @@ _DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else ord(" ") for byte 
 def open_file(path: Path, root: Optional[Path] = None) -> Iterator[BinaryIO]:
     """Open a regular file for reading; below `root`, no link is followed.
 
-    Where `root` is an archive, it is a file of that, which then is in memory.
-
-    Raises FileNotFoundError when it is not there, FileProblem for a folder, a pipe, a device, and
-    for a link below `root`. None of these is waited for.
+    If `root` is an archive, the file is one of its members, read into memory. Raises
+    FileNotFoundError if it is missing; FileProblem for a folder, pipe or device (opening never
+    blocks), and for a link below `root`.
     """
     archive = None if root is None else find_archive(root)
     if archive is not None:
@@ -50,7 +49,7 @@ def open_file(path: Path, root: Optional[Path] = None) -> Iterator[BinaryIO]:
     else:
         with open_folder(path.parent, root) as folder:
             descriptor = _open_in(folder, path, flags | os.O_NOFOLLOW)
-    # a file object of a folder cannot be made: the descriptor is looked at first
+    # checked on the descriptor, as os.fdopen fails for a folder
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise FileProblem(f"{path}: is no regular file")
@@ -62,7 +61,7 @@ def open_file(path: Path, root: Optional[Path] = None) -> Iterator[BinaryIO]:
 
 
 def read_bytes(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] = None) -> bytes:
-    """The content of a file of up to `limit` bytes; raises as `open_file` does, and for more."""
+    """Read a file; raises as `open_file`, and FileProblem for more than `limit` bytes."""
     with open_file(path, root) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -71,12 +70,12 @@ def read_bytes(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] =
 
 
 def read_text(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] = None) -> str:
-    """The text of a file, with \\n at the ends of its lines; raises FileProblem if not UTF-8."""
+    """Read a text file, with line ends as \\n; raises FileProblem if it is not UTF-8."""
     return decode_text(read_bytes(path, limit, root), str(path))
 
 
 def decode_text(content: bytes, where: str) -> str:
-    """The text of a file's content, with \\n at the ends of its lines; FileProblem if not UTF-8."""
+    """Decode the content of a text file, with line ends as \\n; raises FileProblem if not UTF-8."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -86,18 +85,18 @@ def decode_text(content: bytes, where: str) -> str:
 
 
 def read_json(path: Path, limit: int = JSON_LIMIT_BYTES, root: Optional[Path] = None) -> Any:
-    """What a JSON file holds; raises as `read_text` and `parse_json` do."""
+    """Read a JSON file; raises as `read_text` and `parse_json`."""
     return parse_json(read_text(path, limit, root), str(path))
 
 
 def parse_json(text: str, where: str) -> Any:
-    """What JSON holds, its integers of 64 bits, all characters of its texts whole.
+    """Parse JSON; an unpaired surrogate, which cannot be encoded, becomes "?".
 
-    Half a surrogate pair, which can neither be printed nor written, becomes "?". Raises
-    FileProblem for what is no JSON, larger integers, and nesting too deep to be read.
+    Raises FileProblem for invalid JSON, integers of more than 64 bits, and nesting that is too
+    deep.
     """
     try:
-        # most files have no number with so many digits, for which each would be looked at
+        # a Python function for each integer is slow, and most files have no long integers
         is_large = _LARGE_INTEGER in text.encode("utf-8", "replace").translate(_DIGITS)
         data = json.loads(text, parse_int=_parse_integer if is_large else None)
         return _replace_half_pairs(data) if _HALF_PAIR.search(text) else data
@@ -108,7 +107,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def _parse_integer(digits: str) -> int:
-    # the 20 characters of the lowest one; int() of thousands would take its time
+    # -2**63 has 20 characters; int() of thousands of digits would be slow
     if len(digits) > 20 or not -_INT64 <= int(digits) < _INT64:
         raise ValueError(f"{digits[:20]}... is an integer of more than 64 bits")
     return int(digits)

@@ -1,4 +1,4 @@
-"""Write files whole or not at all, or append to them; links are not followed."""
+"""Bytes -> files, written atomically or appended; links are not followed."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ from dlperf_slurm.files.folders import encode_path, open_folder
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-# for reading too: who appends looks at the end
+# open for reading too, to inspect the end of the file before appending
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
@@ -23,12 +23,12 @@ def write_file(
     is_synced: bool = False,
     mode: int = 0o666,
 ) -> None:
-    """Put a file in its place, in place of one that is there; a reader sees the whole of either.
+    """Write or replace a file atomically: readers see the old or the new content.
 
-    A link of that name is replaced, and what it leads to stays as it is; below `root`, no link to
-    a folder is followed. What is not synced may be lost when the machine dies in the next seconds.
-    `mode` has the permissions that it has at most, less the umask. Raises FileProblem, which names
-    the file, and the room when it is too little.
+    A link of the same name is replaced, and its target stays unchanged; below `root`, no link to a
+    folder is followed. Unless `is_synced`, a crash of the machine within seconds may lose the file.
+    `mode` is limited by the umask. Raises FileProblem, which names the file, and the free disk
+    space if it is too little.
     """
     with _named_errors(path, content), open_folder(path.parent, root) as folder:
         name = encode_path(Path(path.name))
@@ -40,9 +40,9 @@ def write_file(
 
 
 def write_once(path: Path, content: bytes, root: Optional[Path] = None) -> bool:
-    """Put a file in its place, unless there is one; returns whether this call did.
+    """Write a file atomically unless it exists; return whether it was written.
 
-    Of several that try at once one succeeds. Raises as `write_file` does.
+    Of several simultaneous calls, one succeeds. Raises as `write_file`.
     """
     with _named_errors(path, content), open_folder(path.parent, root) as folder:
         name = encode_path(Path(path.name))
@@ -57,7 +57,7 @@ def write_once(path: Path, content: bytes, root: Optional[Path] = None) -> bool:
 
 
 def remove_file(path: Path, root: Optional[Path] = None) -> None:
-    """Remove a file or a link, if it is there; raises FileProblem when that fails."""
+    """Remove a file or link if it exists; raises FileProblem if that fails."""
     try:
         with open_folder(path.parent, root) as folder, suppress(FileNotFoundError):
             os.unlink(encode_path(Path(path.name)), dir_fd=folder)
@@ -69,10 +69,10 @@ def remove_file(path: Path, root: Optional[Path] = None) -> None:
 
 @contextmanager
 def open_to_append(path: Path, root: Optional[Path] = None) -> Iterator[int]:
-    """Open a regular file, made if it is missing, whose descriptor adds to its end; or is locked.
+    """Open a regular file for appending or locking, and create it if missing; yield a descriptor.
 
-    Below `root`, no link to a folder is followed; a link of the file's own name never is. Raises
-    FileProblem, which names the file and the reason, when it cannot be had.
+    Below `root`, no link to a folder is followed; a link in place of the file never is. Raises
+    FileProblem, which names the file and the reason.
     """
     try:
         with open_folder(path.parent, root) as folder:
@@ -85,7 +85,7 @@ def open_to_append(path: Path, root: Optional[Path] = None) -> Iterator[int]:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise FileProblem(f"{path}: cannot be written: is no regular file")
-        # a process that inherits it shall wait for a slow disk
+        # processes that inherit the descriptor expect blocking writes
         os.set_blocking(descriptor, True)
         yield descriptor
     finally:
@@ -93,7 +93,7 @@ def open_to_append(path: Path, root: Optional[Path] = None) -> Iterator[int]:
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write to the last byte: a disk that fills up takes a part first, and refuses the rest."""
+    """Write all bytes, also after partial writes, as on a disk that fills up."""
     remaining = memoryview(content)
     while remaining:
         remaining = remaining[os.write(descriptor, remaining) :]
@@ -101,7 +101,7 @@ def write_all(descriptor: int, content: bytes) -> None:
 
 @contextmanager
 def _named_errors(path: Path, content: bytes) -> Iterator[None]:
-    """What the system says becomes a FileProblem about this file."""
+    """Convert an OSError into a FileProblem that names the file."""
     try:
         yield
     except FileProblem:
@@ -124,7 +124,7 @@ def _removed_on_error(folder: int, name: bytes) -> Iterator[None]:
 
 
 def _write_partial(folder: int, name: bytes, content: bytes, is_synced: bool, mode: int) -> bytes:
-    """A new file beside its place, whole; returns its name."""
+    """Write a temporary file in the folder of the final one; return its name."""
     partial = b"." + name[:200] + b"." + os.urandom(6).hex().encode()
     descriptor = os.open(partial, _NEW_FILE, mode, dir_fd=folder)
     with _removed_on_error(folder, partial):
@@ -133,13 +133,13 @@ def _write_partial(folder: int, name: bytes, content: bytes, is_synced: bool, mo
             if is_synced:
                 os.fsync(descriptor)
         finally:
-            # a full file system may say so only here
+            # some file systems report a full disk only at close
             os.close(descriptor)
     return partial
 
 
 def _sync_folder(folder: int) -> None:
-    # some file systems cannot, and have the name on disk already
+    # some file systems cannot sync a folder, and have written the name already
     with suppress(OSError):
         os.fsync(folder)
 
