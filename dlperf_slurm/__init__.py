@@ -1,4 +1,4 @@
-"""Deep-learning benchmarks on Slurm clusters: a TOML matrix goes in, tables to defend come out."""
+"""Deep-learning benchmarks on Slurm clusters: a TOML matrix -> jobs, records and result tables."""
 
 from dlperf_slurm.version import __version__ as __version__
 
@@ -16,7 +16,7 @@ __all__ = [
     "open_run",
 ]
 
-# an import of `typing` would be a tenth of what --help takes
+# importing `typing` would take a tenth of the time of --help
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dlperf_slurm.errors import (
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
         open_run,
     )
 else:
-    # The worker imports this file, on Python 3.7 and without the modules of the login side, and
-    # no command needs them either: they are imported when a name is first asked for. Python 2.7
-    # can parse it, to be told which Python the tool needs.
+    # The worker imports this file on Python 3.7, without the modules of the login side, so they are
+    # imported when a name is first used. The file is valid in Python 2.7, so that the tool can
+    # report there which Python it needs.
     def __getattr__(name):
         from importlib import import_module
 

@@ -1,6 +1,6 @@
-"""python -m dlperf_slurm, and the console script `dlperf-slurm`.
+"""Entry point of `python -m dlperf_slurm` and of the console script `dlperf-slurm`.
 
-Python 2.7 can parse this module, to say which Python the tool needs.
+The module is valid in Python 2.7, so that it can report there which Python the tool needs.
 """
 
 import os
@@ -11,14 +11,14 @@ _HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _IS_SAFE = getattr(sys.flags, "isolated", False) or getattr(sys.flags, "safe_path", False)
 
 if __name__ == "__main__" and not _IS_SAFE and sys.path[0] != _HOME:
-    # -m looks into the working directory first, where a file may be named like a module of Python
+    # -m puts the working directory first, where a file may shadow a module of the standard library
     del sys.path[0]
 
 
 def main():  # type: () -> int
     """Run the command line and return its exit code.
 
-    Where Python is too old or a library is missing, one line says how to install the tool.
+    If Python is too old or a library is missing, print one line that says how to install the tool.
     """
     if sys.version_info < (3, 9):
         from dlperf_slurm.installation import describe_old_python

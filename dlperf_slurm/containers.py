@@ -1,12 +1,12 @@
-"""Build the options and words that start a program in a container; one function per runtime.
+"""A container image and its settings -> the options and command that start it; one per runtime.
 
-A function that is registered here is a runtime, and its name is its name in `container.runtime`.
+The name of a registered function is the runtime's name in `container.runtime`.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-# what a runtime that starts with no environment has to be told to pass on, beside the site's own
+# variables to pass on, beside those of the site, in runtimes that start with an empty environment
 PASSED_ON = (
     *("CUDA_*", "DLPERF_SLURM_*", "FI_*", "HIP_*", "HSA_*", "MASTER_*", "MIOPEN_*", "MPICH_*"),
     *("NCCL_*", "OMPI_*", "OMP_NUM_THREADS", "PET_*", "PMI*", "PRTE_*", "PYTHON*", "RANK"),
@@ -16,7 +16,7 @@ PASSED_ON = (
 
 @dataclass(frozen=True)
 class Mount:
-    """A folder outside, and its path in the container."""
+    """A bind mount: a folder of the host, and its path in the container."""
 
     source: str
     target: str
@@ -27,10 +27,10 @@ class Mount:
 
 @dataclass(frozen=True)
 class ContainerStart:
-    """An image and how it is to be started.
+    """A container image, and how to start it.
 
-    `folders` are those that ranks read and write, `mounts` what the site names, `env_names` the
-    variables that it sets.
+    `folders` are the folders that ranks read and write, `mounts` and `env_names` the mounts and the
+    environment variables of the site.
     """
 
     image: str
@@ -42,16 +42,16 @@ class ContainerStart:
 
     @property
     def all_mounts(self) -> list[Mount]:
-        """Folders and mounts, each once."""
+        """The distinct folders and mounts."""
         return list(dict.fromkeys([*self.folders, *self.mounts]))
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a container needs in each place: options of sbatch, of srun, words before Python.
+    """The sbatch options, srun options and command prefix of a container.
 
-    `digest_command` prints the image's digest on the batch host, where the runtime keeps images
-    itself; one that is a file or a folder needs none.
+    `digest_command` prints the image's digest on the batch host, for runtimes that store images
+    themselves; it is empty for an image that is a file or folder.
     """
 
     directives: Sequence[str] = ()
@@ -65,7 +65,7 @@ RUNTIMES: dict[str, MakeParts] = {}
 
 
 def parse_mount(text: str) -> Mount:
-    """Return the mount that "/folder" or "/outside:/inside" stands for."""
+    """Parse a mount: "/folder" or "/outside:/inside"."""
     source, _, target = text.partition(":")
     return Mount(source, target or source)
 
@@ -77,18 +77,18 @@ def _register(make_parts: MakeParts) -> MakeParts:
 
 @_register
 def apptainer(start: ContainerStart) -> Parts:
-    """Start a container of Apptainer for each rank (apptainer-exec(1))."""
+    """Start an Apptainer container for each rank (apptainer-exec(1))."""
     return _make_singularity_parts("apptainer", start)
 
 
 @_register
 def singularity(start: ContainerStart) -> Parts:
-    """Start a container of SingularityCE for each rank (singularity-exec(1))."""
+    """Start a SingularityCE container for each rank (singularity-exec(1))."""
     return _make_singularity_parts("singularity", start)
 
 
 def _make_singularity_parts(program: str, start: ContainerStart) -> Parts:
-    # `run` starts the image's own script, `exec` leaves it out
+    # `run` runs the image's runscript, `exec` skips it
     verb = "run" if start.has_entrypoint else "exec"
     binds = [f"--bind={mount}" for mount in start.all_mounts]
     return Parts(wrapper=[program, verb, *start.options, *binds, start.image])
@@ -96,9 +96,9 @@ def _make_singularity_parts(program: str, start: ContainerStart) -> Parts:
 
 @_register
 def charliecloud(start: ContainerStart) -> Parts:
-    """Start a container of Charliecloud, which passes the environment on (ch-run(1)).
+    """Start a Charliecloud container for each rank, which inherits the environment (ch-run(1)).
 
-    ch-run has no entry points. The image must have the folders that are mounted, or `options` make
+    ch-run has no entry points. The mount points must exist in the image, unless `options` create
     them.
     """
     binds = [f"--bind={mount}" for mount in start.all_mounts]
@@ -107,24 +107,27 @@ def charliecloud(start: ContainerStart) -> Parts:
 
 @_register
 def environment(start: ContainerStart) -> Parts:
-    """Use srun's `--environment` of CSCS's Container Engine; its file or name has all mounts."""
+    """Start a container of CSCS's Container Engine by srun's `--environment`.
+
+    The environment definition file also defines all mounts.
+    """
     return Parts(launcher_flags=[f"--environment={start.image}", *start.options])
 
 
 @_register
 def podman(start: ContainerStart) -> Parts:
-    """Start a container of Podman for each rank, with the host's network (podman-run(1))."""
+    """Start a Podman container for each rank, with the host's network (podman-run(1))."""
     return _make_podman_parts("podman", start)
 
 
 @_register
 def podman_hpc(start: ContainerStart) -> Parts:
-    """Use NERSC's podman-hpc, which takes Podman's words (github.com/NERSC/podman-hpc)."""
+    """Start a container of NERSC's podman-hpc for each rank (github.com/NERSC/podman-hpc)."""
     return _make_podman_parts("podman-hpc", start)
 
 
 def _make_podman_parts(program: str, start: ContainerStart) -> Parts:
-    # a name that ends in * is a prefix of names
+    # Podman takes NAME* as a prefix
     env = [f"--env={name}" for name in (*PASSED_ON, *start.env_names)]
     volumes = [f"--volume={mount}" for mount in start.all_mounts]
     entrypoint = [] if start.has_entrypoint else ["--entrypoint="]
@@ -138,7 +141,7 @@ def _make_podman_parts(program: str, start: ContainerStart) -> Parts:
 
 @_register
 def pyxis(start: ContainerStart) -> Parts:
-    """Start a container of Enroot by the options that Pyxis adds to srun (NVIDIA/pyxis)."""
+    """Start an Enroot container by the options that Pyxis adds to srun (NVIDIA/pyxis)."""
     mounts = ",".join(map(str, start.all_mounts))
     entrypoint = "--container-entrypoint" if start.has_entrypoint else "--no-container-entrypoint"
     container = [f"--container-image={start.image}", f"--container-mounts={mounts}", entrypoint]
@@ -147,9 +150,9 @@ def pyxis(start: ContainerStart) -> Parts:
 
 @_register
 def shifter(start: ContainerStart) -> Parts:
-    """Start a container of Shifter, which mounts the site's file systems itself.
+    """Start a Shifter container for each rank; Shifter itself mounts the site's file systems.
 
-    The option of sbatch gives nodes the image before the job starts (docs.nersc.gov).
+    The sbatch option makes nodes load the image before the job starts (docs.nersc.gov).
     """
     volumes = [f"--volume={mount}" for mount in start.mounts]
     entrypoint = ["--entrypoint"] if start.has_entrypoint else []
@@ -161,5 +164,5 @@ def shifter(start: ContainerStart) -> Parts:
 
 @_register
 def uenv(start: ContainerStart) -> Parts:
-    """Mount a user environment of CSCS by srun's `--uenv`; a view is one of `options`."""
+    """Mount a CSCS user environment by srun's `--uenv`; `options` may select a view."""
     return Parts(launcher_flags=[f"--uenv={start.image}", *start.options])

@@ -1,75 +1,75 @@
 """The errors that a user sees, one class per kind of action that the user must take.
 
-Exit code 9, of a Python that is too old or lacks a library, is in installation.py, which such a
-Python can read.
+Exit code 9, for a Python that is too old or lacks a library, is in installation.py, which old
+Pythons can parse.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-# problems that are listed one by one
+# maximum number of problems in a message
 MAX_SHOWN = 200
 
 
 class DlperfError(Exception):
-    """Something the user must act on; `main` prints it without a traceback."""
+    """An error that the user must act on; `main` prints it without a traceback."""
 
     exit_code = 1
 
 
 class UnsoundError(DlperfError):
-    """Something between a matrix and its ranks to mend; nothing of it was submitted."""
+    """`doctor` found a problem on the site, or could not decide a check; no benchmark ran."""
 
 
 class InputError(DlperfError):
-    """A file, key or argument to correct; nothing was written."""
+    """A file, key or argument is invalid; nothing was written."""
 
     exit_code = 2
 
 
 class SchedulerError(DlperfError):
-    """The scheduler refused or did not answer; what was submitted stays in the journal."""
+    """The scheduler refused a request or did not answer; submitted jobs stay in the journal."""
 
     exit_code = 3
 
 
 class JournalError(SchedulerError):
-    """The journal of a run cannot be written: a full, read-only or missing disk to mend."""
+    """The journal of a run cannot be written, such as on a full or read-only disk."""
 
 
 class EnvironmentMissingError(DlperfError):
-    """A framework's environment to create or to name in the site file."""
+    """A framework's environment is missing: create it, or name it in the site file."""
 
     exit_code = 4
 
 
 class CasesFailedError(DlperfError):
-    """The run came to its end, and some of its cases failed or are missing."""
+    """The run has ended, and some of its cases failed or are missing."""
 
     exit_code = 5
 
 
 class SlowerError(DlperfError):
-    """A case became slower than `compare --fail-if-slower` allows; nothing is broken."""
+    """A case became slower than `compare --fail-if-slower` allows."""
 
     exit_code = 6
 
 
 class UndecidedError(DlperfError):
-    """What `--fail-if-slower` allows was neither kept nor passed beyond chance: repeat more."""
+    """More repeats are needed to decide `--fail-if-slower`: neither answer is significant yet."""
 
     exit_code = 7
 
 
 class UnhealthyNodesError(DlperfError):
-    """Nodes to mend or to leave out: what is missing of a run is so because they were not fit."""
+    """All missing results of a run are due to UNHEALTHY nodes: repair or exclude these nodes."""
 
     exit_code = 8
 
 
-# no dataclass: every command loads this module, and `dataclasses` takes a third of --help
+# not a dataclass: every command loads this module, and importing `dataclasses` is slow
 class Problem(NamedTuple):
-    """One mistake in a user's file: where it is, and what is allowed there."""
+    """A mistake in a user's file: its place, and a message with the allowed values."""
 
     file: str
     line: Optional[int]
@@ -82,7 +82,7 @@ class Problem(NamedTuple):
 
 
 def raise_problems(problems: Sequence[Problem]) -> None:
-    """Raise one InputError that lists the problems, in the order of the file, if there are any."""
+    """Raise one InputError that lists all problems by file and line, if there are any."""
     if problems:
         ordered = sorted(problems, key=lambda problem: (problem.file, problem.line or 0))
         lines = [*dict.fromkeys(map(str, ordered))]

@@ -1,6 +1,6 @@
-"""A Python that is too old, or a library that is missing -> one line that says how to install.
+"""A Python that is too old, or a missing library -> one line that says how to install the tool.
 
-Python 2.7 can parse this module.
+The module is valid in Python 2.7.
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 
 NOT_INSTALLED_EXIT_CODE = 9
 
-# module -> distribution, of what setup.cfg requires
+# module -> distribution, for the requirements in setup.cfg
 LIBRARIES = {
     "PIL": "pillow",
     "duckdb": "duckdb",
@@ -32,7 +32,7 @@ _NEWER_PYTHONS = ["python3." + str(minor) for minor in range(14, 8, -1)]
 
 
 def describe_old_python():  # type: () -> str
-    """Return which Python the tool needs, and the command that installs it with one."""
+    """Return which Python the tool needs, and the command that installs the tool with it."""
     found = [name for name in _NEWER_PYTHONS if _is_on_path(name)]
     needs = "it needs Python 3.9 or newer, and %s is Python %s" % (
         sys.executable,
@@ -48,7 +48,7 @@ def describe_old_python():  # type: () -> str
 def describe_import_error(error):  # type: (ImportError) -> str
     """Return which library cannot be imported, and the command that installs it.
 
-    Return '' for an error that no library of the tool has caused.
+    Return '' if the error is not from a required library.
     """
     library = find_library(error)
     if library not in LIBRARIES:
@@ -76,7 +76,7 @@ def find_library(error):  # type: (ImportError) -> str
 
 
 def _describe_checkout_command(newer_python):  # type: (str) -> str
-    """Return how to install the tool in the checkout's .venv, or that it is there."""
+    """Return how to install the tool in the checkout's .venv, or how to run it from there."""
     python = _write_place(".venv", "bin", "python")
     if _is_installed_in_checkout():
         return "it is installed: %s -m %s" % (python, _PACKAGE)
@@ -96,7 +96,7 @@ def _describe_checkout_command(newer_python):  # type: (str) -> str
 
 
 def _write_pip_command(library, error):  # type: (str, ImportError) -> str
-    """Return the command that installs what this Python lacks, or again what is broken in it."""
+    """Return the pip command that installs the missing libraries, or reinstalls a broken one."""
     from importlib.util import find_spec
 
     words = [sys.executable, "-m", "pip", "install"]
@@ -113,7 +113,7 @@ def _write_pip_command(library, error):  # type: (str, ImportError) -> str
 
 
 def _list_requirements(libraries):  # type: (list[str]) -> list[str]
-    """Return the libraries as pip takes them, with the versions that the package requires."""
+    """Return pip requirements for the libraries, with the versions that the package requires."""
     from importlib.metadata import PackageNotFoundError, requires
 
     try:
@@ -143,7 +143,7 @@ def _is_here():  # type: () -> bool
 
 
 def _write_place(*names):  # type: (*str) -> str
-    """Return a path of the checkout for a shell, from the working directory if that is it."""
+    """Return a quoted path in the checkout, relative if the checkout is the working directory."""
     return _quote(os.path.join("" if _is_here() else _HOME, *names) or ".")
 
 

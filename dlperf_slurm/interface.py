@@ -1,12 +1,12 @@
-"""Run directories -> pandas frames, tables, reports and verdicts: the tool from Python.
+"""Run directories -> pandas frames, tables, reports and comparisons: the tool's Python interface.
 
     import dlperf_slurm as dp
 
     run = dp.open_run("20261122")
     cases = run.frame("cases")
 
-docs/columns.md names the columns of every frame. What a user is to correct raises InputError, with
-the message that the command line prints.
+docs/columns.md lists the columns of every frame. Mistakes of the user raise InputError with the
+message that the command line prints.
 """
 
 from collections.abc import Collection, Sequence
@@ -37,10 +37,10 @@ RESULTS = Path("results")
 def open_run(
     reference: Union[str, Path, None] = None, results: Union[str, Path] = RESULTS
 ) -> "RunResults":
-    """Open a run by its directory or archive, or the beginning of its id; the newest when None.
+    """Open a run by its directory, archive, or the start of its id; the newest run for None.
 
-    `results` is the folder in which ids are looked for. Raises InputError when there is no such
-    run, or several begin so, and names those that there are.
+    `results` is the folder in which ids are searched. Raises InputError, which lists known runs, if
+    no run or several runs match.
     """
     try:
         name = None if reference is None else str(reference)
@@ -50,9 +50,9 @@ def open_run(
 
 
 class RunResults:
-    """The results of a run. Its files are read once, when something is first asked of them.
+    """The results of a run; its files are read once, when they are first needed.
 
-    Open a run that is still going on again to see what came since.
+    To update the results of a run in progress, open it again.
     """
 
     def __init__(self, run: Run) -> None:
@@ -60,12 +60,12 @@ class RunResults:
 
     @property
     def run_id(self) -> str:
-        """The id, which is the name of the run's directory too."""
+        """The run id, which is also the name of the run directory."""
         return self._run.run_id
 
     @property
     def path(self) -> Path:
-        """The run directory, or archive."""
+        """The run directory or archive."""
         return self._run.path
 
     @property
@@ -75,18 +75,18 @@ class RunResults:
 
     @property
     def is_complete(self) -> bool:
-        """Whether each planned repeat has a sound record, but for those left out for `--within`."""
+        """Whether each planned repeat has a valid record, except those skipped by `--within`."""
         return self._summary.is_complete
 
     def frame(self, name: str = "cases") -> "DataFrame":
-        """The results as a frame: one row for each of the "cases", "repeats", "ranks" or "steps".
+        """Return the results as a frame with one row per case, repeat, rank or step.
 
-        cases: [planned cases, columns], medians with their 95 % intervals, ratios, problems; also
-        what was left out. repeats: [planned repeats, columns], a `problem` where there is no
-        figure. ranks: [sound repeats x ranks, columns]. steps: [sound repeats x ranks x measured
-        steps, columns]. What is not known is NaN in a column of numbers, NA in others. Frames join
-        by `case_id`, `repeat` and `rank`.
-        The caller may change the frame: it is a new one in each call.
+        "cases": [planned cases, columns] has medians with 95 % intervals, ratios and problems, and
+        the cases that were left out. "repeats": [planned repeats, columns] has a `problem` for each
+        repeat without a valid record. "ranks": [valid repeats x ranks, columns]. "steps":
+        [valid repeats x ranks x measured steps, columns]. Missing values are NaN in columns of
+        numbers, NA in others. Frames join by `case_id`, `repeat` and `rank`. Each call returns a
+        new frame.
 
         Raises InputError for another name.
         """
@@ -102,12 +102,11 @@ class RunResults:
         return makers[name]()
 
     def tables(self, against: Sequence[str] = ()) -> "ShownTables":
-        """The tables of the report, in its order; a notebook shows them, `print` writes them.
+        """Return the tables of the report, in its order, for a notebook or `print`.
 
-        `find("ranks")` is the one with this word in its title, and `latex()` of it is for a paper.
-
-        `against` names published sources to set beside the run. Raises InputError for an unknown
-        one.
+        `find("ranks")` returns the table with this word in its title, and its `latex()` the LaTeX
+        code. `against` names published sources to compare the run with. Raises InputError for an
+        unknown source.
         """
         from dlperf_slurm.reports.notebook import ShownTables, add_notes
         from dlperf_slurm.reports.summarize import tabulate_run
@@ -120,12 +119,12 @@ class RunResults:
     ) -> Path:
         """Write the files of the report, as the command `report` does, and return their folder.
 
-        `layout` is "default", or that of a published document, which is written beside the rest.
-        `plots` are "some", "files", "all" or "none". A run that is not complete is no error here.
-        Files of a report with `against`, or with other plots than some, have names of their own.
+        `layout` is "default", or the layout of a published document, written in addition to the
+        default. `plots` is "some", "files", "all" or "none". An incomplete run is not an error.
+        Reports with `against`, or with a different choice of plots, have different file names.
 
-        Raises InputError for an unknown layout, source or choice of plots, OSError when a file
-        cannot be written.
+        Raises InputError for an unknown layout, source or choice of plots, OSError if a file cannot
+        be written.
         """
         from dlperf_slurm.published.against import choose_sources
         from dlperf_slurm.published.layouts.parts.output import write_layout
@@ -176,12 +175,12 @@ def compare(
     fail_if_slower: Optional[str] = None,
     results: Union[str, Path] = RESULTS,
 ) -> "ComparedRuns":
-    """Compare run B with run A, case by case; each is an open run, or named as for `open_run`.
+    """Compare run B with run A, case by case; each is a RunResults, or a reference for `open_run`.
 
-    With `fail_if_slower`, such as "3%", raises SlowerError when a case of B is slower by more,
-    beyond chance, CasesFailedError when a case of A cannot be compared, and UndecidedError when it
-    takes more repeats to show that none is slower. Raises InputError for a run that there is not,
-    or what is no percentage.
+    With `fail_if_slower`, such as "3%", raises SlowerError if a case of B is significantly slower
+    by more than that, CasesFailedError if a case of A cannot be compared, and UndecidedError if
+    more repeats are needed to decide. Raises InputError for an unknown run or an invalid
+    percentage.
     """
     from dlperf_slurm.reports.guards import guard_comparison, parse_percent
     from dlperf_slurm.results.compare import compare_runs
@@ -199,19 +198,19 @@ def compare(
 
 
 class ComparedRuns:
-    """What changed from run A to run B; a notebook shows it as the table of `compare`."""
+    """The comparison of run A with run B; a notebook shows it as the table of `compare`."""
 
     def __init__(self, compared: "RunComparison") -> None:
         self._compared = compared
 
     def frame(self) -> "DataFrame":
-        """[quantities of cases, columns]: throughputs, mean latencies of inference, verdicts."""
+        """Return throughputs, mean inference latencies and verdicts: [case quantities, columns]."""
         from dlperf_slurm.results.compare import make_comparison_frame
 
         return make_comparison_frame(self._compared)
 
     def table(self) -> "ShownTable":
-        """The table that the command `compare` prints, with its notes."""
+        """Return the table that the command `compare` prints, with its notes."""
         from dlperf_slurm.reports.comparison_text import tabulate_comparison
         from dlperf_slurm.reports.notebook import add_notes
 
@@ -227,11 +226,11 @@ class ComparedRuns:
 def open_history(
     *folders: Union[str, Path], case: Sequence[str] = (), framework: Sequence[str] = ()
 ) -> "History":
-    """Open all runs of these results folders, of `results` when none is named.
+    """Open all runs of these results folders; of `results` without arguments.
 
-    `case` are patterns of case ids, of which one has to match, as a whole with * and ?, else as a
-    part; `framework` are names. Both select all when empty. Raises InputError when nothing is
-    selected.
+    `case` selects case ids that match one of the patterns: the whole id for a pattern with * or ?,
+    else a part of the id. `framework` selects frameworks by name. Both select all if empty. Raises
+    InputError if nothing is selected.
     """
     from dlperf_slurm.results.history.selection import read_history
 
@@ -241,20 +240,20 @@ def open_history(
 
 
 class History:
-    """What each case measured from run to run; `problems` name what was left out, and why."""
+    """The results of each case over several runs; `problems` lists skipped results with reasons."""
 
     def __init__(self, history: "SelectedHistory") -> None:
         self._history = history.rows
         self.problems = tuple(history.problems)
 
     def frame(self) -> "DataFrame":
-        """[cases x their runs, columns]: case by case, the oldest run first."""
+        """Return one row per case and run, case by case, oldest run first: [rows, columns]."""
         from dlperf_slurm.results.history.timeline import make_history_frame
 
         return make_history_frame(self._history)
 
     def tables(self) -> "ShownTables":
-        """The tables that the command `history` prints, one for each case."""
+        """Return the tables that the command `history` prints, one per case."""
         from dlperf_slurm.reports.history_text import tabulate_history
         from dlperf_slurm.reports.notebook import ShownTables, add_notes
 
@@ -274,6 +273,6 @@ def _check_name(kind: str, name: str, known: Collection[str]) -> None:
 
 
 def _check_list(kind: str, values: Sequence[str]) -> None:
-    """A text is a sequence of texts too, but is never meant as one."""
+    """Raise InputError for a string in place of a list, as a string is a sequence of strings."""
     if isinstance(values, str):
         raise InputError(f"{kind}: {values!r} is a text, not a list of texts")

@@ -1,10 +1,10 @@
-"""Run the command line so that Ctrl-C ends it with one line at any moment."""
+"""Run the command line so that Ctrl-C ends it with one line, without a traceback, at any time."""
 
 import os
 import signal
 import sys
 
-# an import of `typing` would be the longest part of the time before an interrupt is ours
+# importing `typing` would delay the installation of the signal handler
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED_EXIT_CODE = 130
 INTERRUPTED = b"\ndlperf-slurm: interrupted; what was submitted runs on\n"
-# until an interrupt is raised anew that a destructor had swallowed
+# delay before an interrupt that was lost in a destructor is raised again
 AGAIN_SECONDS = 0.01
 
 _interrupts: list[int] = []
@@ -21,10 +21,10 @@ _interrupts: list[int] = []
 def run_interruptible() -> int:
     """Run the command line and return its exit code.
 
-    An interrupt ends it with one line, whatever libraries make of the exception that it raises.
+    An interrupt ends it with one line, even if a library converts the KeyboardInterrupt.
     """
     try:
-        # else it is ignored, by whoever started this one: nohup and `&` do so
+        # otherwise SIGINT is ignored on purpose, as by `&` in a script, and stays so
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _interrupt)
             signal.signal(signal.SIGALRM, _interrupt)
@@ -37,15 +37,15 @@ def run_interruptible() -> int:
             _end()
         raise
     finally:
-        # while Python itself ends, there is nothing left to interrupt
+        # an interrupt during Python's own exit would only print a traceback
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _interrupt(signal_number: int, frame: "Optional[FrameType]") -> None:
     _interrupts.append(signal_number)
     while frame is not None:
-        # Modules that are cut short while they are imported break with errors of their own, some
-        # of them in a destructor, some in C; and nothing is to be cleaned up there.
+        # An interrupted import can fail with other errors, in destructors or in C; as there is
+        # nothing to clean up during imports, end at once.
         if "<frozen importlib" in frame.f_code.co_filename:
             _end()
         frame = frame.f_back
@@ -53,7 +53,7 @@ def _interrupt(signal_number: int, frame: "Optional[FrameType]") -> None:
 
 
 def _tell_or_interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Python can but print what is raised in a destructor; an interrupt is raised again later."""
+    """Raise an interrupt again later if a destructor lost it; print other errors as usual."""
     if unraisable.exc_type is KeyboardInterrupt:
         signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
     else:
@@ -62,5 +62,5 @@ def _tell_or_interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
 
 def _end() -> None:
     os.write(2, INTERRUPTED)
-    # Python would end itself by the signal if the exception went through exec()
+    # after a KeyboardInterrupt inside exec(), even a caught one, Python would end by SIGINT
     os._exit(INTERRUPTED_EXIT_CODE)

@@ -1,7 +1,6 @@
-"""Build the command line that starts a program once per rank; one function per launcher.
+"""A program and its ranks -> the command line that starts them; one function per launcher.
 
-A function that is registered here is a launcher, and its name is its name in `launcher.name`. It
-returns the words of the command line.
+The name of a registered function is the launcher's name in `launcher.name`.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,23 +11,23 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.worker.joining import KINDS, MPI, SLURM, TORCHRUN
 
 NO_MPI = "none"
-# the job script chooses it, so that jobs on one node use different ones
+# the job script chooses the port, so that jobs on the same node use different ones
 RENDEZVOUS_PORT = "${DLPERF_SLURM_PORT}"
-# torchrun takes no other name for the first host than that host's own
+# is_host is set explicitly, as torchrun detects the first host only by that host's own name
 _START_TORCHRUN = 'exec torchrun --rdzv-conf=is_host=$((SLURM_NODEID == 0)) "$@"'
 
 
 class Expanding(str):
-    """A word of a command line in which the job's bash expands `${NAME}`, and nothing else."""
+    """A word of a command line in which the job's bash expands `${NAME}` and nothing else."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes to start: how many, on how many nodes, with what.
+    """The ranks to start: topology, cores of each rank, and options of the launcher.
 
-    `wrapper` precedes the program of each rank, or of what starts the ranks of a node. With
+    `wrapper` precedes the program of each rank, or with torchrun the launcher on each node. With
     `by_node`, srun gets the number of tasks per node too. `host_suffix` is appended to host names.
     """
 
@@ -48,9 +47,9 @@ MakeCommand = Callable[[Ranks, Sequence[str]], list[str]]
 
 @dataclass(frozen=True)
 class Launcher:
-    """A launcher, and the ways (`worker.joining`) in which ranks that it starts find each other.
+    """A launcher, and the kinds of rendezvous (`worker.joining`) that its ranks can use.
 
-    `starts_nodes` means that Slurm starts it once per node, and it starts the ranks there.
+    With `starts_nodes`, Slurm starts the launcher once per node, and the launcher starts the ranks.
     """
 
     make_command: MakeCommand
@@ -58,7 +57,7 @@ class Launcher:
     starts_nodes: bool = False
 
     def count_tasks_per_node(self, topology: Topology) -> int:
-        """Return the number of tasks to ask Slurm for on each node."""
+        """Return the number of Slurm tasks to request on each node."""
         return 1 if self.starts_nodes else topology.devices_per_node
 
 
@@ -89,7 +88,7 @@ def command(ranks: Ranks, program: Sequence[str]) -> list[str]:
 
 @_register(MPI)
 def mpirun(ranks: Ranks, program: Sequence[str]) -> list[str]:
-    """Start ranks by Open MPI's mpirun, which ends all when one fails, with or without Slurm.
+    """Start ranks by Open MPI's mpirun, with or without Slurm; it ends all ranks if one fails.
 
     The site's flags replace the default placement, in which each rank may use all cores of its
     node (Open MPI would bind it to a single one).
@@ -101,10 +100,10 @@ def mpirun(ranks: Ranks, program: Sequence[str]) -> list[str]:
 
 @_register(MPI, SLURM)
 def srun(ranks: Ranks, program: Sequence[str]) -> list[str]:
-    """Start ranks as the tasks of one Slurm step, with what the #SBATCH lines said (srun(1)).
+    """Start ranks as the tasks of one Slurm step (srun(1)).
 
-    Slurm 22.05 stopped to hand --cpus-per-task from sbatch to srun and 23.11 began again, so that
-    what is inherited depends on the version.
+    --cpus-per-task is explicit because srun stopped inheriting it from sbatch in Slurm 22.05, and
+    inherits it again since 23.11.
     """
     has_placement = any(flag.startswith(("--distribution", "-m")) for flag in ranks.flags)
     return [
@@ -113,10 +112,10 @@ def srun(ranks: Ranks, program: Sequence[str]) -> list[str]:
         f"--ntasks={ranks.topology.world_size}",
         *([f"--ntasks-per-node={ranks.topology.devices_per_node}"] if ranks.by_node else []),
         f"--cpus-per-task={ranks.cpus_per_rank}",
-        # consecutive ranks on one socket, as GPUs of consecutive numbers are
+        # consecutive ranks on the same socket, like consecutive GPUs
         *(["--distribution=block:block"] if ranks.has_gpus and not has_placement else []),
         *([f"--mpi={ranks.mpi}"] if ranks.mpi != NO_MPI else []),
-        # a rank that dies takes the others with it, instead of leaving them in a collective
+        # end all ranks if one dies, as the others would wait in a collective
         "--kill-on-bad-exit=1",
         *ranks.flags,
         *ranks.wrapper,
@@ -128,9 +127,9 @@ def srun(ranks: Ranks, program: Sequence[str]) -> list[str]:
 def torchrun(ranks: Ranks, program: Sequence[str]) -> list[str]:
     """Start ranks by torchrun, which srun starts once per node (torch.distributed.run).
 
-    It gets the cores of all ranks of its node. Ranks find each other by RANK, WORLD_SIZE and
-    MASTER_ADDR, without MPI; the job script runs on the first node, whose name Slurm gives it.
-    Further options of torchrun are variables named PET_... (torchrun --help).
+    torchrun gets the cores of all ranks on its node. Ranks use RANK, WORLD_SIZE and MASTER_ADDR
+    instead of MPI. The rendezvous is on the first node, where the job script runs. Further options
+    of torchrun can be set by PET_* variables (torchrun --help).
     """
     nodes, local_size = ranks.topology.nodes, ranks.topology.devices_per_node
     rendezvous = [

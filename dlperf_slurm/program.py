@@ -1,6 +1,6 @@
-"""The words that started this tool -> the words that its hints begin with.
+"""sys.argv -> the command that the tool's hints begin with.
 
-Every command waits for this module: it imports nothing that takes long.
+Every command imports this module, so it imports nothing slow.
 """
 
 import os
@@ -10,15 +10,15 @@ PROGRAM = "dlperf-slurm"
 
 
 def find_command() -> str:
-    """Return what starts the tool in a shell as it was typed: `python3 -m dlperf_slurm`, say.
+    """Return the command that starts the tool as the user typed it, as `python3 -m dlperf_slurm`.
 
-    The console script is named by its path where its name would not find it on PATH. What runs in
-    a job, a test or a notebook has the console script's name.
+    It is the console script's name, or the script's path if PATH does not lead to it. In a job, a
+    test or a notebook it is the console script's name.
     """
     started = sys.argv[0] if sys.argv else ""
     folder, name = os.path.split(started)
     if name == "__main__.py" and os.path.basename(folder) == __name__.partition(".")[0]:
-        # Python 3.9 does not know how it was typed
+        # Python 3.9 has no sys.orig_argv
         python = getattr(sys, "orig_argv", [sys.executable])[0]
         return f"{_quote(python)} -m {os.path.basename(folder)}"
     if name != PROGRAM:
@@ -28,7 +28,7 @@ def find_command() -> str:
 
 
 def _list_places() -> "list[str]":
-    """Return where a shell looks for the console script, in its order."""
+    """List the paths where a shell looks for the console script, in the order of PATH."""
     return [os.path.join(folder, PROGRAM) for folder in os.get_exec_path()]
 
 

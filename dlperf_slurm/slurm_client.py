@@ -1,4 +1,4 @@
-"""The Slurm client commands -> their output: clean environment, time limit, one home."""
+"""A Slurm client command -> its output, run with a clean environment and a timeout."""
 
 import os
 import re
@@ -11,9 +11,9 @@ from dlperf_slurm.errors import SchedulerError
 
 COMMAND_TIMEOUT_SECONDS = 60.0
 
-# Variables that are left over when the tool itself runs inside a job change what sbatch and srun do
-# (inherited SLURM_NTASKS=1 starts one rank instead of two); those by which users shape the clients'
-# output hide jobs from us (SQUEUE_PARTITION), or spare them (SCANCEL_STATE). SLURM_CONF must stay.
+# If the tool itself runs inside a job, that job's variables change what sbatch and srun do (an
+# inherited SLURM_NTASKS=1 starts one rank instead of two). Users' variables for the clients hide
+# jobs (SQUEUE_PARTITION) or exempt them from scancel (SCANCEL_STATE). SLURM_CONF must stay.
 SBATCH_PREFIX = "SBATCH_"
 _LEAKING_PREFIXES = (
     "SLURM_",
@@ -37,12 +37,12 @@ _LEAKING_NAMES = frozenset(
      "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 )  # fmt: skip
 _KEPT_NAMES = frozenset(("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_TESTBED"))
-# by which clients, and no jobs of this machine, authenticate on some hosts (auth/jwt)
+# the token of auth/jwt: clients need it, but local jobs must not inherit it
 _TOKEN = "SLURM_JWT"
-# by which a shell names the cluster of its clients, and of sbatch
+# variables that select the cluster of the clients, and of sbatch
 CLUSTER_VARIABLES = ("SLURM_CLUSTERS", "SBATCH_CLUSTERS")
 
-# what to do about words of Slurm's clients that many have seen first here
+# pattern of a common error message of Slurm's clients -> hint
 _HINTS = (
     (
         r"[Mm]unge|authentication",
@@ -67,9 +67,9 @@ _HINTS = (
 def clean_environment(
     environment: Mapping[str, str], inherit: Collection[str] = ()
 ) -> dict[str, str]:
-    """The environment variables without what a surrounding job or virtual environment left.
+    """Return the environment without variables of a surrounding job or virtual environment.
 
-    Of the user's own for sbatch, those in `inherit` are kept.
+    The SBATCH_ variables in `inherit` are kept.
     """
     return {
         name: value
@@ -81,7 +81,7 @@ def clean_environment(
 
 
 def list_unheeded(environment: Mapping[str, str], inherit: Collection[str]) -> list[str]:
-    """The names of the user's own variables for sbatch that `clean_environment` takes away."""
+    """List the user's SBATCH_ variables that `clean_environment` removes."""
     kept = clean_environment(environment, inherit)
     return sorted(
         name
@@ -91,13 +91,13 @@ def list_unheeded(environment: Mapping[str, str], inherit: Collection[str]) -> l
 
 
 def find_shell_cluster(environment: Mapping[str, str]) -> str:
-    """Return the cluster that SLURM_CLUSTERS names, or "" unless it names a single one."""
+    """Return the cluster in SLURM_CLUSTERS, or '' unless it names a single cluster."""
     name = environment.get("SLURM_CLUSTERS", "")
     return name if re.fullmatch(r"[A-Za-z0-9_.-]+", name) and name != "all" else ""
 
 
 def describe_clusters(environment: Mapping[str, str], clusters: str) -> list[str]:
-    """Return a line for each variable of the shell that names clusters, heeded or not."""
+    """Return a message for each shell variable that names clusters: whether jobs use it."""
     lines = []
     for variable in CLUSTER_VARIABLES:
         named = environment.get(variable, "")
@@ -113,12 +113,12 @@ def describe_clusters(environment: Mapping[str, str], clusters: str) -> list[str
 
 
 def name_cluster(clusters: str) -> list[str]:
-    """The option of Slurm's clients for a cluster; none for "", the login node's own."""
+    """Return the Slurm option that selects a cluster; none for '', the host's own cluster."""
     return [f"--clusters={clusters}"] if clusters else []
 
 
 def is_slurm_here() -> bool:
-    """Whether sbatch is on PATH; a controller need not answer."""
+    """Return whether sbatch is on PATH; the controller is not asked."""
     return shutil.which("sbatch") is not None
 
 
@@ -128,14 +128,14 @@ def run_client(
     keep_open: Sequence[int] = (),
     inherit: Collection[str] = (),
 ) -> str:
-    """The standard output of a Slurm client command; raises SchedulerError when it fails or hangs.
+    """Run a Slurm client command and return its output; raises SchedulerError on error or timeout.
 
-    The command inherits the descriptors in `keep_open`, and the variables in `inherit`.
+    The command inherits the descriptors in `keep_open` and the SBATCH_ variables in `inherit`.
     """
     environment = clean_environment(os.environ, inherit)
     if _TOKEN in os.environ:
         environment[_TOKEN] = os.environ[_TOKEN]
-    # a pending array's id is cut at 64 bytes otherwise
+    # otherwise the task list of a pending array is truncated at 64 bytes
     environment["SLURM_BITSTR_LEN"] = "0"
     environment["SLURM_TIME_FORMAT"] = "standard"
     try:
@@ -152,7 +152,7 @@ def run_client(
     except FileNotFoundError:
         raise SchedulerError(f"{command[0]} is not on PATH: is this a login node?") from None
     except subprocess.TimeoutExpired as error:
-        # such as "Slurm temporarily unable to accept job, sleeping and retrying"
+        # stderr may be "Slurm temporarily unable to accept job, sleeping and retrying"
         words = (error.stderr or b"").decode(errors="replace").strip()
         message = f"{command[0]} did not answer in {timeout_seconds:.0f} s"
         raise SchedulerError(add_hint(f"{message}: {words}" if words else message)) from None
@@ -163,39 +163,39 @@ def run_client(
 
 
 def add_hint(message: str) -> str:
-    """The words of a client with what to do about them, where that is known."""
+    """Append a hint to an error message of a Slurm client, if there is one."""
     hint = next((hint for signs, hint in _HINTS if re.search(signs, message)), "")
     return f"{message} ({hint})" if hint else message
 
 
 def is_job_id(text: str) -> bool:
-    """Whether this is the number of a job, and no option of a program."""
+    """Return whether a text is a Slurm job id, so that it cannot be taken for an option."""
     return re.fullmatch("[1-9][0-9]{0,9}", text) is not None
 
 
 def cancel_jobs(job_ids: Sequence[str], clusters: str = "", job_name: str = "") -> None:
-    """Cancel the jobs with these ids, of `job_name` alone where it is not "".
+    """Cancel jobs by id; if `job_name` is set, only jobs with that name.
 
-    Raises SchedulerError when Slurm refuses.
+    Raises SchedulerError if Slurm refuses.
     """
     name = [f"--name={job_name}"] if job_name else []
     run_client(["scancel", *name_cluster(clusters), *name, *job_ids])
 
 
 def read_cluster_config(clusters: str = "") -> dict[str, str]:
-    """The cluster's configuration as key -> value, such as ClusterName and MaxArraySize.
+    """Read the cluster's configuration as key -> value, such as ClusterName and MaxArraySize.
 
-    Raises SchedulerError when the cluster does not answer.
+    Raises SchedulerError if the cluster does not answer.
     """
     output = run_client(["scontrol", *name_cluster(clusters), "show", "config"])
-    # a value may be empty: nothing here may match a line break
+    # values may be empty, so the pattern must not match line breaks
     return dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", output, re.M))
 
 
 def find_cluster_name() -> Optional[str]:
-    """The name of the shell's cluster, which is this host's or that of SLURM_CLUSTERS.
+    """Return the name of the cluster in SLURM_CLUSTERS, else of this host's cluster.
 
-    None where no Slurm answers.
+    None if there is no Slurm, or it does not answer.
     """
     if not is_slurm_here():
         return None
