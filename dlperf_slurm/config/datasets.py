@@ -1,4 +1,4 @@
-"""The tables [datasets.NAME] of a site file: where data is, and where nodes copy it to."""
+"""The tables [datasets.NAME] of a site file: the paths of data sets, and of copies on nodes."""
 
 import re
 from typing import Annotated, Any, Optional

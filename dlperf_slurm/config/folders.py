@@ -102,7 +102,7 @@ def evict_oldest(folder: Path, most_entries: int) -> None:
 
 
 def find_user_config_dir() -> Path:
-    """Return the user's folder for settings; raises as `find_user_dir`."""
+    """Return the tool's folder in the user's config folder; raises as `find_user_dir`."""
     return find_user_dir("XDG_CONFIG_HOME", "~/.config") / "dlperf-slurm"
 
 

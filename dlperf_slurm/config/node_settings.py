@@ -1,4 +1,4 @@
-"""The table [node] of a site file: what happens on each node before the ranks start."""
+"""The table [node] of a site file: setup and checks on each node before the ranks start."""
 
 from typing import Annotated
 

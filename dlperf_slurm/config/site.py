@@ -253,7 +253,7 @@ def load_site(
 
 
 def read_frozen_site(path: Path) -> Site:
-    """Read the effective site that a run was staged with; raises InputError for a broken file."""
+    """Read the effective site that a run was staged with; raises InputError if it is invalid."""
     toml = read_toml(path)
     reporter = Reporter(toml)
     site = validate(Site, toml.data, reporter)

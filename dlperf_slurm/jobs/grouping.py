@@ -22,7 +22,7 @@ SHORTEST_WARNED_MINUTES = 5
 
 @dataclass(frozen=True)
 class ArrayTask:
-    """One element of an array job: a case with its repeat and attempt."""
+    """An array task: a case with its repeat and attempt."""
 
     # a plan may have 100,000 of them
     __slots__ = ("attempt", "case", "repeat")

@@ -145,7 +145,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _validate_protocols(manifest: Manifest, where: str) -> Manifest:
-    """Return the manifest with validated protocols; raises ContractError."""
+    """Return the manifest with the protocol of each case validated; raises ContractError."""
     cases = (
         replace(case, protocol=_read_protocol(case.protocol, where, index))
         for index, case in enumerate(manifest.cases)

@@ -169,7 +169,7 @@ def read_marker(run_dir: Path, task: str, kind: str, start: int = NO_START) -> O
 
 
 def read_killed(run_dir: Path, task: str) -> str:
-    """Read why the local scheduler ended an array task early; raises FileProblem if unreadable."""
+    """Read why an array task was ended early or skipped; raises OSError if unreadable."""
     path = run_dir / MARKERS_DIR / f"{task}.killed"
     return read_text(path, MARKER_LIMIT_BYTES, root=run_dir).strip()[:80]
 

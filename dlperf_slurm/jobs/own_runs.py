@@ -1,7 +1,7 @@
 """A run -> whether it is this user's own, by a mark in the user's state folder.
 
-A run directory may come from anyone. Commands that would submit, retry or cancel a run that was
-not named on the command line check `is_own` first. Naming a run to `submit`, `resume` or `retry`
+A run directory may come from anyone. `wait` retries and releases only the user's own runs, and
+`cancel` without a run's name cancels only an own run. Naming a run to `submit`, `resume` or `retry`
 marks it as the user's own.
 """
 

@@ -79,13 +79,13 @@ class RunTask(NamedTuple):
 
     @property
     def marker(self) -> str:
-        """Name of the task's markers, without start and kind: `.s0.started`, `.s0.ended`."""
+        """The name of the task's markers without the suffix for start and kind (`.s0.started`)."""
         return f"{self.group_id}.{self.array_task_id}"
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory that has been opened."""
+    """An opened run directory or archive, with its manifest."""
 
     path: Path
     manifest: Manifest

@@ -133,7 +133,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 
 def make_environment(template_dirs: Sequence[Path]) -> BoundedEnvironment:
-    """Make the Jinja2 environment; a template in an earlier folder hides those of the same name.
+    """Make the Jinja2 environment; of templates with one name, that in the first folder is used.
 
     `dlperf/NAME` is always the template that ships with the package.
     """

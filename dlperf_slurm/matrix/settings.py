@@ -6,7 +6,7 @@ from typing import Union
 from dlperf_slurm.contract.axes import WORKER, Axes
 from dlperf_slurm.matrix.tables import Protocol
 
-# by their names in a matrix
+# setting name -> value
 Settings = Mapping[str, Union[int, float]]
 
 
