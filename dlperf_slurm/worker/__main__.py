@@ -79,12 +79,12 @@ MIB = 2**20
 
 
 def main(arguments: List[str]) -> int:
-    """`run DIR` or `verify DIR` on every rank, `conclude DIR EXIT_CODE` once after `run`.
+    """Run one subcommand of the worker and return its exit code.
 
-    `search DIR -- COMMAND...` stands in the launcher's place, which is COMMAND: it starts `run`
-    on all ranks of a folder that is added to it. `script DIR -- COMMAND...` does so for somebody
-    else's script, which is added to COMMAND. `probe DIR` only says what a rank finds. Returns the
-    exit code.
+    `run`, `verify` and `probe DIR` run on every rank; `conclude DIR EXIT_CODE` runs once after
+    `run`, `node WORK_FILE DIR` once per node before it. `search DIR -- LAUNCHER...` starts `run`
+    on all ranks once per trial, by LAUNCHER with the trial's folder appended. `script DIR --
+    LAUNCHER...` starts an external script in the same way, with the script's path appended.
     """
     command = arguments[0]
     if command == "search":
@@ -122,9 +122,9 @@ def main(arguments: List[str]) -> int:
 
 
 def conclude(attempt_dir: Path, exit_code: int) -> int:
-    """See to a record of a start that has ended, and fold what lies beside a sound one.
+    """Make sure that an ended attempt has a record; pack the files beside a valid one.
 
-    Returns 1, with a line on standard error, where there is no room.
+    Returns 1, with a line on standard error, if the files cannot be written.
     """
     try:
         record = conclude_attempt(attempt_dir, exit_code)
@@ -141,10 +141,10 @@ def run_attempt(
     work: Callable[[Case, "Adapter", Any, Path], None],
     join: Callable[[Case], Union[RankWorld, Alone]],
 ) -> int:
-    """Work on the case of this directory as one rank of many; 0 when all is written.
+    """Join the other ranks and do `work` on the case of this directory; return the exit code.
 
-    SystemExit and KeyboardInterrupt are failures too: a rank that left alone would wait for the
-    others in MPI_Finalize.
+    SystemExit and KeyboardInterrupt count as failures too: a rank that left alone would wait for
+    the others in MPI_Finalize.
     """
     world: Union[RankWorld, Alone, None] = None
     adapter: Optional["Adapter"] = None
@@ -177,7 +177,7 @@ def watch_case(
     joining: Joining,
     phases: Phases,
 ) -> None:
-    """Measure, with an end to this rank if it comes to stand still or its time is up."""
+    """Measure the case under a watchdog for stalls, the time limit and preemption."""
     phases.end(RANKS)
     with watch_rank(attempt_dir, case.stall_seconds, world) as position:
         measure_case(case, adapter, world, attempt_dir, joining, position, phases)
@@ -194,7 +194,7 @@ def measure_case(
 ) -> None:
     """Build, warm up, measure and gather; rank 0 writes step times first and the record last.
 
-    Raises WrongWorkError for a model that is not the case's, and what any of these steps raises.
+    Raises WrongWorkError if the model or the record does not match the case.
     """
     placement = choose_network(world.place(case), world, joining)
     refuse_shared_gpus(case, placement, world, os.environ)
@@ -202,9 +202,9 @@ def measure_case(
     before = look_around(case, placement, world)
     peak = measure_peak(case, placement, world, attempt_dir)
     phases.end(LOOK)
-    # it starts while the session is built
+    # created here so that its process starts while the session is built
     sampler = Sampler(case, placement)
-    # ranks that infer have nothing to tell each other
+    # inference needs no communication between ranks
     framework_size = 1 if case.axes.mode == INFER else placement.world_size
     read = read_on_node(case, attempt_dir)
     with ImportTimer() as imports:
@@ -300,7 +300,7 @@ def measure_case(
 
 
 def check_memory_limit(case: Case, peak_memory_bytes: int) -> None:
-    """Out of memory, as on a device that is no larger than the limit; raises MemoryError."""
+    """Raise MemoryError if the peak is above the case's limit, as a smaller device would."""
     limit_bytes = case.memory_limit_bytes
     if limit_bytes and peak_memory_bytes > limit_bytes:
         peak_mib, limit_mib = math.ceil(peak_memory_bytes / MIB), limit_bytes // MIB

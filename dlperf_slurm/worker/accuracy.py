@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.worker.telemetry import Sampler
 
 
-# a stream of its own: whatever else is drawn for a sample stays as it is without mixing
+# a random stream of its own, so that mixup does not change other random draws of a sample
 _MIXING_STREAM = 1
 
 
@@ -44,10 +44,10 @@ def train_to_accuracy(
     sampler: "Sampler",
     position: Position,
 ) -> Measurement:
-    """Train over the case's epochs, or up to the first that reaches its target.
+    """Train over the case's epochs, or up to the first that reaches the target accuracy.
 
-    The window is all training steps, from the first one on, without the validations between them.
-    What the sampler sees has these in it.
+    The measured window is all training steps from the first on, without the validations between
+    them. The samples of the telemetry include the validations.
     """
     trainer = Trainer(session, world, case, placement, position)
     sampler.start_window()
@@ -85,7 +85,7 @@ def train_to_accuracy(
 
 
 class Trainer:
-    """One rank's part of a training; `step_seconds` are those of all epochs so far."""
+    """The training on one rank; `step_seconds` has the steps of all epochs so far."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Trainer:
         self._validation = Validation(session, case, placement, position)
 
     def train(self, epoch: int) -> float:
-        """Take the steps of an epoch, counted from 0, between two fences; returns its seconds."""
+        """Run the steps of an epoch (0-based) and return its seconds, synchronized at both ends."""
         clock = self._session.make_clock(self.steps_per_epoch + 1)
         self._position.enter(f"{MEASURED}, epoch {epoch + 1}", self.steps_per_epoch, clock)
         self._session.synchronize()
@@ -119,7 +119,7 @@ class Trainer:
         start = time.perf_counter()
         clock.mark(0)
         for index in range(self.steps_per_epoch):
-            # the middle of the step
+            # the schedule is evaluated in the middle of the step
             progress = epoch + (index + 0.5) / self.steps_per_epoch
             rate = find_learning_rate(self._case.training, self._base_rate, progress)
             self._session.set_learning_rate(rate)
@@ -134,13 +134,13 @@ class Trainer:
         return seconds
 
     def validate(self) -> Tuple[float, float]:
-        """Top-1 and mean loss over the validation data of all ranks."""
+        """Return top-1 accuracy and mean loss over the validation data of all ranks."""
         right, loss, count = (sum(part) for part in zip(*self._world.exchange(self._validation())))
         return right / count, loss / count
 
 
 class Validation:
-    """One rank's part of the validation data, which its threads read; nothing of it is timed."""
+    """The validation on one rank's part of the data, read by threads; it is not timed."""
 
     def __init__(
         self, session: "Session", case: Case, placement: "Placement", position: Position
@@ -157,7 +157,7 @@ class Validation:
         self._readers = ThreadPoolExecutor(case.axes.data_workers)
 
     def __call__(self) -> Tuple[int, float, int]:
-        """How many samples were right, the sum of their losses, and how many there were."""
+        """Return the number of correct samples, the sum of losses and the number of samples."""
         right, loss, count = 0, 0.0, 0
         for indices in self._batches:
             batch = collate(list(self._readers.map(self._read, indices.tolist())))
@@ -173,7 +173,7 @@ class Validation:
 
 
 def open_training_data(case: Case, classes: int) -> "Dataset":
-    """The data set of the case, its samples mixed if the case says so."""
+    """Open the training data of the case, with mixup if the case asks for it."""
     dataset = open_dataset(case, TRAIN_SPLIT)
     if not case.training.mixup_alpha:
         return dataset
@@ -181,10 +181,10 @@ def open_training_data(case: Case, classes: int) -> "Dataset":
 
 
 def find_learning_rate(training: Training, base_rate: float, progress: float) -> float:
-    """The learning rate after `progress` epochs.
+    """Compute the learning rate after `progress` epochs.
 
-    Linear from 0 over the warm-up (Goyal et al. 2017, arXiv:1706.02677), then constant, or half a
-    cosine down to 0 at the end (Loshchilov and Hutter 2016, arXiv:1608.03983, without restarts).
+    Linear from 0 over the warm-up (Goyal et al. 2017, arXiv:1706.02677), then constant, or cosine
+    decay to 0 at the end (Loshchilov and Hutter 2016, arXiv:1608.03983, without restarts).
     """
     if progress < training.warmup_epochs:
         return base_rate * progress / training.warmup_epochs
@@ -195,7 +195,7 @@ def find_learning_rate(training: Training, base_rate: float, progress: float) ->
 
 
 def sum_losses(logits: "NDArray[Any]", labels: "NDArray[Any]") -> float:
-    """Cross-entropies of logits [batch, classes] against labels [batch], added up in float64."""
+    """Sum the cross-entropies of logits [batch, classes] and labels [batch], in float64."""
     import numpy
 
     shifted = logits.astype(numpy.float64) - logits.max(axis=1, keepdims=True)
@@ -204,11 +204,11 @@ def sum_losses(logits: "NDArray[Any]", labels: "NDArray[Any]") -> float:
 
 
 class Mixtures:
-    """Each sample of images mixed with another one, as Zhang et al. 2017 (arXiv:1710.09412) do.
+    """A data set of images with mixup (Zhang et al. 2017, arXiv:1710.09412).
 
-    The share of the sample itself is Beta(alpha, alpha) distributed, its partner any sample. Both
-    are functions of seed, epoch and index alone, so that a sample is the same on any rank; the
-    price is that each sample is decoded twice.
+    A sample's own weight is Beta(alpha, alpha) distributed, its partner a uniformly chosen sample.
+    Both depend on seed, epoch and index alone, so that a sample is the same on any rank; the cost
+    is that two images are decoded per sample.
     """
 
     def __init__(self, dataset: "Dataset", classes: int, alpha: float, seed: int) -> None:
@@ -221,7 +221,7 @@ class Mixtures:
         return len(self._dataset)
 
     def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
-        """images as they come; labels: float32 [classes], the probability of each."""
+        """Return the mixed images and labels: float32 [classes], the probability of each class."""
         import numpy
 
         random = numpy.random.RandomState([self._seed, epoch, index, _MIXING_STREAM])

@@ -1,7 +1,7 @@
-"""Two readings of /proc -> where the time of all CPUs went: to the run, to others, to neither.
+"""Two readings of /proc -> the shares of all CPU time: the run, other processes, the hypervisor.
 
-Counters of the whole machine also have what cannot be seen: processes of other users, where the
-system hides them, or of other containers. Sources: proc_stat(5), proc_pid_stat(5).
+The machine-wide counters also include processes that are not visible: of other users under
+hidepid, or of other containers. Sources: proc_stat(5), proc_pid_stat(5).
 """
 
 import os
@@ -16,7 +16,7 @@ PROC = Path("/proc")
 INIT = 1
 KERNEL_THREADS = 2
 
-# the kernel counts in hundredths of a second
+# the kernel counts in ticks, usually 1/100 s
 SHORTEST_SECONDS = 0.2
 MAX_NEIGHBOURS = 5
 LEAST_SHARE = 0.01
@@ -24,7 +24,7 @@ LEAST_SHARE = 0.01
 
 @dataclass(frozen=True)
 class Process:
-    """A process: its name, its parent, and the ticks that it and its ended children took."""
+    """A process: name, parent PID, and the ticks used by itself and its ended children."""
 
     name: str
     parent: int
@@ -33,9 +33,9 @@ class Process:
 
 @dataclass(frozen=True)
 class Reading:
-    """The counters at a moment: ticks of all CPUs together, and all processes that can be seen.
+    """The counters at one time: ticks summed over all CPUs, and all visible processes by PID.
 
-    `worked` is what processes and the kernel's threads took; interrupts are in `total` alone.
+    `worked` is user, nice and system time; interrupts are only in `total`.
     """
 
     seconds: float
@@ -46,7 +46,7 @@ class Reading:
 
 
 def read_proc(proc: Path = PROC) -> Reading:
-    """Raises OSError where the system does not tell."""
+    """Read the counters; raises OSError if /proc cannot be read."""
     fields = (proc / "stat").read_text(encoding="ascii").split(None, 11)[1:9]
     user, nice, system, idle, iowait, irq, softirq, stolen = map(int, fields)
     worked = user + nice + system
@@ -64,7 +64,7 @@ def _read_processes(proc: Path) -> Dict[int, Process]:
 
 
 def _read_process(folder: Path) -> Optional[Process]:
-    """None for a process that has ended, or may not be looked at."""
+    """Read a process from its folder in /proc; None if it has ended or is not readable."""
     try:
         name, fields = read_stat(folder)
     except OSError:
@@ -73,20 +73,20 @@ def _read_process(folder: Path) -> Optional[Process]:
 
 
 def read_stat(folder: Path) -> Tuple[str, List[str]]:
-    """Return a process's name and its fields from the third on: state, parent and so on.
+    """Return the name of a process and its fields from the third on: state, parent and so on.
 
-    `folder` is that of the process in /proc. Raises OSError for one that has ended.
+    `folder` is the process's folder in /proc. Raises OSError if the process has ended.
     """
     text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-    # the name stands in parentheses, and may have some itself
+    # the name is in parentheses, and may contain parentheses itself
     head, _, rest = text.rpartition(")")
     return head.partition("(")[2], rest.split()
 
 
 def divide_time(first: Reading, last: Reading, launcher: int) -> Optional[CpuUse]:
-    """Where the time between two readings went, for the run whose processes this one started.
+    """Compute the shares of CPU time between two readings; `launcher` is the run's root process.
 
-    None of too short a time to tell.
+    Returns None if the readings are less than SHORTEST_SECONDS apart.
     """
     total = last.total - first.total
     if last.seconds - first.seconds < SHORTEST_SECONDS or total <= 0:
@@ -115,31 +115,31 @@ def divide_time(first: Reading, last: Reading, launcher: int) -> Optional[CpuUse
 
 
 def _limit(share: float) -> float:
-    """Counters that are read one after the other may be off by a little."""
+    """Clamp a share to 0 ... 1: counters are read one after the other, so sums may be inexact."""
     return min(1.0, max(0.0, share))
 
 
 def _list_spent(first: Reading, last: Reading) -> Dict[int, int]:
-    """The ticks between two readings by process; those of children count where they ended."""
+    """Return the ticks between two readings by PID; an ended child's ticks count for its parent."""
     spent = {}
     for pid, process in last.processes.items():
         earlier = first.processes.get(pid)
         spent[pid] = process.ticks - (earlier.ticks if earlier else 0)
     for pid, process in first.processes.items():
-        # its parent has all of its ticks now, of which these are not of this time
+        # the parent now includes all ticks of this child, also those before the first reading
         if pid not in last.processes and process.parent in spent:
             spent[process.parent] -= process.ticks
     return spent
 
 
 def find_launcher(rank: int, processes: Mapping[int, Process]) -> int:
-    """The process that started a rank, and the others of its host; the rank itself without one."""
+    """Return the PID of the parent of the host's ranks, or the rank's own if that is init."""
     parent = processes[rank].parent if rank in processes else INIT
     return parent if parent > INIT else rank
 
 
 def list_own(processes: Mapping[int, Process], launcher: int) -> Set[int]:
-    """The run's processes: what its launcher has started, and who started that one."""
+    """List the PIDs of the run: the launcher with its descendants and its ancestors."""
     own = list_descendants(processes, {launcher})
     pid = launcher
     while pid in processes and pid > INIT:
@@ -149,7 +149,7 @@ def list_own(processes: Mapping[int, Process], launcher: int) -> Set[int]:
 
 
 def list_descendants(processes: Mapping[int, Process], roots: Set[int]) -> Set[int]:
-    """These processes, and all that they have started, themselves or through others."""
+    """List the given PIDs and all their descendants."""
     children: Dict[int, List[int]] = {}
     for pid, process in processes.items():
         children.setdefault(process.parent, []).append(pid)
@@ -164,15 +164,16 @@ def list_descendants(processes: Mapping[int, Process], roots: Set[int]) -> Set[i
 
 
 class CpuWatch:
-    """Where the time of all CPUs goes, from when it is made."""
+    """A measurement of the use of all CPUs that starts when the object is created."""
 
     def __init__(self) -> None:
         self._first = try_to_read()
 
     def finish(self, pid: int, is_rank: bool = True) -> Optional[CpuUse]:
-        """What the run took that this process is a rank of, or has started itself.
+        """Compute the shares of CPU time since the start, for the run to which `pid` belongs.
 
-        None where the system does not tell.
+        `pid` is a rank, or with `is_rank` False the root process of the run. Returns None if /proc
+        cannot be read or the time was too short.
         """
         last = try_to_read()
         if self._first is None or last is None:
@@ -182,7 +183,7 @@ class CpuWatch:
 
 
 def try_to_read() -> Optional[Reading]:
-    """The counters now; None where the system does not tell."""
+    """Read the counters now; None if /proc cannot be read."""
     try:
         return read_proc()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Somebody else's script in the ranks' place -> its log, and from that the attempt's record."""
+"""An external script, run instead of the worker -> its log, and from that the record."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from dlperf_slurm.worker.provenance import describe_job, describe_platform
 
 
 def run_script(attempt_dir: Path, command: Sequence[str]) -> int:
-    """Run the attempt's script by `command`, then read its log; returns the exit code."""
+    """Run the attempt's script by the launcher `command`, parse its log; return the exit code."""
     case = read_json(attempt_dir / CASE_FILE, Case)
     started_at = format_now()
     child = Child(has_session=True)
@@ -40,7 +40,7 @@ def run_script(attempt_dir: Path, command: Sequence[str]) -> int:
 
 
 def make_record(case: Case, log: Path, exit_code: int) -> Record:
-    """What the log says of the case; of a log that it cannot be about, why not."""
+    """Make a record from the log; a failed one if the log does not match the case."""
     run = _read_log(case, log)
     reason = run.reason if run.status != OK else _find_contradiction(case, run.identity)
     if not reason and exit_code != 0:
@@ -70,7 +70,7 @@ def make_record(case: Case, log: Path, exit_code: int) -> Record:
 
 
 def _read_log(case: Case, log: Path) -> ImportedRun:
-    """Its only run; the case says what the log does not."""
+    """Read the only run of a log; the case fills in what the log does not contain."""
     asked = _describe_case(case)
     options = ImportOptions(case.log_format or "", case.log_rule or "", asked)
     runs = import_log(log, options)
@@ -93,7 +93,7 @@ def _describe_case(case: Case) -> Identity:
 
 
 def _find_contradiction(case: Case, told: Identity) -> str:
-    """Where the script ran something else than the case; nodes are guessed, not told."""
+    """Describe settings that differ between log and case, except the nodes: only inferred."""
     asked = _describe_case(case)
     differences: List[str] = [
         f"{name} is {getattr(told, name)} in the log and {getattr(asked, name)} in the case"

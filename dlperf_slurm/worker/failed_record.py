@@ -1,4 +1,4 @@
-"""What a failed attempt left behind -> its record: the ranks' own failures, else the log's end."""
+"""The files of a failed attempt -> its record: the ranks' failures, else the end of the log."""
 
 import re
 import shutil
@@ -25,31 +25,31 @@ from dlperf_slurm.worker.provenance import describe_job, describe_platform
 from dlperf_slurm.worker.stalled_record import describe_stall, keep_steps
 
 LOG_TAIL_LINES = 30
-# twice what the job script keeps free for how a task ends
+# twice the space that the job script reserves for the files of a task's end
 FULL_DISK_BYTES = 2 * 2**20
-# behind the sign of a lack of memory there may be a stack trace of each rank
+# a stack trace of each rank may follow the message that memory ran out
 SIGN_TAIL_LINES = 300
 
-# How slurmstepd, srun and the kernel say that the memory limit of a job's cgroup was reached; not
-# CUDA_ERROR_OUT_OF_MEMORY, of which frameworks warn also where they can do with less.
+# Messages of slurmstepd, srun and the kernel that a job reached its cgroup's memory limit. Must not
+# match CUDA_ERROR_OUT_OF_MEMORY, which frameworks also print as a warning and go on.
 _OOM_SIGNS = re.compile(
     r"oom[-_]kill|Out Of Memory|\bOUT_OF_MEMORY|(?:Out|cgroup out) of memory: Kill"
 )
-# of any framework, beside its OUT_OF_MEMORY_MESSAGES
+# of any framework, in addition to its OUT_OF_MEMORY_MESSAGES
 _FRAMEWORK_SIGNS = ("OUT_OF_MEMORY", "Out of memory", *LIBRARY_MEMORY_SIGNS)
 # "... ran out of memory trying to allocate ... The caller indicates that this is not a failure":
-# TensorFlow and XLA, when they try a faster algorithm and then take another one
+# TensorFlow and XLA, when they fall back from a faster algorithm to another one
 _HARMLESS = "is not a failure"
 
 # "n1: task 1: Killed", "task 0 launch failed: Unspecified error"
 _SRUN_ERROR = re.compile(r"^srun: error: (.*\btasks? .+)$", re.M)
-# how a task ends that others have told to
+# srun's words for a task that was ended by a signal from outside
 _TOLD_TO_END = ("Terminated", "Killed")
 _INTERRUPTED_EXIT_CODES = (130, 143)
 
 
 def conclude_attempt(attempt_dir: Path, exit_code: int) -> Record:
-    """Write record.json for an attempt whose ranks did not get to it; else return the one there.
+    """Return the attempt's record; if there is no valid one, write that of a failed attempt.
 
     Runs in the job script after the launcher, on one process without MPI.
     """
@@ -66,13 +66,12 @@ def conclude_attempt(attempt_dir: Path, exit_code: int) -> Record:
 
 
 def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failure, ...]:
-    """The ranks' failures, and the job's where they cannot tell: when memory killed a process.
+    """Find the failures of an attempt, the most likely cause first.
 
-    The host's memory says nothing of a batch that a GPU holds: there it is no lack of memory.
-
-    A rank whose peer, or whose loader of data, is killed says that a connection was closed; so do
-    those that are not the first to be ended when they have come to stand still. Of a rank that is
-    gone, others tell where ranks have no MPI: it comes first, unless they were all told to end.
+    Unless a rank itself reports that memory ran out, a failure of the job comes first: the cgroup's
+    memory limit (out of memory only for ranks on CPUs: host memory does not limit a batch on a
+    GPU), a stall or a full disk. Closed connections that ranks report are then consequences. Ranks
+    reported lost by others (without MPI) come next, unless the whole job was terminated.
     """
     failures = read_failures(attempt_dir)
     if any(failure.is_out_of_memory for failure in failures):
@@ -100,9 +99,9 @@ def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failur
 
 
 def describe_full_disk(folder: Path) -> str:
-    """Which disk is full, where the ranks could hardly write why they failed; empty if it is not.
+    """Describe the file system of `folder` if it is full, so that ranks could not write; else "".
 
-    The job script has just given back what it held of it.
+    Called after the job script has released its reserved space.
     """
     usage = shutil.disk_usage(str(folder))
     if usage.free > FULL_DISK_BYTES:
@@ -116,7 +115,7 @@ def describe_full_disk(folder: Path) -> str:
 
 
 def read_failures(attempt_dir: Path) -> Tuple[Failure, ...]:
-    """What the ranks wrote before they ended, by rank."""
+    """Read the failures that ranks and nodes wrote, sorted by rank; invalid files are skipped."""
     failures: List[Failure] = []
     for path in sorted((attempt_dir / FAILURES_DIR).glob("*.json")):
         try:
@@ -127,7 +126,7 @@ def read_failures(attempt_dir: Path) -> Tuple[Failure, ...]:
 
 
 def make_failed_record(case: Case, failures: Tuple[Failure, ...]) -> Record:
-    """A record without measurements; a rank that ran out of memory decides the status."""
+    """Make a record without measurements; any rank out of memory makes it OUT_OF_MEMORY."""
     out_of_memory = [failure for failure in failures if failure.is_out_of_memory]
     first = (out_of_memory or list(failures))[0]
     where = f"rank {first.rank} on {first.host}: " if first.rank >= 0 else ""
@@ -165,10 +164,11 @@ def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failur
 
 
 def _lacked_memory(lines: List[str], case: Case, exit_code: int) -> bool:
-    """Whether the framework ended a process, as some do, before Python heard of it.
+    """Return whether the log shows that a framework ran out of memory and ended its process.
 
-    What it said before is no reason of a job that was told to end, unless a rank died by itself:
-    srun then ends the others, and returns the highest of their exit codes.
+    Some frameworks abort without a Python exception. Their messages do not count if the job was
+    terminated, unless a rank died by itself: srun then ends the others, and returns the highest of
+    their exit codes.
     """
     tail = lines[-SIGN_TAIL_LINES:]
     if exit_code in _INTERRUPTED_EXIT_CODES and all(
@@ -180,7 +180,7 @@ def _lacked_memory(lines: List[str], case: Case, exit_code: int) -> bool:
 
 
 def _are_all_told_to_end(lines: List[str], exit_code: int) -> bool:
-    """Whether the job was; srun names a rank that has ended by itself."""
+    """Return whether the whole job was terminated; srun names a rank that ended by itself."""
     errors = _find_srun_errors(lines[-SIGN_TAIL_LINES:])
     return exit_code in _INTERRUPTED_EXIT_CODES and all("Terminated" in error for error in errors)
 

@@ -1,4 +1,4 @@
-"""How a rank failed -> a file of its own in the attempt, whoever can still write it."""
+"""The failure of a rank -> its file in the attempt, written by the rank itself or by another."""
 
 import errno
 import os
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dlperf_slurm.worker.frameworks import Adapter
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-# How NVIDIA's libraries say, in whatever error of a framework, that what they need for themselves
-# was not to be had: the driver, CUDA, cuBLAS, cuDNN before version 9 and since.
+# Out-of-memory errors of NVIDIA's libraries, which any exception of a framework may quote: driver,
+# CUDA runtime, cuBLAS, cuDNN before version 9 and since.
 LIBRARY_MEMORY_SIGNS = (
     "CUDA_ERROR_OUT_OF_MEMORY",
     "cudaErrorMemoryAllocation",
@@ -25,14 +25,14 @@ LIBRARY_MEMORY_SIGNS = (
     "CUDNN_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
 )
-# the error of a rank of which others tell
+# the error of a rank whose loss another rank reported
 RANK_LOST = "RankLostError"
 
 
 def write_failure(
     attempt_dir: Path, rank: int, error: BaseException, is_out_of_memory: bool = False
 ) -> None:
-    """Say how this rank failed in a file of its own: what joins the ranks cannot be trusted now."""
+    """Write the failure of this rank to its own file; communication may no longer work."""
     failure = Failure(
         rank=rank,
         host=socket.gethostname(),
@@ -45,7 +45,7 @@ def write_failure(
 
 
 def write_loss(attempt_dir: Path, rank: int, host: str) -> None:
-    """Name a rank that is gone; what one has said itself of its failure stays."""
+    """Write the failure of a rank that is gone, unless the rank has written one itself."""
     if not _find_file(attempt_dir, rank).exists():
         message = "its process has ended without a word: killed, or crashed in native code"
         _write(attempt_dir, Failure(rank, host, RANK_LOST, message, "", False))
@@ -67,13 +67,13 @@ def report_failure(
     adapter: Optional["Adapter"],
     error: BaseException,
 ) -> None:
-    """Print and write how this rank failed, None if it did not come to be one.
+    """Print the failure of this rank and write it to a file; `rank` is None if it did not join.
 
-    Raises OSError where there is no room for it.
+    Raises OSError if the file cannot be written, for instance on a full disk.
     """
     is_disk_full = isinstance(error, OSError) and error.errno in DISK_FULL
     if is_disk_full or isinstance(error, FileProblem):
-        # it says all; a full disk would be told in the traceback of each rank
+        # the message is enough; every rank would print the same traceback
         print(error, file=sys.stderr)
     else:
         traceback.print_exc()
@@ -89,8 +89,8 @@ def report_failure(
 
 
 def guess_rank() -> int:
-    """The rank by the launcher's variables, for a process that could not join the others."""
-    # torchrun's before Slurm's, whose task it is
+    """Guess the rank from the launcher's variables, for a process that could not join; else 0."""
+    # RANK first: under torchrun one Slurm task has several ranks
     for name in ("PMIX_RANK", "PMI_RANK", "RANK", "SLURM_PROCID"):
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])

@@ -1,6 +1,6 @@
 """python -m dlperf_slurm.worker.image_digest FOLDER IMAGE [COMMAND...] -> the digest of an image.
 
-Runs on the batch host. It must never cost a record: where there is no digest, nothing is printed.
+Runs on the batch host. It never fails an attempt: without a digest, nothing is printed.
 """
 
 import hashlib
@@ -21,9 +21,9 @@ BLOCK_BYTES = 2**20
 
 
 def main(arguments: List[str]) -> int:
-    """Print the digest of IMAGE: what COMMAND says, else that of the file or folder IMAGE.
+    """Print the digest of IMAGE: the output of COMMAND, else that of the file or folder IMAGE.
 
-    FOLDER keeps what is known of files, so that one is read once in a run. Returns 0.
+    FOLDER is a cache, so that a file is read once per run. Always returns 0.
     """
     folder, image, *command = arguments
     with suppress(OSError, FileProblem, subprocess.SubprocessError):
@@ -32,7 +32,7 @@ def main(arguments: List[str]) -> int:
 
 
 def ask_runtime(command: List[str]) -> str:
-    """The first word that the command prints; empty where it fails, or there is none."""
+    """Return the first word that the command prints; "" if it fails or there is no command."""
     if not command:
         return ""
     try:
@@ -50,7 +50,7 @@ def ask_runtime(command: List[str]) -> str:
 
 
 def recall_digest(folder: Path, image: Path) -> str:
-    """The digest of a file or a folder, taken anew only when that has changed; empty of others.
+    """Return the digest of a file or folder, cached by path, size and time; "" for other images.
 
     Raises OSError and FileProblem.
     """
@@ -67,7 +67,7 @@ def recall_digest(folder: Path, image: Path) -> str:
 
 
 def digest_file(path: Path) -> str:
-    """The sha256 of a file's content. Raises OSError."""
+    """Compute the sha256 of a file's content. Raises OSError."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         for block in iter(lambda: file.read(BLOCK_BYTES), b""):
@@ -76,9 +76,9 @@ def digest_file(path: Path) -> str:
 
 
 def digest_folder(root: Path) -> str:
-    """The sha256 of a listing: names below the folder, with kind, size, time and where links lead.
+    """Compute the sha256 of a recursive listing: names, modes, sizes, times and link targets.
 
-    Their contents, of tens of thousands of files, would take longer than what is measured.
+    Reading the contents of tens of thousands of files would take longer than the measurement.
     """
     digest = hashlib.sha256()
     for folder, folders, names in os.walk(str(root)):
@@ -87,7 +87,7 @@ def digest_folder(root: Path) -> str:
             path = os.path.join(folder, name)
             status = os.lstat(path)
             link = os.readlink(path) if os.path.islink(path) else ""
-            # a folder's time changes when something is mounted below it
+            # no time of a folder: a mount below it changes the time
             facts = [] if os.path.isdir(path) else [status.st_size, status.st_mtime_ns]
             line = [os.path.relpath(path, str(root)), status.st_mode, *facts, link]
             digest.update("\0".join(map(str, line)).encode(errors="surrogateescape") + b"\n")

@@ -1,4 +1,4 @@
-"""A session that can step -> step times and the window; the only timing loop there is."""
+"""A session -> step times and the measured window; the only timing loop of the package."""
 
 import time
 from array import array
@@ -19,12 +19,11 @@ BOUNDARY_SAMPLES = 1000
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one rank saw: seconds per step, and the wall time between the two fences.
+    """Times of one rank: seconds per step, and the wall time of the measured window.
 
-    `data_wait_seconds` are those parts of the measured steps in which its host stood still for
-    data; none where there is nothing to wait for. `epochs` and `trained_samples`, of all ranks, are
-    those of a training to accuracy. `token_seconds` are the parts of each measured generation, one
-    behind the other.
+    `data_wait_seconds` is, per measured step, how long the host waited for data; empty without a
+    data loader. `epochs` and `trained_samples`, over all ranks, are set in a training to accuracy.
+    `token_seconds` has the times of all tokens of the measured generations, in order.
     """
 
     step_seconds: List[float]
@@ -39,11 +38,11 @@ class Measurement:
 
 
 class Step:
-    """One optimizer update, from as many batches as the case accumulates.
+    """One optimizer update, with the case's number of gradient accumulations.
 
-    With `batches`, each is loaded before it is used. `wait_seconds` is, by step, how long the host
-    waited for that: for the next batch, and for what of its copy to the device was not left to run
-    beside the step. A device whose steps the host does not wait for may be busy meanwhile.
+    With `batches`, each batch is loaded before it is used. `wait_seconds` is, per step, how long
+    the host waited for the next batch and for the synchronous part of its copy to the device. If
+    steps run asynchronously, the device may still be computing during that wait.
     """
 
     def __init__(
@@ -67,10 +66,10 @@ class Step:
 
 
 class Generation:
-    """The tokens of one batch of prompts, each taken when the device has it.
+    """The generation of all tokens for one batch of prompts, with the time of each token.
 
-    The first is that of the prefill, which reads the prompt. Times are by the host's clock, from
-    the end of the token before, and of the first from the call.
+    The first token comes from the prefill, which reads the prompt. Times are by the host's clock,
+    from the end of the previous token; that of the first token starts with the call.
     """
 
     def __init__(self, session: "GeneratingSession", case: Case) -> None:
@@ -91,7 +90,7 @@ class Generation:
         self._taken += self._tokens + 1
 
     def list_token_seconds(self, step: int) -> List[float]:
-        """The times of the tokens from this step on, step after step."""
+        """List the seconds of each token from this step on, in order."""
         marks = self._tokens + 1
         return [
             self._ends[index] - self._ends[index - 1]
@@ -109,17 +108,16 @@ def measure_steps(
     on_window_end: Callable[[], None] = lambda: None,
     position: Optional[Position] = None,
 ) -> Measurement:
-    """Run the warm-up steps, then the measured ones between two fences.
+    """Run the warm-up steps, then the measured steps in a synchronized window.
 
-    A fence is a wait for the device, then a barrier over all ranks; the second one is the wait
-    alone, so that each rank's window ends with its own last step. Inside the window there is
-    nothing but steps and the clock's marks, and in `position` the number of steps that ended.
+    The window starts after a device synchronization and a barrier over all ranks. It ends with a
+    device synchronization alone, so that each rank's window ends with its own last step. Inside
+    the window there are only steps, clock marks and the update of `position.step`.
 
-    In mode "infer" a step is one batch's inference, which waits for its end, and its time is by the
-    host's clock in every framework: the latency that a caller sees, from the call to the logits.
-    Times between device events would leave out how long the call takes to reach the device, and
-    batches that are queued one behind the other have no latency of their own. A generation is such
-    a step too, and has the times of its tokens.
+    In mode "infer" a step is the inference of one batch, which waits for the result. Its time is by
+    the host's clock in every framework: the latency that a caller sees, from the call to the
+    logits. Times between device events would leave out the launch of the call, and queued batches
+    have no latency of their own. A generation is such a step too, with the times of its tokens.
     """
     position = position or Position()
     whole_step = Step(session, batches, case)
@@ -172,7 +170,7 @@ def measure_steps(
 
 
 def measure_boundary(session: "Session", clock: "StepClock") -> float:
-    """Host seconds that taking one boundary costs, averaged over many."""
+    """Measure the mean cost of one clock mark, in seconds of the host."""
     start = time.perf_counter()
     for index in range(BOUNDARY_SAMPLES + 1):
         clock.mark(index)

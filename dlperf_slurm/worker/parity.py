@@ -1,4 +1,4 @@
-"""A case on its ranks -> losses, gradients and updates, which all frameworks must agree on."""
+"""A case on its ranks -> losses, gradients and updates, to be compared between frameworks."""
 
 import argparse
 import io
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 GRADIENTS_FILE = "gradients.npz"
 STEPS = 3
 
-# Some gradients are zero but for rounding (a bias that softmax does not see), so that their own
-# norm is no measure: below this part of the whole norm, a parameter is measured by that part.
+# Some gradients are zero except for rounding (a bias before a softmax), so that a difference cannot
+# be relative to their own norm: the denominator is at least this fraction of the global norm.
 NORM_FLOOR = 1e-3
 HALF_ULP = 2.0**-24
-# An element of a gradient that is below this part of its parameter's root mean square is known to
-# few digits, as what it is the sum of has cancelled. AdamW's g / (|g| + epsilon) hands these on
-# where g is about epsilon: one of 24,576 elements moved an update by 2.4e-5 of the whole.
+# An element of a gradient below this fraction of its parameter's root mean square has few
+# significant digits, because of cancellation. AdamW's g / (|g| + epsilon) amplifies the error
+# where g is about epsilon: one of 24,576 elements changed an update's norm by 2.4e-5.
 UNCERTAIN_PART = 1e-4
 
 
 class WrongWorkError(RuntimeError):
-    """What ran is not what the case describes, so that its figure must not be used."""
+    """A model, weights or record that do not match the case, so that no result may be used."""
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """The words after `verify`."""
+    """Parse the arguments after `verify`."""
     parser = argparse.ArgumentParser(prog="python -m dlperf_slurm.worker verify")
     parser.add_argument(
         "--data-rank", type=int, default=0, help="a lone rank's batch is this one's"
@@ -74,9 +74,9 @@ def verify_case(
     joining: Joining,
     references: Sequence[Path],
 ) -> None:
-    """Compute what there is to agree on; rank 0 writes the arrays first and parity.json last.
+    """Compute losses, gradients and updates; rank 0 writes the arrays, then parity.json.
 
-    Raises WrongWorkError when the model does not have the definition's parameters and weights.
+    Raises WrongWorkError if the model does not have the definition's parameters and weights.
     """
     model = load_model(case.model)
     definition = model.Definition(**case.model_parameters)
@@ -109,7 +109,7 @@ def verify_case(
             losses["initial_loss"] = session.read_loss()
     weights = session.read_weights()
     losses["trained_evaluation_loss"] = session.evaluate_loss()
-    # a step's loss is that before its update
+    # the loss of a step is computed before its update
     take_step()
     losses["trained_loss"] = session.read_loss()
 
@@ -170,7 +170,7 @@ def check_shapes(arrays: "Arrays", expected: "Arrays", what: str) -> None:
 
 
 def find_uncertain(gradient: "NDArray[Any]") -> "NDArray[Any]":
-    """Where an element is so near zero that rounding decides on it; a zero is none of these."""
+    """Mark the nonzero elements that are so near zero that rounding dominates: bool, same shape."""
     import numpy
 
     size = numpy.abs(gradient, dtype=numpy.float64)
@@ -178,7 +178,7 @@ def find_uncertain(gradient: "NDArray[Any]") -> "NDArray[Any]":
 
 
 def leave_out(weights: "Arrays", expected: "Arrays", uncertain: "Arrays") -> "Arrays":
-    """The weights in float64, and where they are uncertain, those that are expected."""
+    """Return the weights in float64, with the uncertain elements replaced by the expected ones."""
     import numpy
 
     return {
@@ -190,10 +190,10 @@ def leave_out(weights: "Arrays", expected: "Arrays", uncertain: "Arrays") -> "Ar
 def find_update_difference(
     initial: "Arrays", final: "Arrays", expected: "Arrays", zero_gradients: Tuple[str, ...] = ()
 ) -> Difference:
-    """`find_difference` of what the steps added to the weights, less what rounding explains.
+    """Find the largest difference of the updates to the weights, minus the rounding error.
 
-    Parameters with these endings are left out: where the gradient is nothing but rounding, AdamW
-    makes the update as large as any other, and what it is says nothing.
+    Parameters whose names end with one of `zero_gradients` are left out: their gradient is nothing
+    but rounding, which AdamW scales up to an arbitrary update of the usual size.
     """
     compared = {n: values for n, values in initial.items() if not n.endswith(zero_gradients)}
     return find_difference(
@@ -206,7 +206,10 @@ def find_update_difference(
 def find_difference(
     arrays: "Arrays", expected: "Arrays", rounding: Mapping[str, float] = MappingProxyType({})
 ) -> Difference:
-    """The parameter whose norm of the difference is largest, relative to its expected norm."""
+    """Find the parameter with the largest norm of the difference, relative to the expected norm.
+
+    `rounding` is, by parameter, an absolute norm that is subtracted first.
+    """
     floor = NORM_FLOOR * measure_norm(expected.values())
     largest = Difference(0.0, "")
     for name, values in expected.items():
@@ -223,7 +226,7 @@ def find_difference(
 
 
 def read_mean(directories: Sequence[Path]) -> "Arrays":
-    """The mean of each gradient over several directories, in float64."""
+    """Read the gradients of several directories and return their means, in float64."""
     total: "Dict[str, Any]" = {}
     for directory in directories:
         for name, values in read_arrays(directory / GRADIENTS_FILE).items():

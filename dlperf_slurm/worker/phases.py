@@ -1,6 +1,6 @@
-"""Points of time of rank 0, the first of them the job script's -> seconds of each phase of a start.
+"""Timestamps of the job script and of rank 0 -> seconds of each phase of an attempt.
 
-All are by the clock of the host (time.time), which the script's `date` reads too.
+All timestamps are by the wall clock of the host (time.time), as those of `date` in the script.
 """
 
 import builtins
@@ -13,35 +13,35 @@ from typing import Any, List, Mapping, Optional, Tuple
 from dlperf_slurm.contract.phases import LAUNCHER, PYTHON, SCRIPT, Phase
 from dlperf_slurm.worker.cpu_use import read_stat
 
-# what the job script exports: when it began with its array task, and when it called the launcher
+# exported by the job script: when the array task began, and when it called the launcher
 BEGUN_VARIABLE = "DLPERF_SLURM_BEGUN_AT"
 LAUNCHED_VARIABLE = "DLPERF_SLURM_LAUNCHED_AT"
 PROC = Path("/proc")
 
 
 class Phases:
-    """The phases of a start that have ended, one behind the other."""
+    """The phases of an attempt that have ended, in order."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        """Begin where the job script did, as far as it told, else with this process."""
+        """Begin with the job script's first timestamp, or without one with this process."""
         process_start = find_process_start()
         begun, launched = (_read(environ, name) for name in (BEGUN_VARIABLE, LAUNCHED_VARIABLE))
         known = [(SCRIPT, launched), (LAUNCHER, process_start), (PYTHON, time.time())]
         self._begun = begun or launched or process_start or time.time()
         skipped = 0 if begun and launched else 1 if launched else 2
-        # names, and when each ended
+        # name and end of each phase
         self._ends: List[Tuple[str, float]] = [
             (name, end) for name, end in known[skipped:] if end is not None
         ]
 
     def end(self, name: str) -> None:
-        """The phase of this name ends now, and the next one begins."""
+        """End the phase of this name, and begin the next one."""
         self._ends.append((name, time.time()))
 
     def list_phases(self, parts: Mapping[str, Tuple[str, float]]) -> Tuple[Phase, ...]:
-        """All phases that have ended, with none below zero where the clock was set back.
+        """List the phases that have ended; 0 seconds instead of less if the clock was set back.
 
-        `parts` has, by the name of a phase, what its first part is called, and how long that took.
+        `parts` maps the name of a phase to the name and seconds of its first part, to be split off.
         """
         begun, phases = self._begun, []
         for name, end in self._ends:
@@ -57,10 +57,7 @@ class Phases:
 
 
 class ImportTimer:
-    """How long the import statements of a thread take, beginning and end of `with` between.
-
-    One that another one leads to is counted with that.
-    """
+    """The seconds of all imports of this thread within a `with` block; nested ones count once."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -88,9 +85,9 @@ class ImportTimer:
 
 
 def find_process_start(proc: Path = PROC) -> Optional[float]:
-    """When this process started, to a hundredth of a second; None where the system does not tell.
+    """Return the start time of this process in seconds since the epoch, or None if not known.
 
-    The kernel counts from its own start (proc_pid_stat(5), field 22).
+    The kernel counts clock ticks, usually 1/100 s, since boot (proc_pid_stat(5), field 22).
     """
     try:
         ticks = int(read_stat(proc / "self")[1][19])
@@ -101,7 +98,7 @@ def find_process_start(proc: Path = PROC) -> Optional[float]:
 
 
 def _read(environ: Mapping[str, str], name: str) -> Optional[float]:
-    """Seconds since the epoch; None where the script told none."""
+    """Return the seconds since the epoch in a variable; None if it is missing or invalid."""
     try:
         return float(environ[name])
     except (KeyError, ValueError):

@@ -1,6 +1,6 @@
-"""A rank that measures nothing -> a file of what it finds: its peers, cores, framework, devices.
+"""A rank of a probe job -> a file with its peers, cores, framework and devices.
 
-It writes what it knows before each step that may end it, and fails of nothing itself.
+The file is written again before each step that may end the process. No finding is an error here.
 """
 
 import json
@@ -23,10 +23,10 @@ from dlperf_slurm.worker.nvml import ask, find_device_uuid, find_handle, list_se
 MODULE_FILE = "module"
 ANSWER_PREFIX = "probe-"
 SMI_SECONDS = 60.0
-# what a package that is missing, or does not fit this machine, raises while it is loaded
+# errors of importing a package that is missing or does not fit this machine
 BROKEN = (ImportError, OSError, RuntimeError, AttributeError, TypeError, ValueError)
 
-# how frameworks say how many GPUs this process sees; of others the driver is asked
+# calls that count the GPUs visible to this process, by module; other modules: nvidia-smi
 COUNTS: Dict[str, Callable[[Any], int]] = {
     "torch": lambda torch: torch.cuda.device_count(),
     "tensorflow": lambda tf: len(tf.config.experimental.list_physical_devices("GPU")),
@@ -38,7 +38,7 @@ COUNTS: Dict[str, Callable[[Any], int]] = {
 
 
 def probe_rank(folder: Path, joining: Joining) -> int:
-    """Answer as one rank of the case in this folder; 0 whatever is found."""
+    """Write the findings of one rank of the case in this folder; always return 0."""
     host = socket.gethostname()
     path = folder / f"{ANSWER_PREFIX}{host}-{os.getpid()}.json"
     answer: Dict[str, Any] = {"host": host, "cores": sorted(os.sched_getaffinity(0))}
@@ -56,14 +56,14 @@ def probe_rank(folder: Path, joining: Joining) -> int:
 
 
 def keep(path: Path, answer: Dict[str, Any]) -> None:
-    """Write what is known so far."""
+    """Write the findings so far."""
     write_file(path, json.dumps(answer).encode(), root=path.parent)
 
 
 def join(
     answer: Dict[str, Any], host: str, joining: Joining, case: Case, folder: Path
 ) -> Placement:
-    """Become a rank, or note why that fails."""
+    """Join the other ranks and return this rank's placement, or record why joining failed."""
     try:
         world = join_ranks(joining, case, folder)
         hosts = world.exchange(host)
@@ -76,7 +76,7 @@ def join(
 
 
 def load_framework(answer: Dict[str, Any], case: Case, folder: Path) -> None:
-    """Import the framework, and count the devices that it sees, where the case needs some."""
+    """Import the framework and, for a case on GPUs, count the devices that it sees."""
     name = (folder / MODULE_FILE).read_text(encoding="utf-8").strip()
     try:
         module = import_module(name)
@@ -88,7 +88,7 @@ def load_framework(answer: Dict[str, Any], case: Case, folder: Path) -> None:
 
 
 def count_by_driver() -> int:
-    """The GPUs that nvidia-smi lists, as far as CUDA_VISIBLE_DEVICES lets this process see them."""
+    """Count the GPUs that nvidia-smi lists, at most as many as CUDA_VISIBLE_DEVICES allows."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return 0
@@ -101,9 +101,9 @@ def count_by_driver() -> int:
 
 
 def ask_driver(environ: Mapping[str, str]) -> Dict[str, Any]:
-    """The driver's version of CUDA, as NVML writes it, and the compute capabilities of its GPUs.
+    """Ask NVML for the driver's CUDA version and the distinct compute capabilities of visible GPUs.
 
-    Those are of the GPUs that this process sees, once each. Without NVML nothing is told.
+    The version is NVML's number, such as 12040 for 12.4. Returns {} without NVML.
     """
     nvml = load_nvml()
     if nvml is None:

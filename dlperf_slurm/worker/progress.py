@@ -1,6 +1,6 @@
-"""Where a rank stands in its work, and how long no step may end before it counts as stalled.
+"""Progress of a rank -> how many seconds may pass without a step before it counts as stalled.
 
-The measuring loop stores the step that ended, and no more.
+The measuring loop only stores the number of steps that ended.
 """
 
 import math
@@ -14,9 +14,9 @@ WARMUP = "warm-up"
 MEASURED = "measured"
 END = "end"
 
-# for what comes before the first step: the rendezvous, building, loading
+# limit before the first step ends: rendezvous, building the model, loading data
 START_SECONDS = 1800.0
-# a step may take so many times as long as the longest one so far; the first one compiles
+# limits as multiples of the longest step so far, and of the first step, which compiles
 STEPS_ALLOWED = 20
 FIRST_STEPS_ALLOWED = 2
 LEAST_SECONDS = 60.0
@@ -25,7 +25,7 @@ LONGEST_LOOK_SECONDS = 5.0
 
 
 class Position:
-    """The phase of a rank, and how many of its steps have ended; its main thread writes it."""
+    """The phase of a rank and the number of its ended steps, written by its main thread."""
 
     def __init__(self) -> None:
         self.phase = START
@@ -36,7 +36,7 @@ class Position:
         self._earlier_seconds: List[float] = []
 
     def enter(self, phase: str, steps: int = 0, clock: "Optional[StepClock]" = None) -> None:
-        """Begin a phase of so many steps; the clock is that of measured ones."""
+        """Begin a phase of `steps` steps; `clock` is given only if the steps are measured."""
         self.step = 0
         self._clock = clock
         self.steps = steps
@@ -44,20 +44,20 @@ class Position:
         self.phases += 1
 
     def keep(self, step_seconds: List[float]) -> None:
-        """Remember the measured steps of the phases that are over."""
+        """Store the times of the measured steps of all finished phases."""
         self._earlier_seconds = step_seconds
 
     def read_seconds(self) -> List[float]:
-        """The times of the measured steps that have ended; may be called in another thread."""
+        """Return the seconds of the measured steps so far; safe to call from another thread."""
         clock, step = self._clock, self.step
         now = [] if clock is None or step == 0 else clock.read_ended_seconds(step)
         return [*self._earlier_seconds, *now]
 
 
 class Pace:
-    """The longest step that was seen, and since when none has ended.
+    """The longest step seen so far, and the time since the last progress.
 
-    `stall_seconds` is what the matrix says: None leaves it to the pace, 0 is no limit.
+    `stall_seconds` is the matrix's limit: None derives it from the steps so far, 0 is no limit.
     """
 
     def __init__(self, stall_seconds: Optional[float], now: float) -> None:
@@ -68,7 +68,7 @@ class Pace:
         self._longest_seconds = 0.0
 
     def see(self, place: Tuple[int, int], now: float) -> None:
-        """Look at the number of the phase, and of the steps in it that have ended."""
+        """Record a place, (number of the phase, ended steps in the phase), seen at time `now`."""
         if place == self._place:
             return
         phase, step = self._place
@@ -82,12 +82,12 @@ class Pace:
         self._place, self._since = place, now
 
     def find_quiet_seconds(self, now: float) -> float:
-        """The seconds since a step last ended or a phase began."""
+        """Return the seconds since a step last ended or a phase began."""
         return now - self._since
 
     @property
     def limit_seconds(self) -> float:
-        """The seconds that may be quiet; infinite where nothing is watched."""
+        """Seconds that may pass without progress; infinite if there is no limit."""
         if self._stall_seconds is not None:
             return self._stall_seconds or math.inf
         if not self._first_seconds:
@@ -100,5 +100,5 @@ class Pace:
 
     @property
     def look_seconds(self) -> float:
-        """The time between two looks: seldom, as each wakes a core that is being measured."""
+        """Seconds between two polls; long, since each poll wakes a core that is being measured."""
         return min(LONGEST_LOOK_SECONDS, self.limit_seconds / LOOKS)

@@ -1,4 +1,4 @@
-"""A case whose batch size is to be found -> trials in fresh processes, then its record."""
+"""A case without a fixed batch size -> trials in fresh processes, then its record."""
 
 import os
 import shutil
@@ -22,26 +22,25 @@ BATCH_FILE = "batch.json"
 TRIALS_DIR = "trials"
 MEASURED_DIR = "measured"
 
-# Optimizer states are made at the end of the first step, and a compiler may begin anew when it
-# meets them: the second step is the first one like all others, the third shows that it repeats.
+# The optimizer state is allocated at the end of the first step, and a compiler may recompile for
+# it: the second step is the first with the steady-state memory, the third confirms it.
 TRIAL_WARMUP_STEPS = 1
 TRIAL_MEASURED_STEPS = 2
 
-# where a search ends that neither memory nor data end: per device, above any batch that is worth
-# measuring
+# upper bound of the search per device, above any batch size that is worth measuring
 LARGEST_TRIED = 2**16
 
 
 class FailedLaunchError(RuntimeError):
-    """Ranks failed for another reason than memory, which says nothing about the batch size."""
+    """A launch that failed for another reason than memory, so that the search cannot go on."""
 
 
 def search_batch_size(attempt_dir: Path, launch_command: Sequence[str]) -> int:
     """Find the batch size of this attempt's case, measure with it and write the record.
 
-    Runs on one process without MPI, in the launcher's place. All repeats of a case measure the
-    same batch size, that of the first to have a record. Returns the exit code: 0, or that of the
-    launch that failed.
+    Runs on one process without MPI, which calls the launcher once per trial. All repeats of a case
+    measure the same batch size: that of the first repeat with a record. Returns the exit code: 0,
+    or that of the failed launch.
     """
     search = Search(attempt_dir, TrialRunner(launch_command))
     with suppress(FailedLaunchError):
@@ -50,22 +49,22 @@ def search_batch_size(attempt_dir: Path, launch_command: Sequence[str]) -> int:
 
 
 class TrialRunner:
-    """Starts the ranks of one case after the other; SIGTERM ends them, and then this process.
+    """Launches of a case on all ranks, one at a time; SIGTERM ends the ranks, then this process.
 
     `exit_code` is that of the latest run.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
-        """`command` starts `worker run` on all ranks; the folder is added to it."""
+        """Take the command that starts `worker run` on all ranks, without the folder."""
         self._command = list(command)
         self._child = Child()
         self.exit_code = 0
 
     def run(self, case: Case, folder: Path) -> Record:
-        """Run a case, and read how it ended.
+        """Run a case in an emptied folder and return its record.
 
-        What the folder held before is gone; out and err in it are the launcher's. Raises
-        SystemExit when this process was told to end before the ranks had.
+        `out` and `err` in the folder are the launcher's output. Raises SystemExit if this process
+        received SIGTERM before the ranks had ended.
         """
         shutil.rmtree(str(folder), ignore_errors=True)
         folder.mkdir(parents=True)
@@ -77,7 +76,7 @@ class TrialRunner:
 
 
 class Search:
-    """One attempt: the batch sizes that were tried, and where the latest was."""
+    """The search of one attempt: the batch sizes tried, and the folder of the latest launch."""
 
     def __init__(self, attempt_dir: Path, runner: TrialRunner) -> None:
         self.case = read_json(attempt_dir / CASE_FILE, Case)
@@ -87,7 +86,10 @@ class Search:
         self._runner = runner
 
     def fits(self, batch_size_per_device: int) -> bool:
-        """Whether a few steps run; raises FailedLaunchError when not memory ended them."""
+        """Return whether a trial of a few steps fits in memory.
+
+        Raises FailedLaunchError if the trial failed for another reason.
+        """
         case = replace(
             self.case,
             axes=replace(self.case.axes, batch_size_per_device=batch_size_per_device),
@@ -99,7 +101,10 @@ class Search:
         return not trial.is_out_of_memory
 
     def measure(self, batch_size_per_device: int) -> bool:
-        """Whether all steps run, as in `fits`; out of memory now counts as a trial too."""
+        """Measure all steps; return whether they fit in memory, and if not, add a trial.
+
+        Raises FailedLaunchError as `fits` does.
+        """
         case = replace(
             self.case, axes=replace(self.case.axes, batch_size_per_device=batch_size_per_device)
         )
@@ -109,12 +114,12 @@ class Search:
         return not trial.is_out_of_memory
 
     def finish(self) -> int:
-        """Give the attempt what the latest launch left, the record last; returns the exit code."""
+        """Move the latest launch's files to the attempt, the record last; return the exit code."""
         for path in self._latest_dir.iterdir():
             if path.name not in (CASE_FILE, RECORD_FILE, "out", "err"):
                 os.replace(str(path), str(self._attempt_dir / path.name))
         for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
-            # bytes: ranks may write what is no text
+            # bytes, since ranks may write invalid UTF-8
             stream.buffer.write((self._latest_dir / name).read_bytes())
             stream.flush()
         record = self.make_record()
@@ -122,7 +127,7 @@ class Search:
         return 0 if record.status == OK else self._runner.exit_code or 1
 
     def make_record(self) -> Record:
-        """The latest launch's, with all trials; of a failed one as the case was asked for."""
+        """Return the latest launch's record with all trials, or the search's case if it failed."""
         record = read_json(self._latest_dir / RECORD_FILE, Record)
         record = replace(record, batch_trials=self.trials)
         if record.status == OK:
@@ -144,14 +149,14 @@ class Search:
         return BatchTrial(
             batch_size_per_device=size,
             is_out_of_memory=record.status == OUT_OF_MEMORY,
-            # ranks that ran out of memory do not tell
+            # ranks that ran out of memory report no peak
             peak_memory_bytes=max((rank.peak_memory_bytes for rank in record.ranks), default=0),
             seconds=seconds,
         )
 
 
 def find_case_dir(attempt_dir: Path) -> Path:
-    """The folder of the case: above its repeat, its attempt and, in the latter, its start."""
+    """Return the folder of the case, above those of the repeat, the attempt and the start."""
     has_start = attempt_dir.name[:1] == "s" and attempt_dir.name[1:].isdigit()
     return attempt_dir.parents[2 if has_start else 1]
 
@@ -159,7 +164,8 @@ def find_case_dir(attempt_dir: Path) -> Path:
 def measure_as_others(search: Search, case_dir: Path) -> None:
     """Measure with the batch size that another repeat found, or find one.
 
-    Of two that find one at once the first decides, and the other measures again if it must.
+    If two repeats search at the same time, the first to publish decides; the other one measures
+    again if it found another batch size.
     """
     found = read_found(case_dir)
     if found is None:
@@ -174,9 +180,9 @@ def measure_as_others(search: Search, case_dir: Path) -> None:
 
 
 def find_and_measure(search: Search) -> bool:
-    """Measure with the largest batch size that fits in a trial and in all steps, if there is one.
+    """Measure with the largest batch size that fits; return whether any did.
 
-    Memory may still run out in a measurement, as it gets fragmented: then the next smaller size
+    Memory may still run out in a measurement because of fragmentation: then the next smaller size
     is measured.
     """
     case = search.case
@@ -190,9 +196,9 @@ def find_and_measure(search: Search) -> bool:
 
 
 def find_largest_tried(case: Case) -> int:
-    """Where the case's search ends at the latest: no step can take more than its data set has.
+    """Return the upper bound of the batch size per device: no step can exceed the data set.
 
-    Of a data set that cannot be opened the ranks of the first trial say why.
+    A data set that cannot be opened is ignored here: the ranks of the first trial report why.
     """
     if case.axes.data != FOLDER:
         return LARGEST_TRIED
@@ -203,7 +209,7 @@ def find_largest_tried(case: Case) -> int:
 
 
 def list_fitting(fits: Callable[[int], bool], ladder: Sequence[int]) -> Sequence[int]:
-    """The part of a ladder, from the largest size down, that begins with the first one to fit."""
+    """Return the tail of a descending list of sizes that starts with the first size to fit."""
     first = next((index for index, size in enumerate(ladder) if fits(size)), len(ladder))
     return ladder[first:]
 
@@ -211,11 +217,10 @@ def list_fitting(fits: Callable[[int], bool], ladder: Sequence[int]) -> Sequence
 def find_largest(
     fits: Callable[[int], bool], granularity: int, largest_tried: int = LARGEST_TRIED
 ) -> int:
-    """The largest multiple of `granularity` that fits, or 0: if one fits, all smaller ones do.
+    """Find the largest multiple of `granularity` that fits, or 0; `fits` must be monotonic.
 
-    Doubles from the smallest until one does not fit, then bisects: about twice the binary
-    logarithm of the answer in calls of `fits`, none of them above the larger of `largest_tried`
-    and `granularity`.
+    Doubles from the smallest multiple until one does not fit, then bisects: about 2 * log2(answer)
+    calls of `fits`, none above max(largest_tried, granularity).
     """
     fitting, too_large = 0, max(largest_tried // granularity, 1) + 1
     while too_large - fitting > 1:
@@ -229,7 +234,7 @@ def find_largest(
 
 
 def read_found(case_dir: Path) -> Optional[Record]:
-    """The record of the repeat that found the case's batch size, if one has."""
+    """Return the record of the repeat that found the case's batch size, or None."""
     try:
         return read_json(case_dir / BATCH_FILE, Record)
     except FileNotFoundError:
@@ -237,10 +242,10 @@ def read_found(case_dir: Path) -> Optional[Record]:
 
 
 def publish_found(record: Record, case_dir: Path) -> Record:
-    """Become the repeat that found the batch size, if it is the first; returns that one's record.
+    """Publish this record unless another repeat did so first; return the published record.
 
-    A hard link is made on the server, whole and by one only, also where nodes share the folder by
-    NFS and see each other's files late.
+    Uses a hard link, which exactly one process can create, whole, even over NFS with its delayed
+    visibility of files between nodes.
     """
     own = case_dir / f".{BATCH_FILE}.r{record.case.repeat}-a{record.case.attempt}.{os.getpid()}"
     write_json(own, record)

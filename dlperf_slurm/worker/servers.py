@@ -1,4 +1,4 @@
-"""A placement -> processes of a framework that serve the ranks, and an eye on them."""
+"""A placement -> a framework's parameter servers, started and monitored by the ranks."""
 
 import json
 import os
@@ -14,23 +14,24 @@ from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.ranks import find_free_port
 
 END_SECONDS = 10
-# 0: all ranks have left; SIGTERM and SIGINT: the whole job is told to end
+# 0: all ranks have left; SIGTERM and SIGINT: the whole job is being ended
 EXPECTED_EXIT_CODES = (0, -signal.SIGTERM, -signal.SIGINT)
 
 
 class ServerError(RuntimeError):
-    """A server has ended before the ranks that it serves."""
+    """A parameter server that ended before the ranks that it serves."""
 
 
-# has it written down before it becomes the end of this rank: set by the worker's entry, which knows
-# where to
+# called before a failed server ends this rank; set by the worker's entry point, which knows where
+# to write the failure
 report_early_end: Optional[Callable[[ServerError], None]] = None
 
 
 class WatchedServers:
-    """Processes that this rank has started; when one fails, so does this process, at once.
+    """Server processes started by this rank; if one fails, this process exits at once.
 
-    For frameworks that wait for their servers in C, for ever: no exception would get there.
+    For frameworks that wait for their servers in C without a timeout, where no Python exception
+    could reach the main thread.
     """
 
     def __init__(self, processes: Sequence["subprocess.Popen[bytes]"]) -> None:
@@ -40,11 +41,11 @@ class WatchedServers:
             threading.Thread(target=self._watch, args=(process,), daemon=True).start()
 
     def release(self) -> None:
-        """To be called before they are told to end: they may, from now on, in any way."""
+        """Accept any exit code from now on; call before the servers are asked to end."""
         self._may_end.set()
 
     def end(self) -> None:
-        """Wait for those that were told to end, then end those that did not."""
+        """Wait for the servers to end, and kill those that do not within END_SECONDS."""
         for process in self._processes:
             try:
                 process.wait(END_SECONDS)
@@ -67,7 +68,7 @@ class WatchedServers:
 
 
 class Cluster(NamedTuple):
-    """Addresses of servers and ranks; this rank's number, and the server that it starts, or ""."""
+    """Addresses of servers and ranks; `own_server` is the server that this rank starts, or ""."""
 
     servers: Tuple[str, ...]
     ranks: Tuple[str, ...]
@@ -75,12 +76,12 @@ class Cluster(NamedTuple):
     own_server: str
 
     def list_jobs(self) -> Dict[str, List[str]]:
-        """The addresses of each job, as TensorFlow names these."""
+        """Return the addresses as a TensorFlow ClusterSpec: job name -> addresses."""
         return {"ps": list(self.servers), "worker": list(self.ranks)}
 
 
 def list_addresses(placement: Placement) -> Cluster:
-    """The placement's addresses; for a world of one, with whatever rank's data, new ones."""
+    """Return the placement's addresses, or new ones on this host for a world of one rank."""
     if placement.world_size == 1:
         server, rank = (f"127.0.0.1:{find_free_port(offset, 2)}" for offset in range(2))
         return Cluster((server,), (rank,), 0, server)
@@ -94,10 +95,10 @@ def list_addresses(placement: Placement) -> Cluster:
 
 
 def start_server(module: str, cluster: Cluster, threads: int) -> None:
-    """`python -m MODULE PARENT_ID TASK THREADS CLUSTER`, if this rank is to start one.
+    """Start `python -m MODULE PARENT_ID TASK THREADS CLUSTER`, if this rank has a server to start.
 
-    It is to end with this process, which does not end before all ranks are done: MPI_Finalize
-    waits for them. Returns when it listens; RuntimeError when it has ended instead.
+    The server must end with this process, which ends only after all ranks, in MPI_Finalize. Returns
+    when the server listens; raises RuntimeError if it ends before that.
     """
     if not cluster.own_server:
         return
@@ -105,7 +106,7 @@ def start_server(module: str, cluster: Cluster, threads: int) -> None:
     arguments = [os.getpid(), task, threads, json.dumps(cluster.list_jobs())]
     process = subprocess.Popen(
         [sys.executable, "-m", module, *map(str, arguments)],
-        # it has no use for GPUs, and would reserve their memory
+        # a server needs no GPU, but the framework would reserve GPU memory
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
         stdin=subprocess.DEVNULL,
     )

@@ -1,4 +1,4 @@
-"""Where the ranks of an attempt stood when they were ended -> what its failed record says of it."""
+"""The watchdog files of an attempt's ranks -> the failures and partial steps of its record."""
 
 from itertools import groupby
 from pathlib import Path
@@ -29,15 +29,15 @@ HELD = "in native code that holds the interpreter"
 
 
 def read_standings(attempt_dir: Path, case: Case) -> Tuple[Standing, ...]:
-    """Where ranks stand that said so, by rank; empty where none had to."""
+    """Read the Standings that ranks wrote, by rank; empty if the watchdog ended no rank."""
     found = (read_standing(find_standing(attempt_dir, rank)) for rank in range(case.world_size))
     return tuple(standing for standing in found if standing is not None)
 
 
 def describe_stall(attempt_dir: Path, case: Case) -> Tuple[Failure, ...]:
-    """The job's failure, which tells of all ranks in a line, then one of each rank.
+    """Return the job's failure, which summarizes all ranks in one line, then one of each rank.
 
-    Empty where no rank came to stand still.
+    Empty if the watchdog ended no rank.
     """
     standings = read_standings(attempt_dir, case)
     ranks = range(case.world_size)
@@ -66,7 +66,10 @@ def describe_stall(attempt_dir: Path, case: Case) -> Tuple[Failure, ...]:
 
 
 def keep_steps(attempt_dir: Path, case: Case) -> int:
-    """Write the measured steps' times so far; the number that all ranks had ended which told."""
+    """Write the times of the measured steps so far; return the number that all ranks had ended.
+
+    Only ranks with a Standing count.
+    """
     standings = read_standings(attempt_dir, case)
     steps = [len(standing.step_seconds) for standing in standings]
     if not any(steps):
@@ -81,7 +84,7 @@ def keep_steps(attempt_dir: Path, case: Case) -> int:
 
 
 def _sort(standings: Sequence[Standing]) -> List[Standing]:
-    """The standings, least far first; of equals, those of which there are fewest."""
+    """Sort stopped ranks first, then by least progress; of equals, the rarest position first."""
     places = [(standing.phases, standing.step, standing.at) for standing in standings]
     return sorted(
         standings,
@@ -116,7 +119,7 @@ def _describe_place(standing: Standing) -> str:
 
 
 def _name_ranks(ranks: Sequence[int], hosts: Sequence[str]) -> str:
-    """Such as "ranks 0-2, 5" or "rank 3 on n2"."""
+    """Format ranks, such as "ranks 0-2, 5" or "rank 3 on n2"."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}" + (f" on {hosts[ranks[0]]}" if hosts else "")
     return f"ranks {format_ranges(sorted(ranks)).replace(',', ', ')}"

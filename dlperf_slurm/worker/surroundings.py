@@ -1,6 +1,6 @@
-"""A host before any rank works -> what else it does; with its window, what stands beside a record.
+"""A host before and in the measured window -> the CPU and GPU use of other processes on it.
 
-Nobody is waited for and nothing is refused: whoever reads the figures is told.
+Noise does not delay or refuse a measurement: it is only reported.
 """
 
 import os
@@ -30,10 +30,10 @@ PROC = Path("/proc")
 
 
 def look_around(case: Case, placement: Placement, world: Any) -> Optional[HostSurroundings]:
-    """What this rank's host and GPUs do before the case; None for a rank that has none to watch.
+    """Report other use of this rank's host and GPUs before the case; None if not monitored here.
 
-    The first rank of a host looks while all ranks wait, and says on standard error what it finds.
-    All ranks call it.
+    The first rank of each host samples while all ranks wait, and prints noise to standard error.
+    Collective: all ranks must call this function.
     """
     if case.telemetry_interval_seconds <= 0:
         return None
@@ -41,7 +41,7 @@ def look_around(case: Case, placement: Placement, world: Any) -> Optional[HostSu
     gpus = tuple(look_at_gpus(choose_devices(case, placement, os.environ)))
     surroundings = None
     if placement.local_rank == 0:
-        # where ranks cannot see each other, each would take the others for strangers
+        # in different PID namespaces, a rank would count the other ranks as foreign processes
         can_tell = len({space for host, space in spaces if host == placement.host}) == 1
         use = watch_cpus() if can_tell else None
         surroundings = HostSurroundings(
@@ -57,7 +57,7 @@ def look_around(case: Case, placement: Placement, world: Any) -> Optional[HostSu
 
 
 def find_process_space() -> str:
-    """The namespace of processes that this one can see; empty where the system has none."""
+    """Return the PID namespace of this process, or "" if not known (pid_namespaces(7))."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -65,14 +65,14 @@ def find_process_space() -> str:
 
 
 def watch_cpus(is_rank: bool = True) -> Optional[CpuUse]:
-    """Where the time of all CPUs goes from now on; None where the system does not tell."""
+    """Measure the use of all CPUs for LOOK_SECONDS; None if /proc cannot be read."""
     watch = CpuWatch()
     time.sleep(LOOK_SECONDS)
     return watch.finish(os.getpid(), is_rank)
 
 
 def look_at_gpus(named: Mapping[int, str]) -> Iterator[GpuBefore]:
-    """Who uses these GPUs, by local rank, and what holds their clocks down."""
+    """Yield, for GPUs given by local rank, their compute processes and clock throttle reasons."""
     nvml = load_nvml() if named else None
     if nvml is None:
         return
@@ -86,7 +86,7 @@ def look_at_gpus(named: Mapping[int, str]) -> Iterator[GpuBefore]:
 
 
 def _name_process(pid: int) -> str:
-    """Its name; its number where it is another container's, or may not be looked at."""
+    """Return the name of a process, or "process PID" if it is in another PID namespace."""
     try:
         return (PROC / str(pid) / "comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -100,15 +100,15 @@ def _tell(use: Optional[CpuUse]) -> Tuple[CpuUse, ...]:
 def gather_surroundings(
     case: Case, world: Any, before: Optional[HostSurroundings], window: Optional[CpuUse]
 ) -> Surroundings:
-    """The surroundings of all hosts on rank 0, none elsewhere; all ranks call it."""
-    # where the CPUs could not be told apart before, they cannot in the window
+    """Gather the surroundings of all hosts to rank 0, empty elsewhere; all ranks must call this."""
+    # CPU use that could not be attributed before the window cannot be attributed in it either
     whole = before and replace(before, window=_tell(window) if before.before else ())
     hosts = unite_hosts([one for one in world.gather(whole) if one is not None])
     return Surroundings(case.run_id, case.case_id, case.repeat, case.attempt, tuple(hosts))
 
 
 def unite_hosts(told: List[HostSurroundings]) -> List[HostSurroundings]:
-    """One for each host, in the order of the ranks, with the GPUs that its other ranks watched."""
+    """Merge the reports of ranks to one per host, in rank order, with the GPUs of all its ranks."""
     united: Dict[str, HostSurroundings] = {}
     for one in told:
         first = united.get(one.host)
@@ -117,14 +117,14 @@ def unite_hosts(told: List[HostSurroundings]) -> List[HostSurroundings]:
 
 
 def describe_here() -> Iterator[str]:
-    """What is not quiet about this machine, before this process starts a run on it."""
+    """Describe the noise on this machine before this process starts a run on it."""
     use = watch_cpus(is_rank=False)
     host = HostSurroundings(socket.gethostname(), os.getloadavg()[0], _tell(use))
     return describe_noise(host)
 
 
 def describe_noise(one: HostSurroundings) -> Iterator[str]:
-    """What is not quiet about a host before a measurement, a line for each."""
+    """Describe the noise on a host before a measurement, one line per finding."""
     for use in one.before:
         if use.has_neighbours:
             yield (
@@ -142,7 +142,7 @@ def describe_noise(one: HostSurroundings) -> Iterator[str]:
 
 
 def describe_others(use: CpuUse) -> str:
-    """How much of the CPUs others take, and who, as far as that could be seen."""
+    """Describe the CPU share of other processes, and name the busiest as far as visible."""
     names = ", ".join(f"{one.name} {one.cpu_share:.0%}" for one in use.neighbours)
     plural = "CPUs" if use.cpus > 1 else "CPU"
     return f"other processes take {use.other_share:.0%} of its {use.cpus} {plural}" + (

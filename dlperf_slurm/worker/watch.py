@@ -1,7 +1,7 @@
-"""A rank that ends no step for too long, or whose time is up -> where it stands, and its end.
+"""A rank that stalls, or whose job is about to end -> a file with its status, then its exit.
 
-The watch is a thread. Where native code holds the interpreter, so that no thread can run, a timer
-of faulthandler's, which needs no interpreter, writes the stacks and ends the rank.
+The watchdog is a thread. If native code holds the GIL, so that no Python thread can run, a timer of
+faulthandler, which does not need the GIL, writes the stacks and ends the rank.
 """
 
 import faulthandler
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.worker.ranks import World
 
 STALLS_DIR = "stalls"
-# whoever writes it asks all ranks for where they stand
+# a rank that writes this file asks all ranks to write their status and end
 CALL_FILE = "call"
 
 STALLED = "stalled"
@@ -38,23 +38,23 @@ TIME_LIMIT = "time limit"
 PREEMPTED = "preempted"
 CALLED = "called"
 
-# beside the looks that the others need to hear the call: writing a few files
+# for the ranks' writing of a few files, in addition to the polls until they see the call
 ANSWER_SECONDS = 5.0
 LOOKS_TO_ANSWER = 3
 POLL_SECONDS = 0.2
 EXIT_CODE = 1
-# Slurm sends the warning a minute before the time limit, and up to another minute early
-# (sbatch(1), --signal); a job that several array tasks share is warned a little sooner.
+# Slurm sends the warning a minute before the time limit, and up to another minute earlier
+# (sbatch(1), --signal); a job that runs several array tasks is warned a little sooner.
 EARLY_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a rank stood when it was ended, and why: STALLED, TIME_LIMIT, PREEMPTED or CALLED.
+    """The status of a rank when it was ended, and why: STALLED, TIME_LIMIT, PREEMPTED or CALLED.
 
-    It had ended `step` of the `steps` of its phase, and none for `quiet_seconds`. Before it could
-    say so, its process did not run for `stopped_seconds`. `at` is the innermost line of its main
-    thread, `hosts` where each rank is, empty before that is known.
+    The rank had ended `step` of the `steps` of its phase, and no step for `quiet_seconds`. Its
+    process was stopped for `stopped_seconds` before this report. `at` is the innermost frame of the
+    main thread, `hosts` the host of each rank, empty if not known yet.
     """
 
     rank: int
@@ -75,7 +75,7 @@ class Standing:
 def watch_rank(
     attempt_dir: Path, stall_seconds: Optional[float], world: "World"
 ) -> Iterator[Position]:
-    """Watch this rank, whose main thread says where it stands."""
+    """Run the watchdog of this rank; yields the Position that the main thread has to update."""
     (attempt_dir / STALLS_DIR).mkdir(exist_ok=True)
     stacks = find_stacks(attempt_dir, world.rank)
     with stacks.open("w", encoding="utf-8") as file:
@@ -89,31 +89,32 @@ def watch_rank(
             signal.pthread_kill(cast(int, thread.ident), TIME_LIMIT_SIGNAL)
             thread.join()
     stacks.unlink()
-    # it stays while another rank has a file in it
+    # fails while another rank still has a file in the folder
     with suppress(OSError):
         (attempt_dir / STALLS_DIR).rmdir()
 
 
 def find_stacks(attempt_dir: Path, rank: int) -> Path:
-    """The file for the stacks of a rank, empty as long as nothing is wrong."""
+    """Return the file for the stacks of a rank, empty as long as nothing is wrong."""
     return attempt_dir / STALLS_DIR / f"rank-{rank}.stacks"
 
 
 def find_standing(attempt_dir: Path, rank: int) -> Path:
-    """The file in which a rank says where it stands."""
+    """Return the file for the Standing of a rank."""
     return attempt_dir / STALLS_DIR / f"rank-{rank}.json"
 
 
 def find_silence(attempt_dir: Path, rank: int) -> Path:
-    """The mark of others that a rank had not answered when they ended; its timer may, later.
+    """Return the file that other ranks create if this rank had not answered before they ended.
 
-    A launcher that ends its ranks lets those go on that were stopped.
+    The rank's own timer may still write stacks later: a launcher that ends its ranks also sends
+    SIGCONT to those that were stopped.
     """
     return attempt_dir / STALLS_DIR / f"rank-{rank}.silent"
 
 
 class Watch:
-    """What the watching thread knows; `is_over` tells it to end."""
+    """The state of the watchdog thread; setting `is_over` ends the thread."""
 
     def __init__(
         self, attempt_dir: Path, stall_seconds: Optional[float], world: "World", stacks: IO[str]
@@ -127,12 +128,12 @@ class Watch:
         self._pace = Pace(stall_seconds, time.monotonic())
 
     def run(self) -> None:
-        """Look at the position now and then; ends the process when something is wrong."""
+        """Poll the position; end the process on a stall, a signal or a call of another rank."""
         while True:
             self._set_timer()
             began = time.monotonic()
             is_told = await_signal(self._pace.look_seconds)
-            # it was stopped, and the launcher has let it go on to end
+            # a long delay means that the process was stopped, then continued by the launcher
             late_seconds = time.monotonic() - began - self._pace.look_seconds
             self._stopped_seconds = late_seconds if late_seconds > ANSWER_SECONDS else 0.0
             if self.is_over:
@@ -144,9 +145,9 @@ class Watch:
                 self._end(cause)
 
     def _set_timer(self) -> None:
-        """Have the stacks written where this thread does not come to do so, and the rank ended.
+        """Set faulthandler's timer, which dumps the stacks and ends the rank without the GIL.
 
-        The others end first, if they can, and wait for this rank's stacks before they do.
+        The watchdogs of other ranks expire earlier, and wait for this rank's stacks.
         """
         seconds = self._pace.limit_seconds + 2 * self._pace.look_seconds
         if math.isfinite(seconds):
@@ -160,9 +161,9 @@ class Watch:
         return CALLED if (self._attempt_dir / STALLS_DIR / CALL_FILE).exists() else ""
 
     def _end(self, cause: str) -> None:
-        """Say where this rank stands, wait for the others to do so, and end the process.
+        """Write the status of this rank, wait for that of the others, and end the process.
 
-        The launcher then ends all that is left. A rank that has finished meanwhile is not ended.
+        The launcher then ends all remaining ranks. A rank that has finished meanwhile is not ended.
         """
         faulthandler.cancel_dump_traceback_later()
         print(f"rank {self._world.rank}: {cause}, see {STALLS_DIR}", file=sys.stderr, flush=True)
@@ -207,7 +208,7 @@ class Watch:
 
 
 def has_answered(attempt_dir: Path, rank: int) -> bool:
-    """Whether a rank has said where it stands, or its timer has."""
+    """Return whether a rank has written its Standing, or its timer has dumped the stacks."""
     if find_standing(attempt_dir, rank).exists():
         return True
     try:
@@ -217,14 +218,14 @@ def has_answered(attempt_dir: Path, rank: int) -> bool:
 
 
 def find_innermost_line() -> str:
-    """The function, file and line in which the main thread is."""
+    """Return the function, file and line at which the main thread is."""
     frame = sys._current_frames()[cast(int, threading.main_thread().ident)]
     line = traceback.extract_stack(frame)[-1]
     return f"{line.name} ({Path(line.filename).name}:{line.lineno})"
 
 
 def read_standing(path: Path) -> Optional[Standing]:
-    """What a rank said of where it stands; None where it did not come to that."""
+    """Read the Standing of a rank; None if there is no valid file."""
     try:
         return build_dataclass(Standing, read_json(path), str(path), is_complete=True)
     except (FileNotFoundError, FileProblem, ContractError):
@@ -234,17 +235,17 @@ def read_standing(path: Path) -> Optional[Standing]:
 def await_signal(seconds: float) -> bool:
     """Wait for the signal; return whether it came.
 
-    CPython returns a siginfo of no meaning where the process was stopped and continued meanwhile.
+    CPython returns a meaningless siginfo if the process was stopped and continued meanwhile.
     """
     info = signal.sigtimedwait([TIME_LIMIT_SIGNAL], seconds)
     return info is not None and info.si_signo == TIME_LIMIT_SIGNAL
 
 
 def is_preempted() -> bool:
-    """Return whether a signal that has come now is too early to warn of the time limit.
+    """Return whether a signal received now is too early to be the time limit's warning.
 
-    Slurm sends the same one when it preempts a job with a grace time (PreemptParameters). Older
-    versions of Slurm do not set the variable.
+    Slurm sends the same signal when it preempts a job with a grace time (PreemptParameters).
+    Returns False without SLURM_JOB_END_TIME, which older versions of Slurm do not set.
     """
     try:
         end = float(os.environ["SLURM_JOB_END_TIME"])
