@@ -1,7 +1,7 @@
-"""How ranks find each other, as a site says it <-> the words that tell the worker.
+"""A site's rendezvous settings <-> the worker's command-line options.
 
-The modules here join the ranks (`worlds`), by MPI or over sockets. The login side reads this file
-alone.
+The modules of this package join the ranks (`worlds`), by MPI or over sockets. Code on the login
+node imports only this file.
 """
 
 import argparse
@@ -12,20 +12,20 @@ from typing import List, Sequence
 MPI = "mpi"
 SLURM = "slurm"
 TORCHRUN = "torchrun"
-# how ranks find each other: by MPI, or by what srun or torchrun tells each in variables
+# rendezvous of the ranks: by MPI, or by the environment variables of srun or torchrun
 KINDS = (MPI, SLURM, TORCHRUN)
 
 
 @dataclass(frozen=True)
 class Joining:
-    """How ranks find each other, and on which network the framework's ranks do."""
+    """The rendezvous method of the ranks, and the network of the framework's communication."""
 
     ranks: str = MPI
     host_suffix: str = ""
     interface: str = ""
 
     def list_words(self) -> List[str]:
-        """The options of the worker that say so; none for what is not asked for."""
+        """Format the values that differ from the defaults as options of the worker."""
         options = {
             "ranks": self.ranks if self.ranks != MPI else "",
             "host-suffix": self.host_suffix,
@@ -35,7 +35,7 @@ class Joining:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Have a parser take the words of `Joining.list_words`."""
+    """Add the options of `Joining.list_words` to a parser."""
     parser.add_argument("--ranks", choices=KINDS, default=MPI, help="how ranks find each other")
     parser.add_argument("--host-suffix", default="", help="behind short names of hosts")
     parser.add_argument("--interface", default="", help="network interface of the framework")
@@ -46,7 +46,7 @@ def read_options(options: argparse.Namespace) -> Joining:
 
 
 def parse_run_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """The words after `run`."""
+    """Parse the arguments after `run`."""
     parser = argparse.ArgumentParser(prog="python -m dlperf_slurm.worker run")
     add_options(parser)
     parser.add_argument("directory", type=Path, metavar="DIR", help="with case.json")

@@ -1,9 +1,9 @@
-"""Messages between two processes that share a secret, over a socket.
+"""Authenticated messages between two processes that share a secret, over a socket.
 
-Both sides send random bytes first. The secret and these give a key for each direction, and each
-message carries an HMAC over its number and its bytes, which is checked before a pickle is read:
-without the secret nobody can send, change, repeat or move a message. multiprocessing.connection
-checks the secret once, by MD5 before Python 3.12, and waits for ever for a peer that is silent.
+Both sides first send a nonce. Secret and nonces give a key for each direction, and each message has
+an HMAC over its sequence number and its bytes, which is checked before unpickling: without the
+secret nobody can send, change, replay or reorder messages. multiprocessing.connection checks the
+secret only once, by MD5 before Python 3.12, and waits for a silent peer without a timeout.
 """
 
 import hmac
@@ -17,24 +17,24 @@ from typing import Any, Optional, Union
 NONCE_BYTES = 32
 _HEADER = struct.Struct("!Q32s")
 _NUMBER = struct.Struct("!Q")
-# bounds of a peer's first words, before it is known who it is
+# limits of the first messages, before the peer is authenticated
 HELLO_SECONDS = 5.0
 HELLO_BYTES = 4096
-# the kernel reports a peer that was cut off within a minute
+# the kernel reports an unreachable peer within a minute
 KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 class StrangerError(ConnectionError):
-    """The peer does not know the secret."""
+    """A message from a peer that does not know the secret."""
 
 
 class Channel:
-    """A connection to one peer, which knows the same secret."""
+    """An authenticated connection to one peer."""
 
     def __init__(self, connection: socket.socket, secret: bytes, is_first: bool) -> None:
-        """Exchange random bytes; `is_first` tells the two sides apart. Raises OSError.
+        """Exchange nonces; `is_first` must differ between the two sides. Raises OSError.
 
-        Messages are bounded in size and time until `open` is called.
+        Messages are limited in size and time until `open` is called.
         """
         self._connection = connection
         self._limit: Optional[int] = HELLO_BYTES
@@ -50,7 +50,7 @@ class Channel:
         self._send_key, self._receive_key = keys if is_first else reversed(keys)
 
     def open(self) -> None:
-        """Wait without a time limit from now on, for messages of any size."""
+        """Remove the limits: wait for messages of any size, without a timeout."""
         self._limit = None
         self._connection.settimeout(None)
         self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -58,14 +58,14 @@ class Channel:
             self._connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def fileno(self) -> int:
-        """Return the socket's descriptor, for selectors."""
+        """Return the socket's file descriptor, for `selectors`."""
         return self._connection.fileno()
 
     def close(self) -> None:
         self._connection.close()
 
     def send(self, value: Any) -> None:
-        """Send a value that can be pickled, from any thread. Raises OSError for a lost peer."""
+        """Send a picklable value; thread-safe. Raises OSError if the connection is lost."""
         payload = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         with self._sending:
             code = _sign(self._send_key, self._sent, payload)
@@ -74,9 +74,10 @@ class Channel:
             self._connection.sendall(payload)
 
     def receive(self) -> Any:
-        """Return the next value; for one thread alone.
+        """Return the next value; not thread-safe.
 
-        Raises StrangerError for a message that is not the peer's, other OSErrors for a lost peer.
+        Raises StrangerError for a message with a wrong HMAC, other OSErrors if the connection is
+        lost.
         """
         size, code = _HEADER.unpack(self._read(_HEADER.size))
         if self._limit is not None and size > self._limit:

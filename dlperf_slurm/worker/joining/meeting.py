@@ -1,4 +1,4 @@
-"""A rank's place and a secret -> its connections: rank 0's to all others, theirs to rank 0."""
+"""A rank's place and a secret -> connections between rank 0 and all other ranks."""
 
 import random
 import socket
@@ -10,35 +10,35 @@ from dlperf_slurm.worker.joining.channel import Channel
 from dlperf_slurm.worker.joining.places import Place
 from dlperf_slurm.worker.ranks import LOWEST_PORT, PlacementError
 
-# below those that the kernel gives to outgoing connections (ip_local_port_range)
+# below the kernel's ephemeral ports (ip_local_port_range)
 PORTS = range(LOWEST_PORT, 32768)
 PORTS_TRIED = 16
-# ranks may start minutes apart, where each node fetches an image first
+# ranks may start minutes apart if each node pulls an image first
 START_SECONDS = 600.0
 CONNECT_SECONDS = 5.0
 PAUSE_SECONDS = 0.1
 
 
 class Met(NamedTuple):
-    """Connections by rank, and the host of each rank."""
+    """Open connections by rank, and the host of each rank."""
 
     channels: Dict[int, Channel]
     hosts: List[str]
 
 
 def choose_ports(launch: str) -> List[int]:
-    """Return the ports of a launch, the same in every process; rank 0 takes the first free one."""
+    """Return candidate ports, the same in every process of a launch; rank 0 uses the first free."""
     return random.Random(launch).sample(PORTS, PORTS_TRIED)
 
 
 def meet(place: Place, secret: bytes, seconds: float = START_SECONDS) -> Met:
-    """Connect this rank; raises PlacementError if not all ranks come within the time."""
+    """Connect this rank; raises PlacementError if not all ranks connect within `seconds`."""
     deadline = time.monotonic() + seconds
     own_host = socket.gethostname()
     if place.rank == 0:
         return _await_others(place, secret, own_host, deadline)
     channel = _reach_first(place, secret, own_host, deadline)
-    # rank 0 answers when all are there
+    # rank 0 answers when all ranks are connected
     channel.open()
     hosts: List[str] = channel.receive()
     return Met({0: channel}, hosts)
@@ -61,14 +61,14 @@ def _await_others(place: Place, secret: bytes, own_host: str, deadline: float) -
             try:
                 channel, rank, host = _admit(connection, secret)
             except OSError:
-                # a stranger, or a rank that was cut off and comes again
+                # an unauthenticated peer, or a rank that lost its connection and will retry
                 connection.close()
                 continue
             channels[rank], hosts[rank] = channel, host
     by_rank = [hosts[rank] for rank in range(place.size)]
     for channel in channels.values():
         channel.open()
-        # a rank that is gone already is reported later, by its closed connection
+        # the closed connection of a rank that is gone already is reported later
         with suppress(OSError):
             channel.send(by_rank)
     return Met(channels, by_rank)
@@ -84,7 +84,7 @@ def _admit(connection: socket.socket, secret: bytes) -> Tuple[Channel, int, str]
 def _listen(ports: List[int]) -> socket.socket:
     for port in ports:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        # a port that an earlier launch has left may still be waiting
+        # a port of an earlier launch may still be in TIME_WAIT
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(("", port))
@@ -96,7 +96,7 @@ def _listen(ports: List[int]) -> socket.socket:
 
 
 def _reach_first(place: Place, secret: bytes, own_host: str, deadline: float) -> Channel:
-    """Connect to rank 0, at whichever port it has found free; others may listen at the rest."""
+    """Connect to rank 0 by trying all its ports; other programs may listen on some of them."""
     problem = "nobody listens"
     while time.monotonic() < deadline:
         for port in choose_ports(place.launch):

@@ -1,4 +1,4 @@
-"""The network that the site chose -> addresses on it for the framework's ranks."""
+"""The site's network settings -> addresses for the framework's communication."""
 
 import fcntl
 import socket
@@ -10,15 +10,15 @@ from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.joining import Joining
 from dlperf_slurm.worker.ranks import PlacementError
 
-# netdevice(7): the IPv4 address of an interface
+# ioctl for the IPv4 address of an interface (netdevice(7))
 SIOCGIFADDR = 0x8915
 
 
 def choose_network(placement: Placement, world: Any, joining: Joining) -> Placement:
-    """Return the placement with addresses on the network of the site's choice; all ranks call it.
+    """Return the placement with addresses on the site's network; all ranks must call this.
 
-    On a single host nothing changes. Raises PlacementError on all ranks alike if a host is not on
-    that network.
+    On a single host nothing changes. Raises PlacementError on all ranks if any host has no address
+    on that network.
     """
     is_chosen = joining.interface or joining.host_suffix
     if not is_chosen or len(set(world.hosts)) == 1:
@@ -44,12 +44,12 @@ def choose_network(placement: Placement, world: Any, joining: Joining) -> Placem
 
 
 def add_suffix(host: str, suffix: str) -> str:
-    """Return the name of a host on another network: its short name and the suffix."""
+    """Return the name of a host on another network: its short name plus the suffix."""
     return host.partition(".")[0] + suffix if suffix else host
 
 
 def _find_own_address(host: str, joining: Joining) -> Tuple[str, str]:
-    """Return this host's IPv4 address on the network, or what is wrong with it."""
+    """Return this host's IPv4 address on the network and "", or "" and an error message."""
     name = add_suffix(host, joining.host_suffix)
     try:
         if not joining.interface:

@@ -1,4 +1,4 @@
-"""The place of a rank among all, from the variables of its launcher: srun(1) or torchrun."""
+"""Environment variables of srun(1) or torchrun -> rank, world size and host of rank 0."""
 
 import re
 from typing import Callable, Dict, Mapping, NamedTuple
@@ -6,12 +6,12 @@ from typing import Callable, Dict, Mapping, NamedTuple
 from dlperf_slurm.worker.joining import SLURM, TORCHRUN
 from dlperf_slurm.worker.ranks import PlacementError
 
-# the host of rank 0 if all ranks are on one host
+# address of rank 0 if all ranks are on one host
 LOOPBACK = "127.0.0.1"
 
 
 class Place(NamedTuple):
-    """Rank, number of ranks, host of rank 0, and a text that only the ranks of a launch share."""
+    """Rank, world size, host of rank 0, and a text that is unique to the launch."""
 
     rank: int
     size: int
@@ -20,7 +20,7 @@ class Place(NamedTuple):
 
 
 def find_place(launcher: str, environ: Mapping[str, str]) -> Place:
-    """Return the place of this process; raises PlacementError if the launcher did not start it."""
+    """Return the place of this process; raises PlacementError if a variable is missing."""
     try:
         return FINDERS[launcher](environ)
     except (KeyError, ValueError) as error:
@@ -54,7 +54,7 @@ def _find_torchrun_place(environ: Mapping[str, str]) -> Place:
 
 
 def find_first(nodes: str) -> str:
-    """Return the first host of a list in Slurm's format, that of rank 0: "n[07-09],m1" -> "n07"."""
+    """Return the first host of a Slurm node list, that of rank 0: "n[07-09],m1" -> "n07"."""
     first = re.match(r"[^,\[]*(?:\[[^\]]*\][^,\[]*)*", nodes)
     assert first is not None, "it matches the empty text too"
     return re.sub(r"\[([^],-]*)[^]]*\]", r"\1", first.group())

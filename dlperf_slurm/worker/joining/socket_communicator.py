@@ -1,7 +1,7 @@
-"""Connections between rank 0 and the others -> what World asks of an MPI communicator.
+"""Connections between rank 0 and the others -> the part of mpi4py's communicator that World uses.
 
-A thread listens to all peers, so that a rank hears of the end of another whatever its main thread
-waits for. In a measured window nobody says anything, and the thread sleeps.
+A thread receives from all peers, so that a rank notices the end of another one while its main
+thread is blocked. No message is sent in a measured window, so that the thread sleeps.
 """
 
 import atexit
@@ -18,7 +18,7 @@ from dlperf_slurm.worker.joining.meeting import Met
 
 EXIT_CODE = 1
 
-# what a rank says beside its values
+# control messages, beside those with values
 FAILING = "failing"
 ALL_ARE_FAILING = "all are failing"
 END = "end"
@@ -26,15 +26,15 @@ GOODBYE = "goodbye"
 
 
 class SocketCommunicator:
-    """The ranks of one launch; public methods have mpi4py's names."""
+    """A communicator of all ranks of a launch, with mpi4py's method names."""
 
     def __init__(self, rank: int, met: Met, report_loss: Callable[[int, str], None]) -> None:
-        """`report_loss` is called with rank and host of a peer that ends without a goodbye."""
+        """Start the thread; it calls report_loss(rank, host) for a peer that ends unexpectedly."""
         self._rank = rank
         self._channels = met.channels
         self._hosts = met.hosts
         self._report_loss = report_loss
-        # unbounded, so that listening never waits for the main thread
+        # unbounded, so that the receiving thread never waits for the main thread
         self._values: Dict[int, "queue.Queue[Tuple[str, Any]]"] = {
             peer: queue.Queue() for peer in met.channels
         }
@@ -42,7 +42,7 @@ class SocketCommunicator:
         self._all_are_failing = threading.Event()
         threading.Thread(target=self._listen, name="listen", daemon=True).start()
         atexit.register(self.leave)
-        # a child that outlives this rank would keep its end from the others
+        # an open socket in a child process would hide the end of this rank from the others
         os.register_at_fork(after_in_child=self._close)
 
     def Get_rank(self) -> int:
@@ -52,11 +52,11 @@ class SocketCommunicator:
         return len(self._hosts)
 
     def Barrier(self) -> None:
-        """Return when all ranks are here."""
+        """Wait until all ranks have called this."""
         self.allgather(None)
 
     def gather(self, value: Any, root: int) -> Optional[List[Any]]:
-        """Return the values of all ranks by rank on rank 0, which `root` is; None elsewhere."""
+        """Return the values of all ranks by rank on rank 0, None elsewhere; `root` must be 0."""
         return self._gather(self.gather.__name__, value)
 
     def allgather(self, value: Any) -> List[Any]:
@@ -70,11 +70,11 @@ class SocketCommunicator:
         return values
 
     def Dup(self) -> "SocketCommunicator":
-        """Return itself: failing ranks meet by words of their own, beside the values."""
+        """Return itself: failing ranks use control messages, not a communicator of their own."""
         return self
 
     def Ibarrier(self) -> "SocketCommunicator":
-        """Say that this rank is failing, and return what tells whether all ranks are."""
+        """Announce that this rank is failing; return a request whose `Test` is for all ranks."""
         if self._rank == 0:
             self._count_failing(0)
         else:
@@ -85,11 +85,11 @@ class SocketCommunicator:
         return self._all_are_failing.is_set()
 
     def Abort(self, exit_code: int) -> None:
-        """End all ranks, this one with that exit code."""
+        """End all ranks, this one with `exit_code`."""
         self._end(f"rank {self._rank} has failed", exit_code)
 
     def leave(self) -> None:
-        """Tell the other ranks that the end of this one is no failure."""
+        """Announce to the other ranks that the end of this one is not a failure."""
         self._tell(GOODBYE)
 
     def _gather(self, name: str, value: Any) -> Optional[List[Any]]:
@@ -114,7 +114,7 @@ class SocketCommunicator:
                         selector.unregister(key.fileobj)
 
     def _hear(self, peer: int, channel: Channel) -> bool:
-        """Take in what a peer says; return False when that was its last word."""
+        """Handle the next message of a peer; return False if it was the last one."""
         try:
             name, value = channel.receive()
         except OSError:
@@ -144,7 +144,7 @@ class SocketCommunicator:
             self._end(f"rank {peer} on {self._hosts[peer]} is gone", EXIT_CODE, peer)
 
     def _end(self, reason: str, exit_code: int, told_by: Optional[int] = None) -> None:
-        """End the others, and this process at once: its main thread may wait in C, for ever."""
+        """End the other ranks and this process at once: its main thread may be blocked in C."""
         try:
             self._tell(END, reason, told_by)
             print(f"rank {self._rank} ends: {reason}", file=sys.stderr, flush=True)
@@ -152,7 +152,7 @@ class SocketCommunicator:
             os._exit(exit_code)
 
     def _tell(self, name: str, value: Any = None, left_out: Optional[int] = None) -> None:
-        """Tell all peers that are still there."""
+        """Send a control message to all peers that are still connected, except `left_out`."""
         for peer, channel in self._channels.items():
             if peer != left_out:
                 with suppress(OSError):

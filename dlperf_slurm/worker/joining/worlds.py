@@ -1,4 +1,4 @@
-"""The site's `ranks` -> this process as one of the ranks of a case, by MPI or over sockets."""
+"""The site's `ranks` setting -> the World of a case's ranks, by MPI or over sockets."""
 
 import os
 import time
@@ -15,40 +15,39 @@ from dlperf_slurm.worker.joining.places import find_place
 from dlperf_slurm.worker.joining.socket_communicator import SocketCommunicator
 from dlperf_slurm.worker.ranks import PlacementError, World
 
-# random bytes in hexadecimal, which the job script makes for one array task and no file has
+# random bytes in hexadecimal, made by the job script per array task and never written to a file
 SECRET_VARIABLE = "DLPERF_SLURM_SECRET"
 FEWEST_SECRET_BYTES = 16
 POLL_SECONDS = 0.02
-# counts and displacements of MPI before its version 4 are C's int
+# counts and displacements before MPI 4 are of C type int
 MOST_FIGURES = 2**31 - 1
 
 
 class MpiWorld(World):
-    """The ranks of one array task, by mpi4py."""
+    """The ranks of one array task, joined by mpi4py."""
 
     def __init__(self) -> None:
-        """Initialize MPI and become one of its ranks."""
+        """Initialize MPI."""
         from mpi4py import MPI
 
         super().__init__(MPI.COMM_WORLD)
 
     def await_all(self) -> None:
-        """Wait for all ranks; MPI's own barrier would take the CPU from who still works."""
+        """Wait for all ranks without busy waiting, which would take CPU time from working ranks."""
         request = self._communicator.Ibarrier()
         while not request.Test():
             time.sleep(POLL_SECONDS)
 
     def leave(self) -> None:
-        """Leave all ranks, as the end of the process does; this world is of no use after."""
+        """Finalize MPI, as the end of the process does; this object is unusable afterwards."""
         from mpi4py import MPI
 
         MPI.Finalize()
 
     def gather_rows(self, values: Sequence[float]) -> Any:
-        """Gather the figures of all ranks as an array [ranks, figures] on rank 0, None elsewhere.
+        """Gather equally long rows to an array [ranks, values] on rank 0, None elsewhere.
 
-        Raises ValueError on all ranks alike if these have different numbers of figures, or too
-        many.
+        Raises ValueError on all ranks if the rows differ in length or have too many values in all.
         """
         import numpy
 
@@ -61,7 +60,7 @@ class MpiWorld(World):
         return rows
 
     def make_sum(self, values: Any) -> Optional[Callable[[], None]]:
-        """Return what replaces an array in host memory by its sum over all ranks."""
+        """Return a function that all-reduces (sums) an array in host memory in place."""
         from mpi4py import MPI
 
         return lambda: self._communicator.Allreduce(MPI.IN_PLACE, values)
@@ -76,10 +75,10 @@ class MpiWorld(World):
 
 
 class SocketWorld(World):
-    """The ranks of one array task, without MPI."""
+    """The ranks of one array task, joined over sockets without MPI."""
 
     def __init__(self, joining: Joining, case: Case, attempt_dir: Path) -> None:
-        """Wait for all ranks; raises PlacementError if they do not come together."""
+        """Wait for all ranks to connect; raises PlacementError if they do not."""
         place = find_place(joining.ranks, os.environ)
         if place.size != case.world_size:
             raise PlacementError(
@@ -92,15 +91,15 @@ class SocketWorld(World):
         super().__init__(SocketCommunicator(place.rank, met, partial(write_loss, attempt_dir)))
 
     def leave(self) -> None:
-        """Leave all ranks, as the end of the process does; this world is of no use after."""
+        """Disconnect, as the end of the process does; this object is unusable afterwards."""
         self._communicator.leave()
 
     def await_all(self) -> None:
-        """Wait for all ranks, which takes no CPU."""
+        """Wait for all ranks without using CPU time."""
         self.barrier()
 
     def gather_rows(self, values: Sequence[float]) -> Any:
-        """Gather figures, as `MpiWorld.gather_rows` does."""
+        """Gather rows, as `MpiWorld.gather_rows` does."""
         import numpy
 
         row = numpy.asarray(values, "float64")
@@ -109,11 +108,11 @@ class SocketWorld(World):
         return numpy.array(rows) if self.rank == 0 else None
 
     def make_sum(self, values: Any) -> Optional[Callable[[], None]]:
-        """Return None: sums over sockets would say nothing of the machine."""
+        """Return None: the speed of sums over these sockets is not that of the network."""
         return None
 
     def describe_versions(self) -> Dict[str, str]:
-        """Return nothing: there is no library between the ranks."""
+        """Return {}: no communication library is used."""
         return {}
 
 
@@ -121,16 +120,16 @@ RankWorld = Union[MpiWorld, SocketWorld]
 
 
 def join_ranks(joining: Joining, case: Case, attempt_dir: Path) -> RankWorld:
-    """Wait for all ranks of the case; raises PlacementError if they do not come together."""
+    """Join all ranks of the case; raises PlacementError if not all of them connect."""
     if joining.ranks == MPI:
         return MpiWorld()
-    # with it the framework's own rendezvous would look for torchrun's, which is at another port
+    # if set, the framework's own rendezvous would connect to torchrun's store on another port
     os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
     return SocketWorld(joining, case, attempt_dir)
 
 
 def read_secret(environ: Mapping[str, str]) -> bytes:
-    """Return the secret of the ranks of a task; raises PlacementError if there is none."""
+    """Return the secret of the array task's ranks; raises PlacementError if it is not set."""
     try:
         secret = bytes.fromhex(environ.get(SECRET_VARIABLE, ""))
     except ValueError:
@@ -144,9 +143,9 @@ def read_secret(environ: Mapping[str, str]) -> bytes:
 
 
 def check_sizes(sizes: Sequence[int]) -> None:
-    """Raise ValueError if ranks have different numbers of figures, or too many in all.
+    """Raise ValueError if the rows of the ranks differ in length or have too many values in all.
 
-    All ranks know all sizes, so that each raises before any sends its figures.
+    All ranks know all sizes, so that each raises before any of them starts to gather.
     """
     for rank, size in enumerate(sizes):
         if size != sizes[0]:
