@@ -1,6 +1,6 @@
-"""What a node is to do before the ranks start -> its report, and a failure if it is not fit.
+"""Setup commands, checks and data copies of a node -> its report, and a failure if one failed.
 
-Runs once on each node of a job, on the host, in one process without MPI.
+Runs once on each node of a job before the ranks start, on the host, in one process without MPI.
 """
 
 import os
@@ -27,12 +27,12 @@ from dlperf_slurm.worker.nodes.lines import run_lines
 
 
 def prepare_node(work_file: Path, attempt_dir: Path) -> int:
-    """Set this node up, look whether it is fit, and copy the case's data to it; 0 if all is well.
+    """Run the setup commands, check this node and copy the case's data to it; return 0 or 1.
 
-    What comes first spares the rest: a node that is not fit copies nothing. A node that fails says
-    why in a file of `failures`, of which the record is made.
+    Each stage runs only if those before it found no problem. A node with problems also writes a
+    failure, from which the failed record is made.
     """
-    # the warning before the time limit is for ranks
+    # the warning before the time limit is meant for ranks
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     work = read_node_work(work_file)
     case = read_json(attempt_dir / CASE_FILE, Case)
@@ -68,12 +68,12 @@ def prepare_node(work_file: Path, attempt_dir: Path) -> int:
 
 
 def find_node_name() -> str:
-    """The name of this node as Slurm has it; its host name where there is no Slurm."""
+    """Return Slurm's name of this node, or without Slurm its host name."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def fail(report: NodeReport, attempt_dir: Path) -> int:
-    """Say why this node is not fit, in words and in a file; the exit code of its process."""
+    """Print the problems of this node, write them as a failure, and return the exit code 1."""
     failure = make_node_failure(report)
     print(failure.message, file=sys.stderr, flush=True)
     folder = attempt_dir / FAILURES_DIR

@@ -1,4 +1,4 @@
-"""What a site asks of its nodes -> what is wrong with this one, and what it could not be asked."""
+"""A site's node checks -> the problems of this node, and the checks that could not be made."""
 
 import os
 import re
@@ -21,25 +21,25 @@ from dlperf_slurm.worker.nodes.devices import (
 from dlperf_slurm.worker.nodes.lines import run_command, run_line
 
 PROC = Path("/proc")
-# NVIDIA's Xid errors (docs.nvidia.com/deploy/xid-errors) that are the hardware's, or leave the GPU
-# to be reset; others, such as 13, 31 and 43, are a program's own
+# NVIDIA's Xid errors (docs.nvidia.com/deploy/xid-errors) of the hardware, or that require a reset
+# of the GPU; others, such as 13, 31 and 43, are errors of a program
 HARDWARE_XIDS = frozenset(
     (48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120, 121, 136, 140, 143, 145, 149, 154)
 )
 # "[ 1234.567890] NVRM: Xid (PCI:0000:18:00): 79, pid=..., GPU has fallen off the bus."
 _XID = re.compile(r"\[\s*(\d+(?:\.\d+)?)\].*?NVRM: Xid \(PCI:([0-9A-Fa-f:.]+)\): (\d+)\b")
-# the parent of all that Slurm starts on a node for a job
+# ancestor of all processes that Slurm starts on a node for a job step
 _STEP_DAEMON = "slurmstepd"
 MAX_NAMED = 5
-# of a job that ended just now
+# time for the processes of a job that just ended to exit
 ENDING_SECONDS = 5.0
 ENDING_POLL_SECONDS = 0.2
 
 
 def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str], List[str]]:
-    """What is wrong with this node, and what it could not be asked; both are empty if all is well.
+    """Run the checks; return the problems found, and the checks that could not be made.
 
-    The site's own commands come last, and each is run.
+    The site's own commands run last, all of them even if one fails.
     """
     problems: List[str] = []
     unknown: List[str] = []
@@ -61,7 +61,7 @@ def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str]
 
 
 def _needs_devices(check: NodeChecks, case: Case) -> bool:
-    """Whether the driver of the GPUs has to be asked; a node whose CPUs compute may have none."""
+    """Return whether a check needs the GPU driver, which a node without GPUs may not have."""
     is_asked = check.devices or check.ecc or check.clocks or check.free_device_memory_mib > 0
     return is_asked or (check.stale_processes and case.device == "cuda")
 
@@ -90,7 +90,7 @@ def _find_gpu_problems(check: NodeChecks, gpu: Gpu) -> Iterator[str]:
 
 
 def read_kernel_log(seconds: float) -> str:
-    """The kernel's messages since it booted; raises OSError where this user may not read them."""
+    """Return the kernel's log since boot; raises OSError if this user may not read the log."""
     ended = run_command(["dmesg"], seconds, env={**os.environ, "LC_ALL": "C"})
     if ended.exit_code:
         raise OSError(ended.last_line or f"dmesg failed with exit code {ended.exit_code}")
@@ -100,12 +100,12 @@ def read_kernel_log(seconds: float) -> str:
 
 
 def read_uptime() -> float:
-    """Seconds since the kernel booted."""
+    """Return the seconds since boot."""
     return float((PROC / "uptime").read_text().split()[0])
 
 
 def find_xids(log: str, past_seconds: float, uptime: float) -> List[str]:
-    """The Xid errors of the hardware that a kernel's log has of the past, each once per GPU."""
+    """Find the hardware Xid errors in the last `past_seconds` of a log, each once per GPU."""
     found = [
         f"Xid {xid} of the GPU at {place}"
         for moment, place, xid in _XID.findall(log)
@@ -115,14 +115,14 @@ def find_xids(log: str, past_seconds: float, uptime: float) -> List[str]:
 
 
 def read_free_memory_mib() -> int:
-    """Memory that programs can have on this node (proc(5), MemAvailable)."""
+    """Return the memory available to programs on this node (proc(5), MemAvailable)."""
     lines = (PROC / "meminfo").read_text().splitlines()
     values = dict(line.split(":", 1) for line in lines if ":" in line)
     return int(values["MemAvailable"].split()[0]) // 1024
 
 
 def find_stale_processes(job_id: str) -> List[str]:
-    """What is left of this user's other jobs, in words; what is about to end is given the time."""
+    """Describe processes left over from this user's other jobs, after ENDING_SECONDS to exit."""
     stale = list_stale_pids(job_id)
     deadline = time.monotonic() + ENDING_SECONDS
     while stale and time.monotonic() < deadline:
@@ -134,9 +134,9 @@ def find_stale_processes(job_id: str) -> List[str]:
 
 
 def list_stale_pids(job_id: str) -> List[int]:
-    """Processes of this user that another job left: with its number, and without its daemon.
+    """List this user's processes with another SLURM_JOB_ID and without a slurmstepd as ancestor.
 
-    Those of a job that runs beside this one have their daemon above them.
+    Processes of another job that still runs on the node do have one.
     """
     if not job_id:
         return []
@@ -161,7 +161,7 @@ def _list_own_pids() -> List[int]:
 
 
 def _read_job_id(pid: int) -> str:
-    """The job that a process was started in; empty where it was in none, or is gone."""
+    """Return the SLURM_JOB_ID of a process; "" if it has none or has ended."""
     try:
         variables = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
@@ -171,7 +171,7 @@ def _read_job_id(pid: int) -> str:
 
 
 def read_parent(pid: int) -> int:
-    """The parent of a process; 0 for one that is gone."""
+    """Return the parent PID of a process; 0 if the process has ended."""
     try:
         return int(read_stat(PROC / str(pid))[1][1])
     except OSError:

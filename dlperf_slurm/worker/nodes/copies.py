@@ -1,6 +1,6 @@
-"""A data set -> its copy on this node, whole or not there, with its size and the time it took.
+"""A data set -> its complete copy on this node, with the copy's size and time.
 
-Several jobs on a node may want the same copy: one makes it, the others wait for that one.
+Several jobs on a node may need the same copy: a lock makes all but one wait.
 """
 
 import fcntl
@@ -20,27 +20,27 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.nodes import NODES_DIR, NodeCopy, read_node_reports
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))", re.ASCII)
-# "-rw-r--r-- ada/users 1234 2026-01-01 00:00 train/0.jpg", as tar lists a file that it unpacks
+# "-rw-r--r-- ada/users 1234 2026-01-01 00:00 train/0.jpg", from `tar -xvv`
 _ARCHIVED_FILE = re.compile(rb"-\S+ \S+ +(\d+) ")
 MAX_REASON_CHARACTERS = 200
 
 
 class CopyError(Exception):
-    """A data set that could not be copied to this node; the message says why."""
+    """A failed copy of a data set to this node; the message says why."""
 
 
 class Size(NamedTuple):
-    """What a copy is compared by: the number of files, and the bytes in them."""
+    """The number of files and bytes, by which copies are compared."""
 
     files: int
     size_bytes: int
 
 
 def copy_dataset(source: str, target: str, environ: Mapping[str, str]) -> NodeCopy:
-    """Copy a folder, or unpack a tar archive, to a folder of this node, unless that is there.
+    """Copy a folder, or unpack a tar archive, to a folder of this node, unless that exists.
 
-    What is there under its name is whole. Raises CopyError where that is not what the source is,
-    and where it cannot be copied.
+    An existing target is complete, since copies are renamed at the end. Raises CopyError if the
+    copy fails, or if an existing target differs in size from the source folder.
     """
     started = time.monotonic()
     path = Path(expand(target, environ))
@@ -62,9 +62,9 @@ def copy_dataset(source: str, target: str, environ: Mapping[str, str]) -> NodeCo
 
 
 def expand(text: str, environ: Mapping[str, str]) -> str:
-    """The text with `$NAME` and `${NAME}` as they are here; raises CopyError where one is not set.
+    """Replace `$NAME` and `${NAME}` by their values; raises CopyError if one is unset or empty.
 
-    An empty one would put below the root what should be below a job's own folder.
+    With an empty value, "$TMPDIR/data" would become "/data".
     """
 
     def find(match: "re.Match[str]") -> str:
@@ -78,7 +78,7 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
 
 @contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
-    """Wait until no other process of this node works on that path; raises OSError."""
+    """Lock a path against other processes of this node; waits for the lock. Raises OSError."""
     descriptor = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -88,9 +88,12 @@ def hold_lock(path: Path) -> Iterator[None]:
 
 
 def make_copy(source: Path, path: Path) -> Size:
-    """Copy beside the path, compare, and rename; raises CopyError, and leaves nothing then."""
+    """Copy to a temporary folder, compare sizes and rename; removes the folder on failure.
+
+    Raises CopyError and OSError.
+    """
     partial = path.with_name(f"{path.name}.partial")
-    # of one that was killed: the lock is held here
+    # left by a killed process: no other one can be at work, since the lock is held
     shutil.rmtree(str(partial), ignore_errors=True)
     try:
         if is_archive(source):
@@ -98,7 +101,7 @@ def make_copy(source: Path, path: Path) -> Size:
             expected = unpack(source, partial)
         else:
             expected = measure(source)
-            # links lead to where nodes may not see it
+            # -L, since the targets of links may not exist on this node
             run(["cp", "-rL", "--", str(source), str(partial)])
         found = measure(partial)
         if found != expected:
@@ -118,7 +121,7 @@ def is_archive(source: Path) -> bool:
 
 
 def unpack(archive: Path, folder: Path) -> Size:
-    """Unpack a tar archive; the size of what it says that it holds."""
+    """Unpack a tar archive; return the size of its files according to tar's listing."""
     with tempfile.TemporaryFile() as listing:
         run(["tar", "-xvvf", str(archive), "-C", str(folder), "--no-same-owner"], listing.fileno())
         listing.seek(0)
@@ -127,7 +130,7 @@ def unpack(archive: Path, folder: Path) -> Size:
 
 
 def run(words: "list[str]", stdout: int = subprocess.DEVNULL) -> None:
-    """Run a command to its end; raises CopyError with its last words where it fails."""
+    """Run a command; raises CopyError with the last line of its errors if it fails."""
     done = subprocess.run(
         words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, check=False
     )
@@ -138,7 +141,10 @@ def run(words: "list[str]", stdout: int = subprocess.DEVNULL) -> None:
 
 
 def measure(folder: Path) -> Size:
-    """The files below a folder and their bytes, as links lead to them; raises OSError for none."""
+    """Count the files below a folder and their bytes, following links.
+
+    Raises OSError if a folder cannot be read.
+    """
     files = size_bytes = 0
 
     def refuse(error: OSError) -> None:
@@ -152,12 +158,13 @@ def measure(folder: Path) -> Size:
 
 
 def read_on_node(case: Case, attempt_dir: Path) -> Case:
-    """The case with the folder of this node's copy of its data, if there is one.
+    """Return the case with the folder of this node's copy of its data, if there is a copy.
 
-    A container may have a name of its own: there the folder is that of all nodes, where they agree.
-    Raises FileNotFoundError where they do not, and ContractError for a report that cannot be used.
+    If no report matches this host's name (a container may have its own), the folder that is the
+    same on all nodes is used; raises FileNotFoundError if the nodes differ, and ContractError for
+    an invalid report.
     """
-    # a search starts its ranks in folders below that of the start
+    # a batch-size search runs its ranks in folders below the attempt's
     folders = [attempt_dir, *list(attempt_dir.parents)[:2]]
     start = next((folder for folder in folders if (folder / NODES_DIR).is_dir()), None)
     if not case.data_dir or start is None:

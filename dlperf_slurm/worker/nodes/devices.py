@@ -1,6 +1,6 @@
-"""`nvidia-smi -q -x` -> the GPUs that a job has on its node, as far as its checks ask.
+"""`nvidia-smi -q -x` -> the GPUs of a job on its node, and their problems.
 
-By the driver's own program, not through pynvml: the host's Python need not have it.
+Uses the driver's own program and not pynvml, which the host's Python may not have.
 """
 
 import re
@@ -10,26 +10,26 @@ from xml.etree import ElementTree
 from dlperf_slurm.worker.nodes.lines import MAX_REASON_CHARACTERS, run_command
 
 QUERY = ("nvidia-smi", "-q", "-x")
-# why clocks are held down by something that is wrong; what is idle, or at its power limit, is well
+# throttle reasons that indicate a problem; idling and the power limit do not
 _HELD_DOWN = re.compile(
     r"clocks_(?:throttle|event)_reason_"
     r"(hw_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown|sw_thermal_slowdown)$"
 )
-# newer drivers name counters by memory, former ones have a sum of double-bit errors
+# newer drivers have one counter per kind of memory, older ones a total of double-bit errors
 _UNCORRECTABLE = re.compile(r"volatile/(?:\w+_uncorrectable\w*|double_bit/total)$")
 _AWAITED = re.compile(
     r"(?:remapped_rows/remapped_row_(?:pending|failure)|retired_pages/pending_(?:retirement|blacklist))$"
 )
-# shares a GPU between processes of one job
+# CUDA's Multi-Process Service, which shares a GPU between processes of one job
 _MPS = "nvidia-cuda-mps"
 
 
 class DeviceError(Exception):
-    """The driver does not tell about its GPUs; the message says how it failed."""
+    """A failed query of nvidia-smi; the message says how it failed."""
 
 
 class Gpu(NamedTuple):
-    """A GPU by its name, "GPU 3", and its values by their path in the XML."""
+    """A GPU: name such as "GPU 3", and its values by their path in the XML."""
 
     name: str
     uuid: str
@@ -38,7 +38,7 @@ class Gpu(NamedTuple):
 
 
 def query_gpus(seconds: float, environ: Mapping[str, str]) -> List[Gpu]:
-    """The GPUs of this job on this node; raises DeviceError where the driver does not tell."""
+    """Ask nvidia-smi for the GPUs of this job on this node; raises DeviceError if that fails."""
     try:
         ended = run_command(QUERY, seconds)
     except OSError as error:
@@ -51,7 +51,7 @@ def query_gpus(seconds: float, environ: Mapping[str, str]) -> List[Gpu]:
 
 
 def read_gpus(text: str) -> List[Gpu]:
-    """All GPUs of the driver's answer; raises DeviceError for one that is not XML."""
+    """Parse the output of nvidia-smi to all its GPUs; raises DeviceError if it is not XML."""
     start = text.find("<nvidia_smi_log")
     try:
         root = ElementTree.fromstring(text[max(start, 0) :])
@@ -77,7 +77,7 @@ def _list_values(element: ElementTree.Element, path: str) -> Iterator[Tuple[str,
 
 
 def _name_process(info: ElementTree.Element) -> str:
-    """A process that computes; empty for one that only draws, and for the server of MPS."""
+    """Return the name of a compute process; "" for a graphics process and the MPS server."""
     name = info.findtext("process_name", "").strip().rpartition("/")[2]
     if "C" not in info.findtext("type", "C") or name.startswith(_MPS):
         return ""
@@ -85,9 +85,9 @@ def _name_process(info: ElementTree.Element) -> str:
 
 
 def choose_visible(gpus: List[Gpu], visible: Optional[str]) -> List[Gpu]:
-    """The GPUs that CUDA_VISIBLE_DEVICES names, by number or UUID; all where it is not set.
+    """Select the GPUs in CUDA_VISIBLE_DEVICES, by index or UUID; all if it is not set.
 
-    A number that the driver does not have any more is missing from the answer.
+    Entries that the driver does not list are left out.
     """
     if visible is None:
         return gpus
@@ -98,7 +98,7 @@ def choose_visible(gpus: List[Gpu], visible: Optional[str]) -> List[Gpu]:
 
 
 def find_ecc_problem(gpu: Gpu) -> str:
-    """What is wrong with its memory; empty if nothing is."""
+    """Describe uncorrectable ECC errors or pending recovery of a GPU; "" if there are none."""
     errors = sum(
         int(value)
         for path, value in gpu.values.items()
@@ -118,7 +118,7 @@ def find_ecc_problem(gpu: Gpu) -> str:
 
 
 def find_clock_problem(gpu: Gpu) -> str:
-    """What holds its clocks down; empty if nothing does that should not."""
+    """Describe throttling or reduced application clocks of a GPU; "" if there are none."""
     reasons = []
     for path, value in gpu.values.items():
         found = _HELD_DOWN.search(path)
@@ -134,18 +134,18 @@ def find_clock_problem(gpu: Gpu) -> str:
 
 
 def find_memory_problem(gpu: Gpu, needed_mib: int) -> str:
-    """Why its memory is too little; empty if it is not."""
+    """Describe too little free memory of a GPU; "" if at least `needed_mib` MiB are free."""
     free = _read_number(gpu, "fb_memory_usage/free")
     return f"{gpu.name} has {free} MiB free, not {needed_mib}" if free < needed_mib else ""
 
 
 def find_process_problem(gpu: Gpu) -> str:
-    """Who uses it; empty if nobody does."""
+    """Describe the compute processes on a GPU; "" if there are none."""
     names = ", ".join(gpu.processes)[:MAX_REASON_CHARACTERS]
     return f"{gpu.name} is in use by {names}" if names else ""
 
 
 def _read_number(gpu: Gpu, path: str) -> int:
-    """A whole number before its unit; 0 where the GPU has none."""
+    """Read an integer in front of its unit; 0 if the GPU has no such value."""
     number = gpu.values.get(path, "").partition(" ")[0]
     return int(number) if number.isdigit() else 0

@@ -1,4 +1,4 @@
-"""A command and its time -> how it ended, and what it printed; a hung one is left behind."""
+"""A command and its time limit -> exit code and output; does not wait for a hung command."""
 
 import os
 import signal
@@ -7,15 +7,15 @@ import tempfile
 from contextlib import suppress
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-# of what a command prints; all that nvidia-smi says of 16 GPUs is a tenth of it
+# of a command's output; that of nvidia-smi for 16 GPUs is a tenth of this
 OUTPUT_LIMIT_BYTES = 16 * 2**20
 MAX_REASON_CHARACTERS = 200
-# of a line that is shown beside its reason
+# of a command line quoted in a message
 MAX_LINE_CHARACTERS = 80
 
 
 class Ended(NamedTuple):
-    """How a command ended: its exit code, None for one that took too long, and its output."""
+    """The result of a command: exit code, or None at the time limit, and output."""
 
     exit_code: Optional[int]
     output: str
@@ -29,10 +29,10 @@ class Ended(NamedTuple):
 def run_command(
     words: Sequence[str], seconds: float, env: Optional[Dict[str, str]] = None
 ) -> Ended:
-    """Run a command to its end, or for so long; raises OSError where it cannot be started.
+    """Run a command for at most `seconds`; raises OSError if it cannot be started.
 
-    A driver that hangs holds its callers for ever, beyond SIGKILL: nobody waits for one that was
-    killed, nor for the end of its output.
+    A hung driver can block a process even after SIGKILL: neither the killed process nor the end of
+    its output is waited for.
     """
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(
@@ -57,9 +57,9 @@ def run_command(
 
 
 def run_lines(lines: Sequence[str], what: str, seconds: float) -> List[str]:
-    """Run lines of bash one after the other; what is wrong with the first that fails, if one does.
+    """Run lines of bash in order; return the problem of the first failed one, or [].
 
-    `what` are the words for what the lines are.
+    `what` names the lines in messages, such as "setup".
     """
     for line in lines:
         problem = run_line(line, what, seconds)
@@ -69,7 +69,7 @@ def run_lines(lines: Sequence[str], what: str, seconds: float) -> List[str]:
 
 
 def run_line(line: str, what: str, seconds: float) -> str:
-    """Run a line of bash; what is wrong if it fails, else an empty text."""
+    """Run a line of bash; return the problem if it fails, else ""."""
     ended = run_command(["bash", "-c", line], seconds)
     shown = line if len(line) <= MAX_LINE_CHARACTERS else f"{line[:MAX_LINE_CHARACTERS]}..."
     if ended.exit_code is None:
