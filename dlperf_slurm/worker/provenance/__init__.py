@@ -1,4 +1,4 @@
-"""This process -> what its figures depend on: versions, machine, job."""
+"""This process -> the provenance of its results: versions, machine, job."""
 
 import os
 import platform
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 Facts = Dict[str, str]
 
-# host of a rank, what is true of the host (its first rank tells it), what is of the rank
+# host of a rank, facts of the host (from its first rank only), facts of the rank
 Told = Tuple[str, Facts, Facts]
 
-# what places a job among others, and what changes how fast it runs
+# variables that identify a job, or change how fast it runs
 _JOB_VARIABLES = (
     "SLURM_ARRAY_JOB_ID",
     "SLURM_ARRAY_TASK_ID",
@@ -51,7 +51,7 @@ _JOB_VARIABLES = (
     "SLURM_TOPOLOGY_ADDR",
 )
 
-# facts that tell machines or ranks apart, and say nothing about how fast they are
+# facts that identify machines or ranks, and do not affect their speed
 IDENTITIES = (
     "cpu_list",
     "env.CUDA_VISIBLE_DEVICES",
@@ -64,19 +64,19 @@ IDENTITIES = (
 
 
 def describe_python() -> Dict[str, str]:
-    """Versions of Python and NumPy."""
+    """Return the versions of Python and NumPy."""
     import numpy
 
     return {"python": platform.python_version(), "numpy": numpy.__version__}
 
 
 def describe_platform() -> Dict[str, str]:
-    """The machine of this process, and what the process may use and was told."""
+    """Describe the host and this process: its limits, libraries and environment variables."""
     return {**describe_host(), **describe_rank()}
 
 
 def describe_host() -> Dict[str, str]:
-    """What is true of all ranks of this host."""
+    """Describe what all ranks of this host have in common."""
     return {
         **describe_system(),
         **describe_container(),
@@ -89,7 +89,7 @@ def describe_host() -> Dict[str, str]:
 
 
 def describe_rank() -> Dict[str, str]:
-    """What may be another for each rank of a host; to be asked when its libraries are loaded."""
+    """Describe what may differ between ranks of a host; call after libraries are loaded."""
     return {
         **describe_binding(),
         **describe_limits(),
@@ -101,7 +101,7 @@ def describe_rank() -> Dict[str, str]:
 def gather_platforms(
     case: "Case", world: Any, placement: "Placement"
 ) -> "Tuple[Dict[str, str], Tuple[HostPlatform, ...]]":
-    """`Record.platform` and `Record.hosts` on rank 0, nothing elsewhere; all ranks call it."""
+    """Gather `Record.platform` and `Record.hosts` to rank 0, empty elsewhere; all ranks call."""
     of_host = describe_host() if placement.local_rank == 0 else {}
     of_rank = describe_rank()
     if case.device == "cuda":
@@ -110,9 +110,9 @@ def gather_platforms(
 
 
 def merge_platforms(told: List[Told]) -> Tuple[Facts, Tuple[HostPlatform, ...]]:
-    """`Record.platform` and `Record.hosts` of what the ranks told, by rank.
+    """Merge the facts of all ranks, in rank order, to `Record.platform` and `Record.hosts`.
 
-    Nothing of nothing, as on ranks to which nothing was gathered.
+    Both are empty without facts, as on ranks other than 0.
     """
     ranks: Dict[str, List[Told]] = {}
     for one in told:
@@ -126,7 +126,7 @@ def merge_platforms(told: List[Told]) -> Tuple[Facts, Tuple[HostPlatform, ...]]:
 
 
 def _merge_ranks(ranks: List[Told]) -> Facts:
-    """A fact on which the ranks of a host differ has all their values, by local rank."""
+    """Merge the facts of a host's ranks; a fact that differs lists all values by local rank."""
     facts: Facts = {}
     for _, of_host, _ in ranks:
         facts.update(of_host)
@@ -138,7 +138,7 @@ def _merge_ranks(ranks: List[Told]) -> Facts:
 
 
 def _find_other(facts: Facts, platform: Facts) -> Facts:
-    """What is not as in `platform`, "" for what is missing."""
+    """Return the facts that differ from `platform`, with "" for a missing one."""
     names = dict.fromkeys([*facts, *platform])
     return {
         name: facts.get(name, "") for name in names if facts.get(name, "") != platform.get(name, "")
@@ -146,5 +146,5 @@ def _find_other(facts: Facts, platform: Facts) -> Facts:
 
 
 def describe_job() -> Dict[str, str]:
-    """Slurm's names for this job; empty without Slurm."""
+    """Return Slurm's variables that describe this job; empty without Slurm."""
     return {name: os.environ[name] for name in _JOB_VARIABLES if name in os.environ}

@@ -1,4 +1,4 @@
-"""This host -> its GPUs, as far as NVML or else AMD SMI tells, and the version of ROCm."""
+"""This host -> its GPUs, from NVML or else AMD SMI, and the version of ROCm."""
 
 import os
 from collections import Counter
@@ -10,7 +10,7 @@ from dlperf_slurm.worker import amd_smi
 from dlperf_slurm.worker.nvml import ask, load_nvml
 from dlperf_slurm.worker.provenance.files import ROOT, drop_empty, join_distinct, read_text
 
-# NVML_TOPOLOGY_*: what lies between two GPUs, by the words of its documentation
+# NVML_TOPOLOGY_*: the connection between two GPUs, in the words of NVML's documentation
 _LEVELS = {
     0: "one board",
     10: "one PCIe switch",
@@ -25,9 +25,9 @@ DEFAULT_ROCM = "/opt/rocm"
 
 
 def describe_gpus() -> Dict[str, str]:
-    """The GPUs that this process may see, with what is common to them once; {} without any.
+    """Describe the GPUs that NVML or AMD SMI list, with equal values listed once; {} without any.
 
-    A limit is what holds now: the power that is enforced, the clock up to which the GPU may go.
+    Limits are the current ones: the enforced power limit and the maximum clock.
     """
     nvml = load_nvml()
     if nvml is None:
@@ -80,7 +80,7 @@ def _describe_mode(current_and_pending: Any) -> str:
 
 
 def _describe_pcie(nvml: Any, handle: Any) -> str:
-    """Generation at most, as idle links go down; lanes as they are, as some may be lost."""
+    """Format the maximum PCIe generation (idle links slow down) and the current link width."""
     generation = ask(nvml, "nvmlDeviceGetMaxPcieLinkGeneration", handle)
     lanes = ask(nvml, "nvmlDeviceGetCurrPcieLinkWidth", handle)
     return f"gen{generation} x{lanes}" if generation and lanes else ""
@@ -95,7 +95,7 @@ def _count_nvlinks(nvml: Any, handle: Any) -> str:
 
 
 def _describe_topology(nvml: Any, handles: List[Any]) -> str:
-    """How many pairs of GPUs are how near."""
+    """Count the pairs of GPUs by their connection, the closest first."""
     levels = Counter(
         ask(nvml, "nvmlDeviceGetTopologyCommonAncestor", *pair) for pair in combinations(handles, 2)
     )
@@ -104,7 +104,7 @@ def _describe_topology(nvml: Any, handles: List[Any]) -> str:
 
 
 def _format_cuda(version: Any) -> str:
-    """12040 is 12.4."""
+    """Format NVML's CUDA version: 12040 -> "12.4"."""
     return "" if version is None else f"{version // 1000}.{version % 1000 // 10}"
 
 
@@ -117,14 +117,14 @@ def _to_text(value: Any) -> str:
 
 
 def describe_rocm(root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
-    """The version of ROCm in this host or container; {} without any."""
+    """Return the version of ROCm in this host or container; {} without ROCm."""
     folder = environ.get("ROCM_PATH") or DEFAULT_ROCM
     version = read_text(root / folder.lstrip("/") / ".info" / "version")
     return drop_empty({"rocm": version.strip()})
 
 
 def _describe_amd_gpus() -> Dict[str, str]:
-    """The GPUs of this host, with what is common to them once; {} without any."""
+    """Describe AMD's GPUs of this host, with equal values listed once; {} without AMD SMI."""
     amd = amd_smi.load_amd_smi()
     if amd is None:
         return {}

@@ -1,4 +1,4 @@
-"""A rank's GPU and its CPUs -> whether they are on one NUMA node, as far as NVML and sysfs tell."""
+"""A rank's GPU and its CPUs -> whether they share a NUMA node, according to NVML and sysfs."""
 
 import os
 from pathlib import Path
@@ -22,10 +22,10 @@ FAR = "far"
 def describe_gpu_affinity(
     local_rank: int, environ: Mapping[str, str], root: Path = ROOT
 ) -> Dict[str, str]:
-    """The NUMA nodes of this rank's GPU and of its CPUs, and FAR where none of these is the GPU's.
+    """Describe the NUMA nodes of this rank's GPU and CPUs; FAR if the GPU's is not among the CPUs'.
 
-    {} where that is not known: without NVML, in a virtual machine that shows no nodes, and of an
-    instance of MIG, which has no place on the bus of its own.
+    Returns {} if not known: without NVML, in a virtual machine without NUMA information, and for a
+    MIG instance, which has no PCI address of its own.
     """
     nvml = load_nvml()
     if nvml is None:
@@ -45,19 +45,19 @@ def describe_gpu_affinity(
 
 
 def read_gpu_node(bus_id: object, root: Path) -> str:
-    """The NUMA node of a place on the bus, such as "00000000:3B:00.0"; empty if it has none.
+    """Return the NUMA node of a PCI address such as "00000000:3B:00.0"; "" if not known.
 
-    NVML has eight digits for the domain, the kernel four (sysfs-bus-pci).
+    NVML writes the PCI domain with eight digits, the kernel with four (sysfs-bus-pci).
     """
-    # earlier pynvml answers in bytes
+    # older pynvml returns bytes
     text = bus_id.decode() if isinstance(bus_id, bytes) else str(bus_id)
     node = read_text(root / "sys/bus/pci/devices" / text.lower()[-12:] / "numa_node")
-    # -1 where the firmware does not tell
+    # -1 if the firmware reports no node
     return node if node.isdigit() else ""
 
 
 def list_allowed_nodes(cpus: Set[int], root: Path) -> List[int]:
-    """The NUMA nodes that have any of these CPUs, ascending."""
+    """List the NUMA nodes that have any of these CPUs, ascending."""
     return sorted(
         int(path.name[len("node") :])
         for path in list_folder(root / "sys/devices/system/node", "node[0-9]*")
@@ -66,7 +66,7 @@ def list_allowed_nodes(cpus: Set[int], root: Path) -> List[int]:
 
 
 def parse_ranges(text: str) -> Set[int]:
-    """The numbers of a list as Linux writes it: 0-3,8; none of an empty one."""
+    """Parse a list in Linux's cpulist format, such as "0-3,8", which may be empty."""
     numbers: Set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")

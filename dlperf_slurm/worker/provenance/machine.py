@@ -16,7 +16,7 @@ from dlperf_slurm.worker.provenance.files import (
 
 
 def describe_cpu(root: Path = ROOT) -> Dict[str, str]:
-    """Facts of the whole host, whatever this process may use of it (proc_cpuinfo(5), sysfs)."""
+    """Describe all CPUs and memory of the host, not only this process's share (sysfs, /proc)."""
     cpu = root / "sys/devices/system/cpu"
     known = _read_cpuinfo(root)
     return drop_empty(
@@ -34,7 +34,7 @@ def describe_cpu(root: Path = ROOT) -> Dict[str, str]:
 
 
 def _read_cpuinfo(root: Path) -> Dict[str, str]:
-    """What the kernel tells of the first processor."""
+    """Read the fields of the first processor (proc_cpuinfo(5))."""
     first = read_text(root / "proc/cpuinfo").split("\n\n")[0]
     lines = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in lines}
@@ -48,7 +48,7 @@ def _describe_topology(cpu: Path) -> Dict[str, str]:
 
 
 def _describe_frequency(cpu: Path) -> Dict[str, str]:
-    """What the governor may choose from, in MHz; clouds show nothing of it."""
+    """Describe the frequency governor, driver, limits and boost; often empty in a cloud."""
     policies = list_folder(cpu / "cpufreq", "policy[0-9]*")
     limits = (
         _join_limits(read_text(path / "scaling_min_freq"), read_text(path / "scaling_max_freq"))
@@ -71,7 +71,7 @@ def _join_limits(least_khz: str, most_khz: str) -> str:
 
 
 def _read_memory_gib(root: Path) -> str:
-    """Rounded: nodes of one make differ by a few MiB, by what their kernels keep."""
+    """Read the memory in GiB, rounded: equal nodes differ by a few MiB reserved by the kernel."""
     found = re.search(r"^MemTotal: +([0-9]+) kB", read_text(root / "proc/meminfo"), re.M)
     return f"{int(found.group(1)) / 2**20:.0f}" if found else ""
 
@@ -82,7 +82,7 @@ def _count(items: object) -> str:
 
 
 def describe_binding(root: Path = ROOT) -> Dict[str, str]:
-    """Where this process may run and have memory (sched_getaffinity(2), proc_pid_status(5))."""
+    """Describe the CPU and memory affinity (sched_getaffinity(2), proc_pid_status(5))."""
     cpus = sorted(os.sched_getaffinity(0))
     status = read_text(root / "proc/self/status")
     nodes = re.search(r"^Mems_allowed_list:\s*(\S+)", status, re.M)
@@ -96,7 +96,7 @@ def describe_binding(root: Path = ROOT) -> Dict[str, str]:
 
 
 def format_ranges(numbers: List[int]) -> str:
-    """Ascending numbers as Linux writes lists of CPUs: 0-3,8."""
+    """Format ascending numbers in Linux's cpulist format, such as "0-3,8"."""
     ranges: List[List[int]] = []
     for number in numbers:
         if ranges and number == ranges[-1][-1] + 1:
@@ -107,7 +107,7 @@ def format_ranges(numbers: List[int]) -> str:
 
 
 def describe_network(root: Path = ROOT) -> Dict[str, str]:
-    """Interfaces that are up and have a device below them, and bonds of such."""
+    """Describe the physical interfaces and bonds that are up, and the InfiniBand ports."""
     interfaces = filter(None, map(_describe_interface, list_folder(root / "sys/class/net")))
     ports = list_folder(root / "sys/class/infiniband", "*/ports/*")
     return drop_empty(
@@ -127,7 +127,7 @@ def _describe_interface(path: Path) -> str:
     words = [
         path.name,
         driver.resolve().name if driver.exists() else "",
-        # -1 where the driver does not know
+        # -1 if the driver does not know the speed
         f"{speed} Mbit/s" if speed.isdigit() else "",
         f"mtu {read_text(path / 'mtu')}",
     ]
@@ -135,7 +135,7 @@ def _describe_interface(path: Path) -> str:
 
 
 def _describe_port(path: Path) -> str:
-    """A port, such as "mlx5_0/1 ACTIVE 200 Gb/sec (4X HDR) InfiniBand firmware 20.31.1014"."""
+    """Format a port: "mlx5_0/1 ACTIVE 200 Gb/sec (4X HDR) InfiniBand firmware 20.31.1014"."""
     device = path.parents[1]
     firmware = read_text(device / "fw_ver")
     words = [

@@ -1,4 +1,4 @@
-"""This process -> what it runs on and with: system, container, code, libraries, limits."""
+"""This process -> its system, container, code, libraries and limits."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ from typing import Dict, Iterator, List, Mapping
 from dlperf_slurm.worker.provenance.files import ROOT, drop_empty, read_text
 from dlperf_slurm.worker.provenance.variables import cut_credentials
 
-# what may be told the kernel at its start and changes how fast programs run
+# kernel boot parameters that change how fast programs run
 _KERNEL_OPTIONS = (
     "amd_iommu",
     "amd_pstate",
@@ -33,7 +33,7 @@ _KERNEL_OPTIONS = (
 )
 _LIBRARIES = re.compile(
     r"lib(nccl|cudart|cublas|cudnn|mpi|ucp|fabric|mkl_rt|mkl_core|dnnl|openblas|blis|gomp|iomp5|omp"
-    # parts as in libcudnn_ops, and the digests that wheels put into names
+    # suffixes such as libcudnn_ops, and the digests that wheels add to names
     r"|jemalloc|tcmalloc)(Lt|_\w+)?(-[-.\w]+)?\.so[.\d]*"
 )
 DIGEST_CHARACTERS = 16
@@ -41,12 +41,12 @@ DIGEST_CHARACTERS = 16
 MIB = 2**20
 NONE = "none"
 
-# cgroup v1 has no word for "no limit" but the largest number of pages
+# cgroup v1 writes "no limit" as the largest number of pages
 _UNLIMITED_BYTES = 2**60
 
 
 def describe_system(root: Path = ROOT) -> Dict[str, str]:
-    """Kernel and the distribution that this process sees, which may be a container's."""
+    """Describe the kernel and the distribution, which may be that of a container."""
     release = re.search(r'^PRETTY_NAME="?([^"\n]*)', read_text(root / "etc/os-release"), re.M)
     huge_pages = read_text(root / "sys/kernel/mm/transparent_hugepage/enabled")
     options = read_text(root / "proc/cmdline").split()
@@ -69,9 +69,10 @@ def describe_system(root: Path = ROOT) -> Dict[str, str]:
 def describe_container(
     root: Path = ROOT, environ: Mapping[str, str] = os.environ
 ) -> Dict[str, str]:
-    """Which container this process runs in, with its image where one tells; {} outside of one.
+    """Describe the container of this process, with its image if known; {} outside a container.
 
-    The job script tells of what it started; Podman itself tells only those with all privileges.
+    The job script's variables come first, since Podman reports its image to privileged containers
+    only.
     """
     runtime = environ.get("DLPERF_SLURM_CONTAINER")
     if runtime:
@@ -84,7 +85,7 @@ def describe_container(
     image = environ.get("APPTAINER_CONTAINER") or environ.get("SINGULARITY_CONTAINER")
     if image:
         return {"container": "apptainer", "container_image": cut_credentials(image)}
-    # pyxis hands its options on to the job's steps in Slurm's variables for plug-ins
+    # pyxis passes its options to job steps in Slurm's environment variables for plug-ins
     pyxis = [value for name, value in environ.items() if name.endswith("pyxis_container_image")]
     if pyxis:
         return {"container": "enroot", "container_image": cut_credentials(pyxis[0])}
@@ -101,7 +102,7 @@ def describe_container(
 
 
 def describe_code(package: Path = Path(__file__).parents[2]) -> Dict[str, str]:
-    """A digest over all modules of our code as it runs, whatever commit it was staged from."""
+    """Compute a digest of all Python files of the package that is running."""
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -110,7 +111,7 @@ def describe_code(package: Path = Path(__file__).parents[2]) -> Dict[str, str]:
 
 
 def describe_libraries(root: Path = ROOT) -> Dict[str, str]:
-    """File names of communication, BLAS, threading and memory libraries in this process."""
+    """List the file names of this process's communication, BLAS, threading and memory libraries."""
     paths = {
         Path(line.split(None, 5)[5]).name
         for line in read_text(root / "proc/self/maps").splitlines()
@@ -120,7 +121,7 @@ def describe_libraries(root: Path = ROOT) -> Dict[str, str]:
 
 
 def describe_limits(root: Path = ROOT) -> Dict[str, str]:
-    """Limits of getrlimit(2), soft of hard, and the tightest of all cgroups above (cgroups(7))."""
+    """Describe the limits of getrlimit(2), soft of hard, and the tightest ones of cgroups(7)."""
     limits = {
         f"limit_{name.lower()}": _format_limit(getattr(resource, f"RLIMIT_{name}"))
         for name in ("MEMLOCK", "NOFILE", "STACK")
@@ -151,7 +152,7 @@ def _list_memory_limits(root: Path) -> Iterator[int]:
 
 
 def _list_cpu_limits(root: Path) -> Iterator[float]:
-    """Quota over period, both in microseconds: so many CPUs at once."""
+    """Yield CPU limits in CPUs: quota / period, both in microseconds."""
     for folder in _list_cgroups(root, "cpu"):
         quota, _, period = read_text(folder / "cpu.max").partition(" ")
         quota = quota or read_text(folder / "cpu.cfs_quota_us")
@@ -161,7 +162,7 @@ def _list_cpu_limits(root: Path) -> Iterator[float]:
 
 
 def _list_cgroups(root: Path, controller: str) -> List[Path]:
-    """This process' cgroup and those above it, of v2 and of v1; some may not be visible here."""
+    """List folders of this process's cgroup and its ancestors, v2 and v1; some may not exist."""
     mount = root / "sys/fs/cgroup"
     folders = []
     for line in read_text(root / "proc/self/cgroup").splitlines():

@@ -1,11 +1,11 @@
-"""Environment variables -> those that change how fast a job runs, and tell no secrets."""
+"""Environment variables -> those that change how fast a job runs, without secrets."""
 
 import os
 import re
 from typing import Dict, Mapping
 
-# Names whose values are settings. Of others with the prefix of a library, which may be anything,
-# a record says only that they were set.
+# Variables whose values are harmless settings. Of other variables with a library's prefix, whose
+# values may be secret, a record says only that they were set.
 _NAMES = """
 BLIS_ARCH_TYPE BLIS_IC_NT BLIS_IR_NT BLIS_JC_NT BLIS_JR_NT BLIS_NUM_THREADS
 CUBLASLT_WORKSPACE_SIZE
@@ -141,7 +141,7 @@ _PREFIXES = (
     "UCX_",
     "XLA_",
 )
-# what a launch sets itself, and is another one for each
+# set by the launcher, with another value in each launch
 _OF_LAUNCH = (
     "OMPI_MCA_PREFIXES",
     "OMPI_MCA_initial_wdir",
@@ -151,7 +151,7 @@ _OF_LAUNCH = (
 SET = "set"
 MAX_CHARACTERS = 300
 
-# user:password@ of an address, and what stands behind a word for a secret in one
+# "user:password@" in a URL, and the value of a parameter that is named like a secret
 _USER_INFO = re.compile(r"(?<=://)[^\s/@]+@")
 _SECRET_PARAMETER = re.compile(
     r"((?:token|secret|passw(?:or)?d|signature|credentials?|api_?key|access_?key|[?&](?:key|sig))=)"
@@ -161,9 +161,9 @@ _SECRET_PARAMETER = re.compile(
 
 
 def describe_environment(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
-    """Under "env.NAME" the values of harmless variables, and SET for others of a library.
+    """Return "env.NAME" -> value for harmless variables, SET for others with a library's prefix.
 
-    Long values are cut off, and credentials cut out of them.
+    Long values are truncated, and credentials in them are replaced.
     """
     return {
         f"env.{name}": _cut(cut_credentials(value)) if name in HARMLESS else SET
@@ -173,7 +173,7 @@ def describe_environment(environ: Mapping[str, str] = os.environ) -> Dict[str, s
 
 
 def cut_credentials(text: str) -> str:
-    """The text with "..." for users and passwords of addresses, and for values called secret."""
+    """Replace users and passwords in URLs, and values of secret parameters, by "..."."""
     return _SECRET_PARAMETER.sub(r"\1...", _USER_INFO.sub("...@", text))
 
 
