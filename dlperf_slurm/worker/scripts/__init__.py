@@ -1,5 +1,5 @@
-"""Scripts that ship with the package and train through somebody else's own trainer.
+"""Scripts of this package that train with the trainer of an external library.
 
-A matrix starts one as a source, from the run's frozen code:
+A matrix can name one as its script, which runs from the run's frozen code:
 `python -m dlperf_slurm.worker.scripts.PACKAGE.MODEL`.
 """

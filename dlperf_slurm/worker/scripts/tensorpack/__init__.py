@@ -1,4 +1,4 @@
-"""tensorpack's trainers, with the models' definitions: runs in the environment of tensorflow1."""
+"""tensorpack's trainers with this package's models; runs in the tensorflow1 environment."""
 
 from dataclasses import dataclass
 from typing import Tuple
@@ -13,7 +13,7 @@ from dlperf_slurm.contract.axes import (
 )
 from dlperf_slurm.worker.models.resnet50 import Definition
 
-# a queue that is not staged; the worker has no such source
+# a queue without staging, which the worker does not have
 PYTHON = "python"
 DATA = (ON_DEVICE, ON_HOST, PYTHON, PYTHON_QUEUE, PIPELINE, ZMQ)
 REPLICATED = "replicated"
@@ -23,9 +23,10 @@ UPDATES = (REPLICATED, PARAMETER_SERVER, HOROVOD)
 
 @dataclass(frozen=True)
 class Settings:
-    """What to train, and how; `devices` is how many this process drives.
+    """The settings of a training; `devices` is the number of devices of this process.
 
-    `epochs` of `epoch_steps` each: the log has one time per epoch. `device` is "cpu" or "cuda".
+    There are `epochs` of `epoch_steps` steps each, since the log has one time per epoch. `device`
+    is "cpu" or "cuda".
     """
 
     definition: Definition
@@ -40,17 +41,16 @@ class Settings:
 
     @property
     def is_horovod(self) -> bool:
-        """Whether this is one of several processes, with a device each."""
+        """Whether this is one of several processes with one device each."""
         return self.update == HOROVOD
 
     @property
     def data_format(self) -> str:
-        """Convolutions of TensorFlow 1 know one order on CPUs and are faster in the other on
-        GPUs."""
+        """The data format: TensorFlow 1 needs NHWC on CPUs, and is faster with NCHW on GPUs."""
         return "channels_first" if self.device == "cuda" else "channels_last"
 
     @property
     def image_shape(self) -> Tuple[int, int, int, int]:
-        """The shape of a device's batch, as a data loader hands it over."""
+        """The shape of a device's batch from the data loader, in NHWC."""
         size = self.definition.image_size
         return (self.batch_size_per_device, size, size, self.definition.IMAGE_CHANNELS)

@@ -1,7 +1,6 @@
-"""Settings -> tensorpack's InputSource of synthetic batches, by where they come from.
+"""Settings -> tensorpack's InputSource of synthetic batches.
 
-Images are uint8, as loaders of real ones hand them over; the model makes floats of them on the
-device.
+Images are uint8, as from loaders of real images; the model converts them to float on the device.
 """
 
 import multiprocessing
@@ -28,7 +27,7 @@ PREFETCH_BATCHES = 50
 
 
 def make_input(settings: Settings) -> InputSource:
-    """All but a constant and a plain queue are staged: copied to the device a step ahead."""
+    """Make the source; all but a constant and a plain queue are staged one step ahead."""
     if settings.data == ON_DEVICE:
         return DummyConstantInput(_list_shapes(settings))
     if settings.data == ON_HOST:
@@ -43,7 +42,7 @@ def make_input(settings: Settings) -> InputSource:
 
 
 def find_missing_operators() -> str:
-    """What ZMQInput lacks here; empty if nothing."""
+    """Describe what ZMQInput needs and this environment lacks; "" if nothing."""
     try:
         import zmq_ops
     except ImportError:
@@ -63,7 +62,7 @@ def _list_shapes(settings: Settings) -> List[List[int]]:
 
 
 def _make_random_batch(settings: Settings) -> List[tf.Tensor]:
-    """Drawn anew in each step by TensorFlow, on the host."""
+    """Make tensors that TensorFlow draws on the host in each step."""
     images, labels = _list_shapes(settings)
     classes = settings.definition.classes
     with tf.device("/cpu:0"):
@@ -74,16 +73,16 @@ def _make_random_batch(settings: Settings) -> List[tf.Tensor]:
 
 
 def _make_dataflow(settings: Settings) -> FakeData:
-    """One batch that Python hands over again and again; a copy costs, drawing it does not."""
+    """Make a dataflow that repeats one batch, so that the cost is the copy, not the drawing."""
     domain = [(0, 256), (0, settings.definition.classes)]
     return FakeData(_list_shapes(settings), random=False, dtype=["uint8", "int32"], domain=domain)
 
 
 def _start_producer(settings: Settings) -> str:
-    """A process that sends batches for as long as this one lives; returns where to."""
-    # an abstract socket: nothing of it stays behind
+    """Start a process that sends batches as long as this one lives; return its ZMQ address."""
+    # an abstract socket leaves no file behind
     address = f"ipc://@dlperf-slurm-{os.getpid()}"
-    # a fork would take MPI's and TensorFlow's threads for its own
+    # fork is unsafe with the threads of MPI and TensorFlow
     context = multiprocessing.get_context("spawn")
     arguments = (_make_dataflow(settings), address, PREFETCH_BATCHES, "zmq_ops")
     context.Process(target=send_dataflow_zmq, args=arguments, daemon=True).start()

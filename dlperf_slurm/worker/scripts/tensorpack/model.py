@@ -1,8 +1,8 @@
 """Settings -> ResNet-50 v1.5 as tensorpack's ModelDesc, of tensorpack's own layers.
 
-Its parameters and its update are those of the framework-neutral definition. What differs is
-tensorpack's way: SAME pads an even side under a stride of 2 by (0, 1), and weights start as
-TensorFlow draws them.
+Its parameters and its update are those of the framework-neutral definition. Two things differ:
+SAME padding of an even size with a stride of 2 is (0, 1), and the initial weights are drawn by
+TensorFlow.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from dlperf_slurm.worker.scripts.tensorpack import Settings
 
 
 class ResNet50(ModelDesc):
-    """images [batch, height, width, 3] in uint8 and labels [batch] -> the cost of a tower."""
+    """uint8 images [batch, height, width, 3] and int32 labels [batch] -> the cost of a tower."""
 
     def __init__(self, settings: Settings, global_batch_size: int) -> None:
         super().__init__()
@@ -42,12 +42,12 @@ class ResNet50(ModelDesc):
     def build_graph(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         logits = self._compute_logits(images)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(logits=logits, labels=labels)
-        # of matrices and kernels, which tensorpack calls W
+        # only matrices and convolution kernels, which tensorpack calls W
         decay = regularize_cost("W$", self._compute_decay)
         return tf.add(tf.reduce_mean(losses), decay, name="cost")
 
     def _compute_decay(self, weight: tf.Tensor) -> tf.Tensor:
-        """The loss whose gradient is the weight times the decay."""
+        """Compute the loss whose gradient is the weight times the decay."""
         return self._definition.WEIGHT_DECAY * tf.nn.l2_loss(weight)
 
     def optimizer(self) -> tf.compat.v1.train.Optimizer:
@@ -57,7 +57,7 @@ class ResNet50(ModelDesc):
     def _compute_logits(self, images: tf.Tensor) -> tf.Tensor:
         definition = self._definition
         data_format = self._settings.data_format
-        # a constant batch of zeros becomes one of -1, which trains
+        # maps 0 to -1, so that a constant batch of zeros has gradients
         x = tf.cast(images, tf.float32) / 127.5 - 1
         if data_format == "channels_first":
             x = tf.transpose(x, [0, 3, 1, 2])
@@ -78,7 +78,7 @@ class ResNet50(ModelDesc):
         return FullyConnected("classifier", x, definition.classes, kernel_initializer=start)
 
     def _list_defaults(self, data_format: str) -> List[ContextManager[None]]:
-        """What all layers of a kind have in common."""
+        """List the argument scopes with the defaults of each kind of layer."""
         definition = self._definition
         start = tf.compat.v1.variance_scaling_initializer(2.0, "fan_out", "untruncated_normal")
         return [
@@ -92,7 +92,7 @@ class ResNet50(ModelDesc):
         ]
 
     def _add_bottleneck(self, x: tf.Tensor, inner: int, stride: int, is_first: bool) -> tf.Tensor:
-        """1x1, 3x3 with the stride, 1x1; beside them the identity or a projection."""
+        """Add 1x1, 3x3 (with the stride) and 1x1 convolutions, and the identity or a projection."""
         outer = inner * self._definition.EXPANSION
         y = tf.nn.relu(_convolve("reduce", x, inner, 1, 1))
         y = tf.nn.relu(_convolve("spatial", y, inner, 3, stride))
@@ -103,5 +103,5 @@ class ResNet50(ModelDesc):
 
 
 def _convolve(name: str, x: tf.Tensor, channels: int, size: int, stride: int) -> tf.Tensor:
-    """A convolution and its batch normalization."""
+    """Add a convolution and its batch normalization."""
     return BatchNorm(f"{name}_normalization", Conv2D(name, x, channels, size, strides=stride))

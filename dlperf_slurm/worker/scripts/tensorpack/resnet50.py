@@ -3,8 +3,8 @@
     python -m dlperf_slurm.worker.scripts.tensorpack.resnet50 --update replicated --data device \
         --batch 64 --device cuda --devices 8
 
-Runs in the environment of tensorflow1. One process drives all devices of a node, or with Horovod
-one process each, which the launcher starts.
+Runs in the tensorflow1 environment. One process drives all devices of a node; with Horovod the
+launcher starts one process per device.
 """
 
 import argparse
@@ -21,12 +21,12 @@ from dlperf_slurm.worker.scripts.tensorpack import DATA, HOROVOD, PYTHON, UPDATE
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Train; 2 and a line on stderr for what cannot be."""
+    """Train; return 2, with a line on standard error, if something needed is missing."""
     settings = parse_arguments(sys.argv[1:] if arguments is None else arguments)
-    # errors only: TensorFlow warns of what it deprecates, of CPU instructions, and of big copies
+    # errors only: TensorFlow warns of deprecations, CPU instructions and large allocations
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with warnings.catch_warnings():
-        # TensorFlow's own use of NumPy
+        # raised by TensorFlow's own use of NumPy
         warnings.simplefilter("ignore", FutureWarning)
         from dlperf_slurm.worker.scripts.tensorpack.training import find_missing, train
 
@@ -39,7 +39,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def parse_arguments(arguments: Sequence[str]) -> Settings:
-    """Exits with 2 and all that is wrong on stderr, as argparse does."""
+    """Parse the command line; exits with 2 and all problems on standard error, as argparse does."""
     parser = _make_parser()
     options = parser.parse_args(arguments)
     definition = Definition(
@@ -66,10 +66,10 @@ def parse_arguments(arguments: Sequence[str]) -> Settings:
 
 
 def choose_epoch_steps(warmup_steps: int, measured_steps: int) -> int:
-    """The fewest steps of an epoch so that the first is the warm-up, the others the measured steps.
+    """Choose the fewest steps per epoch so that one epoch is the warm-up, the rest are measured.
 
-    All epochs have the same number of steps, and whoever reads the log leaves out `drop_warmup`. A
-    warm-up that is longer than the measured steps makes as many of these.
+    All epochs have the same number of steps, and the log parser drops those of `drop_warmup`. If
+    there is no such number, warm-up and measurement are one epoch each, as long as the longer one.
     """
     for steps in range(max(warmup_steps, 1), measured_steps):
         count = measured_steps // steps
@@ -79,7 +79,7 @@ def choose_epoch_steps(warmup_steps: int, measured_steps: int) -> int:
 
 
 def _find_problems(options: argparse.Namespace) -> List[str]:
-    """Combinations that tensorpack does not have."""
+    """List unsupported combinations of options."""
     if options.devices == 1:
         return []
     if options.update == HOROVOD:
@@ -107,7 +107,7 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--cpus-per-device",
         type=_parse_count,
-        # what a job script gives a rank
+        # the job script sets this to the CPUs of a rank
         default=os.environ.get("OMP_NUM_THREADS", "1"),
         help="threads that compute for a device that is a CPU",
     )

@@ -1,4 +1,4 @@
-"""Settings -> a training by one of tensorpack's trainers, which logs the time of each epoch."""
+"""Settings -> a training with a trainer of tensorpack, which logs the time of each epoch."""
 
 import logging
 import os
@@ -22,8 +22,8 @@ from dlperf_slurm.worker.scripts.tensorpack.model import ResNet50
 
 
 def find_missing(settings: Settings) -> str:
-    """What this machine or environment lacks for it; empty if nothing."""
-    # by way of Horovod, no process may look for GPUs before it has chosen its own
+    """Describe what this machine or environment lacks for these settings; "" if nothing."""
+    # with Horovod, no process may list GPUs before it has selected its own
     if settings.device == "cuda" and not settings.is_horovod:
         found = len(tf.config.experimental.list_physical_devices("GPU"))
         if found < settings.devices:
@@ -32,8 +32,8 @@ def find_missing(settings: Settings) -> str:
 
 
 def train(settings: Settings) -> None:
-    """Raises RuntimeError if the model is not that of the definition."""
-    # deprecations, of which tensorpack is full
+    """Train; raises RuntimeError if the model does not match its definition."""
+    # no deprecation warnings, of which tensorpack causes many
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     trainer = _make_trainer(settings)
     devices, local_rank = settings.devices, 0
@@ -44,7 +44,7 @@ def train(settings: Settings) -> None:
     if settings.device == "cpu":
         _keep_to_cpus(settings, local_rank)
     global_batch_size = devices * settings.batch_size_per_device
-    # as tensorpack's ImageNet examples say it
+    # the wording of tensorpack's ImageNet examples
     logger.info(
         f"Running on {devices} towers. Batch size per tower: {settings.batch_size_per_device}"
     )
@@ -55,7 +55,7 @@ def train(settings: Settings) -> None:
     _check_parameter_count(settings)
     trainer.train_with_defaults(
         callbacks=[ThroughputTracker(global_batch_size)],
-        # of the default ones the others summarize and draw a progress bar
+        # the other default callbacks write summaries and draw a progress bar
         extra_callbacks=[RunUpdateOps()],
         monitors=[ScalarPrinter()],
         session_creator=_SessionCreator(settings),
@@ -79,9 +79,9 @@ def _make_trainer(settings: Settings) -> SingleCostTrainer:
 
 
 class _SessionCreator(NewSessionCreator):
-    """tensorpack's own but for a CPU, where a device is a number of threads.
+    """tensorpack's session creator, with the thread counts of CPU devices.
 
-    What is for a GPU, TensorFlow puts on the CPU where it has no GPUs.
+    Without GPUs, TensorFlow places operations for a GPU on the CPU.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -89,21 +89,22 @@ class _SessionCreator(NewSessionCreator):
         self._settings = settings
 
     def create_session(self) -> tf.compat.v1.Session:
-        """HorovodTrainer has set threads of its own until now."""
+        """Create the session; thread counts are set here to override those of HorovodTrainer."""
         if self._settings.device == "cpu":
             threads = self._settings.cpus_per_device * self._settings.devices
             self.config.device_count["GPU"] = 0
             self.config.intra_op_parallelism_threads = threads
-            # each tower has two operations that wait: for a batch, and for room to stage it
+            # each tower has two blocking operations: dequeue a batch, and stage it
             waiting = 2 * self._settings.devices
             self.config.inter_op_parallelism_threads = threads + waiting
         return super().create_session()
 
 
 def _keep_to_cpus(settings: Settings, local_rank: int) -> None:
-    """No more CPUs than the devices have, whatever the number of threads.
+    """Bind this process to as many CPUs as its devices have.
 
-    A scheduler has seen to it already; where nobody did, processes take CPUs one after the other.
+    This changes nothing if the launcher has bound the processes already; otherwise each local rank
+    takes its own consecutive CPUs.
     """
     count = settings.cpus_per_device * settings.devices
     free = sorted(os.sched_getaffinity(0))
@@ -113,8 +114,8 @@ def _keep_to_cpus(settings: Settings, local_rank: int) -> None:
 
 
 def _check_parameter_count(settings: Settings) -> None:
-    """Raises RuntimeError unless the first tower has the parameters of the definition."""
-    # replicas are variables of towers that are named
+    """Raise RuntimeError unless the first tower has the parameter count of the definition."""
+    # only the variables of replicas have names that begin with "tower"
     found = sum(
         variable.shape.num_elements()
         for variable in tf.compat.v1.trainable_variables()
