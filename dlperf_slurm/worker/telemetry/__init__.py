@@ -1,6 +1,6 @@
-"""A process beside the ranks of a host -> what its CPUs and devices did in the window.
+"""A sampling process per host -> telemetry of its CPUs and devices in the measured window.
 
-It must never cost a record: where it cannot be had, its samples say why and there are none.
+It never fails a measurement: if sampling is not possible, the result is empty and says why.
 """
 
 import io
@@ -31,16 +31,16 @@ from dlperf_slurm.worker.telemetry.series import (
 )
 from dlperf_slurm.worker.telemetry.sources import choose_devices
 
-# for a driver that wakes up slowly, and for a process that has the least priority
+# long, since a driver may initialize slowly, and the process has the lowest priority
 READY_SECONDS = 20.0
 STOP_SECONDS = 20.0
 
 
 class Sampler:
-    """One rank's end of the sampling process; a rank that has nothing to watch has none.
+    """One rank's handle of its sampling process; a rank with nothing to sample starts none.
 
-    The process begins with this, and ends with the rank, however that ends: by then it can hear
-    nothing more. `cpu_use` is that of its host in the window, once it has finished.
+    The process also ends if the rank dies, as its standard input is then closed. `cpu_use` is the
+    CPU use of the host in the window, set by `finish`.
     """
 
     def __init__(self, case: Case, placement: Placement) -> None:
@@ -54,7 +54,7 @@ class Sampler:
             self._start([self._host, "--interval", str(interval_seconds), *sources])
 
     def await_ready(self) -> None:
-        """Wait until it could sample at once, within bounds; to be called before the warm-up."""
+        """Wait up to READY_SECONDS until the process can sample; call before the warm-up."""
         if self._process is None:
             return
         output = cast(IO[bytes], self._process.stdout)
@@ -65,7 +65,7 @@ class Sampler:
             self._problem = "the sampling process did not start"
 
     def start_window(self) -> None:
-        """Begin the window, right before the measured steps; this costs a write to a pipe."""
+        """Begin the window, right before the measured steps; costs one write to a pipe."""
         self._say(START)
 
     def end_window(self) -> None:
@@ -73,7 +73,7 @@ class Sampler:
         self._say(END)
 
     def finish(self) -> HostSamples:
-        """What was sampled between start and end of the window."""
+        """End the process and return the samples of the window."""
         process, self._process = self._process, None
         if process is None:
             return HostSamples(self._host, problem=self._problem)
@@ -101,26 +101,26 @@ class Sampler:
     def _say(self, word: bytes) -> None:
         if self._process is None:
             return
-        # of a process that is gone; `finish` tells how it ended
+        # the process may be gone; `finish` reports how it ended
         with suppress(BrokenPipeError):
             cast(IO[bytes], self._process.stdin).write(word)
 
 
 def end_process(process: "subprocess.Popen[bytes]") -> None:
-    """Whatever it does, and leave no zombie."""
+    """Kill a process and reap it."""
     process.kill()
     process.communicate()
 
 
 def choose_sources(case: Case, placement: Placement) -> List[str]:
-    """The process' arguments; none for a rank that has nothing to watch."""
+    """List the sources as arguments of the process; empty for a rank with nothing to sample."""
     devices = choose_devices(case, placement, os.environ)
     host = ["--is-host"] if placement.local_rank == 0 else []
     return host + [f"--device={rank}={gpu}" for rank, gpu in devices.items()]
 
 
 def read_samples(output: bytes) -> HostSamples:
-    """What the process printed; ValueError when that is not all of it."""
+    """Parse the output of the process; raises ValueError if it is incomplete."""
     data: Dict[str, Any] = json.loads(output.decode())
     series = tuple(Series(**one) for one in data.pop("series"))
     use = data.pop("cpu_use")
@@ -133,9 +133,9 @@ def read_samples(output: bytes) -> HostSamples:
 def gather_telemetry(
     world: Any, sampler: Sampler, attempt_dir: Path
 ) -> Tuple[Tuple[Telemetry, ...], Dict[str, str]]:
-    """`Record.telemetry`, and facts for `Record.platform` on what could not be sampled, on rank 0.
+    """Gather `Record.telemetry` to rank 0, with the sampling problems for `Record.platform`.
 
-    It writes all samples beside the step times. All ranks call it.
+    Rank 0 also writes all samples to SAMPLES_FILE. All ranks must call this.
     """
     samples = world.gather(sampler.finish())
     problems = [f"{one.host}: {one.problem}" for one in samples if one.problem]
@@ -145,7 +145,7 @@ def gather_telemetry(
 
 
 def write_samples(path: Path, samples: Sequence[HostSamples]) -> None:
-    """Write all columns of all series, whole or not at all."""
+    """Write all columns of all series to an .npz file, atomically."""
     import numpy
 
     arrays = {

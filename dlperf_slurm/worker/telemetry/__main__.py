@@ -1,6 +1,6 @@
-"""python -m dlperf_slurm.worker.telemetry: what a rank says on standard input -> samples as JSON.
+"""python -m dlperf_slurm.worker.telemetry: commands on standard input -> samples as JSON.
 
-A process of its own, as a thread would take turns with the Python of the rank that measures.
+A separate process, since a thread would compete for the GIL of the measuring rank.
 """
 
 import argparse
@@ -32,11 +32,11 @@ LEAST_PRIORITY = 19
 
 
 class RankGoneError(EOFError):
-    """The rank ended, or closed its end of the pipe."""
+    """A rank that ended or closed its end of the pipe."""
 
 
 class Samples:
-    """What all sources told so far, and when."""
+    """The samples of all sources so far, with their times."""
 
     def __init__(self, sources: Sequence[Any]) -> None:
         self._sources = sources
@@ -53,12 +53,12 @@ class Samples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Sample from START to END, print the samples at STOP; 1 when the rank goes before that."""
+    """Sample from START to END and print the samples at STOP; return 1 if the rank ends earlier."""
     options = parse_arguments(arguments)
     stay_out_of_the_way(os.getppid())
     devices = {int(rank): gpu for rank, _, gpu in (d.partition("=") for d in options.device)}
     sources = [*(open_host() if options.is_host else ()), *open_devices(devices)]
-    # what a first reading prepares is not the window's
+    # a first reading, so that drivers are initialized before the window
     Samples(sources).take()
     sys.stdout.buffer.write(READY)
     sys.stdout.flush()
@@ -71,30 +71,30 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def stay_out_of_the_way(rank_pid: int, proc: Path = PROC) -> None:
-    """Have the least priority, and leave the CPUs of all ranks beside `rank_pid`.
+    """Take the lowest priority, and move to CPUs that no rank of this host may use.
 
-    The kernel keeps a job within its own CPUs; where ranks take all of these, it stays.
+    Does nothing if the ranks may use all CPUs of the job: the kernel keeps the job in its cpuset.
     """
     os.nice(LEAST_PRIORITY)
     free = set(range(os.cpu_count() or 1)) - find_busy_cpus(rank_pid, proc)
     if free:
-        # EINVAL: none of them is the job's
+        # EINVAL: none of these CPUs belongs to the job
         with suppress(OSError):
             os.sched_setaffinity(0, free)
 
 
 def find_busy_cpus(rank_pid: int, proc: Path = PROC) -> Set[int]:
-    """Where this host's ranks may run: what one launcher's process has started beside that one."""
+    """Return the CPUs that the ranks of this host may use; ranks are siblings of `rank_pid`."""
     busy = set()
     for pid in {rank_pid, *_list_siblings(rank_pid, proc)}:
-        # another rank may have ended by now
+        # a sibling may have ended meanwhile
         with suppress(ProcessLookupError):
             busy |= os.sched_getaffinity(pid)
     return busy
 
 
 def _list_siblings(pid: int, proc: Path) -> List[int]:
-    """The children of its parent (proc_pid_stat(5), proc_tid_children(5)); none on old kernels."""
+    """List the children of a process's parent (proc_tid_children(5)); empty on old kernels."""
     try:
         parent = read_stat(proc / str(pid))[1][1]
         lists = proc.glob(f"{parent}/task/*/children")
@@ -107,7 +107,7 @@ def _list_siblings(pid: int, proc: Path) -> List[int]:
 def sample_window(
     sources: Sequence[Any], host: str, interval_seconds: float, is_host: bool
 ) -> HostSamples:
-    """One sample at START, one per interval, one at END; returns at STOP.
+    """Take one sample at START, one per interval and one at END; return them at STOP.
 
     Raises RankGoneError.
     """
@@ -129,7 +129,7 @@ def sample_window(
 
 
 def hear(word: bytes, due: Optional[float] = None) -> bool:
-    """Wait for this word of the rank; False when it has not come by `due`, a monotonic time.
+    """Wait for a command of the rank; return False at `due`, a monotonic time.
 
     Raises RankGoneError.
     """
@@ -143,13 +143,13 @@ def hear(word: bytes, due: Optional[float] = None) -> bool:
 
 
 def read_cpu_seconds() -> float:
-    """The CPU time of this process since its start, in user and system mode."""
+    """Return the user and system CPU time of this process."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Sources are given by the rank: it knows which devices its host's ranks drive."""
+    """Parse the command line of `Sampler`, which chooses the devices to sample."""
     parser = argparse.ArgumentParser(prog="python -m dlperf_slurm.worker.telemetry")
     parser.add_argument("host")
     parser.add_argument("--interval", type=float, required=True, metavar="SECONDS")

@@ -1,4 +1,4 @@
-"""What a host's sampling process saw: columns of samples by device -> lines of telemetry."""
+"""Samples of a host, as columns by device -> one Telemetry summary per device."""
 
 import math
 import statistics
@@ -8,7 +8,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 from dlperf_slurm.contract.record import Telemetry
 from dlperf_slurm.contract.surroundings import CpuUse
 
-# what a rank says to the process, a byte each, and what it hears back
+# commands of a rank to the sampling process, one byte each, and the answer READY
 START = b"s"
 END = b"e"
 STOP = b"q"
@@ -27,7 +27,7 @@ TEMPERATURE = "temperature_celsius"
 MEMORY = "memory_bytes"
 THROTTLE = "throttle_bits"
 
-# Bits of nvmlClocksEventReasons*; idling, bit 0, holds no clock down.
+# Bits of nvmlClocksEventReasons*, without bit 0, GPU idle.
 THROTTLE_REASONS = {
     0x2: "application clocks",
     0x4: "power cap",
@@ -42,10 +42,10 @@ THROTTLE_REASONS = {
 
 @dataclass(frozen=True)
 class Series:
-    """Samples of one device, or of its host, between the window's start and end.
+    """The samples of one device, or of its host, in the measured window.
 
-    Columns are equally long, by the names above. SECONDS is the host's monotonic clock; ENERGY,
-    BUSY, STOLEN (a part of BUSY) and TOTAL are counters.
+    The columns, named by the constants above, are equally long. SECONDS is the host's monotonic
+    clock; ENERGY, BUSY, STOLEN (included in BUSY) and TOTAL are counters.
     """
 
     device: int
@@ -53,15 +53,15 @@ class Series:
     columns: Dict[str, List[float]]
 
     def list_known(self, column: str) -> List[float]:
-        """The samples of a column that could be taken; none of a column that is not there."""
+        """Return the values of a column that are not NaN; empty if there is no such column."""
         return [value for value in self.columns.get(column, []) if not math.isnan(value)]
 
 
 @dataclass(frozen=True)
 class HostSamples:
-    """All series of one sampling process; `problem` says why there are none, if there should be.
+    """All series of one sampling process; `problem` says why series are missing.
 
-    `cpu_use` is that of its host in the window, where its process samples the host and can tell.
+    `cpu_use` is the CPU use of the host in the window, set if the process samples the host.
     """
 
     host: str
@@ -73,7 +73,7 @@ class HostSamples:
 
 
 def summarize_samples(samples: Sequence[HostSamples]) -> Tuple[Telemetry, ...]:
-    """Lines in the order of the hosts' ranks; that of the host itself stands before its devices."""
+    """Summarize each series, in the order of the ranks; a host comes before its devices."""
     return tuple(_summarize(one, series) for one in samples for series in one.series)
 
 
@@ -99,7 +99,7 @@ def _summarize(samples: HostSamples, series: Series) -> Telemetry:
 
 
 def _find_energy(series: Series) -> Tuple[float, float]:
-    """Joules and mean watts: by the counter, else by power over time; 0 where neither is told."""
+    """Compute joules and mean watts from the counter, else from power over time; 0 if unknown."""
     counted = _list_pairs(series, ENERGY)
     if len(counted) > 1:
         seconds, joules = (last - first for first, last in zip(counted[0], counted[-1]))
@@ -107,7 +107,7 @@ def _find_energy(series: Series) -> Tuple[float, float]:
     power = _list_pairs(series, POWER)
     if len(power) < 2:
         return 0.0, _find_mean(series.list_known(POWER))
-    # the trapezoidal rule, as samples at the window's ends are nearer than the interval
+    # the trapezoidal rule, since the samples at the window's ends are closer than the interval
     joules = sum(
         (later - earlier) * (before + after) / 2
         for (earlier, before), (later, after) in zip(power, power[1:])
@@ -116,13 +116,13 @@ def _find_energy(series: Series) -> Tuple[float, float]:
 
 
 def _list_pairs(series: Series, column: str) -> List[Tuple[float, float]]:
-    """Seconds and value of the samples that could be taken."""
+    """List (seconds, value) of the samples that are not NaN."""
     values = series.columns.get(column, [])
     return [pair for pair in zip(series.columns[SECONDS], values) if pair[1] == pair[1]]
 
 
 def _find_utilization(series: Series) -> float:
-    """A fraction of 1: of a host by its CPUs' counters, of a device by NVML's own average."""
+    """Compute the utilization, 0 ... 1: of a host from CPU counters, of a device from NVML."""
     busy, total = series.list_known(BUSY), series.list_known(TOTAL)
     if len(total) > 1 and total[-1] > total[0]:
         return (busy[-1] - busy[0]) / (total[-1] - total[0])
@@ -141,7 +141,7 @@ def _find_mean(values: List[float]) -> float:
 
 
 def _name_reasons(bits: List[float]) -> Tuple[str, ...]:
-    """All that held the clock down in any sample."""
+    """List the throttle reasons that occur in any sample."""
     seen = 0
     for value in bits:
         seen |= int(value)
@@ -149,5 +149,5 @@ def _name_reasons(bits: List[float]) -> Tuple[str, ...]:
 
 
 def name_reasons(bits: int) -> Tuple[str, ...]:
-    """What these bits of NVML say to hold a clock down."""
+    """List the throttle reasons in NVML's bits."""
     return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)

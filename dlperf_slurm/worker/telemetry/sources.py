@@ -1,7 +1,7 @@
-"""GPUs and the host -> samples of what they do, a source each.
+"""GPUs and the host -> samples, from one source each.
 
-GPUs, by number or UUID, tell NVML or AMD SMI their power, clock, temperature, memory and use; the
-host's counters of CPUs, memory and CPU energy are read by psutil and from powercap.
+Power, clock, temperature, memory and utilization of GPUs come from NVML or AMD SMI; CPU and memory
+counters of the host from psutil, CPU energy from powercap.
 """
 
 import math
@@ -38,7 +38,7 @@ ROOT = Path("/")
 MILLI = 1e-3
 MICRO = 1e-6
 MIB = 2**20
-# what has grown since the last reading has held the clock down meanwhile; the bits are NVML's
+# AMD's residency counters, which grow while the clock is throttled -> the bit of NVML's reasons
 RESIDENCIES = {
     "ppt_residency_acc": 0x4,
     "prochot_residency_acc": 0x8,
@@ -49,7 +49,7 @@ RESIDENCIES = {
 
 
 class DeviceSource:
-    """One GPU."""
+    """An NVIDIA GPU."""
 
     def __init__(self, nvml: Any, handle: Any, device: int) -> None:
         self.device = device
@@ -58,7 +58,7 @@ class DeviceSource:
         self._handle = handle
 
     def read(self) -> Dict[str, float]:
-        """One sample; NaN for what NVML does not tell of this GPU, or not now."""
+        """Take one sample; NaN for what NVML does not report."""
         use = self._ask("nvmlDeviceGetUtilizationRates")
         memory = self._ask("nvmlDeviceGetMemoryInfo")
         clock = self._ask("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)
@@ -78,7 +78,7 @@ class DeviceSource:
 
 
 class AmdSource:
-    """One GPU, or GCD. Of a card with two GCDs the first tells the power of both."""
+    """An AMD GPU or GCD. On a card with two GCDs, the first one reports the power of both."""
 
     def __init__(self, amd: Any, handle: Any, device: int) -> None:
         self.device = device
@@ -88,7 +88,7 @@ class AmdSource:
         self._residencies: Dict[str, int] = {}
 
     def read(self) -> Dict[str, float]:
-        """One sample; NaN for what AMD SMI does not tell of this GPU, or not now."""
+        """Take one sample; NaN for what AMD SMI does not report."""
         power = self._ask("get_power_info")
         clock = self._ask("get_clock_info", self._amd.AmdSmiClkType.GFX)
         temperature = self._ask(
@@ -108,11 +108,11 @@ class AmdSource:
         }
 
     def _read_joules(self) -> float:
-        """The GPU's counter, which tells its own unit, of microjoules."""
+        """Read the energy counter, whose resolution AMD SMI reports in microjoules."""
         counter = self._ask("get_energy_count")
         count = amd_smi.pick(counter, "energy_accumulator", "power")
         unit = amd_smi.pick(counter, "counter_resolution")
-        # the second GCD of a card counts nothing
+        # the counter of a card's second GCD stays 0
         return MICRO * count * unit if count and unit else math.nan
 
     def _read_throttle_bits(self) -> float:
@@ -139,7 +139,7 @@ def _scale(value: Any, factor: float = 1.0) -> float:
 
 
 def open_devices(named: Mapping[int, str]) -> Iterator[Union[DeviceSource, AmdSource]]:
-    """The GPU that each local rank drives; those that NVML or AMD SMI do not know are left out."""
+    """Open the GPU of each local rank; GPUs unknown to NVML or AMD SMI are left out."""
     if not named:
         return
     nvml = load_nvml()
@@ -156,9 +156,10 @@ def open_devices(named: Mapping[int, str]) -> Iterator[Union[DeviceSource, AmdSo
 
 
 def choose_devices(case: Case, placement: Placement, environ: Mapping[str, str]) -> Dict[int, str]:
-    """The GPUs that this rank has to watch, by number or UUID, by local rank.
+    """Choose the GPUs that this rank samples: local rank -> index or UUID.
 
-    The first rank of a host watches all, unless ranks see fewer: then each watches its own.
+    The first rank of a host samples all GPUs; if not all are visible to it, each rank samples its
+    own.
     """
     if case.device != "cuda":
         return {}
@@ -170,20 +171,20 @@ def choose_devices(case: Case, placement: Placement, environ: Mapping[str, str])
 
 
 def _list_visible(case: Case, environ: Mapping[str, str]) -> List[str]:
-    """The devices that ranks see, at most as many as there are ranks on the host."""
+    """List the devices visible to ranks, at most as many as there are ranks on the host."""
     nvml = load_nvml()
     if nvml is not None:
         return list_seen(nvml, environ)[: case.devices_per_node]
     numbers = [str(number) for number in range(case.devices_per_node)]
-    # Slurm may set AMD's variables beside NVIDIA's GPUs too
+    # Slurm may set AMD's variables also on nodes with NVIDIA GPUs
     list_names = amd_smi.list_visible if amd_smi.is_told_apart(environ) else list_visible
     return list_names(environ, numbers)[: case.devices_per_node]
 
 
 class HostSource:
-    """CPUs and memory, with whatever runs on them.
+    """The CPUs and memory of the host, including the use by all processes.
 
-    Their clocks are left alone: to read one interrupts its CPU, which may be a measuring one.
+    CPU clocks are not sampled: reading a clock interrupts its CPU, which may disturb a rank.
     """
 
     device = HOST
@@ -194,9 +195,9 @@ class HostSource:
         self._energy = EnergyCounter(root)
 
     def read(self) -> Dict[str, float]:
-        """One sample; NaN for energy that may not be read."""
+        """Take one sample; NaN for energy that is not readable."""
         times = self._psutil.cpu_times()
-        # guests' time is in user's already (proc_stat(5))
+        # guest time is already included in user time (proc_stat(5))
         total = times.user + times.nice + times.system + times.idle + times.iowait
         total += times.irq + times.softirq + times.steal
         return {
@@ -209,7 +210,7 @@ class HostSource:
 
 
 def open_host() -> Iterator[HostSource]:
-    """The host; nothing without psutil."""
+    """Yield the host as a source; nothing without psutil."""
     try:
         import psutil
     except ImportError:
@@ -218,9 +219,9 @@ def open_host() -> Iterator[HostSource]:
 
 
 class EnergyCounter:
-    """Joules of all CPU packages and their memory, by the kernel's powercap (Intel and AMD).
+    """The energy of all CPU packages and their memory, from the kernel's powercap (Intel and AMD).
 
-    Counters begin again at their range; from Linux 5.10 on they may be root's only to read.
+    Counters wrap at their range; since Linux 5.10 only root may be able to read them.
     """
 
     def __init__(self, root: Path = ROOT) -> None:
@@ -231,7 +232,7 @@ class EnergyCounter:
         ]
 
     def read_joules(self) -> float:
-        """Since it was made, if called at least once per range; NaN where it cannot be read."""
+        """Return the joules since creation; NaN if not readable. Call at least once per wrap."""
         return sum(zone.read_joules() for zone in self._zones) if self._zones else math.nan
 
 
@@ -251,7 +252,7 @@ class _Zone:
 
 
 def _is_counted(zone: Path) -> bool:
-    """Packages and the memory beside them; cores are in packages, and all is in "psys"."""
+    """Return whether to count a zone: packages and DRAM, not cores (in packages) or "psys"."""
     try:
         name = (zone / "name").read_text(encoding="ascii").strip()
     except OSError:
