@@ -1,4 +1,4 @@
-"""A plan on its site -> what stands between it and its ranks, before a queue slot is spent."""
+"""A plan on its site -> findings on what would keep its ranks from starting, before submitting."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from dlperf_slurm.jobs.plan import Plan
 from dlperf_slurm.scheduler.machine import hold_machine
 from dlperf_slurm.scheduler.state import FINAL_STATES
 
-# a shared disk may show a node's files late
+# a shared file system may show a node's files late
 FILES_SECONDS = 10.0
 
 
@@ -33,16 +33,16 @@ def examine(
     wait_seconds: float,
     report: Callable[[str], None],
 ) -> Iterator[Finding]:
-    """Look at what needs no job, and, where nothing is wrong with that, at what ranks find.
+    """Check what needs no job, then, if nothing is wrong with that, run a probe job per framework.
 
-    A probe job is waited for as long as `wait_seconds` until it starts; what is being done goes to
-    `report`. Raises InputError when the results folder cannot be written after all.
+    Waits up to `wait_seconds` for each probe job to start, and passes progress messages to
+    `report`. Raises InputError if the results folder cannot be written.
     """
     findings = check_without_jobs(plan, loaded.site, results)
     yield from findings
     probes = choose_probes(plan, loaded.site)
     faults = [finding for finding in findings if finding.status == "fault"]
-    # a framework that is missing hinders no other one
+    # a framework without an environment does not keep the others from being probed
     missing = {place for fault in faults if fault.what == ENVIRONMENT for place in fault.places}
     if any(fault.what != ENVIRONMENT for fault in faults):
         words = "left out until the faults above are mended"
@@ -74,7 +74,7 @@ def _try(
 
 
 def _await_files(start: Path, ranks: int) -> None:
-    """Wait until the answers of all ranks are seen here, for a while."""
+    """Wait up to FILES_SECONDS until the answers of all ranks are visible here."""
     deadline = time.monotonic() + FILES_SECONDS
     while time.monotonic() < deadline:
         answers = read_answers(start)

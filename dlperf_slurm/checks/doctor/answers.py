@@ -1,4 +1,4 @@
-"""What a probe's ranks answered, and how its job ended -> what is sound, and what to mend."""
+"""The answers of a probe's ranks and the end of its job -> findings."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -24,15 +24,15 @@ from dlperf_slurm.worker.probe import ANSWER_PREFIX
 
 ERROR_LIMIT_BYTES = 2**20
 MAX_CHARACTERS = 300
-# how a launcher, Python or bash says what went wrong, among all that they print
+# words by which lines with an error of a launcher, Python or bash are recognized
 _SIGNS = ("error:", "Error:", "failed", "not found", "No such file", "is not there", "cannot")
-# how a rank begins that mpi4py, or the MPI library below it, is not there
+# beginnings of a rank's error if mpi4py or its MPI library is missing
 _MISSING = ("ModuleNotFoundError", "ImportError", "RuntimeError: cannot load MPI")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one rank found; `rank` is None for one that did not get through MPI's start."""
+    """The answer of one rank of a probe; `rank` is None if the rank could not join the others."""
 
     host: str
     cores: tuple[int, ...]
@@ -50,7 +50,7 @@ class Answer:
 
 
 def read_answers(start: Path) -> list[Answer]:
-    """The answers in the folder of a job's start; one that is cut short is left out."""
+    """Read the answers in the folder of an attempt; incomplete ones are left out."""
     answers = []
     for path in sorted(start.glob(f"{ANSWER_PREFIX}*.json")):
         try:
@@ -61,12 +61,12 @@ def read_answers(start: Path) -> list[Answer]:
 
 
 def read_last_error(start: Path) -> str:
-    """The last line of a job's standard error that says what went wrong, else its first words."""
+    """Return the last line of a job's standard error with an error, else the first line, or ""."""
     try:
         text = read_text(start / "err", ERROR_LIMIT_BYTES, start)
     except (OSError, FileProblem):
         return ""
-    # Open MPI puts its words between lines of dashes
+    # without the lines of dashes around Open MPI's messages
     lines = [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
     telling = [line for line in lines if any(sign in line for sign in _SIGNS)]
     found = [*lines[:1], *telling]
@@ -74,7 +74,7 @@ def read_last_error(start: Path) -> str:
 
 
 def judge(probe: Probe, end: End, start: Path, folder: Path) -> list[Finding]:
-    """What the probe shows; `start` is the folder of its job, below the run directory."""
+    """Return the findings of a probe; `start` is its attempt's folder, below the run directory."""
     answers = read_answers(start)
     if end.refusal:
         remedy = "see the site's partition, account and directives"
@@ -193,7 +193,7 @@ def _check_cores(probe: Probe, answers: Sequence[Answer], where: str) -> Iterato
     wanted = probe.site.cpus_per_rank
     for host in sorted({answer.host for answer in answers}):
         sets = [frozenset(answer.cores) for answer in answers if answer.host == host]
-        # ranks of mpirun may share all of their node's
+        # ranks of mpirun may share all cores of their node
         shared = len(sets) if len(set(sets)) == 1 else 1
         fewest = min(map(len, sets))
         if fewest < wanted * shared:
@@ -228,7 +228,7 @@ def _check_gpus(probe: Probe, answers: Sequence[Answer], where: str) -> Iterator
 
 
 def _check_build(probe: Probe, answers: Sequence[Answer], where: str) -> Iterator[Finding]:
-    """What of the GPUs and the driver of these nodes the framework's build cannot use."""
+    """Yield faults where the framework's build does not support the nodes' GPUs or driver."""
     site, framework = probe.site, probe.case.axes.framework
     capabilities, told = _list_capabilities(answers), site.compute_capability
     if not capabilities:

@@ -1,4 +1,4 @@
-"""What was looked at -> a line: how it stands, what, where, and how to mend it."""
+"""The result of one check -> a line of output: status, subject, places, message and remedy."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ Status = Literal["ok", "fault", "undecided"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at; `places` are array jobs, frameworks, folders or nodes."""
+    """The result of one check; `places` are array jobs, frameworks, folders or nodes."""
 
     status: Status
     what: str
@@ -33,12 +33,12 @@ class Finding:
 
 
 def make_fault(what: str, where: str, words: str, remedy: str) -> Finding:
-    """Something to mend."""
+    """Make a finding for a problem that the user has to fix."""
     return Finding("fault", what, (where,), words, remedy)
 
 
 def merge_places(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, of those that say the same one, with the places of all."""
+    """Merge findings that differ only in their places."""
     merged: dict[Finding, tuple[str, ...]] = {}
     for finding in findings:
         key = replace(finding, places=())

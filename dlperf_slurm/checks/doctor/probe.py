@@ -1,4 +1,7 @@
-"""A plan on its site -> two ranks of each framework, started as its array tasks, and answers."""
+"""A plan on its site -> probe jobs: two ranks of each framework, launched as its array tasks are.
+
+The ranks write what they find to files (`worker.probe`).
+"""
 
 import shutil
 import time
@@ -37,13 +40,13 @@ RANKS = 2
 LIMIT_MINUTES = 5
 GRACE_SECONDS = 60.0 * (LIMIT_MINUTES + 2)
 LOOK_SECONDS = 1.0
-# how often to look whether the controller ends what was cancelled
+# polls until a cancelled job has ended
 CANCEL_LOOKS = 5
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Two ranks of one framework: their case, and the site as its largest job has it."""
+    """Two ranks of one framework: their case, and the site's settings for its largest job."""
 
     case: MatrixCase
     site: Site
@@ -59,16 +62,16 @@ class Probe:
 
     @property
     def group(self) -> Group:
-        """The array job of this probe alone."""
+        """The array job that runs only this probe."""
         (group,) = group_array_tasks([self.task], self.site, max_array_size=1)
         return replace(group, group_id=f"probe-{self.name}")
 
 
 @dataclass(frozen=True)
 class End:
-    """How the job of a probe ended: Slurm's state and reason, and the nodes; or why none ran.
+    """The end of a probe's job: Slurm's state, reason and nodes, or why sbatch refused the job.
 
-    `left` is the command that cancels a job which could not be cancelled, or "".
+    `left` is the scancel command for a job that could not be cancelled, or "".
     """
 
     state: str
@@ -79,9 +82,9 @@ class End:
 
 
 def choose_probes(plan: Plan, site: Site) -> list[Probe]:
-    """A probe for each framework and way to bring gradients together, over nodes where cases are.
+    """Choose one probe per framework and gradient_sync, shrunk from its largest case.
 
-    Other people's scripts are not probed: their ranks need no MPI of ours.
+    External scripts are not probed, since they need not use this package's MPI.
     """
     largest: dict[tuple[str, str], MatrixCase] = {}
     own = (case for case in plan.cases if case.axes.script == WORKER)
@@ -97,14 +100,14 @@ def choose_probes(plan: Plan, site: Site) -> list[Probe]:
 
 
 def shrink(topology: Topology) -> Topology:
-    """Two ranks, on two nodes where there are several; one rank where there is only one."""
+    """Shrink a topology to two ranks, on two nodes if it has several; one rank stays one."""
     if topology.nodes > 1:
         return Topology(RANKS, 1)
     return Topology(1, min(RANKS, topology.devices_per_node))
 
 
 def settle(site: Site, kind: JobKind, topology: Topology) -> Site:
-    """The site as jobs of this kind have it, for a probe that takes a few minutes."""
+    """Resolve the site's settings for jobs of this kind, with a short time limit for a probe."""
     settled = site.settle(kind)
     minutes = min(LIMIT_MINUTES, settled.find_time_limit_minutes(kind.topology))
     changes = {
@@ -117,9 +120,9 @@ def settle(site: Site, kind: JobKind, topology: Topology) -> Site:
 
 @contextmanager
 def open_workplace(results: Path, loaded: LoadedSite) -> Iterator[Path]:
-    """A folder beside the runs with the frozen worker, which is gone afterwards.
+    """Create a temporary folder beside the runs with the frozen worker; removed at the end.
 
-    Raises InputError when it cannot be written.
+    Raises InputError if the folder cannot be written.
     """
     new = [
         place for place in (results.absolute(), *results.absolute().parents) if not place.exists()
@@ -144,7 +147,7 @@ def open_workplace(results: Path, loaded: LoadedSite) -> Iterator[Path]:
 
 
 def stage_probe(probe: Probe, folder: Path) -> Path:
-    """Write the script and the case of a probe; returns the folder that its ranks answer in."""
+    """Write the script and the case of a probe; return the folder for the ranks' answers."""
     scripts = render_scripts(
         [probe.group], probe.site, folder.name[1:], folder, worker_command=["probe"]
     )
@@ -162,7 +165,7 @@ def stage_probe(probe: Probe, folder: Path) -> Path:
 def run_on_slurm(
     probe: Probe, folder: Path, wait_seconds: float, report: Callable[[str], None]
 ) -> End:
-    """Submit the script of a probe and wait for its end; a job that waits too long is cancelled."""
+    """Submit a probe's script and wait for its end; cancel the job if it stays PENDING too long."""
     script = folder / "scripts" / f"{probe.group.group_id}.sbatch"
     clusters = probe.site.clusters or ""
     job_name = make_job_name(folder.name[1:], probe.group.group_id)
@@ -189,11 +192,11 @@ def run_on_slurm(
 
 def _await_end(job_id: str, watcher: QueueWatcher, wait_seconds: float, end: End) -> End:
     deadline = time.monotonic() + wait_seconds
-    # one that runs is ended by its time limit
+    # a running job is ended by its time limit
     while time.monotonic() < deadline + (0 if end.state == "PENDING" else GRACE_SECONDS):
         found = _ask(job_id, watcher)
         if found is None:
-            # the queue has forgotten it
+            # the job is no longer in the queue
             return replace(end, state="COMPLETED")
         end = found
         if end.state in FINAL_STATES:
@@ -203,18 +206,18 @@ def _await_end(job_id: str, watcher: QueueWatcher, wait_seconds: float, end: End
 
 
 def _ask(job_id: str, watcher: QueueWatcher) -> Optional[End]:
-    """Return the state of the job; None where the queue does not know it."""
+    """Return the state of the job; None if it is not in the queue."""
     try:
         watcher.read_queue()
     except SchedulerError as error:
         return End("UNKNOWN", str(error))
-    # a plain job is the only element of an array
+    # the queue lists a plain job as element 0
     row = watcher.queue.get(f"{job_id}_0")
     return None if row is None else End(row.state, row.reason, row.nodes)
 
 
 def _cancel(job_id: str, clusters: str, job_name: str, watcher: QueueWatcher) -> str:
-    """Cancel the job that has both the id and the name; return what cancels it if it goes on."""
+    """Cancel the job with this id and name; return the scancel command if the job goes on."""
     with suppress(SchedulerError):
         slurm_client.cancel_jobs([job_id], clusters, job_name)
         for look in range(CANCEL_LOOKS):

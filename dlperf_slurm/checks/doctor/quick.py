@@ -1,4 +1,4 @@
-"""A plan on its site -> what can be looked at without a job."""
+"""A plan on its site -> findings of the checks that need no job."""
 
 import os
 import tempfile
@@ -23,9 +23,9 @@ ENVIRONMENT = "environment"
 
 
 def check_requests(plan: Plan, site: Site) -> list[Finding]:
-    """What the cluster would never give to the plan's array jobs; one that is silent says nothing.
+    """Find requests of the plan's array jobs that the cluster can never satisfy.
 
-    It asks Slurm, and submits nothing. This much `submit` looks at too.
+    Only asks Slurm's clients, and skips what they do not answer. `submit` does these checks too.
     """
     if site.scheduler == "local" or site.clusters:
         return []
@@ -33,11 +33,11 @@ def check_requests(plan: Plan, site: Site) -> list[Finding]:
 
 
 def check_without_jobs(plan: Plan, site: Site, results: Path) -> list[Finding]:
-    """All that can be looked at without a job, what is sound too."""
+    """Run all checks that need no job; return all findings, also those that are "ok"."""
     findings = [*_check_environments(plan, site), *_check_folder(plan, results)]
     if site.scheduler == "local":
         return findings
-    # what another cluster has is left to its sbatch
+    # the resources of another cluster are checked only by its sbatch
     survey = Survey() if site.clusters else survey_cluster()
     findings += [Finding("undecided", "cluster", (), words) for words in survey.problems]
     requests = _check_groups(plan, survey)
@@ -77,7 +77,7 @@ def _check_environments(plan: Plan, site: Site) -> Iterator[Finding]:
 
 
 def _check_folder(plan: Plan, results: Path) -> Iterator[Finding]:
-    """Whether runs can be written from here, which says nothing of the nodes."""
+    """Check that runs can be written from this host; nodes may differ."""
     folder = results.absolute()
     place = folder
     while not place.exists():
@@ -96,7 +96,7 @@ def _check_folder(plan: Plan, results: Path) -> Iterator[Finding]:
 
 
 def _test_scripts(groups: list[Group], site: Site) -> list[Finding]:
-    """What sbatch says of the scripts of these groups."""
+    """Check the scripts of these groups with `sbatch --test-only`."""
     findings: list[Finding] = []
     with tempfile.TemporaryDirectory(prefix="dlperf-slurm-doctor-") as folder:
         for group in groups:

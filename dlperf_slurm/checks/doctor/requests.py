@@ -1,4 +1,4 @@
-"""What an array job asks for and what the cluster has -> what it would never get; pure."""
+"""The request of an array job and the cluster's resources -> what the job can never get; pure."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from dlperf_slurm.launchers import NO_MPI
 from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Survey
 from dlperf_slurm.worker.joining import MPI
 
-# options of sbatch among a site's directives that say more than its own keys do here
+# sbatch options in a site's directives that change which nodes a job may use
 _ELSEWHERE = re.compile(r"--reservation\b|--nodelist\b|-w")
 _SHORT = {"partition": "p", "account": "A", "qos": "q"}
 ENFORCING = {"associations", "limits", "qos", "safe", "wckeys"}
@@ -21,7 +21,7 @@ ENFORCING = {"associations", "limits", "qos", "safe", "wckeys"}
 
 @dataclass(frozen=True)
 class Request:
-    """An array job: its group, size, number of jobs, minutes of each; the site as they have it."""
+    """The request of an array job: topology, number of jobs, minutes per job, resolved site."""
 
     group_id: str
     topology: Topology
@@ -31,9 +31,9 @@ class Request:
 
 
 def check_request(request: Request, survey: Survey) -> list[Finding]:
-    """What stands against an array job, as far as the cluster says; nothing it does not say.
+    """Find what keeps an array job from ever starting, as far as the cluster reports its limits.
 
-    What is asked for on another cluster, or in a reservation, is left to Slurm.
+    Requests on another cluster or in a reservation are not checked.
     """
     site = request.site
     if site.reservation or site.clusters or any(map(_ELSEWHERE.match, site.directives)):
@@ -45,7 +45,7 @@ def check_request(request: Request, survey: Survey) -> list[Finding]:
         *_check_account(request, survey, known),
         *_check_mpi(request, survey),
     ]
-    # of several partitions Slurm takes one that fits
+    # with several partitions, one that fits is enough
     in_each = [list(_check_partition(request, partition)) for partition in known]
     if in_each and all(in_each):
         findings += in_each[0]
@@ -53,7 +53,7 @@ def check_request(request: Request, survey: Survey) -> list[Finding]:
 
 
 def find_option(site: Site, name: str) -> Optional[str]:
-    """What jobs give as --partition, --account or --qos, by the site's key or a directive."""
+    """Return the value of --partition, --account or --qos, from a directive or the site's key."""
     pattern = re.compile(rf"(?:--{name}(?:=| +)|-{_SHORT[name]} ?)(.+)")
     found = [match[1] for match in map(pattern.fullmatch, site.directives) if match]
     value: Optional[str] = getattr(site, name)
