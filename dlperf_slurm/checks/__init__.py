@@ -1,1 +1,1 @@
-"""Do frameworks do the same work, and do the cells of tables follow from each other?"""
+"""Checks of a plan against its site, and of frameworks against each other."""

@@ -1,4 +1,4 @@
-"""A small case -> its parity.json, by the framework's Python and the launch code of array tasks."""
+"""A small case -> its parity.json, from the framework's Python, launched as array tasks are."""
 
 import os
 import subprocess
@@ -30,16 +30,16 @@ LOG_FILE = "log"
 
 
 class VerificationError(DlperfError):
-    """A case that could not be run; the message says why, and where its log is."""
+    """A case that failed; the message says why, and where its log is."""
 
 
 class UnsupportedError(VerificationError):
-    """A case that the framework's adapter says it cannot run."""
+    """A case that the framework's adapter does not support."""
 
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where and how cases are run."""
+    """The site, folder and progress reporting of the cases to run."""
 
     site: Site
     folder: Path
@@ -47,13 +47,13 @@ class Workplace:
 
 
 def make_workplace(site: Site, folder: Path, report: Callable[[str], None]) -> Workplace:
-    """A new folder with a frozen copy of the worker, in which cases leave their files.
+    """Create a new folder for the files of cases, with a frozen copy of the worker.
 
-    Raises InputError when it cannot be made.
+    Raises InputError if the folder cannot be created.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        # its scripts have what --set gives to environment variables
+        # private, since its scripts contain environment variables from --set
         folder.mkdir(mode=0o700)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made: {error}") from error
@@ -68,10 +68,10 @@ def run_case(
     data_rank: int = 0,
     references: Sequence[Path] = (),
 ) -> Path:
-    """The folder of a case with its parity.json, which is made unless it is there already.
+    """Run a case unless its parity.json exists already; return its folder.
 
-    Raises UnsupportedError when the framework cannot run the case, VerificationError when it
-    failed to.
+    Raises UnsupportedError if the framework does not support the case, VerificationError if the
+    case failed.
     """
     reason = load_adapter(case.axes.framework).find_unsupported(case)
     if reason:
@@ -107,7 +107,7 @@ def run_case(
 def run_script(
     script: Path, log: Path, limit_seconds: float, arguments: Sequence[str] = ()
 ) -> Optional[int]:
-    """The exit code of a script with all output in `log`; None when it was ended at the limit."""
+    """Run a script with all output in `log`; return its exit code, or None at the time limit."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             ["bash", str(script), *arguments],
@@ -127,7 +127,7 @@ def run_script(
 
 
 def read_parity(folder: Path) -> Parity:
-    """The parity.json of a folder; raises VerificationError when it cannot be trusted."""
+    """Read the parity.json of a folder; raises VerificationError if it is invalid."""
     try:
         return read_json(folder / PARITY_FILE, Parity)
     except ContractError as error:

@@ -1,4 +1,4 @@
-"""Parity files of two runs -> how far they are from each other, and the rows that say so; pure."""
+"""Parity files of two runs -> relative differences against tolerances, and table rows; pure."""
 
 import math
 from collections.abc import Sequence
@@ -12,23 +12,23 @@ from dlperf_slurm.worker.models import load_model
 LOSS_TOLERANCE = 1e-5
 GRADIENT_NORM_TOLERANCE = 1e-4
 TRAINED_LOSS_TOLERANCE = 1e-3
-# Three steps against the update rule in float64, on the same gradients: 3e-7 was seen where they
-# agree, 2e-4 where BERT's matrices do not decay. A model's ZERO_GRADIENTS are not among them.
+# Three steps against the update rule in float64, with the same gradients: 3e-7 was measured if they
+# agree, 2e-4 without weight decay of BERT's matrices. Excludes the model's ZERO_GRADIENTS.
 UPDATE_TOLERANCE = 1e-5
 DATA_PARALLEL_TOLERANCE = 1e-4
 RANK_TOLERANCE = 1e-6
-# On a GPU cuDNN may compute a convolution by Winograd or FFT, and sums are in another order. What
-# the tolerances above are there to find is still beyond five times as much: the tanh form of GELU
-# moves a gradient of BERT by 6e-5, an undecayed matrix an update by 2e-4.
+# On a GPU cuDNN may compute a convolution by Winograd or FFT, and sums are in another order. Five
+# times the tolerances above still find the errors of interest: the tanh form of GELU changes a
+# gradient of BERT by 6e-5, a matrix without weight decay an update by 2e-4.
 GPU_FACTOR = 5.0
-# There the seed of `verify` is not known to keep all values from the kinks of ReLUs: one beyond
-# them moves a gradient by up to 5e-2 (see the tolerance of ResNet-50). Losses and the gradient's
-# norm hardly feel it.
+# On a GPU the seed of `verify` may leave values near the kink of a ReLU: one that rounding moves
+# across the kink changes a gradient by up to 5e-2 (see the tolerance of ResNet-50), but hardly the
+# losses and the gradient norm.
 GPU_KINK_TOLERANCE = 1e-1
 
 _LOSS = ("loss", "initial_loss", LOSS_TOLERANCE)
 _TRAINED_LOSS = ("loss after 3 steps", "trained_loss", TRAINED_LOSS_TOLERANCE)
-# of the parity table, in its order: what it is called, its name in a Parity, its tolerance
+# columns of the parity table, in order: title, attribute of Parity, tolerance
 _QUANTITIES = (
     ("parameters", "parameter_count", 0.0),
     _LOSS,
@@ -41,7 +41,7 @@ _QUANTITIES = (
 
 @dataclass(frozen=True)
 class Check:
-    """One quantity of a run: its value, its relative difference from what it must be."""
+    """One quantity of a run: its value, its relative difference from the expected value."""
 
     quantity: str
     value: float
@@ -51,7 +51,7 @@ class Check:
 
     @property
     def is_within(self) -> bool:
-        # a NaN is not within any tolerance: comparing with it is false
+        # a NaN is not within any tolerance: comparisons with NaN are false
         return self.difference <= self.tolerance
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Agreement:
-    """One line of a table: what was compared with what, or why it could not be."""
+    """One line of a table: the checks of a run against its reference, or why there are none."""
 
     framework: str
     model: str
@@ -69,19 +69,19 @@ class Agreement:
     reference: str
     checks: tuple[Check, ...] = ()
     problem: str = ""
-    # True without an environment, or where the adapter says it cannot: nothing was found to differ.
+    # True without an environment or if the adapter does not support the case: not a difference
     is_left_out: bool = False
 
     @property
     def verdict(self) -> str:
-        """The problem, or the checks that are not within their tolerance, or "same"."""
+        """The problem, or the checks that exceed their tolerance, or "same"."""
         if self.problem:
             return self.problem
         return "; ".join(str(check) for check in self.checks if not check.is_within) or "same"
 
     @property
     def largest_difference(self) -> float:
-        """The largest difference over all checks; infinite when one is NaN."""
+        """The largest difference over all checks; infinite if one is NaN."""
         differences = [check.difference for check in self.checks]
         return math.inf if any(map(math.isnan, differences)) else max(differences, default=0.0)
 
@@ -91,7 +91,7 @@ class Agreement:
 
 
 def compare_frameworks(found: Parity, expected: Parity) -> tuple[Check, ...]:
-    """The checks of one framework's run against the reference framework's run of the same case."""
+    """Compare one framework's run with the reference framework's run of the same case."""
     return (
         *(_compare(found, expected, *quantity) for quantity in _QUANTITIES),
         check_gradients(found, choose_gradient_tolerance(found.case)),
@@ -100,23 +100,23 @@ def compare_frameworks(found: Parity, expected: Parity) -> tuple[Check, ...]:
 
 
 def choose_gradient_tolerance(case: Case) -> float:
-    """The largest difference of one parameter's gradient that rounding explains on the device."""
+    """Return the tolerance of one parameter's gradient on the case's device."""
     model = load_model(case.model)
     tolerance = widen(model.VERIFICATION.gradient_tolerance, case)
-    # the models with batch normalization are those with ReLUs
+    # models with batch normalization are those with ReLUs
     has_kinks = case.device == CUDA and model.HAS_BATCH_STATISTICS
     return max(tolerance, GPU_KINK_TOLERANCE) if has_kinks else tolerance
 
 
 def widen(tolerance: float, case: Case) -> float:
-    """The tolerance on the case's device, from that on a CPU."""
+    """Scale a tolerance for CPUs to the case's device."""
     return GPU_FACTOR * tolerance if case.device == CUDA else tolerance
 
 
 def compare_ranks(found: Parity, expected: Parity) -> tuple[Check, ...]:
-    """The checks of a run on several ranks.
+    """Compare a run on several ranks with its reference.
 
-    `found` holds its gradients' difference from those that its ranks must have on average;
+    `found` contains the difference of its gradients from the expected mean over the ranks;
     `expected` is a run whose mean losses must be the same.
     """
     return (
@@ -129,13 +129,13 @@ def compare_ranks(found: Parity, expected: Parity) -> tuple[Check, ...]:
 
 
 def check_gradients(found: Parity, tolerance: float) -> Check:
-    """The gradients' largest difference from the reference's, over the parameters."""
+    """Check the gradients' largest difference from the reference, over the parameters."""
     worst = found.gradients[0]
     return Check("gradients", found.gradient_norm, worst.relative, tolerance, worst.parameter)
 
 
 def check_updates(found: Parity) -> Check:
-    """The largest difference of the optimizer's updates from the model's update rule."""
+    """Check the largest difference of the optimizer's updates from the model's update rule."""
     tolerance = widen(UPDATE_TOLERANCE, found.case)
     return Check("updates", 0.0, found.updates.relative, tolerance, found.updates.parameter)
 
@@ -164,7 +164,7 @@ PARITY_HEADER = (
 
 
 def make_parity_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
-    """The rows of the parity table: values with their relative differences, then the verdict."""
+    """Make the rows of the parity table: values, relative differences, then the verdict."""
     return [
         [*_name(agreement, agreement.variant), *_show_parity(agreement), agreement.verdict]
         for agreement in agreements
@@ -199,7 +199,7 @@ DATA_PARALLEL_HEADER = (
 
 
 def make_data_parallel_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
-    """The rows of the data-parallel table: relative differences, then the verdict."""
+    """Make the rows of the data-parallel table: relative differences, then the verdict."""
     empty = ["-"] * (len(DATA_PARALLEL_HEADER) - 5)
     return [
         [

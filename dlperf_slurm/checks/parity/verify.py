@@ -1,4 +1,4 @@
-"""Frameworks x models at small sizes -> whether they do the same work, alone and on two ranks."""
+"""Frameworks x models at small sizes -> whether they do the same work, on one and on two ranks."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,17 +26,17 @@ from dlperf_slurm.worker.models import load_model
 
 REFERENCE = "pytorch"
 NATIVE = "native"
-# a seed with which no value of ResNet-50 is near the kink of a ReLU (see its gradient tolerance)
+# with this seed no value of ResNet-50 is near the kink of a ReLU (see its gradient tolerance)
 SEED = 4
 
 
 def verify_frameworks(
     frameworks: Sequence[str], models: Sequence[str], workplace: Workplace
 ) -> tuple[list[Agreement], list[Agreement]]:
-    """The lines of the parity table and of the data-parallel table.
+    """Run all comparisons; return the lines of the parity and of the data-parallel table.
 
-    A framework without an environment has one line that says how to make it. Raises
-    EnvironmentMissingError when there is none for the reference, to which all are compared.
+    A framework without an environment has one line with the command that creates it. Raises
+    EnvironmentMissingError if the reference framework has no environment.
     """
     missing = find_missing_environment(REFERENCE, workplace.site)
     if missing:
@@ -59,7 +59,7 @@ def verify_frameworks(
 
 
 def find_missing_environment(framework: str, site: Site) -> str:
-    """The problem, with the command to solve it, of a missing environment; empty without one."""
+    """Describe a missing environment, with the command that creates it; "" if it exists."""
     venv = site.find_environment(framework).venv
     if venv is None or (Path(venv) / "bin" / "python").exists():
         return ""
@@ -68,9 +68,9 @@ def find_missing_environment(framework: str, site: Site) -> str:
 
 
 def find_missing_horovod(framework: str, site: Site) -> str:
-    """The problem, with the command to solve it, of a managed environment without Horovod.
+    """Describe that a managed environment has no Horovod, with the command that installs it.
 
-    It is empty where Horovod is there, and for other environments, where only the ranks can tell.
+    Returns "" if Horovod is installed, and for other environments, which only the ranks can check.
     """
     environment = find_managed_environment(name_environment(framework, site.device))
     if site.find_environment(framework).venv != str(environment):
@@ -79,7 +79,7 @@ def find_missing_horovod(framework: str, site: Site) -> str:
 
 
 def verify_parity(framework: str, model: str, is_clipped: bool, workplace: Workplace) -> Agreement:
-    """The agreement of one rank of a framework with one rank of the reference, in fp32."""
+    """Compare one rank of a framework with one rank of the reference, in fp32."""
     case = make_case(framework, model, workplace.site, is_clipped=is_clipped)
     line = Agreement(framework, model, "clip" if is_clipped else "no clip", REFERENCE)
     try:
@@ -96,11 +96,11 @@ def verify_parity(framework: str, model: str, is_clipped: bool, workplace: Workp
 def verify_data_parallel(
     framework: str, model: str, distribution: str, workplace: Workplace
 ) -> Agreement:
-    """The agreement of two ranks, whose data differ, with the same work without distribution.
+    """Compare two ranks with different data with the same work on one rank.
 
-    A model is compared with one rank that has the joined batch. One whose batch normalization sees
-    the batch of its own rank is compared with the mean of both ranks' own gradients, and its losses
-    with those of the reference framework's two ranks.
+    The reference is one rank with both batches joined. For a model with batch normalization, whose
+    statistics are per rank, it is the mean of the gradients of one rank with each batch, and for
+    the losses the reference framework's run on two ranks.
     """
     alone = make_case(framework, model, workplace.site)
     pair = _vary(alone, topology=str(Topology(1, 2)), gradient_sync=distribution)
@@ -128,9 +128,9 @@ def verify_data_parallel(
 
 
 def make_case(framework: str, model: str, site: Site, is_clipped: bool = False) -> Case:
-    """A small case on one rank, in fp32 and without a compiler."""
+    """Make a small case on one rank, in fp32 and without a compiler where possible."""
     verification = load_model(model).VERIFICATION
-    # the first compiler is each framework's plainest: JAX has none without one
+    # the first compiler is "no compiler" for each framework that supports it; JAX does not
     axes = Axes(
         framework=framework,
         topology=str(Topology(1, 1)),
@@ -156,11 +156,11 @@ def make_case(framework: str, model: str, site: Site, is_clipped: bool = False) 
 
 
 def _move_to_reference(case: Case) -> Case:
-    """The case with the same work in the framework that the others are compared with."""
+    """Return the case with the same work in the reference framework."""
     compiler = load_adapter(REFERENCE).SUPPORTED["compiler"][0]
     return _vary(case, framework=REFERENCE, gradient_sync=NATIVE, compiler=compiler)
 
 
 def _vary(case: Case, **axes: Any) -> Case:
-    """The case with other values on these axes."""
+    """Return the case with other values on the given axes."""
     return replace(case, axes=replace(case.axes, **axes))
