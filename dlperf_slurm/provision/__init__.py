@@ -1,4 +1,4 @@
-"""What a run needs before it starts: frameworks' environments, data sets, example files."""
+"""Preparation of runs: frameworks' environments, data sets, site files, example files."""
 
 import os
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ EXAMPLE_DIRS = ("matrices", "site_configs")
 def copy_examples(directory: Path) -> Iterator[Path]:
     """Copy the shipped matrices and site configs; yields each new file.
 
-    Raises InputError before anything is written when a file is there already, and when one cannot
-    be written.
+    Raises InputError if a file exists already, before anything is written, or if a file cannot be
+    written.
     """
     copies = {
         source: directory / folder / source.name

@@ -1,6 +1,6 @@
-"""A recipe -> a folder of real files that the worker reads, whole or not at all.
+"""A recipe -> a complete folder of data files for the worker.
 
-One module per kind of files; what their reader expects is in `worker.datasets`.
+One module per kind of data; the readers are in `worker.datasets`.
 """
 
 import json
@@ -21,33 +21,33 @@ from dlperf_slurm.worker.datasets.description import (
 
 
 class Recipe(Protocol):
-    """What is to be made: a frozen dataclass with the values of the command's options.
+    """A data set to make: a frozen dataclass with the values of the command's options.
 
-    `DATASET` is the kind of data that a model names, if it reads such files.
+    `DATASET` is the kind of data, as in the definitions of models that read such files.
     """
 
     DATASET: ClassVar[str]
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """The parameters of a model by which it reads the files."""
+        """The model parameters that a model needs to read the files."""
 
     def write_files(self, folder: Path) -> str:
-        """Fill an empty folder; returns what is in it now, as in "80 training images".
+        """Fill an empty folder; return a description such as "80 training images".
 
-        Raises InputError when such files cannot be made.
+        Raises InputError if the files cannot be made.
         """
 
 
 def ignore(line: str) -> None:
-    """Tell nobody."""
+    """Ignore a progress message."""
 
 
 def make_dataset(directory: Path, recipe: Recipe, report: Callable[[str], None] = ignore) -> str:
-    """Make a data set at `directory`, with news of how far it is; returns what is in it.
+    """Make a data set at `directory`, with progress messages; return a description of it.
 
-    It is made beside its place and renamed, so that nothing that was interrupted looks whole.
-    Raises InputError when it is there already, or cannot be written.
+    The files are written to a temporary folder, which is renamed at the end, so that an interrupted
+    data set never looks complete. Raises InputError if `directory` exists or cannot be written.
     """
     target = directory.absolute()
     try:

@@ -1,4 +1,4 @@
-"""A folder that is being filled -> news of how many files and MB are there, every few seconds."""
+"""A folder that is being filled -> progress messages with files and MB, every few seconds."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ NEWS_SECONDS = 5.0
 def tell_growth(
     folder: Path, report: Callable[[str], None], news_seconds: float = NEWS_SECONDS
 ) -> Iterator[None]:
-    """Report on a folder from time to time while what is within runs; never after it."""
+    """Report the size of a folder every `news_seconds` during the `with` block."""
     is_done = threading.Event()
     start = time.monotonic()
 
@@ -33,10 +33,10 @@ def tell_growth(
 
 
 def measure(folder: Path) -> tuple[int, int]:
-    """The number of files below a folder, and their bytes."""
+    """Return the number of files below a folder, and their bytes."""
     sizes = []
     for path in folder.rglob("*"):
-        # one that is written beside its place is renamed meanwhile
+        # a temporary file may be renamed meanwhile
         with suppress(OSError):
             if path.is_file():
                 sizes.append(path.stat().st_size)

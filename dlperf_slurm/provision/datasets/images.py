@@ -1,9 +1,9 @@
-"""Folders of images in ImageNet's layout: made-up photographs, and handwritten digits.
+"""A recipe -> folders of images in ImageNet's layout: synthetic photographs, handwritten digits.
 
-The photographs are JPEG files that cost as much to read as real ones: random images whose power
-falls with frequency as in photographs. The digits are a small real data set, 1,797 images of 8 x 8
-pixels in 10 classes: UCI's "Optical Recognition of Handwritten Digits", of which scikit-learn ships
-the test part.
+The photographs are JPEG files with the decoding cost of real ones: random images with the power
+spectrum of natural images. The digits are a small real data set, 1,797 images of 8 x 8 pixels in
+10 classes: UCI's "Optical Recognition of Handwritten Digits", the test split of which is included
+in scikit-learn.
 """
 
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 JPEG_QUALITY = 90
 
-# the number of images in four that lie; the others stand
+# the number of landscape images in four; the others are portrait
 LYING = 3
 
 FIELDS = 4
 
-# Deviations of pixels (0 ... 255) with which JPEG files of 500 x 375 pixels at quality 90 are as
-# large as those of ImageNet, about 110 kB each (138 GB for 1.28 million).
+# Standard deviations of pixels (0 ... 255) for which JPEG files of 500 x 375 pixels at quality 90
+# are as large as those of ImageNet, about 110 kB each (138 GB for 1.28 million).
 LUMINANCE_DEVIATION = 45.0
 CHROMINANCE_DEVIATION = 12.0
 
@@ -40,13 +40,13 @@ DIGIT_VALIDATION_PART = 0.2
 # scikit-learn's digits have pixels of 0 ... 16
 LARGEST_DIGIT_PIXEL = 16
 
-# the smallest size that all models of images take
+# the smallest size that all image models accept
 DIGIT_IMAGE_SIZE = 32
 
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """The numbers of images and of classes; `size` is the longer side of an image in pixels."""
+    """A recipe for random images; `size` is the longer side of an image in pixels."""
 
     train: int
     val: int
@@ -61,9 +61,9 @@ class ImageRecipe:
         return {"classes": self.classes}
 
     def write_files(self, folder: Path) -> str:
-        """Write images whose labels are taken in turn, with nothing to learn them by.
+        """Write random images, whose classes rotate and cannot be learned.
 
-        Raises InputError when there are fewer images than classes.
+        Raises InputError if there are fewer images than classes.
         """
         if min(self.train, self.val) < self.classes:
             raise InputError(
@@ -90,7 +90,7 @@ class ImageRecipe:
 
 @dataclass(frozen=True)
 class Fields:
-    """Random fields of N(0, 1), which repeat at their borders: float32 [field, side, side]."""
+    """Periodic random fields with mean 0 and deviation 1: float32 [field, side, side]."""
 
     values: "NDArray[Any]"
 
@@ -100,19 +100,19 @@ class Fields:
 
 
 def make_fields(least_side: int, random: numpy.random.RandomState) -> Fields:
-    """FIELDS new fields, whose side is the next power of two from `least_side` pixels."""
+    """Make FIELDS random fields with a power of two >= `least_side` pixels as their side."""
     side = 1 << (least_side - 1).bit_length()
     return Fields(numpy.stack([_make_field(side, random) for _ in range(FIELDS)]))
 
 
 def _make_field(side: int, random: numpy.random.RandomState) -> "NDArray[Any]":
-    """A field whose power is 1 / frequency^2, as natural images have it: float32 [side, side].
+    """Make a field with the power spectrum of natural images, 1 / frequency^2 (Field 1987).
 
-    Source: Field 1987.
+    Shape: float32 [side, side].
     """
     rows, columns = numpy.fft.fftfreq(side)[:, None], numpy.fft.rfftfreq(side)[None]
     frequency = numpy.hypot(rows, columns)
-    # the field has no mean: frequency 0 gets no power
+    # mean 0: no power at frequency 0
     frequency[0, 0] = numpy.inf
     real, imaginary = random.standard_normal((2, *frequency.shape))
     field = numpy.fft.irfft2((real + 1j * imaginary) / frequency, (side, side))
@@ -122,7 +122,7 @@ def _make_field(side: int, random: numpy.random.RandomState) -> "NDArray[Any]":
 def draw_image(
     fields: Fields, width: int, height: int, random: numpy.random.RandomState
 ) -> "NDArray[Any]":
-    """An image of windows of the fields, one upon the other, at random places.
+    """Draw an image as a sum of windows of the fields at random positions.
 
     Shape: uint8 [height, width, 3].
     """
@@ -141,7 +141,7 @@ def draw_image(
 
 @dataclass(frozen=True)
 class DigitRecipe:
-    """The digits, of which the seed chooses those for validation."""
+    """A recipe for the digits; the seed selects the validation part."""
 
     seed: int
 
@@ -152,9 +152,9 @@ class DigitRecipe:
         return {"classes": DIGIT_CLASSES, "image_size": DIGIT_IMAGE_SIZE}
 
     def write_files(self, folder: Path) -> str:
-        """Write the digits as small as they are, a fifth of each class for validation.
+        """Write the digits in their original size, a fifth of each class for validation.
 
-        Raises InputError when scikit-learn is not installed.
+        Raises InputError if scikit-learn is not installed.
         """
         images, labels = load_digits()
         is_val = choose_validation(labels, self.seed)
@@ -170,9 +170,9 @@ class DigitRecipe:
 
 
 def load_digits() -> "tuple[NDArray[Any], NDArray[Any]]":
-    """The digits' images, white on black: uint8 [image, 8, 8]; and labels: int64 [image].
+    """Load the digits, white on black: images uint8 [image, 8, 8] and labels int64 [image].
 
-    Raises InputError when scikit-learn, which has them, is not installed.
+    Raises InputError if scikit-learn, which includes them, is not installed.
     """
     try:
         import sklearn.datasets
@@ -187,7 +187,7 @@ def load_digits() -> "tuple[NDArray[Any], NDArray[Any]]":
 
 
 def choose_validation(labels: "NDArray[Any]", seed: int) -> "NDArray[Any]":
-    """The samples for validation, the same part of each class: int [image] -> bool [image]."""
+    """Select the same fraction of each class for validation: int [image] -> bool [image]."""
     chosen: NDArray[Any] = numpy.zeros(len(labels), bool)
     for label in numpy.unique(labels):
         members = numpy.flatnonzero(labels == label)

@@ -1,4 +1,4 @@
-"""Made-up text that is tokenised already: ids as frequent as words are, in sentences, documents."""
+"""A recipe -> synthetic tokenized text: token ids by Zipf's law, in sentences and documents."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from numpy.random import RandomState
     from numpy.typing import NDArray
 
-# ids of BERT's own vocabulary, to which the mask's belongs too
+# token ids of BERT's vocabulary, as is Definition.MASK_ID
 CLASSIFICATION_ID = 101
 SEPARATOR_ID = 102
 FIRST_WORD_ID = 104
 
 WORDS_PER_SENTENCE = 20
 SENTENCES_PER_DOCUMENT = 20
-# a number of ids that make several documents, almost surely
+# a number of ids that almost surely makes several documents
 ENOUGH_IDS = 10 * SENTENCES_PER_DOCUMENT * WORDS_PER_SENTENCE
 
-# ids are drawn in pieces, so that a text of any length fits into memory
+# ids are drawn in chunks, so that a text of any length fits in memory
 PIECE_SIZE = 2**20
 
 
 @dataclass(frozen=True)
 class TextRecipe:
-    """The numbers of ids to train and to validate with, and the size of their vocabulary."""
+    """A recipe for text: numbers of token ids for training and validation, vocabulary size."""
 
     train: int
     val: int
@@ -48,9 +48,9 @@ class TextRecipe:
         return {"vocabulary_size": self.vocabulary}
 
     def write_files(self, folder: Path) -> str:
-        """Write ids that stand for no words, and do not depend on those before.
+        """Write independent random token ids.
 
-        Raises InputError for a vocabulary without words, and for a text of one document.
+        Raises InputError if the vocabulary has no ids for words, or the text is a single document.
         """
         if self.vocabulary <= FIRST_WORD_ID:
             raise InputError(
@@ -96,7 +96,7 @@ class TextRecipe:
 
 
 def make_zipf_shares(words: int) -> "NDArray[Any]":
-    """The part of a text that its n + 1 most frequent words make: float64 [n], rising to 1.
+    """Compute the cumulative distribution of Zipf's law over `words` words: float64 [words].
 
     The n-th word is 1/n as frequent as the first (Zipf 1949).
     """
@@ -105,8 +105,8 @@ def make_zipf_shares(words: int) -> "NDArray[Any]":
 
 
 def draw_starts(count: int, mean_length: int, random: "RandomState") -> "NDArray[Any]":
-    """The beginnings of pieces that together are `count` long: int64 [piece], ascending from 0."""
-    # the number of pieces that `count` takes on average, and ten standard deviations more
+    """Draw start offsets of pieces of random length in `count` items: int64, ascending from 0."""
+    # the expected number of pieces plus ten standard deviations
     pieces = count // mean_length + 10 * int(count**0.5) + 10
     ends = numpy.cumsum(random.geometric(1 / mean_length, pieces))
     starts = numpy.concatenate([[0], ends]).astype(numpy.int64)
