@@ -1,1 +1,1 @@
-"""The frameworks' managed environments: made from pins, and checked."""
+"""The frameworks' managed environments: created from pinned requirements, and checked."""

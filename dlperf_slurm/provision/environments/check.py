@@ -1,4 +1,4 @@
-"""Managed environments -> what is there, what works, and how to mend what does not."""
+"""Managed environments -> their state, what works in them, and how to fix what does not."""
 
 import os
 import subprocess
@@ -26,9 +26,9 @@ from dlperf_slurm.provision.environments.system import (
 
 RANKS = 2
 TIMEOUT_SECONDS = 300.0
-# in the place of a state, where `env create` has nothing to make
+# shown as the state if `env create` has no pins for the framework and device
 NOT_TO_BE_HAD = "not to be had"
-# of the GPUs' driver, and on no machine without one; MXNet's library is linked to it
+# the GPU driver's library, missing on machines without a driver; MXNet is linked with it
 DRIVER = "libcuda.so.1"
 
 IMPORT = """\
@@ -50,7 +50,7 @@ print("\\nranks", horovod.size())
 
 @dataclass(frozen=True)
 class Check:
-    """One framework's environment; a cell is "-" where there is nothing to check."""
+    """The check of one framework's environment; a cell is "-" if there is nothing to check."""
 
     framework: str
     python: str
@@ -74,14 +74,14 @@ class Check:
         ]
 
     def is_broken(self, is_wanted: bool) -> bool:
-        """Whether the environment must be mended; an absent one must if it `is_wanted`."""
+        """Return whether the environment must be fixed, or created if absent and `is_wanted`."""
         if self.state == "absent":
             return is_wanted
         return self.state != "current" or "fails" in self.row
 
 
 def list_environments(device: str) -> list[list[str]]:
-    """The rows of a table, from files alone: framework, state, Python, Horovod, MiB, path."""
+    """List each environment's framework, state, Python, Horovod, MiB and path, from files alone."""
     rows = []
     for framework in list_pins():
         pins = read_pins(framework, device)
@@ -97,7 +97,7 @@ def list_environments(device: str) -> list[list[str]]:
 
 
 def check_environment(pins: Pins) -> Check:
-    """Look at a framework's environment, load the framework, and start two ranks in it."""
+    """Check an environment: import the framework, run two MPI ranks, Horovod and the GPU query."""
     environment = find_managed_environment(pins.name)
     state = find_state(environment, pins)
     problems = _list_system_problems(pins, state)
@@ -177,7 +177,7 @@ def _check_horovod(environment: Path, pins: Pins, problems: list[str]) -> str:
 
 
 def _check_gpu(environment: Path, pins: Pins, problems: list[str]) -> str:
-    """What the build is for, and the GPUs that are here; what they cannot run is a problem."""
+    """Describe the build's CUDA version and the GPUs of this host; add problems of running it."""
     if not pins.cuda:
         return "-"
     answers = _find_answers(_run(environment, [], LOOK_AT_GPUS), "gpus")
@@ -196,10 +196,10 @@ def _make_launcher(environment: Path) -> list[str]:
 
 
 def _run(environment: Path, launcher: Sequence[str], program: str, *arguments: str) -> str:
-    """The output and errors of a Python program in the environment, or why it did not run."""
+    """Run a Python program in the environment; return all its output, or why it did not run."""
     variables = {"OMP_NUM_THREADS": "1", "PYTHONNOUSERSITE": "1"}
     if os.geteuid() == 0:
-        # Open MPI refuses to start as root otherwise; these two ranks do nothing
+        # Open MPI refuses to start as root otherwise; these two ranks are harmless
         for name in ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"):
             variables.update({name: "1", f"{name}_CONFIRM": "1"})
     try:
@@ -209,7 +209,7 @@ def _run(environment: Path, launcher: Sequence[str], program: str, *arguments: s
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**make_variables(environment), **variables},
-            # the current directory may have a file named like a module
+            # the current directory may contain a file named like a module
             cwd=environment,
             timeout=TIMEOUT_SECONDS,
         )

@@ -1,4 +1,4 @@
-"""The framework's build for CPUs, where the ordinary index serves one for CUDA: PyTorch's."""
+"""The package index of a framework's CPU build, if PyPI has only the CUDA build (PyTorch)."""
 
 import os
 import re
@@ -11,25 +11,25 @@ from dlperf_slurm.provision.environments.installation import Installation, make_
 from dlperf_slurm.provision.environments.pins import Pins, add_hashes, read_pins
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-# names a mirror of it
+# environment variable with the URL of a mirror of CPU_INDEX
 VARIABLE = "DLPERF_SLURM_CPU_INDEX"
-# of a version that such an index has, and PyPI has not (PEP 440, "Local version identifiers")
+# of versions on such an index, which PyPI does not have (PEP 440, "Local version identifiers")
 LOCAL_LABEL = "+cpu"
-# for an answer of CPU_INDEX; then for all of the probe, which may try several addresses
+# timeouts for one connection to CPU_INDEX, and for the whole probe with several addresses
 PROBE_SECONDS = 3
 PROBE_LIMIT_SECONDS = 10
-# of all packages, measured for Python 3.11 on x86_64
+# CUDA build against CPU build with all packages, measured for Python 3.11 on x86_64
 SIZES = "2.8 GB to download and 4.9 GB on disk, instead of 0.24 GB and 1 GB"
 
 
 def choose_build(
     installation: Installation, pins: Pins, cpu_index: str
 ) -> tuple[list[str], list[str]]:
-    """Return the requirements with hashes, and pip's options for the index that has them.
+    """Return the requirements with hashes, and pip's options for the index that serves them.
 
-    A framework with hashes for a version "+cpu" gets that build from `cpu_index` if one is named,
-    else from what pip's settings offer, else from `CPU_INDEX`. Where none has it, the build for
-    CUDA is taken with all that it needs.
+    A framework with hashes for a "+cpu" version gets that build from `cpu_index` if given, else
+    from the indexes in pip's settings, else from `CPU_INDEX`. If no index has the build, the CUDA
+    build is installed with all its requirements.
     """
     build = f"{pins.requirements[0]}{LOCAL_LABEL}"
     requirements = add_hashes(pins.framework, [build, *pins.requirements[1:]])
@@ -53,7 +53,7 @@ def choose_build(
 
 
 def find_named_index(cpu_index: str) -> str:
-    """Return the index that the command or the environment names, or ""."""
+    """Return the index given by the command or by an environment variable, or ""."""
     return cpu_index or os.environ.get(VARIABLE, "")
 
 
@@ -63,7 +63,7 @@ def _is_offered(
     options: Sequence[str] = (),
     limit_seconds: Optional[float] = None,
 ) -> bool:
-    """Whether pip finds this version for the environment's Python."""
+    """Return whether pip finds this version for the environment's Python."""
     name, _, version = requirement.partition("==")
     try:
         done = subprocess.run(

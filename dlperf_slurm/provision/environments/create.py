@@ -1,4 +1,4 @@
-"""Pins -> a virtual environment; whole or not at all, and only when it is not there yet."""
+"""Pins -> a virtual environment, complete or marked as incomplete; created only if needed."""
 
 import json
 import time
@@ -32,8 +32,8 @@ from dlperf_slurm.provision.environments.system import (
 )
 
 STAMP_FILE = "dlperf-slurm.stamp"
-# What the wheel of Open MPI reads at each start. Its transport by libfabric is for one-sided work,
-# and sleeps a second as it is closed (mca_btl_ofi_component_close, 5.0.11).
+# Read by Open MPI's wheel at each start. Its libfabric transport is for one-sided communication,
+# and sleeps for a second when it is closed (mca_btl_ofi_component_close, 5.0.11).
 MPI_SETTINGS_FILE = "etc/openmpi-mca-params.conf"
 MPI_SETTING = "btl = ^ofi\n"
 
@@ -42,7 +42,7 @@ State = Literal["absent", "half-made", "stale", "current"]
 
 @dataclass(frozen=True)
 class Stamp:
-    """What an environment was made from, and what that cost; written when it is whole."""
+    """The pins and Python of an environment, with its cost; written when it is complete."""
 
     pins: str
     python: str
@@ -51,7 +51,7 @@ class Stamp:
 
 
 def read_stamp(environment: Path) -> Optional[Stamp]:
-    """The stamp of an environment; None for one that is not there, or was not made to its end."""
+    """Read the stamp of an environment; None if it is missing or incomplete."""
     try:
         return Stamp(**read_json(environment / STAMP_FILE, MIB))
     except (OSError, TypeError):
@@ -59,11 +59,11 @@ def read_stamp(environment: Path) -> Optional[Stamp]:
 
 
 def find_state(environment: Path, pins: Pins) -> State:
-    """The state of a framework's environment against its pins."""
+    """Determine the state of a framework's environment relative to its pins."""
     if not environment.exists():
         return "absent"
     stamp = read_stamp(environment)
-    # an interpreter that was taken away leaves a link to nothing
+    # bin/python is a dangling link if the interpreter was removed
     if stamp is None or not (environment / "bin" / "python").exists():
         return "half-made"
     is_current = stamp.pins == pins.stamp and stamp.python in pins.pythons
@@ -78,12 +78,11 @@ def create_environment(
     device: str = "cpu",
     cpu_index: str = "",
 ) -> Path:
-    """Make or bring up to date a managed environment; a half-made one is made again.
+    """Create or update a managed environment; an incomplete one is created again.
 
-    With `has_any_build` it takes the files of whatever index, without their hashes. `cpu_index` is
-    the URL of an index with builds for CPUs.
-    Raises EnvironmentMissingError, with what to do, when it cannot be made; InputError for an
-    unknown framework.
+    With `has_any_build`, files from any index are installed without checking hashes. `cpu_index`
+    is the URL of an index with builds for CPUs. Raises EnvironmentMissingError, with a remedy, if
+    the environment cannot be created; InputError for an unknown framework.
     """
     pins = read_pins(framework, device)
     if pins.none:
@@ -95,7 +94,7 @@ def create_environment(
         installation.tell(f"up to date at {environment}")
         return environment
     with hold_environment(installation):
-        # another process may have made it meanwhile
+        # another process may have created it while this one waited for the lock
         if find_state(environment, pins) != "current":
             _make_environment(installation, pins, has_any_build, cpu_index)
         if not _is_whole(environment, pins, with_horovod):
@@ -141,7 +140,7 @@ def _make_environment(
 
 
 def _make_venv(installation: Installation, interpreter: Interpreter) -> None:
-    # the stamp goes first: `venv --clear` takes a while, and may be interrupted
+    # the stamp is removed first, since `venv --clear` may be interrupted
     (installation.environment / STAMP_FILE).unlink(missing_ok=True)
     title = f"virtual environment with Python {interpreter.version} ({interpreter.path})"
     command = [interpreter.path, "-I", "-m", "venv", "--clear", str(installation.environment)]
@@ -174,16 +173,17 @@ def _install_built(installation: Installation, requirement: str, interpreter: In
                 f"{installation.name}: {requirement} has no wheel for Python "
                 f"{interpreter.version}, and cannot be built: {missing}"
             )
-        # mpi4py would take the first mpicc of PATH, whose libraries may be another MPI's
+        # mpi4py would use the first mpicc on PATH, which may be that of another MPI
         variables = {"MPICC": str(installation.environment / "bin" / "mpicc")}
         wheel = build_wheel(installation, requirement, key, variables)
     install_wheel(installation, wheel)
 
 
 def shorten_start_of_mpi(environment: Path) -> None:
-    """Have the environment's own Open MPI start a second faster; nothing where it has none.
+    """Disable the slow `ofi` transport of the environment's Open MPI, which saves a second.
 
-    A user's `OMPI_MCA_btl`, or `~/.openmpi/mca-params.conf`, comes before it.
+    Does nothing without Open MPI. A user's `OMPI_MCA_btl` or `~/.openmpi/mca-params.conf` takes
+    precedence.
     """
     path = environment / MPI_SETTINGS_FILE
     with suppress(FileNotFoundError):
@@ -193,7 +193,7 @@ def shorten_start_of_mpi(environment: Path) -> None:
 
 
 def measure_mib(installation: Installation) -> int:
-    """The space that the environment takes on disk, in MiB."""
+    """Measure the disk space of the environment, in MiB."""
     files = installation.environment.rglob("*")
-    # st_blocks counts 512 bytes, whatever the file system's blocks are (stat(2))
+    # the unit of st_blocks is 512 bytes on any file system (stat(2))
     return sum(path.lstat().st_blocks for path in files) * 512 >> 20

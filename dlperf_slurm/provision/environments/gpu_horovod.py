@@ -1,6 +1,6 @@
-"""Horovod for NVIDIA's GPUs: built once, with NCCL of the environment and CUDA's compiler.
+"""Horovod for NVIDIA's GPUs: built once, with the environment's NCCL and CUDA's compiler.
 
-The compiler is made of packages, for the time of the build: the environment stays as it is.
+The compiler's packages are installed in a temporary folder for the build, not in the environment.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from dlperf_slurm.provision.environments.installation import (
 from dlperf_slurm.provision.environments.pins import Pins, add_hashes
 from dlperf_slurm.provision.environments.system import find_missing_programs
 
-# after "Horovod"
+# message that follows "Horovod"
 NOT_FOR_GPUS = (
     "for GPUs is made by `env create --cuda --horovod` for pytorch alone: with NCCL it is built by "
     "CUDA's compiler, nvcc, which is no package in the versions of the other builds; build it with "
@@ -39,7 +39,7 @@ NOT_FOR_GPUS = (
 
 
 def find_missing_horovod(pins: Pins, environment: Path) -> str:
-    """What solves it that a managed environment has no Horovod; empty where it has."""
+    """Return how to get Horovod in a managed environment, or "" if it is installed."""
     if has_horovod(environment):
         return ""
     if pins.cuda and not pins.can_have_horovod:
@@ -48,12 +48,12 @@ def find_missing_horovod(pins: Pins, environment: Path) -> str:
 
 
 def add_gpu_horovod(installation: Installation, pins: Pins) -> None:
-    """Put Horovod with NCCL into the environment of a framework, from a kept wheel if there is one.
+    """Install Horovod with NCCL in a framework's environment, from a cached wheel if possible.
 
-    Raises EnvironmentMissingError when it cannot be built.
+    Raises EnvironmentMissingError if Horovod cannot be built.
     """
     recipe = RECIPES[pins.framework]
-    # nvcc makes code for these GPUs, with the NCCL of these pins
+    # the build depends on the compiler, the GPU architectures and the pinned NCCL
     made_for = hashlib.sha256(repr((pins.stamp, pins.compiler, pins.capabilities)).encode())
     key = f"{make_key(installation, pins, recipe)}-nccl-{made_for.hexdigest()[:8]}"
     install_wheel(installation, find_wheel(installation, key) or _build(installation, pins, key))
@@ -68,7 +68,7 @@ def _build(installation: Installation, pins: Pins, key: str) -> Path:
         )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # the compiler is copied, since package data need not be executable where it is installed
+        # a copy of the wrapper, since package data may be installed without execute permission
         compiler = folder / COMPILER.name
         compiler.write_bytes(COMPILER.read_bytes())
         compiler.chmod(0o755)
@@ -81,9 +81,9 @@ def _build(installation: Installation, pins: Pins, key: str) -> Path:
 
 
 def make_toolkit(installation: Installation, pins: Pins, folder: Path) -> Path:
-    """The home of CUDA's compiler below `folder`, with nvcc in its `bin`, as CMake looks for it.
+    """Install CUDA's compiler below `folder`; return its CUDA_HOME, with nvcc in `bin`, for CMake.
 
-    Raises EnvironmentMissingError when pip cannot install its packages.
+    Raises EnvironmentMissingError if pip cannot install the packages.
     """
     packages = folder / "nvcc"
     lines = add_hashes(pins.framework, pins.compiler, pins.device)
@@ -98,9 +98,9 @@ def make_toolkit(installation: Installation, pins: Pins, folder: Path) -> Path:
 def make_gpu_variables(
     installation: Installation, pins: Pins, toolkit: Path, folder: Path
 ) -> dict[str, str]:
-    """The variables that let Horovod's build take NCCL, and that toolkit (docs/install.rst).
+    """Make the variables for Horovod's build with NCCL and `toolkit` (docs/install.rst).
 
-    A link to the library of NCCL is then in `folder`.
+    Also makes links to NCCL's library below `folder`.
     """
     nccl = installation.site_packages / "nvidia" / "nccl"
     libraries = folder / "nccl"
@@ -111,19 +111,19 @@ def make_gpu_variables(
         "HOROVOD_GPU": "CUDA",
         "HOROVOD_GPU_OPERATIONS": "NCCL",
         "HOROVOD_CUDA_HOME": str(toolkit),
-        # where PyTorch has Horovod's CMake files look for the CUDA runtime
+        # where PyTorch's CMake files look for the CUDA runtime
         "CUDA_HOME": str(toolkit),
         "HOROVOD_BUILD_CUDA_CC_LIST": ",".join(machine_code).replace(".", ""),
         "HOROVOD_NCCL_INCLUDE": str(nccl / "include"),
         "HOROVOD_NCCL_LIB": str(libraries),
         "HOROVOD_NCCL_LINK": "SHARED",
-        # CMake asks for C++11, the headers of GCC 12 for more; of two the last one counts
+        # CMake sets C++11, but the headers of GCC 12 need more; the last option wins
         "NVCC_APPEND_FLAGS": "-std=c++17",
     }
 
 
 def link_unversioned(libraries: Path, folder: Path) -> None:
-    """Link `libX.so` in a folder to each `libX.so.N`: wheels have what is loaded, not linked."""
+    """Create `libX.so` links in a folder to each `libX.so.N`, which the linker needs."""
     for library in sorted(libraries.glob("lib*.so.*")):
         link = folder / f"{library.name.partition('.so.')[0]}.so"
         if not link.exists():

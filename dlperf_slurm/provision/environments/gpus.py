@@ -1,4 +1,4 @@
-"""What an environment's build can run on, against the GPUs and the driver of this machine."""
+"""The GPUs and driver that an environment's build supports, against those of a machine."""
 
 import json
 import re
@@ -12,8 +12,8 @@ from dlperf_slurm.config.folders import CUDA, find_managed_environment, name_env
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.provision.environments.pins import Pins, read_pins
 
-# Packages that are builds for CPUs alone, by how the folders of their metadata are named, where no
-# other package brings what GPUs take. PyPI's MXNet is named as one that was built with CUDA.
+# Framework -> glob patterns of the metadata folders of its CPU-only build, and of the package that
+# adds GPU support. MXNet is not listed: PyPI's CPU build has the same name as one with CUDA.
 _CPU_BUILDS = {
     "jax": ("jaxlib-*", "jax_*_plugin-*"),
     "paddle": ("paddlepaddle-*", ""),
@@ -21,7 +21,7 @@ _CPU_BUILDS = {
     "tensorflow2": ("tensorflow_cpu-*", ""),
 }
 
-# printed by the environment's own Python, as nvidia-ml-py is there
+# run by the environment's own Python, which has nvidia-ml-py
 LOOK_AT_GPUS = """\
 import json
 try:
@@ -43,7 +43,7 @@ print("\\ngpus", json.dumps(found, separators=(",", ":"), default=str).replace("
 
 @dataclass(frozen=True)
 class Gpus:
-    """The GPUs of a machine, as names with compute capabilities; `cuda` is the driver's version."""
+    """The GPUs of a machine, as (name, compute capability); `cuda` is the driver's version."""
 
     cuda: str
     gpus: tuple[tuple[str, str], ...]
@@ -51,7 +51,7 @@ class Gpus:
 
 
 def parse_gpus(answer: str) -> Gpus:
-    """What `LOOK_AT_GPUS` has printed; raises ValueError for anything else."""
+    """Parse the output of `LOOK_AT_GPUS`; raises ValueError for anything else."""
     found = json.loads(answer)
     if "problem" in found:
         return Gpus("", (), found["problem"].replace("_", " "))
@@ -60,14 +60,14 @@ def parse_gpus(answer: str) -> Gpus:
 
 
 def name_cuda(number: int) -> str:
-    """A version of CUDA as NVML writes it, 12040, in the words of all others: "12.4"."""
+    """Format NVML's CUDA version: 12040 -> "12.4"."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def find_managed_pins(framework: str, settled: Site) -> Optional[Pins]:
-    """The pins of the environment of `env create` for GPUs that a site's jobs take.
+    """Return the pins of the managed GPU environment that a site's jobs use.
 
-    None where the site computes on CPUs, or names an environment of its own.
+    None if the site computes on CPUs, or names its own environment.
     """
     managed = find_managed_environment(name_environment(framework, settled.device))
     if settled.device != CUDA or settled.find_environment(framework).venv != str(managed):
@@ -76,16 +76,16 @@ def find_managed_pins(framework: str, settled: Site) -> Optional[Pins]:
 
 
 def is_amd(capability: str) -> bool:
-    """Whether a site's `compute_capability` names an architecture of AMD's: "gfx90a"."""
+    """Return whether a site's `compute_capability` is an AMD architecture, such as "gfx90a"."""
     return capability.startswith("gfx")
 
 
 def has_code_for(capabilities: Sequence[str], capability: str) -> bool:
-    """Whether a build with code for these has some that a GPU of this compute capability runs.
+    """Return whether a build with code for `capabilities` runs on a GPU of `capability`.
 
-    Machine code runs on the same major version with that minor or a later one; PTX, as in
-    "9.0+ptx", is compiled by the driver for any GPU that is as new or newer (CUDA C++ Programming
-    Guide, "Binary Compatibility" and "PTX Compatibility").
+    Machine code runs on the same major version with the same or a later minor one; the driver
+    compiles PTX, as in "9.0+ptx", for any GPU that is as new or newer (CUDA C++ Programming Guide,
+    "Binary Compatibility" and "PTX Compatibility").
     """
     if is_amd(capability):
         return False
@@ -98,7 +98,7 @@ def has_code_for(capabilities: Sequence[str], capability: str) -> bool:
 
 
 def describe_code(pins: Pins) -> str:
-    """What GPUs a build has code for, as in "has code for compute capabilities 8.0, 8.6"."""
+    """Describe a build's code, as in "has code for compute capabilities 8.0, 8.6"."""
     machine_code = [text for text in pins.capabilities if not text.endswith("+ptx")]
     ptx = [text.removesuffix("+ptx") for text in pins.capabilities if text.endswith("+ptx")]
     newer = f", and by PTX of {ptx[-1]} for newer ones" if ptx else ""
@@ -106,7 +106,7 @@ def describe_code(pins: Pins) -> str:
 
 
 def find_missing_code(pins: Pins, capability: str) -> str:
-    """Why a GPU cannot run an environment's build; empty if it can, or the build is for CPUs."""
+    """Describe why a GPU cannot run an environment's build; "" if it can, or for a CPU build."""
     if not pins.capabilities or has_code_for(pins.capabilities, capability):
         return ""
     requirement = pins.requirements[0].replace("==", " ")
@@ -120,7 +120,7 @@ def find_missing_code(pins: Pins, capability: str) -> str:
 
 
 def list_gpu_problems(pins: Pins, found: Gpus) -> list[str]:
-    """What of the driver and the GPUs of this machine an environment's build cannot use."""
+    """List why an environment's build cannot use this machine's driver or GPUs."""
     if found.problem or not pins.cuda:
         return []
     problems = [find_missing_code(pins, capability) for _, capability in sorted(set(found.gpus))]
@@ -134,25 +134,25 @@ def list_gpu_problems(pins: Pins, found: Gpus) -> list[str]:
 
 @lru_cache
 def find_cpu_build(framework: str, venv: Path) -> str:
-    """The package of a virtual environment that is a build for CPUs; empty if none is known so.
+    """Return the CPU-only package of a framework in a virtual environment, or "".
 
-    A plan asks for each case, and the disk is asked once.
+    Cached, since a plan asks for each case.
     """
     pattern, for_gpus = _CPU_BUILDS.get(framework, ("", ""))
-    # jaxlib had CUDA's version in its own before there were plug-ins
+    # before JAX had plug-ins, jaxlib's version named the CUDA version of its GPU builds
     found = [name for name in _list_packages(venv, pattern) if "+cuda" not in name]
     return found[0] if found and not _list_packages(venv, for_gpus) else ""
 
 
 def describe_cpu_build(framework: str, settled: Site) -> str:
-    """Why the environment that a site with GPUs names for a framework is none for them, or ""."""
+    """Describe that a site with GPUs uses an environment with a CPU-only build; else ""."""
     venv = settled.find_environment(framework).venv
     build = find_cpu_build(framework, Path(venv)) if venv and settled.device == CUDA else ""
     return build and f"{build} at {venv} is a build for CPUs, and device of the site is 'cuda'"
 
 
 def _list_packages(venv: Path, pattern: str) -> list[str]:
-    """Name and version of the packages whose metadata is named so; none for an empty pattern."""
+    """List "name-version" of packages whose metadata matches; empty for an empty pattern."""
     if not pattern:
         return []
     found = venv.glob(f"lib/python3*/site-packages/{pattern}.dist-info")
@@ -160,7 +160,7 @@ def _list_packages(venv: Path, pattern: str) -> list[str]:
 
 
 def _parse(version: str) -> tuple[int, int]:
-    """The major and the minor version of a text such as "9.0"; a missing minor one is 0."""
+    """Parse a version such as "9.0" to major and minor; a missing minor version is 0."""
     match = re.fullmatch(r"(\d+)(?:\.(\d+))?", version)
     if match is None:
         raise ValueError(f"{version!r} is no version such as 9.0")

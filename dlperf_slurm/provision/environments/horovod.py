@@ -25,7 +25,7 @@ BINDINGS = ("PYTORCH", "TENSORFLOW", "MXNET")
 
 @dataclass(frozen=True)
 class Recipe:
-    """How Horovod is built for a framework; without `cxx_standard` as its CMake files say."""
+    """The build settings of Horovod for a framework; "" leaves them to Horovod's CMake files."""
 
     binding: str
     module: str
@@ -35,7 +35,7 @@ class Recipe:
 
 RECIPES = {
     "pytorch": Recipe("PYTORCH", "horovod.torch", "c++17"),
-    # the source for XLA includes headers of highwayhash, which TensorFlow's wheel has not
+    # the XLA source includes headers of highwayhash, which TensorFlow's wheel does not contain
     "tensorflow2": Recipe("TENSORFLOW", "horovod.tensorflow", "c++17", "tensorflow/xla_mpi_ops.cc"),
     "tensorflow1": Recipe("TENSORFLOW", "horovod.tensorflow"),
     "mxnet": Recipe("MXNET", "horovod.mxnet"),
@@ -43,7 +43,7 @@ RECIPES = {
 
 
 def has_horovod(environment: Path) -> bool:
-    """Whether the environment has this version of Horovod."""
+    """Return whether the environment has this version of Horovod."""
     try:
         return (environment / STAMP_FILE).read_text(encoding="ascii") == VERSION
     except FileNotFoundError:
@@ -51,9 +51,9 @@ def has_horovod(environment: Path) -> bool:
 
 
 def add_horovod(installation: Installation, pins: Pins) -> None:
-    """Put Horovod into the environment of a framework, from a kept wheel if there is one.
+    """Install Horovod in a framework's environment, from a cached wheel if there is one.
 
-    Raises EnvironmentMissingError when it cannot be built.
+    Raises EnvironmentMissingError if Horovod cannot be built.
     """
     recipe = RECIPES[pins.framework]
     key = make_key(installation, pins, recipe)
@@ -63,7 +63,7 @@ def add_horovod(installation: Installation, pins: Pins) -> None:
 
 
 def make_key(installation: Installation, pins: Pins, recipe: Recipe) -> str:
-    """The name of a folder for a build of Horovod, which has all that the build depends on."""
+    """Make the cache key of a build of Horovod from everything that the build depends on."""
     package = installation.find_package(pins.package)
     how = hashlib.sha256(COMPILER.read_bytes() + repr(recipe).encode()).hexdigest()[:8]
     return f"horovod-{VERSION}-{package}-{installation.site_packages.parent.name}-{how}"
@@ -76,7 +76,7 @@ def _build(installation: Installation, recipe: Recipe, key: str) -> Path:
             f"{installation.framework}: Horovod has no wheels, and cannot be built here: {missing}"
         )
     with tempfile.TemporaryDirectory() as folder:
-        # the compiler is copied, since package data need not be executable where it is installed
+        # a copy of the wrapper, since package data may be installed without execute permission
         compiler = Path(folder, COMPILER.name)
         compiler.write_bytes(COMPILER.read_bytes())
         compiler.chmod(0o755)
@@ -85,7 +85,7 @@ def _build(installation: Installation, recipe: Recipe, key: str) -> Path:
 
 
 def make_variables(recipe: Recipe, compiler: Path) -> dict[str, str]:
-    """The environment variables that steer Horovod's build (docs/install.rst of its sources)."""
+    """Make the environment variables of Horovod's build (docs/install.rst of its sources)."""
     bindings = {
         f"HOROVOD_WITH_{name}" if name == recipe.binding else f"HOROVOD_WITHOUT_{name}": "1"
         for name in BINDINGS
@@ -97,9 +97,9 @@ def make_variables(recipe: Recipe, compiler: Path) -> dict[str, str]:
         "CXX": str(compiler),
         "CXX_STANDARD": recipe.cxx_standard,
         "CXX_SKIP": recipe.skipped_source,
-        # the way from lib/python3.X/site-packages/horovod/torch to lib, where Open MPI's wheel is
+        # from lib/python3.X/site-packages/horovod/torch to lib, where Open MPI's wheel is
         "CXX_RPATH": "$ORIGIN/../../../..",
         "MAKEFLAGS": f"-j{os.cpu_count() or 1}",
-        # CMake 4 refuses the version that Horovod's third-party parts ask for
+        # CMake 4 rejects the minimum version in Horovod's third-party CMake files
         "CMAKE_POLICY_VERSION_MINIMUM": "3.5",
     }

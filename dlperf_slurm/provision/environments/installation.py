@@ -1,6 +1,6 @@
-"""The steps that make one environment: each runs a program, writes to a log, tells how it goes.
+"""The steps that create one environment: each runs a program with a log and progress messages.
 
-A requirement that has no wheel is built in the environment, and its wheel kept beside it.
+A requirement without a wheel is built in the environment; its wheel is cached beside it.
 """
 
 import contextlib
@@ -26,17 +26,17 @@ from dlperf_slurm.slurm_client import clean_environment
 
 NEWS_SECONDS = 15.0
 SHOWN_LINES = 12
-# a build of Horovod says some MB
+# a build of Horovod prints a few MB
 LOG_LIMIT_BYTES = 128 * MIB
 
-# Settings of pip that undo a user's own, which would install outside of the environment; pip.conf
-# may say the same.
+# Override a user's settings of pip, in variables or pip.conf, that would install outside of the
+# environment.
 PIP_SETTINGS = {"PIP_USER": "0", "PIP_TARGET": "", "PIP_PREFIX": "", "PIP_ROOT": ""}
 
 
 @dataclass(frozen=True)
 class Installation:
-    """What the steps of one environment share."""
+    """The environment to create, and where the progress of its steps is reported."""
 
     framework: str
     environment: Path
@@ -55,23 +55,23 @@ class Installation:
     @property
     def pip(self) -> list[str]:
         options = ["--disable-pip-version-check", "--no-input"]
-        # -I: nothing of the working directory or of PYTHONPATH is run
+        # -I: ignore the working directory and PYTHONPATH
         return [str(self.python), "-I", "-m", "pip", *options]
 
     @property
     def site_packages(self) -> Path:
-        """The folder of installed packages; raises StopIteration before the environment is made."""
+        """The folder of installed packages; raises StopIteration before the venv is created."""
         return next(self.environment.glob("lib/python3.*/site-packages"))
 
     @property
     def log(self) -> Path:
-        """The file with the output of the latest step; it outlives the environment."""
+        """The file with the output of the latest step, outside of the environment."""
         return self.environment.parent / "logs" / f"{self.name}.log"
 
     def find_package(self, name: str) -> str:
-        """An installed package with its version, local part included: "torch-2.13.0+cpu".
+        """Return an installed package with its full version: "torch-2.13.0+cpu".
 
-        Raises StopIteration when it is not installed.
+        Raises StopIteration if the package is not installed.
         """
         return next(self.site_packages.glob(f"{name}-*.dist-info")).stem
 
@@ -81,9 +81,9 @@ class Installation:
     def run_step(
         self, title: str, command: Sequence[str], variables: Mapping[str, str] = {}
     ) -> None:
-        """Run a program to its end, and report its last line of output every few seconds.
+        """Run a program, and report its last line of output every few seconds.
 
-        Raises EnvironmentMissingError, with what matters of its output, when it fails.
+        Raises EnvironmentMissingError, with the errors in its output, if the program fails.
         """
         self.tell(title)
         folder = self.environment.parent
@@ -98,7 +98,7 @@ class Installation:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**make_variables(self.environment), **variables},
-                # the program inherits the lock of hold_environment, should it outlive this process
+                # the program inherits the lock of hold_environment: it may outlive this process
                 close_fds=False,
             )
             try:
@@ -119,10 +119,10 @@ class Installation:
             )
 
     def install(self, title: str, requirements: Sequence[str], options: Sequence[str] = ()) -> None:
-        """Install requirements with uv if it is on PATH, else with pip; no file without its hash.
+        """Install requirements with uv if it is on PATH, else with pip; hashes are checked.
 
-        Where no requirement has a hash, files of any hash are taken. `options` are pip's, and uv
-        knows them too. Raises EnvironmentMissingError when the installation fails.
+        If no requirement has a hash, files with any hash are accepted. `options` are options of
+        pip that uv has too. Raises EnvironmentMissingError if the installation fails.
         """
         file = self.environment / "requirements.txt"
         write_file(file, "".join(f"{line}\n" for line in requirements).encode())
@@ -130,7 +130,7 @@ class Installation:
         arguments = [*hashes, *options, "-r", str(file)]
         uv = find_uv()
         if uv:
-            # the root: settings of a project in the working directory are none of ours
+            # in the root directory, to ignore uv's settings of a project in the working directory
             command = [uv, "--directory", "/", "--no-progress", "pip", "install"]
             command += ["--python", str(self.python), "--compile-bytecode"]
             self.run_step(f"{title} with uv", [*command, *arguments], self._make_uv_variables())
@@ -155,14 +155,14 @@ class Installation:
 
 
 def make_variables(environment: Path) -> dict[str, str]:
-    """This process's environment variables, as if `environment` were activated and nothing else."""
+    """Return this process's environment variables, with only `environment` activated."""
     variables = {**clean_environment(os.environ), **PIP_SETTINGS}
     variables["PATH"] = os.pathsep.join([str(environment / "bin"), variables.get("PATH", "")])
     return variables
 
 
 def choose_lines(lines: Sequence[str]) -> list[str]:
-    """Return the first errors of a long output, with uv's causes, else its end."""
+    """Return the first lines with errors, including uv's causes; without errors the last lines."""
     # "cause: ..." or, of uv before 0.13, "Caused by: ..."
     pattern = r"\berror\b[: ]|no module named|^\s*caused?( by)?: "
     errors = [line for line in lines if re.search(pattern, line, re.I)]
@@ -171,9 +171,9 @@ def choose_lines(lines: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def hold_environment(installation: Installation) -> Iterator[None]:
-    """Wait until no other process makes this environment, and keep others from it.
+    """Lock this environment against other processes that create it; waits for the lock.
 
-    Raises EnvironmentMissingError when its folder cannot be written.
+    Raises EnvironmentMissingError if its folder cannot be written.
     """
     folder = installation.environment.parent
     with contextlib.ExitStack() as stack:
@@ -196,24 +196,24 @@ def hold_environment(installation: Installation) -> Iterator[None]:
 
 
 def find_wheel(installation: Installation, key: str) -> Optional[Path]:
-    """The wheel that was built under this key, which names all that it depends on, or None."""
+    """Find the cached wheel with this key, which contains all that the build depends on."""
     return next(_find_wheel_folder(installation, key).glob("*.whl"), None)
 
 
 def build_wheel(
     installation: Installation, requirement: str, key: str, variables: Mapping[str, str]
 ) -> Path:
-    """Build `requirement` with what is in the environment, and keep the wheel.
+    """Build a wheel of `requirement` with the environment's packages, and cache it.
 
-    Nothing is fetched but its sources, by their hash where that is known. Raises
-    EnvironmentMissingError when the build fails.
+    Only its sources are downloaded, with their hash checked if known. Raises
+    EnvironmentMissingError if the build fails.
     """
     folder = _find_wheel_folder(installation, key)
     partial = folder.with_name(f"{key}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    # pip's own cache may hold a wheel that was built with another MPI
+    # pip's own cache may contain a wheel that was built with another MPI
     options = ["--no-deps", "--no-build-isolation", "--no-cache-dir", "--verbose"]
-    # hashes are read from files only
+    # pip reads hashes only from files
     file = installation.environment / "built.txt"
     write_file(file, "".join(add_hashes(installation.framework, [requirement])).encode())
     command = [*installation.pip, "wheel", *options, "--wheel-dir", str(partial), "-r", str(file)]
@@ -223,9 +223,9 @@ def build_wheel(
 
 
 def install_wheel(installation: Installation, wheel: Path) -> None:
-    """Put a wheel into the environment, in place of what is there of it.
+    """Install a wheel in the environment, replacing an installed version.
 
-    Raises EnvironmentMissingError when pip fails.
+    Raises EnvironmentMissingError if pip fails.
     """
     options = ["--no-deps", "--no-index", "--force-reinstall"]
     installation.run_step(

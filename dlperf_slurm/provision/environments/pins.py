@@ -1,24 +1,25 @@
-"""An environment's name -> what it is made of, from the files that the package ships.
+"""A framework's name -> its pinned requirements, from the pins files that the package ships.
 
-A pins file is a requirements file of pip with exact versions, the framework's first. Comments say
+A pins file is a requirements file of pip with exact versions, the framework's first. Its comments
+are settings:
 
-    # python: 3.11 3.12 3.10                   versions that the pins are for, the best one first
-    # import: torch                            the module that must load at the end
+    # python: 3.11 3.12 3.10                   Python versions of the pins, the best one first
+    # import: torch                            the framework's module, imported as a check
     # horovod: yes                             or no
-    # needs: g++ (torch.compile)               programs that pip does not bring, and for what
+    # needs: g++ (torch.compile)               programs that pip does not install, and for what
     # build: mpi4py                            has no wheel: built with the environment's own MPI
     # install: --no-deps                       options for pip
-    # cuda-libraries: libcublas.so.11 ...      that the module is linked with, GPU or not
-    # libraries-in: oneflow.libs               the folder of site-packages where it looks for them
+    # cuda-libraries: libcublas.so.11 ...      linked with the module, needed even without a GPU
+    # libraries-in: oneflow.libs               the folder of site-packages for these libraries
 
-An environment for NVIDIA GPUs, as in "jax-cuda", is of that file and of the framework's one in the
-folder `cuda`: its requirements come to the others or take the place of the same package, and its
-comments go before those of the framework's. They are of these too:
+An environment for NVIDIA GPUs, such as "jax-cuda", also uses the framework's file in the folder
+`cuda`: its requirements are added or replace those of the same package, and its settings take
+precedence. Such a file has more settings:
 
-    # cuda: 13                                 version of CUDA that its libraries are of
-    # capabilities: 8.0 8.6 9.0 9.0+ptx        GPUs that the build has code for, machine or PTX
-    # instead-of: tensorflow_cpu               a package that is left out
-    # nvcc: nvidia-cuda-nvcc==13.0.88 ...      CUDA's compiler, which Horovod is built with
+    # cuda: 13                                 CUDA version of the libraries
+    # capabilities: 8.0 8.6 9.0 9.0+ptx        the build's machine code and PTX
+    # instead-of: tensorflow_cpu               a package to leave out
+    # nvcc: nvidia-cuda-nvcc==13.0.88 ...      CUDA's compiler, for the build of Horovod
     # none: It has builds on ...               why there is no such environment, and what to do
 """
 
@@ -35,16 +36,16 @@ from dlperf_slurm.errors import InputError
 
 PINS_DIR = Path(__file__).parent
 CUDA_FOLDER = "cuda"
-# the hashes of every file that PyPI has of the pins, of Horovod too; of PyTorch's build for CPUs
-# ("+cpu") those that its own index has for Linux
+# hashes of all files on PyPI of the pinned packages and Horovod; of PyTorch's CPU build ("+cpu")
+# those of the Linux files on PyTorch's own index
 HASHES_FOLDER = "hashes"
-# names of packages -> the frameworks that they are installed for
+# name of a package -> framework, where they differ
 PACKAGES = {"paddlepaddle": "paddle", "tensorflow": "tensorflow2", "torch": "pytorch"}
 
 
 @dataclass(frozen=True)
 class Need:
-    """A program of the system, and what does not work without it."""
+    """A system program, and what does not work without it."""
 
     program: str
     reason: str
@@ -52,10 +53,10 @@ class Need:
 
 @dataclass(frozen=True)
 class Pins:
-    """What a framework's environment is made of; `pythons` are "3.11", the best one first.
+    """The contents of a framework's environment; `pythons` are like "3.11", the best one first.
 
-    One for GPUs has the version of CUDA that it is for, the `capabilities` of the GPUs, and the
-    packages of the `compiler` that Horovod takes; `none` says why there is no such one.
+    For GPUs: the `cuda` version, the supported `capabilities`, and the packages of the `compiler`
+    for Horovod. `none` says why there is no environment for GPUs.
     """
 
     framework: str
@@ -85,27 +86,27 @@ class Pins:
 
     @property
     def package(self) -> str:
-        """The package that the framework is, as in "tensorflow_cpu"."""
+        """The framework's own package, such as "tensorflow_cpu"."""
         return self.requirements[0].partition("==")[0]
 
     @property
     def stamp(self) -> str:
-        """A hash of all that is installed; comments and the Python are not in it."""
+        """A hash of all that is installed, without comments and the Python version."""
         content = (*self.requirements, *self.built, *self.pip_options, *self.cuda_libraries)
         return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
     def find_requirement(self, package: str) -> str:
-        """The line of a package, as in "mpi4py==4.0.3"; raises StopIteration without a pin."""
+        """Return the line of a package, as in "mpi4py==4.0.3"; raises StopIteration without one."""
         return next(line for line in self.requirements if line.startswith(f"{package}=="))
 
 
 def list_pins() -> list[str]:
-    """The names of the frameworks that the package has pins for, sorted."""
+    """List the frameworks with pins, sorted."""
     return sorted(path.stem for path in PINS_DIR.glob("*.txt"))
 
 
 def read_pins(framework: str, device: str = "cpu") -> Pins:
-    """The pins of a framework's environment for a device; raises InputError for an unknown one."""
+    """Read the pins of a framework for a device; raises InputError for an unknown framework."""
     try:
         check_known(framework, list_pins(), "a framework with pins")
     except ValueError as error:
@@ -136,7 +137,7 @@ def read_pins(framework: str, device: str = "cpu") -> Pins:
 
 
 def _join_requirements(texts: Sequence[str], left_out: Collection[str]) -> tuple[str, ...]:
-    """The requirements of files, of which earlier ones go before; the framework's is the first."""
+    """Merge the requirements of files; for a package in several files, the first one counts."""
     lines: dict[str, str] = {}
     for line in "\n".join(texts).splitlines():
         package = line.partition("==")[0]
@@ -146,7 +147,7 @@ def _join_requirements(texts: Sequence[str], left_out: Collection[str]) -> tuple
 
 
 def add_hashes(framework: str, requirements: Sequence[str], device: str = "cpu") -> list[str]:
-    """Return the requirements with the hashes of their files; others are then not installed."""
+    """Add the hashes of their files to requirements, so that pip rejects any other file."""
     hashes: dict[str, list[str]] = {}
     for name in sorted({framework, name_environment(framework, device)}):
         path = PINS_DIR / HASHES_FOLDER / f"{name}.txt"
@@ -157,12 +158,12 @@ def add_hashes(framework: str, requirements: Sequence[str], device: str = "cpu")
 
 
 def _name_package(requirement: str) -> str:
-    """The name that all spellings of a package share (PEP 503)."""
+    """Normalize the name of a requirement's package (PEP 503)."""
     return re.sub(r"[-_.]+", "-", requirement.partition("==")[0]).lower()
 
 
 def _normalize(requirement: str) -> str:
-    """A pin by that name of its package."""
+    """Normalize the package name in a requirement, and keep its version."""
     _, equals, version = requirement.partition("==")
     return _name_package(requirement) + equals + version
 

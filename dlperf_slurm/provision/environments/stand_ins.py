@@ -1,8 +1,8 @@
-"""CUDA libraries that a wheel is linked with -> empty ones, where the real ones are not.
+"""CUDA libraries that a wheel is linked with -> stub libraries, where the real ones are missing.
 
-A wheel whose only builds are for GPUs then loads, and computes on the CPU. Its RPATH leads to the
-folder `<module>.libs`; the stand-ins lie there, and nothing outside of the environment sees them.
-In an environment for GPUs such a folder has links to the real ones, which NVIDIA's packages bring.
+A framework without a CPU build can then be imported, and computes on the CPU. The stubs are in the
+folder `<module>.libs`, which is on the wheel's RPATH, so that only this environment uses them. In
+an environment for GPUs that folder has links to the real libraries of NVIDIA's packages.
 """
 
 import subprocess
@@ -14,7 +14,7 @@ from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.provision.environments.installation import Installation
 from dlperf_slurm.provision.environments.system import find_missing_programs
 
-# The functions that a program calls even where it finds no GPU; any other one says that it failed.
+# Bodies of functions that programs call even without a GPU; all other functions return an error.
 VERSION = "unsigned long {}(void) {{ return 8500; }}"
 PROPERTY = "int {}(int type, int *value) {{ *value = 8; return 0; }}"
 TEXT = 'const char *{}(int status) {{ return "no CUDA on this machine"; }}'
@@ -31,9 +31,9 @@ for name in sys.argv[1:]:
 
 
 def link_libraries(installation: Installation, folder: str, libraries: Sequence[str]) -> None:
-    """Link libraries of NVIDIA's packages into a folder of site-packages, where a module looks.
+    """Link libraries of NVIDIA's packages into the folder of site-packages on a module's RPATH.
 
-    Raises EnvironmentMissingError for one that none of the packages has.
+    Raises EnvironmentMissingError for a library that none of the packages contains.
     """
     packages = installation.site_packages
     for library in libraries:
@@ -48,9 +48,9 @@ def link_libraries(installation: Installation, folder: str, libraries: Sequence[
 
 
 def make_stand_ins(installation: Installation, module: str, libraries: Sequence[str]) -> None:
-    """Make stand-ins for those of the libraries that the loader does not find.
+    """Make stubs for those of the libraries that the dynamic loader does not find.
 
-    Raises EnvironmentMissingError when they cannot be compiled.
+    Raises EnvironmentMissingError if the stubs cannot be compiled.
     """
     missing = list_missing_libraries(installation.python, libraries)
     if not missing:
@@ -75,22 +75,22 @@ def make_stand_ins(installation: Installation, module: str, libraries: Sequence[
 
 
 def list_missing_libraries(python: Path, libraries: Sequence[str]) -> list[str]:
-    """The libraries that the loader does not find for this Python."""
+    """List the libraries that the dynamic loader does not find for this Python."""
     command = [str(python), "-I", "-c", TRY_TO_LOAD, *libraries]
     return subprocess.run(command, capture_output=True, text=True).stdout.split()
 
 
 def list_undefined_symbols(library: Path) -> list[str]:
-    """The symbols that a library takes from others, as "name@origin" if that is known (nm(1))."""
+    """List a library's undefined symbols, as "name@version" if they are versioned (nm(1))."""
     command = ["nm", "--dynamic", "--undefined-only", str(library)]
     output = subprocess.run(command, capture_output=True, text=True).stdout
     return [line.split()[-1] for line in output.splitlines()]
 
 
 def build_stand_in(library: str, names: Iterable[str], path: Path) -> None:
-    """Compile a shared library `library` that has these functions, all of its own version.
+    """Compile a stub of `library` with these functions, all with `library` as symbol version.
 
-    Raises EnvironmentMissingError when the compiler fails.
+    Raises EnvironmentMissingError if the compiler fails.
     """
     with tempfile.TemporaryDirectory() as folder:
         source, versions = Path(folder, "source.c"), Path(folder, "versions.map")
@@ -104,7 +104,7 @@ def build_stand_in(library: str, names: Iterable[str], path: Path) -> None:
 
 
 def define(name: str) -> str:
-    """A C function that does as little as a caller can bear."""
+    """Write the C source of a stub function."""
     if name.endswith(("GetVersion", "GetCudartVersion")):
         return VERSION.format(name)
     if name.endswith("GetProperty"):

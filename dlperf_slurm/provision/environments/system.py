@@ -1,4 +1,4 @@
-"""What this machine has: Pythons that can make environments, programs; and how to get others."""
+"""This machine -> its Python interpreters and programs, and how to install missing ones."""
 
 import os
 import shutil
@@ -11,22 +11,22 @@ from typing import Optional
 
 from dlperf_slurm.config.folders import find_user_dir
 
-# the packages of programs that come in one of another name
+# programs whose Debian package has another name
 DEBIAN_PACKAGES = {"nm": "binutils"}
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python on this machine; `version` is "3.11"."""
+    """A Python interpreter on this machine; `version` is like "3.11"."""
 
     path: str
     version: str
 
 
 def find_interpreter(versions: Sequence[str]) -> Optional[Interpreter]:
-    """This Python if its version is among them, else the first version found on PATH or in pyenv.
+    """Find a Python of one of these versions: this one, else the first on PATH or in pyenv.
 
-    It is None when there is none; `describe_missing_python` then says what to install.
+    Returns None if there is none; `describe_missing_python` then says what to install.
     """
     own = Interpreter(sys.executable, "{}.{}".format(*sys.version_info))
     if own.version in versions and _can_make_environments(own.path):
@@ -39,7 +39,7 @@ def find_interpreter(versions: Sequence[str]) -> Optional[Interpreter]:
 
 
 def describe_missing_python(versions: Sequence[str]) -> str:
-    """The reason why `find_interpreter` found none, and what to do about it."""
+    """Describe why `find_interpreter` found none, and what to do."""
     wanted = " or ".join(versions)
     for version in versions:
         for path in _list_candidates(version):
@@ -67,12 +67,12 @@ def _can_make_environments(python: str) -> bool:
 
 
 def _runs(python: str, program: str) -> bool:
-    # a pyenv shim is on PATH for versions that are not switched on, and fails when called
+    # pyenv puts shims of inactive versions on PATH too, which fail when called
     return subprocess.run([python, "-I", "-c", program], capture_output=True).returncode == 0
 
 
 def find_missing_programs(*programs: str) -> str:
-    """The problem of programs that are not on PATH, with what installs them; empty if all are."""
+    """Describe which programs are not on PATH and how to install them; "" if all are."""
     missing = [program for program in programs if shutil.which(program) is None]
     if not missing:
         return ""

@@ -1,4 +1,4 @@
-"""uv, which installs what pip does, faster: where it is, and pip's settings in its words."""
+"""pip's settings -> environment variables for uv, which installs faster than pip."""
 
 import ast
 import os
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-# settings of pip, and the environment variables that tell uv the same
+# setting of pip -> uv's environment variable for the same
 VARIABLES = {
     "cert": "SSL_CERT_FILE",
     "default-timeout": "UV_HTTP_TIMEOUT",
@@ -23,17 +23,17 @@ VARIABLES = {
 
 
 def find_uv() -> str:
-    """Return the path of uv, or "" where none is on PATH."""
+    """Return the path of uv, or "" if there is no working uv on PATH."""
     path = shutil.which("uv") or ""
-    # a pyenv shim is on PATH for versions that are not switched on, and fails when called
+    # pyenv puts shims of inactive versions on PATH too, which fail when called
     runs = path and subprocess.run([path, "--version"], capture_output=True).returncode == 0
     return path if runs else ""
 
 
 def translate_pip_settings(lines: Iterable[str]) -> dict[str, str]:
-    """Return uv's environment variables for what `pip config list` prints ("global.cert='/a'").
+    """Translate lines of `pip config list`, such as "global.cert='/a'", to uv's variables.
 
-    What the user has set for uv itself stays as it is.
+    Variables that the user has set for uv are left out.
     """
     settings = dict(line.split("=", 1) for line in lines if "=" in line)
     # as pip does, uv then compares the versions of all indexes; hashes make that safe
@@ -50,7 +50,7 @@ def translate_pip_settings(lines: Iterable[str]) -> dict[str, str]:
 
 
 def _make_absolute(word: str) -> str:
-    """Return the path of a file or folder that is there; anything else as it is."""
+    """Make the path of an existing file or folder absolute; return anything else unchanged."""
     with suppress(RuntimeError):
         path = Path(word).expanduser()
         return str(path.absolute()) if path.exists() else word
