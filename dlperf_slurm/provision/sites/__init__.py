@@ -1,1 +1,1 @@
-"""A cluster -> what it has, and a site file that says so."""
+"""A cluster -> a survey of its resources, and a site file for it."""

@@ -1,4 +1,4 @@
-"""What a cluster and its login node have -> the text of a site file that works as it is."""
+"""A survey of a cluster and its login node -> the text of a usable site file."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -10,15 +10,15 @@ from dlperf_slurm.provision.sites.values import find_capability
 from dlperf_slurm.version import __version__
 
 DEFAULT_MINUTES = 30
-# the values of `srun --mpi` that start Open MPI, and then MPICH and its kin, the best first
+# the values of `srun --mpi` for Open MPI, then for MPICH and its derivatives, the best first
 MPI_CHOICES = ("pmix", "cray_shasta", "pmi2")
 ASK = "# ASK THE ADMIN:"
 
 
 def write_site_file(survey: Survey, tools: Tools, device: Optional[str] = None) -> str:
-    """The site file of a cluster, with a comment for each choice, and for what is not known.
+    """Write the site file of a cluster, with comments on each choice and on what is unknown.
 
-    `device` is what ranks compute on; without it GPUs where a partition has some.
+    `device` is "cpu" or "cuda"; None chooses GPUs if a partition has some.
     """
     partition = choose_partition(survey, device)
     gpus = partition.gpus_per_node if partition and device != "cpu" else 0
@@ -52,9 +52,10 @@ def write_site_file(survey: Survey, tools: Tools, device: Optional[str] = None) 
 
 
 def choose_partition(survey: Survey, device: Optional[str]) -> Optional[Partition]:
-    """The partition for a site: with GPUs unless ranks compute on CPUs, the default one if it fits.
+    """Choose the default partition, or else the one with most nodes.
 
-    Of others it is the one with most nodes. None where none is known that the user may use.
+    Prefers partitions with GPUs unless `device` is "cpu". Returns None if no partition is known
+    that is up and that the user may use.
     """
     usable = [known for known in survey.partitions if known.is_up and _is_allowed(known, survey)]
     with_gpus = [known for known in usable if known.gpus_per_node]
@@ -130,7 +131,7 @@ def _write_nodes(partition: Optional[Partition], gpus: int, device: Optional[str
 
 
 def _choose_type(partition: Partition) -> str:
-    """The type of GPU that most nodes have."""
+    """Return the type of GPU that most nodes have."""
     counts: dict[str, int] = {}
     for kind in partition.nodes:
         for name, _ in kind.gpus:

@@ -1,4 +1,4 @@
-"""Slurm's clients -> what this cluster has, and what its user may ask for."""
+"""Output of Slurm's clients -> the partitions, accounts, QOS and limits of this cluster."""
 
 import getpass
 import re
@@ -19,7 +19,7 @@ from dlperf_slurm.provision.sites.values import (
 
 @dataclass(frozen=True)
 class NodeKind:
-    """Nodes of a partition that are alike: `gpus` has the number on each by type, "" for none."""
+    """Equal nodes of a partition; `gpus` is (type, number per node), "" for GPUs without a type."""
 
     count: int
     cpus: int
@@ -28,13 +28,13 @@ class NodeKind:
     features: str
 
     def count_gpus(self, gpu_type: Optional[str] = None) -> int:
-        """The GPUs on each node, of one type or of any."""
+        """Count the GPUs per node, of one type or of all."""
         return sum(count for kind, count in self.gpus if gpu_type in (None, kind))
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition; None is no limit, or all of the accounts or QOS."""
+    """A partition; None means no limit, or all accounts or QOS."""
 
     name: str
     is_default: bool
@@ -52,12 +52,12 @@ class Partition:
 
     @property
     def largest_job(self) -> int:
-        """The nodes that a job may have."""
+        """The largest number of nodes of a job."""
         return min(self.node_count, self.max_nodes or self.node_count)
 
     @property
     def gpus_per_node(self) -> int:
-        """The GPUs on each of most of the nodes that have some."""
+        """The GPUs per node of the most frequent kind of nodes with GPUs."""
         with_gpus = [kind for kind in self.nodes if kind.gpus]
         most = max(with_gpus, key=lambda kind: kind.count, default=None)
         return most.count_gpus() if most else 0
@@ -65,7 +65,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Association:
-    """An account that the user may charge, in all partitions if none is named."""
+    """An account that the user may charge, in all partitions if `partition` is ""."""
 
     account: str
     partition: str
@@ -76,7 +76,7 @@ class Association:
 
 @dataclass(frozen=True)
 class Qos:
-    """The limits of a quality of service on a user's jobs; None is no limit."""
+    """A QOS with its limits per user; None means no limit."""
 
     name: str
     max_minutes: Optional[int]
@@ -85,9 +85,9 @@ class Qos:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a cluster says of itself; what could not be asked is empty, with why in `problems`.
+    """The survey of a cluster; unanswered fields are empty, with the errors in `problems`.
 
-    `clusters` is the name by which it was asked for, or "" for this host's own.
+    `clusters` is the name of the surveyed cluster, or "" for this host's own.
     """
 
     cluster_name: str = ""
@@ -105,7 +105,7 @@ class Survey:
 
     @property
     def accounts(self) -> list[str]:
-        """The accounts that the user may charge, each once."""
+        """The distinct accounts that the user may charge."""
         return list(dict.fromkeys(known.account for known in self.associations))
 
     @property
@@ -116,7 +116,7 @@ class Survey:
         return next((known for known in self.partitions if known.name == name), None)
 
     def find_default_qos(self, account: str) -> str:
-        """The QOS of jobs that name none; empty where it is not known."""
+        """Return the account's QOS for jobs that name none, or "" if not known."""
         found = (known.default_qos for known in self.associations if known.account == account)
         return next(found, "")
 
@@ -124,14 +124,14 @@ class Survey:
         return next((known for known in self.qos if known.name == name), None)
 
     def list_qos(self, account: str) -> list[str]:
-        """The QOS that the user may ask for with an account, or with any where it is empty."""
+        """List the QOS that the user may request with an account, or with any if it is ""."""
         found = (known for known in self.associations if account in ("", known.account))
         return list(dict.fromkeys(name for known in found for name in known.qos))
 
 
 @dataclass
 class _Clients:
-    """Asks Slurm's clients, and notes who does not answer."""
+    """Calls of Slurm's clients, and the errors of those that failed."""
 
     problems: list[str] = field(default_factory=list)
 
@@ -144,7 +144,7 @@ class _Clients:
 
 
 def survey_cluster(clusters: str = "") -> Survey:
-    """Ask the cluster what it has; no job is needed, and a client that fails is only noted."""
+    """Ask Slurm's clients about the cluster, without a job; errors only go to `problems`."""
     clients = _Clients()
     there = slurm_client.name_cluster(clusters)
     config = parse_config(clients.ask("scontrol", *there, "show", "config"))
@@ -183,14 +183,14 @@ def survey_cluster(clusters: str = "") -> Survey:
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """The output of `scontrol show config` as key -> value."""
+    """Parse the output of `scontrol show config` to key -> value."""
     return dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.M))
 
 
 def parse_partitions(shown: str, listed: str) -> tuple[Partition, ...]:
-    """What `scontrol show partition --oneliner` and `sinfo` say of partitions and their nodes.
+    """Parse `scontrol show partition --oneliner` (`shown`) and `sinfo` (`listed`).
 
-    The latter has a line for each kind of nodes: partition, nodes, CPUs, MiB, GRES, features.
+    sinfo has one line per kind of nodes: partition, nodes, CPUs, MiB, GRES, features.
     """
     nodes: dict[str, list[NodeKind]] = {}
     for partition, count, cpus, memory, gres, features in _split_rows(listed, 6):
@@ -223,7 +223,7 @@ def parse_partitions(shown: str, listed: str) -> tuple[Partition, ...]:
 
 
 def parse_associations(text: str) -> tuple[Association, ...]:
-    """The rows of sacctmgr: account, partition, QOS, DefaultQOS, MaxSubmit."""
+    """Parse sacctmgr's rows of account, partition, QOS, DefaultQOS, MaxSubmit."""
     return tuple(
         Association(account, part, tuple(filter(None, qos.split(","))), default, parse_count(limit))
         for account, part, qos, default, limit in _split_rows(text, 5)
@@ -231,7 +231,7 @@ def parse_associations(text: str) -> tuple[Association, ...]:
 
 
 def parse_qos(text: str) -> tuple[Qos, ...]:
-    """The rows of sacctmgr: name, MaxWall, MaxSubmitPU."""
+    """Parse sacctmgr's rows of name, MaxWall, MaxSubmitPU."""
     return tuple(
         Qos(name, parse_minutes(wall), parse_count(limit))
         for name, wall, limit in _split_rows(text, 3)
@@ -239,7 +239,7 @@ def parse_qos(text: str) -> tuple[Qos, ...]:
 
 
 def parse_mpi_plugins(text: str) -> tuple[str, ...]:
-    """The values that `srun --mpi` takes, as `srun --mpi=list` has them, sorted."""
+    """Parse the output of `srun --mpi=list` to the sorted values of `srun --mpi`."""
     names = re.findall(r"^(?:srun: )?\s*([a-z][\w]*)\s*$", text, re.M)
     versions = re.search(r"versions available: *(.*)", text)
     return tuple(sorted({*names, *(versions[1].replace(",", " ").split() if versions else ())}))

@@ -1,4 +1,4 @@
-"""This login node -> the modules and container runtimes that it has."""
+"""This login node -> its modules and container runtimes."""
 
 import os
 import re
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import SchedulerError
 
-# a tree of modules may lie on a slow disk
+# long, since a module tree may be on a slow file system
 MODULES_SECONDS = 60.0
 MAX_MODULES = 40
-# what jobs that train may need
+# modules that training jobs may need
 _USEFUL = re.compile(
     r"cuda|cudnn|nccl|rocm|rccl|mpi|mpich|pmix|ucx|hpcx|nvhpc|python|anaconda|conda|torch|"
     r"tensorflow|jax|apptainer|singularity|podman|shifter|gcc",
@@ -27,32 +27,32 @@ PROGRAMS = {
     "podman": "podman",
     "ch-run": "charliecloud",
 }
-# option that a plug-in gives to srun -> container.runtime
+# option that a plug-in adds to srun -> container.runtime
 OPTIONS = {"--container-image": "pyxis", "--environment=": "environment", "--uenv": "uenv"}
 
 
 @dataclass(frozen=True)
 class Tools:
-    """Modules that may be of use, by name, and values of `container.runtime`."""
+    """Names of modules that jobs may need, and values of `container.runtime`."""
 
     modules: tuple[str, ...] = ()
     runtimes: tuple[str, ...] = ()
 
 
 def find_tools() -> Tools:
-    """What is here; nothing where nobody answers."""
+    """Find the modules and container runtimes of this host; empty if a command fails."""
     return Tools(choose_modules(_list_modules()), find_runtimes())
 
 
 def choose_modules(listed: str) -> tuple[str, ...]:
-    """The modules in `module --terse avail` that jobs may need; a folder's name ends in a colon."""
+    """Select the modules that jobs may need from `module --terse avail`, without its folders."""
     names = {line.split("(")[0].strip() for line in listed.splitlines() if ":" not in line}
     useful = (name for name in names if " " not in name and _USEFUL.search(name))
     return tuple(sorted(useful)[:MAX_MODULES])
 
 
 def find_runtimes() -> tuple[str, ...]:
-    """The container runtimes on PATH, and those that srun has options for."""
+    """Find the container runtimes on PATH, and those that srun has options for."""
     found = [name for program, name in PROGRAMS.items() if shutil.which(program)]
     try:
         options = slurm_client.run_client(["srun", "--help"])
@@ -62,7 +62,7 @@ def find_runtimes() -> tuple[str, ...]:
 
 
 def _list_modules() -> str:
-    # `module` is a function of login shells; Lmod lists on standard error
+    # `module` is a shell function of login shells; Lmod prints to standard error
     command = ["bash", "-lc", "type module > /dev/null 2>&1 && module --terse avail 2>&1"]
     try:
         done = subprocess.run(

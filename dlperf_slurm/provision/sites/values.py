@@ -1,4 +1,4 @@
-"""Words of Slurm's clients -> minutes, numbers, GPUs; pure."""
+"""Values in the output of Slurm's clients -> minutes, numbers, GPUs; pure."""
 
 import re
 from collections.abc import Mapping
@@ -6,8 +6,8 @@ from typing import Optional
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 _GPUS = re.compile(r"gpu(?::([^:,()]+))??:(\d+)(?=[(,]|$)")
-# What code is made for, and the words of the names that clusters have for such GPUs in GRES, as in
-# "nvidia_a100-sxm4-80gb": NVIDIA's "CUDA GPU Compute Capability", and the targets of AMD's LLVM.
+# Compute capability (NVIDIA's "CUDA GPU Compute Capability") or AMD's LLVM target -> words in the
+# GRES names of such GPUs, as in "nvidia_a100-sxm4-80gb".
 _TYPES = {
     "6.0": "p100",
     "7.0": "v100 v100s",
@@ -26,9 +26,10 @@ _CAPABILITIES = {word: made_for for made_for, words in _TYPES.items() for word i
 
 
 def parse_minutes(text: str) -> Optional[int]:
-    """The whole minutes of a time limit such as "1-00:00:00" or "2:00"; None for no limit.
+    """Parse a time limit such as "1-00:00:00" or "2:00" to whole minutes; None for no limit.
 
-    The forms are those of sinfo(1): days-hours:minutes:seconds, from the left as far as needed.
+    The formats are those of sbatch's --time: "minutes", "minutes:seconds",
+    "hours:minutes:seconds", "days-hours", "days-hours:minutes", "days-hours:minutes:seconds".
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:
@@ -44,13 +45,13 @@ def parse_minutes(text: str) -> Optional[int]:
 
 
 def parse_count(text: str) -> Optional[int]:
-    """A number; None for "UNLIMITED", an empty text and other words."""
+    """Parse a number; None for "UNLIMITED", an empty text and other words."""
     match = re.match(r"\d+", text.strip())
     return int(match.group()) if match else None
 
 
 def parse_gpus(gres: str) -> dict[str, int]:
-    """The GPUs of a node by type, "" for none, from words such as "gpu:a100:8(S:0-1),tmp:1"."""
+    """Parse a GRES such as "gpu:a100:8(S:0-1),tmp:1" to type -> GPUs, "" without a type."""
     gpus: dict[str, int] = {}
     for kind, count in _GPUS.findall(gres):
         gpus[kind] = gpus.get(kind, 0) + int(count)
@@ -58,17 +59,17 @@ def parse_gpus(gres: str) -> dict[str, int]:
 
 
 def find_capability(gpu_type: str) -> str:
-    """The compute capability of a type of GPU by its name in GRES; "" for one that is not known."""
+    """Return the compute capability of a GPU type in GRES, or "" if the type is not known."""
     parts = re.split(r"[^a-z0-9]+", gpu_type.lower())
     return next((_CAPABILITIES[part] for part in parts if part in _CAPABILITIES), "")
 
 
 def parse_pairs(line: str) -> Mapping[str, str]:
-    """The values of a line of `scontrol show --oneliner` by their keys."""
+    """Parse a line of `scontrol show --oneliner` to key -> value."""
     return dict(re.findall(r"(\S+?)=(\S*)", line))
 
 
 def parse_names(text: str) -> Optional[tuple[str, ...]]:
-    """The names of a list such as AllowAccounts; None for all."""
+    """Parse a comma-separated list such as AllowAccounts; None means all."""
     names = tuple(filter(None, text.split(",")))
     return None if not names or names in (("ALL",), ("(null)",)) else names
