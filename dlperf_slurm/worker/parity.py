@@ -242,7 +242,7 @@ def read_arrays(path: Path) -> "Arrays":
 
 
 def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
-    """Write an .npz file, whole or not at all."""
+    """Write an .npz file atomically."""
     import numpy
 
     buffer = io.BytesIO()

@@ -24,7 +24,7 @@ from dlperf_slurm.worker.nvml import ask, find_handle, load_nvml
 from dlperf_slurm.worker.telemetry.series import name_reasons
 from dlperf_slurm.worker.telemetry.sources import choose_devices
 
-# long enough for counters in hundredths of a second
+# long enough for counters with a resolution of 1/100 s
 LOOK_SECONDS = 0.5
 PROC = Path("/proc")
 

@@ -174,7 +174,7 @@ class Watch:
             write_file(find_standing(self._attempt_dir, self._world.rank), standing.encode())
             self._await_others()
         finally:
-            # also where the disk is full
+            # exit even if the files cannot be written
             if not self.is_over:
                 os._exit(EXIT_CODE)
 

@@ -50,7 +50,7 @@ class Answer:
 
 
 def read_answers(start: Path) -> list[Answer]:
-    """Read the answers in the folder of an attempt; incomplete ones are left out."""
+    """Read the answers in the folder of a job's start; incomplete files are left out."""
     answers = []
     for path in sorted(start.glob(f"{ANSWER_PREFIX}*.json")):
         try:
@@ -74,7 +74,7 @@ def read_last_error(start: Path) -> str:
 
 
 def judge(probe: Probe, end: End, start: Path, folder: Path) -> list[Finding]:
-    """Return the findings of a probe; `start` is its attempt's folder, below the run directory."""
+    """Return the findings of a probe; `start` is the folder of its job's answers and output."""
     answers = read_answers(start)
     if end.refusal:
         remedy = "see the site's partition, account and directives"

@@ -1,1 +1,1 @@
-"""Whether frameworks do the same work: the same losses, gradients and updates."""
+"""Comparison of frameworks: whether they compute the same losses, gradients and updates."""

@@ -140,7 +140,7 @@ class SocketCommunicator:
         try:
             self._report_loss(peer, self._hosts[peer])
         finally:
-            # also where the disk is full
+            # end all ranks even if the failure cannot be written
             self._end(f"rank {peer} on {self._hosts[peer]} is gone", EXIT_CODE, peer)
 
     def _end(self, reason: str, exit_code: int, told_by: Optional[int] = None) -> None:

@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
 def stay_out_of_the_way(rank_pid: int, proc: Path = PROC) -> None:
     """Take the lowest priority, and move to CPUs that no rank of this host may use.
 
-    Does nothing if the ranks may use all CPUs of the job: the kernel keeps the job in its cpuset.
+    If the ranks may use all CPUs of the job, the affinity stays: the kernel enforces the cpuset.
     """
     os.nice(LEAST_PRIORITY)
     free = set(range(os.cpu_count() or 1)) - find_busy_cpus(rank_pid, proc)
