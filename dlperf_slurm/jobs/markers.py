@@ -183,7 +183,7 @@ def list_skipped(run_dir: Path) -> set[str]:
     }
     found = set()
     for task in killed:
-        with suppress(FileProblem):
+        with suppress(FileProblem, FileNotFoundError):
             if read_killed(run_dir, task) == SKIPPED:
                 found.add(task)
     return found

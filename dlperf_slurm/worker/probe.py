@@ -18,7 +18,14 @@ from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.joining import Joining
 from dlperf_slurm.worker.joining.worlds import join_ranks
-from dlperf_slurm.worker.nvml import ask, find_device_uuid, find_handle, list_seen, load_nvml
+from dlperf_slurm.worker.nvml import (
+    ask,
+    find_device_uuid,
+    find_handle,
+    list_seen,
+    list_visible,
+    load_nvml,
+)
 
 MODULE_FILE = "module"
 ANSWER_PREFIX = "probe-"
@@ -96,8 +103,8 @@ def count_by_driver() -> int:
         [program, "-L"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SMI_SECONDS
     )
     count = done.stdout.count(b"\nGPU ") + done.stdout.startswith(b"GPU ")
-    told = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return count if told is None else min(count, len(list(filter(None, told.split(",")))))
+    numbers = [str(number) for number in range(count)]
+    return min(count, len(list_visible(os.environ, numbers)))
 
 
 def ask_driver(environ: Mapping[str, str]) -> Dict[str, Any]:

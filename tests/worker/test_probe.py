@@ -64,7 +64,9 @@ def on_gpus(folder):
     write_json(folder / CASE_FILE, vary(CASE, nodes=1, devices_per_node=1, device="cuda"))
 
 
-@pytest.mark.parametrize(("visible", "count"), [(None, 2), ("0", 1), ("", 0), ("0,1,2", 2)])
+@pytest.mark.parametrize(
+    ("visible", "count"), [(None, 2), ("0", 1), ("", 0), ("0,1,2", 2), ("-1", 0), ("0,-1,1", 1)]
+)
 def test_driver_is_asked_for_what_the_process_may_see(folder, on_gpus, monkeypatch, visible, count):
     monkeypatch.setenv("PATH", str(folder))
     assert probe_rank(folder, WITHOUT_MPI) == 0

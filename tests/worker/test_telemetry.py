@@ -260,6 +260,8 @@ def test_packages_and_memory_add_up_and_a_counter_that_wraps_around_goes_on(zone
 
 def test_energy_that_is_not_counted_or_may_not_be_read_is_unknown(zones, tmp_path):
     assert math.isnan(EnergyCounter(tmp_path / "nowhere").read_joules())
+    (zones / "intel-rapl:1" / "energy_uj").write_text("")
+    assert math.isnan(EnergyCounter(tmp_path).read_joules())
     (zones / "intel-rapl:1" / "energy_uj").unlink()
     assert math.isnan(EnergyCounter(tmp_path).read_joules())
 

@@ -131,7 +131,7 @@ def _make_environment(
     write_file(installation.environment / STAMP_FILE, json.dumps(asdict(stamp)).encode())
     installation.tell(
         f"ready at {installation.environment}: Python {stamp.python}, {seconds:.0f} s, "
-        f"{stamp.mib} MB"
+        f"{stamp.mib} MiB"
     )
     for need in pins.needs:
         fix = find_missing_programs(need.program)

@@ -263,5 +263,5 @@ def _is_counted(zone: Path) -> bool:
 def _read_number(path: Path) -> float:
     try:
         return float(path.read_text(encoding="ascii"))
-    except OSError:
+    except (OSError, ValueError):
         return math.nan

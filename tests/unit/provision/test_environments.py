@@ -193,7 +193,7 @@ def test_environment_is_made_once(python):
     log = python("exit 0")
     news = []
     environment = create_environment("jax", news.append)
-    assert_problem(news[-1], key="jax", says=(environment, "Python 3.11", "MB"))
+    assert_problem(news[-1], key="jax", says=(environment, "Python 3.11", "MiB"))
     before = log.read_text()
     assert create_environment("jax", ignore) == environment
     assert log.read_text() == before
