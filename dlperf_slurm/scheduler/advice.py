@@ -1,4 +1,4 @@
-"""Slurm's reason why a job is pending -> what its user can do about it, if there is anything."""
+"""Slurm's reason why a job is pending -> what the user can do about it."""
 
 import re
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from dlperf_slurm.scheduler.state import PENDING, TaskState
 
 HELD_BY_USER = "JobHeldUser"
 
-# By what a reason begins with, in lower case and without anything but letters; the first one that
-# fits counts. Reasons that only say that a job waits for its turn have no advice, and are not here:
-# Priority, Resources, Dependency, BeginTime, Licenses, JobArrayTaskLimit, Prolog.
+# Patterns for the beginning of a reason in lower case, letters only; the first match is used.
+# Reasons of a job that only has to wait are not listed: Priority, Resources, Dependency, BeginTime,
+# Licenses, JobArrayTaskLimit, Prolog.
 ADVICE = (
     (
         "launchfailedrequeuedheld",
@@ -62,14 +62,14 @@ ADVICE = (
 
 
 def find_advice(reason: str, job_id: str) -> str:
-    """What to do about a pending reason of squeue(1); empty where waiting is all there is."""
+    """Return what to do about a pending reason of squeue(1), or '' if waiting is enough."""
     name = re.sub(r"[^a-z]", "", reason.lower())
     advice = next((advice for signs, advice in ADVICE if re.match(signs, name)), "")
     return advice.format(job=job_id, command=COMMAND)
 
 
 def describe_pending(run: Run, states: Sequence[TaskState]) -> list[str]:
-    """A line for each reason why array tasks are pending, with the jobs and what can be done."""
+    """Return a line for each pending reason, with its array jobs and what to do."""
     waiting: dict[tuple[str, str], list[TaskState]] = {}
     for state in states:
         if state.state == PENDING and state.detail:

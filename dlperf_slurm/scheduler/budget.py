@@ -1,6 +1,6 @@
-"""Choose which array tasks of this machine begin within the seconds that a run may take.
+"""Choose which array tasks to start on this machine within the time budget of a run.
 
-Repeat by repeat, so that all cases are measured about as often when the time is over.
+Tasks are ordered by repeat, so that all cases have about as many repeats when the time is up.
 """
 
 import time
@@ -11,7 +11,7 @@ from dlperf_slurm.jobs.run_directory import RunTask
 
 
 class Budget:
-    """What is left of `within_seconds`, from the first question on; 0 is no end."""
+    """Time budget of `within_seconds`, which starts at the first `has_time_for`; 0 is no limit."""
 
     def __init__(self, within_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._within_seconds = within_seconds
@@ -21,11 +21,11 @@ class Budget:
         self._longest_seconds = 0.0
 
     def order(self, tasks: Sequence[RunTask]) -> list[RunTask]:
-        """Return the order in which array tasks begin: that of the array where there is no end."""
+        """Return the start order: by repeat with a time budget, else the order of the array."""
         return sorted(tasks, key=lambda task: task.repeat) if self._within_seconds else list(tasks)
 
     def has_time_for(self, task: RunTask) -> bool:
-        """Return whether an array task may begin: first repeats and further attempts always may."""
+        """Return whether to start an array task; first repeats and further attempts always do."""
         now = self._clock()
         if self._began is None:
             self._began = now
@@ -35,5 +35,5 @@ class Budget:
         return now + self._longest_seconds <= self._began + self._within_seconds
 
     def note_end(self) -> None:
-        """Note that the array task that was begun has ended."""
+        """Record the end of the array task that the last `has_time_for` allowed."""
         self._longest_seconds = max(self._longest_seconds, self._clock() - self._task_began)

@@ -1,4 +1,4 @@
-"""Cancel a run's array jobs, whoever submitted them, and name what goes on nevertheless."""
+"""Cancel a run's array jobs, whoever submitted them, and report those that do not end."""
 
 import time
 from collections import Counter
@@ -23,17 +23,18 @@ from dlperf_slurm.scheduler.state import COMPLETING
 from dlperf_slurm.scheduler.submit import find_cut_short, find_unsubmitted
 from dlperf_slurm.scheduler.track import Tracker
 
-# how long the controller may take to begin to end what was cancelled
+# how often, and how many seconds apart, the queue is checked after scancel
 LOOKS = 5
 LOOK_SECONDS = 1.0
 
 
 def cancel_run(run: Run, warn: Callable[[str], None]) -> int:
-    """Cancel all array jobs of the run that have not ended; return how many array tasks that ends.
+    """Cancel all array jobs of the run that have not ended; return the number of their array tasks.
 
-    The queue decides, not the files: what was requeued or submitted twice is ended too. `warn` is
-    told of a journal that cannot be written. Raises SchedulerError when another process is
-    submitting the run, when the scheduler refuses or does not answer, or when a job goes on.
+    The queue decides, not the files, so that requeued jobs and jobs submitted twice are cancelled
+    too. `warn` receives the error of a journal that cannot be written. Raises SchedulerError if
+    another process is submitting the run, if the scheduler refuses or does not answer, or if a job
+    does not end.
     """
     with hold_submit_lock(run.path, must_write=False):
         try:
@@ -50,7 +51,7 @@ def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
     before = _list_going_on(watcher)
     array_job_ids = sorted({job_id.partition("_")[0] for job_id in before}, key=int)
     if array_job_ids or find_unsubmitted(run):
-        # who waits for room for the rest reads it too
+        # also for groups without a job: the process that submits them reads the event and stops
         _journal(run, array_job_ids, warn)
     if not array_job_ids:
         return 0
@@ -69,7 +70,7 @@ def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
 
 
 def _count_tasks(run: Run, job_ids: Collection[str]) -> int:
-    """The array tasks that these jobs have not come to the end of; several may share a job."""
+    """Count the unfinished array tasks of these jobs; several array tasks may share a job."""
     submitted = [event for event in read_journal(run.path) if event.event == SUBMITTED]
     array_job_ids = {event.group_id: event.array_job_id for event in submitted}
     markers = list_markers(run.path)
@@ -83,7 +84,7 @@ def _count_tasks(run: Run, job_ids: Collection[str]) -> int:
 
 
 def _list_going_on(watcher: QueueWatcher) -> dict[str, str]:
-    """What the queue shows that has not been told to end: what is completing has."""
+    """Return the jobs in the queue that are not ending; COMPLETING jobs are."""
     states = watcher.list_unended()
     return {job_id: state for job_id, state in states.items() if state != COMPLETING}
 
@@ -104,7 +105,7 @@ def _cancel_local(run: Run, warn: Callable[[str], None]) -> int:
 
 
 def _journal(run: Run, array_job_ids: Sequence[str], warn: Callable[[str], None]) -> None:
-    """Say in the journal, before it is done, what is cancelled."""
+    """Journal which array jobs are cancelled, before scancel is called."""
     try:
         append_reserved(run.path, Event(CANCELLED, format_now(), detail=" ".join(array_job_ids)))
     except JournalError as error:

@@ -22,18 +22,18 @@ LOCAL_START_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class ScriptCall:
-    """What submitit is asked to run: one element of the array that a rendered script makes."""
+    """One array task of a rendered script, in the form of the callable that submitit submits."""
 
     script: Path
     array_task_id: int
 
     def __call__(self) -> None:
-        """Run it here and now, as submitit's debug executor would."""
+        """Run the array task in this process, as submitit's debug executor does."""
         subprocess.run(["bash", str(self.script), str(self.array_task_id)], check=True)
 
 
 class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
-    """Submits one rendered script as one array job, where submitit would pickle functions."""
+    """Executor that submits one rendered script as one array job, instead of pickled functions."""
 
     job_class: type[SlurmArrayTaskJob[Any]] = SlurmArrayTaskJob
 
@@ -58,7 +58,7 @@ class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
 
     @staticmethod
     def _get_job_id_from_submission_command(string: Any) -> str:
-        """Return the job id of the last line that has one, as "7" or "7;cluster"."""
+        """Parse the job id in the output of `sbatch --parsable`, as "7" or "7;cluster"."""
         text = string.decode() if isinstance(string, bytes) else string
         for line in reversed(text.splitlines()):
             job_id = str(line).strip().partition(";")[0]
@@ -68,7 +68,7 @@ class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
 
 
 class LocalArrayExecutor(core.Executor):
-    """Starts one rendered script as an array job of this machine, in a process of its own."""
+    """Executor that runs one rendered script as a local array job, in a separate process."""
 
     job_class: type[LocalArrayTaskJob[Any]] = LocalArrayTaskJob
 

@@ -1,4 +1,4 @@
-"""A decision about a state -> one line that says why, from the array task's own words."""
+"""A decision about a state -> one line that says why, from the array task's own messages."""
 
 import re
 from pathlib import Path
@@ -47,7 +47,7 @@ _NODE_FAILURE = re.compile(
 
 
 def describe_state(facts: TaskFacts, decision: Decision) -> str:
-    """Return why an array task is in the state that was decided; "" where the state says it all."""
+    """Return why an array task is in the decided state, or '' if the state says enough."""
     row = facts.row or Row()
     if decision.state == STAGED:
         return "not submitted yet"
@@ -71,7 +71,7 @@ def _get_reason(row: Row) -> str:
 
 
 def _describe_row(facts: TaskFacts, row: Row) -> str:
-    """Return why the scheduler says so, or what is known beside it."""
+    """Return the scheduler's reason, or a more specific one from the task's files."""
     reason = _get_reason(row)
     if row.state == NODE_FAIL:
         return _describe_node_failure(facts, row) or reason
@@ -86,7 +86,7 @@ def _describe_row(facts: TaskFacts, row: Row) -> str:
 
 
 def _describe_failure(facts: TaskFacts) -> str:
-    """Return what the record says of a failure, or else the start's last words."""
+    """Return the reason in the record, or else the last error message of the start."""
     failed, run_dir = facts.failed, facts.run.path
     record = failed.record
     refusal = read_refusal(run_dir, facts.task.marker, facts.start)
@@ -101,7 +101,7 @@ def _describe_failure(facts: TaskFacts) -> str:
 
 
 def _describe_missing_record(facts: TaskFacts) -> str:
-    """Return why a start that ended has no record, as far as its own last words say."""
+    """Return the last error message and the exit code of a start without a record."""
     last_line = read_last_error(facts.folder.path, facts.run.path)
     words = f"{last_line!r} in" if last_line else "see"
     exit_code = "?" if facts.files.exit_code is None else facts.files.exit_code
@@ -110,7 +110,7 @@ def _describe_missing_record(facts: TaskFacts) -> str:
 
 
 def _describe_hold(facts: TaskFacts) -> str:
-    """Return why an array task of this machine was not started; "" if it was."""
+    """Return why a local array task was not started, or '' if it was."""
     hold = read_hold(facts.run.path, facts.task.group_id)
     if facts.files.has_started or not hold:
         return ""
@@ -129,7 +129,7 @@ def _describe_loss(row: Row) -> str:
 
 
 def _describe_node_failure(facts: TaskFacts, row: Row) -> str:
-    """Return which node failed: the one that Slurm names in the job's output, else its own."""
+    """Return which node failed: as Slurm says in the job's output, else one of the job's nodes."""
     found = _NODE_FAILURE.search(_read_tail(facts.folder.path / ERROR_FILE))
     if found is not None:
         return f"node {found[1] or found[2]} failed"
@@ -142,10 +142,10 @@ def _describe_node_failure(facts: TaskFacts, row: Row) -> str:
 
 
 def _describe_script_end(run_dir: Path, job_id: str) -> str:
-    """Return the last line in the log of a script that ended before its start was marked."""
+    """Return the last line in the log of a script that ended before its started marker."""
     log = run_dir / SCRIPTS_DIR / f"{job_id}.log"
     lines = [line.strip() for line in _read_tail(log).splitlines() if line.strip()]
-    # where to look says nothing of why
+    # lines that only name the logs are no reason
     lines = [line for line in lines if not line.startswith(LOG_WORDS)]
     return f"{lines[-1]!r} in {log.relative_to(run_dir)}" if lines else ""
 

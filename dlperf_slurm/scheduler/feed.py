@@ -1,4 +1,4 @@
-"""Submit a run's staged groups: all that limits let in, and the others as slots become free."""
+"""Submit a run's staged groups: as many as limits allow, the rest as queue slots become free."""
 
 import os
 import time
@@ -29,9 +29,9 @@ AGAIN_SECONDS = 10.0
 
 
 def submit_run(run: Run, report: Callable[[str], None], patience_seconds: float = 0.0) -> int:
-    """Submit every staged group that has not been submitted; return how many array jobs started.
+    """Submit every staged group that is not submitted yet; return how many array jobs started.
 
-    Raises SchedulerError as `Feeder.submit` does, and for groups that wait or were refused.
+    Raises SchedulerError as `Feeder.submit` does, and if groups wait or were refused.
     """
     feeder = Feeder(run, report, patience_seconds)
     feeder.submit()
@@ -40,10 +40,11 @@ def submit_run(run: Run, report: Callable[[str], None], patience_seconds: float 
 
 
 class Feeder:
-    """Submits the groups of a run, and goes on with those that a limit keeps out.
+    """Submitter of a run's groups, which keeps trying those that a limit on jobs refused.
 
-    `waiting` are these, with Slurm's words; `refused` the others, and those of later blocks. Who
-    does not answer is asked again for `patience_seconds`. A cancelled run is fed no more.
+    `waiting` maps these groups to Slurm's message; `refused` maps groups that Slurm never takes,
+    and groups of later blocks. A scheduler that does not answer is asked again for
+    `patience_seconds`. Nothing more is submitted once the run is cancelled.
     """
 
     def __init__(
@@ -56,19 +57,19 @@ class Feeder:
         self.started = 0
         self._report = report
         self._cancellations = self._count_cancellations()
-        # the sizes of groups that had no room in this round, with Slurm's words
+        # number of jobs of groups that a limit refused in this round -> Slurm's message
         self._full: dict[int, str] = {}
-        # the jobs of the user's in the queue, as far as `max_submitted` has to know them
+        # number of the user's jobs in the queue, counted only if `max_submitted` is set
         self._queued = 0
         self._is_checked = False
         self._moved = time.monotonic()
 
     def submit(self) -> None:
-        """Submit what there are free slots for.
+        """Submit the groups for which there are free queue slots.
 
-        A group whose submission was cut short is first looked for in the scheduler. Raises
-        SchedulerError when the scheduler does not answer or could never run a group, or another
-        process is submitting the run; JournalError, before any sbatch, for a full disk.
+        A group whose submission was interrupted is first looked up in the scheduler. Raises
+        SchedulerError if the scheduler does not answer, can never run a group, or another process
+        is submitting the run; JournalError, before any sbatch, for a full disk.
         """
         deadline = time.monotonic() + self.patience_seconds
         while True:
@@ -85,7 +86,7 @@ class Feeder:
                 time.sleep(AGAIN_SECONDS)
 
     def submit_waiting(self) -> None:
-        """Try once more what waits; raises SchedulerError when patience is over."""
+        """Retry the waiting groups; raises SchedulerError after too long without progress."""
         started = self.started
         try:
             self._submit_once()
@@ -100,7 +101,7 @@ class Feeder:
             self.raise_for_rest()
 
     def raise_for_rest(self) -> None:
-        """Raise SchedulerError where groups are not submitted, with the command that goes on."""
+        """Raise SchedulerError if groups are not submitted, with the command that submits them."""
         if not self.waiting and not self.refused:
             return
         lines = [
@@ -159,7 +160,7 @@ class Feeder:
                 self._submit_group(group_id, lock)
 
     def _find_hindrance(self, group_id: str, blocks: Mapping[str, int]) -> str:
-        """Why a group need not be tried now: a block before it waits, or a group no larger does."""
+        """Return why a group cannot be submitted now: an earlier block, a limit; '' if it can."""
         block = blocks.get(group_id, 1)
         earlier = [name for name in self.waiting if blocks.get(name, 1) < block]
         if earlier:
@@ -170,7 +171,7 @@ class Feeder:
         return next((words for other, words in self._full.items() if other <= size), "")
 
     def _submit_group(self, group_id: str, lock: int) -> None:
-        """Submit a group; raises SchedulerError, with its name, when nobody answers."""
+        """Submit a group; raises SchedulerError, with its name, if there is no answer."""
         array_job_id, refusal = submit_group(self.run, group_id, lock)
         if array_job_id:
             self.started += 1
@@ -199,7 +200,7 @@ class Feeder:
         self.waiting[group_id] = words
 
     def _stop(self) -> None:
-        """Feed a run no more that was cancelled meanwhile."""
+        """Drop the waiting groups of a run that was cancelled meanwhile."""
         if self.waiting:
             self._report(
                 f"the run was cancelled: {len(self.waiting)} array jobs are not submitted; to "
@@ -211,11 +212,11 @@ class Feeder:
         return sum(event.event == CANCELLED for event in read_journal(self.run.path))
 
     def _count_jobs(self) -> int:
-        """Count the user's jobs in the queue, whose ends make room; raises SchedulerError."""
+        """Count the user's jobs in the queue; raises SchedulerError."""
         return make_queue_watcher(self.run, ()).count_jobs()
 
     def _name_unheeded(self) -> None:
-        """Say which variables of the user's shell sbatch does not see, and where jobs go."""
+        """Report the cluster of the jobs, and the variables that sbatch does not inherit."""
         for line in slurm_client.describe_clusters(os.environ, self.run.manifest.clusters):
             self._report(line)
         names = slurm_client.list_unheeded(os.environ, self.run.manifest.inherit)
@@ -226,7 +227,7 @@ class Feeder:
 
 
 def describe_silence(error: SchedulerError) -> str:
-    """A line that says that the scheduler is asked again, and why."""
+    """Return a line that says that the scheduler is asked again, and why."""
     return f"the scheduler does not answer, and is asked again: {error}".split("\n")[0]
 
 

@@ -14,16 +14,17 @@ from dlperf_slurm.scheduler.track import Tracker
 
 TICK_SECONDS = 1.0
 POLL_GROWTH = 1.5
-# how long a run directory may be away
+# how long a run directory may be missing, as on a network file system that is not mounted
 AWAY_SECONDS = 600.0
 
 
 def follow_run(tracker: Tracker, feeder: Optional[Feeder] = None) -> Iterator[list[TaskState]]:
-    """Yield the states until all are final: files every second, the scheduler ever more seldom.
+    """Yield the states of all array tasks until all are final.
 
-    The scheduler is asked sooner where its answer decides a state, or where the feeder waits and
-    array tasks have ended. Raises OSError when the run directory is away for long, SchedulerError
-    as `Feeder.submit_waiting` does.
+    Files are read every second; the scheduler is polled at a growing interval, and sooner if its
+    answer decides a state or if array tasks ended while groups wait for a free queue slot.
+    Raises OSError if the run directory is missing for AWAY_SECONDS, SchedulerError as
+    `Feeder.submit_waiting` does.
     """
     manifest = tracker.run.manifest
     interval = min(TICK_SECONDS * 5, manifest.poll_seconds)
@@ -44,7 +45,7 @@ def follow_run(tracker: Tracker, feeder: Optional[Feeder] = None) -> Iterator[li
             states = tracker.refresh(ask_scheduler=is_due)
             away_since = now
         except OSError:
-            # a file system that comes back
+            # the file system may come back
             if now > away_since + AWAY_SECONDS:
                 raise
             time.sleep(TICK_SECONDS)

@@ -1,7 +1,7 @@
 """Grace period before an array task that no one reports is declared LOST.
 
-No clock of another host decides anything: files and the events of others only say that something is
-so, and since when is counted from when this host first saw it.
+Clocks of hosts differ, so that ages are measured by this host's clock alone, from when this host
+first saw an array task missing.
 """
 
 import socket
@@ -15,7 +15,7 @@ from dlperf_slurm.scheduler.task_facts import TaskFacts
 
 
 class GracePeriod:
-    """How long array tasks have been missing, by this host's own clock."""
+    """Grace periods of array tasks, counted from this host's own events in the journal."""
 
     def __init__(self, lost_after_seconds: float, events: Sequence[Event]) -> None:
         own = socket.gethostname()
@@ -33,10 +33,10 @@ class GracePeriod:
         self._new_events: list[Event] = []
 
     def is_over(self, facts: TaskFacts) -> bool:
-        """Return whether an array task has been missing for too long.
+        """Return whether an array task has been missing for longer than the grace period.
 
-        The first time that it is missing the journal is told: who looks need not be who looked
-        first. One that never started may be missing since its submission.
+        The first call for a missing task adds an event, so that later processes continue the count.
+        For a task without markers that this host submitted, the count begins at its submission.
         """
         row, task = facts.row or Row(), facts.task
         submitted = self._submitted.get(task.group_id)
@@ -47,12 +47,12 @@ class GracePeriod:
         return _compute_age_seconds(self._since[task.marker]) >= self._lost_after_seconds
 
     def forget(self, facts: TaskFacts) -> None:
-        """Begin anew the next time, as the scheduler knows the array task again."""
+        """Reset the grace period, because the scheduler reports the array task again."""
         if self._since.pop(facts.task.marker, None) is not None:
             self._note(facts, "")
 
     def take_events(self) -> list[Event]:
-        """Return the events that the journal has not been told yet."""
+        """Return the events that are not in the journal yet, and clear the list."""
         events, self._new_events = self._new_events, []
         return events
 

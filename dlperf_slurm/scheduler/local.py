@@ -1,6 +1,6 @@
 """Run the array tasks of a group on this machine, one after the other.
 
-submit starts this module as a process of its own, so that it outlives the terminal.
+`submit` starts this module as a separate process, so that it outlives the terminal.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from dlperf_slurm.scheduler.machine import LOOK_SECONDS, hold_machine
 from dlperf_slurm.slurm_client import clean_environment
 
 MODULE = "dlperf_slurm.scheduler.local"
-# Python looks into the working directory first, where a file may be named like one of its modules
+# `python -m` would import from the working directory first, where a file may shadow a module
 _START = """\
 import os, sys
 home, module = sys.argv[1:3]
@@ -44,14 +44,14 @@ TERMINATION_GRACE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class TimeLimit:
-    """The time limit of each array task, and how long before it the ranks are warned; 0: never."""
+    """Time limit of each array task, and how long before it the ranks are warned (0: never)."""
 
     seconds: int
     warning_seconds: int = 0
 
 
 def make_command(run_dir: Path, group_id: str, array_size: int, limit: TimeLimit) -> list[str]:
-    """The command of the process that runs a group, which imports nothing from where it starts."""
+    """Return the command that runs a group; it imports nothing from the working directory."""
     home = str(Path(__file__).parents[2])
     start = [sys.executable, "-c", _START, home, MODULE]
     seconds = [str(limit.seconds), str(limit.warning_seconds)]
@@ -61,8 +61,8 @@ def make_command(run_dir: Path, group_id: str, array_size: int, limit: TimeLimit
 def main(arguments: list[str]) -> int:
     """Run the array tasks of a group; the arguments are those of `make_command`.
 
-    After some launches that failed alike, or when the run's time is over, the rest is not started.
-    Returns 1 when another process runs the group, or this one was cancelled.
+    Remaining tasks are skipped after several equal launch failures, or once the time budget is used
+    up. Returns 1 if another process runs the group, or if this one was cancelled.
     """
     run_dir, group_id = Path(arguments[0]), arguments[1]
     array_size, limit_seconds, warning_seconds = map(int, arguments[2:])
@@ -70,14 +70,13 @@ def main(arguments: list[str]) -> int:
     job_id = make_job_id(os.getpid())
     if job_id is None or not claim_group(run_dir, group_id, job_id):
         return 1
-    # SIGTERM sets an event and raises no exception, which could strike between a script's start and
-    # the wait for it.
+    # SIGTERM sets an event: an exception could strike between a script's start and the wait for it
     cancelled = threading.Event()
     signal.signal(signal.SIGTERM, lambda signal_number, frame: cancelled.set())
     run = open_run(run_dir)
     budget = Budget(run.manifest.within_seconds)
     for task in budget.order(run.read_tasks(group_id)[:array_size]):
-        # array tasks of whichever run wait for each other: two at a time would share the cores
+        # array tasks of all runs wait for each other: two at a time would share the cores
         with hold_machine(cancelled, run.run_id):
             if cancelled.is_set():
                 return 1
@@ -92,7 +91,7 @@ def main(arguments: list[str]) -> int:
 
 
 def mark_killed(run_dir: Path, group_id: str, array_task_id: int, state: str) -> None:
-    """Leave the marker that says what ended an array task before its time, or before its start."""
+    """Write the marker that says why an array task was ended early, or was not started."""
     marker = run_dir / MARKERS_DIR / f"{group_id}.{array_task_id}.killed"
     write_file(marker, state.encode(), root=run_dir)
 
@@ -105,7 +104,7 @@ def run_array_task(
     limit: TimeLimit,
     cancelled: threading.Event,
 ) -> None:
-    """Run the group's script for one array task until it ends, by itself or not."""
+    """Run the group's script for one array task until it ends, or is cancelled or timed out."""
     script = run_dir / SCRIPTS_DIR / f"{group_id}.sbatch"
     log = run_dir / SCRIPTS_DIR / f"{group_id}_{array_task_id}.log"
     environment = {**clean_environment(os.environ), "DLPERF_SLURM_JOB_ID": job_id}
@@ -134,7 +133,7 @@ def run_array_task(
 
 
 def end_process_group(process: "subprocess.Popen[bytes]") -> None:
-    """Ask a process with a session of its own to end, and kill what is left of the session."""
+    """Send SIGTERM to a process group, and SIGKILL if it does not end in time."""
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal_number)
@@ -144,17 +143,17 @@ def end_process_group(process: "subprocess.Popen[bytes]") -> None:
 
 
 def find_claim(run_dir: Path, group_id: str) -> Path:
-    """Return the file that names the one process that runs a group here."""
+    """Return the path of the file with the job id of the local process that runs a group."""
     return run_dir / SCRIPTS_DIR / f"{group_id}.local"
 
 
 def claim_group(run_dir: Path, group_id: str, job_id: str) -> bool:
-    """Become the one process that runs this group; returns False if there has been another."""
+    """Claim a group for this process; return False if another process has claimed it."""
     return write_once(find_claim(run_dir, group_id), job_id.encode(), root=run_dir)
 
 
 def read_claim(run_dir: Path, group_id: str) -> Optional[str]:
-    """Return the job id of the process that runs or ran a group here; None for none to be read."""
+    """Return the job id of the local process that claimed a group, or None."""
     try:
         return read_text(find_claim(run_dir, group_id), MARKER_LIMIT_BYTES, root=run_dir)
     except OSError:
@@ -162,35 +161,35 @@ def read_claim(run_dir: Path, group_id: str) -> Optional[str]:
 
 
 def make_job_id(pid: int) -> Optional[str]:
-    """Return the job id of a process here, "local-PID-STARTTIME@HOST"; None if there is none.
+    """Return the job id of a local process, "local-PID-STARTTIME@HOST"; None if there is none.
 
-    The start time, in clock ticks since boot, tells it from a later process with its number.
+    The start time, in clock ticks since boot, tells it from a later process with the same PID.
     """
     start_time = _read_start_time(pid)
     return None if start_time is None else f"local-{pid}-{start_time}@{socket.gethostname()}"
 
 
 def find_other_host(job_id: str) -> str:
-    """The host on which the process of a local job id was started; empty for this host."""
+    """Return the host on which a local job was started, or '' for this host."""
     host = job_id.partition("@")[2]
     return "" if host == socket.gethostname() else host
 
 
 def is_alive(job_id: str) -> bool:
-    """Whether the process of a local job id still runs; False for one of another host, or none."""
+    """Return whether the process of a local job id runs on this host."""
     match = _JOB_ID.fullmatch(job_id)
     return match is not None and make_job_id(int(match[1])) == job_id
 
 
 def terminate(job_id: str, run_dir: Path) -> None:
-    """Ask the process of a local job id to end; one of something else is left alone."""
+    """Send SIGTERM to the process of a local job id, if it runs array tasks of this run."""
     match = _JOB_ID.fullmatch(job_id)
     if match is not None and is_alive(job_id) and _runs_tasks_of(int(match[1]), run_dir):
         os.kill(int(match[1]), signal.SIGTERM)
 
 
 def _runs_tasks_of(pid: int, run_dir: Path) -> bool:
-    """Whether a process was started by `make_command` for this run (proc_pid_cmdline(5))."""
+    """Return whether a process was started by `make_command` for this run (proc_pid_cmdline(5))."""
     try:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         place = arguments.index(MODULE.encode())
@@ -204,7 +203,7 @@ def _read_start_time(pid: int) -> Optional[str]:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    # the second field is the program's name in parentheses, and may hold anything
+    # the second field is the program's name in parentheses, and may contain any characters
     state, *rest = stat.rpartition(")")[2].split()
     return None if state == "Z" else rest[18]
 

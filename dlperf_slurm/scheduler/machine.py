@@ -1,4 +1,4 @@
-"""Hold this machine for one process of this user at a time, in the order in which they came."""
+"""Lock this machine for one process of this user at a time, first come, first served."""
 
 import contextlib
 import fcntl
@@ -15,21 +15,21 @@ from typing import Optional
 from dlperf_slurm.config.folders import find_cache_dir, make_cache_dir
 from dlperf_slurm.errors import SchedulerError
 
-# Every look at a lock wakes a core that is being measured, hence few of them.
+# Each check of the lock wakes a core that may be under measurement, so checks are rare.
 LOOK_SECONDS = 0.25
 MAX_NAME_BYTES = 255
 
 
 @contextlib.contextmanager
 def hold_machine(cancelled: Optional[threading.Event] = None, run_id: str = "") -> Iterator[None]:
-    """Hold this machine, so that nothing else of this user is measured on it.
+    """Hold the lock of this machine, so that this user's benchmarks do not run at the same time.
 
-    Waits until it is this process's turn, or `cancelled`; who waits is told `run_id`. Raises
-    SchedulerError where no folder for the lock can be made.
+    Waits for its turn, or until `cancelled` is set; waiting processes can read `run_id`. Raises
+    SchedulerError if no folder for the lock can be made.
     """
     cancelled = cancelled or threading.Event()
     with open_own_folder() as folder, stand_in_line(folder, run_id) as is_first:
-        # The folder itself is locked: nothing in it can be in the place of its lock.
+        # The folder itself is locked, because a lock file in it could be replaced.
         while not cancelled.is_set() and not (is_first() and _try_lock(folder, fcntl.LOCK_EX)):
             cancelled.wait(LOOK_SECONDS)
         yield
@@ -37,10 +37,10 @@ def hold_machine(cancelled: Optional[threading.Event] = None, run_id: str = "") 
 
 @contextlib.contextmanager
 def open_own_folder() -> Iterator[int]:
-    """Yield a descriptor of a folder of this machine that only this user can write into.
+    """Yield a descriptor of a folder on this machine that only this user can write to.
 
-    It is in the user's cache where somebody else took its name in the temporary folder. Raises
-    SchedulerError where neither can be had.
+    The folder is in the user's cache if another user owns the name in the temporary folder. Raises
+    SchedulerError if neither can be used.
     """
     temporary = Path(tempfile.gettempdir()) / f"dlperf-slurm-{os.getuid()}"
     descriptor = _open_own(temporary)
@@ -76,10 +76,10 @@ def _open_own(path: Path) -> Optional[int]:
 
 @contextlib.contextmanager
 def stand_in_line(folder: int, run_id: str = "") -> Iterator[Callable[[], bool]]:
-    """Queue in this folder; yield a function that returns whether it is this process's turn.
+    """Join the queue in this folder; yield a function that returns whether this process is first.
 
-    By turns, runs that were submitted together meet the same hours of a machine. A place is a file
-    that its process holds locked: one that is not locked is of a process that was killed.
+    First come, first served: array tasks of runs that were submitted together alternate. An entry
+    is a file that its process keeps locked; an unlocked file is left from a killed process.
     """
     place = f"{time.monotonic_ns():020}.{os.urandom(4).hex()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -87,7 +87,7 @@ def stand_in_line(folder: int, run_id: str = "") -> Iterator[Callable[[], bool]]
     try:
         _try_lock(descriptor, fcntl.LOCK_EX)
         with contextlib.suppress(OSError):
-            # of a full disk a place in line is all that is needed
+            # on a full disk an empty entry is enough
             os.write(descriptor, run_id.encode())
         os.rename(f".{place}", place, src_dir_fd=folder, dst_dir_fd=folder)
 
@@ -109,12 +109,12 @@ def stand_in_line(folder: int, run_id: str = "") -> Iterator[Callable[[], bool]]
 
 
 def _list_places(folder: int) -> list[str]:
-    """The places in line, the first one first."""
+    """Return the names of the queue's entries, the first one first."""
     return sorted(name for name in os.listdir(folder) if not name.startswith("."))
 
 
 def find_first_in_line() -> str:
-    """The run whose process is first in line for this machine; empty where none is known to be."""
+    """Return the id of the run that is first in the queue for this machine, or ''."""
     with contextlib.suppress(SchedulerError), open_own_folder() as folder:
         for name in _list_places(folder):
             if _is_locked(folder, name):
@@ -126,7 +126,7 @@ def _read_place(folder: int, name: str) -> str:
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
     except OSError:
-        # it is no longer in line
+        # the process has left the queue
         return ""
     try:
         return os.read(descriptor, MAX_NAME_BYTES).decode(errors="replace")
@@ -135,7 +135,7 @@ def _read_place(folder: int, name: str) -> str:
 
 
 def _is_locked(folder: int, name: str) -> bool:
-    """Whether it is a file that a process holds locked for itself."""
+    """Return whether a name is a regular file that another process has locked exclusively."""
     try:
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW
         descriptor = os.open(name, flags, dir_fd=folder)
@@ -149,7 +149,7 @@ def _is_locked(folder: int, name: str) -> bool:
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:
-    """Lock a file until it is closed; returns False if another process has locked it."""
+    """Lock a file until it is closed; return False if another process has locked it."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""A run and site values that Slurm refused -> its scripts that are not submitted, with others."""
+"""A run and new site values -> the changed scripts of its groups that are not submitted yet."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler.retry import read_site
 from dlperf_slurm.scheduler.submit import find_cut_short, find_unsubmitted
 
-# what only stands on #SBATCH lines, or decides when they are read: nothing measured follows from it
+# keys that change only #SBATCH lines or when jobs are submitted, and no measured value
 MENDABLE = (
     "account",
     "array_throttle",
@@ -55,11 +55,11 @@ MENDABLE = (
 
 
 def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
-    """Change site values of a run for what is not submitted yet, and for further attempts.
+    """Change site values of a run, for its unsubmitted groups and for further attempts.
 
-    Returns the changed run, and a line for each change. It can be killed at any moment and called
-    again. Raises InputError for a value that is wrong or may not change, and where all is
-    submitted; SchedulerError when another process is submitting the run.
+    Returns the changed run, and a line for each change. Safe to repeat after it was killed. Raises
+    InputError for a value that is wrong or may not change, and if all groups are submitted;
+    SchedulerError if another process is submitting the run.
     """
     before = read_site(run)
     after = _merge(run, assignments)
@@ -79,7 +79,7 @@ def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
                 f"--set: all array jobs of {run.run_id} are submitted, and keep their values; what "
                 f"is cancelled can be tried again with others: {COMMAND} cancel {run.path}"
             )
-        # rendered first: a value that cannot stand in a script changes nothing
+        # rendered first: a value that cannot be rendered changes no file
         groups = _find_groups(run, group_ids, after)
         earlier = {name: read_texts(run.path, name) for name in (CASES_FILE, EXTERNAL_SCRIPTS_FILE)}
         scripts = render_scripts(
@@ -106,7 +106,7 @@ def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
 
 
 def _merge(run: Run, assignments: Sequence[str]) -> Site:
-    """The run's site with other values; raises InputError, which lists all that is wrong."""
+    """Merge the run's site with new values; raises InputError, which lists all problems."""
     layers = [Layer(read_toml(run.path / SITE_FILE)), *map(_read_assignment, assignments)]
     raise_problems([problem for layer in layers for problem in find_layer_problems(layer)])
     merged, _ = merge_layers(layers)
@@ -129,7 +129,7 @@ def _read_assignment(text: str) -> Layer:
 
 
 def _find_groups(run: Run, group_ids: Sequence[str], site: Site) -> list[Group]:
-    """Groups as they were staged, with the site's time limits."""
+    """Return the groups as they were staged, with the time limits of this site."""
     cases = {
         case.case_id: case for case in expand_matrix(read_matrix(run.path / MATRIX_FILE)).cases
     }

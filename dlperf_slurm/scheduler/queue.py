@@ -28,7 +28,7 @@ from dlperf_slurm.scheduler.state import FINAL_STATES, PENDING, REVOKED, UNKNOWN
 
 Result = TypeVar("Result")
 
-# no name, reason or path has it
+# a character that no name, reason or path contains
 SEPARATOR = "\x1f"
 HEADING = "JOBID"
 _SQUEUE_FIELDS = ("%i", "%T", "%N", "%r", "%j", "%U", "%o")
@@ -36,18 +36,18 @@ _SACCT_FIELDS = ("JobID", "State", "NodeList", "Reason", "JobName")
 # "7_[0-2,5%10]"; by a step "7_[0-20:2]"
 _ARRAY_TASKS = re.compile(r"([1-9]\d{0,9})_\[([\d,:-]+)(?:%\d+)?\]")
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
-# sacct looks back this far before a run was made: clocks of head and login node may differ
+# how long before the run's creation sacct starts: clocks of head and login node may differ
 _CLOCK_SLACK = timedelta(hours=1)
-# how a site has no accounting, which is another thing than accounting that fails
+# messages of a site without accounting; any other error means that accounting fails
 _NO_ACCOUNTING = ("accounting storage is disabled", "sacct is not on PATH")
 
 
 class CutListError(SchedulerError):
-    """A list of array tasks of which the end is left out, "7_[0,2,4,...]"."""
+    """A list of array tasks that squeue truncated, such as "7_[0,2,4,...]"."""
 
 
 class Line(NamedTuple):
-    """One line of squeue or sacct: the array tasks that it is about, and what it says of them."""
+    """One line of squeue or sacct: a job, its array tasks, and their row."""
 
     job_id: str
     array_tasks: tuple[range, ...]
@@ -68,10 +68,10 @@ class Line(NamedTuple):
 
 
 class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
-    """The queue and accounting of one cluster, and of its federation if it has one.
+    """Watcher of the queue and accounting of one cluster, and of its federation if it has one.
 
-    A job counts as the run's by its name, or, where it was renamed, by the folder of its script:
-    an id alone says nothing, as ids are used again.
+    A job belongs to the run if its name matches, or the folder of its script if it was renamed; job
+    ids alone do not identify it, because Slurm reuses them.
     """
 
     def __init__(
@@ -91,19 +91,19 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         self._rows: dict[str, Row] = {}
         self.job_names = set(job_names)
         self.calls = {"squeue": 0, "sacct": 0}
-        # what the last squeue showed of the run's array tasks
+        # rows of the run's array tasks in the last squeue output
         self.queue: dict[str, Row] = {}
 
     def register_job(self, job_id: str) -> None:
-        # submitit's own method would make the next question a new call for each new job
+        # submitit's own method would cause a scheduler call for each new job
         self._registered.add(job_id)
 
     def follow(self, job_ids: Iterable[str]) -> None:
-        """Ask from now on about these array tasks alone, wherever the queue has forgotten them."""
+        """Set the array tasks to look up in accounting once the queue has forgotten them."""
         self._registered = set(job_ids)
 
     def update(self) -> None:
-        """Ask once; raises SchedulerError, and keeps what was known, when one does not answer."""
+        """Call squeue, and sacct for forgotten jobs; raises SchedulerError, and keeps old rows."""
         if not self.job_names:
             return
         self.read_queue()
@@ -122,7 +122,7 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         self._rows.update(rows)
 
     def get_row(self, job_id: str) -> Row:
-        """Return what was last said of an array task; `Row()` before it was asked about."""
+        """Return the last known row of an array task, or `Row()`."""
         return self._rows.get(job_id, Row())
 
     def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
@@ -132,7 +132,7 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         return _make_info(job_id, self._rows.get(job_id))
 
     def read_queue(self) -> None:
-        """Ask squeue alone; raises SchedulerError unless it answers with a table."""
+        """Call squeue alone; raises SchedulerError unless it prints a table."""
         self._last_status_check = time.time()
         where = self._cluster or ["--federation", "--sibling"]
         users = ",".join(map(str, sorted(self._user_ids)))
@@ -146,13 +146,13 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         for line in filter(self._is_ours, lines):
             for job_id in line.list_ids():
                 known = queue.get(job_id, Row(REVOKED)).state
-                # in a federation each cluster has a row: that of the one which runs the job counts
+                # in a federation each cluster has a row; use that of the cluster that runs the job
                 if known == REVOKED or (known == PENDING and line.row.state != REVOKED):
                     queue[job_id] = line.row
         self._lines, self.queue = lines, queue
 
     def list_array_job_ids(self) -> dict[str, list[str]]:
-        """Return the ids of the array jobs that the queue showed, by their names in the run."""
+        """Return the ids of the array jobs in the last squeue output, by their names in the run."""
         found: dict[str, list[str]] = {}
         for line in filter(self._is_ours, self._lines):
             name = line.name
@@ -163,7 +163,7 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         return found
 
     def list_unended(self) -> dict[str, str]:
-        """Ask for the states of all array tasks that wait or run, by their ids."""
+        """Call squeue, and return the states of all array tasks that have not ended, by id."""
         if self.job_names:
             self.read_queue()
         return {
@@ -174,7 +174,7 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         }
 
     def count_jobs(self) -> int:
-        """Ask how many jobs this user has in the queue, each array task counted."""
+        """Count this user's jobs in the queue, with each array task counted."""
         self.read_queue()
         own = [line for line in self._lines if line.user_id == str(os.geteuid())]
         return sum(
@@ -183,9 +183,9 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         )
 
     def find_array_job_id(self) -> Optional[str]:
-        """Ask for the oldest array job with one of the names; None when nobody knows one.
+        """Find the oldest array job with one of the names, in queue or accounting, or None.
 
-        Raises SchedulerError when queue or accounting does not answer.
+        Raises SchedulerError if queue or accounting does not answer.
         """
         self.read_queue()
         ids = {line.job_id for line in self._lines if line.name in self.job_names}
@@ -203,9 +203,9 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
     def _ask_accounting(self, options: Sequence[str], is_final_only: bool = True) -> dict[str, Row]:
         """Return the rows of the run's array tasks in accounting, by default only final ones.
 
-        For a job that the queue has forgotten the other ones are old news; an array task that was
-        cancelled while it was pending never gets another one. By ids sacct takes any time: a range
-        may be too wide for MaxQueryTimeRange of slurmdbd.
+        For a job that the queue has forgotten other rows are outdated, but an array task that was
+        cancelled while pending never gets a final one. No time range is given with job ids: it may
+        be wider than MaxQueryTimeRange of slurmdbd.
         """
         where = self._cluster or ["--federation"]
         command = ["sacct", "--noheader", "--allocations", "--parsable2", *options, *where]
@@ -213,7 +213,7 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         try:
             lines = parse_lines(self._call(command), has_heading=True)
         except SchedulerError as error:
-            # what failed may know it another time: that nobody does cannot be said then
+            # accounting that fails may know the job: it must not count as unknown
             if not any(sign in str(error) for sign in _NO_ACCOUNTING):
                 raise
             return {}
@@ -230,9 +230,9 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
 
 
 def parse_lines(output: str, has_heading: bool = False) -> list[Line]:
-    """Parse what squeue or sacct printed; raises SchedulerError where squeue's heading is missing.
+    """Parse the output of squeue or sacct; raises SchedulerError if squeue's heading is missing.
 
-    Without it an answer of no jobs and an answer of something else look the same.
+    Without a heading, an empty queue cannot be told from other output.
     """
     lines = []
     for text in output.splitlines():
@@ -251,7 +251,7 @@ def parse_lines(output: str, has_heading: bool = False) -> list[Line]:
 
 
 def parse_ids(text: str) -> tuple[str, tuple[range, ...]]:
-    """Parse "7", "7_3" or "7_[0-2,5%10]"; a plain job is the only element of an array."""
+    """Parse "7", "7_3" or "7_[0-2,5%10]"; a plain job is an array with the one index 0."""
     job_id, _, array_task_id = text.partition("_")
     if "[" not in text:
         number = int(array_task_id) if re.fullmatch(r"\d{1,9}", array_task_id) else 0
@@ -270,9 +270,9 @@ def parse_ids(text: str) -> tuple[str, tuple[range, ...]]:
 
 
 class ProcessWatcher(core.InfoWatcher):
-    """The states of the array tasks of this machine, from the processes that run them.
+    """Watcher of local array tasks, by the processes that run them.
 
-    Those of `run_id` are said to wait for other runs alone.
+    Tasks of `run_id` are reported as waiting only for other runs.
     """
 
     def __init__(self, run_id: str = "") -> None:
@@ -289,7 +289,7 @@ class ProcessWatcher(core.InfoWatcher):
         self._registered = set(job_ids)
 
     def update(self) -> None:
-        """Look which processes live; a local array task that has not started is PENDING."""
+        """Check which processes live; a local array task that has not started is PENDING."""
         first = find_first_in_line()
         waiting = "" if first in ("", self._run_id) else f"run {first} has this machine"
         for job_id in self._registered:
@@ -302,7 +302,7 @@ class ProcessWatcher(core.InfoWatcher):
             self._rows[job_id] = Row(state, reason, is_local=True)
 
     def get_row(self, job_id: str) -> Row:
-        """Return what is known of an array task."""
+        """Return the last known row of an array task."""
         return self._rows.get(job_id, Row(is_local=True))
 
     def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
@@ -320,7 +320,7 @@ def _make_info(job_id: str, row: Optional[Row]) -> dict[str, str]:
 
 
 class SlurmArrayTaskJob(submitit_slurm.SlurmJob[Result]):
-    """One array task as a submitit job; its watcher is the run's."""
+    """One array task as a submitit job that shares the run's watcher."""
 
     def __init__(self, folder: Path, job_id: str, watcher: Optional[QueueWatcher] = None) -> None:
         self.watcher = watcher or QueueWatcher(())
@@ -328,7 +328,7 @@ class SlurmArrayTaskJob(submitit_slurm.SlurmJob[Result]):
 
 
 class LocalArrayTaskJob(core.Job[Result]):
-    """One array task of this machine as a submitit job."""
+    """One local array task as a submitit job."""
 
     def __init__(self, folder: Path, job_id: str, watcher: Optional[ProcessWatcher] = None) -> None:
         self.watcher = watcher or ProcessWatcher()
@@ -346,7 +346,7 @@ def make_watcher(run: Run, group_ids: Sequence[str]) -> Watcher:
 
 
 def make_queue_watcher(run: Run, group_ids: Sequence[str]) -> QueueWatcher:
-    """Return a reader of the jobs of these groups, whoever of the run's users submitted them."""
+    """Return a watcher of the jobs of these groups, submitted by any user of the run."""
     names = [make_job_name(run.run_id, group_id) for group_id in group_ids]
     submitters = (e.detail for e in read_journal(run.path) if e.event == SUBMITTED)
     user_ids = {run.path.stat().st_uid, *map(int, filter(slurm_client.is_job_id, submitters))}

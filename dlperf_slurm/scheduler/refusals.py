@@ -1,4 +1,4 @@
-"""Classify what Slurm's clients say of a group: whether waiting helps, or nothing does."""
+"""Classify the error messages of Slurm's clients: temporary, permanent, or no answer."""
 
 import re
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from dlperf_slurm.jobs.journal import REFUSED, Event, append_event
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.program import COMMAND
 
-# how Slurm's clients say that the controller is away, and `run_client` that it takes too long
+# Slurm's clients if the controller does not answer, and `run_client` on its own timeout
 _NO_ANSWER = re.compile(
     r"did not answer in|Unable to contact slurm controller|Socket timed out|Connection refused|"
     r"Zero Bytes were transmitted|in standby mode|Communication connection failure"
 )
-# the limits that Slurm names, of which those of a number of jobs in the queue pass
+# the limits that Slurm names; those on the number of submitted jobs are temporary
 _NAMED_LIMIT = re.compile(r"\b(?:QOS|Assoc)\w*Limit\b")
-# a controller with MaxJobCount jobs, and a limit that a Slurm before 20.11 does not name
+# MaxJobCount of slurm.conf, and a limit that Slurm before 20.11 does not name
 _UNNAMED_LIMIT = re.compile(
     r"temporarily unable to accept job|Job violates accounting/QOS policy \(job submit limit"
 )
 
-# of `sbatch --test-only`, about a request that no waiting makes possible
+# errors of `sbatch --test-only` that waiting does not resolve
 IMPOSSIBLE = (
     "Requested node configuration is not available",
     "nvalid partition",
@@ -39,7 +39,7 @@ IMPOSSIBLE = (
 
 
 def is_limit_that_passes(words: str) -> bool:
-    """Whether a job was refused for the number of others, some of which will end."""
+    """Return whether a job was refused for a limit on the number of jobs, which is temporary."""
     named = _NAMED_LIMIT.findall(words)
     if named:
         return any("SubmitJob" in name for name in named)
@@ -47,20 +47,20 @@ def is_limit_that_passes(words: str) -> bool:
 
 
 def is_no_answer(words: str) -> bool:
-    """Whether the controller said nothing of the job, and may have taken it."""
+    """Return whether the controller did not answer, so that it may have accepted the job."""
     return _NO_ANSWER.search(words) is not None and not is_limit_that_passes(words)
 
 
 def is_surely_refused(words: str) -> bool:
-    """Whether the controller itself said that it has not taken the job."""
+    """Return whether the controller itself refused the job, so that it cannot be in the queue."""
     return is_limit_that_passes(words) and _NO_ANSWER.search(words) is None
 
 
 def refuse_impossible(run: Run, group_ids: Sequence[str]) -> None:
-    """Ask sbatch about these groups before any is submitted; journal what Slurm never takes.
+    """Check groups with `sbatch --test-only`, and journal those that Slurm can never run.
 
-    Raises SchedulerError, which names them all. Limits on the number of jobs, and a controller that
-    does not answer, refuse nothing.
+    Raises SchedulerError, which lists them all. Limits on the number of jobs, and a controller that
+    does not answer, are ignored here.
     """
     problems = {}
     for group_id in group_ids:

@@ -1,4 +1,4 @@
-"""Release held array tasks whose cause is gone."""
+"""Release held array tasks once the cause is gone (`scontrol release`)."""
 
 import re
 import time
@@ -13,21 +13,21 @@ from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler.advice import HELD_BY_USER
 from dlperf_slurm.scheduler.state import PENDING, TaskState
 
-# how long there has to be room again, or the controller is left alone
+# how long a disk must have free space, and the least time between two calls of scontrol
 PAUSE_SECONDS = 10.0
-# how often a group is released that was held for a full disk
+# how often a group that was held for a full disk is released
 RELEASES = 5
-# of a job script's hold: nothing could be said of why
+# a job script's hold that has no error message
 _WORDLESS = re.compile(r"exit code \d+ on \S+: ")
-# Slurm's reason for what a node could not start
+# Slurm's reason for a job that a node could not launch
 _LAUNCH_FAILED = re.compile("launch ?failed ?requeued ?held", re.I)
 
 
 class Releaser:
-    """Releases what is held for a disk that has free space again, or for a node that failed once.
+    """Releases of jobs that were held for a full disk, or because a launch failed.
 
-    Job scripts held the first, Slurm the others, each at most `launch_tries` times. Everything else
-    that is held is left to the user.
+    Job scripts hold their array for a full disk, Slurm holds a job that a node could not launch. A
+    failed launch is released at most `launch_tries` times. Other held jobs are left to the user.
     """
 
     def __init__(self, run: Run, launch_tries: int) -> None:
@@ -35,13 +35,13 @@ class Releaser:
         self._launch_tries = launch_tries
         self._due = time.monotonic() + PAUSE_SECONDS
         self._counts: dict[str, int] = {}
-        # the poll by which a job was released last
+        # the poll after which a job was last released
         self._polls: dict[str, int] = {}
 
     def release(self, states: Sequence[TaskState], poll: int) -> list[str]:
-        """Release what can go on by these states; return a line for each that was.
+        """Release the jobs whose cause is gone; return a line for each.
 
-        `poll` is the number of the look at the queue: by one look a job is released once.
+        `poll` is the number of the squeue call that gave `states`; it releases a job at most once.
         """
         now = time.monotonic()
         try:
@@ -55,7 +55,7 @@ class Releaser:
         held = [state for state in states if state.state == PENDING]
         lines = [*self._release_groups(held, poll), *self._release_unlaunched(held, poll)]
         if held:
-            # a controller that is away is asked no more often
+            # even if a release failed: a controller that does not answer is not called more often
             self._due = now + PAUSE_SECONDS
         return lines
 
@@ -74,25 +74,25 @@ class Releaser:
                 yield f"array job {array_job_id} was held ({cause}), and is released"
 
     def _release_unlaunched(self, held: Sequence[TaskState], poll: int) -> Iterator[str]:
-        """Release what Slurm held because a node could not start it."""
+        """Release the jobs that Slurm held because a node could not launch them."""
         for state in held:
             if _LAUNCH_FAILED.search(state.detail) is None:
                 continue
-            # a plain job is no element of an array
+            # a group of one job is a plain job, without an array index
             is_only = self._run.count_jobs(state.task.group_id) == 1
             job_id = state.array_job_id if is_only else state.task.find_job_id(state.array_job_id)
             if self._release(job_id, self._launch_tries, poll):
                 yield f"{job_id} was held ({state.detail}), and is released"
 
     def _count_releases(self, cause: str) -> int:
-        """How often a group may be released that its job scripts held for this cause."""
+        """Return how often a group that its job scripts held for this cause may be released."""
         if is_for_want_of_room(cause):
             return RELEASES
-        # a disk that was full for a moment may have kept the words
+        # a disk that was full for a moment may have lost the error message
         return self._launch_tries if _WORDLESS.fullmatch(cause) else 0
 
     def _release(self, job_id: str, limit: int, poll: int) -> bool:
-        """Release a job unless it was as often as it may be, or by this poll, or Slurm refuses."""
+        """Release a job, unless its limit is reached, this poll did already, or Slurm refuses."""
         if self._counts.get(job_id, 0) >= limit or self._polls.get(job_id) == poll:
             return False
         try:

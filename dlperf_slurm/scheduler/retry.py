@@ -1,4 +1,4 @@
-"""Stage further attempts of array tasks that failed or were lost, beside the old ones."""
+"""Stage further attempts of array tasks that failed or were lost, beside the old attempts."""
 
 import re
 import time
@@ -41,8 +41,8 @@ from dlperf_slurm.scheduler.shared_allocation import is_before_its_turn
 from dlperf_slurm.scheduler.state import COMPLETED, FAILED, PREEMPTED, TaskState
 from dlperf_slurm.scheduler.track import Tracker
 
-# how srun, slurmstepd and our script say that ranks could not be started on a node; and what ended
-# without a word, as on a disk that was full for a moment
+# messages of srun, slurmstepd and our script if a launch failed, and failures without a message,
+# as on a disk that was full for a moment
 _LAUNCH_FAILURE = re.compile(
     r"^no record, exit code (?:69|126|127)\b|launch failed|Unable to create step|"
     r"no rank said why; see err$|^NonZeroExitCode$|^JobLaunchFailure$"
@@ -54,11 +54,11 @@ ROOM_POLL_SECONDS = 5.0
 def stage_retry(
     run: Run, bad_nodes: Sequence[str] = (), report: Callable[[str], None] = print
 ) -> int:
-    """Stage a further attempt for each repeat whose latest one ended without success.
+    """Stage a further attempt for each repeat whose latest attempt ended without success.
 
-    The attempts leave out `bad_nodes` where the site has others enough, else `report` is told.
-    Returns how many array tasks were staged. Raises EnvironmentMissingError when an environment is
-    gone; SchedulerError when the scheduler does not answer, or another process is submitting.
+    The attempts exclude `bad_nodes` if the site has enough others, else `report` gets a message.
+    Returns how many array tasks were staged. Raises EnvironmentMissingError if an environment is
+    missing; SchedulerError if the scheduler does not answer, or another process is submitting.
     """
     with hold_submit_lock(run.path):
         ended = _list_ended(run)
@@ -81,10 +81,10 @@ def _check_environments(run: Run, tasks: Sequence[RunTask], site: Site) -> None:
 
 
 def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
-    """Stage a further attempt for what ended by a cause that `[retry]` of the site has tries for.
+    """Stage a further attempt for array tasks whose failure `[retry]` of the site covers.
 
-    What shared a job that ended early is tried again, however often. A node that is named as the
-    cause is left out where there are others enough. A full disk is waited for. Returns how many
+    Tasks that did not start because their shared job ended early are always retried. Nodes named as
+    the cause are excluded if there are enough others. Waits while a disk is full. Returns how many
     array tasks were staged; raises as `stage_retry` does, and InputError for a full disk.
     """
     limits = read_retry_limits(run)
@@ -94,7 +94,7 @@ def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
     deadline = time.monotonic() + AWAY_SECONDS
     told = ""
     while True:
-        # nobody who cancels has to wait for room
+        # locked for each check only: `cancel` must not wait for free disk space
         with hold_submit_lock(run.path, patience_seconds=LOCK_PATIENCE_SECONDS):
             again = [
                 state
@@ -113,7 +113,7 @@ def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
 
 
 def read_retry_limits(run: Run) -> Retry:
-    """Return how often `wait` tries again: never on site `local`, nor of imported logs."""
+    """Return how often `wait` retries a failure; never on site `local` or for imported logs."""
     if not (run.path / SITE_FILE).exists():
         return NO_RETRY
     site = read_site(run)
@@ -123,9 +123,9 @@ def read_retry_limits(run: Run) -> Retry:
 def _stage_again(
     run: Run, site: Site, again: Sequence[TaskState], report: Callable[[str], None]
 ) -> int:
-    """Stage a further attempt for each of these, without the nodes that failed."""
+    """Stage a further attempt for each of these states, without the nodes that failed."""
     check_free(run.path, RUN_BYTES + TASK_BYTES * len(again))
-    # the nodes of a job that was preempted are not the cause
+    # the nodes of a preempted job are not the cause
     failed = [state for state in again if state.state != PREEMPTED]
     nodes = {node for state in failed for node in find_failed_nodes(state.state, state.detail)}
     tasks = [state.task for state in again]
@@ -137,15 +137,15 @@ def _stage_again(
 
 
 def _count_needed(run: Run, tasks: Sequence[RunTask]) -> int:
-    """The most nodes that one of these array tasks asks for."""
+    """Return the largest node count of these array tasks."""
     axes = {case.case_id: case.axes for case in run.manifest.cases}
     return max(parse_topology(axes[task.case_id].topology).nodes for task in tasks)
 
 
 def _count_tries(state: TaskState, limits: Retry) -> int:
-    """How many further attempts there are for what ended an array task."""
+    """Return how many further attempts are allowed for the cause of a failure."""
     if is_before_its_turn(state):
-        # it has used up none, and each job that ends early has come to one at least
+        # no limit: each shared job that ends early has run at least one array task
         return state.task.attempt
     if state.state in (NODE_FAIL, UNHEALTHY):
         return limits.node_fail
@@ -159,12 +159,12 @@ def _count_tries(state: TaskState, limits: Retry) -> int:
 
 
 def _list_ended(run: Run) -> Mapping[RunTask, TaskState]:
-    """The latest attempts of repeats that no attempt has measured, where these have ended."""
+    """Return the latest attempts that have ended, of repeats without a successful attempt."""
     tracker = Tracker(run)
     states = {state.task: state for state in tracker.refresh(ask_scheduler=True)}
     if tracker.scheduler_error:
         raise SchedulerError(tracker.scheduler_error)
-    # an attempt that was given up may have been measured after all
+    # an attempt that was given up as LOST may have completed after all
     measured = {
         (task.case_id, task.repeat) for task, state in states.items() if state.state == COMPLETED
     }
@@ -180,14 +180,14 @@ def _stage(run: Run, ended: Sequence[RunTask], site: Site) -> None:
         case.case_id: case for case in expand_matrix(read_matrix(run.path / MATRIX_FILE)).cases
     }
     tasks = [ArrayTask(cases[task.case_id], task.repeat, task.attempt + 1) for task in ended]
-    # array jobs are made no larger than the cluster took them before
+    # no array job is larger than those that the cluster accepted before
     largest = max(run.count_jobs(group_id) for group_id in run.list_group_ids())
     groups = group_array_tasks(tasks, site, largest, suffix=_choose_suffix(run))
     stage_groups(run.path, run.path, run.manifest, groups, site)
 
 
 def read_site(run: Run) -> Site:
-    """The effective site of a run; InputError also where its scheduler is not the manifest's."""
+    """Read the effective site of a run; raises InputError if it contradicts the manifest."""
     site = read_frozen_site(run.path / SITE_FILE)
     if site.scheduler != run.manifest.scheduler:
         raise InputError(

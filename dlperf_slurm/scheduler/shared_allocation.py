@@ -1,4 +1,4 @@
-"""Array tasks that run one after the other in one job: what the job's queue row says of each."""
+"""The queue row of a job that runs several array tasks in sequence -> a row for each array task."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +21,7 @@ _SAME_FOR_ALL = REQUEUED_STATES | {"", PENDING, UNKNOWN, COMPLETED, CANCELLED}
 
 
 def get_row_of_array_task(row: Row, has_started: bool, is_over: bool, has_job_begun: bool) -> Row:
-    """Return the row that an array task would have, had it a job of its own.
+    """Derive the row that an array task would have in a job of its own.
 
     array task                        job                               row
     over: its job went on after it    any                               FAILED
@@ -42,12 +42,12 @@ def get_row_of_array_task(row: Row, has_started: bool, is_over: bool, has_job_be
 
 
 def is_before_its_turn(state: TaskState) -> bool:
-    """Return whether an array task never started as the job that it shares ended early."""
+    """Return whether an array task did not start because its shared job ended early."""
     return state.is_final and state.detail == JOB_ENDED_EARLY
 
 
 def find_begun_jobs(tasks: Sequence[RunTask], markers: Mapping[str, Seen]) -> set[tuple[str, int]]:
-    """Return the shared jobs that have started any of their array tasks."""
+    """Return the shared jobs that have started at least one of their array tasks."""
     return {
         task.job
         for task in tasks

@@ -65,17 +65,17 @@ PENDING = "PENDING"
 PREEMPTED = "PREEMPTED"
 REVOKED = "REVOKED"
 RUNNING = "RUNNING"
-# for what `submit --within` had no time for
+# array tasks that `submit --within` had no time for
 SKIPPED = markers.SKIPPED
 STAGED = "STAGED"
 UNKNOWN = "UNKNOWN"
 
 # squeue(1), "job state codes": those after which Slurm does not start a job again by itself.
-# REVOKED is none of them: the job lives, on a sibling cluster.
+# REVOKED is not among them: the job lives on a sibling cluster.
 STOPPED_BY_SLURM = frozenset(("BOOT_FAIL", CANCELLED, "DEADLINE", OOM, PREEMPTED, "TIMEOUT"))
 FINAL_STATES = STOPPED_BY_SLURM | {COMPLETED, FAILED, LOST, NODE_FAIL, SKIPPED, UNHEALTHY}
 REQUEUED_STATES = frozenset(("REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"))
-# why a job waits that has run already: "BeginTime", "JobHeldUser", "launch failed requeued held"
+# reasons of a pending job that has run before: "BeginTime", "JobHeldUser", "launch failed ..."
 _REQUEUE_REASON = re.compile("BeginTime|held|requeue", re.I)
 # 128 + SIGINT, SIGKILL, SIGTERM
 _TOLD_TO_END = frozenset((130, 137, 143))
@@ -94,10 +94,10 @@ WORD_OF_QUEUE = "word of the queue"
 
 
 class StartFiles(NamedTuple):
-    """What the files of the newest start say.
+    """Marker files of the newest start.
 
-    `exit_code` is that of its script, None until it has ended and where it cannot be read.
-    `stopped` is the state that the local scheduler, or the loop of a shared job, gave it.
+    `exit_code` is that of its script, None until it has ended or if it cannot be read. `stopped` is
+    the state set by the local scheduler, or by the loop of a shared job.
     """
 
     has_started: bool = False
@@ -107,10 +107,10 @@ class StartFiles(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What the scheduler last answered about an array task.
+    """The scheduler's last answer about an array task.
 
-    `state` is Slurm's word, UNKNOWN if nobody knows the job, "" if nobody was asked. `is_overdue`
-    says that UNKNOWN, or COMPLETED without an ended script, outlasted the grace period.
+    `state` is Slurm's state, UNKNOWN if the scheduler does not know the job, "" if not asked.
+    `is_overdue`: UNKNOWN, or COMPLETED without an ended script, for longer than the grace period.
     """
 
     state: str = ""
@@ -125,7 +125,7 @@ class Row(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One row of the table."""
+    """One row of the state table."""
 
     record: str
     start: str
@@ -136,7 +136,7 @@ class Rule(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A state, the number of the rule that decided, and whose word the state is, "" for none."""
+    """A state, the number of the rule that decided, and the source that names the state, or ""."""
 
     state: str
     rule: int
@@ -144,7 +144,7 @@ class Decision(NamedTuple):
 
 
 class TaskState(NamedTuple):
-    """The state of an array task, why it is so, and the number of the start that it is about."""
+    """State of an array task, the reason for it, and the number of the start that it belongs to."""
 
     task: RunTask
     array_job_id: str
@@ -191,10 +191,10 @@ RULES = (
 def decide_state(
     record: str, record_state: str, files: StartFiles, row: Optional[Row], is_cancelled: bool
 ) -> Decision:
-    """Return the state of an array task.
+    """Decide the state of an array task.
 
-    `record_state` is what a record that is not valid calls the failure: FAILED, OUT_OF_MEMORY or
-    UNHEALTHY. `row` is None where no job is known for the array task.
+    `record_state` is the state of a failed record: FAILED, OUT_OF_MEMORY or UNHEALTHY. `row` is
+    None if no job is known for the array task.
     """
     start, queue = classify_start(files), classify_row(row)
     number = find_rule(record, start, bool(files.stopped), queue, is_cancelled)
@@ -209,14 +209,14 @@ def decide_state(
 
 @lru_cache(maxsize=4096)
 def find_rule(record: str, start: str, is_stopped: bool, queue: str, is_cancelled: bool) -> int:
-    """Return the number of the first row of the table that fits, from 1."""
+    """Return the number of the first rule that matches, counted from 1."""
     facts = (record, start, "yes" if is_stopped else "no", queue, "yes" if is_cancelled else "no")
     fitting = (number for number, rule in enumerate(RULES, start=1) if fits(rule, facts))
     return next(fitting)
 
 
 def fits(rule: Rule, facts: Sequence[str]) -> bool:
-    """Return whether each fact is in the rule's column for it."""
+    """Return whether a rule matches all facts."""
     return all(
         cell == "any" or fact in cell.split(", ") or ("over" in cell.split(", ") and fact in OVER)
         for cell, fact in zip(rule, facts)
@@ -224,13 +224,13 @@ def fits(rule: Rule, facts: Sequence[str]) -> bool:
 
 
 def classify_start(files: StartFiles) -> str:
-    """Return one of STARTS: how far the newest start has come."""
+    """Classify the progress of the newest start: one of STARTS."""
     if files.has_ended:
         return "told" if files.exit_code in _TOLD_TO_END else "ended"
     return "started" if files.has_started else "not started"
 
 
-# what `Row.state` means where it is not told otherwise below; our own words are the journal's
+# meaning of states that `classify_row` does not treat itself; our own states are the journal's
 _MEANINGS = {
     "": "not asked",
     FAILED: "failed",
@@ -243,7 +243,7 @@ _MEANINGS = {
 
 
 def classify_row(row: Optional[Row]) -> str:
-    """Return one of QUEUE_ROWS: what the scheduler's answer means."""
+    """Classify the scheduler's answer: one of QUEUE_ROWS."""
     if row is None:
         return "no job"
     if row.state == UNKNOWN:
@@ -259,9 +259,9 @@ def classify_row(row: Optional[Row]) -> str:
 
 
 def needs_record(files: StartFiles, row: Optional[Row], has_ended_before: bool) -> bool:
-    """Return whether the record can matter, so that it need not be read for what plainly runs.
+    """Return whether the record can change the state, so that it has to be read.
 
-    `has_ended_before` says that an earlier start of the attempt has ended.
+    `has_ended_before`: an earlier start of the attempt has ended.
     """
     queue = classify_row(row)
     if files.has_ended or has_ended_before or queue in OVER:
@@ -270,5 +270,5 @@ def needs_record(files: StartFiles, row: Optional[Row], has_ended_before: bool) 
 
 
 def count_states(states: Sequence[TaskState]) -> dict[str, int]:
-    """Return the number of array tasks in each state."""
+    """Count the array tasks in each state."""
     return dict(Counter(state.state for state in states))

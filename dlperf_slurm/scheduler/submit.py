@@ -34,9 +34,9 @@ from dlperf_slurm.scheduler.refusals import is_surely_refused
 
 
 def find_cut_short(run: Run) -> dict[str, str]:
-    """Journal the array jobs that an earlier submission did not; return their ids by group.
+    """Journal the array jobs of interrupted submissions; return their ids by group.
 
-    Only the process that holds the submit lock may call it.
+    Only the process with the submit lock may call it.
     """
     found = {}
     for group_id, last in find_unsubmitted(run).items():
@@ -50,8 +50,8 @@ def find_cut_short(run: Run) -> dict[str, str]:
 def find_unsubmitted(run: Run) -> dict[str, str]:
     """Return the groups without a job id in the journal, in order, with their last event.
 
-    A group that was refused may have been taken after all, and so may any other one when the
-    journal has lost lines. What a limit kept out is as if it were only staged.
+    A refused group may be in the queue after all, as may any group if the journal has lost lines.
+    A group that a limit refused counts as STAGED.
     """
     events, is_whole = read_whole_journal(run.path)
     last = dict.fromkeys(run.list_group_ids(), STAGED if is_whole else SUBMITTING)
@@ -63,7 +63,7 @@ def find_unsubmitted(run: Run) -> dict[str, str]:
 
 
 def find_submitted(run: Run, group_id: str) -> Optional[str]:
-    """Return the array job of a group whose submission was cut short; None for none."""
+    """Return the array job of a group whose submission was interrupted, or None."""
     if run.manifest.scheduler == "local":
         return local.read_claim(run.path, group_id)
     for task in run.read_tasks(group_id):
@@ -83,7 +83,7 @@ def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
         script, inherit = run.find_script(group_id), run.manifest.inherit
         return SlurmArrayExecutor(script, lock, find_awaited(run, group_id), inherit)
     except RuntimeError as error:
-        # submitit raises it where there is no srun
+        # submitit raises it if srun is not on PATH
         raise SchedulerError(
             f"{group_id} was not submitted: {error}; this takes a login node"
         ) from error
@@ -99,7 +99,7 @@ def read_time_limit(run: Run, group_id: str) -> local.TimeLimit:
 
 
 def find_blocks(run: Run) -> dict[str, int]:
-    """Return the block of each group of first attempts, where repeats are spread over blocks."""
+    """Return the block of each group of first attempts, or {} if no case has several blocks."""
     blocks = {case.case_id: case.blocks for case in run.manifest.cases}
     if all(count == 1 for count in blocks.values()):
         return {}
@@ -112,7 +112,7 @@ def find_blocks(run: Run) -> dict[str, int]:
 
 
 def find_awaited(run: Run, group_id: str) -> list[str]:
-    """Return the array jobs that one of a later block waits for: those of the block before it."""
+    """Return the array jobs of the block before a group's, for `--dependency=afterany`."""
     blocks = find_blocks(run)
     before = blocks.get(group_id, 1) - 1
     return [
@@ -126,7 +126,7 @@ def submit_group(run: Run, group_id: str, lock: int) -> tuple[str, str]:
     """Submit a group, journaled before and after; only the process that holds `lock` may call it.
 
     Returns the id of its array job and "", or "" and why it was refused. Raises SchedulerError,
-    JournalError, or InputError where a file is missing that the jobs need.
+    JournalError, or InputError if a file that the jobs need is missing.
     """
     executor = _make_executor(run, group_id, lock)
     append_event(run.path, Event(SUBMITTING, format_now(), group_id=group_id))
@@ -134,7 +134,7 @@ def submit_group(run: Run, group_id: str, lock: int) -> tuple[str, str]:
     if array_job_id:
         _journal_submitted(run, group_id, array_job_id)
         return array_job_id, ""
-    # who reads "submitting" looks for the job all the same
+    # without this event a later submission looks the job up, as the last event is SUBMITTING
     with contextlib.suppress(JournalError):
         append_event(run.path, Event(REFUSED, format_now(), group_id=group_id, detail=refusal))
     return "", refusal
@@ -151,7 +151,7 @@ def _call_sbatch(run: Run, group_id: str, executor: core.Executor) -> tuple[str,
     except SchedulerError as error:
         if is_surely_refused(str(error)):
             return "", str(error)
-        # "Socket timed out" comes also from a controller that did take the job
+        # the controller may have accepted the job before "Socket timed out"
         try:
             array_job_id = find_submitted(run, group_id)
         except SchedulerError as silence:
@@ -163,7 +163,7 @@ def _call_sbatch(run: Run, group_id: str, executor: core.Executor) -> tuple[str,
 
 
 def _journal_submitted(run: Run, group_id: str, array_job_id: str) -> None:
-    # squeue is asked by user, and others of the user's group may resume a run
+    # squeue is called with --user, and other users of the group may resume the run
     event = Event(SUBMITTED, format_now(), group_id, array_job_id, detail=str(os.geteuid()))
     try:
         append_reserved(run.path, event)

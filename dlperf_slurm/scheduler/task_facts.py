@@ -1,4 +1,4 @@
-"""What files, journal and queue say of one array task: from this its state is decided."""
+"""Files, journal and queue row of one array task -> the facts that decide its state."""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -27,10 +27,10 @@ from dlperf_slurm.scheduler.state import (
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """One array task as it is known now.
+    """Facts about one array task.
 
-    `start` is the number of its newest start, `files` are of that. `attempt` is the record to
-    believe: of the newest valid start, else of the newest one. `row` is None without a job.
+    `start` is the number of the newest start, `files` are its marker files. `attempt` is the newest
+    valid start and its record, or the newest start if none is valid. `row` is None without a job.
     """
 
     run: Run
@@ -52,20 +52,20 @@ class TaskFacts:
 
     @property
     def failed(self) -> Judgement:
-        """The record of the newest start, where no start has a valid one."""
+        """The validity of the newest start, with its record, if no start is valid."""
         if self.attempt.start is None or self.attempt.start.number < self.start:
             return Judgement(self.folder, None, "")
         return self.attempt
 
     def decide(self) -> Decision:
-        """Return the state of the array task."""
+        """Apply the state table to these facts."""
         kind = VALID if self.attempt.is_sound else classify_record(self.failed.record)
         state = get_failure_state(self.failed.record)
         return decide_state(kind, state, self.files, self.row, self.is_cancelled)
 
 
 def read_files(run: Run, task: RunTask, start: int, kinds: frozenset[str]) -> StartFiles:
-    """Read what the markers of a start say; `kinds` are those that are there."""
+    """Read the markers of a start; `kinds` are the kinds of markers that exist."""
     stopped, has_ended = "", "ended" in kinds
     if "killed" in kinds:
         try:
@@ -78,7 +78,7 @@ def read_files(run: Run, task: RunTask, start: int, kinds: frozenset[str]) -> St
 
 
 def classify_record(record: Optional[Record]) -> str:
-    """Return one of `state.RECORDS` for a record that is not valid, or for none."""
+    """Classify a record that is not valid, or None: one of `state.RECORDS`."""
     if record is None:
         return SILENT
     if get_failure_state(record) == OOM:
@@ -90,7 +90,7 @@ def classify_record(record: Optional[Record]) -> str:
 
 
 def get_failure_state(record: Optional[Record]) -> str:
-    """Return what a record that is not valid calls the failure."""
+    """Return the state of a failed record: OUT_OF_MEMORY, UNHEALTHY, or FAILED."""
     if record is None or record.status == OK:
         return FAILED
     if describe_unhealthy(record):

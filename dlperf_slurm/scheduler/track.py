@@ -1,4 +1,4 @@
-"""A run -> the state of each of its array tasks: files first, then one scheduler call a poll."""
+"""A run -> the state of each array task: files first, then one scheduler call per poll."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -51,9 +51,9 @@ from dlperf_slurm.scheduler.task_facts import TaskFacts, read_files
 
 
 class CachedState(NamedTuple):
-    """A state, and what it was decided from: markers, the queue's row, files of the attempt.
+    """A state, and what decided it: markers, the queue's row, files of the attempt.
 
-    `seen` is None for a final state of the journal, until `files`, the fingerprint of files and
+    `seen` is None for a final state from the journal, until `files`, the fingerprint of files and
     markers, has been compared.
     """
 
@@ -64,12 +64,12 @@ class CachedState(NamedTuple):
 
 
 class Tracker:
-    """A follower of one run's array tasks.
+    """Tracker of the states of one run's array tasks.
 
-    A final state is journaled, and holds until a later start, a valid record or the queue shows
-    that there is more to come. `poll_count` is how often the scheduler has answered. Who trusts the
-    journal asks of a final state there for no more than the same markers: not whether the attempt's
-    files, two folders for each array task, are still the same.
+    A final state is journaled, and kept until a later start, a valid record or the queue
+    contradicts it. `poll_count` counts the scheduler's answers. With `trusts_journal` a journaled
+    final state is checked against the markers alone, which saves reading two folders per array
+    task.
     """
 
     def __init__(self, run: Run, trusts_journal: bool = False) -> None:
@@ -77,7 +77,7 @@ class Tracker:
         self._trusts_journal = trusts_journal
         events, self._has_whole_journal = read_whole_journal(run.path)
         self._planned = {case.case_id: case for case in run.manifest.cases}
-        # what the plan does not name is no array task of the run
+        # the run directory may contain tasks of cases that the plan does not name
         self.tasks = [task for task in run.read_all_tasks() if task.case_id in self._planned]
         self._markers = [task.marker for task in self.tasks]
         self._cancelled_ids = _list_cancelled_ids(events)
@@ -90,15 +90,15 @@ class Tracker:
             if group_id in begun or not self._has_whole_journal
         ]
         self.watcher = make_watcher(run, followed)
-        # the array job of each group: the journal's, else one that was found otherwise
+        # group -> array job, from the journal, or else found in the queue or in markers
         self.array_job_ids = {e.group_id: e.array_job_id for e in events if e.event == SUBMITTED}
-        # array jobs in the queue that the journal does not know, and who started an array task
+        # group -> array jobs that the journal does not know, and marker -> the job that started it
         self._rivals: dict[str, list[str]] = {}
         self._owners: dict[str, str] = {}
         self.poll_count = 0
         self.scheduler_error = ""
         self.journal_error = ""
-        # whether the scheduler's next answer decides something
+        # whether a state waits for the scheduler's next answer
         self.has_open_question = False
         self._grace = GracePeriod(run.manifest.lost_after_seconds, events)
         self._folder = MarkerFolder(run.path)
@@ -108,9 +108,10 @@ class Tracker:
     def refresh(self, ask_scheduler: bool) -> list[TaskState]:
         """Return the states of all array tasks, in the order of the plan.
 
-        A scheduler that does not answer leaves what the files say; `scheduler_error` says so
-        until it answers again, as `journal_error` does of a journal that cannot be written.
-        Raises OSError while the run directory is away: its records would seem to be gone.
+        If the scheduler does not answer, states come from files alone and `scheduler_error` is set
+        until it answers again; `journal_error` is the same for a journal that cannot be written.
+        Raises OSError while the run directory is missing, because all records would seem to be
+        gone.
         """
         (self.run.path / MANIFEST_FILE).stat()
         unfinished = list(self._list_unfinished())
@@ -127,7 +128,7 @@ class Tracker:
         return states
 
     def read_submissions(self) -> None:
-        """Follow the array jobs that were submitted since the tracker was made, by whomever."""
+        """Read the array jobs that were submitted since the tracker was made from the journal."""
         for event in read_journal(self.run.path):
             if event.event == SUBMITTED and event.group_id not in self.array_job_ids:
                 self.array_job_ids[event.group_id] = event.array_job_id
@@ -154,7 +155,7 @@ class Tracker:
             self.scheduler_error = ""
         except SchedulerError as error:
             self.scheduler_error = str(error)
-        # The journal is read after the scheduler: who cancels writes there before doing so.
+        # the journal is read after the scheduler: `cancel` writes there before it calls scancel
         self._cancelled_ids = _list_cancelled_ids(read_journal(self.run.path))
         if isinstance(self.watcher, QueueWatcher):
             self._find_rivals(self.watcher)
@@ -162,7 +163,7 @@ class Tracker:
     def _find_rivals(self, watcher: QueueWatcher) -> None:
         """Look for array jobs in the queue that the journal does not know.
 
-        A controller may have taken an array twice, or the journal may have lost the line.
+        A controller may have accepted an array twice, or the journal may have lost the line.
         """
         known = set(self.array_job_ids.values())
         for name, job_ids in watcher.list_array_job_ids().items():
@@ -174,7 +175,7 @@ class Tracker:
                 rivals += [job_id for job_id in new_ids if job_id not in rivals]
 
     def _find_array_job_id(self, task: RunTask, newest_start: int) -> str:
-        """Return the array job to follow: the one that started the task, where there is a doubt."""
+        """Return the array job to follow: of several, the one that started the task."""
         journaled = self.array_job_ids.get(task.group_id, "")
         rivals = self._rivals.get(task.group_id, [])
         if isinstance(self.watcher, ProcessWatcher):
@@ -191,10 +192,10 @@ class Tracker:
         return waiting[0] if waiting else journaled
 
     def _read_owner(self, task: RunTask, newest_start: int) -> str:
-        """Return the job that started the task's newest start, or else has its claim."""
+        """Return the array job of the task's newest start, else of its claim, or ''."""
         marker = read_marker(self.run.path, task.marker, "started", newest_start)
         claim = read_claim(self.run.path / task.attempt_dir) if marker is None else marker.job_id
-        # what was run by hand belongs to no job
+        # a script that was run by hand has no job id
         return claim if claim is not None and slurm_client.is_job_id(claim) else ""
 
     def _is_over(self, array_job_id: str, task: RunTask) -> bool:
@@ -225,7 +226,7 @@ class Tracker:
         return is_asked and self._grace.is_over(facts)
 
     def _holds(self, cached: CachedState, task: RunTask, seen: Seen) -> bool:
-        """Return whether nothing has changed from which a state was decided."""
+        """Return whether a cached state is still current."""
         state = cached.state
         job_id = task.find_job_id(state.array_job_id)
         if not state.is_final:
@@ -242,7 +243,7 @@ class Tracker:
     def _gather(
         self, task: RunTask, seen: Seen, final: Optional[TaskState]
     ) -> tuple[TaskFacts, str, Row]:
-        """Return all that is known of an array task, the files' fingerprint, and the job's row."""
+        """Return the facts about an array task, the fingerprint of its files, and the job's row."""
         start = max((n for n, kind in seen if kind not in OF_NO_START), default=NO_START)
         kinds = frozenset(kind for n, kind in seen if n == start or kind in OF_NO_START)
         array_job_id = self._find_array_job_id(task, start)
@@ -259,7 +260,7 @@ class Tracker:
         attempt, fingerprint = Judgement(None, None, ""), ""
         has_ended = any(kind == "ended" for _, kind in seen)
         if not self._has_whole_journal or needs_record(files, known_row, has_ended):
-            # first, so that what is written meanwhile is read again
+            # fingerprinted before reading: files written meanwhile change it, and are read again
             fingerprint = self._fingerprint(task, seen)
             attempt = judge_attempt(self.run, self._planned[task.case_id], task)
         if not attempt.is_sound:
@@ -271,15 +272,16 @@ class Tracker:
         return facts, fingerprint, job_row
 
     def _fingerprint(self, task: RunTask, seen: Seen) -> str:
-        """Fingerprint all by which a state is decided: the attempt's files, and its markers."""
+        """Fingerprint what decides a state: the attempt's files and its markers."""
         files = print_files(self.run, self._planned[task.case_id], task)
         return f"{files} {_fingerprint_markers(seen)}".strip()
 
     def _keep(self, new: CachedState, facts: TaskFacts) -> None:
-        """Cache a state as long as nothing but its markers and the queue's row can change it.
+        """Cache a state if only its markers and the queue's row can change it.
 
-        The state of what shares a job hangs on the others, too, what the scheduler calls over on
-        files that may come, and everything on records where the journal has lost lines.
+        Not cached: the state of a task that shares a job, which depends on the others; of one that
+        the scheduler has ended or lost, as files may still come; and all if the journal has lost
+        lines.
         """
         before = self._cache.pop(facts.task.marker, None)
         if new.state.is_final:
@@ -295,7 +297,7 @@ class Tracker:
         self._cache[facts.task.marker] = new
 
     def _journal(self) -> None:
-        """Write what is new; what cannot be written now is tried again the next time."""
+        """Write new events to the journal; those that cannot be written are retried next time."""
         events = [*self._unwritten, *self._grace.take_events()]
         self._unwritten = []
         if not events:
@@ -311,7 +313,7 @@ class Tracker:
 def _read_final_states(
     tasks: Mapping[str, RunTask], events: Sequence[Event]
 ) -> dict[str, CachedState]:
-    """Return the newest final state that the journal has of each of these array tasks."""
+    """Return the newest final state in the journal of each of these array tasks."""
     found: dict[str, CachedState] = {}
     for event in events:
         if event.event == STATE and event.state in FINAL_STATES:
@@ -326,7 +328,7 @@ def _read_final_states(
 
 @lru_cache(maxsize=4096)
 def _fingerprint_markers(seen: Seen) -> str:
-    """Return such as "0e 0s": start and kind of each marker."""
+    """Format the start number and the kind of each marker, such as "0e 0s"."""
     return " ".join(f"{start}{kind[0]}" for start, kind in sorted(seen))
 
 
@@ -337,7 +339,7 @@ def _list_cancelled_ids(events: Sequence[Event]) -> set[str]:
 
 
 def _make_event(cached: CachedState) -> Event:
-    """Return the line of the journal for a final state."""
+    """Make the journal event of a final state."""
     state = cached.state
     return Event(
         STATE,
