@@ -1,7 +1,7 @@
 """Build the wheel, with the manual page, and the source archive (PEP 517).
 
-This is setuptools' build backend, but that archives have the same bytes each time where
-SOURCE_DATE_EPOCH is set. It is no part of the installed package.
+Setuptools' build backend, with reproducible archives if SOURCE_DATE_EPOCH is set. It is not part of
+the installed package.
 """
 
 import gzip
@@ -36,9 +36,9 @@ __all__ = [
 ]
 
 EPOCH = "SOURCE_DATE_EPOCH"
-# of a file in a wheel, whatever the umask was of whoever built it
+# permissions of a file in a wheel, independent of the builder's umask
 _FILE_ATTRIBUTES = (stat.S_IFREG | 0o644) << 16
-# setup.cfg has it among its data files
+# one of the data files in setup.cfg
 MAN_PAGE = Path("build/man/dlperf-slurm.1")
 
 
@@ -47,7 +47,7 @@ def build_wheel(
     config_settings: Optional[dict[str, Any]] = None,
     metadata_directory: Optional[str] = None,
 ) -> str:
-    """Build the wheel of the working directory, with the manual page, and return its name."""
+    """Build the wheel of the working directory, with the manual page; return its file name."""
     MAN_PAGE.parent.mkdir(parents=True, exist_ok=True)
     MAN_PAGE.write_text(make_man_page(), encoding="utf-8")
     name = str(build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
@@ -57,7 +57,7 @@ def build_wheel(
 
 
 def build_sdist(sdist_directory: str, config_settings: Optional[dict[str, Any]] = None) -> str:
-    """Build the source archive of the working directory, and return its name."""
+    """Build the source archive of the working directory; return its file name."""
     name = str(build_meta.build_sdist(sdist_directory, config_settings))
     if EPOCH in os.environ:
         write_plain_archive(Path(sdist_directory, name), int(os.environ[EPOCH]))
@@ -65,7 +65,7 @@ def build_sdist(sdist_directory: str, config_settings: Optional[dict[str, Any]] 
 
 
 def write_plain_wheel(path: Path) -> None:
-    """Rewrite a wheel so that everybody may read its members."""
+    """Rewrite a wheel with the same permissions on every member."""
     with zipfile.ZipFile(path) as old:
         members = [(member, old.read(member)) for member in old.infolist()]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
@@ -77,7 +77,7 @@ def write_plain_wheel(path: Path) -> None:
 
 
 def write_plain_archive(path: Path, seconds: int) -> None:
-    """Rewrite a tar.gz with its members sorted, without owners, all of this time."""
+    """Rewrite a tar.gz with sorted members, without owners, and with one modification time."""
     packed = io.BytesIO()
     with tarfile.open(path) as old, tarfile.open(fileobj=packed, mode="w") as new:
         for member in sorted(old.getmembers(), key=lambda member: member.name):
@@ -85,7 +85,7 @@ def write_plain_archive(path: Path, seconds: int) -> None:
             member.uid = member.gid = 0
             member.uname = member.gname = ""
             member.mtime = seconds
-            # who may read it does not depend on the umask of whoever built it
+            # permissions do not depend on the builder's umask
             is_executable = member.isdir() or bool(member.mode & 0o100)
             member.mode = 0o755 if is_executable else 0o644
             member.pax_headers = {}

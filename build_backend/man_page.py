@@ -1,6 +1,6 @@
 """Write the manual page dlperf-slurm(1) from the parsers of all commands.
 
-It has the same bytes on every Python, without argparse's own texts and without a date.
+The page has the same bytes on every Python: no text from argparse itself, and no date.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from dlperf_slurm.cli.completion import list_parsers, make_full_parser
 from dlperf_slurm.program import PROGRAM
 from dlperf_slurm.version import __version__
 
-# exit codes are those of errors.py, and of a shell
+# exit codes of errors.py, and of a shell
 _EXIT_CODES = (
     ("0", "all is well"),
     ("2", "a file or argument to correct; nothing was written"),
@@ -90,6 +90,6 @@ def _name_value(action: argparse.Action) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape a text for roff: hyphens that can be copied, no line that is taken for a request."""
+    """Escape a text for roff: keep hyphens as they are, and let no line start a request."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return re.sub(r"^([.'])", r"\\&\1", escaped, flags=re.M)

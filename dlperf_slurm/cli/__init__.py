@@ -16,7 +16,7 @@ from dlperf_slurm.cli.streams import (
 from dlperf_slurm.program import COMMAND, PROGRAM
 from dlperf_slurm.version import __version__
 
-# no import of `typing`, which would be a tenth of --help
+# `typing` is not imported: it would take a tenth of the time of --help
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 HELP_OPTIONS = ("-h", "--help")
 
-# The exit code of any program that SIGPIPE ends; a 0 might be taken for a verdict.
+# 128 + SIGPIPE, as a shell reports it; 0 could be mistaken for a passed check.
 READER_GONE_EXIT_CODE = 141
 
 
 def main(arguments: "Optional[Sequence[str]]" = None) -> int:
-    """Run one command and return its exit code, which is that of an error's class or 0.
+    """Run one command; return 0, or the exit code of the error's class.
 
     Raises KeyboardInterrupt.
     """
@@ -43,13 +43,13 @@ def main(arguments: "Optional[Sequence[str]]" = None) -> int:
                     return _run_command(words)
             make_parser(words).print_help()
         finally:
-            # Python itself would write what is buffered too late for its errors to be caught
+            # Python's own flush at exit would be too late to catch its errors
             sys.stdout.flush()
     except BrokenPipeError:
         silence_output()
         return READER_GONE_EXIT_CODE
     except OSError as error:
-        # of standard output: those of a command are caught there
+        # an error of standard output: those of a command are caught in _run_command
         from dlperf_slurm.errors import InputError
 
         silence_output()
@@ -61,7 +61,7 @@ def main(arguments: "Optional[Sequence[str]]" = None) -> int:
 def _run_command(words: "list[str]") -> int:
     from dlperf_slurm.errors import DlperfError, InputError
 
-    # Pydantic looks for its plug-ins in every distribution that is installed beside this one
+    # Pydantic would search every installed distribution for plug-ins
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         options = make_parser(words).parse_args(words)
@@ -79,19 +79,19 @@ def _run_command(words: "list[str]") -> int:
 
 
 class _ListedCommand(argparse.ArgumentParser):
-    """The place of a command in the list of them, without its options, which a file has."""
+    """Placeholder parser for a command in the list of `--help`, without its options."""
 
     def __init__(self, **of_parser: object) -> None:
         pass
 
 
 def _make_formatter(prog: str) -> argparse.HelpFormatter:
-    # as wide as argparse has it
+    # the width that argparse computes by default
     return argparse.HelpFormatter(prog, width=find_width() - 2)
 
 
 def make_main_parser(program: str = COMMAND) -> argparse.ArgumentParser:
-    """The parser of the words before a command."""
+    """Make the parser of the words before a command."""
     parser = argparse.ArgumentParser(
         prog=program,
         description="Deep-learning benchmarks on Slurm clusters: a TOML matrix goes in, tables "
@@ -104,7 +104,7 @@ def make_main_parser(program: str = COMMAND) -> argparse.ArgumentParser:
 
 
 def make_parser(words: "Sequence[str]") -> argparse.ArgumentParser:
-    """The parser of these words: of the command among them, else of what lists all commands."""
+    """Make the parser for these words: of the command among them, or of the list of commands."""
     parser = make_main_parser()
     command = next((word for word in words if word in COMMANDS), None)
     commands = parser.add_subparsers(

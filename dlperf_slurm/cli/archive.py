@@ -1,4 +1,4 @@
-"""The command archive: a run that has ended, in one file."""
+"""The command archive: pack a run that has ended into one file."""
 
 import argparse
 from pathlib import Path
@@ -46,7 +46,7 @@ def run_archive(options: argparse.Namespace) -> None:
 
 
 def refuse_unfinished(run: "Run") -> None:
-    """Raise InputError for a run of which something may still come, with what to do about it."""
+    """Raise InputError if array tasks have not ended, with the commands that end them."""
     from dlperf_slurm.scheduler.state import count_states
     from dlperf_slurm.scheduler.track import Tracker
 

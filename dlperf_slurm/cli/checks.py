@@ -1,4 +1,4 @@
-"""The commands that check: parity of frameworks, and an audit of tables' derived cells."""
+"""The commands that check: parity of frameworks, and audit of derived cells in tables."""
 
 import argparse
 import dataclasses
@@ -48,8 +48,8 @@ def add_commands(commands: "Commands") -> None:
 def run_parity(options: argparse.Namespace) -> None:
     """Print the tables of parity.
 
-    Raises InputError for an unknown framework or model, EnvironmentMissingError when no environment
-    was there to compare, CasesFailedError when frameworks do other work.
+    Raises InputError for an unknown framework or model, EnvironmentMissingError if there was no
+    environment to compare, CasesFailedError if frameworks compute different results.
     """
     from dlperf_slurm.checks.parity.run_case import make_workplace
     from dlperf_slurm.checks.parity.tolerances import (
@@ -97,7 +97,7 @@ def run_parity(options: argparse.Namespace) -> None:
 
 
 def _find_subject(path: Path, results: Path) -> Path:
-    """What is to be audited; of a name that no file has, the run whose id begins so."""
+    """Return the path to audit; a name that is not a file may be the beginning of a run id."""
     from dlperf_slurm.jobs.run_directory import find_run, list_run_ids
 
     name = str(path)
@@ -107,10 +107,10 @@ def _find_subject(path: Path, results: Path) -> Path:
 
 
 def run_audit(options: argparse.Namespace) -> None:
-    """Print what an audit finds.
+    """Print the findings of an audit.
 
-    Raises CasesFailedError when a cell does not follow by the threshold or more, InputError when
-    there is nothing to check.
+    Raises CasesFailedError if a derived cell is off by the threshold or more, InputError if there
+    is nothing to check.
     """
     from dlperf_slurm.published.audit import audit_paths
     from dlperf_slurm.published.audit.materiality import choose_material, summarize_kinds
@@ -189,5 +189,5 @@ def _print_audit(
 
 
 def _write_share(share: Optional[float]) -> str:
-    """A share for readers, with a digit where it is below the whole; a dash for none."""
+    """Format a fraction as a percentage, with one decimal below 100 %, or '-' for None."""
     return "-" if share is None else f"{share:.1%}" if share < 1 else f"{share:.0%}"

@@ -1,11 +1,10 @@
-"""The commands in the order of --help: which file declares each, and what the help says of it.
+"""The commands in the order of --help: the file that declares each, and its help text.
 
-Every command waits for this module: a page of help needs no file that declares commands, and a
-command one of them.
+Every command imports this module: --help imports no file that declares commands, and a command
+imports only its own.
 """
 
-# for the time before a run, runs, their results, checks, the shell: name -> its file and its line
-# of --help
+# name -> its file and its line of --help; in order: before a run, runs, results, checks, shell
 COMMANDS = {
     "init": ("setup", "copy example matrices and site configs to here"),
     "data": ("setup", "make small sets of real files for models to read"),

@@ -1,4 +1,4 @@
-"""The command compare: two runs, case by case; and the guard that fails a CI that got slower."""
+"""The command compare: compare two runs case by case, and fail a CI job if one is slower."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command `completion`, and the one parser of all commands, which the manual page takes too.
+"""The command completion, and the parser of all commands, which the manual page also uses.
 
 The script for a shell is static: pressing TAB starts no Python. Only this module imports shtab.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
 
 SHELLS = ("bash", "zsh", "fish")
-# ids of runs begin with the year
+# run ids begin with the year
 _LIST_RUNS = "ls results 2> /dev/null | grep '^2'"
 _RUNS = ("run", "run_a", "run_b")
 _FOLDERS = ("results", "directory")
@@ -31,7 +31,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_completion(options: argparse.Namespace) -> None:
-    """Print the script of a shell."""
+    """Print the completion script of a shell."""
     import shtab
 
     parser = make_full_parser()
@@ -44,7 +44,7 @@ def run_completion(options: argparse.Namespace) -> None:
 
 
 def _find_completion(action: argparse.Action) -> Any:
-    """How the values of an argument are completed, in shtab's terms; None for no way of its own."""
+    """Return how to complete an argument's values, in shtab's terms, or None."""
     import shtab
 
     from dlperf_slurm.provision.environments.pins import list_pins
@@ -59,7 +59,7 @@ def _find_completion(action: argparse.Action) -> Any:
 
 
 def make_full_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands, for which every file that declares one is imported."""
+    """Make the parser of all commands; imports every file that declares one."""
     parser = make_main_parser(PROGRAM)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for file in dict.fromkeys(file for file, _ in COMMANDS.values()):
@@ -68,7 +68,7 @@ def make_full_parser() -> argparse.ArgumentParser:
 
 
 def list_parsers(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Yield the parsers of commands and of their actions, each with its line of help."""
+    """Yield the help text and the parser of each command and of its actions."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             texts = {choice.dest: choice.help or "" for choice in action._choices_actions}

@@ -1,4 +1,4 @@
-"""Estimate how long a plan takes, and which slowdowns its repeats can show, by earlier runs."""
+"""Estimate from earlier runs how long a plan takes, and which slowdowns its repeats can detect."""
 
 from collections import Counter
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.plain_text import count_things
 
-# cases that do not fit their time limit
+# how many cases over their time limit an error lists
 MAX_SHOWN = 5
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def describe_estimates(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[str]:
-    """Return how long the run will take and which slowdowns it can show, a line each."""
+    """Return how long the run will take and which slowdowns it can detect, a line each."""
     from dlperf_slurm.results.earlier_times import describe_time, find_task_seconds
 
     seconds = find_task_seconds(plan, loaded.name, results)
@@ -31,8 +31,8 @@ def introduce_local_run(
 ) -> list[str]:
     """Return what is about to start on this machine, a line each: site, cases, repeats and time.
 
-    Raises InputError when array tasks cannot end within their time limit, by earlier runs or by the
-    work of their model.
+    Raises InputError if array tasks would exceed their time limit, judged by earlier runs or by the
+    FLOPs of their model.
     """
     from dlperf_slurm.config.site import explain_choice
     from dlperf_slurm.jobs.durations import write_duration
@@ -56,7 +56,7 @@ def introduce_local_run(
 
 
 def _describe_cases(plan: "Plan") -> list[str]:
-    """Return how many cases and array tasks a plan has, and what is left out, for each reason."""
+    """Return the numbers of cases, array tasks and left-out cases of a plan, a line each."""
     repeats = sorted({case.protocol.repeats for case in plan.cases})
     each = count_things(repeats[-1], "repeat")
     each = each if len(repeats) == 1 else f"{repeats[0]} to {each}"
@@ -68,7 +68,7 @@ def _describe_cases(plan: "Plan") -> list[str]:
 
 
 def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[str]:
-    """Return which slowdowns the repeats can show, by the spread of earlier runs."""
+    """Return which slowdowns the repeats can detect, by the spread of earlier runs."""
     from dlperf_slurm.jobs.plan import count_blocks
     from dlperf_slurm.jobs.run_directory import list_run_ids
     from dlperf_slurm.results.detectable import PlannedRepeats, describe_power
@@ -80,7 +80,7 @@ def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[s
         planned.append(PlannedRepeats(case.case_id, unit[1], unit[0]))
     if not list_run_ids(results):
         return describe_power(planned, ())
-    # it loads DuckDB and pandas, which takes most of a second
+    # imports DuckDB and pandas, which takes most of a second
     from dlperf_slurm.results.history.catalogue import read_catalogue
 
     entries = read_catalogue(results).entries

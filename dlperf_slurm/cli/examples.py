@@ -1,6 +1,6 @@
-"""A command's words -> the end of its help: an example that can be typed, and where more stands."""
+"""A command's words -> the end of its help: an example to type, and where to read more."""
 
-# words of a command -> the words of an example behind it, and the page of docs/ about it
+# words of a command -> arguments of its example, and the page of docs/ about it
 EXAMPLES = {
     "init": ("", "tutorial"),
     "data make images": ("data/images --train 1000", "matrix"),
@@ -33,7 +33,7 @@ EXAMPLES = {
 
 
 def write_epilog(program: str) -> str:
-    """Return the last lines of the help of `program`: what starts the tool, and a command's words.
+    """Return the last lines of the help of `program`: the tool's name and a command's words.
 
     Raises ValueError for a command without an example.
     """

@@ -1,4 +1,4 @@
-"""A run that was submitted -> its report, after its array tasks were followed to their end."""
+"""A submitted run -> its report, after its array tasks were followed to their end."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def advise(
     command: str, kinds: tuple[type[Exception], ...] = (DlperfError, OSError)
 ) -> Iterator[None]:
-    """End the message of an error of these kinds with the command that goes on.
+    """Append the command that continues to the message of an error of these kinds.
 
-    One that ends with a command for the same subject, the last word of `command`, stays as it is.
+    A message that already ends with a command for the last word of `command` is not changed.
     """
     try:
         yield
@@ -42,11 +42,10 @@ def advise(
 def follow_run(
     run: "Run", feeder: "Feeder", before: Collection[str] = (), is_own: bool = True
 ) -> None:
-    """Follow a run to its end, with what the feeder has waiting, and report.
+    """Follow a run to its end, submit the groups that wait, and report.
 
-    Of a run that is not the user's own, nothing is released or tried again. Of the array tasks in
-    `before`, those that have ended are not counted. Raises SchedulerError at the end for what was
-    refused.
+    If another user started the run (`is_own` False), nothing is released or retried. Array tasks in
+    `before` that have ended are not counted. Raises SchedulerError at the end for refused groups.
     """
     from dlperf_slurm.cli.report import report_run
     from dlperf_slurm.jobs.room import name_full_disk
@@ -74,7 +73,7 @@ def follow_run(
             if not is_own:
                 break
             stage_retry_by_cause(run, say)
-            # another `wait` may have staged them
+            # compared with the run directory, as another `wait` may have staged attempts
             if len(run.read_all_tasks()) == task_count:
                 break
             feeder.submit()
@@ -96,7 +95,7 @@ def _release_nothing(states: "Sequence[TaskState]", poll: int) -> list[str]:
 
 
 def warn_of_full_disk(run: "Run") -> None:
-    """Say so where array tasks had hardly room to say it themselves."""
+    """Print a message if the disk of a run is full, as its array tasks cannot write one."""
     from dlperf_slurm.jobs.room import find_full_disk
 
     if full := find_full_disk(run.path):

@@ -1,4 +1,4 @@
-"""The command history: what each case measured from run to run, and the guard over it."""
+"""The command history: what each case measured from run to run, and a check of the newest run."""
 
 import argparse
 import sys
@@ -51,7 +51,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_history(options: argparse.Namespace) -> None:
-    """Print each case over all runs; raises InputError when there is nothing to show."""
+    """Print each case over all runs; raises InputError if there is nothing to show."""
     from dlperf_slurm.reports.guards import guard_history, parse_percent
     from dlperf_slurm.results.history.selection import read_history
 

@@ -1,4 +1,4 @@
-"""The command import-logs: logs of runs made elsewhere become records, and a run to report on."""
+"""The command import-logs: logs of runs made elsewhere -> records, and a run to report on."""
 
 import argparse
 import dataclasses
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.logs.runs import ImportedRun
 
-# A publisher's rule and ours that differ by more, as a ratio less 1, are worth a look.
+# A larger relative difference between the publisher's rule and ours is printed.
 NOTED_DIFFERENCE = 0.02
 PARTIAL = " *"
 
@@ -40,7 +40,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_import_logs(options: argparse.Namespace) -> None:
-    """Read logs and write a run of them; raises CasesFailedError for a log without a whole run."""
+    """Read logs and write a run of them; raises CasesFailedError for a log of an incomplete run."""
     from dlperf_slurm.contract.record import OK
     from dlperf_slurm.logs.runs import ImportOptions, import_log
     from dlperf_slurm.published.import_groups import join_ranks
@@ -101,7 +101,7 @@ def _print_runs(runs: "Sequence[ImportedRun]") -> None:
 
 
 def _find_common_folder(paths: "Sequence[str]") -> str:
-    """The folder, with a slash at its end, that all of several logs lie below; empty for none."""
+    """Return the common folder of several logs, with a trailing slash, or ''."""
     folders = [path.rpartition("/")[0].split("/") for path in paths]
     common = [names[0] for names in itertools.takewhile(_are_same, zip(*folders))]
     return "".join(f"{name}/" for name in common) if len(paths) > 1 else ""
@@ -131,7 +131,7 @@ def _make_row(run: "ImportedRun", folder: str) -> list[str]:
 
 
 def _format_figure(value: Optional[float]) -> str:
-    """Two decimals, or as many as show four digits of a small rate."""
+    """Format a rate with two decimals, or with four significant digits below 1."""
     if value is None:
         return ""
     decimals = 3 - math.floor(math.log10(value)) if 0 < value < 1 else 2
@@ -152,7 +152,7 @@ def _write_run(runs: "Sequence[ImportedRun]", options: argparse.Namespace) -> No
     for left_out in runs:
         if find_missing(left_out.identity):
             print(f"{PROGRAM}: warning: {left_out.log}: has no case in the run", file=sys.stderr)
-    # standard output holds the JSON object and nothing else
+    # with --json standard output contains nothing but the JSON
     stream = sys.stderr if options.json else sys.stdout
     print(f"Run directory: {run.path}", file=stream)
     print(f"Report it: {COMMAND} report {run.path}", file=stream, flush=True)

@@ -1,4 +1,4 @@
-"""Parsers of commands, and the options that several commands share."""
+"""Parsers of commands, and options that several commands share."""
 
 import argparse
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from dlperf_slurm.cli.examples import write_epilog
 if TYPE_CHECKING:
     from dlperf_slurm.jobs.run_directory import Run
 
-    # argparse's class is generic only in typeshed
+    # argparse's class is generic only for type checkers
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
     Handler = Callable[[argparse.Namespace], None]
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def add_command(
     commands: "Commands", name: str, handler: "Handler", text: str = ""
 ) -> argparse.ArgumentParser:
-    """The parser of a new command, or of an action, whose `text` is not in the list of commands.
+    """Add a command, or an action of one, and return its parser.
 
-    The text stands in that list, and above the options.
+    `text` is the help text, above the options and in the list; by default that of COMMANDS.
     """
     text = text or COMMANDS[name][1]
     command = commands.add_parser(
@@ -38,14 +38,14 @@ def add_command(
 def add_actions(
     commands: "Commands", name: str, text: str = "", metavar: str = "ACTION"
 ) -> "Commands":
-    """The actions of a new command that does nothing without one, as `env` and `config`."""
+    """Add a command that requires an action, such as `env` and `config`; return its actions."""
     text = text or COMMANDS[name][1]
     command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     return command.add_subparsers(title=f"{metavar.lower()}s", metavar=metavar, required=True)
 
 
 def add_site_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose a site and set single values of it for this call."""
+    """Add the options that choose a site and override single values of it."""
     parser.add_argument(
         "--site",
         help="site file or its name; default: this cluster's name, else slurm, and local where "
@@ -58,32 +58,32 @@ def add_set_option(
     parser: argparse.ArgumentParser,
     text: str = "set one value of the site, or of the matrix: protocol.repeats=3",
 ) -> None:
-    """Add the option that sets single values, of a site or matrix unless `text` says of what."""
+    """Add the option --set, for values of a site or matrix unless `text` says otherwise."""
     add_repeated_option(parser, "--set", "KEY=VALUE", text)
 
 
 def add_repeated_option(
     parser: argparse.ArgumentParser, option: str, metavar: str, text: str
 ) -> None:
-    """Add an option that may be there several times; without it its list is empty."""
+    """Add an option that may be repeated; its default is an empty list."""
     parser.add_argument(option, action="append", default=[], metavar=metavar, help=text)
 
 
 def add_output_options(parser: argparse.ArgumentParser, json_text: str) -> None:
-    """Add the options for figures as JSON, and drawn."""
+    """Add the options --json and --plot."""
     parser.add_argument("--json", action="store_true", help=json_text)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .svg or .pdf")
 
 
 def add_results_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says where runs lie."""
+    """Add the option for the folder of the runs."""
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="folder of the runs (results)"
     )
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that names a run, by default the latest, and where runs lie."""
+    """Add the argument that names a run, by default the latest, and the folder of the runs."""
     parser.add_argument(
         "run", nargs="?", help="run directory, run id or its beginning; default: the latest"
     )
@@ -91,7 +91,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def find_chosen_run(options: argparse.Namespace) -> "Run":
-    """The run that a command's arguments name; raises InputError when there is none."""
+    """Return the run that a command's arguments name; raises InputError if there is none."""
     from dlperf_slurm.jobs.run_directory import find_run
 
     return find_run(options.run, options.results)

@@ -1,4 +1,4 @@
-"""Lines and tables -> a terminal as wide as it is, or plain lines; and bytes -> files."""
+"""Lines and tables -> the terminal at its own width, or plain lines; and bytes -> files."""
 
 import os
 import shutil
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 
 def make_console() -> "Console":
-    """A console for standard output: as wide as the terminal, or 200 columns where it is none."""
+    """Make a console for standard output, 200 columns wide if that is not a terminal."""
     from dlperf_slurm.reports.plain_console import PlainConsole
 
-    # its own styles are control characters
+    # the console writes to the underlying stream: its styles are control characters
     file = sys.stdout.stream if isinstance(sys.stdout, PlainStream) else sys.stdout
     if not sys.stdout.isatty():
-        # Programs and grep read piped output: it is not wrapped at 80 columns.
+        # piped output is read by programs such as grep: do not wrap it at 80 columns
         return PlainConsole(file=file, width=200)
     if os.environ.get("TERM") in ("dumb", "unknown"):
-        # rich takes 80 columns there unless it is told both
+        # rich assumes 80 columns on these terminals unless both sizes are passed
         size = shutil.get_terminal_size()
         return PlainConsole(file=file, width=size.columns, height=size.lines)
     return PlainConsole(file=file)
 
 
 def say(line: str) -> None:
-    """Print at once; a reader that is gone (`| head`) stops nothing of what is being done."""
+    """Print a line at once; a closed pipe (`| head`) does not stop the command."""
     try:
         print(line, flush=True)
     except BrokenPipeError:
@@ -42,12 +42,12 @@ def say(line: str) -> None:
 
 
 def warn(line: str) -> None:
-    """Tell on standard error what went wrong beside what was asked for."""
+    """Print a warning to standard error."""
     print(f"{PROGRAM}: {line}", file=sys.stderr)
 
 
 def check_plot_file(path: Optional[Path]) -> None:
-    """Check a plot's file before anything is printed; raises InputError for an unknown format."""
+    """Check the name of a plot's file; raises InputError for an unknown format."""
     if path is not None and path.suffix not in (".svg", ".pdf"):
         raise InputError(f"--plot: {path}: write FILE.svg or FILE.pdf")
 
@@ -57,11 +57,11 @@ def write_plot(plot: "Plot", path: Path) -> None:
 
 
 def write_file(path: Path, option: str, data: bytes) -> None:
-    """Write a file that `option` asks for; raises InputError, which names it, when that fails."""
+    """Write the file that `option` asks for; raises InputError, with the option, if that fails."""
     path = path.resolve()
     try:
         if path.exists() and not path.is_file():
-            # a terminal or a pipe, which takes what it is given
+            # a terminal or a pipe cannot be replaced by a temporary file
             path.write_bytes(data)
         else:
             write_whole(path, data)

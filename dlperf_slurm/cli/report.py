@@ -1,4 +1,4 @@
-"""The command report: a run's tables on the terminal, in a layout, and its report folder."""
+"""The command report: print a run's tables in a layout, and write its report folder."""
 
 import argparse
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.reports.summarize import Summary
 
 
-# the others are in report.html
+# how many findings are printed; all are in report.html
 TOLD_FINDINGS = 3
 BRIEF_FINDINGS = 2
 
@@ -59,7 +59,7 @@ def run_report(options: argparse.Namespace) -> None:
 
 
 def list_remarks(summary: "Summary") -> list[str]:
-    """What `audit` finds in a run's own tables, a line each."""
+    """Return the findings of `audit` in a run's own tables, a line each."""
     from dlperf_slurm.published.audit import audit_report
     from dlperf_slurm.reports.formats.csv import FILE_NAME
     from dlperf_slurm.results.columns import serialize_csv
@@ -72,7 +72,7 @@ def list_remarks(summary: "Summary") -> list[str]:
 
 
 def choose_telling(findings: "Sequence[Finding]") -> "list[Finding]":
-    """The most telling findings, which are in the order of their weight, with a doubt if any."""
+    """Return the first findings, which are sorted by weight, with one warning if there is any."""
     doubts = [finding for finding in findings if finding.is_doubt][:1]
     sure = [finding for finding in findings if not finding.is_doubt]
     return [*sure[: TOLD_FINDINGS - len(doubts)], *doubts]
@@ -85,12 +85,11 @@ def report_run(
     plots: str = SOME,
     is_brief: bool = False,
 ) -> None:
-    """Print a run's tables, or in brief what came out of it, and write its report folder.
+    """Print a run's tables, or a summary if `is_brief`, and write its report folder.
 
-    With published figures, or other plots than some, its files have names of their own.
-
-    Raises CasesFailedError, after all is written, when repeats have no sound record;
-    UnhealthyNodesError when that is for their nodes alone.
+    Other published figures or plots get files with names of their own. Raises CasesFailedError,
+    after all is written, if repeats have no valid record; UnhealthyNodesError if that is due to
+    nodes alone.
     """
     from dlperf_slurm.files.folders import run_permissions
     from dlperf_slurm.published.against import choose_sources
@@ -135,7 +134,7 @@ def report_run(
 
 
 def _print_brief(summary: "Summary", run: "Run") -> None:
-    """Print what came out of a run, how sure that is, and where its tables are: four lines."""
+    """Print a run's summary in four lines: result, uncertainty, and where its tables are."""
     from dlperf_slurm.reports.findings import describe_certainty
 
     for finding in [one for one in summary.findings if not one.is_doubt][:BRIEF_FINDINGS]:
@@ -147,9 +146,9 @@ def _print_brief(summary: "Summary", run: "Run") -> None:
 
 
 def _print_published(options: argparse.Namespace) -> None:
-    """Print published figures in a layout, which needs no run and writes nothing.
+    """Print published figures in a layout; this needs no run and writes nothing.
 
-    Raises InputError when the options do not go together.
+    Raises InputError for options that exclude each other.
     """
     from dlperf_slurm.published.figures import read_source
     from dlperf_slurm.published.layouts import load_layout

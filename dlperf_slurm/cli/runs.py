@@ -1,4 +1,4 @@
-"""The commands of a run, from plan and submit over resume and retry to wait and cancel."""
+"""The commands of a run: plan, render, submit, resume, retry, status, wait and cancel."""
 
 import argparse
 import json
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: "Commands") -> None:
-    """Add the commands that make a run, and those that go on with one."""
+    """Add the commands that make, follow and continue a run."""
     command = add_command(commands, "plan", run_plan)
     command.add_argument("matrix", type=Path, help="TOML file")
     command.add_argument("--json", action="store_true", help="print it as JSON, for programs")
@@ -81,7 +81,7 @@ def _add_wait_option(parser: argparse.ArgumentParser) -> None:
 
 
 def run_plan(options: argparse.Namespace) -> None:
-    """Print what a matrix would submit; nothing is written, and the cluster need not answer."""
+    """Print what a matrix would submit; writes nothing, and needs no answer from the cluster."""
     from rich.text import Text
 
     from dlperf_slurm.cli.estimates import describe_estimates
@@ -104,7 +104,7 @@ def run_plan(options: argparse.Namespace) -> None:
 
 
 def run_render(options: argparse.Namespace) -> None:
-    """Stage a run without submitting it: neither cluster nor environments need be there."""
+    """Stage a run without submitting it; needs neither the cluster nor environments."""
     run = stage_matrix(options, is_to_run=False)
     for group_id in run.list_group_ids():
         print(run.find_script(group_id))
@@ -114,8 +114,8 @@ def run_render(options: argparse.Namespace) -> None:
 def run_submit(options: argparse.Namespace) -> None:
     """Stage and submit a matrix.
 
-    Raises SchedulerError where there is no Slurm and no site was named: only who names site `local`
-    trains on the machine where it is typed, which may be a login node.
+    Raises SchedulerError if there is no Slurm and no site was named: on a login node, training must
+    not start by default, so site `local` has to be named.
     """
     from dlperf_slurm.jobs.private_values import hide_private_values
     from dlperf_slurm.slurm_client import is_slurm_here
@@ -133,7 +133,7 @@ def run_submit(options: argparse.Namespace) -> None:
 
 
 def run_resume(options: argparse.Namespace) -> None:
-    """Submit what a run has left to be submitted; where that is nothing, say so and what to do."""
+    """Submit the groups of a run that are not submitted yet, or print that there are none."""
     from dlperf_slurm.scheduler.mend import mend_site
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
@@ -152,7 +152,7 @@ def run_resume(options: argparse.Namespace) -> None:
 
 
 def run_retry(options: argparse.Namespace) -> None:
-    """Submit a further attempt of what failed; where nothing has, say so and what to do."""
+    """Submit a further attempt of array tasks that failed, or print that there are none."""
     from dlperf_slurm.cli.staging import list_bad_nodes
     from dlperf_slurm.scheduler.retry import stage_retry
     from dlperf_slurm.scheduler.submit import find_unsubmitted
@@ -174,7 +174,7 @@ def run_retry(options: argparse.Namespace) -> None:
 
 
 def run_status(options: argparse.Namespace) -> None:
-    """Print where a run stands; raises SchedulerError when the scheduler does not answer."""
+    """Print the states of a run; raises SchedulerError if the scheduler does not answer."""
     from dlperf_slurm.reports.progress import describe_states, print_states
     from dlperf_slurm.scheduler.track import Tracker
 
@@ -215,7 +215,7 @@ def run_cancel(options: argparse.Namespace) -> None:
 
 
 def _mark_own(run: "Run") -> None:
-    """Have `wait` go on with a run that the user has named to start or continue it."""
+    """Mark a run as started or continued by this user, so that `wait` may retry its failures."""
     from dlperf_slurm.jobs.own_runs import mark_own
 
     if problem := mark_own(run):
@@ -246,7 +246,7 @@ def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
 
 
 def _warn_of_noise() -> None:
-    """Say before a run on this machine who else is at work on it."""
+    """Warn about other load on this machine before a local run."""
     from dlperf_slurm.worker.surroundings import describe_here
 
     for line in describe_here():

@@ -1,4 +1,4 @@
-"""The commands of the time before a run: init, data, env and config."""
+"""The commands before a run: init, data, env and config."""
 
 import argparse
 import json
@@ -161,7 +161,7 @@ def _make(directory: Path, recipe: "Recipe") -> None:
 
 
 def _is_found(path: Path) -> bool:
-    """Whether a matrix that is submitted from here finds the data set by its name alone."""
+    """Return whether a matrix submitted from here finds the data set by its name alone."""
     return path == Path.cwd() / "data" / path.name
 
 
@@ -170,12 +170,12 @@ def _add_device(action: argparse.ArgumentParser) -> None:
 
 
 def choose_device(options: argparse.Namespace) -> str:
-    """The device that the options of `env` name an environment for."""
+    """Return the device that the options of `env` choose."""
     return CUDA if options.cuda else "cpu"
 
 
 def resolve_frameworks(names: Sequence[str]) -> list[str]:
-    """Replace names of packages by those of their frameworks, and say so."""
+    """Replace package names by the names of their frameworks, and print each replacement."""
     from dlperf_slurm.provision.environments.pins import PACKAGES
 
     for name in names:
@@ -185,10 +185,10 @@ def resolve_frameworks(names: Sequence[str]) -> list[str]:
 
 
 def run_env_create(options: argparse.Namespace) -> None:
-    """Make the named environments one after the other; one that fails does not stop the others.
+    """Create the named environments in sequence; one that fails does not stop the others.
 
-    Raises InputError when none is named or a named one cannot have Horovod,
-    EnvironmentMissingError when one could not be made.
+    Raises InputError if none is named or a named one cannot have Horovod, EnvironmentMissingError
+    if one could not be created.
     """
     from dlperf_slurm.provision.environments.create import create_environment
     from dlperf_slurm.provision.environments.gpu_horovod import NOT_FOR_GPUS
@@ -238,7 +238,7 @@ def run_env_list(options: argparse.Namespace) -> None:
 
 
 def run_env_check(options: argparse.Namespace) -> None:
-    """Print what works in environments; raises EnvironmentMissingError when one must be mended."""
+    """Print what works in environments; raises EnvironmentMissingError if one is broken."""
     from dlperf_slurm.provision.environments.check import check_environment
     from dlperf_slurm.provision.environments.pins import list_pins, read_pins
     from dlperf_slurm.reports.terminal import print_table

@@ -1,4 +1,4 @@
-"""The commands about a site: `site init` writes its file, `doctor` tries the chain to its ranks."""
+"""The commands about a site: `site init` writes its file, `doctor` checks it down to the ranks."""
 
 import argparse
 import os
@@ -44,9 +44,9 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_site_init(options: argparse.Namespace) -> None:
-    """Write a site file and name it.
+    """Write a site file and print its name.
 
-    Raises SchedulerError where no cluster answers, InputError when the file is there already.
+    Raises SchedulerError if no cluster answers, InputError if the file exists already.
     """
     from dlperf_slurm import slurm_client
     from dlperf_slurm.files.writing import write_file
@@ -80,9 +80,9 @@ def run_site_init(options: argparse.Namespace) -> None:
 
 
 def run_doctor(options: argparse.Namespace) -> None:
-    """Print a line for each thing that was looked at.
+    """Print a line for each check.
 
-    Raises UnsoundError when something is to be mended or could not be decided.
+    Raises UnsoundError if a check failed or could not be decided.
     """
     from dlperf_slurm.checks.doctor import examine
     from dlperf_slurm.config.folders import find_resource_dir

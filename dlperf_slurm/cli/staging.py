@@ -1,4 +1,4 @@
-"""Plan the matrix and site that options name, and stage a run directory of it."""
+"""Plan the matrix and site that the options name, and stage a run directory."""
 
 import argparse
 import dataclasses
@@ -11,7 +11,7 @@ from dlperf_slurm.cli.output import say, warn
 from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
 from dlperf_slurm.program import COMMAND
 
-# how long `--wait` outlasts a controller that does not answer while the run is submitted
+# how long a submission with `--wait` asks a controller that does not answer
 PATIENCE_SECONDS = 900.0
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def load_plan(
     options: argparse.Namespace, must_reach_cluster: bool
 ) -> "tuple[MatrixFile, LoadedSite, Plan]":
-    """The matrix, the site and the plan of what the options name; raises InputError.
+    """Load the matrix and the site that the options name, and plan them; raises InputError.
 
-    SchedulerError where the cluster must be reached, and is not.
+    Raises SchedulerError if the cluster does not answer and `must_reach_cluster` is set.
     """
     from dlperf_slurm.config.site import load_site
     from dlperf_slurm.jobs.plan import find_max_array_size, resolve
@@ -46,14 +46,14 @@ def load_plan(
     expansion = expand_matrix(file)
     loaded = load_site(options.site, file.toml, of_site)
     if file.matrix.scripts:
-        # it loads Jinja2
+        # imports Jinja2
         from dlperf_slurm.jobs.external_script import check_commands
 
         check_commands(file, expansion.cases, loaded.site.device)
     max_array_size = find_max_array_size(loaded.site, must_reach_cluster)
     plan = resolve(expansion, loaded.site, max_array_size)
     if any(site.template for site in plan.sites.values()):
-        # it loads Jinja2 too
+        # imports Jinja2
         from dlperf_slurm.jobs.templates import check_templates
 
         check_templates(plan.sites)
@@ -61,7 +61,7 @@ def load_plan(
 
 
 def load_plan_of_cluster(options: argparse.Namespace) -> "tuple[MatrixFile, LoadedSite, Plan]":
-    """The plan for a cluster that answers, if need be after a while where the run is waited for."""
+    """Load the plan; with --wait, ask a cluster that does not answer again for PATIENCE_SECONDS."""
     from dlperf_slurm.scheduler.feed import AGAIN_SECONDS, describe_silence
     from dlperf_slurm.scheduler.refusals import is_no_answer
 
@@ -77,12 +77,11 @@ def load_plan_of_cluster(options: argparse.Namespace) -> "tuple[MatrixFile, Load
 
 
 def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
-    """A run directory of what the options name, with its scripts.
+    """Stage a run directory, with its scripts, for what the options name.
 
-    Raises InputError where the site can run none of the cases; of what is to run now, it raises
-    EnvironmentMissingError too, and InputError where this machine cannot end a case in time, or for
-    a time to be within on a cluster, whose queue alone decides when array tasks start. Of what is
-    not to run, a missing environment is a warning.
+    Raises InputError if the site can run none of the cases. If the run is to start now, also
+    EnvironmentMissingError, and InputError if this machine cannot end a case within its time limit
+    or if --within is used on a cluster. Otherwise a missing environment is a warning.
     """
     from dlperf_slurm.cli.estimates import introduce_local_run
     from dlperf_slurm.jobs.durations import parse_duration
@@ -123,7 +122,7 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
 
 
 def leave_out_bad_nodes(loaded: "LoadedSite", plan: "Plan", results: Path) -> "LoadedSite":
-    """Exclude a site's bad nodes from its jobs, unless too few others would be left."""
+    """Exclude a site's bad nodes from its jobs, unless too few nodes would be left."""
     from dlperf_slurm.jobs.failed_nodes import describe_too_few, exclude_nodes
 
     nodes = list_bad_nodes(results, loaded.name)
@@ -135,7 +134,7 @@ def leave_out_bad_nodes(loaded: "LoadedSite", plan: "Plan", results: Path) -> "L
 
 
 def list_bad_nodes(results: Path, site_name: str) -> list[str]:
-    """List and print the nodes of a site that failed and have not measured since, or are slow."""
+    """List and print the nodes of a site that are slow, or failed and have not measured since."""
     from dlperf_slurm.jobs.run_directory import list_run_ids
     from dlperf_slurm.reports.history_text import describe_node
     from dlperf_slurm.results.history.catalogue import read_catalogue
@@ -151,7 +150,7 @@ def list_bad_nodes(results: Path, site_name: str) -> list[str]:
 
 
 def _check_requests(plan: "Plan", loaded: "LoadedSite") -> None:
-    """The half of `doctor` that takes a moment; raises SchedulerError for what it finds."""
+    """Check the job requests as `doctor` does without probe jobs; raises SchedulerError."""
     from dlperf_slurm.checks.doctor.quick import check_requests
 
     findings = check_requests(plan, loaded.site)

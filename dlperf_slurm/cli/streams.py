@@ -1,6 +1,6 @@
-"""Standard output and error, as a caller left them -> what can be printed to, controls stripped.
+"""Inherited standard output and error -> streams to print to, without control characters.
 
-Every command waits for this module: it imports nothing that takes long, `typing` neither.
+Every command imports this module, which therefore imports nothing slow, not even `typing`.
 """
 
 import io
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PlainStream:
-    """A stream that strips control characters of what is printed; all else is that stream's own."""
+    """A stream that strips control characters from printed text, and otherwise delegates."""
 
     def __init__(self, stream: "TextIO") -> None:
         self.stream = stream
@@ -32,7 +32,7 @@ class PlainStream:
 
 @contextmanager
 def plain_streams() -> Iterator[None]:
-    """Standard output and error as plain streams: a run may be a stranger's."""
+    """Make standard output and error plain streams, as a run may come from an untrusted user."""
     before = sys.stdout, sys.stderr
     for name, stream in zip(("stdout", "stderr"), before):
         setattr(sys, name, PlainStream(stream))
@@ -43,14 +43,14 @@ def plain_streams() -> Iterator[None]:
 
 
 def replace_closed_streams() -> None:
-    """Open what a caller closed (`>&-`), else the next file opened would be printed into."""
+    """Open closed standard streams (`>&-`), so that no file opened later gets their descriptor."""
     for descriptor, flags in enumerate((os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)):
         try:
             os.fstat(descriptor)
         except OSError:
-            # the lowest number that is free
+            # gets the closed descriptor, as the lowest number that is free
             os.open(os.devnull, flags)
-    # Python has None in the place of a closed one
+    # Python sets a closed stream to None
     streams: tuple[Optional[TextIO], Optional[TextIO]] = (sys.stdout, sys.stderr)
     if streams[0] is None:
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
@@ -59,15 +59,15 @@ def replace_closed_streams() -> None:
 
 
 def escape_unencodable() -> None:
-    """Have standard output escape what its encoding lacks; standard error does so already."""
+    """Make standard output escape characters outside its encoding, as standard error does."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def find_width() -> int:
-    """The columns of the terminal, by COLUMNS or as it says itself, or 80.
+    """Return the columns of the terminal, from COLUMNS or the terminal itself, or 80.
 
-    `shutil` has the same, and loads three compressors for what else it does.
+    `shutil.get_terminal_size` does the same, but importing shutil also loads three compressors.
     """
     try:
         columns = int(os.environ["COLUMNS"])
@@ -80,5 +80,5 @@ def find_width() -> int:
 
 
 def silence_output() -> None:
-    """Drop what is still buffered for a reader that is gone, so that it does not raise at exit."""
+    """Discard what is buffered for a closed pipe, so that it does not raise at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
