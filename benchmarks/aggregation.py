@@ -1,9 +1,9 @@
-"""A run of many records: CPU seconds of `report` beside `cat`, a plain pandas program, and again.
+"""CPU seconds of `report` on a run of many records, beside `cat` and a plain pandas program.
 
     python benchmarks/aggregation.py /tmp/large --records 1000
 
-The run is staged by the tool, and its records are made up: throughput of each case about its own,
-step times that add up to their windows. Its figures mean nothing.
+The tool stages the run; its records are generated, with a throughput for each case and step times
+that add up to the measured window. The figures have no meaning.
 """
 
 import argparse
@@ -77,7 +77,7 @@ WHY_PLOTS = (
 
 
 def main() -> None:
-    """Make the run where there is none, then measure each program in turn."""
+    """Make the run if the folder has none, then measure each program in turn."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--records", type=int, default=RECORDS)
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def measure_rows(is_quick: bool) -> list[Row]:
-    """The rows of part 5; at a tenth of the records start-up is most of what is left."""
+    """Return the rows of part 5; at a tenth of the records start-up dominates."""
     records = RECORDS // 10 if is_quick else RECORDS
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -142,7 +142,7 @@ def measure_rows(is_quick: bool) -> list[Row]:
 
 
 def measure(run: Run, folder: Path, plots: str, only: str = "") -> dict[str, Cost]:
-    """What each program takes, or the only one of that name; the tool's cache begins empty."""
+    """Return the cost of each program, or only of the named one; the tool's cache starts empty."""
     path = str(run.path)
     report = [*TOOL, "report", path, "--plots", plots]
     commands = {
@@ -164,7 +164,7 @@ def measure(run: Run, folder: Path, plots: str, only: str = "") -> dict[str, Cos
 
 
 def find_run(folder: Path, records: int, steps: int, cases: int = CASES) -> Run:
-    """The run in the folder, made if there is none."""
+    """Return the run in the folder; make one if there is none."""
     found = sorted(folder.glob("results/*/manifest.json"))
     if found:
         return open_run(found[0].parent)
@@ -218,12 +218,12 @@ def fill(folder: Path, case: Case, random: numpy.random.Generator) -> None:
     )
     write_json(folder / RECORD_FILE, record)
     write_array(folder / STEP_SECONDS_FILE, seconds)
-    # as a job does that has ended well
+    # as a successful job does at its end
     fold_details(folder, case)
 
 
 def change_one(run: Run) -> None:
-    """Write one record anew, as a repeat that was made again would."""
+    """Rewrite one record, as a repeated measurement would."""
     task = next(iter(run.read_all_tasks()))
     path = run.path / task.attempt_dir / START / RECORD_FILE
     record = json.loads(path.read_text(encoding="utf-8"))

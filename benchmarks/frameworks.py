@@ -1,10 +1,10 @@
-"""A full-size training step of ours over one written as plainly as its framework allows: a ratio.
+"""The ratio of our full-size training step to one in a plain script of the framework.
 
     python benchmarks/frameworks.py [FRAMEWORK ...]     all; `make bench` measures PyTorch alone
 
-ResNet-50 v1.5, 224 x 224, batch size 2, fp32, on two threads, in the framework's environment from
-`env create`. benchmarks/plain/ has the plain scripts; ours runs as an array task of one rank would.
-Both alternate, so that a drift of the machine falls on both.
+ResNet-50 v1.5, 224 x 224, batch size 2, fp32, two threads, in the framework's environment from `env
+create`. The plain scripts are in benchmarks/plain/; ours runs as an array task of one rank. Both
+alternate, so that a drift of the machine affects both.
 """
 
 import json
@@ -30,15 +30,15 @@ from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PLAIN = CHECKOUT / "benchmarks" / "plain"
-# As a user of the framework would write it: without the compiler where that is a choice.
+# as a user would write the plain script: without a compiler where that is optional
 COMPILERS = {"jax": "xla"}
-# whose plain script has its images in this order
+# frameworks whose plain script uses this image layout
 MEMORY_FORMATS = {"jax": "channels_last"}
 PAIRS = 3
 WARMUP_STEPS = 2
 MEASURED_STEPS = 6
 THREADS = 2
-# as torchrun would start it: the environment of a public script has no MPI
+# as torchrun starts a rank: the environment of a public script has no MPI
 ONE_RANK = {
     "RANK": "0",
     "WORLD_SIZE": "1",
@@ -55,12 +55,12 @@ def main() -> None:
 
 
 def measure_rows(is_quick: bool) -> list[Row]:
-    """PyTorch's step: the others take minutes each."""
+    """Return the row of PyTorch alone, as the others take minutes each."""
     return [measure_framework("pytorch", 1 if is_quick else PAIRS)]
 
 
 def measure_framework(framework: str, pairs: int) -> Row:
-    """The median times of a step, and by how much their ratio varies from pair to pair."""
+    """Return the median times of a step, and the range of their ratio over the pairs."""
     name = f"{framework}: a training step of ResNet-50, beside a plain script"
     python = find_managed_environment(framework) / "bin" / "python"
     if not python.exists():
@@ -77,7 +77,7 @@ def measure_framework(framework: str, pairs: int) -> Row:
 
 
 def measure_pairs(case: Case, python: Path, script: list[str], pairs: int) -> Row:
-    """A case's step by `python`, and the script's, in turns: a row named after their ratios.
+    """Time a case's step by `python` and the script's in turn; name the row after their ratios.
 
     The script takes the number of steps as its last argument.
     """
@@ -94,7 +94,7 @@ def measure_pairs(case: Case, python: Path, script: list[str], pairs: int) -> Ro
 
 
 def time_ours(case: Case, python: Path) -> float:
-    """Mean seconds of a measured step, by the worker's own record."""
+    """Return the mean seconds of a measured step, from the worker's record."""
     with tempfile.TemporaryDirectory() as folder:
         write_json(Path(folder, CASE_FILE), case)
         worker = [str(python), "-m", "dlperf_slurm.worker"]
@@ -105,13 +105,13 @@ def time_ours(case: Case, python: Path) -> float:
 
 
 def time_script(script: list[str]) -> float:
-    """Mean seconds of a step after the warm-up, by the script's own list of them."""
+    """Return the mean seconds of a step after the warm-up, from the list that the script prints."""
     output = run([*script, str(WARMUP_STEPS + MEASURED_STEPS)])
     return statistics.mean(json.loads(output.splitlines()[-1])[WARMUP_STEPS:])
 
 
 def run(command: list[str]) -> str:
-    """Standard output of a command in which both sides have the same threads."""
+    """Return the standard output of a command, run with the same threads on both sides."""
     paths = {"PYTHONPATH": str(CHECKOUT), "OMP_NUM_THREADS": str(THREADS)}
     env = {**os.environ, **paths, **ONE_RANK}
     done = subprocess.run(command, env=env, capture_output=True, text=True)

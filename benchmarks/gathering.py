@@ -1,8 +1,8 @@
-"""Step times of all ranks on rank 0, as an array that ranks fill and as pickled lists before it.
+"""Gather the step times of all ranks on rank 0, as an array and, as before, as pickled lists.
 
-In the environment of PyTorch, which has mpi4py and mpirun, on one machine: ranks are more than its
-cores, so that what is told is CPU seconds of all of them and the memory of rank 0, and no time of a
-network.
+Runs in the environment of PyTorch, which has mpi4py and mpirun, on one machine. There are more
+ranks than cores, so that the figures are CPU seconds of all ranks and memory of rank 0; no network
+is timed.
 """
 
 import json
@@ -23,7 +23,7 @@ STEPS = 1_000
 GATHERED = 20
 RANKS = (2, 8, 32, 64)
 LIMIT_SECONDS = 300.0
-# as site_configs/local.toml has them: root may start ranks, and one that waits gives its core away
+# as in site_configs/local.toml: root may start ranks, and a waiting rank yields its core
 SETTINGS = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -39,7 +39,7 @@ ARRAY, LISTS = "array", "lists"
 
 
 def measure_rows(is_quick: bool) -> list[Row]:
-    """What rank 0 needs beside its own memory, and the CPU time of one gathering, by ranks."""
+    """Return the extra memory of rank 0, and the CPU time of one gathering, by number of ranks."""
     rows = []
     for ranks in RANKS[:2] if is_quick else RANKS:
         ours, before = run_ranks(ranks, ARRAY), run_ranks(ranks, LISTS)
@@ -66,7 +66,7 @@ def measure_rows(is_quick: bool) -> list[Row]:
 
 
 def run_ranks(ranks: int, kind: str) -> Optional[dict[str, float]]:
-    """What rank 0 of so many prints; None where they cannot be started."""
+    """Return the figures that rank 0 prints, or None if the ranks cannot be started."""
     programs = find_managed_environment("pytorch") / "bin"
     if not (programs / "mpirun").exists():
         return None
@@ -81,7 +81,7 @@ def run_ranks(ranks: int, kind: str) -> Optional[dict[str, float]]:
 
 
 def gather_as(kind: str) -> None:
-    """One of the ranks: gather a few times, and tell on rank 0 what it took."""
+    """Run one of the ranks: gather several times, and print the cost on rank 0."""
     import numpy
 
     from dlperf_slurm.worker.joining.worlds import MpiWorld
@@ -95,7 +95,7 @@ def gather_as(kind: str) -> None:
         lists = world.gather(values)
         return numpy.array(lists) if world.rank == 0 else None
 
-    # what the first one prepares is not counted
+    # warm-up: the first gathering also allocates and connects
     gather()
     world.barrier()
     peak_bytes = trace_peak(gather)
@@ -114,7 +114,7 @@ def gather_as(kind: str) -> None:
 
 
 def trace_peak(work: Any) -> int:
-    """The most bytes that Python and NumPy hold while this goes on, beyond those before it."""
+    """Return the peak of the bytes that Python and NumPy allocate while `work` runs."""
     import tracemalloc
 
     tracemalloc.start()

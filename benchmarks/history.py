@@ -1,8 +1,8 @@
-"""A folder of many runs -> CPU seconds of `history` from its catalogue, and of making that.
+"""CPU seconds of `history` on a folder of many runs, with its catalogue and without.
 
     python benchmarks/history.py
 
-The runs are copies of one of one case, whose id is replaced in all files.
+The runs are copies of a run of one case, with the run id replaced in all files.
 """
 
 import shutil
@@ -23,7 +23,7 @@ WHY_MISSED = "the folders of all attempts are looked at for changes"
 
 
 def measure_rows(is_quick: bool) -> list[Row]:
-    """The row of part 5 on history."""
+    """Return the rows of part 5 about history."""
     count = RUNS // 10 if is_quick else RUNS
     with tempfile.TemporaryDirectory() as name:
         run = find_run(Path(name), REPEATS, 20, cases=1)
@@ -41,7 +41,7 @@ def measure_rows(is_quick: bool) -> list[Row]:
 
 
 def copy_run(run: Run, count: int) -> None:
-    """Copies with ids of their own, a day apart."""
+    """Make copies with different run ids, a day apart."""
     texts = [
         (path.relative_to(run.path), path.read_bytes())
         for path in run.path.rglob("*")
@@ -61,7 +61,7 @@ def copy_run(run: Run, count: int) -> None:
 
 
 def measure(results: Path, cache: Path) -> Cost:
-    """What the command takes."""
+    """Measure the cost of the command."""
     command = [*TOOL, "history", "--results", str(results)]
     return measure_command(command, env={"XDG_CACHE_HOME": str(cache)})
 

@@ -1,8 +1,7 @@
-"""A matrix of many cases -> what a submission does before anything runs: CPU, memory, files.
+"""CPU seconds, memory and files of staging a matrix of many cases.
 
-Expand, plan, render and stage, in a fresh process each. Start-up is that of a matrix of one
-array task, and is taken off. `--profile cumulative` prints instead where the time of the largest
-matrix goes.
+Expand, plan, render and stage run in a fresh process. The start-up, measured with a matrix of one
+array task, is subtracted. `--profile cumulative` prints a profile of the largest matrix instead.
 """
 
 import json
@@ -16,7 +15,7 @@ from rows import Row, print_rows
 
 SIZES = (1000, 10_000, 100_000)
 REPEATS = 10
-# of the largest matrix, beyond start-up
+# targets for the largest matrix, without start-up
 MAX_CPU_SECONDS = 3.0
 MAX_MIB = 150.0
 WHY_MISSED = (
@@ -77,9 +76,9 @@ modules = ["pytorch"]
 
 
 def stage(cases: int, repeats: int, *options: str) -> dict[str, float]:
-    """CPU seconds, peak MiB, files and folders of one submission in a fresh process.
+    """Return the CPU seconds, peak MiB, files and folders of staging in a fresh process.
 
-    With options it prints its profile, and the answer is empty.
+    With options it prints its profile, and returns {}.
     """
     checkout = str(Path(__file__).parents[1])
     with tempfile.TemporaryDirectory() as name:
@@ -108,7 +107,7 @@ def stage(cases: int, repeats: int, *options: str) -> dict[str, float]:
 
 
 def measure_rows(is_quick: bool) -> list[Row]:
-    """The figures of each size, beyond those of one array task."""
+    """Return the figures of each size, less those of one array task."""
     rows = []
     start = stage(1, 1)
     for size in SIZES:

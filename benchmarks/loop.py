@@ -1,11 +1,10 @@
-"""The measuring loop over the same steps without anything around them: what measuring adds.
+"""The overhead of the measuring loop: its steps beside the same steps in a bare loop.
 
-The loop is the worker's own, with its clock, its data waits and the watch over a rank that hangs.
-A step spins for 1 ms of the clock, with no call of the system, which would leave caches cold, and
-notes when it begins and ends: what lies between two steps is the loop's. Windows of both kinds
-alternate in one process, and which comes first does too. Of each window the median counts, so that
-a step behind which others had the CPU weighs nothing. `telemetry` has what the sampling process
-costs.
+The loop is the worker's own, with its clock, its data waits and the watchdog for hanging ranks. A
+step spins for 1 ms without system calls, which would leave caches cold, and records its begin and
+end: the time between two steps is the loop's. Windows of both kinds alternate in one process, in
+changing order. The median of each window counts, so that a preempted step has no weight. The cost
+of the sampling process is measured in telemetry.py.
 """
 
 import itertools
@@ -33,7 +32,7 @@ STEP_SECONDS = 0.001
 
 
 def measure_rows(is_quick: bool) -> list[Row]:
-    """What the loop adds to a step of 1 ms, without and with batches, and what a mark takes."""
+    """Return the loop's overhead on a step of 1 ms, with and without batches, and a mark's."""
     pairs = PAIRS // 10 if is_quick else PAIRS
     hold_back_signal()
     world: Any = SimpleNamespace(rank=0, size=1, hosts=())
@@ -60,7 +59,7 @@ def compare(
     position: Position,
     marks: list[float],
 ) -> Row:
-    """What the loop adds, as the median of the pairs; adds what a mark took to `marks`."""
+    """Return the loop's overhead as the median of the pairs; append times of marks to `marks`."""
     added = []
     for pair in range(pairs):
         gaps = {}
@@ -86,7 +85,7 @@ def compare(
 
 
 class SpinningSession:
-    """A session whose step takes STEP_SECONDS; `gaps` has the seconds between two steps."""
+    """A session whose step takes STEP_SECONDS; `gaps` are the seconds between two steps."""
 
     make_clock = HostClock
 
@@ -110,7 +109,7 @@ class SpinningSession:
 
 
 def run_bare(session: SpinningSession, batches: Optional[Iterator[None]]) -> None:
-    """A window of steps, as the plainest script has them."""
+    """Run a window of steps in a bare loop."""
     if batches is None:
         for _ in range(STEPS):
             session.step()
@@ -124,7 +123,7 @@ def run_bare(session: SpinningSession, batches: Optional[Iterator[None]]) -> Non
 def run_measured(
     session: SpinningSession, batches: Optional[Iterator[None]], position: Position
 ) -> float:
-    """The window of the worker's loop; the seconds that it found a mark to take."""
+    """Run a window in the worker's loop; return the seconds that it measured for a mark."""
     measurement = measure_steps(
         session,  # type: ignore[arg-type]
         lambda: None,

@@ -15,7 +15,7 @@ PACKAGES = ("numpy", "pandas", "pyarrow", "duckdb", "msgspec", "pydantic", "subm
 
 
 def describe_machine() -> dict[str, str]:
-    """What figures depend on; the load is that of now, so ask before anything is measured."""
+    """Describe the machine and its software; call it before measuring, as it reads the load."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
@@ -31,7 +31,7 @@ def describe_machine() -> dict[str, str]:
 
 
 def find_cpu_model() -> str:
-    """As Linux names it, else the name of the architecture."""
+    """Return the CPU model as Linux names it, else the architecture."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -41,7 +41,7 @@ def find_cpu_model() -> str:
 
 
 def find_version(package: str) -> str:
-    """Of an installed package, or "none"."""
+    """Return the version of an installed package, or "none"."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -49,7 +49,7 @@ def find_version(package: str) -> str:
 
 
 def run(command: list[str]) -> str:
-    """What a command prints; empty where there is none of that name, or where it fails."""
+    """Return the output of a command, or '' if it is missing or fails."""
     if shutil.which(command[0]) is None:
         return ""
     done = subprocess.run(command, capture_output=True, text=True)

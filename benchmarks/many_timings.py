@@ -1,11 +1,11 @@
-"""Step times of many runs -> the seconds and the memory that DuckDB aggregates their Parquet in.
+"""Seconds and memory of a DuckDB query that aggregates the step times of many runs in Parquet.
 
     python benchmarks/many_timings.py /tmp/many --runs 157 --distinct 25
 
-A run has 50 cases x 20 repeats x 64 ranks x 100 steps, 6.4 million timings in one steps.parquet
-with the columns that `report` writes, a file per case; the times are made up. 157 runs have 10^9;
-`make bench` takes a tenth of them. Of those beyond the distinct ones the files are links to them,
-which spares the disk, not the query.
+A run has 50 cases x 20 repeats x 64 ranks x 100 steps, 6.4 million generated timings in one
+steps.parquet with the columns that `report` writes. 157 runs have 10^9; `make bench` takes a tenth
+of them. Runs beyond the distinct ones are hard links, which saves disk space but no work of the
+query.
 """
 
 import argparse
@@ -42,7 +42,7 @@ SELECT case_id, count(*) AS steps,
     1 - avg(mean / seconds) AS waiting_share
 FROM slowest GROUP BY case_id ORDER BY case_id
 """
-# in a process of its own, whose memory is that of the query alone
+# runs in a separate process, so that the peak memory is the query's alone
 ASK = """
 import sys, duckdb
 query, memory, spilled, cases = sys.argv[1:]
@@ -55,7 +55,7 @@ RUNS, DISTINCT = 16, 4
 
 
 def main() -> None:
-    """Make the runs that are not there, then ask once."""
+    """Make the missing runs, then run the query once."""
     parser = argparse.ArgumentParser()
     parser.add_argument("results", type=Path)
     parser.add_argument("--runs", type=int, default=157)
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def measure_rows(is_quick: bool) -> list[Row]:
-    """The rows of part 6, over a tenth of 10^9 timings, and over a hundredth."""
+    """Return the rows of part 6, over a tenth of 10^9 timings, or a hundredth if `is_quick`."""
     runs = 2 if is_quick else RUNS
     with tempfile.TemporaryDirectory() as folder:
         make_runs(Path(folder), runs, min(runs, DISTINCT))
@@ -76,7 +76,7 @@ def measure_rows(is_quick: bool) -> list[Row]:
 
 
 def make_runs(results: Path, runs: int, distinct: int) -> None:
-    """Write the step times of runs that are not there."""
+    """Write the step times of the missing runs."""
     with duckdb.connect() as connection:
         for number in range(runs):
             path = find_steps(results, number)
@@ -90,7 +90,7 @@ def make_runs(results: Path, runs: int, distinct: int) -> None:
 
 
 def ask(results: Path, runs: int, memory: str) -> list[Row]:
-    """What one query over all of them takes."""
+    """Measure one query over all runs."""
     query = QUERY.format(results=results)
     command = [sys.executable, "-c", ASK, query, memory, str(results / "spilled"), str(CASES)]
     cost = measure_command(command)
@@ -111,7 +111,7 @@ def ask(results: Path, runs: int, memory: str) -> list[Row]:
 
 
 def find_steps(results: Path, number: int) -> Path:
-    """The file of a run."""
+    """Return the path of a run's step times."""
     return results / f"run{number:04}" / "report" / "steps" / "all" / "steps.parquet"
 
 

@@ -1,6 +1,6 @@
-"""A command -> CPU seconds, memory and files that it takes, of it and of all that it starts.
+"""A command -> CPU seconds, memory and files of the command and all its child processes.
 
-Seconds are those of the CPU, user and system: wall-clock time on a shared machine is noise.
+Seconds are user and system CPU time: wall-clock time on a shared machine is noise.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Optional
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 TOOL = [sys.executable, "-m", "dlperf_slurm"]
-# Between this process and the command: a child's peak memory counts from that of who starts it.
+# A small process starts the command: a child's peak memory is at least that of its parent.
 BETWEEN = r"""
 import json, resource, subprocess, sys, time
 start = time.perf_counter()
@@ -32,12 +32,12 @@ with open(sys.argv[1], "w") as file:
 
 
 class CommandFailed(Exception):
-    """A measured command had another exit code than 0, or took too long."""
+    """A measured command failed or took too long."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a command took; `peak_mib` is of the largest of its processes."""
+    """The cost of a command; `peak_mib` is that of its largest process."""
 
     cpu_seconds: float
     peak_mib: float
@@ -50,9 +50,9 @@ def measure_command(
     env: Optional[Mapping[str, str]] = None,
     limit_seconds: float = 3600,
 ) -> Cost:
-    """What one run of a command takes, in which this checkout is the package.
+    """Return the cost of one run of a command, with this checkout as the package.
 
-    Raises CommandFailed where its exit code is not 0, and where it takes longer than the limit.
+    Raises CommandFailed for an exit code other than 0, or after `limit_seconds`.
     """
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), **(env or {})}
     with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
@@ -75,7 +75,7 @@ def measure_command(
 
 
 def alternate(commands: Mapping[str, Callable[[], Cost]], rounds: int) -> dict[str, list[Cost]]:
-    """The costs of each command, one of each in turn, so that a drift of the machine meets all."""
+    """Run the commands in turn, round by round, so that a drift of the machine affects all."""
     costs: dict[str, list[Cost]] = {name: [] for name in commands}
     for _ in range(rounds):
         for name, measure in commands.items():
@@ -84,12 +84,12 @@ def alternate(commands: Mapping[str, Callable[[], Cost]], rounds: int) -> dict[s
 
 
 def find_median_cpu(costs: Sequence[Cost]) -> float:
-    """The median of the CPU seconds."""
+    """Return the median of the CPU seconds."""
     return median(cost.cpu_seconds for cost in costs)
 
 
 def count_entries(folder: Path) -> tuple[int, int]:
-    """The number of files below a folder, and of folders."""
+    """Return the numbers of files and of folders below a folder."""
     files = folders = 0
     for _, names, others in os.walk(folder):
         folders += len(names)
@@ -98,7 +98,7 @@ def count_entries(folder: Path) -> tuple[int, int]:
 
 
 def count_opened(command: Sequence[str]) -> Optional[int]:
-    """How many files and folders a command opens; None where there is no strace."""
+    """Return how many files and folders a command opens, or None without strace."""
     if shutil.which("strace") is None:
         return None
     with tempfile.NamedTemporaryFile("r") as log:

@@ -1,8 +1,8 @@
-"""Other tools of this kind -> the commands that render a matrix for Slurm, without submitting.
+"""Other benchmark tools -> the commands that render a matrix for Slurm, without submitting.
 
-All render the same: 4 topologies x 2 precisions x repeats. Maestro and ReFrame are installed from
-the package index, pinned, below .venv/peers; JUBE and Ramble are not there, and are used where
-they are on PATH. Their inputs are those of benchmarks/peers/.
+All render the same matrix: 4 topologies x 2 precisions x repeats. Pinned versions of Maestro and
+ReFrame are installed with pip below .venv/peers; JUBE and Ramble are not on PyPI, and are used if
+they are on PATH. The inputs are in benchmarks/peers/.
 """
 
 import os
@@ -17,17 +17,17 @@ from measuring import CHECKOUT
 
 INPUTS = Path(__file__).with_name("peers")
 VENVS = CHECKOUT / ".venv" / "peers"
-# what of the matrix is not its repeats
+# topologies x precisions of the matrix
 CASES = 8
 
 
 class PeerMissing(Exception):
-    """A tool that cannot be had here; the text says why."""
+    """A tool that is not available here; the text says why."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A tool: where its program comes from, and what to type in a folder of its inputs."""
+    """A tool: how to get its program, and the command to run in a folder with its inputs."""
 
     title: str
     program: str
@@ -78,7 +78,7 @@ PEERS = {
 
 
 def find_program(peer: Peer) -> str:
-    """The path of a peer's program, installed if it can be; raises PeerMissing."""
+    """Return the path of a peer's program, installed if possible; raises PeerMissing."""
     if not peer.requirement:
         found = shutil.which(peer.program)
         if found is None:
@@ -98,7 +98,7 @@ def find_program(peer: Peer) -> str:
 
 
 def prepare(peer: Peer, folder: Path, repeats: int) -> list[str]:
-    """Fill an empty folder with a peer's inputs; the command to measure there."""
+    """Write a peer's inputs into an empty folder; return the command to measure there."""
     program = find_program(peer)
     if peer.before:
         env = {**os.environ, "HOME": str(folder)}

@@ -1,10 +1,10 @@
-"""A training step of each model in PyTorch over that of a public model, plainly trained: a ratio.
+"""The ratio of our training step in PyTorch to that of a public model, for each model.
 
     python benchmarks/public_models.py [MODEL ...]
 
-Public are those of Hugging Face's transformers, at full size on two threads, in the environment of
-`make test-transformers`, in fp32 without a compiler. Their BERT gives logits of all words, ours of
-the masked ones alone, as the first BERT does.
+The public models are those of Hugging Face's transformers, at full size, fp32 without a compiler,
+on two threads, in the environment of `make test-transformers`. Their BERT computes logits of all
+tokens, ours only of the masked ones, as the original BERT does.
 """
 
 import sys
@@ -27,14 +27,14 @@ def main() -> None:
 
 
 def measure_rows(is_quick: bool) -> list[Row]:
-    """Of a quick run, the decoder alone."""
+    """Return the rows of all models; a quick run measures the decoder alone."""
     if is_quick:
         return [measure_model("llama", 1)]
     return [measure_model(model, PAIRS) for model in BATCH_SIZES]
 
 
 def measure_model(model: str, pairs: int) -> Row:
-    """The median times of a step, and by how much their ratio varies from pair to pair."""
+    """Return the median times of a step, and the range of their ratio over the pairs."""
     name = f"pytorch: a training step of {model}, beside a public model"
     if not PYTHON.exists():
         problem = "no environment; make .venv/transformers/installed"

@@ -1,7 +1,7 @@
-"""A matrix rendered by this tool and by others of its kind: CPU time, files and folders.
+"""CPU time, files and folders of rendering a matrix, by this tool and by others.
 
-4 topologies x 2 precisions x repeats, an array task or a job each; nothing is submitted. Ours and
-theirs alternate.
+4 topologies x 2 precisions x repeats, an array task or a job each; nothing is submitted. Our runs
+and those of the peer alternate.
 """
 
 import tempfile
@@ -14,10 +14,10 @@ from peers import CASES, PEERS, PeerMissing, prepare
 from rows import Row, print_rows
 
 ROUNDS = 3
-# array tasks; for a thousand ReFrame takes two minutes of CPU time, and JUBE more than that
+# numbers of array tasks; for 1,000 ReFrame takes two minutes of CPU time, and JUBE even more
 SIZES = {"maestro": (1000, 10_000), "ramble": (1000,), "jube": (100,), "reframe": (100,)}
 LIMIT_SECONDS = 900
-# by which a figure of ours is to be less, at the largest size
+# the largest ratio of our figure to the peer's, at the largest size
 TARGET_RATIOS = {"maestro": 1 / 20}
 WHY_MISSED = (
     "The start of Python and of the libraries is a third of a second of it, whatever the matrix. "
@@ -43,7 +43,7 @@ modules = ["pytorch"]
 
 
 class Rendered(NamedTuple):
-    """What a program took, and left."""
+    """The cost of rendering, and the numbers of files and folders written."""
 
     cost: Cost
     files: int
@@ -51,7 +51,7 @@ class Rendered(NamedTuple):
 
 
 def measure_rows(is_quick: bool) -> list[Row]:
-    """The rows of parts 1 and 2 that have a peer."""
+    """Return the rows of parts 1 and 2 that have a peer."""
     rows = []
     for name, sizes in SIZES.items():
         for size in sizes:
@@ -60,7 +60,7 @@ def measure_rows(is_quick: bool) -> list[Row]:
 
 
 def compare(name: str, tasks: int, is_target_size: bool) -> list[Row]:
-    """Ours beside one peer's, in turn."""
+    """Measure ours and one peer in turn."""
     repeats = tasks // CASES
     title = PEERS[name].title
     ours, theirs, problem = [], [], ""
@@ -100,7 +100,7 @@ def compare(name: str, tasks: int, is_target_size: bool) -> list[Row]:
 
 
 def render_ours(repeats: int) -> Rendered:
-    """`render`, which stages all that `submit` would submit."""
+    """Measure `render`, which stages everything that `submit` would submit."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "matrix.toml").write_text(MATRIX.format(repeats=repeats), encoding="utf-8")
@@ -111,7 +111,7 @@ def render_ours(repeats: int) -> Rendered:
 
 
 def render_peer(name: str, repeats: int) -> Rendered:
-    """A peer's; raises PeerMissing, or CommandFailed."""
+    """Measure a peer; raises PeerMissing or CommandFailed."""
     with tempfile.TemporaryDirectory() as folder:
         command = prepare(PEERS[name], Path(folder), repeats)
         cost = measure_command(command, Path(folder), {"HOME": folder}, LIMIT_SECONDS)

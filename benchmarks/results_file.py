@@ -1,11 +1,11 @@
-"""Rows of all benchmarks, and where they were measured -> the Markdown of RESULTS.md."""
+"""Rows of all benchmarks, and the machine that measured them -> the Markdown of RESULTS.md."""
 
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from rows import Row
 
-# the parts, in order; a row names its part by number
+# titles of the parts, in order; `Row.part` is the key
 TITLES = {
     1: "Files: nothing per task before it runs",
     2: "Plan and render",
@@ -30,7 +30,7 @@ VERDICTS = {True: "yes", False: "**no**", None: ""}
 def write_results(
     rows: Sequence[Row], machine: Mapping[str, str], failures: Mapping[str, str]
 ) -> str:
-    """The document; `failures` are the benchmarks without rows, and why."""
+    """Return the document; `failures` are the benchmarks without rows, and why."""
     lines = [HEAD, *make_table(("", ""), list(machine.items())), ""]
     missed = [row for row in rows if row.is_met is False]
     met = sum(row.is_met is True for row in rows)
@@ -49,7 +49,7 @@ def write_results(
 
 
 def write_part(rows: Sequence[Row]) -> list[str]:
-    """The table of a part, and below it why targets are missed and why figures are not there."""
+    """Return the table of a part, followed by reasons for missed targets and missing figures."""
     if not rows:
         return ["No benchmark gave a row."]
     lines = make_table(COLUMNS, [list_cells(row) for row in rows])
@@ -59,7 +59,7 @@ def write_part(rows: Sequence[Row]) -> list[str]:
 
 
 def list_cells(row: Row) -> tuple[str, ...]:
-    """The cells of a row, in the order of COLUMNS."""
+    """Return the cells of a row, in the order of COLUMNS."""
     peer = format_figure(row.peer_measured, row.unit)
     limits = [format_figure(row.target, row.unit)] if row.target is not None else []
     if row.target_ratio is not None:
@@ -76,18 +76,18 @@ def list_cells(row: Row) -> tuple[str, ...]:
 
 
 def format_figure(value: Optional[float], unit: str) -> str:
-    """A figure with its unit; nothing where there is none."""
+    """Format a figure with its unit, or '' for None."""
     return "" if value is None else f"{format_number(value)} {unit}".strip()
 
 
 def format_number(value: float) -> str:
-    """Three digits, or all before the point; no exponent above a ten-thousandth."""
+    """Format a number with three significant digits, or all digits before the point."""
     if abs(value) >= 1000 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
 
 def make_table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table."""
+    """Return the lines of a Markdown table."""
     lines = [header, ["---"] * len(header), *cells]
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]

@@ -1,7 +1,7 @@
-"""What benchmarks measure: rows that `make bench` gathers, and that a script prints by itself.
+"""Rows that benchmarks measure: `make bench` collects them, and each script prints its own.
 
 A benchmark is a module of this folder with a function `measure_rows(is_quick)`, which returns its
-rows: at a tenth of the size where `is_quick`. Its main() is `print_rows(measure_rows)`.
+rows, measured at a tenth of the size if `is_quick`. Its main() is `print_rows(measure_rows)`.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from typing import Optional
 
 @dataclass(frozen=True)
 class Row:
-    """A figure, with what it may be at most, by itself or as a multiple of a peer's."""
+    """A figure, with its largest allowed value, absolute or as a multiple of a peer's figure."""
 
     part: int  # which table it stands in, a key of results_file.TITLES
     name: str
@@ -29,14 +29,14 @@ class Row:
 
     @property
     def ratio(self) -> Optional[float]:
-        """The figure over the peer's."""
+        """The figure divided by the peer's."""
         if self.measured is None or not self.peer_measured:
             return None
         return self.measured / self.peer_measured
 
     @property
     def is_met(self) -> Optional[bool]:
-        """Whether it is at most its targets; None where it has none, or one is not known."""
+        """Whether the figure is within its targets; None if a target or a figure is missing."""
         limits = [
             (value, limit)
             for value, limit in ((self.measured, self.target), (self.ratio, self.target_ratio))
@@ -50,7 +50,7 @@ class Row:
 
 
 def print_rows(measure_rows: Callable[[bool], list[Row]]) -> None:
-    """Measure, and print a line of JSON per row, without what it leaves empty."""
+    """Measure, and print a line of JSON per row, without empty fields."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="a tenth of the size")
     for row in measure_rows(parser.parse_args().quick):

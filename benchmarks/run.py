@@ -2,9 +2,9 @@
 
     python benchmarks/run.py [--quick] [BENCHMARK ...]
 
-Each runs in a process of its own: one that fails, or takes too long, is named in the tables, and
-the others go on. The file is written after each of them, with those that are still to come named.
-Figures of --quick are for trying, and go to .venv/RESULTS-quick.md.
+Each benchmark runs in a separate process: one that fails or times out is listed in the tables, and
+the others continue. The file is rewritten after each benchmark, and lists those still to run.
+Figures of --quick are only for trying, and go to .venv/RESULTS-quick.md.
 """
 
 import argparse
@@ -37,7 +37,7 @@ with open(sys.argv[3], "w", encoding="utf-8") as file:
 
 
 def main() -> int:
-    """Measure and write; the exit code is 1 where a benchmark failed."""
+    """Measure and write; return exit code 1 if a benchmark failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     known = list_benchmarks()
     parser.add_argument("names", nargs="*", metavar="BENCHMARK", help=", ".join(known))
@@ -68,13 +68,13 @@ def main() -> int:
 
 
 def list_benchmarks() -> list[str]:
-    """The modules of this folder that offer rows, in alphabetical order."""
+    """Return the modules of this folder with a function measure_rows, in alphabetical order."""
     modules = sorted(HERE.glob("*.py"))
     return [path.stem for path in modules if "\ndef measure_rows(" in path.read_text("utf-8")]
 
 
 def measure(name: str, is_quick: bool) -> tuple[list[Row], str]:
-    """The rows of a benchmark, and how it failed, if it did."""
+    """Return the rows of a benchmark, and how it failed or ''."""
     size = "quick" if is_quick else "full"
     env = {**os.environ, "PYTHONPATH": f"{CHECKOUT}{os.pathsep}{HERE}"}
     with tempfile.TemporaryDirectory() as folder:
@@ -103,7 +103,7 @@ def measure(name: str, is_quick: bool) -> tuple[list[Row], str]:
 
 
 def end_group(process: "subprocess.Popen[bytes]") -> None:
-    """End what a benchmark has left running."""
+    """Kill the processes that a benchmark has left running."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,7 +1,7 @@
-"""From the job script to the end of the first step: seconds of each phase, for each framework.
+"""Seconds of each phase from the job script to the end of the first step, for each framework.
 
-A small ResNet-50 on one device of this machine, by the script that a job of Slurm has too. What
-frameworks import and compile is theirs; `script`, `python`, `ranks`, `look` and `sampler` are ours.
+A small ResNet-50 on one device of this machine, by the script that a Slurm job also runs. Import
+and compilation are the framework's; `script`, `python`, `ranks`, `look` and `sampler` are ours.
 """
 
 import subprocess
@@ -39,12 +39,12 @@ compiler = "xla"
 when = {{ framework = "megengine" }}
 gradient_sync = "mpi"
 """
-# phases that take less are told together
+# shorter phases are summed
 SHOWN_SECONDS = 0.05
 
 
 def measure_rows(is_quick: bool) -> list[Row]:
-    """The rows of part 9: a framework's whole start, with its phases in the name."""
+    """Return the rows of part 9: a framework's whole start, with its phases in the name."""
     known = ["pytorch"] if is_quick else list_frameworks()
     there = [one for one in known if (find_managed_environment(one) / "bin" / "python").exists()]
     missing = [
@@ -59,7 +59,7 @@ def measure_rows(is_quick: bool) -> list[Row]:
 
 
 def measure(frameworks: list[str], repeats: int) -> list[Row]:
-    """Medians over the repeats, wall-clock: a start waits for disks as much as for CPUs."""
+    """Return medians over the repeats in wall-clock time, which includes waiting for disks."""
     with tempfile.TemporaryDirectory() as name:
         matrix = Path(name, "starting.toml")
         matrix.write_text(MATRIX.format(frameworks=frameworks, repeats=repeats), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Start-up of commands: CPU time over that of `python -c pass`, and the files that each opens."""
+"""CPU time of starting commands over that of `python -c pass`, and the files that each opens."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ from rows import Row, print_rows
 ROUNDS = 15
 BARE = [sys.executable, "-c", "pass"]
 MATRICES = CHECKOUT / "matrices"
-# how many times `python -c pass`, at most
+# largest ratio to `python -c pass`
 TARGETS = {"--help": 2.5, "config show": 15.0, "plan": 15.0, "status": 15.0}
 HELP_OPENS = 119
 WHY_MISSED = {
@@ -32,7 +32,7 @@ WHY_MISSED = {
 
 
 def measure_rows(is_quick: bool) -> list[Row]:
-    """The rows of part 3: each command in turn, in each of the rounds; medians."""
+    """Return the rows of part 3: medians over rounds in which the commands run in turn."""
     with tempfile.TemporaryDirectory() as folder:
         commands = list_commands(Path(folder))
         costs = alternate(
@@ -73,7 +73,7 @@ def measure_rows(is_quick: bool) -> list[Row]:
 
 
 def list_commands(folder: Path) -> dict[str, list[str]]:
-    """The command lines, with a run of 24 tasks staged in the folder for the one about a run."""
+    """Return the command lines; stages a run of 24 tasks in the folder for `status`."""
     local = ["--site", "local"]
     staging = ["render", str(MATRICES / "quickstart.toml"), *local, "--results", str(folder)]
     done = subprocess.run([*TOOL, *staging], check=True, capture_output=True, text=True)

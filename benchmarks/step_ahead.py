@@ -1,10 +1,10 @@
-"""What a step saves that is given out while the one before it runs, in an environment's Python.
+"""Time saved by launching a step while the one before it runs, in an environment's Python.
 
     .venv/environments/jax/bin/python benchmarks/step_ahead.py jax [MODEL ...]
 
-Windows of steps that are each waited for and of steps by the adapter's own clock alternate in one
-process, and which comes first does too. Printed are medians over the windows of the time of a step,
-and the share of its window that the clock's steps make up.
+Windows with a wait after each step and windows with the adapter's own clock alternate in one
+process, in changing order. Prints medians over the windows of the step time, and the share of its
+window that the clock's steps add up to.
 """
 
 import sys
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def compare(session: Any) -> str:
-    """Both kinds of windows of this session, and what a mark of its clock takes."""
+    """Time both kinds of windows of a session, and a mark of its clock."""
     waiting, ahead, shares = [], [], []
     run_window(session, WaitingClock(session, STEPS + 1))
     for pair in range(PAIRS):
@@ -54,7 +54,7 @@ def compare(session: Any) -> str:
 
 
 class WaitingClock(HostClock):
-    """The host's clock around steps that are each waited for."""
+    """A host clock that waits for the end of each step."""
 
     def __init__(self, session: Any, boundaries: int) -> None:
         super().__init__(boundaries)
@@ -66,7 +66,7 @@ class WaitingClock(HostClock):
 
 
 def run_window(session: Any, clock: Any) -> float:
-    """Its seconds, from fence to fence."""
+    """Return the seconds of a window, from synchronize to synchronize."""
     session.synchronize()
     start = perf_counter()
     clock.mark(0)

@@ -1,7 +1,7 @@
-"""Submitting array jobs: this tool beside stock submitit, in CPU time, memory and files.
+"""CPU time, memory and files of submitting array jobs, by this tool and by plain submitit.
 
-Both submit the same number of array tasks to an `sbatch` that only prints a job id, each in a
-fresh process: from the matrix to the journaled job id here, `map_array` of a shell command there.
+Both submit the same number of array tasks to an `sbatch` that only prints a job id, each in a fresh
+process: ours from the matrix to the journaled job id, submitit's by `map_array` of a shell command.
 """
 
 import os
@@ -17,7 +17,7 @@ from rows import Row, print_rows
 SIZES = (1000, 10_000)
 
 FAKE_CLIENTS = {
-    # submitit asks for the long answer, this tool for the id alone
+    # submitit parses the full message, this tool uses --parsable
     "sbatch": '#!/bin/sh\n[ "$1" = --parsable ] || printf "Submitted batch job "\necho $$\n',
     "squeue": "#!/bin/sh\n",
     "srun": "#!/bin/sh\n",
@@ -27,7 +27,7 @@ FAKE_CLIENTS = {
 REPEATS = 10
 OURS = [*TOOL, "submit", "matrix.toml", "--site", "site.toml"]
 
-# submitit has no chunking of its own: one array per 1001 tasks, as the cluster allows
+# submitit does not split arrays: one array per 1001 tasks, the cluster's MaxArraySize
 STOCK = """
 import sys, submitit
 executor = submitit.SlurmExecutor("runs")
@@ -58,7 +58,7 @@ modules = ["pytorch"]
 
 
 class Submitted(NamedTuple):
-    """What a submission took, and the files and folders that it left."""
+    """The cost of a submission, and the numbers of files and folders written."""
 
     cost: Cost
     files: int
@@ -66,7 +66,7 @@ class Submitted(NamedTuple):
 
 
 def measure_rows(is_quick: bool) -> list[Row]:
-    """The rows of parts 1 and 2 whose peer is submitit by itself."""
+    """Return the rows of parts 1 and 2 whose peer is plain submitit."""
     rows = []
     for size in SIZES:
         size = size // 10 if is_quick else size
@@ -91,7 +91,7 @@ def measure_rows(is_quick: bool) -> list[Row]:
 
 
 def submit(command: list[str], size: int) -> Submitted:
-    """One submission to clients of Slurm that do nothing, in a folder of its own."""
+    """Measure one submission with stub clients of Slurm, in a folder of its own."""
     with tempfile.TemporaryDirectory() as name:
         clients, folder = Path(name, "bin"), Path(name, "here")
         clients.mkdir()

@@ -1,9 +1,9 @@
-"""Time of the same steps with the sampling process beside them over that without it: a ratio.
+"""The ratio of step times with the sampling process to those without it.
 
-For any Python that has NumPy and psutil. A step is a chain of matrix products on all CPUs, so that
-the process finds none that is idle. Windows with and without it alternate, so that a drift of the
-machine falls on both, and which comes first does too. Both come after its start, as on a busy
-machine whoever has just waited goes first.
+For any Python with NumPy and psutil. A step is a chain of matrix products on all CPUs, so that no
+CPU is idle for the sampling process. Windows with and without it alternate, in changing order, so
+that a drift of the machine affects both. Both follow the start of the process, because on a busy
+machine a process that has just waited is scheduled first.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ ALONE = Placement(
 
 
 def measure_rows(is_quick: bool) -> list[Row]:
-    """What the process adds to a step, by the clock, and what it takes itself of a CPU."""
+    """Return the process's overhead on a step in wall-clock time, and its own share of a CPU."""
     interval_seconds = CASE.telemetry_interval_seconds
     matrices = numpy.random.default_rng(1).standard_normal((2, SIZE, SIZE), dtype=numpy.float32)
     time_window(matrices, interval_seconds, is_sampled=False)
@@ -78,7 +78,7 @@ def measure_rows(is_quick: bool) -> list[Row]:
 def time_window(
     matrices: numpy.ndarray, interval_seconds: float, is_sampled: bool
 ) -> tuple[float, float]:
-    """Wall seconds of a window, and the share of a CPU that the sampling process took in it."""
+    """Return a window's wall-clock seconds, and the sampling process's share of a CPU in it."""
     case = dataclasses.replace(CASE, telemetry_interval_seconds=interval_seconds)
     sampler = Sampler(case, ALONE)
     sampler.await_ready()

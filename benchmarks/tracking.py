@@ -1,7 +1,7 @@
-"""CPU time, memory and opened files of following a run of 100,000 array tasks; targets beside them.
+"""CPU time, memory and opened files of tracking a run of 100,000 array tasks, with targets.
 
-The run is made without any case folder: what is told of it comes from its journal, its markers, and
-a program in place of squeue that prints what Slurm does, one line for all that wait of a job.
+The run has no case folders: its states come from its journal, its markers, and a stub squeue that
+prints one line for all pending tasks of a job, as Slurm does.
 """
 
 import json
@@ -32,7 +32,7 @@ WHY_MIB = (
 )
 MATRIX = Path(__file__).parents[1] / "matrices" / "quickstart.toml"
 
-# what a process of its own does with a run: its start is paid before the clock runs
+# programs for a separate process, which measure themselves without their own start-up
 STATUS = """\
 import resource, sys, time
 opened = 0
@@ -73,9 +73,9 @@ print(*figures, file=sys.stderr)
 
 
 def make_run(folder: Path, state: str, tasks: int = TASKS) -> Path:
-    """Write a run whose first array tasks, none, half or all of them, are journaled as completed.
+    """Make a run with none, half or all of its array tasks journaled as completed.
 
-    `folder` gets a `bin` too, with the program that prints what of the others is in the queue.
+    `folder` also gets a `bin` with the stub squeue, which prints the tasks that have not ended.
     """
     words = [sys.executable, "-m", "dlperf_slurm", "render", str(MATRIX), "--site", "local"]
     done = subprocess.run(
@@ -121,7 +121,7 @@ def make_run(folder: Path, state: str, tasks: int = TASKS) -> Path:
 
 
 def _list_prints(run: Path) -> list[str]:
-    """The print by which a state is judged again or not, of each case: none has a folder."""
+    """Return the fingerprint of each case's files, which decides whether a state is read again."""
     opened = open_run(run)
     return [
         print_files(opened, case, RunTask("", 0, f"cases/{case.case_id}/r1/a1"))
@@ -139,7 +139,7 @@ def _write_manifest(run: Path, tasks: int) -> None:
 
 
 def _write_clients(bin_dir: Path, queue: str) -> None:
-    """Programs in place of squeue, which knows the jobs' names, and of sacct, which knows none."""
+    """Write a stub squeue, which prints `queue`, and a stub sacct, which prints nothing."""
     bin_dir.mkdir()
     table = bin_dir / "queue.txt"
     table.write_text(queue + "\n", encoding="utf-8")
@@ -150,7 +150,7 @@ def _write_clients(bin_dir: Path, queue: str) -> None:
 
 
 def measure(program: str, run: Path) -> tuple[float, int, float]:
-    """CPU seconds, opened files and folders, and MiB at most, of a process that looks at a run."""
+    """Return CPU seconds, opened files and folders, and peak MiB of a process that reads a run."""
     path = f"{run.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [sys.executable, "-c", program, str(run)],
@@ -165,7 +165,7 @@ def measure(program: str, run: Path) -> tuple[float, int, float]:
 
 
 def measure_rows(is_quick: bool) -> list[Row]:
-    """The rows of part 4, whose programs look at a run once each."""
+    """Return the rows of part 4, whose programs read a run once each."""
     tasks = TASKS // 10 if is_quick else TASKS
     rows = []
     for state in STATES:

@@ -1,7 +1,7 @@
-"""Time of empty steps with the watch over that of the same steps without it: the cost of a step.
+"""The watchdog's overhead: time of empty steps with it, less that of the same steps without it.
 
-The loop is that of worker/measure.py. The watch adds the store of a number to each step, and a
-thread that looks every few seconds. Loops with and without it alternate.
+The loop is that of worker/measure.py. The watchdog adds the store of a number to each step, and a
+thread that wakes every few seconds. Loops with and without it alternate.
 """
 
 import statistics
@@ -23,7 +23,7 @@ STEPS = 1_000_000
 
 
 def measure_rows(is_quick: bool) -> list[Row]:
-    """What the watch adds to a step, as a share of one of 1 ms."""
+    """Return the watchdog's overhead as a share of a step of 1 ms."""
     hold_back_signal()
     world: Any = SimpleNamespace(rank=0, size=1, hosts=())
     added = []
@@ -44,7 +44,7 @@ def measure_rows(is_quick: bool) -> list[Row]:
 
 
 def time_steps() -> float:
-    """Nanoseconds of a step that does nothing."""
+    """Return the nanoseconds of a step that does nothing."""
     clock = HostClock(STEPS + 1)
     start = time.perf_counter()
     for index in range(1, STEPS + 1):
@@ -54,7 +54,7 @@ def time_steps() -> float:
 
 
 def time_watched_steps(position: Any) -> float:
-    """The same, with the number of the step stored."""
+    """Return the nanoseconds of an empty step that also stores its number."""
     clock = HostClock(STEPS + 1)
     position.enter(MEASURED, STEPS, clock)
     start = time.perf_counter()
@@ -66,7 +66,7 @@ def time_watched_steps(position: Any) -> float:
 
 
 def do_nothing() -> None:
-    """A step."""
+    """Stand for a step."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The matrix for Maestro: a value of each parameter per array task."""
+"""The matrix for Maestro: one value of each parameter per array task."""
 
 from maestrowf.datastructures.core import ParameterGenerator
 

@@ -1,4 +1,4 @@
-"""A cluster for ReFrame, of which nothing is asked."""
+"""A cluster configuration for ReFrame that needs nothing installed."""
 
 site_configuration = {
     "systems": [

@@ -1,4 +1,4 @@
-"""The tables of a run as a plain pandas program makes them: nothing is checked, all is read."""
+"""The tables of a run by a plain pandas program, which reads everything and validates nothing."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A model of Hugging Face's transformers, trained plainly: seconds of each step, as JSON.
+"""Train a model of Hugging Face's transformers in a plain loop; print seconds per step as JSON.
 
 python public_pytorch.py bert|llama|resnet50|vit BATCH_SIZE SEQUENCE_LENGTH STEPS
 """

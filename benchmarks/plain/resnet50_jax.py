@@ -1,4 +1,4 @@
-"""ResNet-50 v1.5 as plain as JAX has it: seconds of each step at batch size 2, as JSON."""
+"""Plain ResNet-50 v1.5 in JAX: prints the seconds of each step at batch size 2, as JSON."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from jax import numpy as jnp
 
 
 def list_convolutions():
-    """in, out, size, stride: the stem, then those of each block, the shortcut last."""
+    """Yield (in, out, size, stride): the stem, then those of each block, the shortcut last."""
     yield 3, 64, 7, 2
     channels = 64
     for stage, count in enumerate((3, 4, 6, 3)):

@@ -1,4 +1,4 @@
-"""ResNet-50 v1.5 as plain as PyTorch has it: seconds of each step at batch size 2, as JSON."""
+"""Plain ResNet-50 v1.5 in PyTorch: prints the seconds of each step at batch size 2, as JSON."""
 
 import json
 import sys

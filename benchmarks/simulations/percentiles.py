@@ -1,7 +1,7 @@
-"""Simulated batches -> how far off their percentiles are, by how many batches there are.
+"""Simulated batches -> the bias of their percentiles, by the number of batches.
 
-A percentile of few batches is interpolated among the slowest of them, and lies below that of all
-batches that might come. No framework runs here.
+A percentile of few batches is interpolated among the slowest of them, and is below the true one. No
+framework runs here.
 """
 
 from collections.abc import Callable
@@ -13,19 +13,19 @@ import numpy
 SEED = 2020
 TRIALS = 4000
 PERCENTILES = (90, 95, 99)
-# of the batches, as many are slower than the true percentile
+# expected number of batches that are slower than the true percentile
 SLOWER = (1, 2, 5, 10, 20)
 
 
 class Tail(NamedTuple):
-    """Times of batches as a function of what share of all batches is faster."""
+    """A distribution of batch times, as its quantile function."""
 
     name: str
     find_time: Callable[[Any], Any]
 
 
 def find_normal(shares: Any) -> Any:
-    """Quantiles of the standard normal distribution."""
+    """Return quantiles of the standard normal distribution."""
     return numpy.vectorize(NormalDist().inv_cdf)(shares)
 
 
@@ -38,7 +38,7 @@ TAILS = (
 
 
 def measure_bias(tail: Tail, percent: int, batches: int) -> float:
-    """How far the median trial's percentile is from the true one, as a share of that."""
+    """Return the relative bias of the median trial's percentile."""
     shares = numpy.random.default_rng(SEED).random((TRIALS, batches))
     found = numpy.percentile(tail.find_time(shares), percent, axis=1)
     return float(numpy.median(found) / tail.find_time(percent / 100) - 1)

@@ -1,7 +1,7 @@
 """Simulated repeats -> how often 95 % intervals of a speedup cover the true one, by method.
 
-Noise is of times: a repeat takes 1 unit and what its noise adds, and both medians are 1. The second
-case has as much noise as the first, or several times as much. No framework runs here.
+Noise is added to times: a repeat takes 1 unit plus its noise, and both true medians are 1. The
+second case has as much noise as the first, or several times as much. No framework runs here.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ REPEATS = (4, 5, 6, 7, 10, 20, 40)
 SPREADS = (1, 4, 10)
 SCALE = 0.005
 
-# a generator and a shape -> the repeats' excess times, in units of SCALE
+# a generator and a shape -> the noise of the repeats, in units of SCALE
 Noise = Callable[[numpy.random.Generator, tuple[int, int]], Any]
 NOISES: dict[str, Noise] = {
     "normal": lambda random, shape: random.standard_normal(shape),
@@ -38,17 +38,17 @@ MEDIANS = {
 
 
 def draw_times(noise: str, random: numpy.random.Generator, repeats: int, factor: float) -> Any:
-    """Times [trials, repeats] whose true median is 1."""
+    """Draw times [trials, repeats] whose true median is 1."""
     excess = NOISES[noise](random, (TRIALS, repeats)) - MEDIANS[noise]
     return 1 + SCALE * factor * excess
 
 
 def cover_by_rank_sum(first: Any, second: Any) -> Any:
-    """Whether the rank-sum test, by its exact distribution, does not refuse: bool [trials]."""
+    """Return whether the exact rank-sum test does not reject: bool [trials]."""
     count = first.shape[1]
     chances = numpy.zeros((count + 1, count * count + 1))
     chances[0, 0] = 1
-    # the j-th of the second sample, ascending, has up to `count` of the first one below it
+    # the j-th smallest of the second sample has 0 to `count` values of the first one below it
     for below in range(count + 1):
         for chosen in range(1, count + 1):
             chances[chosen, below:] += chances[chosen - 1, : count * count + 1 - below]
@@ -59,14 +59,14 @@ def cover_by_rank_sum(first: Any, second: Any) -> Any:
 
 
 def cover_by_placements(first: Any, second: Any) -> Any:
-    """What `compare` and the tables use."""
+    """Apply the test that `compare` and the tables use."""
     if first.shape[1] < count_needed_values():
         return None
     return ~is_refused(first, second)
 
 
 def cover_by_both_medians(first: Any, second: Any) -> Any:
-    """From intervals of both medians, each at 97.5 %: holds for any two distributions."""
+    """Compare 97.5 % intervals of both medians, which is valid for any two distributions."""
     if first.shape[1] < count_needed_samples(0.975):
         return None
     found = []
@@ -84,7 +84,7 @@ METHODS = {
 
 
 def measure_coverage(noise: str, spread: float, repeats: int) -> list[str]:
-    """The share of trials whose interval covers the true ratio, which is 1, by method."""
+    """Return the share of trials whose interval covers the true ratio, 1, by method."""
     random = numpy.random.default_rng(SEED)
     first = draw_times(noise, random, repeats, 1)
     second = draw_times(noise, random, repeats, spread)

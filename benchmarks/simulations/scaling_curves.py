@@ -1,7 +1,7 @@
-"""Simulated repeats -> how often all intervals of a scaling curve cover, by themselves or together.
+"""Simulated repeats -> how often all intervals of a scaling curve cover, individually or jointly.
 
-A curve is four topologies over one baseline, whose repeats all of its speedups share. Noise is as
-in `ratio_intervals.py`; the four have as much as the baseline, or several times as much.
+A curve has four topologies and one baseline, whose repeats all its speedups share. Noise is that of
+`ratio_intervals.py`; the four have as much as the baseline, or several times as much.
 """
 
 import numpy
@@ -12,12 +12,12 @@ from dlperf_slurm.stats.placements import count_needed_values, is_refused
 
 POINTS = 4
 SHOWN_NOISES = ("normal", "exponential")
-# of an interval by itself, and of one that holds together with the others
+# of an individual interval, and of a joint one (Bonferroni)
 CONFIDENCES = (CONFIDENCE, 1 - (1 - CONFIDENCE) / POINTS)
 
 
 def measure_coverage(noise: str, spread: float, repeats: int) -> list[str]:
-    """The share of curves of which no speedup is outside its interval, by confidence."""
+    """Return the share of curves with all speedups within their intervals, by confidence."""
     random = numpy.random.default_rng(SEED)
     baseline = draw_times(noise, random, repeats, 1)
     points = [draw_times(noise, random, repeats, spread) for _ in range(POINTS)]

@@ -1,4 +1,4 @@
-"""Simulated ranks -> how often a slow host or device is named, with and without one.
+"""Simulated ranks -> how often a slow host or device is reported, if there is one and if not.
 
 A run has seven repeats on four hosts with two devices each; times vary by 3 % from repeat to repeat
 and by 2 % from step to step. No framework runs here.
@@ -17,7 +17,7 @@ SLOW_HOST = "host3"
 
 
 def draw_repeat(generator: random.Random, excess: float) -> dict[Machine, dict[Machine, float]]:
-    """The median step of each device, by host; all of the slow host take longer."""
+    """Draw the median step of each device, by host; those of the slow host take longer."""
     level = generator.lognormvariate(0, 0.03)
     hosts: dict[Machine, dict[Machine, float]] = {}
     for host in range(1, HOSTS + 1):
@@ -33,7 +33,7 @@ def draw_repeat(generator: random.Random, excess: float) -> dict[Machine, dict[M
 
 
 def find_named(generator: random.Random, excess: float) -> set[str]:
-    """The hosts and devices that one simulated run blames."""
+    """Return the hosts and devices that one simulated run reports as slow."""
     repeats = [draw_repeat(generator, excess) for _ in range(REPEATS)]
     by_host: list[Repeat] = [
         {host: statistics.median(devices.values()) for host, devices in hosts.items()}

@@ -1,7 +1,7 @@
-"""Simulated step times -> how often a slow stretch is named, where there is one and where not.
+"""Simulated step times -> how often a slow stretch is reported, if there is one and if not.
 
-A step takes 1 unit and a normal deviation that remembers the step before it (an autoregression of
-first order). No framework runs here.
+A step takes 1 unit plus noise from an autoregressive process of first order. No framework runs
+here.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ DEVIATIONS = (0.01, 0.03, 0.05)
 
 
 def draw_steps(count: int, memory: float, deviation: float) -> Any:
-    """Step times [series, steps] of a sound machine."""
+    """Draw step times [series, steps] of a machine without a slow stretch."""
     noise = numpy.random.default_rng(SEED).standard_normal((SERIES, count))
     levels = noise.copy()
     for i in range(1, count):
@@ -27,7 +27,7 @@ def draw_steps(count: int, memory: float, deviation: float) -> Any:
 
 
 def slow_down(steps: Any, first: float, last: float, factor: float) -> Any:
-    """The steps between these parts of the window take longer by the factor."""
+    """Multiply the steps between two fractions of the window by a factor."""
     changed = steps.copy()
     count = steps.shape[1]
     changed[:, round(first * count) : round(last * count)] *= factor
@@ -35,12 +35,12 @@ def slow_down(steps: Any, first: float, last: float, factor: float) -> Any:
 
 
 def measure_share(steps: Any) -> float:
-    """The part of the series in which a slow stretch is found."""
+    """Return the share of series in which a slow stretch is found."""
     return float(numpy.mean([find_slow_stretch(one) is not None for one in steps.tolist()]))
 
 
 def main() -> None:
-    """Print a Markdown table of level and power."""
+    """Print a Markdown table of false positive rate and power."""
     print(f"seed {SEED}, {SERIES} series each\n")
     print("| steps | memory | deviation | none | first fifth, 20 % | last tenth, 30 % "
           "| middle fifth, 20 % |")  # fmt: skip

@@ -1,7 +1,7 @@
-"""Simulated pairs of runs -> how often `compare` says what, at and off its limits.
+"""Simulated pairs of runs -> the frequency of each verdict of `compare`, at and off its limits.
 
 Repeats of 100 samples/s have normal noise. The limit and the margin are 3 %. With an offset, all
-repeats of a run or of a block share one that is drawn for it. No framework runs here.
+repeats of a run or of a block share one random offset. No framework runs here.
 """
 
 import math
@@ -30,13 +30,13 @@ def draw_run(random: Random, repeats: int, spread: float, ratio: float) -> list[
 
 
 def draw_blocks(random: Random, blocks: int, repeats: int) -> list[list[float]]:
-    """The repeats of blocks with offsets of 3 %, and noise of 1 % within."""
+    """Draw the repeats of blocks with offsets of 3 %, and noise of 1 % within a block."""
     offsets = [math.exp(random.gauss(0, 0.03)) for _ in range(blocks)]
     return [draw_run(random, repeats, 0.01, offset) for offset in offsets]
 
 
 def main() -> None:
-    """Print Markdown tables of verdicts, and of alarms where repeats share an offset."""
+    """Print Markdown tables of verdicts, and of false alarms if repeats share an offset."""
     print(f"seed {SEED}, {TRIALS} pairs each, limit and margin {LIMIT:.0%}\n")
     print("| repeats | spread A, B | ratio | " + " | ".join(VERDICTS)
           + " | beyond the limit | within the limit |")  # fmt: skip
