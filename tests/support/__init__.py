@@ -1,1 +1,1 @@
-"""Parts that tests of several folders share."""
+"""Helpers that the tests of several folders share."""

@@ -37,7 +37,7 @@ CASE = Case(
 
 
 class Attempt:
-    """A directory with a case, and what came of running it."""
+    """An attempt directory with a case, and the outcome of running it."""
 
     def __init__(self, path, code_dir, **changes):
         self.path = path
@@ -50,15 +50,15 @@ class Attempt:
         write_json(path / CASE_FILE, self.case)
 
     def launch(self, **spin):
-        """Run the case on all ranks of one mpirun, with SPIN_* variables; returns itself."""
+        """Run the case on all ranks of one mpirun, with SPIN_* variables; return self."""
         return self._launch([*make_mpirun(self.case), *self._name_worker("run")], spin)
 
     def launch_alone(self, **spin):
-        """Run the case as one process that no launcher started."""
+        """Run the case as one process, without a launcher."""
         return self._launch(self._name_worker("run"), spin)
 
     def start(self, **spin):
-        """Start the case on all ranks of one mpirun; returns the process, for `finish`."""
+        """Start the case on all ranks of one mpirun; return the process, for `finish`."""
         return subprocess.Popen(
             [*make_mpirun(self.case), *self._name_worker("run")],
             cwd=str(self.path),
@@ -68,13 +68,13 @@ class Attempt:
         )
 
     def finish(self, process):
-        """Wait for a process that was started; returns itself."""
+        """Wait for a started process; return self."""
         _, self.stderr = process.communicate(timeout=LAUNCH_SECONDS)
         self.exit_code = process.returncode
         return self
 
     def search(self, **spin):
-        """Find the case's batch size with ranks under mpirun; returns itself."""
+        """Search the case's batch size with ranks under mpirun; return self."""
         return self._launch(self.make_search_command(), spin)
 
     def make_search_command(self):
@@ -82,9 +82,9 @@ class Attempt:
         return [*self._name_worker("search"), "--", *ranks]
 
     def conclude(self):
-        """What the job script does when the launcher has ended; returns the record.
+        """Do what the job script does after the launcher has ended; return the record.
 
-        What was folded is unfolded again, for tests of single files.
+        Packed files are unpacked again, for tests of single files.
         """
         done = self._run([*self._name_worker("conclude"), str(self.exit_code)], {})
         assert done.returncode == 0, done.stderr
@@ -121,10 +121,10 @@ class Attempt:
 
 
 def run_ranks(command, folder, env, timeout):
-    """The ended process, with its output; a second one where MindSpore broke down in a first.
+    """Run a command to its end, and once more if MindSpore crashed; return the completed process.
 
-    Its ranks connect anew when its scheduler answers late, as on a machine with more to do than
-    CPUs, and one of the library's own threads may then follow a null pointer (seen in 2.10).
+    MindSpore's ranks reconnect if its scheduler answers late, as on an overloaded machine, and a
+    thread of the library may then dereference a null pointer (seen in 2.10).
     """
     for _ in range(2):
         done = subprocess.run(
@@ -141,27 +141,27 @@ def make_mpirun(case):
 
 
 def make_environment(code_dir):
-    """As the job script sets it; root may start ranks, and a waiting rank gives its core away."""
+    """Return the job script's environment; root may start ranks, and waiting ranks yield a core."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("SPIN_")}
     env["PYTHONPATH"] = str(code_dir)
     env["PYTHONUNBUFFERED"] = "1"
     for name in ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM"):
         env["OMPI_" + name] = env["PRTE_" + name] = "1"
     env["OMPI_MCA_mpi_yield_when_idle"] = "1"
-    # three seconds of each run, and few tests ask for it
+    # measuring peaks takes three seconds of each run, and few tests need it
     env.setdefault(SWITCH, "0")
     return env
 
 
 def unfold(folder):
-    """Put the files beside the container, as they were; nothing is done where there is none."""
+    """Unpack the archive of details beside it, if there is one."""
     if (folder / DETAILS_FILE).exists():
         with zipfile.ZipFile(str(folder / DETAILS_FILE)) as details:
             details.extractall(str(folder))
 
 
 def await_starts(attempt):
-    """Wait until all ranks have begun."""
+    """Wait until all ranks have started."""
     deadline = time.monotonic() + LAUNCH_SECONDS
     while len(attempt.list_pids()) < attempt.case.world_size and time.monotonic() < deadline:
         time.sleep(0.05)

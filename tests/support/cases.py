@@ -1,4 +1,4 @@
-"""A case with other values, whether they are axes or not."""
+"""Vary the fields of a case, including those of its axes."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ _PARTS = ("nodes", "devices_per_node")
 
 
 def vary(case, **changes):
-    """A copy with these values of its axes and of its other fields.
+    """Return a copy of a case with these values of its axes and its other fields.
 
     `nodes` and `devices_per_node` change that part of the topology.
     """

@@ -1,8 +1,8 @@
-"""An amdsmi for tests, to be copied to where Python finds it first, under the name amdsmi.py.
+"""A fake amdsmi for tests, to be copied first on sys.path under the name amdsmi.py.
 
 FAKE_AMD_SMI is a JSON list with an object per GPU: the answer of each query, by its name without
-"amdsmi_get_". Of a list the answers are given one after the other, the last one for ever; a query
-that is not named is not supported.
+"amdsmi_get_". A list contains successive answers, the last of which is repeated; a query that is
+not in the object is not supported.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""A pynvml for tests, to be copied to where Python finds it first, under the name pynvml.py.
+"""A fake pynvml for tests, to be copied first on sys.path under the name pynvml.py.
 
 FAKE_NVML is a JSON list with an object per GPU: the answer of each query, by its name without
-"nvmlDeviceGet". Of a list the answers are given one after the other, the last one for ever; null,
-or a query that is not named, is not supported; "mismatch" is a query that the driver is too old
-for. "die" ends the process.
+"nvmlDeviceGet". A list contains successive answers, the last of which is repeated. null, or a query
+that is not in the object, is not supported; "mismatch" is a query that needs a newer driver; "die"
+ends the process.
 """
 
 import json
@@ -19,7 +19,7 @@ class NVMLError(Exception):
 
 
 class NVMLLibraryMismatchError(Exception):
-    """Raised for a function that the driver's library lacks; no NVMLError, as in nvidia-ml-py."""
+    """A function is missing in the driver's library; not an NVMLError, as in nvidia-ml-py."""
 
 
 class NVMLError_NotSupported(NVMLError):
@@ -27,7 +27,7 @@ class NVMLError_NotSupported(NVMLError):
 
 
 class Answer:
-    """Utilization and memory come as fields."""
+    """An answer with fields, such as utilization and memory."""
 
     def __init__(self, fields):
         self.__dict__.update(fields)

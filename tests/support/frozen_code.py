@@ -1,4 +1,4 @@
-"""A frozen copy of the worker, as in a run's code/, with the spin framework in it."""
+"""A frozen copy of the worker, as in a run's code/, with the spin framework added."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,7 @@ SPIN = Path(__file__).with_name("spin.py")
 
 
 def freeze_worker(code_dir):
-    """Copy what the worker needs, and nothing else of the package."""
+    """Copy the modules that the worker needs, and nothing else of the package."""
     target = code_dir / "dlperf_slurm"
     target.mkdir(parents=True)
     for name in ("__init__.py", "version.py"):
@@ -21,14 +21,14 @@ def freeze_worker(code_dir):
 
 
 def freeze_with_spin(code_dir):
-    """The frozen worker with the spin framework by its own name; returns its folder."""
+    """Freeze the worker with the spin framework under its own name; return the folder."""
     freeze_worker(code_dir)
     put_spin_as("spin", code_dir)
     return code_dir
 
 
 def put_spin_as(framework, code_dir):
-    """Make `framework` the spin framework in a frozen copy; a real adapter of that name goes."""
+    """Add the spin framework as `framework` to a frozen copy, in place of a real adapter."""
     frameworks = code_dir / "dlperf_slurm" / "worker" / "frameworks"
     if (frameworks / framework).is_dir():
         shutil.rmtree(str(frameworks / framework))

@@ -10,7 +10,7 @@ RANK_CPUS = 8
 
 
 def make_attempt(folder, framework, model, ranks=1, **changes):
-    """An attempt at the model as its definition has it, not started yet."""
+    """Make an attempt at a model in its defined size, without starting it."""
     adapter = load_adapter(framework)
     plain = {
         "compiler": adapter.SUPPORTED["compiler"][0],
@@ -24,7 +24,7 @@ def make_attempt(folder, framework, model, ranks=1, **changes):
 
 
 def run(attempt):
-    """The record of the attempt, which must be sound; raises AssertionError with its reason."""
+    """Run an attempt and return its record; raises AssertionError with the reason of a failure."""
     record = attempt.launch().conclude()
     assert record.status == "ok", f"{record.reason}\n{attempt.stderr[-2000:]}"
     return record

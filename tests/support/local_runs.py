@@ -1,4 +1,4 @@
-"""Runs on the local site whose ranks are stand-ins."""
+"""Runs on the local site with fake ranks."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ repeats = {repeats}
 
 
 def make_temp_dir(home: Path) -> Path:
-    """For TMPDIR, which holds the machine's lock: runs of other tests must not wait for ours."""
+    """Make a TMPDIR, which contains the machine's lock: runs of other tests must not wait."""
     folder = home / ".tmp"
     folder.mkdir()
     return folder
@@ -35,14 +35,14 @@ def stage_local(
     protocol: str = "",
     settings: Sequence[str] = (),
 ) -> Run:
-    """A run directory that waits to be submitted.
+    """Stage a run directory without submitting it.
 
-    `batch_size` as it stands in a matrix, `protocol` a further line of that table, `settings` what
-    the site has besides.
+    `batch_size` is TOML text of the matrix, `protocol` a further line of that table, `settings`
+    additional site values.
     """
     write_matrix_file(home, repeats, topologies, batch_size, protocol)
     venv = f"environments.pytorch.venv={stand_in.make_venv(home / '.venv')}"
-    # the stand-in's ranks may share whatever CPUs there are
+    # fake ranks may share CPUs
     settings = (venv, "max_devices_per_node=8", *settings)
     options = [part for setting in settings for part in ("--set", setting)]
     return stage(["matrix.toml", "--site", "local", *options], home)
@@ -55,7 +55,7 @@ def write_matrix_file(
     batch_size: str = "8",
     protocol: str = "",
 ) -> None:
-    """What `stage_local` stages, as matrix.toml."""
+    """Write the matrix of `stage_local` as matrix.toml."""
     quoted = ", ".join(f'"{topology}"' for topology in topologies)
     text = MATRIX.format(
         repeats=repeats, topologies=quoted, batch_size=batch_size, protocol=protocol
@@ -64,7 +64,7 @@ def write_matrix_file(
 
 
 def list_attempt_dirs(run: Run) -> list[Path]:
-    """In the order of their array tasks; they are there, as if each had been started."""
+    """Make the attempt directories as started tasks do; return them in array task order."""
     folders = [run.path / task.attempt_dir for task in run.read_all_tasks()]
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)

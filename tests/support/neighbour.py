@@ -1,8 +1,8 @@
-"""A process of a name of its own that keeps a CPU busy until its standard input ends.
+"""A process with a given name that keeps a CPU busy until its standard input ends.
 
     python neighbour.py NAME
 
-It says "busy" when it has begun.
+Prints "busy" once it has started.
 """
 
 import os

@@ -1,11 +1,11 @@
-"""What a lane of tests needs of a machine, and how to get it where it is missing."""
+"""What a test lane requires of a machine, and how to get it if it is missing."""
 
 import os
 import shutil
 
 
 def find_slurm_obstacle() -> str:
-    """Return why no Slurm cluster can be brought up here, and what to do; '' if one can."""
+    """Return why no Slurm cluster can be started here, and what to do, or ''."""
     if os.geteuid() != 0:
         return (
             "needs root, as its nodes are network namespaces: as root, or in a container with "
@@ -20,12 +20,12 @@ def find_slurm_obstacle() -> str:
 
 
 def find_browser_obstacle() -> str:
-    """Return why no Chromium can be started or installed here, and what to do; '' if one can."""
+    """Return why no Chromium can be started or installed here, and what to do, or ''."""
     if find_chromium() or (os.geteuid() == 0 and shutil.which("apt-get")):
         return ""
     return "needs a chromium: apt-get install chromium, or another one, named in CHROMIUM"
 
 
 def find_chromium() -> str:
-    """Return the program of CHROMIUM, or the chromium on PATH; '' if there is neither."""
+    """Return the program that CHROMIUM names, or the chromium on PATH, or ''."""
     return os.environ.get("CHROMIUM") or shutil.which("chromium") or ""

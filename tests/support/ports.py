@@ -1,4 +1,4 @@
-"""Whether something listens on a port of this machine."""
+"""Wait for a port of this machine to be opened or closed."""
 
 import socket
 import time

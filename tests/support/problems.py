@@ -1,16 +1,16 @@
-"""What a message for a user has to say, whatever its sentence: where, and what is allowed there."""
+"""Assertions about error messages: where the problem is, and which values are allowed."""
 
 import re
 
-# what stands before the message of a command: its usage, its name
+# usage and program name before the message of a command
 _PRINTED = re.compile(r"\A(?:.*\n)*?dlperf-slurm[\w -]*: (?:error: |(?=warning: ))")
 
 
 def assert_problem(error, *, file="", line=None, key="", says=()):
-    """Assert that a message begins with file, line and key, and then has each of these words.
+    """Assert that a message begins with file, line and key, and contains each word of `says`.
 
-    `says` are the values that are allowed, or a word that tells this mistake from others. `error`
-    is the message, an exception of which it is all, or what a command printed.
+    `says` are the allowed values, or a word that is specific to this mistake. `error` is a message,
+    an exception with that message, or the output of a command.
     """
     text = _PRINTED.sub("", str(error))
     place = str(file) if line is None else f"{file}:{line}"
@@ -22,7 +22,7 @@ def assert_problem(error, *, file="", line=None, key="", says=()):
 
 
 def _as_word(word):
-    """The pattern of a word, or of several, that is no part of a longer one."""
+    """Return a pattern for words that are not part of a longer word."""
     start = r"(?<![\w-])" if word[0].isalnum() else ""
     end = r"(?![\w-])" if word[-1].isalnum() else ""
     return f"{start}{re.escape(word)}{end}"

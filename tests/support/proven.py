@@ -1,11 +1,11 @@
-"""The files that a framework's tests depend on, and over which of them these passed last.
+"""The files that a framework's tests depend on, and the hashes for which they last passed.
 
-A framework is proven over its adapter, all modules of ours that this imports, directly or through
-others, its pins and its tests; `FRAMEWORK-horovod` over those files of the adapter that name
-Horovod, what adapters share of it, its pins and what builds Horovod. What only calls an adapter,
-such as the measuring loop, is in no hash: `make test` tests it each time with PyTorch, and `make
-test-all` with TensorFlow 1, whose Python is the oldest. Comments, docstrings and blank lines of
-Python files are in no hash either, as they change nothing that runs.
+A framework's hash covers its adapter, all modules of ours that this imports, directly or
+indirectly, its pins and its tests; that of `FRAMEWORK-horovod` covers those files of the adapter
+that name Horovod, what adapters share of it, its pins and the build of Horovod. Callers of
+adapters, such as the measuring loop, are in no hash: `make test` tests them each time with PyTorch,
+and `make test-all` with TensorFlow 1, which has the oldest Python. Comments, docstrings and blank
+lines of Python files are in no hash either.
 """
 
 import ast
@@ -20,7 +20,7 @@ from typing import Optional
 ALWAYS_TESTED = ("tensorflow1",)
 ADAPTERS = "dlperf_slurm/worker/frameworks"
 HOROVOD = "dlperf_slurm/worker/horovod.py"
-# of the standard library alone: what PyTorch and TensorFlow 1 show of them each time holds for all
+# need the standard library alone: the tests with PyTorch and TensorFlow 1 are enough
 SAME_BESIDE_ANY = (
     "dlperf_slurm/__init__.py",
     "dlperf_slurm/contract",
@@ -36,14 +36,14 @@ HEADER = (
 
 @dataclass(frozen=True)
 class Proof:
-    """What passed: how long its tests took, and the hash of their files."""
+    """A hash for which tests passed, and how many seconds they took."""
 
     seconds: int
     sha256: str
 
 
 def list_files(root: Path, framework: str, tests: Iterable[str]) -> list[Path]:
-    """The files of a checkout over which a framework is proven, sorted; `tests` may be folders."""
+    """List the files of a checkout in a framework's hash, sorted; `tests` may be folders."""
     adapter = list_adapter(root, framework)
     chosen = follow_imports(root, adapter) | {root / ENVIRONMENTS / f"{framework}.txt"}
     for test in tests:
@@ -54,7 +54,7 @@ def list_files(root: Path, framework: str, tests: Iterable[str]) -> list[Path]:
 
 
 def list_horovod_files(root: Path, framework: str) -> list[Path]:
-    """The files of a checkout over which a framework with Horovod is proven, sorted."""
+    """List the files of a checkout in the hash of a framework with Horovod, sorted."""
     adapter = list_adapter(root, framework)
     files = [*adapter, root / HOROVOD]
     naming = {path for path in files if b"horovod" in read_code(path).lower()}
@@ -63,13 +63,13 @@ def list_horovod_files(root: Path, framework: str) -> list[Path]:
 
 
 def list_adapter(root: Path, framework: str) -> list[Path]:
-    """The files of its folder, and of that without a number, which a framework's versions share."""
+    """List the adapter's files, in its folder and in the one that a framework's versions share."""
     folders = {framework, framework.rstrip("0123456789")}
     return [path for name in folders for path in (root / ADAPTERS / name).rglob("*.py")]
 
 
 def follow_imports(root: Path, files: Iterable[Path]) -> set[Path]:
-    """These files and all modules below `root` that they import, directly or through others."""
+    """Return these files and all modules below `root` that they import, directly or indirectly."""
     seen: set[Path] = set()
     remaining = list(files)
     while remaining:
@@ -83,9 +83,9 @@ def follow_imports(root: Path, files: Iterable[Path]) -> set[Path]:
 
 
 def list_imports(path: Path) -> Iterator[str]:
-    """Names of what a file imports anywhere in it when it runs, and of the packages around that.
+    """Yield the names that a file imports at run time, and their parent packages.
 
-    Of `from a import b`, b may be a module. What only a checker of types imports changes nothing.
+    In `from a import b`, b may be a module. Imports for type checkers alone are left out.
     """
     for node in walk_running(ast.parse(path.read_bytes())):
         names: list[str] = []
@@ -99,7 +99,7 @@ def list_imports(path: Path) -> Iterator[str]:
 
 
 def walk_running(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a tree without those below `if TYPE_CHECKING:`."""
+    """Yield the nodes of a tree, except those below `if TYPE_CHECKING:`."""
     yield node
     is_for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     for child in node.orelse if is_for_types else ast.iter_child_nodes(node):
@@ -107,7 +107,7 @@ def walk_running(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def find_module(root: Path, name: str) -> Optional[Path]:
-    """The file of a module below `root`; None for what is none of ours."""
+    """Return the file of a module below `root`, or None for other modules."""
     path = root.joinpath(*name.split("."))
     candidates = (path.with_suffix(".py"), path / "__init__.py")
     return next((candidate for candidate in candidates if candidate.is_file()), None)
@@ -124,9 +124,9 @@ def compute_hash(root: Path, files: Iterable[Path]) -> str:
 
 
 def read_code(path: Path) -> bytes:
-    """Read a file; a Python file without comments, docstrings and blank lines.
+    """Read a file; of a Python file without comments, docstrings and blank lines.
 
-    Text is cut out by its position, so that all versions of Python return the same.
+    Text is cut by position, so that all versions of Python return the same.
     """
     content = path.read_bytes()
     if path.suffix != ".py":
@@ -144,7 +144,7 @@ def read_code(path: Path) -> bytes:
 
 
 def list_docstring_lines(tree: ast.AST) -> Iterator[int]:
-    """List the numbers of the lines that docstrings fill."""
+    """Yield the numbers of the lines of docstrings."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             first = node.body[0] if node.body else None
@@ -154,7 +154,7 @@ def list_docstring_lines(tree: ast.AST) -> Iterator[int]:
 
 
 def read_proofs(path: Path) -> dict[str, Proof]:
-    """The proofs by name, none where there is no such file."""
+    """Read the proofs by name; {} if there is no file."""
     if not path.exists():
         return {}
     lines = path.read_text(encoding="ascii").splitlines()
@@ -163,6 +163,6 @@ def read_proofs(path: Path) -> dict[str, Proof]:
 
 
 def write_proofs(path: Path, proofs: Mapping[str, Proof]) -> None:
-    """One line for each, in the order of their names."""
+    """Write one line for each proof, sorted by name."""
     rows = (f"{name} {proof.seconds} {proof.sha256}\n" for name, proof in sorted(proofs.items()))
     path.write_text(HEADER + "".join(rows), encoding="ascii")

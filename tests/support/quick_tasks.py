@@ -1,7 +1,7 @@
-"""A stand-in for a framework's environment whose array tasks cost next to nothing: by the thousand.
+"""A fake framework environment whose array tasks cost almost nothing, for runs of thousands.
 
-Job script, srun and files are the real ones; the worker is a few lines of bash that leave a sound
-record where a rank would. How an array task ends that has none is for the real worker to say.
+Job script, srun and files are real; the worker is a few lines of bash that write a valid record in
+place of a rank. The real worker concludes array tasks without a record.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ esac
 
 
 def make_quick_venv(folder: Path, seconds: float) -> Path:
-    """A folder that passes for a virtual environment; its array tasks measure for so long."""
+    """Make a fake virtual environment whose array tasks take this many seconds to measure."""
     bin_dir = folder / "bin"
     bin_dir.mkdir(parents=True)
     head, tail = (folder / name for name in ("head", "tail"))
@@ -58,7 +58,7 @@ def make_quick_venv(folder: Path, seconds: float) -> Path:
 
 
 def _make_record() -> str:
-    """What a good run on one device would leave, but for its case."""
+    """Return the record of a successful run on one device, with a placeholder for its case."""
     record = make_record(vary(CASE, model="resnet50", model_parameters={}, devices_per_node=1))
     data = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(record), "case": "the case"}
     return json.dumps(data, indent=1, sort_keys=True) + "\n"

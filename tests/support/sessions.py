@@ -26,7 +26,7 @@ from support import attempts
 from support.cases import vary
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-# Smaller than the models' own sizes for verification, for tests that look at single values.
+# smaller than the models' own sizes for verification, for tests of single values
 _SMALLER = {
     "bert": {
         "sequence_length": 16,
@@ -59,12 +59,12 @@ _SMALLER = {
     },
     "resnet50": {"image_size": 64, "stage_blocks": (1, 1, 1, 1), "width": 8, "classes": 10},
 }
-# of every model, a new one too
+# sizes of every model, including new ones
 SMALL = {
     name: _SMALLER.get(name, dict(load_model(name).VERIFICATION.model_parameters))
     for name in list_models()
 }
-# a training whose labels are probabilities
+# a training protocol whose labels are probabilities
 MIXTURES = Training(epochs=1, mixup_alpha=0.2)
 ALONE = Placement(
     rank=0, local_rank=0, world_size=1, host="here", master_address="127.0.0.1", master_port=0
@@ -76,7 +76,7 @@ needs_mpirun = pytest.mark.skipif(
 
 
 def make_case(framework, model, **changes):
-    """A small case of one rank, without dropout, as plain as the framework has it."""
+    """Make a small case of one rank, without dropout, with the framework's defaults."""
     adapter = load_adapter(framework)
     case = vary(
         attempts.CASE,
@@ -92,12 +92,12 @@ def make_case(framework, model, **changes):
 
 
 def list_supported_models(framework):
-    """The models of a framework's adapter; none without a framework."""
+    """Return the models that a framework's adapter supports; [] without a framework."""
     return load_adapter(framework).SUPPORTED["model"] if framework else []
 
 
 def find_update_difference(case, initial, final, expected):
-    """That of `worker.parity`, for the parameters whose gradient is more than rounding."""
+    """Return `worker.parity`'s difference, for parameters whose gradient is more than rounding."""
     zero_gradients = load_model(case.model).ZERO_GRADIENTS
     return parity.find_update_difference(initial, final, expected, zero_gradients)
 
@@ -107,12 +107,12 @@ def make_definition(case):
 
 
 def start(case, rank=0):
-    """A session in a world of one, with that rank's data."""
+    """Start a session of world size 1, with the data of this rank."""
     return load_adapter(case.axes.framework).start(case, replace(ALONE, rank=rank))
 
 
 def take_losses(case, steps):
-    """The loss of each step, before its update."""
+    """Return the loss of each step, before its update."""
     session = start(case)
     losses = []
     for _ in range(steps):
@@ -122,15 +122,15 @@ def take_losses(case, steps):
 
 
 def run_elsewhere(function, *arguments):
-    """In a process of its own: some switches are for the whole process, and for good."""
+    """Call a function in a separate process, because some switches are global and permanent."""
     spawn = multiprocessing.get_context("spawn")
-    # not a Pool: its processes may not have children, as loaders of data do
+    # not a Pool: its processes cannot have children, as data loaders do
     with ProcessPoolExecutor(1, mp_context=spawn) as pool:
         return pool.submit(function, *arguments).result()
 
 
 def verify_on_ranks(case, folder, timeout=600):
-    """What `worker verify` writes under mpirun: the parity file and the averaged gradients."""
+    """Run `worker verify` under mpirun; return the parity file and the averaged gradients."""
     write_json(folder / CASE_FILE, case)
     worker = [sys.executable, "-m", "dlperf_slurm.worker", "verify", "."]
     env = {**attempts.make_environment(CHECKOUT), "PATH": find_path()}
@@ -140,19 +140,19 @@ def verify_on_ranks(case, folder, timeout=600):
 
 
 def find_path():
-    """As in a job script, where the framework's own programs come first."""
+    """Return the PATH of a job script, with the framework's own programs first."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
 def skip_unsupported(adapter, case):
-    """Several ranks on the CPU may be what a distribution cannot do; Horovod has to be built."""
+    """Skip the test if this Python cannot run the case, as without Horovod."""
     reason = find_lack(adapter, case)
     if reason:
         pytest.skip(reason)
 
 
 def find_lack(adapter, case):
-    """Why this Python cannot run the case; empty when it can."""
+    """Return why this Python cannot run the case, or ''."""
     if case.axes.gradient_sync == "horovod" and find_spec("horovod") is None:
         return f"needs Horovod: dlperf-slurm env create {case.axes.framework} --horovod"
     find_lack_of_cpu = getattr(adapter, "find_lack_of_cpu", lambda case: None)
@@ -160,7 +160,7 @@ def find_lack(adapter, case):
 
 
 def follow_learning_rates(session, case):
-    """Steps by one that falls to 0, and on from there, against the update rule in float64."""
+    """Check steps with several learning rates, including 0, against the update rule in float64."""
     rule = make_optimizer(case, make_definition(case))
     initial = before = session.read_weights()
     expected = {name: values.astype("float64") for name, values in initial.items()}

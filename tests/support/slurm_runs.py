@@ -1,4 +1,4 @@
-"""Runs on the real Slurm of tests/cluster, with the spin framework where torch is not the point."""
+"""Runs on the real Slurm of tests/cluster, mostly with the spin framework."""
 
 import json
 import os
@@ -17,9 +17,9 @@ from support.tool import await_that, run_tool, stage
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SITE = CHECKOUT / "tests" / "cluster" / "testcluster.toml"
-# the shortest polls that a site can ask for, so that tests see a state soon
+# the shortest polls of a site, so that tests see a state soon
 QUICK_POLLS = ("tracking.poll_seconds=1", "tracking.slowest_poll_seconds=1")
-# ranks that spin have no peak, and torch would be loaded on every node to measure one for seconds
+# the spin framework has no peak; measuring one would load torch on every node for seconds
 NO_PEAKS = 'env.DLPERF_SLURM_PEAKS="0"'
 MATRIX = """\
 [model]
@@ -43,9 +43,9 @@ SMALL_RESNET = "image_size = 32\nwidth = 8\nstage_blocks = [1, 1, 1, 1]\nclasses
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that is up; this process's environment makes it the client commands' one.
+    """A running cluster; this process's environment selects it for Slurm's client commands.
 
-    `disk` is a small file system of its own, which all nodes see.
+    `disk` is a small separate file system that all nodes see.
     """
 
     program: Path
@@ -73,7 +73,7 @@ def write_matrix(
     protocol: str = "",
     measured_steps: int = 5,
 ) -> Path:
-    """`batch_size` as it stands in a matrix, `protocol` a further line of that table."""
+    """Write a matrix; `batch_size` is TOML text, `protocol` a further line of that table."""
     quoted = ", ".join(f'"{topology}"' for topology in topologies)
     path = folder / name
     text = MATRIX.format(
@@ -98,7 +98,7 @@ def stage_spin(
     protocol: str = "",
     measured_steps: int = 5,
 ) -> Run:
-    """A run directory that waits to be submitted, and whose ranks spin."""
+    """Stage a run directory with the spin framework, without submitting it."""
     results.mkdir(parents=True, exist_ok=True)
     matrix = write_matrix(
         results,
@@ -125,7 +125,7 @@ def stage_quick(
     seconds: float = 0.2,
     batch_size: str = "2",
 ) -> Run:
-    """A run directory whose array tasks cost next to nothing, each measuring for so long."""
+    """Stage a run directory of fast fake array tasks, each measuring for this many seconds."""
     venv = make_quick_venv(folder / "environment", seconds)
     matrix = write_matrix(folder, repeats=repeats, batch_size=batch_size)
     own = (f"environments.pytorch.venv={json.dumps(str(venv))}", "directives=[]", *QUICK_POLLS)
@@ -135,7 +135,7 @@ def stage_quick(
 
 
 def submit(run: Run, *options: str, **env: str) -> "subprocess.CompletedProcess[str]":
-    """`resume`, from the checkout: whose code the ranks must not take for the run's."""
+    """Call `resume` in the checkout, whose code the ranks must not import instead of the run's."""
     return run_tool(["resume", str(run.path), *options], CHECKOUT, env)
 
 
@@ -144,25 +144,25 @@ def wait(run: Run) -> "subprocess.CompletedProcess[str]":
 
 
 def ask(*command: str) -> str:
-    """Standard output of a client command of Slurm."""
+    """Return the standard output of a client command of Slurm."""
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def count_array_tasks_in_accounting(run: Run) -> int:
-    """How many array tasks Slurm has ever known under the names of the run's groups."""
+    """Count the array tasks in accounting under the names of the run's groups."""
     names = ",".join(f"{run.run_id}.{group_id}" for group_id in run.list_group_ids())
     command = ["sacct", "--noheader", "--allocations", "--parsable2", "--format=JobID"]
     return len(ask(*command, "--starttime=now-1hours", f"--name={names}").split())
 
 
 def assert_array_tasks_in_accounting(run: Run, expected: int) -> None:
-    """Slurm has known so many, no more; accounting hears of the last ones seconds later."""
+    """Assert the number of array tasks in accounting, which lags by seconds."""
     await_that(lambda: count_array_tasks_in_accounting(run) >= expected, "accounting knows them")
     assert count_array_tasks_in_accounting(run) == expected
 
 
 def count_starts_of_rank_0(run: Run) -> list[int]:
-    """How often each array task of the run has started, in their order."""
+    """Return how often each array task of the run has started, in order."""
     folders = [run.path / task.attempt_dir for task in run.read_all_tasks()]
     return [
         sum(file.read_text().split("\n").count("rank 0") for file in folder.glob("**/starts"))
@@ -171,12 +171,12 @@ def count_starts_of_rank_0(run: Run) -> list[int]:
 
 
 def await_ranks(run: Run, *starts: int) -> None:
-    """Wait until the array tasks have started so often."""
+    """Wait until the array tasks have started this often."""
     await_that(lambda: count_starts_of_rank_0(run) == list(starts), f"starts of ranks: {starts}")
 
 
 def find_array_job(run: Run, group_id: str = "1n1g") -> str:
-    """The id of a group's array job, as it was journaled."""
+    """Return the journaled id of a group's array job."""
     (event,) = (
         event
         for event in read_journal(run.path)
@@ -186,7 +186,7 @@ def find_array_job(run: Run, group_id: str = "1n1g") -> str:
 
 
 def list_queue(run: Run) -> dict[str, str]:
-    """The states of the run's array tasks in the queue that have not ended, by their ids."""
+    """Return the states of the run's array tasks in the queue that have not ended, by id."""
     names = ",".join(
         make_job_name(run.run_id, path.stem) for path in run.path.glob("scripts/*.tasks")
     )
@@ -195,7 +195,7 @@ def list_queue(run: Run) -> dict[str, str]:
 
 
 def kill_controller() -> None:
-    """Kill slurmctld; returns when it is gone."""
+    """Kill slurmctld, and wait until it is gone."""
     (line,) = (Path(os.environ["SLURM_TESTBED"]) / "run" / "slurmctld.pid").read_text().splitlines()
     pid = int(line.split()[0])
     os.kill(pid, signal.SIGKILL)
@@ -203,7 +203,7 @@ def kill_controller() -> None:
 
 
 def is_there(pid: int) -> bool:
-    """Whether a process lives; one that its parent has not asked about is a zombie, and gone."""
+    """Return whether a process lives; a zombie does not."""
     try:
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
     except OSError:
@@ -211,9 +211,9 @@ def is_there(pid: int) -> bool:
 
 
 def write_wrapper(bin_dir: Path, name: str, script: str) -> None:
-    """A program of Slurm's name before the real one on PATH; $real is the real one.
+    """Write a wrapper of a Slurm program for PATH; $real is the real one.
 
-    What asks sbatch whether a request is possible reaches the real one.
+    `sbatch --test-only` always calls the real one.
     """
     real = shutil.which(name)
     assert real is not None, f"{name} is not on PATH"

@@ -9,27 +9,27 @@ MIB = 2**20
 
 
 def find_obstacle():
-    """Why no disk can be mounted here; empty if one can."""
+    """Return why no disk can be mounted here, or ''."""
     return "" if os.geteuid() == 0 else "mounting a tmpfs takes root: run this test as root"
 
 
 @contextmanager
 def mount_disk(folder, mib):
-    """A tmpfs of that size at the folder."""
+    """Mount a tmpfs of this size at the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     mount(folder, f"size={mib}m", "-t", "tmpfs", "tmpfs")
     try:
         yield folder
     finally:
-        # processes of a test that failed may still be in it
+        # processes of a failed test may still use it
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @contextmanager
 def keep_full(disk, mib):
-    """A mounted disk, else of so many MiB, is full: another program takes all that others free.
+    """Keep a mounted disk of this size full: a thread writes whenever others free space.
 
-    It is made smaller first, as the memory that it can take is this machine's.
+    The disk is shrunk first, as it takes its space from this machine's memory.
     """
     is_over = threading.Event()
     filler = disk / "filler"

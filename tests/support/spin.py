@@ -1,19 +1,19 @@
-"""A framework for tests: its steps take a known time, and it fails as SPIN_* variables say.
+"""A framework for tests, whose steps take a set time, and which fails as SPIN_* variables say.
 
-support.frozen_code puts this file among the adapters of a frozen worker, never into the package.
+support.frozen_code copies this file among the adapters of a frozen worker, never into the package.
 
 SPIN_STEP_SECONDS    time of a step (0.002)
 SPIN_INFER_SECONDS   time of an inference (0.001)
-SPIN_WARMUP_STEPS    so many steps at the beginning take SPIN_WARMUP_SECONDS instead (0)
+SPIN_WARMUP_STEPS    number of first steps that take SPIN_WARMUP_SECONDS instead (0)
 SPIN_SLOW_RANK       this rank takes twice as long in each step
-SPIN_WAIT_FOR        a file: no rank starts before it is there
-SPIN_SAMPLE_BYTES    a sample takes so much memory, which is all that is told as the peak (0)
+SPIN_WAIT_FOR        a file: no rank starts before it exists
+SPIN_SAMPLE_BYTES    memory of a sample, the only memory in the reported peak (0)
 SPIN_FAULT           what goes wrong: one of FAULTS
 SPIN_FAULT_RANK      on which rank, or "all" (1)
 SPIN_FAULT_STEP      in which step, from 1; 0: in start() (5)
 
-From the step of a fault on the other ranks wait without MPI, and for ever: as in a collective of
-their framework whose peer is gone.
+From the step of a fault on the other ranks hang without MPI, as in a collective of their framework
+whose peer is gone.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ HOG_BLOCKS = 64
 
 
 class SpinError(Exception):
-    """What the fault "crash" raises."""
+    """The error that the fault "crash" raises."""
 
 
 def find_unsupported(case):
@@ -48,7 +48,7 @@ def is_out_of_memory(error):
 
 
 def start(case, placement):
-    """A session whose fault, if any, may already come now."""
+    """Start a session, which may already fail here."""
     Path(f"pid-{placement.rank}").write_text(str(os.getpid()))
     with Path("starts").open("a") as file:
         file.write(f"rank {placement.rank}\n")
@@ -59,7 +59,7 @@ def start(case, placement):
 
 
 class SpinSession:
-    """Sleeps instead of computing."""
+    """A session that sleeps instead of computing."""
 
     device_name = "spin"
 
@@ -82,7 +82,7 @@ class SpinSession:
         self.parameter_count = count + 1 if self.has_fault and self.fault == "count" else count
 
     def come_to(self, step):
-        """Fail if it is time to; wait for ever for a rank that has failed."""
+        """Commit the fault if this is its step; hang if another rank has failed."""
         if self.fault == "fill" and step == self.fault_step:
             fill_disk()
         if self.fault not in DEADLY_FAULTS or step < self.fault_step:
@@ -129,7 +129,7 @@ def await_file(path):
 
 
 def fill_disk():
-    """Nothing more can be written where the ranks write."""
+    """Fill the disk to which the ranks write."""
     with suppress(OSError), Path("filler-of-spin").open("wb", buffering=0) as file:
         while True:
             file.write(bytes(4096))
@@ -147,7 +147,7 @@ def commit_fault(fault):
     if fault == "leave":
         os._exit(0)
     if fault == "hold":
-        # native code that keeps the interpreter, as PyDLL does
+        # native code that keeps the GIL, as PyDLL does
         ctypes.PyDLL(None).sleep(1000)
     signals = {"kill": signal.SIGKILL, "segfault": signal.SIGSEGV, "stop": signal.SIGSTOP}
     if fault in signals:

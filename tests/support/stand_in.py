@@ -1,8 +1,8 @@
-"""A stand-in for a framework's environment: no MPI, no framework, real scripts around it.
+"""A fake framework environment, without MPI and a framework, for real job scripts.
 
-As a program, `stand_in.py -m dlperf_slurm.worker run|search|conclude DIR ...` does what the worker
-would, in one process; `DIR/behaviour` chooses another end than a good record. DIR/log says when it
-ran. Its ranks need a MiB for each sample.
+As a program, `stand_in.py -m dlperf_slurm.worker run|search|conclude DIR ...` replaces the worker,
+in one process; `DIR/behaviour` selects another outcome than a valid record. DIR/log records when it
+ran. Its ranks need 1 MiB for each sample.
 """
 
 import os
@@ -27,7 +27,7 @@ from dlperf_slurm.worker.failed_record import conclude_attempt
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.search import search_batch_size
 
-# leaves out the launcher's options: the stand-in is one process, whatever the topology
+# drops the launcher's options, as the fake is one process for any topology
 MPIRUN = """\
 #!/bin/bash
 while [ "$1" != python ]; do shift; done
@@ -39,7 +39,7 @@ BEHAVIOURS = ("crash", "killed", "hang", "nap")
 
 
 def make_venv(folder: Path) -> Path:
-    """A folder that passes for a virtual environment; its python is the stand-in."""
+    """Make a fake virtual environment whose python is this program."""
     bin_dir = folder / "bin"
     bin_dir.mkdir(parents=True)
     python = f'#!/bin/bash\nexec {shlex.join([sys.executable, __file__])} "$@"\n'
@@ -55,7 +55,7 @@ def choose_behaviour(attempt_dir: Path, behaviour: str) -> None:
 
 
 def choose_filler(attempt_dir: Path, disk: Path, free_bytes: int) -> None:
-    """When all is said but that it has ended, the attempt fills a disk up to so many bytes."""
+    """Make the attempt fill a disk up to `free_bytes` just before it ends."""
     (attempt_dir / FILLER).write_text(f"{free_bytes} {disk}", encoding="utf-8")
 
 
@@ -64,13 +64,13 @@ def count_starts(attempt_dir: Path) -> int:
 
 
 def read_log(attempt_dir: Path) -> str:
-    """The log of this folder and of the starts in it, one after the other."""
+    """Return the logs of this folder and of the starts in it, concatenated."""
     paths = [attempt_dir / "log", *sorted(attempt_dir.glob("s*/log"))]
     return "".join(path.read_text(encoding="utf-8") for path in paths if path.exists())
 
 
 def fill_disk(folder: Path, free_bytes: int = 0) -> None:
-    """Leave so many bytes of the disk; FILLER in the folder has the others."""
+    """Fill the disk with a file FILLER in the folder, up to `free_bytes`."""
     status = os.statvfs(folder)
     with (folder / FILLER).open("wb") as file:
         file.write(bytes(max(0, status.f_bavail * status.f_frsize - free_bytes)))
@@ -114,7 +114,7 @@ def write_log(attempt_dir: Path, what: str) -> None:
 
 
 def make_record(case: Case) -> Record:
-    """What a good run would leave."""
+    """Return the record of a successful run."""
     ranks = tuple(
         RankResult(
             rank=rank,

@@ -1,4 +1,4 @@
-"""Ranks without MPI: as srun would start them, and by torchrun."""
+"""Ranks without MPI: started as by srun, or by torchrun."""
 
 import subprocess
 import sys
@@ -11,10 +11,10 @@ SECRET = "5e" * 32
 
 
 class Tasks:
-    """The processes of an attempt, of which none is ended because another has."""
+    """The processes of an attempt; the end of one does not end the others."""
 
     def __init__(self, attempt, job_id, secret=SECRET, **spin):
-        """`job_id` is to be another one for each launch that may run at the same time."""
+        """Start the processes; `job_id` must be unique among concurrent launches."""
         self._attempt = attempt
         self._started = time.monotonic()
         self.processes = [
@@ -32,23 +32,23 @@ class Tasks:
         ]
 
     def wait(self):
-        """Wait until all have ended, by themselves; returns the attempt."""
+        """Wait until all have ended; return the attempt."""
         errors = [process.communicate(timeout=TASKS_SECONDS)[1] for process in self.processes]
         self._attempt.stderr = "".join(errors)
         self._attempt.seconds = time.monotonic() - self._started
-        # that of a shell for one that a signal has ended
+        # exit code of a shell for a process that a signal ended
         codes = [x.returncode if x.returncode >= 0 else 128 - x.returncode for x in self.processes]
         self._attempt.exit_code = max(codes)
         return self._attempt
 
 
 def run_tasks(attempt, job_id, **spin):
-    """Run the case as two tasks of one step of srun's; returns the attempt."""
+    """Run the case as two tasks of one step of srun; return the attempt."""
     return Tasks(attempt, job_id, **spin).wait()
 
 
 def make_task_variables(rank, size, job_id):
-    """What srun gives to a task of a step on one node."""
+    """Return the variables that srun sets for a task of a step on one node."""
     return {
         "SLURM_PROCID": str(rank),
         "SLURM_LOCALID": str(rank),
@@ -61,7 +61,7 @@ def make_task_variables(rank, size, job_id):
 
 
 def run_torchrun(attempt, **spin):
-    """Run the case by the torchrun of this Python; returns the attempt."""
+    """Run the case with the torchrun of this Python; return the attempt."""
     started = time.monotonic()
     process = start_torchrun(attempt, **spin)
     _, attempt.stderr = process.communicate(timeout=TASKS_SECONDS)
@@ -71,7 +71,7 @@ def run_torchrun(attempt, **spin):
 
 
 def start_torchrun(attempt, **spin):
-    """Start the case by the torchrun of this Python, as the job script has it."""
+    """Start the case with the torchrun of this Python, as the job script does."""
     ranks = f"--nproc-per-node={attempt.case.world_size}"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", ranks]
     return subprocess.Popen(
@@ -91,7 +91,7 @@ def name_worker(ranks):
 
 
 def make_environment(attempt, secret, **spin):
-    """Without what the launcher of these tests, if there is one, says of them."""
+    """Return the attempt's environment, without variables of a launcher of these tests."""
     env = attempt.make_environment(**spin)
     left_out = ("SLURM_", "PMI", "RANK", "WORLD_SIZE", "MASTER_")
     env = {name: value for name, value in env.items() if not name.startswith(left_out)}
@@ -99,13 +99,13 @@ def make_environment(attempt, secret, **spin):
 
 
 def forbid_mpi(code_dir):
-    """Have `import mpi4py` fail with this frozen code, as in an image that lacks it."""
+    """Make `import mpi4py` fail with this frozen code, as in an image without it."""
     text = 'raise ImportError("there is no mpi4py here")\n'
     (code_dir / "mpi4py.py").write_text(text, encoding="utf-8")
 
 
 def describe_shape(value):
-    """The names and types in a record, but for what launchers and MPI leave in a process."""
+    """Return the names and types in a record, except those that launchers and MPI add."""
     if isinstance(value, dict):
         return {
             name: describe_shape(item)

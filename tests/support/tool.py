@@ -1,4 +1,4 @@
-"""The tool as a user calls it, in a process of its own, and what its run directories say."""
+"""The tool as a user calls it, in a separate process, and the state of its run directories."""
 
 import multiprocessing
 import multiprocessing.util
@@ -18,14 +18,14 @@ from dlperf_slurm.jobs.markers import list_markers
 from dlperf_slurm.jobs.run_directory import Run, open_run
 from dlperf_slurm.scheduler.track import Tracker
 
-# a hang ends; a run of nine array tasks on a machine with other work is none
+# a limit for hangs; nine array tasks on a busy machine take less
 COMMAND_SECONDS = 900.0
 DEADLINE_SECONDS = 60.0
 POLL_SECONDS = 0.05
-# The forking has a socket in this folder, which is chosen here once and for all: tests have one
-# for temporary files whose path is too long for a socket.
+# The fork server has a socket in this folder, which is chosen here, before tests set one whose path
+# is too long for a socket.
 multiprocessing.util.get_temp_dir()
-# what a report imports takes most of its time, and most commands end in one
+# importing takes most of the time of a report, and most commands end with one
 forking = multiprocessing.get_context("forkserver")
 forking.set_forkserver_preload(
     ["pytest", "duckdb", "matplotlib.figure", "dlperf_slurm.interface", "dlperf_slurm.cli.report"]
@@ -35,7 +35,7 @@ forking.set_forkserver_preload(
 def start_tool(
     arguments: Sequence[str], cwd: Path, env: Optional[Mapping[str, str]] = None
 ) -> "subprocess.Popen[str]":
-    """`python -m dlperf_slurm ARGUMENTS`, with `env` on top of this environment."""
+    """Start `python -m dlperf_slurm ARGUMENTS`, with `env` added to this environment."""
     return subprocess.Popen(
         [sys.executable, "-m", "dlperf_slurm", *arguments],
         cwd=cwd,
@@ -44,13 +44,13 @@ def start_tool(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # a shell lets what it starts in the background ignore Ctrl-C, and so all that these start
+        # background processes of a shell ignore SIGINT, and so do their children
         preexec_fn=heed_interrupts,
     )
 
 
 def make_env(env: Optional[Mapping[str, str]]) -> dict[str, str]:
-    """This environment with `env` on top, in which the tool is the one that these tests import."""
+    """Return this environment with `env` added, and the package that these tests import."""
     whole_env = {**os.environ, **(env or {})}
     paths = [str(Path(dlperf_slurm.__file__).parents[1]), whole_env.get("PYTHONPATH", "")]
     return {**whole_env, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
@@ -59,7 +59,7 @@ def make_env(env: Optional[Mapping[str, str]]) -> dict[str, str]:
 def run_tool(
     arguments: Sequence[str], cwd: Path, env: Optional[Mapping[str, str]] = None
 ) -> "subprocess.CompletedProcess[str]":
-    """The same to its end, forked of a process that has imported the tool already."""
+    """Run a command of the tool to its end, forked from a process that has imported it already."""
     with tempfile.TemporaryDirectory(prefix="dlperf-slurm-") as folder:
         files = [Path(folder) / name for name in ("stdout", "stderr")]
         process = forking.Process(target=call_tool, args=(arguments, cwd, make_env(env), files))
@@ -75,7 +75,7 @@ def run_tool(
 def call_tool(
     arguments: Sequence[str], cwd: Path, env: Mapping[str, str], files: Sequence[Path]
 ) -> None:
-    """The same without a word about an interrupt; what it prints is in these files."""
+    """Run a command in this forked process, with its output in these files."""
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
@@ -87,14 +87,14 @@ def call_tool(
 
 
 def stage(arguments: Sequence[str], cwd: Path) -> Run:
-    """`render ARGUMENTS`: a run directory that waits for `resume`."""
+    """Stage a run directory with `render ARGUMENTS`."""
     done = run_tool(["render", *arguments], cwd)
     assert done.returncode == 0, done.stdout + done.stderr
     return open_run(Path(done.stdout.partition("dlperf-slurm resume ")[2].strip()))
 
 
 def find_states(run: Run) -> dict[str, str]:
-    """State of each array task by its marker, asked of the scheduler here and now."""
+    """Return the state of each array task by its marker, asking the scheduler."""
     states = Tracker(run).refresh(ask_scheduler=True)
     return {state.task.marker: state.state for state in states}
 
@@ -110,7 +110,7 @@ def await_that(
     seconds: float = DEADLINE_SECONDS,
     poll_seconds: float = POLL_SECONDS,
 ) -> None:
-    """Poll until `is_so()`; fails with `what` did not come about."""
+    """Poll until `is_so()`; fails with `what` after `seconds`."""
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
@@ -118,7 +118,7 @@ def await_that(
 
 
 def has_marker(run: Run, marker: str, kind: str) -> bool:
-    """Whether any start of an array task left this marker."""
+    """Return whether any start of an array task left this kind of marker."""
     return any(kind in kinds for kinds in list_markers(run.path).get(marker, {}).values())
 
 
