@@ -21,7 +21,7 @@ LEAKING_PREFIXES = ("SLURM_", "SBATCH_", "SPIN_", "OMPI_", "PRTE_", "PMI_", "PMI
 
 
 def find_obstacle() -> str:
-    """Why no cluster can be brought up here, and what to do about it; empty if it can."""
+    """Return why no cluster can be started here, and what to do, or ''."""
     obstacle = find_slurm_obstacle()
     if obstacle:
         return obstacle
@@ -35,22 +35,22 @@ def find_obstacle() -> str:
 
 @pytest.fixture(scope="session")
 def cluster():
-    """The cluster's client commands and environment are this process's, as on a login node."""
+    """Start a cluster, and set its environment in this process, as on a login node."""
     obstacle = find_obstacle()
     if obstacle:
         pytest.skip(obstacle)
-    # not below tmp_path: the name of a socket in it has 107 characters at most
+    # not below tmp_path: the path of a socket has at most 107 characters
     testbed = tempfile.mkdtemp(prefix="dlperf-slurm-", dir="/tmp")
     with pytest.MonkeyPatch.context() as patch:
         leaking = {name for name in os.environ if name.startswith(LEAKING_PREFIXES)}
-        # which Slurm is tested
+        # SLURM_ROOT selects the Slurm to test
         for name in leaking - {"SLURM_ROOT"}:
             patch.delenv(name)
         patch.setenv("SLURM_TESTBED", testbed)
         patch.setenv("XDG_CONFIG_HOME", str(Path(testbed) / "no-settings"))
         patch.setenv("XDG_STATE_HOME", str(Path(testbed) / "state"))
         try:
-            # before the nodes, which see no mount that comes later
+            # before the nodes start, as they do not see later mounts
             with mount_disk(Path(f"{testbed}-disk"), DISK_MIB) as disk:
                 try:
                     up = run_cluster("up")
@@ -68,13 +68,13 @@ def cluster():
 
 @pytest.fixture
 def gate(tmp_path):
-    """No rank starts before this file is there."""
+    """Return the path of a file that ranks wait for before they start."""
     return tmp_path / "gate"
 
 
 @pytest.fixture
 def empty_queue(cluster):
-    """What a test that fails leaves in the queue hinders no other one."""
+    """Cancel all jobs after a test, so that a failed one does not disturb others."""
     yield
     ask("scancel", "--user=root")
 

@@ -1,6 +1,6 @@
-"""Scripts of all container runtimes in front of the real sbatch and srun, with options of plug-ins.
+"""Scripts of all container runtimes against the real sbatch and srun, with options of plug-ins.
 
-A stub stands for the plug-ins: it registers their options, as they do, and starts no container.
+A stub replaces the SPANK plug-ins: it registers their options, and starts no container.
 """
 
 import os
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.containers]
 
 STUB = CHECKOUT / "tests" / "containers" / "spank_stub.c"
 HEADERS = "/usr/include/slurm/spank.h"
-# the runtimes that are options of srun, with what else a site would add
+# runtimes that are options of srun, with options that a site may add
 PLUGINS = {
     "environment": [],
     "pyxis": ["--no-container-mount-home"],
@@ -31,7 +31,7 @@ IMAGE = "/images/pytorch"
 
 
 def set_container(runtime: str, options: "list[str]") -> "list[str]":
-    """Settings of a site whose PyTorch is in a container."""
+    """Return settings of a site whose PyTorch is in a container."""
     words = ", ".join(f'"{option}"' for option in options)
     container = f'{{runtime="{runtime}", image="{IMAGE}", options=[{words}]}}'
     python = find_managed_environment("pytorch") / "bin" / "python"
@@ -43,7 +43,7 @@ def set_container(runtime: str, options: "list[str]") -> "list[str]":
 
 @pytest.fixture
 def taken(cluster, tmp_path):
-    """The stub is in the cluster's plugstack.conf; the file where it writes what it was given."""
+    """Add the stub to the cluster's plugstack.conf; yield the file for the options it is given."""
     if not Path(HEADERS).exists() or shutil.which("gcc") is None:
         pytest.skip(
             "the stub of Slurm's plug-ins takes gcc and slurm/spank.h: apt-get install gcc "
@@ -55,7 +55,7 @@ def taken(cluster, tmp_path):
     flags = ["-Wall", "-Werror", "-fPIC", "-shared"]
     subprocess.run(["gcc", *flags, "-o", str(library), str(STUB)], check=True)
     log = tmp_path / "taken"
-    # beside slurm.conf, where each command and each step looks when it starts
+    # beside slurm.conf, where each command and each step reads it at its start
     plugins = Path(os.environ["SLURM_TESTBED"]) / "etc" / "plugstack.conf"
     plugins.write_text(f"required {library} {log}\n", encoding="utf-8")
     yield log
@@ -63,7 +63,7 @@ def taken(cluster, tmp_path):
 
 
 def stage_containers(tmp_path, runtime):
-    """A run of one shape, rendered for a runtime."""
+    """Stage a run of one topology for a runtime; return its script."""
     matrix = write_matrix(tmp_path, ["2n2g"])
     settings = set_container(runtime, PLUGINS.get(runtime, []))
     options = [option for text in settings for option in ("--set", text)]

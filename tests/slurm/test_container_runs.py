@@ -24,13 +24,13 @@ pytestmark = [pytest.mark.slurm, pytest.mark.containers, pytest.mark.pytorch]
 MAKE_IMAGE = "tests/containers/make-image"
 IMAGE = Path(os.environ.get("CONTAINER_IMAGE") or CHECKOUT / ".venv" / "container-image") / "root"
 PODMAN_IMAGE = "localhost/dlperf-slurm-test"
-# what make-image wrote into it
+# the OS name that make-image writes into the image
 OS_OF_IMAGE = "The image of the tests"
 TOPOLOGIES = ("1n2g", "2n2g")
-# torch is read from the disk anew through the mounts of each container
+# each container reads torch from the disk again, through its mounts
 TIME_LIMIT = "time_limit_minutes.default=15"
 REPEATS = 1
-# a pause between two of few steps would make a record invalid, on a machine with other work
+# with few steps, a pause between two of them on a busy machine would make a record invalid
 STEPS = 30
 SITE_TABLES = """
 [environments.pytorch]
@@ -47,7 +47,7 @@ mounts = {mounts}
 
 
 def find_obstacle(runtime: str) -> str:
-    """Why the runtime starts nothing here, and what to do about it; empty if it does."""
+    """Return why the runtime starts no container here, and what to do, or ''."""
     again = f"as root: {MAKE_IMAGE} {IMAGE.parent}, then: make test-containers"
     image = PODMAN_IMAGE if runtime == "podman" else str(IMAGE)
     command = {
@@ -62,30 +62,30 @@ def find_obstacle(runtime: str) -> str:
 
 
 def limit_podman() -> list[str]:
-    """Limits that this process may set: Podman 4 asks for more, which takes CAP_SYS_RESOURCE."""
+    """Return limits that this process may set: Podman 4's own need CAP_SYS_RESOURCE."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    # Podman lowers its own to this number
+    # Podman's own maximum
     processes = 32768 if processes == resource.RLIM_INFINITY else min(processes, 32768)
     return [f"--ulimit=nofile={files}:{files}", f"--ulimit=nproc={processes}:{processes}"]
 
 
 def write_site(path: Path, runtime: str) -> None:
-    """The site of the test cluster, whose ranks run the host's PyTorch in the image's Debian."""
+    """Write the test cluster's site, with ranks that run the host's PyTorch in the image."""
     environment = find_managed_environment("pytorch")
     python = environment / "bin" / "python"
     ask_prefix = [str(python), "-c", "import sys; print(sys.base_prefix)"]
     prefix = subprocess.run(ask_prefix, check=True, capture_output=True, text=True).stdout.strip()
-    # a Python of Debian's packages is in the image as well
+    # the image also contains Debian's Python
     mounts = [str(environment.resolve()), *([prefix] if prefix != "/usr" else [])]
     if runtime == "charliecloud":
         for folder in mounts:
             (IMAGE / folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
-        # ch-run has the host's /tmp, with Slurm's PMIx folders of this cluster, but not its names
+        # ch-run mounts the host's /tmp, with Slurm's PMIx folders, but not /etc/hosts
         options, mounts = [], [*mounts, "/etc/hosts"]
         image = str(IMAGE)
     else:
-        # the nodes see a part of the hierarchy only, which runc looks for below its root
+        # the nodes see only a part of the cgroup hierarchy, which runc looks up from its root
         options = ["--volume=/sys/fs/cgroup:/sys/fs/cgroup", *limit_podman()]
         mounts = [*mounts, os.environ["SLURM_TESTBED"]]
         image = PODMAN_IMAGE
@@ -103,7 +103,7 @@ def write_site(path: Path, runtime: str) -> None:
 
 @pytest.fixture(scope="module", params=["charliecloud", "podman"])
 def finished(cluster, request, tmp_path_factory):
-    """The runtime, and the records of `submit --wait`."""
+    """Run `submit --wait`; return the runtime and the records."""
     obstacle = find_obstacle(request.param)
     if obstacle:
         pytest.skip(obstacle)
@@ -134,7 +134,7 @@ def test_ranks_stand_on_the_nodes_that_the_topology_asks_for(finished):
 def test_ranks_were_in_the_image(finished):
     _, records = finished
     assert {record.platform["os"] for record in records} == {OS_OF_IMAGE}
-    # the facts of other hosts are those that differ
+    # records contain only those facts of other hosts that differ
     others = [host.facts for record in records for host in record.hosts]
     assert not [facts for facts in others if "os" in facts]
 

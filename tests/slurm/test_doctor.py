@@ -1,4 +1,4 @@
-"""A site file that the cluster itself gave, and a chain that is broken at one place at a time."""
+"""`site init` writes the site file of the cluster; `doctor` finds one fault at a time."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ UNUSABLE = 2
 
 @pytest.fixture(scope="module")
 def site(cluster, tmp_path_factory):
-    """What `site init` writes here for ranks on cores: the GPUs are emulated."""
+    """Write a site file with `site init` for ranks on CPU cores, as the GPUs are emulated."""
     folder = tmp_path_factory.mktemp("site")
     done = run_tool(["site", "init", "site.toml", "--device", "cpu"], folder)
     assert done.returncode == 0, done.stderr
@@ -25,7 +25,7 @@ def site(cluster, tmp_path_factory):
 
 
 def consult(folder: Path, site: Path, *settings: str, results: str = "results"):
-    """`doctor` for a case on two nodes."""
+    """Run `doctor` for a case on two nodes."""
     matrix = write_matrix(folder, ["2n2g"])
     options = [option for text in settings for option in ("--set", text)]
     words = ["doctor", str(matrix), "--site", str(site), "--results", results, *options]
@@ -40,7 +40,7 @@ def test_file_that_site_init_writes_runs_the_matrix_of_the_demo(site, tmp_path):
     sound = run_tool(["doctor", "--site", str(site)], tmp_path)
     assert sound.returncode == 0, sound.stdout + sound.stderr
     assert "ranks: pytorch on n1, n2: 2 ranks of one Open MPI" in sound.stdout
-    # all nodes share the cores of one machine, of which nothing is measured here
+    # all nodes share the cores of one machine, so figures have no meaning here
     steps = ("protocol.warmup_steps=1", "protocol.measured_steps=3")
     quick = ["protocol.repeats=1", 'axes.topology="2n2g"', *steps]
     options = [option for text in (*quick, *QUICK_POLLS) for option in ("--set", text)]
@@ -101,7 +101,7 @@ def test_ranks_without_mpi_are_probed_as_they_start(site, tmp_path):
 
 
 def test_folder_that_nodes_do_not_share_is_told(site, tmp_path):
-    # each node has its own
+    # each node has its own /dev/shm
     results = Path("/dev/shm") / f"{tmp_path.name}-{tmp_path.parent.name}"
     done = consult(tmp_path, site, results=str(results))
     assert done.returncode == UNSOUND, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""What a cluster does to a run behind the tool's back: nothing is lost, and nothing runs twice."""
+"""Faults that a cluster causes behind the tool's back: no record is lost, no task runs twice."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ ONE_HOUR_BEFORE = "date --utc --date='1 hour ago'"
 
 
 def submit_twice(run, tmp_path, **env):
-    """The controller takes the array twice, and answers for the second one, which starts later."""
+    """Submit an array twice, and report the id of the second, which starts later."""
     twice = '"$real" "$@" > /dev/null; sleep 2; exec "$real" "$@"'
     write_wrapper(tmp_path / "bin", "sbatch", twice)
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
@@ -39,7 +39,7 @@ def submit_twice(run, tmp_path, **env):
 
 
 def requeue(run, array_task_id=0):
-    """Have Slurm start an array task anew, without the two minutes that it lets it wait."""
+    """Requeue an array task, without Slurm's delay of two minutes."""
     job = f"{find_array_job(run)}_{array_task_id}"
     ask("scontrol", "requeue", job)
     await_that(lambda: ask("squeue", "-h", "-o%T", f"-j{job}") == "PENDING\n", "it is requeued")
@@ -54,7 +54,7 @@ def retry(run):
 
 
 def is_nothing_to_retry(run):
-    # where the journal is gone, what it says of submissions is written anew
+    # if the journal was lost, submissions are journaled again
     said = retry(run)
     return NOTHING_TO_RETRY in said or "trying again 0 of " in said
 
@@ -67,7 +67,7 @@ def test_requeue_of_a_task_that_ended_well_leaves_its_record(cluster, tmp_path, 
     run = stage_spin(tmp_path / "results")
     gate.touch()
     assert submit(run, "--wait", SPIN_WAIT_FOR=str(gate)).returncode == 0
-    # a second start would be seen to wait
+    # a second start would wait at the gate
     gate.unlink()
     job = requeue(run)
     await_that(
@@ -117,7 +117,7 @@ def test_preempted_task_is_not_failed_by_the_clock_of_another_host(cluster, tmp_
     job = f"{find_array_job(run)}_0"
     await_that(lambda: list_queue(run).get(job) == "PENDING", "it is preempted")
     gate.touch()
-    # an administrator sends it off before its two minutes are over; not at once, or Slurm kills it
+    # shorten the requeue delay of two minutes; not to 0, or Slurm kills the job
     ask("scontrol", "update", f"jobid={job}", "starttime=now+6")
     output, _ = follower.communicate(timeout=120)
     assert (follower.returncode, "FAILED" in output) == (0, False), output
@@ -126,10 +126,10 @@ def test_preempted_task_is_not_failed_by_the_clock_of_another_host(cluster, tmp_
 
 
 def test_job_that_is_preempted_for_good_is_tried_again(cluster, tmp_path, gate):
-    """Its QOS is cancelled after a grace time; Slurm says FAILED of a job that ends within it."""
+    """Expect FAILED from Slurm, as the job ends within the grace time of its QOS."""
     settings = ["qos=cancelme", "time_limit_minutes.default=10"]
     settings += ["directives=['--nodelist=n3', '--exclusive']"]
-    # as newer versions of Slurm do; without it the warning means the time limit
+    # as newer versions of Slurm set it; without it the warning is taken for the time limit
     end_time = "SLURM_JOB_END_TIME=$(($(date +%s) + 600))"
     settings += [f'environments.pytorch.setup=["export {end_time}"]']
     run = stage_spin(tmp_path / "results", settings=settings)
@@ -150,7 +150,7 @@ def test_array_submitted_twice_is_followed_by_the_job_that_has_the_claim(cluster
     await_ranks(run, 1)
     follower = start_tool(["wait", str(run.path)], CHECKOUT)
     await_that(lambda: len(list_queue(run)) == 1, "the second one has found the claim and ended")
-    # longer than an array task that Slurm calls completed may go without a marker
+    # longer than the grace period of a COMPLETED array task without a marker
     with pytest.raises(subprocess.TimeoutExpired):
         follower.wait(timeout=6)
     gate.touch()
@@ -214,7 +214,7 @@ def test_cancel_says_what_goes_on(cluster, tmp_path, gate):
 
 @contextlib.contextmanager
 def mount(*arguments):
-    """A mount that this host sees, and the nodes do not."""
+    """Mount on this host, invisible to the nodes."""
     subprocess.run(["mount", *arguments], check=True)
     try:
         yield

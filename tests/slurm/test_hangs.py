@@ -1,4 +1,4 @@
-"""Ranks that stand still, and time that is nearly over, on a real Slurm."""
+"""Hanging ranks, and the warning before the time limit, on a real Slurm."""
 
 import numpy
 import pytest
@@ -50,7 +50,7 @@ def test_rank_that_is_stopped_ends_its_task_and_is_named(cluster, tmp_path):
 
 @pytest.mark.parametrize("batch_size", ["2", '"max"'])
 def test_warning_before_the_time_limit_ends_the_ranks(cluster, tmp_path, batch_size):
-    """As the job's own warning does, a minute before its time is up."""
+    """Send the signal that the job gets a minute before its time limit."""
     run = stage_spin(tmp_path / "results", ["1n2g"], batch_size=batch_size, protocol=LIMIT)
     submit(run, SPIN_STEP_SECONDS="5", SPIN_SAMPLE_BYTES=str(2**20))
     job = find_array_job(run, "1n2g")
@@ -64,7 +64,7 @@ def test_warning_before_the_time_limit_ends_the_ranks(cluster, tmp_path, batch_s
 
 @pytest.mark.faults
 def test_time_limit_leaves_what_was_measured_before_it(cluster, tmp_path):
-    """The steps so far are kept and named, and in no figure; the limit is a minute away at once."""
+    """Keep the steps before the time limit, which is shortened to a minute, but in no figure."""
     settings = ["time_limit_minutes.default=5"]
     run = stage_spin(tmp_path / "results", ["1n2g"], settings=settings, measured_steps=MANY_STEPS)
     submit(run, SPIN_STEP_SECONDS="0.1")

@@ -1,4 +1,4 @@
-"""Array tasks that share jobs of a real Slurm: each with its own end, whatever ends the others."""
+"""Array tasks that share jobs of a real Slurm: each has its own state, whatever ends the others."""
 
 import time
 
@@ -28,7 +28,7 @@ CASES_FAILED = 5
 TASKS = 1000
 JOBS = 32
 THOUSAND_SECONDS = 2400.0
-# first of all in the array task of a quick run, while the file of that name is there
+# runs first in each array task of a quick run, while the file `faults` exists
 FAULT = """\
 if [ "$3" = run ] && [ -e {faults} ]; then
   case $4 in
@@ -46,7 +46,7 @@ def run_before_the_rank(folder, script):
 
 
 def shorten_waits(run, limit_seconds):
-    """The time limit of an array task, in minutes elsewhere, and the time that it has to end."""
+    """Set the time limit of an array task in seconds, and shorten its termination grace time."""
     (script,) = run.path.glob("scripts/*.sbatch")
     text = script.read_text(encoding="utf-8")
     limits = "limit_seconds=60 warning_seconds=0 end_seconds=20\n"
@@ -77,7 +77,7 @@ def test_task_that_dies_or_takes_too_long_ends_no_other_one_of_its_job(cluster, 
 
 
 def test_rest_of_a_job_that_ends_early_is_submitted_again(cluster, tmp_path):
-    """The job is told what it is told a minute before its own time limit."""
+    """Send the signal that a job gets a minute before its own time limit."""
     run = stage_quick(tmp_path, ["tasks_per_job=4"], repeats=4)
     second = run.read_all_tasks()[1]
     faults = tmp_path / "faults"

@@ -23,12 +23,12 @@ GROUPS = ("1n1g", "1n2g")
 REPEATS = 2
 TASKS = len(GROUPS) * REPEATS
 
-# What a stand-in for sbatch does; its parent is `submit`. The array job is held, so that no file
-# of a started task helps who resumes to find it.
+# Scripts of a fake sbatch; its parent is `submit`. The array job is held, so that `resume` cannot
+# find it by the files of a started task.
 MOMENTS = {
     "before sbatch reached the controller": "kill -9 $PPID",
     "before sbatch's answer was read": '"$real" --hold "$@"; kill -9 $PPID',
-    # sbatch outlives its parent, and the job is not there yet when resuming begins
+    # sbatch outlives its parent, and the job is not in the queue yet when `resume` starts
     "while sbatch waits for the controller": 'kill -9 $PPID; sleep 2; exec "$real" --hold "$@"',
 }
 
@@ -48,7 +48,7 @@ def count_events(run):
 
 
 def resume(run):
-    """As often as another process, a surviving sbatch, holds the run."""
+    """Resume the run; return False while another process, a surviving sbatch, has the lock."""
     done = submit(run)
     assert done.returncode == 0 or "another process is submitting" in done.stderr, done.stderr
     return done.returncode == 0

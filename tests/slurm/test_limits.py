@@ -1,4 +1,4 @@
-"""What a real Slurm refuses: as room appears it is submitted, and a mended site value is taken."""
+"""Limits and refusals of a real Slurm: groups wait for queue slots; changed site values work."""
 
 import signal
 
@@ -18,7 +18,7 @@ from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
 
 SCHEDULER_ERROR = 3
-# this QOS lets a user have four array tasks in the queue
+# this QOS allows a user four array tasks in the queue
 SETTINGS = ["qos=limited", "array_throttle=1"]
 
 

@@ -32,7 +32,7 @@ CLIENTS = ("sbatch", "squeue", "sacct", "scontrol", "scancel")
 
 @pytest.fixture(scope="module")
 def submitted(cluster, tmp_path_factory):
-    """The whole of `submit --wait` with every call of a client command logged."""
+    """Run `submit --wait`, with every call of a client command logged."""
     folder = tmp_path_factory.mktemp("matrix")
     for name in CLIENTS:
         log = f'echo "{name} $(date +%s.%N)" >> {folder}/calls'
@@ -50,7 +50,7 @@ def submitted(cluster, tmp_path_factory):
 
 
 def read_calls(path):
-    """(client, seconds) of each call."""
+    """Return (client, seconds) of each call."""
     lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
     return [(name, float(seconds)) for name, seconds in lines]
 
@@ -72,7 +72,7 @@ def test_tables_have_the_medians_of_all_repeats(submitted):
 
 
 def test_array_task_leaves_two_files_its_claim_and_one_marker(submitted):
-    """What it printed is there too, where it printed anything: no more than four files in all."""
+    """Allow its output files too, if it printed anything: at most four files in all."""
     _, run, _ = submitted
     tasks = run.read_all_tasks()
     for task in tasks:

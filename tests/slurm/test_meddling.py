@@ -1,4 +1,4 @@
-"""What administrators, other users and Slurm's clients do to a run that somebody waits for."""
+"""Interference of administrators, users and Slurm's clients with a run that `wait` follows."""
 
 import contextlib
 import os
@@ -28,13 +28,13 @@ pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
 
 CASES_FAILED = 5
 MEASURED = {"1n1g.0": "COMPLETED"}
-# what is missed for so long is lost
+# a missing task is LOST after a second
 IMPATIENT = "tracking.lost_after_seconds=1"
 
 
 @pytest.fixture
 def run(cluster, tmp_path, gate):
-    """One array task, whose rank waits at the gate."""
+    """Start a run of one array task, whose rank waits at the gate."""
     run = stage_spin(tmp_path / "results", settings=[IMPATIENT, "directives=[]"])
     submit(run, SPIN_WAIT_FOR=str(gate))
     await_ranks(run, 1)
@@ -50,7 +50,7 @@ def put_first_on_path(bin_dir):
 
 
 def finish(follower):
-    """What `wait` printed, after it has ended well."""
+    """Return what `wait` printed, after asserting that it succeeded."""
     output, errors = follower.communicate(timeout=120)
     assert follower.returncode == 0, output + errors
     return output
@@ -68,7 +68,7 @@ def test_task_that_is_suspended_for_a_while_is_measured(run, gate):
     ask("scontrol", "suspend", job)
     await_state(run, "SUSPENDED")
     assert find_states(run) == {"1n1g.0": "SUSPENDED"}
-    # so that the watch of each rank looks for the warning before the time limit meanwhile
+    # long enough for the watchdog of each rank to check for the time limit warning
     time.sleep(LONGEST_LOOK_SECONDS + 1)
     gate.touch()
     ask("scontrol", "resume", job)
@@ -151,7 +151,7 @@ def test_queue_that_hangs_for_more_than_a_minute_is_asked_again(run, tmp_path, g
 
 @contextlib.contextmanager
 def bind_read_only(folder):
-    """The folder is read-only for this host, and not for the nodes."""
+    """Make a folder read-only for this host, but not for the nodes."""
     subprocess.run(["mount", "--bind", "-o", "ro", str(folder), str(folder)], check=True)
     try:
         yield
@@ -174,7 +174,7 @@ def test_launcher_that_is_killed_fails_its_task_and_is_named(run):
     found = find_processes("srun", str(run.path))
     assert found, "it is not there"
     for pid in found:
-        # of its two processes one ends with the other
+        # srun has two processes, which end together
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     assert wait(run).returncode == CASES_FAILED
@@ -184,7 +184,7 @@ def test_launcher_that_is_killed_fails_its_task_and_is_named(run):
 
 
 def find_processes(name, word):
-    """The processes of a program with this word among its arguments, of all nodes."""
+    """Return the pids of a program with this word in an argument, on all nodes."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Nodes and the controller that die under a run; minutes, hence: make test-faults."""
+"""Nodes and the controller fail during a run; takes minutes, so only in make test-faults."""
 
 import subprocess
 import time
@@ -32,7 +32,7 @@ CASES_FAILED = 5
 
 
 def release(job, seconds=3):
-    """Send off a requeued array task before its two minutes are over."""
+    """Start a requeued array task before its delay of two minutes is over."""
     await_that(
         lambda: ask("squeue", "-h", "-o%T", f"-j{job}") == "PENDING\n", "it is requeued", seconds=90
     )
@@ -101,7 +101,7 @@ def test_start_that_lives_on_a_lost_node_does_not_write_into_its_successor(clust
     try:
         release(job)
         await_ranks(run, 2)
-        # both go on at once
+        # both starts continue at the same time
         gate.touch()
         assert wait(run).returncode == 0
     finally:
@@ -124,7 +124,7 @@ def test_controller_that_dies_loses_no_record(cluster, tmp_path, gate, moment):
             lambda: has_marker(run, "1n1g.0", "ended") or has_marker(run, "1n1g.1", "ended"),
             "it ends without a controller",
         )
-        # slurmd gives up to tell the controller
+        # until slurmd stops reporting the end to the controller
         time.sleep(20)
     cluster.call("up")
     gate.touch()
@@ -144,9 +144,9 @@ def test_controller_that_dies_loses_no_record(cluster, tmp_path, gate, moment):
 
 
 def send_off(run, sent):
-    """Do what an administrator would for what the controller requeued, held or drained.
+    """Release, resume and start what the controller held, drained or delayed, as administrators do.
 
-    `sent` has the array tasks that were given a time to start: another one would put them off.
+    `sent` contains the array tasks that have a start time: another one would delay them.
     """
     for node in set(ask("sinfo", "-h", "-N", "--states=drain", "-o%N").split()):
         administer("update", f"nodename={node}", "state=resume")
@@ -161,5 +161,5 @@ def send_off(run, sent):
 
 
 def administer(*words):
-    """Slurm refuses what it has done by itself meanwhile."""
+    """Call scontrol, which fails if Slurm has done the same meanwhile."""
     subprocess.run(["scontrol", *words], capture_output=True)

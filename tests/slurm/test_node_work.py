@@ -1,4 +1,4 @@
-"""What nodes do before the ranks start: checks that one node fails, and data that they copy."""
+"""Work of nodes before the ranks start: health checks that fail on one node, and data staging."""
 
 import json
 import subprocess
@@ -40,7 +40,7 @@ measured_steps = 2
 
 
 def make_failing_check(folder):
-    """A line of bash that fails on one node and its own: the first that runs it."""
+    """Return a line of bash that fails on one node: the first that runs it."""
     return (
         f'mkdir {folder} 2> /dev/null && echo "$SLURMD_NODENAME" > {folder}/name; '
         f'[ "$(cat {folder}/name)" != "$SLURMD_NODENAME" ] || {{ echo "no link"; exit 3; }}'
@@ -68,11 +68,11 @@ def test_node_that_fails_a_check_is_named_and_left_out_of_the_next_attempt(clust
     assert f"without {bad}" in done.stdout
     first, second = sorted(run.path.glob("cases/*/r1/a*/s0"))
     assert {report.node for report in read_node_reports(first) if report.problems} == {bad}
-    # no rank started beside the node that was not fit
+    # no rank started in the attempt with the unhealthy node
     assert not (first / "starts").exists()
     record = read_json(second / "record.json", Record)
     assert bad not in {rank.host for rank in record.ranks}
-    # of each attempt, once on each of two nodes
+    # two attempts on two nodes each
     assert len(list(touched.iterdir())) == 4
 
 
@@ -110,7 +110,7 @@ def test_processes_that_another_job_left_are_found(cluster, tmp_path):
 
 
 def test_data_is_copied_once_to_each_node_and_read_from_there(cluster, tmp_path):
-    """The source is an archive, which ranks could not read."""
+    """Stage the data set from an archive, which ranks cannot read themselves."""
     folder, archive = tmp_path / "drawn", tmp_path / "drawn.tar"
     words = ["data", "make", "images", str(folder), "--train", "16", "--val", "4", "--classes", "2"]
     made = run_tool(words, CHECKOUT)

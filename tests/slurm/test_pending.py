@@ -1,4 +1,4 @@
-"""Array tasks that wait, or can never run, on a real Slurm: why, and what to do about it."""
+"""Pending reasons of array tasks that wait or can never run, on a real Slurm, and their advice."""
 
 import pytest
 from support.slurm_runs import CHECKOUT, ask, find_array_job, stage_spin, submit, wait
@@ -35,7 +35,7 @@ def test_wait_says_that_a_task_is_held_and_what_lets_it_go(cluster, tmp_path):
 
 
 def test_wait_says_that_a_partition_will_never_start_a_task(cluster, tmp_path):
-    """Slurm takes it, as the partition may change; until then it would be waited for for ever."""
+    """Expect advice, as Slurm accepts the job and leaves it pending until the partition changes."""
     settings = ["partition=small", "time_limit_minutes.default=4", "directives=[]"]
     run = stage_spin(tmp_path / "results", settings=settings)
     submit(run)
@@ -62,7 +62,7 @@ def test_impossible_group_is_refused_before_any_other_is_submitted(cluster, tmp_
 
 
 def test_array_whose_launches_fail_alike_is_held_and_the_cause_named(cluster, tmp_path):
-    """An environment that is missing would burn all of them in seconds."""
+    """Hold the rest of an array, which a missing environment would fail within seconds."""
     missing = tmp_path / "environment.sh"
     settings = [f'environments.pytorch.setup=["source {missing}"]', "directives=[]"]
     run = stage_spin(tmp_path / "results", repeats=12, settings=[*settings, "array_throttle=1"])

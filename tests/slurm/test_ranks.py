@@ -1,4 +1,4 @@
-"""Ranks without MPI on a real Slurm: PyTorch without mpi4py, and a rank that dies."""
+"""Ranks without MPI on a real Slurm: PyTorch without mpi4py, and a rank that is killed."""
 
 import dataclasses
 from collections import Counter
@@ -28,7 +28,7 @@ TOPOLOGY = "2n2g"
 
 
 def train(folder, ranks):
-    """The record of a small case, and its run."""
+    """Run a small case; return its record and its run."""
     folder.mkdir()
     matrix = write_matrix(folder, [TOPOLOGY], 1, SMALL_RESNET)
     settings = [f"ranks={ranks}", *QUICK_POLLS, NO_PEAKS]

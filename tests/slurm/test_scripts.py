@@ -1,4 +1,4 @@
-"""Rendered scripts in front of the real sbatch: it accepts them, and reads what we wrote."""
+"""Rendered scripts against the real sbatch: it accepts them, and parses what was written."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
 pytestmark = pytest.mark.slurm
 
 TOPOLOGIES = ("1n1g", "1n8g", "2n8g", "4n8g")
-# a node of the cluster has 16 cores for 8 GPUs; site slurm asks for 8 cores a GPU
+# a node of the cluster has 16 cores for 8 GPUs; site slurm requests 8 cores per GPU
 FEW_CORES = "cpus_per_rank=2"
 SITES = {
     "testcluster": [str(SITE)],
@@ -31,7 +31,7 @@ SITES = {
     ],
     "who and where": [str(SITE), "partition=low", "qos=low", "account=root"],
 }
-# quotes, blanks and signs that shells, sbatch's line parser and its file names each read otherwise
+# characters with different meanings to shells, sbatch's line parser and its file name patterns
 HOSTILE_COMMENT = "a b  $(c) 'd' %j %% # ; & | * ~ é"
 HOSTILE_FOLDER = "it's 50%j of $(x) # é"
 
@@ -75,7 +75,7 @@ def test_hostile_run_directory_works_from_end_to_end(cluster, tmp_path):
     done = submit(run, "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
     assert find_states(run) == {"1n2g.0": "COMPLETED"}
-    # the log of an array task, which said nothing, was found where Slurm had made it
+    # the empty log of the array task was found and removed, despite the hostile path
     assert not list(tmp_path.rglob("*.log"))
 
 

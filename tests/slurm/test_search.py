@@ -1,4 +1,4 @@
-"""Searches for a batch size on a real Slurm: several steps of srun in one job."""
+"""Searches for the largest batch size on a real Slurm: several steps of srun in one job."""
 
 import pytest
 from support.slurm_runs import ask, stage_spin, submit, wait

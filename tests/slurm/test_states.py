@@ -1,4 +1,4 @@
-"""How array tasks end on a real Slurm other than well, and what the tool says of it."""
+"""Array tasks that do not complete on a real Slurm, and the states that the tool reports."""
 
 import time
 
@@ -59,7 +59,7 @@ def test_pending_tasks_that_someone_cancels_are_not_completed(cluster, tmp_path,
     assert wait(run).returncode == CASES_FAILED
     states = find_states(run)
     assert states.pop("1n1g.0") == "COMPLETED"
-    # Slurm may forget at once what it cancelled in a pending array: that it was, nobody knows then
+    # Slurm may forget cancelled tasks of a pending array at once, so that no one knows their state
     assert set(states.values()) <= {"CANCELLED", "LOST"}
 
 
@@ -100,7 +100,7 @@ def test_task_that_waits_after_a_requeue_is_not_over(cluster, tmp_path, gate):
 def test_task_whose_script_wrote_no_marker_is_not_followed_for_ever(cluster, tmp_path):
     run = stage_spin(tmp_path / "results", settings=["tracking.lost_after_seconds=2"])
     (task,) = run.read_all_tasks()
-    # as if another job had taken the attempt and vanished
+    # as if another job had claimed the attempt and vanished
     folder = run.path / task.attempt_dir
     folder.mkdir(parents=True)
     (folder / "claim").symlink_to("1")
@@ -113,8 +113,8 @@ def test_task_beyond_its_time_limit_is_timed_out(cluster, tmp_path, gate):
     run = stage_spin(tmp_path / "results")
     submit(run, SPIN_WAIT_FOR=str(gate))
     await_ranks(run, 1)
-    # minutes are the unit of --time; an administrator may end a job at once, before its ranks can
-    # say that their time is nearly over
+    # --time is in minutes; setting the end time ends the job at once, before its ranks get the
+    # warning
     ask("scontrol", "update", f"jobid={find_array_job(run)}", "endtime=now")
     assert wait(run).returncode == CASES_FAILED
     assert find_states(run) == {"1n1g.0": "TIMEOUT"}
@@ -194,9 +194,9 @@ def test_job_around_the_tool_does_not_leak_into_its_jobs(cluster, tmp_path):
 
 @pytest.fixture(scope="module")
 def crashed(cluster, tmp_path_factory):
-    """Node n2 dies under two runs, one whose job may be requeued and one whose may not.
+    """Crash node n2 under two runs, one whose job may be requeued and one whose job may not.
 
-    Slurm lets a requeued job wait for two minutes; an administrator sends it off sooner.
+    Slurm delays a requeued job by two minutes; the test shortens the delay.
     """
     folder = tmp_path_factory.mktemp("crash")
     directives = {

@@ -38,7 +38,7 @@ TEST_SECONDS = 1500.0
 
 
 def test_thousand_tasks_are_each_measured_once_whatever_fails_meanwhile(cluster, tmp_path):
-    """The user calls `submit --wait`; a node dies, then the controller, then the disk is full."""
+    """Run `submit --wait` while a node crashes, then the controller, then the disk is full."""
     results = cluster.disk / tmp_path.name
     venv = make_quick_venv(tmp_path / "environment", seconds=0.2)
     matrix = write_matrix(tmp_path, repeats=TASKS // 4, batch_size="[1, 2, 3, 4]")
@@ -88,12 +88,12 @@ def list_records(run):
 
 
 def list_sound(run):
-    """The case and repeat of each sound record."""
+    """Return the case and the repeat of each valid record."""
     return [path.parts[-5:-3] for path in list_records(run) if read_json(path, Record).status == OK]
 
 
 def describe(run, output, seconds, exit_code):
-    """Figures for whoever asks for them with DLPERF_FAULTS_FIGURES."""
+    """Write figures of the run to the file that DLPERF_FAULTS_FIGURES names."""
     if (path := os.environ.get("DLPERF_FAULTS_FIGURES", "")) == "":
         return
     starts = count_starts_of_rank_0(run)
