@@ -1,7 +1,7 @@
 """A real Chromium, headless and without network, with a report open in it.
 
 pip install playwright
-apt-get install chromium          # or another one, by CHROMIUM=/path/to/chromium
+apt-get install chromium          # or set CHROMIUM=/path/to/chromium
 python -m pytest tests/browser
 """
 
@@ -24,7 +24,7 @@ def browser() -> Iterator:
     if not program:
         pytest.skip(find_browser_obstacle())
     with api.sync_playwright() as playwright:
-        # root, as in a container, has no sandbox
+        # Chromium's sandbox does not run as root, as in a container
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
         chromium = playwright.chromium.launch(executable_path=program, args=arguments)
         yield chromium
@@ -33,7 +33,7 @@ def browser() -> Iterator:
 
 @pytest.fixture(scope="session")
 def report_file(tmp_path_factory) -> Path:
-    """A report with all that one can have: hostile texts, and footnotes behind words too."""
+    """Write a report with every part that one can have, with hostile texts and footnotes."""
     from dlperf_slurm.reports.formats import Report
     from dlperf_slurm.reports.formats.html import make_page
 
@@ -47,7 +47,7 @@ def report_file(tmp_path_factory) -> Path:
 
 
 def mark_ranks(table):
-    """The table of ranks with a footnote behind each of its words; others as they are."""
+    """Add a footnote to each word in the table of ranks; return other tables unchanged."""
     if table.kind != "ranks":
         return table
     rows = ((row[0], dataclasses.replace(row[1], notes=(2,)), *row[2:]) for row in table.rows)
@@ -56,7 +56,7 @@ def mark_ranks(table):
 
 @pytest.fixture
 def open_page(browser, report_file):
-    """Opens the report, unfolded or not; what goes wrong in it is in `problems` of the page."""
+    """Return a function that opens the report; errors on the page are in its `problems`."""
     contexts = []
 
     def open_report(width: int = 1400, is_unfolded: bool = True, **options):

@@ -1,4 +1,4 @@
-"""The site of docs/, opened from a folder without a server: its search, its width, its marks."""
+"""The site of docs/, opened from a folder without a server: search, width, leftover markup."""
 
 import importlib.util
 import subprocess

@@ -1,15 +1,15 @@
-"""The HTML report in a browser: it sorts, filters, fits, can be read, and loads nothing."""
+"""The HTML report in a browser: it sorts, filters, fits, is readable, and loads nothing."""
 
 import pytest
 from unit.report_values import HOSTILE
 
-# the first folded table: throughputs of five cases, of which one was left out
+# the first folded table: throughputs of five cases, one of which was left out
 TABLE = "#table-1"
 THROUGHPUT = 4
-# before it, two series at two topologies
+# the overview before it: two series at two topologies
 OVERVIEW = "#overview-1"
 
-# of all texts on the page: the contrast with what is behind it, as WCAG 2.1 defines it
+# list the contrast of each text with its background, as WCAG 2.1 defines it
 LIST_CONTRASTS = """
 () => {
   const read = (color) => (color.match(/[\\d.]+/g) || []).map(Number);
@@ -38,7 +38,7 @@ LIST_CONTRASTS = """
 
 
 def read_column(page, column: int) -> list[str]:
-    """The figures of the rows that are shown, from the top."""
+    """Return the figures of a column in the visible rows, from the top."""
     rows = page.locator(f"{TABLE} tbody tr:visible")
     return [
         rows.nth(i).locator("th, td").nth(column).get_attribute("data-value")
@@ -55,7 +55,7 @@ def click_heading(page, column: int):
 def test_page_says_nothing_on_the_console_and_asks_for_nothing(page, report_file):
     click_heading(page, THROUGHPUT)
     page.get_by_label("Filter rows").fill("jax")
-    # its images are data in the page itself
+    # images are data URLs
     asked = [text for text in page.problems if not text.startswith("request: data:")]
     assert asked == [f"request: {report_file.as_uri()}"]
 
@@ -84,7 +84,7 @@ def test_heading_sorts_by_figures_and_then_the_other_way_round(page):
     click_heading(page, THROUGHPUT)
     descending = read_column(page, THROUGHPUT)
     assert heading.get_attribute("aria-sort") == "descending"
-    # of no other column
+    # no other column is marked as sorted
     assert page.locator(f"{TABLE} th[aria-sort]").count() == 1
     # a case without a figure is last in both directions
     figures = sorted((value for value in before if value), key=float)
@@ -95,7 +95,7 @@ def test_heading_sorts_by_figures_and_then_the_other_way_round(page):
 
 def test_keyboard_alone_sorts(page):
     page.locator(f"{TABLE} .scroll").first.focus()
-    # its headings
+    # the headings of the table
     for _ in range(1 + THROUGHPUT):
         page.keyboard.press("Tab")
     focused = page.evaluate("document.activeElement.closest('th').cellIndex")
@@ -240,7 +240,7 @@ def test_number_of_a_footnote_is_no_part_of_the_text(page):
     # with the number of the footnote
     box.fill("on node12")
     assert shown.count() == 0
-    # nor of what is sorted by
+    # nor is it in the sort key
     keys = page.evaluate("() => [...document.querySelectorAll('td[data-text]')].map(keyOf)")
     assert "1 on node1" in keys
 
@@ -286,7 +286,7 @@ def test_every_text_stands_out(open_page, scheme, color):
 def test_page_itself_does_not_scroll_sideways(open_page, width):
     page = open_page(width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    # a wide table does, in its own place
+    # a wide table scrolls in its own region
     region = page.locator(f"{TABLE} .scroll").first
     region.evaluate("e => { e.scrollLeft = 100; }")
     assert (region.evaluate("e => e.scrollLeft") > 0) == (width < 1400)
@@ -297,7 +297,7 @@ def test_text_of_figures_can_be_read(open_page, width):
     heights = open_page(width).evaluate(
         "() => [...document.querySelectorAll('svg text')]"
         ".map((t) => [parseFloat(getComputedStyle(t).fontSize), t.getScreenCTM()])"
-        # an SVG's own unit is scaled with it, and some of its texts are turned
+        # units of an SVG are scaled with it, and some of its texts are rotated
         ".map(([size, matrix]) => size * Math.hypot(matrix.a, matrix.b))"
     )
     # pixels of the screen

@@ -1,4 +1,4 @@
-"""Checks that need real GPUs: skipped where there are too few, with the reason that a report has.
+"""Checks on real GPUs; if there are too few they are skipped, with the reason for the report.
 
 `tests/run_on_gpus.py` runs them, in the environments that `env create --cuda` makes.
 """
@@ -36,14 +36,14 @@ def framework(request):
 
 @pytest.fixture
 def hold(record_property):
-    """Writes a measured value into the report, then asserts its bounds; one without has none."""
+    """Return a function that writes a measured value into the report, then asserts its bounds."""
 
     def hold(what, value, unit="", least=None, most=None):
         words = [f">= {least:g}"] if least is not None else []
         words += [f"<= {most:g}"] if most is not None else []
         measured = {"what": what, "value": float(value), "unit": unit, "bound": ", ".join(words)}
         record_property(MEASURED, json.dumps(measured))
-        # a NaN is within no bound
+        # written so that NaN fails every bound
         assert least is None or value >= least, f"{what}: {value:g} {unit}, not >= {least:g}"
         assert most is None or value <= most, f"{what}: {value:g} {unit}, not <= {most:g}"
 

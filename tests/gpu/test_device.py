@@ -1,4 +1,4 @@
-"""What every framework must show on one GPU: clock, telemetry, energy, number formats, refusal."""
+"""Checks of every framework on one GPU: clock, telemetry, energy, number formats, refusal."""
 
 import os
 
@@ -19,13 +19,13 @@ from dlperf_slurm.worker.telemetry.sources import choose_devices
 
 PRODUCT_SIZE = 8192
 PRODUCT_SECONDS = 5.0
-# whose data sheets have TF32 at several times the rate of fp32: A100, H100, B200
+# GPUs with a much higher rate in TF32 than in fp32, by data sheet: A100, H100, B200
 WITH_FAST_TF32 = {(8, 0), (9, 0), (10, 0)}
 
 
 @pytest.fixture(scope="module")
 def attempt(framework, tmp_path_factory):
-    """A ResNet-50 in fp16 of some seconds, which all tests here look at; concluded."""
+    """Run ResNet-50 in fp16 for some seconds, for all tests of this file."""
     folder = tmp_path_factory.mktemp("attempt") / "a1"
     attempt = make_attempt(
         folder,
@@ -48,14 +48,14 @@ def record(attempt):
 
 @pytest.fixture(scope="module")
 def watched(record):
-    """The telemetry of the GPU, not that of its host."""
+    """Return the telemetry of the GPU, not that of its host."""
     found = [one for one in record.telemetry if one.device == 0]
     assert found, f"no telemetry of the GPU: {record.platform.get('telemetry', 'no reason told')}"
     return found[0]
 
 
 def test_steps_add_up_to_the_window(attempt, record, hold):
-    """By device events where the framework has them, they begin and end with the host's window."""
+    """Compare device events, if the framework has them, with the host's window."""
     numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
     steps = numpy.load(attempt.path / STEP_SECONDS_FILE)
     difference = abs(float(steps.sum()) - record.window_seconds) / record.window_seconds
@@ -64,7 +64,7 @@ def test_steps_add_up_to_the_window(attempt, record, hold):
 
 
 def test_images_per_second_are_told(record, hold):
-    """No bound: it depends on the GPU."""
+    """Report the throughput without a bound, as it depends on the GPU."""
     hold("ResNet-50, amp-fp16, batch 64", record.samples_per_s, "images/s")
 
 
@@ -116,14 +116,14 @@ def test_tf32_is_twice_as_fast_as_fp32(framework, hold):
 
 
 def measure_product(framework, number_format):
-    """FLOP/s of a large product; in a process of its own, with which its memory goes."""
+    """Return the FLOP/s of a large product; run in a separate process, which frees its memory."""
     setting = Setting("cuda", number_format, 1)
     product = load_operations(framework).make_product(setting, PRODUCT_SIZE)
     return 2 * PRODUCT_SIZE**3 / find_best_seconds(product, PRODUCT_SECONDS)
 
 
 def find_capability():
-    """The compute capability of the first GPU, as (major, minor), by NVML."""
+    """Return the compute capability of the first GPU, as (major, minor), from NVML."""
     nvml = load_nvml()
     handle = find_handle(nvml, list_gpus()[0])
     return tuple(ask(nvml, "nvmlDeviceGetCudaComputeCapability", handle))

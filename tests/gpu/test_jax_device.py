@@ -1,11 +1,11 @@
-"""What JAX must show on one GPU: how long the GPU stands still between two steps."""
+"""A check of JAX on one GPU: the idle time of the GPU between two steps."""
 
 import pytest
 from support import sessions
 from support.gpu_timeline import find_gap_between_steps
 
 STEPS = 20
-# a step of BERT's base at this batch takes tens of milliseconds on any GPU
+# a step of BERT base at this batch size takes tens of milliseconds on any GPU
 BATCH_SIZE = 32
 LARGEST_SHARE = 0.05
 
@@ -42,7 +42,7 @@ def test_gpu_hardly_waits_between_steps(tmp_path, hold):
 
 
 def read_kernels(jax, folder):
-    """Seconds of start and end of what ran on the GPU, from the profile in a folder."""
+    """Read start and end in seconds of the kernels on the GPU, from the profile in a folder."""
     (path,) = folder.rglob("*.xplane.pb")
     profile = jax.profiler.ProfileData.from_file(str(path))
     return [

@@ -1,4 +1,4 @@
-"""What PyTorch must show on one GPU: its device, its kernels, its memory."""
+"""Checks of PyTorch on one GPU: its device, its kernels, its memory."""
 
 import json
 import os
@@ -14,8 +14,8 @@ from dlperf_slurm.contract.axes import format_ladder
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.nvml import find_device_uuid
 
-# by model: patterns of which each is in the name of some kernel of a step, torch's own; and by
-# precision of those of libraries, with patterns that are in none
+# model -> patterns for names of kernels in a step: "own" of torch itself, and by precision those
+# that must match ("some") and must not match ("none") a library's kernel
 EXPECTED = json.loads(Path(__file__).with_name("expected_kernels.json").read_text("utf-8"))
 TOO_LARGE, FITTING = 65536, 8
 SIZES = {
@@ -39,7 +39,7 @@ def make_case(model, **changes):
 def test_nvml_finds_the_gpu_that_torch_drives(torch):
     case = make_case("bert")
     uuid = find_device_uuid(case, Placement(0, 0, 1, "here", "127.0.0.1", 0), os.environ)
-    # torch's is without what kind it is: "GPU-" or "MIG-"
+    # torch's UUID has no prefix "GPU-" or "MIG-"
     assert uuid.partition("-")[2] == str(torch.cuda.get_device_properties(0).uuid)
 
 
@@ -59,7 +59,7 @@ def test_step_runs_the_expected_kernels(torch, model, precision):
 
 
 def list_kernels(torch, session):
-    """The names of the kernels of one step, after those that choose algorithms."""
+    """List the names of the kernels of one step, after steps that select algorithms."""
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
@@ -92,15 +92,15 @@ def test_real_lack_of_memory_leads_the_search_to_the_next_batch(tmp_path, hold):
 
 
 def test_error_of_a_library_in_a_full_memory_is_out_of_memory(torch, tmp_path):
-    """cuBLAS takes its workspace when it is first used: in a process of its own, after the rest."""
+    """Fail cuBLAS at its first use, when it allocates its workspace, in a separate process."""
     said = sessions.run_elsewhere(fail_in_a_full_memory)
     assert said is None or said[1], f"not taken for a lack of memory: {said[0]}"
 
 
 def fail_in_a_full_memory():
-    """What a product raises where all memory is taken, and what that is taken for; None if it fits.
+    """Return the error of a product in a full memory and whether it is out of memory, or None.
 
-    The two matrices are there before, so that what is missing is the library's own.
+    The two matrices are allocated first, so that the library's own memory is what is missing.
     """
     import torch
 
@@ -123,7 +123,7 @@ def fail_in_a_full_memory():
 
 
 def test_bert_runs_at_full_size(tmp_path, hold):
-    """No bound: it depends on the GPU."""
+    """Report the throughput without a bound, as it depends on the GPU."""
     attempt = make_attempt(
         tmp_path / "a1",
         "pytorch",

@@ -1,4 +1,4 @@
-"""Frameworks on GPUs do the same work as PyTorch there; by the tool's own Python."""
+"""Frameworks compute the same as PyTorch on GPUs; runs in the tool's own Python."""
 
 import pytest
 from support.gpu_report import NOT_FOR_THIS_GPU
@@ -18,7 +18,7 @@ MODELS = ("bert", "llama", "resnet50", "vit")
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
-    """One for all tests, so that PyTorch's runs are made once."""
+    """Make one for all tests, so that PyTorch's runs are made once."""
     site = load_site("local", None, ["device=cuda", "cpus_per_rank=2"]).site
     return make_workplace(site, tmp_path_factory.mktemp("parity") / "files", print)
 
@@ -50,7 +50,7 @@ def test_two_runs_of_pytorch_have_the_same_bits(model, workplace, hold):
     need_environment(REFERENCE, workplace)
     line = verify_parity(REFERENCE, model, True, workplace)
     assert not line.problem, line.problem
-    # but for the updates, which are compared with those of the rule in float64
+    # except the updates, which are compared with the rule in float64
     for one in line.checks[:-1]:
         hold(one.quantity, one.difference, most=0)
 

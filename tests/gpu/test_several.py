@@ -1,4 +1,4 @@
-"""What two or more GPUs of a node must show, by PyTorch: transport, scaling, which one is whose."""
+"""Checks of PyTorch on two or more GPUs of a node: transport, scaling, and GPU of each rank."""
 
 import os
 
@@ -21,7 +21,7 @@ RESNET = {
 
 
 def find_peer_access():
-    """Whether the first two GPUs reach each other's memory; in a process of its own."""
+    """Return whether the first two GPUs can access each other's memory; for a separate process."""
     import torch
 
     return torch.cuda.can_device_access_peer(0, 1)
@@ -50,7 +50,7 @@ def test_as_much_work_on_each_of_all_gpus_takes_hardly_longer(tmp_path, hold):
 
 
 def list_uuids(visible):
-    """Of all GPUs in the order of this CUDA_VISIBLE_DEVICES, as torch has them."""
+    """Return torch's UUIDs of all GPUs, in the order of this CUDA_VISIBLE_DEVICES."""
     os.environ["CUDA_VISIBLE_DEVICES"] = visible
     import torch
 

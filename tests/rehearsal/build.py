@@ -1,10 +1,10 @@
-"""An environment's CUDA wheels -> stand-ins for NVIDIA's libraries, for rehearsals without a GPU.
+"""An environment's CUDA wheels -> stub libraries of NVIDIA's, for rehearsals without a GPU.
 
     python tests/rehearsal/build.py ENVIRONMENT FOLDER
 
-Each library has the real one's name and all of its functions: those of `libraries/` are written
-for it, and of the others, whose names are read from the wheel, those that need do nothing succeed
-and all others fail, and say so on stderr. Another major version than `LIBRARIES` names is refused.
+Each stub has the name and all functions of the real library. Those in `libraries/` are written by
+hand; the others are read from the wheel, and either succeed without doing anything, if that is
+enough, or fail and print that on stderr. A major version that `LIBRARIES` does not name is refused.
 """
 
 import re
@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 SOURCES = Path(__file__).with_name("libraries")
-# torch's wheels have those of nvcc, which the runtime's include, in Triton
+# the runtime's headers include nvcc's, which torch's wheels have in Triton
 INCLUDES = ("nvidia/*/include", "triton/backends/nvidia/include")
 DRIVER = "libcuda.so.1"
-# functions are checked against how NVIDIA's headers declare them
+# check the functions against the declarations in NVIDIA's headers
 OPTIONS = (
     "-shared",
     "-fPIC",
@@ -30,16 +30,16 @@ OPTIONS = (
 
 
 class BuildError(RuntimeError):
-    """What a rehearsal cannot be built from, and what it can."""
+    """The stubs cannot be built; the text says why."""
 
 
 @dataclass(frozen=True)
 class Library:
-    """A library of the wheels, and what stands in for it.
+    """A library of the wheels and its stub.
 
     `quiet` are functions that succeed and do nothing, `working` those that do something on the
-    device and are written down as a call; both as patterns of whole names. `error` is what the
-    others return.
+    device and are traced as a call; both are patterns of whole names. `error` is what all other
+    functions return.
     """
 
     name: str
@@ -104,7 +104,7 @@ LIBRARIES = (
         quiet=r"(?!)",
     ),
 )
-# the wheels of CUDA 12, which TensorFlow 2 has, lie in a folder for each library
+# the CUDA 12 wheels of TensorFlow 2 have a folder for each library
 FOLDERS_12 = {
     "libcudart": "nvidia/cuda_runtime/lib",
     "libcublasLt": "nvidia/cublas/lib",
@@ -133,7 +133,7 @@ LIBRARIES_12 = tuple(
 
 
 def build(environment: Path, folder: Path, libraries: Sequence[Library]) -> list[Path]:
-    """The stand-ins, in the order for LD_PRELOAD; raises BuildError."""
+    """Build the stubs, in the order for LD_PRELOAD; raises BuildError."""
     packages = find_packages(environment)
     for program in ("gcc", "nm"):
         if shutil.which(program) is None:
@@ -144,13 +144,13 @@ def build(environment: Path, folder: Path, libraries: Sequence[Library]) -> list
 
 
 def build_nvml(source: Path, folder: Path) -> None:
-    """The NVML of the tests beside the others; its functions are declared by itself."""
+    """Build the NVML stub of the tests beside the others; it needs no header."""
     target = folder / "libnvidia-ml.so.1"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", target, source], check=True)
 
 
 def list_versions(environment: Path) -> dict[str, str]:
-    """Of the packages that a rehearsal is about."""
+    """Return the versions of the packages that a rehearsal tests."""
     names = (one.name for one in find_packages(environment).glob("*.dist-info"))
     packages = (name.removesuffix(".dist-info").rpartition("-") for name in names)
     wanted = re.compile("torch|jax(lib)?|tensorflow|nvidia_(cublas|cudnn|nccl|cuda_runtime).*")
@@ -167,7 +167,7 @@ def find_packages(environment: Path) -> Path:
 
 
 def build_library(library: Library, packages: Path, folder: Path) -> Path:
-    """One stand-in; raises BuildError where the wheel has another major version."""
+    """Build one stub; raises BuildError if the wheel has another major version."""
     names = list_functions(library, packages)
     options = [*OPTIONS, f"-Wl,-soname,{library.name}", f"-I{SOURCES}"]
     options += [f"-I{found}" for include in INCLUDES for found in packages.glob(include)]
@@ -177,7 +177,7 @@ def build_library(library: Library, packages: Path, folder: Path) -> Path:
         options.append(f"-Wl,--version-script={script}")
     sources = [SOURCES / source for source in library.sources]
     target = folder / library.name
-    # the headers rename some of what is written: cuMemAlloc is cuMemAlloc_v2
+    # the headers rename some functions: cuMemAlloc is cuMemAlloc_v2
     link(target, options, sources)
     others = sorted(set(names) - read_exported(target))
     generated = folder / f"{library.name}.others.c"
@@ -187,7 +187,7 @@ def build_library(library: Library, packages: Path, folder: Path) -> Path:
 
 
 def link(target: Path, options: Sequence[str], sources: Sequence[Path]) -> None:
-    """Compile the sources into one library; raises BuildError with what gcc says."""
+    """Compile the sources into one library; raises BuildError with gcc's error."""
     done = subprocess.run(
         ["gcc", *options, "-o", target, *sources, "-ldl", "-lpthread"],
         capture_output=True,
@@ -198,11 +198,11 @@ def link(target: Path, options: Sequence[str], sources: Sequence[Path]) -> None:
 
 
 def list_functions(library: Library, packages: Path) -> list[str]:
-    """What the real library exports; of the driver, what its header has: no wheel has it."""
+    """List the exports of the real library; for the driver, which is in no wheel, of its header."""
     if library.name == DRIVER:
         header = (packages / library.folder / "cuda.h").read_text("utf-8", errors="replace")
         names = set(re.findall(r"CUDAAPI\s+(cu\w+)\s*\(", header))
-        # and what it renames them to
+        # and the names that the header renames them to
         return sorted(
             names | set(re.findall(r"#define\s+cu\w+\s+(?:\w+\()?(cu\w+_v\d\w*)", header))
         )
@@ -218,7 +218,7 @@ def list_functions(library: Library, packages: Path) -> list[str]:
 
 
 def read_exported(library: Path) -> set[str]:
-    """Names of functions that a library exports."""
+    """Return the names of the functions that a library exports."""
     done = subprocess.run(
         ["nm", "-D", "--defined-only", library], stdout=subprocess.PIPE, text=True, check=True
     )
@@ -227,7 +227,7 @@ def read_exported(library: Path) -> set[str]:
 
 
 def write_others(library: Library, names: list[str]) -> str:
-    """C functions for what is not written by hand; they take whatever they are called with."""
+    """Return C code of the functions that are not written by hand; they accept any arguments."""
     lines = ['#include "rehearsal.h"', ""]
     for name in names:
         if re.fullmatch(library.quiet, name):

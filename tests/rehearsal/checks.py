@@ -1,4 +1,4 @@
-"""What the ranks of a combination asked their GPUs for -> what is wrong with it, by check."""
+"""The traced GPU calls of a combination's ranks -> problems, by check."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from rehearsal.combinations import (
     Combination,
 )
 
-# by model: names of torch's own kernels; those of libraries are not to be seen in a rehearsal
+# model -> names of torch's own kernels; a rehearsal does not see those of libraries
 EXPECTED = json.loads(
     (Path(__file__).parents[1] / "gpu" / "expected_kernels.json").read_text("utf-8")
 )["pytorch"]
@@ -29,18 +29,18 @@ CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32 = 68, 77
 CUBLAS_TF32_TENSOR_OP_MATH, CUBLAS_MATH_MODES = 3, 0xF
 CUDNN_DATA_FLOAT, CUDNN_DATA_HALF, CUDNN_DATA_BFLOAT16 = 0, 2, 9
 NCCL_FLOAT16, NCCL_FLOAT32, NCCL_BFLOAT16 = 6, 7, 9
-# what waits for the clock's event of the step before
+# the call that waits for the clock's event of the step before
 STEP_BEFORE = "cudaEventSynchronize"
-# how often a step may send a rank's part of the model, and what its evenness may add
+# how often a step may send a rank's shard of the model, and the largest padding factor
 TIMES_OF_PARTS = {"ncclAllGather": 2, "ncclReduceScatter": 1}
 LARGEST_PADDING = 1.02
-# what is wrong, by check
+# check -> problems
 Problems = dict[str, list[str]]
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers that a precision computes with: types of cuBLAS and cuDNN, TF32, of gradients."""
+    """The number formats of a precision: types of cuBLAS and cuDNN, TF32, and type of gradients."""
 
     product_type: int
     convolution_type: int
@@ -74,7 +74,7 @@ NUMBERS = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the trace: "product by=cublasSgemm_v2 type=0", and how often it came."""
+    """A line of the trace, such as "product by=cublasSgemm_v2 type=0", and its count."""
 
     text: str
     count: int
@@ -93,7 +93,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Rank:
-    """What one rank asked for: before its window, in each step, and after."""
+    """The trace of one rank: before its window, in each step, and after."""
 
     parameter_count: int
     intervals: tuple[tuple[Entry, ...], ...]
@@ -103,19 +103,19 @@ class Rank:
         return self.intervals[1 : 1 + MEASURED_STEPS]
 
     def list_kinds(self, *kinds: str) -> Iterator[Entry]:
-        """Those of these kinds, step by step."""
+        """Yield the entries of these kinds, step by step."""
         for step in self.steps:
             yield from (entry for entry in step if entry.kind in kinds)
 
     @property
     def kernels(self) -> list[str]:
-        """Names of torch's own, and one for an attention of cuDNN, whose own all have it."""
+        """Names of torch's own kernels, and "sdpa" for each attention of cuDNN."""
         names = [entry.words["name"] for entry in self.list_kinds("kernel")]
         return names + ["sdpa" for _ in self.list_kinds("attention")]
 
 
 def read_rank(told: Mapping[str, Any]) -> Rank:
-    """A rank as `observe` tells it."""
+    """Convert a rank's answer from `observe`."""
     intervals = (
         tuple(Entry(text, count) for text, count in sorted(interval.items()))
         for interval in told["intervals"]
@@ -124,17 +124,17 @@ def read_rank(told: Mapping[str, Any]) -> Rank:
 
 
 def has_plain_sgd(combination: Combination) -> bool:
-    """Whether SGD is not fused, which torch has for whole parameters alone."""
+    """Return whether SGD is not fused: torch has fused SGD only for unsharded parameters."""
     return combination.step == SHARD and combination.model == "resnet50"
 
 
 def reads_overflow(combination: Combination) -> bool:
-    """Whether the scaler asks the GPU in each step for what only a fused optimizer leaves there."""
+    """Return whether the scaler reads the overflow flag in each step, without a fused optimizer."""
     return has_plain_sgd(combination) and combination.precision == "amp-fp16"
 
 
 def check_waits(combination: Combination, rank: Rank) -> Iterator[str]:
-    """A step waits once, for the end of the one before it; an inference for each of its ends."""
+    """Check that a step waits once, for the end of the step before; inference for its own ends."""
     count = OUTPUT_TOKENS if combination.step == GENERATE else 1
     expected = [f"{count} x {STEP_BEFORE if combination.is_training else 'cudaDeviceSynchronize'}"]
     if reads_overflow(combination):
@@ -146,10 +146,10 @@ def check_waits(combination: Combination, rank: Rank) -> Iterator[str]:
 
 
 def check_copies(combination: Combination, rank: Rank) -> Iterator[str]:
-    """What a step needs lies on the GPU, or comes from pinned memory, which nothing waits for."""
+    """Check that a step copies within the GPU, or asynchronously from pinned memory."""
     copies = list(rank.list_kinds("copy"))
     inside, loaded = ("device", "device"), ("pinned", "device")
-    # FSDP2 has where its parts lie from there
+    # FSDP2 copies the offsets of its shards from pinned memory
     expected = {inside, loaded} if combination.step in ("host", SHARD) else {inside}
     if reads_overflow(combination):
         expected.add(("device", "pinned"))
@@ -162,13 +162,13 @@ def check_copies(combination: Combination, rank: Rank) -> Iterator[str]:
 
 
 def check_memory(combination: Combination, rank: Rank) -> Iterator[str]:
-    """After the warm-up no memory is taken from CUDA, nor given back."""
+    """Check that no memory is allocated from CUDA or freed after the warm-up."""
     for one in rank.list_kinds("memory", "pinned", "release"):
         yield one.text
 
 
 def check_kernels(combination: Combination, rank: Rank) -> Iterator[str]:
-    """Torch's own kernels: attention and optimizer are fused."""
+    """Check torch's own kernels: attention and optimizer are fused."""
     names = rank.kernels
     expected = [
         pattern
@@ -186,7 +186,7 @@ def check_kernels(combination: Combination, rank: Rank) -> Iterator[str]:
 
 
 def check_numbers(combination: Combination, rank: Rank) -> Iterator[str]:
-    """Products and convolutions are in the numbers of the precision, and TF32 in no other."""
+    """Check that products and convolutions use the precision's formats, and TF32 only in tf32."""
     expected = NUMBERS[combination.precision]
     products = list(rank.list_kinds("product"))
     convolutions = list(rank.list_kinds("convolution"))
@@ -198,7 +198,7 @@ def check_numbers(combination: Combination, rank: Rank) -> Iterator[str]:
             or one.number("math") & CUBLAS_MATH_MODES == CUBLAS_TF32_TENSOR_OP_MATH
         )
         is_fp32_sum = one.number("compute") in (CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32)
-        # a handle that allows TF32 does nothing to numbers of 16 bits
+        # a handle that allows TF32 does not affect 16-bit formats
         if (
             one.number("type") != expected.product_type
             or not is_fp32_sum
@@ -218,7 +218,7 @@ def check_numbers(combination: Combination, rank: Rank) -> Iterator[str]:
 
 
 def check_mean(combination: Combination, rank: Rank) -> Iterator[str]:
-    """Ranks exchange each gradient once in a step, in its own type, and nothing else."""
+    """Check that ranks exchange each gradient once per step, in its own type, and nothing else."""
     numbers = NUMBERS[combination.precision]
     if combination.step == SHARD:
         yield from check_parts(combination, rank, numbers)
@@ -236,9 +236,9 @@ def check_mean(combination: Combination, rank: Rank) -> Iterator[str]:
 
 
 def check_parts(combination: Combination, rank: Rank, numbers: Numbers) -> Iterator[str]:
-    """A rank gathers each weight for both passes at most, and gives away gradients but its part."""
+    """Check that a rank gathers weights at most once per pass, and scatters gradients once."""
     part = rank.parameter_count * numbers.gradient_bytes / combination.ranks
-    # whether a gradient of any rank overflowed
+    # all-reduce of the overflow flag
     flag = f"ncclAllReduce type={NCCL_FLOAT32} bytes=4 "
     for number, step in enumerate(rank.steps, 1):
         sent = Counter[str]()
@@ -256,13 +256,13 @@ def check_parts(combination: Combination, rank: Rank, numbers: Numbers) -> Itera
 
 
 def check_known(combination: Combination, rank: Rank) -> Iterator[str]:
-    """Nothing was asked for that the stand-ins do not know."""
+    """Check that no function without a stub was called."""
     names = {one.words["name"] for step in rank.intervals for one in step if one.kind == "unknown"}
     yield from sorted(names)
 
 
 def check_alike(combination: Combination, rank: Rank) -> Iterator[str]:
-    """All measured steps ask for the same."""
+    """Check that all measured steps make the same calls."""
     counts = [Counter({one.text: one.count for one in step}) for step in rank.steps]
     for number, count in enumerate(counts[1:], 2):
         different = (count - counts[0]) + (counts[0] - count)
@@ -282,12 +282,12 @@ OF_A_RANK = {
 }
 DEVICE = "device"
 CHECKS = (*OF_A_RANK, DEVICE)
-# of another framework, the numbers that it computes with are what is asked about
+# for other frameworks only the number formats are checked
 CHECKED = {"pytorch": CHECKS, "tensorflow2": ("numbers", "known")}
 
 
 def check_device(ranks: Sequence[Rank]) -> Iterator[str]:
-    """Each rank drives the GPU of its number, and no other at any time."""
+    """Check that each rank uses the GPU of its number, and no other."""
     for number, rank in enumerate(ranks):
         devices = {
             one.number("device")
@@ -300,7 +300,7 @@ def check_device(ranks: Sequence[Rank]) -> Iterator[str]:
 
 
 def find_problems(combination: Combination, ranks: Sequence[Rank]) -> Problems:
-    """What is wrong, by the name of its check; {} where all is well."""
+    """Return the problems by the name of their check; {} if there are none."""
     problems = {DEVICE: list(check_device(ranks))}
     for name, check in OF_A_RANK.items():
         problems[name] = [

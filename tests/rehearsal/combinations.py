@@ -1,4 +1,4 @@
-"""What is rehearsed: models, precisions, steps, GPUs and ranks, and the case of each."""
+"""Combinations to rehearse: models, precisions, steps, GPUs and ranks, and the case of each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,36 +11,36 @@ from dlperf_slurm.worker.models import load_model
 PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16")
 TENSORFLOW_PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 STEPS = ("plain", "clip", "accumulate", "host", "val")
-# the same as plain, with the model in parts on the ranks, of which there are several
+# as plain, with the model sharded over several ranks
 SHARD = "shard"
-# an inference of a prompt and its continuation, of the models that generate, by one rank
+# inference of a prompt and its continuation by one rank, for models that generate
 GENERATE = "generate"
 OUTPUT_TOKENS = 4
 ALL_STEPS = (*STEPS, SHARD, GENERATE)
 CAPABILITIES = (80, 90)
 RANKS = (1, 2)
-# full width, as that chooses kernels; fewer layers, words and pixels than a benchmark has
+# full width, which selects kernels; fewer layers, tokens and pixels than in a benchmark
 SIZES = {
     "bert": {"layers": 2, "vocabulary_size": 1000},
     "llama": {"layers": 2, "vocabulary_size": 1000, "sequence_length": 256, "kv_heads": 4},
     "resnet50": {"image_size": 64, "stage_blocks": (1, 1, 1, 1)},
     "vit": {"layers": 2, "image_size": 64},
 }
-# images are turned on their way to the device, too
+# models of images, whose batches are also converted to channels_last on their way to the device
 IMAGES = ("resnet50", "vit")
 BATCH_SIZE = 8
 SEARCH_MEMORY_MIB = 2500
 ACCUMULATED = 2
-# DDP waits for events after its first ten steps and each hundredth, to log how long they took
+# DDP waits for events after its first ten steps and every hundredth, to log their durations
 WARMUP_STEPS = 12
 MEASURED_STEPS = 3
-# fp16 gradients take a scale that does not change
+# fp16 gradients need a constant scale
 CONSTANT_LOSS_SCALE = 128
 
 
 @dataclass(frozen=True)
 class Combination:
-    """One row of the table; `step` is one of ALL_STEPS, `fault` what is broken on purpose."""
+    """One row of the table; `step` is one of ALL_STEPS, `fault` is injected on purpose."""
 
     model: str
     precision: str
@@ -62,7 +62,7 @@ class Combination:
 
 
 def list_combinations() -> Iterator[Combination]:
-    """All of them, those of one kind of GPU together."""
+    """Yield all combinations, grouped by kind of GPU."""
     for capability, model, precision, step, ranks in product(
         CAPABILITIES, SIZES, PRECISIONS, STEPS, RANKS
     ):
@@ -75,13 +75,13 @@ def list_combinations() -> Iterator[Combination]:
 
 
 def list_tensorflow() -> Iterator[Combination]:
-    """Those of TensorFlow 2, in graph mode."""
+    """Yield the combinations of TensorFlow 2, in graph mode."""
     for model, precision in product(SIZES, TENSORFLOW_PRECISIONS):
         yield Combination(model, precision, "plain", 90, 1, framework="tensorflow2")
 
 
 def make_case(combination: Combination) -> Case:
-    """The case, as a job on a node with as many GPUs as ranks has it."""
+    """Make the case, as for a job on a node with as many GPUs as ranks."""
     is_turned = combination.step == "host" and combination.model in IMAGES
     axes = Axes(
         framework=combination.framework,

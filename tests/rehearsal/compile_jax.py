@@ -1,8 +1,8 @@
-"""In JAX's CUDA environment, without a GPU: compilations on stdin -> what multiplies in each.
+"""In JAX's CUDA environment, without a GPU: compilations on stdin -> products in each.
 
-A line of stdin is a compilation as JSON; a line of stdout answers it: {"products": ...,
-"tensor_cores": ...}, or {"error": ...}. XLA compiles for a GPU that is described to it, with the
-autotuner off, which would have to time kernels.
+Each line of stdin is a compilation as JSON, and each line of stdout its answer: {"products": ...,
+"tensor_cores": ...}, or {"error": ...}. XLA compiles for a described GPU, with the autotuner off,
+which would have to time kernels.
 """
 
 import json
@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-# of jax_plugins.xla_cuda13, which else looks for a driver
+# jax_plugins.xla_cuda13 would look for a driver
 os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
 
 import jax
@@ -67,7 +67,7 @@ def main():
 
 
 def compile_step(compilation, here, there):
-    """The answer for one compilation: counts of what multiplies in XLA's module and in its PTX."""
+    """Answer one compilation: count the products in XLA's module and in its PTX."""
     step, arguments = trace_step(compilation, here, there)
     with tempfile.TemporaryDirectory() as folder:
         compiled = step.lower(*arguments).compile(
@@ -85,12 +85,12 @@ def compile_step(compilation, here, there):
 
 
 def trace_step(compilation, here, there):
-    """The adapter's step over the absent GPU, and its arguments' shapes, made on this CPU."""
+    """Return the adapter's step for the absent GPU, and the shapes of its arguments."""
     combination = Combination(compilation.model, compilation.precision, "clip", 90, 1)
     case = make_case(combination)
     case = replace(case, axes=replace(case.axes, framework="jax", compiler="xla"))
     device.configure_devices(case, ALONE)
-    # which has chosen the case's GPU
+    # configure_devices has selected the case's GPU
     jax.config.update("jax_platforms", "cpu")
     work = Work(case, ALONE, adapter.__name__)
     weights, axes = session.place_weights(case, work, here)

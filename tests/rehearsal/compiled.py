@@ -1,7 +1,7 @@
-"""Steps of JAX's adapter that XLA compiled for H100 -> what multiplies in them, and what is wrong.
+"""JAX steps that XLA compiled for H100 -> their products, and problems.
 
-On a GPU, XLA times its own kernels, which it makes by Triton, beside those of cuBLAS, and takes the
-faster: both are looked at. Convolutions are cuDNN's.
+On a GPU, XLA times its own Triton kernels beside those of cuBLAS and uses the faster: both are
+checked. Convolutions are cuDNN's.
 """
 
 import re
@@ -18,27 +18,27 @@ XLA, CUBLAS, CUDNN = "XLA", "cuBLAS", "cuDNN"
 NUMBERS_CHECK = "numbers"
 PRODUCTS_BY = (XLA, CUBLAS)
 LIBRARIES = {"__cublas": CUBLAS, "__cudnn": CUDNN}
-# The type of operands, the precision asked for, and the type that tensor cores read in XLA's own
-# kernels. What is asked for as DEFAULT or HIGH, XLA lets cuBLAS and cuDNN compute in TF32 (XLA's
-# `GetBlasComputationType`, and `allow_tf32` where it picks engines of cuDNN).
+# Operand type, requested precision, and operand type of tensor cores in XLA's own kernels. XLA lets
+# cuBLAS and cuDNN compute DEFAULT and HIGH in TF32 (XLA's `GetBlasComputationType`, and
+# `allow_tf32` for engines of cuDNN).
 NUMBERS = {
     "fp32": ("f32", "HIGHEST", ""),
     "tf32": ("f32", "DEFAULT", "tf32"),
     "amp-bf16": ("bf16", "DEFAULT", "bf16"),
 }
-# the faults, each in the precisions that MATMUL_PRECISIONS of the adapter then has
+# fault -> the value of the adapter's MATMUL_PRECISIONS
 FAULTS: dict[str, dict[str, str]] = {
     "leave the precision to XLA": {},
     "ask for the highest precision": dict.fromkeys(NUMBERS, "highest"),
 }
 
-# of XLA's text for compiled modules
+# patterns in XLA's text of compiled modules
 INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%([\w.-]+) = \(?(\w+)\[")
 CALLED = re.compile(r" (dot|convolution|custom-call)\(([^)]*)\)")
 TARGET = re.compile(r'custom_call_target="([^"]+)"')
 # an attribute of dots and convolutions, in the settings of cuBLAS's calls
 PRECISIONS = re.compile(r'operand_precision(?:=\{|":\[)"?(\w+)"?,"?(\w+)', re.IGNORECASE)
-# JAX's attention asks for one, and so for the type that operands are rounded to
+# JAX's attention requests an algorithm, and so the type to which operands are rounded
 ALGORITHM = re.compile(r'algorithm(?:=|":"ALG_)dot_([a-z0-9]+)_', re.IGNORECASE)
 # PTX ISA: mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32, and wmma and wgmma alike: the shape,
 # the layouts, the type of the sum, and that of what is multiplied
@@ -47,7 +47,7 @@ TENSOR_CORES = re.compile(r"\bw?g?mma\.[\w.:]*m\d+n\d+k\d+(?:\.(?:row|col))*\.\w
 
 @dataclass(frozen=True)
 class Compilation:
-    """A step to compile; `products_by` is what XLA is told to take, `fault` what is broken."""
+    """A step to compile; `products_by` is the library that XLA must use, `fault` is injected."""
 
     model: str
     precision: str
@@ -60,13 +60,13 @@ class Compilation:
 
 
 def list_compilations() -> Iterator[Compilation]:
-    """All models in each precision, by each kind of products."""
+    """Yield all models in each precision, by each kind of products."""
     for asked in product(SIZES, NUMBERS, PRODUCTS_BY):
         yield Compilation(*asked)
 
 
 def list_broken() -> Iterator[Compilation]:
-    """Each fault where XLA's own kernels, cuBLAS and cuDNN must show it."""
+    """Yield each fault in the libraries that must show it: XLA's own kernels, cuBLAS and cuDNN."""
     left, highest = FAULTS
     yield Compilation("bert", "fp32", XLA, left)
     yield Compilation("bert", "fp32", CUBLAS, left)
@@ -75,7 +75,7 @@ def list_broken() -> Iterator[Compilation]:
 
 
 def count_products(module: str) -> Counter[str]:
-    """ "cuBLAS f32 HIGHEST": how many products and convolutions a compiled module has of each."""
+    """Count a module's products and convolutions, by keys such as "cuBLAS f32 HIGHEST"."""
     lines = module.splitlines()
     types = dict(found.groups() for found in map(INSTRUCTION.match, lines) if found)
     counts: Counter[str] = Counter()
@@ -94,17 +94,17 @@ def count_products(module: str) -> Counter[str]:
 
 
 def name_library(target: str) -> str:
-    """What a custom call calls; another than the libraries' by its own name, as unknown."""
+    """Return the library of a custom call; an unknown target is returned as it is."""
     return LIBRARIES.get(target.partition("$")[0], target)
 
 
 def count_tensor_cores(ptx: str) -> Counter[str]:
-    """How many instructions of tensor cores XLA's own kernels have, by the type they read."""
+    """Count the tensor core instructions of XLA's own kernels, by operand type."""
     return Counter(TENSOR_CORES.findall(ptx))
 
 
 def find_compiled_problems(compilation: Compilation, answer: Mapping[str, Any]) -> Problems:
-    """What is wrong with {"products": ..., "tensor_cores": ...}, by check; {} where all is well."""
+    """Return the problems of a compilation's answer by check; {} if there are none."""
     found = list(check_numbers(compilation, answer["products"], answer["tensor_cores"]))
     return {NUMBERS_CHECK: found} if found else {}
 
@@ -112,13 +112,13 @@ def find_compiled_problems(compilation: Compilation, answer: Mapping[str, Any]) 
 def check_numbers(
     compilation: Compilation, products: Mapping[str, int], tensor_cores: Mapping[str, int]
 ) -> Iterator[str]:
-    """All is in the precision's numbers, by what was asked for; TF32 in tf32 alone."""
+    """Check that all products use the precision's format and precision, and TF32 only in tf32."""
     numbers, precision, read = NUMBERS[compilation.precision]
     libraries = [compilation.products_by, *[CUDNN] * (compilation.model in ("resnet50", "vit"))]
     expected = {f"{by} {numbers} {precision}" for by in libraries}
     for one in sorted(set(products) ^ expected):
         yield f"{products.get(one, 0)} x {one}"
-    # a product may be too small for tensor cores, and all of a model are not
+    # single products may be too small for tensor cores, but not all products of a model
     types = {read} if read and compilation.products_by == XLA else set()
     if set(tensor_cores) != types:
         yield f"tensor cores read {dict(tensor_cores) or 'nothing'}"

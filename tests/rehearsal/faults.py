@@ -1,4 +1,4 @@
-"""Faults that a rehearsal must find: each breaks the adapter or its session, in this process."""
+"""Faults that a rehearsal must find: each breaks the adapter or its session in this process."""
 
 import ctypes
 
@@ -13,7 +13,7 @@ def change_nothing():
 
 
 def add_to_step(work):
-    """Do `work(session)` after each step."""
+    """Call `work(session)` after each step."""
     step = session.TorchSession.step
 
     def with_work(self):

@@ -1,10 +1,10 @@
-"""In a CUDA environment, over the stand-ins: combinations on stdin -> what each step asked for.
+"""In a CUDA environment, with stub libraries: combinations on stdin -> the GPU calls of each step.
 
     python observe.py FRAMEWORK
 
-A line of stdin is a combination as JSON; a line of stdout answers it: {"ranks": [...]}, or
-{"error": ...} with the end of what its ranks said. Every rank is a process that begins where the
-framework is imported and nothing else has happened.
+Each line of stdin is a combination as JSON, and each line of stdout its answer: {"ranks": [...]},
+or {"error": ...} with the end of its ranks' output. Every rank is forked from a process that has
+only imported the framework.
 """
 
 import ctypes
@@ -25,12 +25,12 @@ from rehearsal.combinations import Combination, make_case
 
 LIMIT_SECONDS = 180.0
 SAID_AT_MOST = 3000
-# import the framework as well: before the ranks begin, so that each need not
+# these also import the framework, once for all ranks
 FAULTS = {"pytorch": "rehearsal.faults", "tensorflow2": "rehearsal.tensorflow_faults"}
 
 
 class Watched(Position):
-    """A position that begins a new interval of the trace after each measured step."""
+    """A position that starts a new interval of the trace after each measured step."""
 
     def __init__(self, trace):
         self._trace = trace
@@ -38,7 +38,7 @@ class Watched(Position):
 
     def __setattr__(self, name, value):
         super().__setattr__(name, value)
-        # 0 is set when a phase is entered, the number of a step when it has ended
+        # 0 is set at the start of a phase, a step's number at its end
         if name == "step" and value and self.phase == MEASURED:
             self._trace.rehearsal_next_interval()
 
@@ -54,7 +54,7 @@ def main():
 
 
 def observe(context, combination, break_adapter, folder):
-    """The answer for one combination, from as many processes as it has ranks."""
+    """Run one combination in a process per rank, and return the answer."""
     barrier = context.Barrier(combination.ranks, timeout=LIMIT_SECONDS)
     port = find_free_port()
     processes = [
@@ -93,14 +93,14 @@ def run_rank(combination, break_adapter, rank, port, barrier, folder):
         break_adapter()
         watch_rank(combination, rank, port, barrier, folder)
     except BaseException:
-        # the others wait no longer
+        # so that the other ranks do not wait
         barrier.abort()
         raise
 
 
 def watch_rank(combination, rank, port, barrier, folder):
-    """Run one rank's steps, and write its trace and what it is about into the folder."""
-    # of the stand-ins, which are loaded before all else
+    """Run one rank's steps, and write its trace and its facts into the folder."""
+    # the stubs are preloaded
     trace = ctypes.CDLL(None)
     case = make_case(combination)
     placement = Placement(rank, rank, case.world_size, "here", "127.0.0.1", port)
@@ -121,7 +121,7 @@ def watch_rank(combination, rank, port, barrier, folder):
 
 
 def read_rank(folder, rank):
-    """What a rank has written: {entry: count} of each interval, the first before the window."""
+    """Read what a rank has written: {entry: count} of each interval, from before the window."""
     told = json.loads((folder / f"rank-{rank}.json").read_text())
     intervals = {}
     for line in (folder / f"rank-{rank}.trace").read_text().splitlines():

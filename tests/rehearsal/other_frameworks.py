@@ -1,4 +1,4 @@
-"""What other frameworks than PyTorch compute with -> rows of one table, and those of faults."""
+"""Number formats of frameworks other than PyTorch -> rows of one table, and rows of faults."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,14 +9,14 @@ from rehearsal.combinations import Combination
 from rehearsal.compiled import NUMBERS_CHECK, Compilation
 from rehearsal.report import Row, make_fault_row, make_row
 
-# what the calls of cuBLAS and cuDNN are told apart by
+# arguments by which calls of cuBLAS and cuDNN are counted
 NAMED = ("type", "compute", "math", "has_tensor_cores")
 
 
 def make_compiled_row(
     compilation: Compilation, answer: Mapping[str, Any], problems: Problems
 ) -> Row:
-    """The row of a step that XLA compiled, or of the fault in it."""
+    """Make the row of a step that XLA compiled, or of the fault in it."""
     if compilation.fault:
         return make_fault_row(compilation.fault, compilation.name, NUMBERS_CHECK, problems)
     cells = (
@@ -31,7 +31,7 @@ def make_compiled_row(
 
 
 def make_called_row(combination: Combination, ranks: Sequence[Rank], problems: Problems) -> Row:
-    """The row of steps that ran over the stand-ins, or of the fault in them; no ranks, none ran."""
+    """Make the row of steps that ran with the stubs, or of their fault; [] ranks if none ran."""
     if combination.fault:
         return make_fault_row(combination.fault, combination.name, NUMBERS_CHECK, problems)
     counts: Counter[str] = Counter()
@@ -51,5 +51,5 @@ def make_called_row(combination: Combination, ranks: Sequence[Rank], problems: P
 
 
 def join_counts(counts: Mapping[str, int]) -> str:
-    """ "52 XLA f32 HIGHEST, 1 cuDNN f32 HIGHEST", and "-" for none."""
+    """Format counts as "52 XLA f32 HIGHEST, 1 cuDNN f32 HIGHEST", or "-" for none."""
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "-"

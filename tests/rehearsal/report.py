@@ -1,4 +1,4 @@
-"""What a rehearsal found -> rows, and the report of them as Markdown."""
+"""Results of a rehearsal -> rows, and a report of them as Markdown."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ from rehearsal.combinations import ALL_STEPS, Combination
 
 OK, FAILED, CAUGHT, MISSED = "ok", "FAILED", "caught", "MISSED"
 MIB = 2**20
-# of what is wrong with a row; the report has the rest by its log
+# most problems shown of a row; the others are in the log
 PROBLEMS_SHOWN = 3
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table; `problems` tell, check by check, why it failed, or how it was caught."""
+    """A row of a table; `problems` say by check why it failed."""
 
     name: str
     cells: tuple[str, ...]
@@ -54,12 +54,12 @@ SEARCHES_HEADER = ("search", "GPU's memory", "trials", "largest batch", "peak", 
 
 
 def make_row(name: str, cells: tuple[str, ...], problems: Problems) -> Row:
-    """A row that is ok where there are no problems."""
+    """Make a row that is ok if there are no problems."""
     return Row(name, cells, FAILED if problems else OK, problems)
 
 
 def make_step_row(combination: Combination, ranks: Sequence[Rank], problems: Problems) -> Row:
-    """A combination's row, with what its last rank asked for in a step; no ranks where none ran."""
+    """Make a combination's row, with the calls of its last rank; `ranks` is [] if none ran."""
     cells = [
         combination.model,
         combination.precision,
@@ -72,7 +72,7 @@ def make_step_row(combination: Combination, ranks: Sequence[Rank], problems: Pro
 
 
 def describe_step(rank: Rank) -> list[str]:
-    """Cells of the first measured step."""
+    """Return the cells about the first measured step."""
     step = rank.steps[0]
 
     def count(kind: str) -> int:
@@ -99,14 +99,14 @@ def name_attention(rank: Rank) -> str:
 
 
 def make_fault_row(fault: str, name: str, check: str, problems: Problems) -> Row:
-    """A fault in the row of this name is caught by the check that it is for; others may find it."""
+    """Make the row of a fault: it must be caught by its own check, and others may find it too."""
     found = problems.get(check, [])
     shown = "; ".join(list(dict.fromkeys(found))[:PROBLEMS_SHOWN]) or "nothing"
     return Row(f"{fault}: {name}", (fault, name, check, shown), CAUGHT if found else MISSED, {})
 
 
 def list_rejected(rows: Iterable[Row]) -> list[str]:
-    """What is wrong, a line for each check of a row."""
+    """List problems, a line for each check of a row."""
     return [
         f"{row.name}: {check}: {problem}"
         for row in rows
@@ -116,7 +116,7 @@ def list_rejected(rows: Iterable[Row]) -> list[str]:
 
 
 def make_summary(rows: Sequence[Row]) -> str:
-    """How many of the steps, GPUs and ranks of each model and precision are sound."""
+    """Count the passed rows of each model and precision, by step."""
     steps = [step for step in ALL_STEPS if any(row.cells[2] == step for row in rows)]
     lines = make_lines(("model", "precision", *steps, "verdict"))
     kinds = {row.cells[:2]: None for row in rows}
@@ -149,7 +149,7 @@ def join_cells(cells: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Found:
-    """What a rehearsal finds, as it goes on: versions, and the rows of each table."""
+    """Results of a rehearsal so far: versions, and the rows of each table."""
 
     facts: dict[str, str] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
@@ -162,17 +162,17 @@ class Found:
         return [*self.rows, *self.searches, *self.numbers, *self.faults]
 
     def add_versions(self, framework: str, versions: dict[str, str]) -> None:
-        """The versions of a framework's packages, by name."""
+        """Add the versions of a framework's packages, by name."""
         self.facts[framework] = ", ".join(f"{name} {one}" for name, one in versions.items())
 
     def add_numbers(self, row: Row) -> None:
-        """A row of another framework than PyTorch, which may be that of a fault; it is printed."""
+        """Add and print a row of a framework other than PyTorch, which may be that of a fault."""
         print(f"{row.name}: {row.verdict}", flush=True)
         (self.faults if row.verdict in (CAUGHT, MISSED) else self.numbers).append(row)
 
 
 def make_markdown(found: Found) -> str:
-    """The whole report."""
+    """Return the report."""
     sound = sum(row.is_sound for row in found.every)
     parts = [
         "# Rehearsal without a GPU\n",

@@ -1,9 +1,9 @@
-"""In a CUDA environment, over the stand-ins: a search for the largest batch -> how it ended.
+"""In a CUDA environment, with stub libraries: a search for the largest batch -> its outcome.
 
     python search.py MODEL RANKS FOLDER
 
-The memory of the rehearsal's GPUs (REHEARSAL_MEMORY_MIB) is what ends it. Ranks are started by
-mpirun, as in a job, and NVML is that of the tests. A line of stdout tells what came of it, as JSON.
+The search ends at the memory of the emulated GPUs (REHEARSAL_MEMORY_MIB). Ranks are started by
+mpirun, as in a job, and NVML is the stub of the tests. The outcome is a line of JSON on stdout.
 """
 
 import json
@@ -15,7 +15,7 @@ from support.attempts import Attempt
 from dlperf_slurm.contract.axes import LARGEST
 from rehearsal.combinations import SIZES
 
-# few trials each, of some seconds
+# steps that give few trials, of some seconds each
 STEPS = {"bert": 32, "resnet50": 512}
 CHECKOUT = Path(__file__).resolve().parents[2]
 

@@ -1,4 +1,4 @@
-"""Which fault each check of a rehearsal must find, and where; a check without one is not sound."""
+"""The fault that each check of a rehearsal must find; a check without one is not tested."""
 
 from rehearsal.combinations import Combination
 
@@ -9,7 +9,7 @@ def break_on_purpose(fault: str, model: str, precision: str, step: str = "plain"
     return Combination(model, precision, step, H100, ranks, fault)
 
 
-# the check that must find it -> the faults
+# check -> the faults that it must find
 SELF_CHECKS = {
     "waits": (
         break_on_purpose("read the loss", "bert", "amp-fp16"),
@@ -46,7 +46,7 @@ SELF_CHECKS = {
     ),
 }
 
-# by "numbers", of TensorFlow 2; its own default is TF32
+# faults of TensorFlow 2 for the check "numbers"; its own default is TF32
 TENSORFLOW_FAULTS = tuple(
     Combination(model, precision, "plain", H100, 1, fault, "tensorflow2")
     for fault, model, precision in (

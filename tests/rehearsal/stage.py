@@ -1,4 +1,4 @@
-"""A framework's CUDA environment over the stand-ins -> what its programs answer."""
+"""Run programs in a framework's CUDA environment with stub libraries, and read their answers."""
 
 import json
 import os
@@ -16,19 +16,19 @@ from rehearsal.compiled import Compilation
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAMS = CHECKOUT / "tests" / "rehearsal"
-# of all programs
+# variables of all programs
 VARIABLES = {"PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'tests'}", "OMP_NUM_THREADS": "1"}
 
 
 class Stage:
-    """The Python of a framework's environment over the stand-ins; raises BuildError."""
+    """The Python of a framework's environment with stub libraries; raises BuildError."""
 
     def __init__(self, framework: str, wanted: Sequence[Library], folder: Path) -> None:
         environment = find_environment(framework)
         built = folder / f"libraries-{framework}"
         libraries = build(environment, built, wanted)
         build_nvml(CHECKOUT / "tests" / "support" / "nvml_library.c", built)
-        # the others, which are loaded and not called
+        # libraries without a stub, which are loaded but not called
         real = find_packages(environment).glob("nvidia/cu[fs]*/lib")
         self._framework = framework
         self._python = environment / "bin" / "python"
@@ -36,7 +36,7 @@ class Stage:
             **os.environ,
             "PATH": f"{environment / 'bin'}:{os.environ.get('PATH', '')}",
             "LD_PRELOAD": ":".join(map(str, libraries)),
-            # where the frameworks and pynvml look for NVML
+            # the frameworks and pynvml look for NVML here
             "LD_LIBRARY_PATH": ":".join(map(str, (built, *real))),
             "REHEARSAL_DEVICES": str(max(RANKS)),
             **VARIABLES,
@@ -44,13 +44,13 @@ class Stage:
         self._variables.pop("CUDA_VISIBLE_DEVICES", None)
 
     def observe(self, combinations: Sequence[Combination], log: Path) -> Iterator[dict[str, Any]]:
-        """What each of these, on GPUs of one kind, asked for; one after the other."""
+        """Yield the trace of each combination, all on the same kind of GPU, in order."""
         variables = {"REHEARSAL_CAPABILITY": str(combinations[0].capability)}
         command = [self._python, PROGRAMS / "observe.py", self._framework]
         return ask(command, {**self._variables, **variables}, combinations, log)
 
     def search(self, model: str, ranks: int, variables: dict[str, str]) -> dict[str, Any]:
-        """How a search for the largest batch ended."""
+        """Run a search for the largest batch, and return its outcome."""
         memory = {"REHEARSAL_MEMORY_MIB": str(SEARCH_MEMORY_MIB)}
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(
@@ -65,7 +65,7 @@ class Stage:
 
 
 def find_environment(framework: str) -> Path:
-    """The folder of a framework's managed environment with CUDA, which may not be there."""
+    """Return the folder of a framework's managed CUDA environment, which may be missing."""
     return find_managed_environment(name_environment(framework, CUDA))
 
 
@@ -75,7 +75,7 @@ def ask(
     asked: Sequence[Union[Combination, Compilation]],
     log: Path,
 ) -> Iterator[dict[str, Any]]:
-    """The answers of a program that reads these as lines of JSON, one after the other."""
+    """Yield the answers of a program that reads these as lines of JSON, in order."""
     lines = "".join(f"{json.dumps(asdict(one))}\n" for one in asked)
     with log.open("wb") as err, tempfile.TemporaryFile() as stdin:
         stdin.write(lines.encode())

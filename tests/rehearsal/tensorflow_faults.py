@@ -1,4 +1,4 @@
-"""Faults of TensorFlow 2 that a rehearsal must find: each breaks what the adapter asks for."""
+"""Faults of TensorFlow 2 that a rehearsal must find: each breaks what the adapter requests."""
 
 import tensorflow as tf
 
