@@ -2,14 +2,14 @@
 
     python tests/rehearse.py [--only TEXT]
 
-Runs PyTorch's steps of all models in each precision, on GPUs of two kinds, by one and two ranks,
-and checks what they wait for, copy, launch, compute with and send; then searches for the largest
-batch, which memory ends; then the same with faults put in on purpose, each of which a check must
-find. Kernels are counted by name and not run. Of TensorFlow 2's steps, and of JAX's, which XLA
-compiles for an absent H100, the numbers are checked. The environments are those of `env create
---cuda`. The exit code is 0 where all is as it must be; the report lies in .venv/rehearsal. With
---only, one framework (jax, pytorch, tensorflow2), or PyTorch's rows whose name has that text,
-without faults.
+Runs PyTorch's steps of all models in each precision, on two kinds of GPUs, with one and two ranks,
+and checks their waits, copies, kernel launches, number formats and collectives; then searches for
+the largest batch, up to the memory limit; then repeats this with injected faults, each of which a
+check must find. Kernels are counted by name and not run. For TensorFlow 2, and for JAX, which XLA
+compiles for an absent H100, the number formats are checked. The environments are those of `env
+create --cuda`. The exit code is 0 if all checks pass; the report is in .venv/rehearsal. With
+--only, runs one framework (jax, pytorch, tensorflow2), or PyTorch's rows whose name contains that
+text, without faults.
 """
 
 import argparse
@@ -47,16 +47,16 @@ from rehearsal.stage import CHECKOUT, PROGRAMS, VARIABLES, Stage, ask, find_envi
 
 FOLDER = CHECKOUT / ".venv" / "rehearsal"
 PYTORCH = "pytorch"
-# what a rank that ends early is told by
+# name of the check that a rank that ends early fails
 RUNS = "runs"
 SEARCH = "search"
 SEARCHES = (("bert", 1), ("resnet50", 2))
-# the stand-in's allocator then fails with another error than one of memory
+# makes the stub's allocator fail with an error that is not out of memory
 HIDE_FULL_MEMORY = {"REHEARSAL_HIDES_FULL_MEMORY": "1"}
 
 
 def main() -> int:
-    """Rehearse, print the table and write the report; 0 if all is as it must be."""
+    """Rehearse, print the table and write the report; return 0 if all checks pass."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", metavar="TEXT", help="a framework, or rows by name")
     only = parser.parse_args().only
@@ -90,7 +90,7 @@ def main() -> int:
 
 
 def rehearse_pytorch(found: Found, only: str) -> None:
-    """PyTorch's steps and searches whose name has this text; for "" all, and the faults."""
+    """Run PyTorch's steps and searches whose name contains this text; if "", all, and the faults."""
     stage = Stage(PYTORCH, LIBRARIES, FOLDER)
     found.rows.extend(rehearse(stage, [one for one in list_combinations() if only in one.name]))
     searches = [one for one in SEARCHES if only in " ".join(map(str, one))]
@@ -100,7 +100,7 @@ def rehearse_pytorch(found: Found, only: str) -> None:
 
 
 def rehearse_tensorflow(found: Found) -> None:
-    """What TensorFlow 2 asks cuBLAS and cuDNN for, in graph mode."""
+    """Check the calls of cuBLAS and cuDNN by TensorFlow 2, in graph mode."""
     stage = Stage("tensorflow2", LIBRARIES_12, FOLDER)
     combinations = [*list_tensorflow(), *TENSORFLOW_FAULTS]
     answers = stage.observe(combinations, FOLDER / "tensorflow2.log")
@@ -111,7 +111,7 @@ def rehearse_tensorflow(found: Found) -> None:
 
 
 def rehearse_jax(found: Found) -> None:
-    """What multiplies in JAX's steps, which XLA compiles for an absent H100."""
+    """Check the products in JAX's steps, which XLA compiles for an absent H100."""
     asked = [*list_compilations(), *list_broken()]
     command = [find_environment("jax") / "bin" / "python", PROGRAMS / "compile_jax.py"]
     answers = ask(command, {**os.environ, **VARIABLES}, asked, FOLDER / "jax.log")
@@ -128,7 +128,7 @@ OTHERS: dict[str, Callable[[Found], None]] = {
 
 
 def rehearse(stage: Stage, combinations: Sequence[Combination]) -> list[Row]:
-    """The rows of all combinations, in their order; GPUs of each kind beside each other."""
+    """Return the rows of all combinations, in order; the kinds of GPUs run in parallel."""
 
     def rehearse_kind(capability: int) -> list[Row]:
         chosen = [one for one in combinations if one.capability == capability]
@@ -150,14 +150,14 @@ def judge(combination: Combination, answer: dict[str, Any]) -> Row:
 
 
 def judge_answer(combination: Combination, answer: dict[str, Any]) -> Problems:
-    """What is wrong, by check."""
+    """Return the problems of an answer, by check."""
     if "error" in answer:
         return {RUNS: [answer["error"]]}
     return find_problems(combination, [read_rank(told) for told in answer["ranks"]])
 
 
 def rehearse_faults(stage: Stage) -> Iterator[Row]:
-    """A row for each fault that was put in, all of them on GPUs of one kind."""
+    """Yield a row for each injected fault, all on the same kind of GPU."""
     pairs = [(check, one) for check, faults in SELF_CHECKS.items() for one in faults]
     answers = stage.observe([one for _, one in pairs], FOLDER / "faults.log")
     for (check, combination), answer in zip(pairs, answers):
@@ -168,7 +168,7 @@ def rehearse_faults(stage: Stage) -> Iterator[Row]:
 
 
 def search(stage: Stage, model: str, ranks: int) -> Row:
-    """The row of a search for the largest batch."""
+    """Run a search for the largest batch, and return its row."""
     answer = stage.search(model, ranks, {})
     name = f"{model} amp-fp16, {ranks} rank{'s' * (ranks > 1)}"
     problems = list(judge_search(answer))
@@ -188,7 +188,7 @@ def search(stage: Stage, model: str, ranks: int) -> Row:
 
 
 def judge_search(answer: dict[str, Any]) -> Iterator[str]:
-    """The largest batch is one that fits, and the next larger one ran out of memory."""
+    """Yield problems, unless the batch found fits and the next larger one ran out of memory."""
     if "error" in answer or answer["status"] != "ok":
         yield answer.get("error") or f"{answer['status']}: {answer['reason']}"
         return
@@ -202,7 +202,7 @@ def judge_search(answer: dict[str, Any]) -> Iterator[str]:
 
 
 def fail_search(stage: Stage) -> Row:
-    """A search where the GPU hides that its memory is full: it must not end well."""
+    """Run a search on a GPU that hides that its memory is full, which must fail."""
     model, ranks = SEARCHES[0]
     problems = list(judge_search(stage.search(model, ranks, HIDE_FULL_MEMORY)))
     fault = "hide that memory is full"

@@ -1,10 +1,10 @@
-"""Run the lanes of `make check`, `make test` or `make test-all`, and say what became of each.
+"""Run the lanes of `make check`, `make test` or `make test-all`, and report each result.
 
     python tests/run_lanes.py check|test|test-all
 
-A lane is a target of the Makefile. Two run at a time; what one wrote is printed when it ends. What
-this machine cannot run is named in one line with what to install, and fails nothing. `make
-test-all` begins with the lanes of `make test`, unless these passed on the same files before.
+A lane is a target of the Makefile. Two run at a time; the output of one is printed when it ends. A
+lane that this machine cannot run is reported in one line with what to install, and does not fail.
+`make test-all` starts with the lanes of `make test`, unless they passed on the same files before.
 """
 
 import hashlib
@@ -21,10 +21,10 @@ from pathlib import Path
 from support.obstacles import find_browser_obstacle, find_slurm_obstacle
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-# written when `make test` has passed: the hash of the files that it tested
+# the hash of the files on which `make test` last passed
 TESTED = CHECKOUT / ".venv" / "tested"
-# Lanes of a column run one after the other, beside those of the other column: what computes beside
-# what waits, for ranks, for a cluster, for a package index.
+# The two columns run in parallel, the lanes of each one after the other: lanes that compute beside
+# lanes that wait for ranks, a cluster or a package index.
 SPEEDS = {
     "check": (["test-fast"], ["lint"]),
     "test": (["test-unit"], ["lint", "test-wheel", "test-worker"]),
@@ -35,7 +35,7 @@ SPEEDS = {
 }
 OBSTACLES = {"test-slurm": find_slurm_obstacle, "test-browser": find_browser_obstacle}
 NOT_RUN = "NOT RUN: "
-# what could not run, and the last line of each pytest
+# lines about lanes that could not run, and the last line of each pytest
 SUMMARY_LINE = re.compile(
     rf"{NOT_RUN}|\d+ (passed|failed|errors?|skipped|deselected)\b.* in [\d.]+s"
 )
@@ -43,7 +43,7 @@ SUMMARY_LINE = re.compile(
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a lane; `lines` are those that the summary has of it."""
+    """The result of a lane; `lines` are its lines in the summary."""
 
     lane: str
     has_passed: bool
@@ -51,7 +51,7 @@ class Result:
 
 
 def main() -> int:
-    """Run the lanes of a speed; 1 if one failed."""
+    """Run the lanes of a speed; return 1 if one failed."""
     speed = sys.argv[1]
     tree = compute_tree_hash()
     if speed != "test-all":
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def run_lanes(speed: str, tree: str) -> int:
-    """Run the lanes of a speed, and summarize them; 1 if one failed."""
+    """Run the lanes of a speed, and summarize them; return 1 if one failed."""
     start = time.monotonic()
     columns = SPEEDS[speed]
     with ThreadPoolExecutor(len(columns)) as pool:
@@ -80,7 +80,7 @@ def run_lanes(speed: str, tree: str) -> int:
 
 
 def run_lane(lane: str) -> Result:
-    """Run a lane if this machine can, and print what it wrote."""
+    """Run a lane if this machine can, and print its output."""
     obstacle = OBSTACLES[lane]() if lane in OBSTACLES else ""
     if obstacle:
         return Result(lane, True, [f"{NOT_RUN}{lane}: {obstacle}"])
@@ -92,7 +92,7 @@ def run_lane(lane: str) -> Result:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        # a thread that waits gives its core to other processes
+        # waiting threads yield their core to other processes
         env={"OMP_WAIT_POLICY": "passive", **os.environ},
     )
     seconds = time.monotonic() - start
@@ -103,7 +103,7 @@ def run_lane(lane: str) -> Result:
 
 
 def compute_tree_hash() -> str:
-    """Return the hash of all files that git does not ignore; '' where this is no git checkout."""
+    """Return the hash of all files that git does not ignore, or '' outside of a git checkout."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         names = subprocess.run(listing, cwd=CHECKOUT, capture_output=True, check=True).stdout

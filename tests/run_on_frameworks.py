@@ -2,19 +2,18 @@
 
     python tests/run_on_frameworks.py [FRAMEWORK ...] [--changed]
 
-Environments are made one after the other beside the tests, with Horovod where it exists. Each
-framework is tested in two processes, as a test runs on one core most of the time. What each wrote
-is printed when it is done. A test that failed beside another one is tried once more by itself, as
-ranks that wait for each other may run out of time on cores that they share; it is named in any
-case. What this machine lacks (an interpreter, a compiler) is named, with what to do,
-and the rest goes on. What passed is written to tests/proven_frameworks.txt as soon as it has, over
-which files.
+Environments are created one after the other in parallel with the tests, with Horovod where it
+exists. Each framework is tested in two processes, as a test uses one core most of the time. The
+output of each is printed when it is done. A failed test is retried alone, because ranks that wait
+for each other may time out on shared cores; it is reported in any case. What this machine lacks (an
+interpreter, a compiler) is reported, with what to do, and the rest continues. Frameworks that pass
+are written to tests/proven_frameworks.txt at once, with the hash of their files.
 
-With --changed, only those are tested whose files changed since that was written, and TensorFlow
-1: without the tests that are marked as exhaustive, but for a PyTorch that changed, and with Horovod
-only where what its use or its build depends on changed. If TensorFlow 1 did not change, ResNet-50
-stands for all models and fp32 for all precisions, without XLA and parameter servers: what is tested
-anew is that its environment can be made and works with the rest. `make test` does so with PyTorch.
+With --changed, only frameworks are tested whose files changed since then, and TensorFlow 1: without
+tests marked exhaustive, except for a changed PyTorch, and with Horovod only if its use or its build
+changed. An unchanged TensorFlow 1 is tested with ResNet-50 in fp32 alone, without XLA and parameter
+servers, to show that its environment can be created and works. `make test` does the same with
+PyTorch.
 """
 
 import argparse
@@ -44,29 +43,29 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 PROOFS = CHECKOUT / "tests" / "proven_frameworks.txt"
 TOOL = [sys.executable, "-m", "dlperf_slurm"]
 REFERENCE = "pytorch"
-# with a test at a time given to each: some take a minute
+# one test at a time for each process, as some take a minute
 PARALLEL = ["-n", "2", "--dist", "load", "--maxschedchunk", "1"]
-# in the names of the tests of a framework that did not change
+# selects tests by name for an unchanged framework
 LEFT_TO_CHANGES = ("-k", "not (bert or llama or vit or bf16 or fp16 or xla or server)")
-# of tests/worker, in the gate; the others run in test-worker
+# marks of tests/worker that the gate runs; the others run in test-worker
 NEED_IT = "pytorch or framework"
 NOT_MADE = ["its environment could not be made"]
 OWED_TESTS = ("tests/worker/test_adapter.py", "tests/worker/test_adapter_training.py")
-# Bytes that a test takes in a framework, where that is more than machines may have: MindSpore frees
-# nothing of a step's graph before its end.
+# Bytes of memory of tests that need more than some machines have: MindSpore frees no part of a
+# step's graph before its end.
 LARGE_TESTS = {
     "mindspore": {
         "tests/worker/test_adapter.py::"
         "test_full_size_step_has_all_parameters_and_the_loss_of_pytorch[llama]": 32 * 2**30
     }
 }
-# what runs in a framework's environment beside its adapter
+# tests in a framework's environment that are not about its adapter
 OTHER_TESTS = {"tensorflow1": ("tests/worker/test_tensorpack_script.py",)}
 
 
 @dataclass(frozen=True)
 class Task:
-    """A framework to test: with Horovod or not, and with these options of pytest."""
+    """A framework to test, with or without Horovod, and with options of pytest."""
 
     framework: str
     with_horovod: bool
@@ -75,19 +74,19 @@ class Task:
 
 @dataclass(frozen=True)
 class Result:
-    """pytest's lines on what failed, and how long the tests took."""
+    """pytest's lines about failures, and the duration of the tests."""
 
     failed: list[str]
     seconds: float = 0.0
 
 
 def main() -> int:
-    """Test all frameworks, those that changed, or those named; 1 if anything failed."""
+    """Test all frameworks, those that changed, or those named; return 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("frameworks", nargs="*", metavar="FRAMEWORK")
     parser.add_argument("--changed", action="store_true", help="those whose files changed")
     arguments = parser.parse_args()
-    # before the tests: what is edited meanwhile is not proven by them
+    # computed before the tests, which prove nothing about later edits
     hashes = compute_hashes()
     proofs = proven.read_proofs(PROOFS)
     changed = {name for name, sha256 in hashes.items() if not is_proven(proofs, name, sha256)}
@@ -110,7 +109,7 @@ def main() -> int:
 
 
 def compute_hashes() -> dict[str, str]:
-    """The hash over the files of each framework, and of its Horovod as `FRAMEWORK-horovod`."""
+    """Compute the hash of each framework's files, and of its Horovod as `FRAMEWORK-horovod`."""
     hashes = {}
     for framework in list_pins():
         files = proven.list_files(CHECKOUT, framework, list_own_tests(framework))
@@ -127,12 +126,12 @@ def is_proven(proofs: Mapping[str, Proof], name: str, sha256: str) -> bool:
 
 
 def name_horovod(framework: str) -> str:
-    """The name of the proof of a framework with Horovod."""
+    """Return the name of the proof of a framework with Horovod."""
     return f"{framework}-horovod"
 
 
 def choose_tasks(frameworks: Iterable[str], changed: set[str], is_gate: bool) -> list[Task]:
-    """All of these whole; as a gate those that changed, and what is always tested, in brief."""
+    """Choose complete tests of these frameworks, or as a gate short tests of the changed ones."""
     tasks = []
     for framework in frameworks:
         horovod_changed = name_horovod(framework) in changed
@@ -150,7 +149,7 @@ def choose_tasks(frameworks: Iterable[str], changed: set[str], is_gate: bool) ->
 
 
 def is_possible(framework: str) -> bool:
-    """Whether this machine has what the environment is made with; says what it lacks."""
+    """Return whether this machine can create the environment; print what is missing."""
     pins = read_pins(framework)
     missing = find_missing_programs("gcc") if pins.built else ""
     if find_interpreter(pins.pythons) is None:
@@ -164,9 +163,9 @@ def is_possible(framework: str) -> bool:
 
 
 def make_environment(task: Task) -> str:
-    """Make it, with Horovod if that is asked for; returns what was written.
+    """Create the environment, with Horovod if requested; return the output.
 
-    Raises CalledProcessError when it cannot be made.
+    Raises CalledProcessError if that fails.
     """
     command = [*TOOL, "env", "create", task.framework]
     note = ""
@@ -185,9 +184,9 @@ def make_environment(task: Task) -> str:
 def test_tasks(
     tasks: Sequence[Task], keep: Callable[[Mapping[str, Result]], None]
 ) -> dict[str, Result]:
-    """Make the environments beside the tests, and test each; what failed is tried again alone.
+    """Create the environments in parallel with the tests, test each, and retry failed tests alone.
 
-    `keep` is given the results by framework as these grow.
+    `keep` receives the results by framework so far, after each framework.
     """
     results: dict[str, Result] = {}
     with ThreadPoolExecutor(1) as making:
@@ -208,7 +207,7 @@ def test_tasks(
 
 
 def test_made(task: Task, making: "Future[str]") -> Result:
-    """What failed: making the environment, or tests in it."""
+    """Wait for the environment and test the framework; return what failed."""
     try:
         print(making.result(), end="", flush=True)
     except subprocess.CalledProcessError as error:
@@ -218,7 +217,7 @@ def test_made(task: Task, making: "Future[str]") -> Result:
 
 
 def run_tests(task: Task, options: Sequence[str]) -> Result:
-    """The result of a framework's tests, with further options of pytest."""
+    """Run a framework's tests with further options of pytest."""
     framework = task.framework
     start = time.monotonic()
     python = find_managed_environment(framework) / "bin" / "python"
@@ -226,7 +225,7 @@ def run_tests(task: Task, options: Sequence[str]) -> Result:
     run([str(python), *install, "pytest", "pytest-xdist"])
     command = [str(python), "-m", "pytest", "-q", f"--framework={framework}"]
     command += [*task.options, *options, *leave_out_large(framework), *list_tests(framework)]
-    # of its own, for what failed last
+    # a cache per framework, for --last-failed
     command += [f"--override-ini=cache_dir=.pytest_cache/{framework}"]
     with tempfile.TemporaryDirectory(prefix="dlperf-slurm-") as folder:
         done = subprocess.run(
@@ -247,7 +246,7 @@ def run_tests(task: Task, options: Sequence[str]) -> Result:
 
 
 def leave_out_large(framework: str) -> list[str]:
-    """Options of pytest that leave out what this machine has no memory for, which is named."""
+    """Return options of pytest that skip tests for which memory is too small, and print them."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     options = []
     for test, needed in LARGE_TESTS.get(framework, {}).items():
@@ -259,18 +258,18 @@ def leave_out_large(framework: str) -> list[str]:
 
 
 def list_tests(framework: str) -> list[str]:
-    """List what runs in a framework's environment; the reference runs all of the worker's tests."""
+    """List the tests of a framework's environment; the reference runs all of the worker's tests."""
     return ["tests/worker"] if framework == REFERENCE else list_own_tests(framework)
 
 
 def list_own_tests(framework: str) -> list[str]:
-    """List the test files that are about a framework's adapter."""
+    """List the test files about a framework's adapter."""
     own = f"tests/worker/test_{framework}.py"
     return [own, *OWED_TESTS, *OTHER_TESTS.get(framework, ())]
 
 
 def list_tests_of_others(framework: str) -> set[Path]:
-    """The tests that are skipped without another framework than this one."""
+    """Return the tests that are skipped without another framework than this one."""
     others = [name for name in list_pins() if name != framework]
     tests = {f"tests/worker/test_{name}.py" for name in others}
     tests.update(test for name in others for test in OTHER_TESTS.get(name, ()))
@@ -283,7 +282,7 @@ def write_proofs(
     hashes: Mapping[str, str],
     proofs: Mapping[str, Proof],
 ) -> None:
-    """Write down what passed whole; what did not is no longer proven, and of others what was."""
+    """Write the proofs of tasks that passed completely, drop those that failed, and keep others."""
     written = {name: proof for name, proof in proofs.items() if name in hashes}
     for task in tasks:
         if task.framework not in results:
@@ -300,7 +299,7 @@ def write_proofs(
 
 
 def verify(frameworks: Sequence[str]) -> bool:
-    """Whether all do the same work, alone and on two ranks."""
+    """Return whether all frameworks compute the same, on one rank and on two."""
     start = time.monotonic()
     done = subprocess.run([*TOOL, "parity", *frameworks], cwd=CHECKOUT)
     print(f"--- verify: exit code {done.returncode}, {time.monotonic() - start:.0f} s", flush=True)
@@ -308,7 +307,7 @@ def verify(frameworks: Sequence[str]) -> bool:
 
 
 def conclude(failures: Mapping[str, Sequence[str]]) -> int:
-    """Say what failed, once more and last, where it is looked for; the exit code."""
+    """Print the failures once more at the end; return the exit code."""
     failed = {name: lines for name, lines in failures.items() if lines}
     for name, lines in failed.items():
         print("\n".join(f"{name}: {line}" for line in lines))
@@ -317,7 +316,7 @@ def conclude(failures: Mapping[str, Sequence[str]]) -> int:
 
 
 def run(command: Sequence[str]) -> str:
-    """What a command wrote; CalledProcessError when it failed."""
+    """Return the output of a command; raises CalledProcessError if it fails."""
     return subprocess.run(
         command,
         cwd=CHECKOUT,

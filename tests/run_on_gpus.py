@@ -2,11 +2,10 @@
 
     python tests/run_on_gpus.py [FRAMEWORK ...] [--report FOLDER]
 
-Runs tests/gpu, and the tests of tests/worker that need a GPU, in the environments that `make
-gpu-environments` has made, one part after the other, and needs no network. What one GPU can show
-takes at most ten minutes; the parts for two or more follow where there are as many. The exit code
-is 0 only where all that this machine can run has passed. Where an environment or a GPU is missing,
-each check says so, and nothing is claimed.
+Runs tests/gpu, and the tests of tests/worker that need a GPU, in the environments of `make
+gpu-environments`, one part after the other, without network. The parts for one GPU take at most ten
+minutes; those for two or more follow if there are as many. The exit code is 0 only if everything
+that this machine can run has passed. If an environment or a GPU is missing, each check says so.
 """
 
 import argparse
@@ -61,7 +60,7 @@ NO_TIME = f"the parts before took the {ONE_GPU_SECONDS:.0f} seconds for one GPU:
 
 @dataclass(frozen=True)
 class Part:
-    """Checks that run in one process: in a framework's environment, or "" for the tool's Python."""
+    """Checks that run in one process, in a framework's environment, or "" for the tool's Python."""
 
     name: str
     framework: str
@@ -75,7 +74,7 @@ class Part:
 
 
 def list_parts(frameworks: Sequence[str]) -> Iterator[Part]:
-    """All parts, those for one GPU first."""
+    """Yield all parts, those for one GPU first."""
     for framework in frameworks:
         files = ["tests/gpu/test_device.py"]
         own = f"tests/gpu/test_{framework}_device.py"
@@ -92,7 +91,7 @@ def list_parts(frameworks: Sequence[str]) -> Iterator[Part]:
 
 
 def main() -> int:
-    """Run all parts and write the report; 0 if all that could run has passed."""
+    """Run all parts and write the report; return 0 if all that could run has passed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="default: all three")
     parser.add_argument("--report", type=Path, default=REPORT, metavar="FOLDER")
@@ -104,7 +103,7 @@ def main() -> int:
 
 
 def accept(parts: Sequence[Part], folder: Path) -> int:
-    """Run these parts, write report.md and report.json, and say where; the exit code."""
+    """Run these parts, write report.md and report.json, print the paths; return the exit code."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     pythons = {part.framework: find_python(part.framework) for part in parts}
@@ -137,7 +136,7 @@ def accept(parts: Sequence[Part], folder: Path) -> int:
 
 
 def find_python(framework: str) -> Optional[Path]:
-    """That of a framework's environment for GPUs, the tool's own for ""; None if it is missing."""
+    """Return the Python of a framework's GPU environment, or the tool's own for "", or None."""
     if not framework:
         return Path(sys.executable)
     python = find_managed_environment(name_environment(framework, CUDA)) / "bin" / "python"
@@ -145,7 +144,7 @@ def find_python(framework: str) -> Optional[Path]:
 
 
 def look_at_machine(pythons: dict[str, Optional[Path]]) -> dict[str, Any]:
-    """What the environments see of this machine, with the packages of each."""
+    """Describe this machine as the environments see it, with the packages of each."""
     machine: dict[str, Any] = {"gpus": 0, "packages_by_environment": {}}
     for framework, python in pythons.items():
         if python is None:
@@ -164,7 +163,7 @@ def look_at_machine(pythons: dict[str, Optional[Path]]) -> dict[str, Any]:
             continue
         packages = {"python": found.pop("python"), **found.pop("packages")}
         machine["packages_by_environment"][framework or "tool"] = packages
-        # one that has pynvml tells most
+        # environments with pynvml report most
         if framework or not machine["gpus"]:
             machine.update(found)
     return machine
@@ -173,7 +172,7 @@ def look_at_machine(pythons: dict[str, Optional[Path]]) -> dict[str, Any]:
 def try_part(
     part: Part, python: Optional[Path], gpus: int, folder: Path, left_seconds: float
 ) -> list[Outcome]:
-    """The outcomes of a part's checks, with the reason for those that cannot run here."""
+    """Return the outcomes of a part's checks, or the reason why they cannot run here."""
     reason = find_lack(part, python, gpus)
     if not reason and left_seconds <= 0:
         reason = NO_TIME
@@ -188,7 +187,7 @@ def try_part(
 
 
 def find_lack(part: Part, python: Optional[Path], gpus: int) -> str:
-    """What is missing for a part, and what to do; empty if nothing is."""
+    """Return what is missing for a part, and what to do, or ''."""
     if python is None:
         return f"there is no environment {name_environment(part.framework, CUDA)}: {MAKE_THEM}"
     done = subprocess.run([python, "-c", "import pytest"], stderr=subprocess.DEVNULL)
@@ -202,7 +201,7 @@ def find_lack(part: Part, python: Optional[Path], gpus: int) -> str:
 
 
 def list_checks(part: Part) -> list[str]:
-    """The names of a part's checks, as its files have them; of tests that are chosen, the file."""
+    """Return the names of a part's checks from its files; with -k, the files alone."""
     if "-k" in part.arguments:
         chosen = part.arguments[part.arguments.index("-k") + 1]
         return [f"{file.name} -k '{chosen}'" for file in part.files]
@@ -214,7 +213,7 @@ def list_checks(part: Part) -> list[str]:
 
 
 def run_part(part: Part, python: Path, folder: Path, limit_seconds: float) -> list[Outcome]:
-    """Run pytest; what ends without its file, or not in time, is a failed check of its own."""
+    """Run pytest; a run without a result file or over its time limit is one failed check."""
     stem = part.name.replace(" ", "-")
     results, log = folder / f"{stem}.xml", folder / f"{stem}.log"
     command = [python, "-m", "pytest", "-q", f"--junitxml={results}", *part.arguments]
@@ -250,14 +249,14 @@ def run_part(part: Part, python: Path, folder: Path, limit_seconds: float) -> li
 
 
 def make_environment(python: Path) -> dict[str, str]:
-    """As a job script has it: the environment's programs first, and this checkout."""
+    """Return a job script's environment: the environment's programs first, and this checkout."""
     path = os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])
     own = {"PATH": path, "PYTHONPATH": str(CHECKOUT), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     return {**os.environ, **own}
 
 
 def read_commit() -> str:
-    """That of the checkout; empty where there is none."""
+    """Return the commit of the checkout, or ''."""
     command = ["git", "describe", "--always", "--dirty"]
     try:
         done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
@@ -267,7 +266,7 @@ def read_commit() -> str:
 
 
 def hide_places(outcome: Outcome) -> Outcome:
-    """Without this machine's name, its GPUs' and its users' folders: the report goes to others."""
+    """Remove host name, GPU UUIDs and user folders from a reason, as the report is published."""
     reason = outcome.reason
     words = {str(CHECKOUT): ".", str(Path.home()): "~", socket.gethostname(): "HOST"}
     for text, word in words.items():

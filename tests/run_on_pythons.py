@@ -1,13 +1,12 @@
-"""The oldest and the newest Python of each half, with the wheel instead of the checkout.
+"""Test the oldest and the newest Python of each half, with the wheel instead of the checkout.
 
-Builds the wheel; installs it for the login side on Python 3.9 and the newest one here and runs
-the quick tests of tests/unit against it from elsewhere: what a test of integration or a slow one
-calls on top of them is the same on any Python. Runs tests/worker on Python 3.7 and the newest one
-with NumPy and MPI: on 3.7 with those of TensorFlow 1, which is not asked for there, and with the
-tests of integration, as processes and signals differ there. What is exhaustive is left out. Two
-are tested at a time; environments are made beside that. An interpreter that this machine lacks is
-named, with what to do. What each wrote is printed when it is done. What failed beside another is
-shown, and tried once more, one test after the other.
+Builds the wheel, installs it for the login side on Python 3.9 and on the newest one here, and runs
+the fast tests of tests/unit outside the checkout; what integration and slow tests call in addition
+is the same on any Python. Runs tests/worker on Python 3.7 and on the newest one with NumPy and MPI:
+on 3.7 in the environment of TensorFlow 1, but without its own tests, and with integration tests, as
+processes and signals differ there. Exhaustive tests are left out. Two Pythons are tested at a time,
+while environments are created. A missing interpreter is reported, with what to do. Output is
+printed when a run is done. Failed tests are printed, and retried one after the other.
 """
 
 import os
@@ -37,19 +36,19 @@ WORKER_OLDEST = (3, 7)
 PROCESSES = 2
 AT_ONCE = 2
 LOGIN_MARKS = ["-m", "not (integration or slow or exhaustive)"]
-# of the oldest Python, and of the newest
+# for the oldest Python, and for the newest
 WORKER_MARKS = (["-m", "not exhaustive"], ["-m", "not (integration or exhaustive)"])
 AGAIN = ["--last-failed", "--last-failed-no-failures=none"]
 LOGIN_PACKAGES = [
     *("hypothesis", "import-linter", "ipykernel", "nbclient", "pytest", "pytest-xdist"),
 ]
 WORKER_PACKAGES = ["pytest", "numpy", "pillow", "psutil", "openmpi==5.0.11", "mpi4py"]
-# for Python 3.7 mpi4py is built: once, for the framework that is tested on that Python
+# mpi4py has to be built for Python 3.7: once, in the environment of this framework
 OLDEST_FRAMEWORK = "tensorflow1"
 
 
 def main() -> int:
-    """Run both halves on their oldest and newest Python; the worst exit code."""
+    """Run both halves on their oldest and newest Python; return the worst exit code."""
     newest = next((v for v in NEWEST_FIRST if find_python(v)), None)
     logins = list_versions(LOGIN_OLDEST, newest)
     workers = list_versions(WORKER_OLDEST, newest)
@@ -73,21 +72,21 @@ def list_versions(oldest: Version, newest: Optional[Version]) -> list[Version]:
 
 
 def find_python(version: Version) -> Optional[str]:
-    """A working interpreter of that version: this one, on PATH, or among pyenv's."""
+    """Return a working interpreter of this version: this one, on PATH, or one of pyenv's."""
     if version == sys.version_info[:2]:
         return sys.executable
     name = f"python{name_version(version)}"
     pyenv = Path("~/.pyenv/versions").expanduser()
     candidates = [shutil.which(name), *map(str, sorted(pyenv.glob(f"{name[6:]}.*/bin/python")))]
     for candidate in candidates:
-        # a pyenv shim of a version that is not switched on is there, and fails
+        # a pyenv shim of an inactive version exists, but fails
         if candidate and subprocess.run([candidate, "-c", ""], capture_output=True).returncode == 0:
             return candidate
     return None
 
 
 def build_wheel(folder: Path) -> Path:
-    """The wheel of this checkout, built from a copy so that nothing is left behind."""
+    """Build the wheel from a copy of this checkout, so that no files are left in it."""
     copy = folder / "checkout"
     copy_checkout(copy)
     run([sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(copy)])
@@ -95,7 +94,7 @@ def build_wheel(folder: Path) -> Path:
 
 
 def test_login(making: "Future[str]", version: Version, wheel: Path) -> int:
-    """tests/unit against the installed wheel, started outside the checkout; 0 without a Python."""
+    """Run tests/unit on the installed wheel, outside the checkout; return 0 without a Python."""
     python = making.result()
     if not python:
         return 0
@@ -110,7 +109,7 @@ def test_login(making: "Future[str]", version: Version, wheel: Path) -> int:
 
 
 def test_worker(making: "Future[str]", version: Version, marks: Sequence[str]) -> int:
-    """tests/worker without a framework: what needs one says so; 0 without a Python."""
+    """Run tests/worker, whose tests of frameworks are skipped; return 0 without a Python."""
     python = making.result()
     if not python:
         return 0
@@ -120,7 +119,7 @@ def test_worker(making: "Future[str]", version: Version, marks: Sequence[str]) -
 
 
 def run_tests(title: str, command: list[str], cwd: Path, parallel: Sequence[str] = ()) -> int:
-    """The exit code of pytest, of a second try of what failed, one after the other, if any did."""
+    """Return the exit code of pytest, or of a second run of failed tests, one after the other."""
     with tempfile.TemporaryDirectory(prefix="dlperf-slurm-") as folder:
         command = [*command, "-o", f"cache_dir={folder}/cache"]
         exit_code = run_once(title, [*command, *parallel], cwd, folder)
@@ -130,7 +129,7 @@ def run_tests(title: str, command: list[str], cwd: Path, parallel: Sequence[str]
 
 
 def run_once(title: str, command: list[str], cwd: Path, folder: str) -> int:
-    """With temporary files of its own, and so with the lock for runs on this machine."""
+    """Run with a separate TMPDIR, and so with a separate lock for runs on this machine."""
     start = time.monotonic()
     done = subprocess.run(
         command,
@@ -138,7 +137,7 @@ def run_once(title: str, command: list[str], cwd: Path, folder: str) -> int:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        # as `env create` has it: Open MPI starts a second faster
+        # as `env create` sets it: Open MPI starts a second faster
         env={**os.environ, "TMPDIR": folder, "OMPI_MCA_btl": "^ofi"},
     )
     seconds = time.monotonic() - start
@@ -151,17 +150,17 @@ def name_version(version: Version) -> str:
 
 
 def make_login(version: Version) -> str:
-    """The Python of an environment for the login side; "" without an interpreter."""
+    """Return the Python of an environment for the login side, or "" without an interpreter."""
     return make_venv("login", version, LOGIN_PACKAGES) if find_or_miss("login", version) else ""
 
 
 def make_worker(version: Version) -> str:
-    """The Python of an environment for the worker side; "" without an interpreter."""
+    """Return the Python of an environment for the worker side, or "" without an interpreter."""
     if not find_or_miss("worker", version):
         return ""
     if version != WORKER_OLDEST:
         return make_venv("worker", version, WORKER_PACKAGES)
-    # minutes faster to build, and nothing here measures
+    # builds minutes faster, and nothing is measured here
     env = {**os.environ, "CFLAGS": "-O0"}
     run([sys.executable, "-m", "dlperf_slurm", "env", "create", OLDEST_FRAMEWORK], env)
     python = str(find_managed_environment(OLDEST_FRAMEWORK) / "bin" / "python")
@@ -170,7 +169,7 @@ def make_worker(version: Version) -> str:
 
 
 def find_or_miss(half: str, version: Version) -> Optional[str]:
-    """A working interpreter of that version; one that is missing is named."""
+    """Return a working interpreter of this version, or None after printing that it is missing."""
     interpreter = find_python(version)
     if interpreter is None:
         name = name_version(version)
@@ -183,7 +182,7 @@ def find_or_miss(half: str, version: Version) -> Optional[str]:
 
 
 def make_venv(half: str, version: Version, packages: Sequence[str]) -> str:
-    """The Python of an environment that is kept for the next time."""
+    """Make an environment, which is kept for the next time; return its Python."""
     venv = VENVS / f"{half}-{name_version(version)}"
     python = venv / "bin" / "python"
     stamp = venv / "installed"
@@ -195,7 +194,7 @@ def make_venv(half: str, version: Version, packages: Sequence[str]) -> str:
 
 
 def run(command: list[str], env: Optional[dict[str, str]] = None) -> None:
-    """Run a command that has to work; its output is shown when it does not."""
+    """Run a command that must succeed; print its output if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, env=env)
     if done.returncode:
         sys.stdout.write(done.stdout + done.stderr)

@@ -1,4 +1,4 @@
-"""A value of each axis that is not its default: what is asked of every axis is asked with these."""
+"""A value of each axis that is not its default, for tests of every axis."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Values for the tests, with defaults that are sound and small; each call changes what it names."""
+"""Builders of values for tests, with small valid defaults; each call changes what it names."""
 
 import csv
 import dataclasses
@@ -33,7 +33,7 @@ from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import serialize_csv
 
-# for PYTHONPATH of processes that start elsewhere
+# PYTHONPATH of processes that start in another folder
 IMPORT_DIR = str(Path(dlperf_slurm.__file__).parents[1])
 
 HARNESS = find_resource_dir("templates") / "harness.sh"
@@ -54,13 +54,13 @@ measured_steps = 10
 
 
 def write_matrix(text: str = SMALL_MATRIX, path: Union[str, Path] = "matrix.toml") -> Path:
-    """Write a matrix; in the working directory its path is relative, as a user would give it."""
+    """Write a matrix; in the working directory its path is relative, as from a user."""
     Path(path).write_text(text, encoding="utf-8")
     return Path(path)
 
 
 def write_program(folder: Path, name: str, script: str) -> Path:
-    """A fake program: a /bin/sh script that PATH finds by its name."""
+    """Write a fake program: a /bin/sh script in a folder on PATH."""
     path = folder / name
     path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     path.chmod(0o755)
@@ -68,19 +68,19 @@ def write_program(folder: Path, name: str, script: str) -> Path:
 
 
 def print_queue(*rows: str, name: str = "", script: str = "") -> str:
-    """Shell commands that print rows "id|state|nodes|reason" as squeue and sacct do."""
+    """Return shell commands that print rows "id|state|nodes|reason" as squeue and sacct do."""
     rest = f"{name}|{os.geteuid()}|{script}"
     lines = ["JOBID|STATE|NODELIST|REASON|NAME|UID|COMMAND", *(f"{row}|{rest}" for row in rows)]
     return "; ".join(f"echo '{line}'" for line in lines).replace("|", "\x1f")
 
 
 def show_queue(folder: Path, *rows: str, name: str = "", script: str = "") -> None:
-    """Have a fake squeue print these rows of jobs with this name."""
+    """Make a fake squeue print these rows of jobs with this name."""
     write_program(folder, "squeue", print_queue(*rows, name=name, script=script))
 
 
 def make_wheel(path: Path) -> Path:
-    """A wheel of one module with its version, by the file's name: tiny-1.0-py3-none-any.whl."""
+    """Make a wheel of one module, with the version in its name: tiny-1.0-py3-none-any.whl."""
     name, version, _ = path.name.split("-", 2)
     info = f"{name}-{version}.dist-info"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ def make_matrix_case(topology: str = "1n1g", **changes: Any) -> MatrixCase:
 
 
 def make_group(site: Site, topology: str = "1n1g", repeats: int = 7) -> Group:
-    """One array job of one case with its repeats."""
+    """Make one array job of one case with its repeats."""
     case = make_matrix_case(topology)
     tasks = [ArrayTask(case, repeat, 1) for repeat in range(1, repeats + 1)]
     (group,) = group_array_tasks(tasks, site, max_array_size=1001)
@@ -139,7 +139,7 @@ def read_launch(script: str, name: str = "pytorch") -> str:
 
 
 def write_scripts(run_dir: Path, files: Mapping[str, str]) -> None:
-    """Write rendered files, and what they need in a run directory, without the worker's code."""
+    """Write rendered files and what they need in a run directory, without the worker's code."""
     for relative, text in files.items():
         (run_dir / relative).parent.mkdir(parents=True, exist_ok=True)
         (run_dir / relative).write_text(text, encoding="utf-8")
@@ -148,7 +148,7 @@ def write_scripts(run_dir: Path, files: Mapping[str, str]) -> None:
 
 
 def make_case(**changes: Any) -> Case:
-    """1n2g, 8 samples per device, 10 measured steps: 160 samples in the window."""
+    """Make a case of 1n2g, 8 samples per device, 10 measured steps: 160 samples in the window."""
     case = Case(
         run_id="run",
         case_id="pytorch-resnet50-1n2g-bs8-fp32",
@@ -180,7 +180,7 @@ def make_rank(rank: int = 0, **changes: Any) -> RankResult:
 
 
 def make_ranks(case: Case, window_seconds: float = 2.0) -> tuple[RankResult, ...]:
-    """One sound result for each rank of the case's topology."""
+    """Make one valid result for each rank of the case's topology."""
     return tuple(
         make_rank(
             rank,
@@ -221,23 +221,23 @@ def make_failed_record(
 
 
 def read_case(run: Run, task: RunTask) -> Case:
-    """What the worker would read of an array task."""
+    """Read the case of an array task, as the worker does."""
     return read_planned_case(run.path, read_again(run, task))
 
 
 def read_again(run: Run, task: RunTask) -> RunTask:
-    """The array task as its table has it now: where its case begins may have changed."""
+    """Read an array task from its table again, as the offset of its case may have changed."""
     return run.read_tasks(task.group_id)[task.array_task_id]
 
 
 def replace_case(run: Run, task: RunTask, case: Case) -> None:
-    """Have another case planned for this array task, and the others of the same case."""
+    """Replace the planned case of this array task, and of the others of the same case."""
     start = read_again(run, task).case_offset
     rewrite_cases(run.path, lambda offset, line: format_case(case) if offset == start else line)
 
 
 def rewrite_cases(path: Path, change: Callable[[int, str], str]) -> None:
-    """Change lines of a run's file of cases, each by its offset and text, and what points there."""
+    """Change lines of a run's cases file by offset and text; update the offsets in the tables."""
     lines, offsets, place, size = [], {}, 0, 0
     for line in (path / CASES_FILE).read_text(encoding="utf-8").splitlines():
         offsets[str(place)] = str(size)
@@ -257,7 +257,7 @@ def find_task(run: Run, topology: str, repeat: int = 1) -> RunTask:
 
 
 def find_start_dir(run: Run, task: RunTask) -> Path:
-    """The folder of the first start of an array task."""
+    """Return the folder of the first start of an array task."""
     return run.path / task.attempt_dir / "s0"
 
 
@@ -276,7 +276,7 @@ def make_planned_case(topology: str = "1n1g", **changes: Any) -> PlannedCase:
 
 
 def name_case(case: PlannedCase) -> PlannedCase:
-    """The case with the id that the matrix gives it, where it has none."""
+    """Return the case, with the id of a matrix if it has none."""
     case_id = case.case_id or make_case_id(case.model, case.axes)
     return dataclasses.replace(case, case_id=case_id)
 
@@ -310,10 +310,9 @@ def make_outcomes(
     found_batch_size: int = 8,
     **record_changes: Any,
 ) -> CaseOutcomes:
-    """A case whose first repeats measured these throughputs, and whose last had these problems.
+    """Make a case whose first repeats measured these throughputs, and whose last have problems.
 
-    All of the former had the same latencies, and the batch size that the job found where the plan
-    does not name one.
+    All measured repeats have the same latencies, and `found_batch_size` if the case searches it.
     """
     axes = planned.axes
     if axes.has_batch_search:
@@ -339,7 +338,7 @@ def make_outcomes(
 
 
 def read_csv(summary: Summary) -> list[dict[str, str]]:
-    """The lines of the CSV report."""
+    """Return the rows of the CSV report."""
     return list(
         csv.DictReader(io.StringIO(serialize_csv(summary.results.case_columns), newline=""))
     )

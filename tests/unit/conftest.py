@@ -1,4 +1,4 @@
-"""Every unit test has an empty folder as its working directory and a user without settings."""
+"""Every unit test has an empty working directory and a user without settings."""
 
 import os
 import shutil
@@ -18,17 +18,17 @@ from dlperf_slurm.matrix.file import read_matrix
 
 @pytest.fixture(scope="session", autouse=True)
 def own_temporary_folder(tmp_path_factory):
-    """Here lies the lock that runs on this machine hold: a test waits for none but its own."""
+    """Set TMPDIR, which contains the machine's lock: a test waits only for its own runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
-        # tempfile keeps what it found first
+        # tempfile caches the first folder
         patch.setattr(tempfile, "tempdir", None)
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
 def own_font_cache():
-    """matplotlib finds the machine's fonts, which takes seconds, once and not for each test."""
+    """Share matplotlib's font cache, which takes seconds to build, among all tests."""
     with pytest.MonkeyPatch.context() as patch:
         if "MPLCONFIGDIR" not in os.environ:
             patch.setenv("MPLCONFIGDIR", str(Path.home() / ".cache" / "matplotlib"))
@@ -37,7 +37,7 @@ def own_font_cache():
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """The folder a test runs in; its user's own settings would be below `home/.config`."""
+    """Run a test in an empty folder; the user's own settings would be below `home/.config`."""
     for name in os.environ:
         if name.startswith(("SLURM_", "SBATCH_", "DLPERF_", "OMPI_")):
             monkeypatch.delenv(name)
@@ -53,7 +53,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def bin_dir(tmp_path, monkeypatch) -> Path:
-    """An empty folder that is all of PATH: no Slurm is here but the fake programs put into it."""
+    """Return an empty folder that is the whole PATH: Slurm is only the fake programs in it."""
     folder = tmp_path / ".bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -62,7 +62,7 @@ def bin_dir(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture(scope="session")
 def small_run(tmp_path_factory) -> Path:
-    """A real run directory that nobody changes: 1n1g, 1n2g and 2n2g, two repeats each."""
+    """Stage a real run directory, which no test changes: 1n1g, 1n2g and 2n2g, two repeats each."""
     folder = tmp_path_factory.mktemp("small")
     file = read_matrix(write_matrix(SMALL_MATRIX, folder / "matrix.toml"))
     python = folder / "environment" / "bin" / "python"
@@ -75,5 +75,5 @@ def small_run(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def staged_run(small_run, home) -> Run:
-    """A test's own copy of the small run."""
+    """Copy the small run for a test."""
     return open_run(shutil.copytree(small_run, home / "results" / small_run.name))

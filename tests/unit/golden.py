@@ -1,7 +1,7 @@
-"""Golden files: rendered text as it was when somebody last read it.
+"""Golden files: rendered text as it was last reviewed.
 
-After a change that is meant: `UPDATE_GOLDEN=1 python -m pytest tests/unit/jobs tests/unit/checks`,
-and read the difference in tests/golden before it is committed.
+After an intended change: `UPDATE_GOLDEN=1 python -m pytest tests/unit/jobs tests/unit/checks`, and
+review the diff of tests/golden before the commit.
 """
 
 import os
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-# directives that are alike in all scripts
+# directives that are the same in all scripts
 COMMON_DIRECTIVES = ("--job-name=", "--output=", "--open-mode=")
-# the command that a function of a script runs
+# the commands in functions of a script
 LAUNCH = re.compile(r"^(?:launch|search|script|prepare_nodes)_\w+\(\) \{\n(.*?)^\}", re.M | re.S)
 
 
@@ -25,13 +25,13 @@ def assert_is_golden(text: str, golden: Path) -> None:
 
 
 def assert_script_is_golden(script: str, golden: Path) -> None:
-    """Compare a whole script."""
+    """Compare a whole script with its golden file."""
     assert_is_bash(script)
     assert_is_golden(script, golden)
 
 
 def assert_launches_are_golden(scripts: Mapping[str, str], golden: Path) -> None:
-    """Compare the directives and the launch commands of scripts, by name, with one file of all."""
+    """Compare directives and launch commands of scripts, by name, with one golden file."""
     for script in scripts.values():
         assert_is_bash(script)
     sections = (f"# {name}\n{extract_launch(script)}" for name, script in scripts.items())

@@ -47,7 +47,7 @@ CASE_2 = "pytorch-resnet50-1n2g-bs8-fp32"
 
 
 def make_run(staged, name, factor=1.0, repeats=7, topologies=("1n1g", "1n2g"), **changes):
-    """A copy of the run whose figures are these times the rates."""
+    """Copy the run, with the rates multiplied by a factor."""
     run = open_run(Path(shutil.copytree(staged, name)))
     for task in run.read_all_tasks():
         case = read_case(run, task)
@@ -58,7 +58,7 @@ def make_run(staged, name, factor=1.0, repeats=7, topologies=("1n1g", "1n2g"), *
 
 
 def stage_seven(folder):
-    """A run without records, and without its code, of which nobody here makes copies."""
+    """Stage a run without records, and without its code, to make copies smaller."""
     file = read_matrix(write_matrix(MATRIX, folder / "matrix.toml"))
     site = make_site()
     plan = resolve(expand_matrix(file), site, max_array_size=1001)
@@ -68,7 +68,7 @@ def stage_seven(folder):
 
 
 def add_run(staged, day, factor=1.0, results=RESULTS, **options):
-    """A run of that day of May, whose figures are these times the rates."""
+    """Add a run of this day of May, with the rates multiplied by a factor."""
     results.mkdir(exist_ok=True)
     run_id = f"202405{day:02}-120000-seven-tiny-abcd"
     path = results / run_id
@@ -78,7 +78,7 @@ def add_run(staged, day, factor=1.0, results=RESULTS, **options):
 
 
 def set_manifest(path, **changes):
-    """Change what the manifest says; of another run_id are all cases and records too."""
+    """Change the manifest; a new run_id is also written to all cases and records."""
     before = open_run(path).manifest
     manifest = dataclasses.replace(before, **changes)
     if manifest.run_id != before.run_id:
@@ -91,7 +91,7 @@ def set_manifest(path, **changes):
 
 
 def write_step_seconds(path):
-    """Beside each record step times [ranks, steps] that add up to its window; steps get slower."""
+    """Write step times [ranks, steps] that add up to each record's window; steps get slower."""
     run = open_run(path)
     for task in run.read_all_tasks():
         folder = find_start_dir(run, task)

@@ -1,4 +1,4 @@
-"""Excerpts of logs, and lines of tests, as the formats read them."""
+"""Excerpts of logs, and helpers that read lines in the formats."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ EXCERPTS = Path(__file__).parent / "published" / "logs"
 
 
 class Expected(NamedTuple):
-    """Computed apart from the parsers: total samples over total time of the warm steps."""
+    """Figures computed without the parsers: total samples over total time of the warm steps."""
 
     samples_per_s: float
     devices: int
@@ -34,7 +34,7 @@ LOGS = {
     "mxnet_module/two_nodes.log": Expected(1394.61610985, 4, 64, True),
     "oneflow_models_resnet50/two_ranks.log": Expected(733.76008830, 2, 64),
     "tensorpack/four_towers.log": Expected(525.30618426, 4, 64),
-    # a whole one, of dlperf_slurm.worker.scripts.tensorpack.resnet50
+    # a complete log of dlperf_slurm.worker.scripts.tensorpack.resnet50
     "tensorpack/two_towers.log": Expected(229.72734335, 2, 4),
     "tensorflow1_models/before_2018.log": Expected(306.54405480, 1, 256),
     "tensorflow1_models/two_cycles.log": Expected(697.21029060, 1, 256),
@@ -51,7 +51,7 @@ LOGS = {
     "paddle_models_resnet50/without_times.log": Expected(1428.81062678, 4, 128),
     "paddle_models_bert/two_nodes.log": Expected(1275.93356039, 16, 32),
 }
-# what a log of these formats does not tell is given by name or option
+# logs of these formats lack values, which are given by file name or option
 UNTOLD = (
     "megengine_models",
     "mindspore_models/one_rank",
@@ -64,7 +64,7 @@ UNTOLD = (
 
 
 def split_content(content):
-    """The labelled lines of a log's bytes."""
+    """Return the labelled lines of a log's bytes."""
     return list(split_lines(content.splitlines(keepends=True)))
 
 
@@ -73,7 +73,7 @@ def list_excerpt(name):
 
 
 def read_all(format_name, lines):
-    """The readings of all runs in the lines, each of which ends."""
+    """Return the readings of all runs in these lines."""
     content = "".join(line + "\n" for line in lines).encode()
     return read_runs(load_format(format_name), split_content(content))
 
@@ -84,19 +84,19 @@ def read_one(format_name, lines):
 
 
 def publish(format_name, lines, rule=0, **known):
-    """The figure of the format's rule, with what a file's name would tell."""
+    """Return the figure of the format's rule, with values known from a file's name."""
     reading = read_one(format_name, lines)
     identity = replace(reading.identity, **known)
     return load_format(format_name).RULES[rule].compute(reading, identity)
 
 
 def tag(dealt):
-    """(rank, line) -> lines with Open MPI's labels."""
+    """Convert (rank, line) pairs to lines with Open MPI's labels."""
     return [f"[1,{rank}]<stdout>:{line}" for rank, line in dealt]
 
 
 def deal(lines, is_timed):
-    """(rank, line): of lines that `is_timed` matches alike the n-th is rank n's."""
+    """Return (rank, line) pairs: of equal matches of `is_timed` the n-th is rank n's."""
     seen, dealt = {}, []
     for line in lines:
         step, rank = is_timed.match(line), 0

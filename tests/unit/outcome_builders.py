@@ -18,14 +18,14 @@ def scale(rates, factor):
 
 
 def make_case_outcomes(rates=RATES, number=0, changes=None, **record_changes) -> CaseOutcomes:
-    """A case with these throughputs; `changes` are of the case in its records."""
+    """Make a case with these throughputs; `changes` are made to the case in its records."""
     planned = make_planned_case(case_id=f"case{number}", repeats=len(rates))
     outcomes = make_outcomes(planned, rates, **record_changes)
     return change_records(outcomes, **(changes or {}))
 
 
 def change_records(outcomes, **changes) -> CaseOutcomes:
-    """The same throughputs from records of another case: their windows follow."""
+    """Change the case in records but keep the throughputs, so that the windows change."""
 
     def change(record):
         case = vary(record.case, **changes)
@@ -60,7 +60,7 @@ def make_telemetry(device=0, host="node1", **changes) -> Telemetry:
 
 
 def make_steps(count=100, noise=0.02, seed=1, memory=0.0):
-    """Step times about 0.1 s; with memory the noise of a step is partly that of the step before."""
+    """Draw step times near 0.1 s; with memory, noise is correlated from step to step."""
     generator = random.Random(seed)
     steps, level = [], generator.gauss(0, noise)
     for _ in range(count):

@@ -17,10 +17,7 @@ Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 
 def read_pipe_tables(name: str) -> list[Table]:
-    """Header and rows of each table of the document of this name.
-
-    For tables that have a line for each row.
-    """
+    """Return header and rows of each table of a document, for tables with one line per row."""
     lines = (FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines()
     tables = []
     for index, line in enumerate(lines):
@@ -35,7 +32,7 @@ def read_pipe_tables(name: str) -> list[Table]:
 
 
 def split_row(line: str) -> tuple[str, ...]:
-    """The cells of a row, with or without a pipe at its ends."""
+    """Return the cells of a row, with or without a pipe at its ends."""
     return tuple(cell.strip() for cell in line.strip().strip("|").split("|"))
 
 
@@ -54,7 +51,7 @@ def make_training(
     found_batch_size: int = 8,
     **changes: object,
 ) -> CaseOutcomes:
-    """A case of seven repeats that measured this throughput; that failed, if it is 0."""
+    """Make a case of seven repeats with this throughput, or a failed one if it is 0."""
     values = {"batch_size_per_device": 8, "repeats": 7, "precision": precision, **changes}
     name = "-".join(str(value) for value in (topology, *values.values()))
     planned = make_planned_case(topology, case_id=name, **values)

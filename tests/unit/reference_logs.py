@@ -1,4 +1,4 @@
-"""Real logs and what their publishers printed, from tests/data, and excerpts of others."""
+"""Real logs and their publishers' figures, from tests/data, and excerpts of other logs."""
 
 import csv
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parents[1] / "data" / "logs"
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A row of expected.csv; `log` may be a pattern of several repeats."""
+    """A row of expected.csv; `log` may be a pattern for several repeats."""
 
     log: str
     rule: str
@@ -31,31 +31,31 @@ def read_published_rows() -> list[PublishedRow]:
 
 
 def list_reference_logs() -> list[Path]:
-    """One log of each kind: of five repeats the first."""
+    """List one log of each kind, the first of five repeats."""
     logs = sorted(path for path in FOLDER.rglob("*") if path.is_file() and path.suffix != ".csv")
     return [path for path in logs if not path.stem.endswith(("_2", "_3", "_4", "_5"))]
 
 
 def list_all_logs() -> list[Path]:
-    """The reference logs, and the excerpts of formats of which no whole log is at hand."""
+    """List the reference logs, and excerpts for formats without a complete log."""
     return [*list_reference_logs(), *(EXCERPTS / name for name in LOGS)]
 
 
 def ranks_print(log: Path) -> bool:
-    """Whether several ranks print in a log, with or without labels."""
+    """Return whether several ranks print in a log, with or without labels."""
     name = "/".join(log.parts[-2:])
     return b"]<std" in log.read_bytes() or (name in LOGS and LOGS[name].ranks_print)
 
 
 def import_one(path: Path, like: Path) -> list[ImportedRun]:
-    """The runs of a log, for which an option tells what an excerpt does not."""
+    """Import the runs of a log, with options for values that an excerpt lacks."""
     expected = LOGS.get("/".join(like.parts[-2:]))
     told = Identity(devices=expected[1], batch_size_per_device=expected[2]) if expected else None
     return import_log(path, ImportOptions(settings=told or Identity()))
 
 
 def import_bytes(folder: Path, like: Path, data: bytes) -> list[ImportedRun]:
-    """The runs of a log with other content, below the same folder and file name."""
+    """Import the runs of a log with other content, with the same folder and file name."""
     path = folder / like.parent.name / like.name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""A run's outcomes with step times, and with what else a report has to show, for its tests."""
+"""Outcomes of a run with step times and all other parts of a report, for its tests."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 STEPS = 20
 
-# what must come out as it went in, wherever a user can write something
+# must be shown unchanged, wherever a user can write text
 HOSTILE = (
     "<script>window.pwned = 1</script><img src=x onerror='window.pwned=1'> & \"q\" ${x}_%~^\\ é"
 )
@@ -41,7 +41,7 @@ def make_measured(
     stalled_step: int = -1,
     **changes: object,
 ) -> CaseOutcomes:
-    """A repeat for each of `step_seconds`, its steps by then all alike but the stalled one.
+    """Make a repeat for each of `step_seconds`, with equal steps except the stalled one.
 
     Rank r takes r thousandths of a step longer than rank 0.
     """
@@ -86,7 +86,7 @@ def _make_outcome(
 
 
 def make_cases() -> list[CaseOutcomes]:
-    """Two frameworks on one and two devices; a stall, a lost repeat, a case that was left out."""
+    """Make two frameworks on one and two devices: a stall, a lost repeat, a left-out case."""
     seven = [0.1, 0.101, 0.102, 0.103, 0.104, 0.105, 0.106]
     return [
         make_measured("jax", "1n1g", seven, notes=(HOSTILE,)),
@@ -108,7 +108,7 @@ def summarize_cases(cases: Sequence[CaseOutcomes], **changes: object) -> Summary
 
 
 def make_reader(cases: Sequence[CaseOutcomes]) -> ReadRepeat:
-    """Read repeats from these cases, as `Report.read_repeat` does from their files."""
+    """Return a function that reads repeats from these cases, as `Report.read_repeat` from files."""
     outcomes = {(one.case_id, one.repeat): one for case in cases for one in case.outcomes}
     return lambda case_id, repeat: outcomes[case_id, repeat]
 
@@ -118,54 +118,54 @@ def plot_cases(cases: Sequence[CaseOutcomes], is_every_case: bool = False) -> li
 
 
 def write_rows(table: Table) -> tuple[tuple[str, ...], ...]:
-    """The cells of a table as plain text."""
+    """Return the cells of a table as plain text."""
     return tuple(tuple(cell.write() for cell in row) for row in table.rows)
 
 
 def write_report(name: str, summary: Summary) -> str:
-    """What a format that people read makes of a run without outcomes."""
+    """Return the text that a format makes of a run without outcomes."""
     (content,) = load_format(name).serialize(Report(summary)).values()
     return content.decode()
 
 
 def rename(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
-    """The same outcomes of a case with other axes, and the id of these."""
+    """Return the same outcomes for a case with other axes, and their case id."""
     case = vary(outcomes.case, **{"case_id": "", **changes})
     return dataclasses.replace(outcomes, case=name_case(case))
 
 
 def list_rows(*cases: CaseOutcomes) -> list[Any]:
-    """The rows of the frame of cases, hidden columns too; what is missing is None."""
+    """Return the rows of the frame of cases, including hidden columns; missing values are None."""
     return [SimpleNamespace(**row) for row in list_records(analyze(cases).cases)]
 
 
 def make_repeat_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
-    """The columns that files have of these cases' repeats."""
+    """Return the columns of these cases' repeats as in files."""
     return analyze(cases).repeat_columns
 
 
 def list_dtypes(columns: Iterable[Column]) -> dict[str, str]:
-    """The pandas type of each column that files have, in their order."""
+    """Return the pandas dtype of each published column, in order."""
     return {name: column.dtype for column in columns for name in column.published_names}
 
 
 def find_tables(summary: Summary, kind: str) -> list[Table]:
-    """The tables that one declaration made."""
+    """Return the tables that one declaration made."""
     return [table for table in summary.tables if table.kind == kind]
 
 
 def read_column(table: Table, header: str) -> list[Cell]:
-    """The cells below a header."""
+    """Return the cells below a header."""
     return [row[table.header.index(header)] for row in table.rows]
 
 
 def read_marks(summary: Summary, row: Sequence[Cell]) -> list[str]:
-    """The footnotes that the cells of a row refer to."""
+    """Return the footnotes of the cells of a row."""
     return [summary.footnotes[number - 1] for cell in row for number in cell.notes]
 
 
 def list_report_files(page: str = "report.html") -> list[str]:
-    """What all formats write into a report's folder, where the page has this name."""
+    """List the files that all formats write into a report's folder, with this name of the page."""
     report = Report(summarize_cases([]))
     files = [file for name in list_formats() for file in load_format(name).serialize(report)]
     return [page if file == "report.html" else file for file in files]

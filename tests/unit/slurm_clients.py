@@ -1,4 +1,4 @@
-"""Programs named as Slurm's clients, which print what those of a version did on tests/cluster."""
+"""Fake clients of Slurm, which print the recorded output of a version on tests/cluster."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ PROGRAMS = {"scontrol": SCONTROL, "sacctmgr": SACCTMGR, "srun": SRUN, "sinfo": S
 
 
 def put_clients(bin_dir: Path, version: str, sbatch: str = "exit 0") -> None:
-    """Put the clients of a version on a PATH that has nothing else; `sbatch` is a script."""
+    """Put the clients of a version on an otherwise empty PATH; `sbatch` is a script."""
     for name, script in PROGRAMS.items():
         write_program(bin_dir, name, script.format(folder=RECORDED / version))
     write_program(bin_dir, "sbatch", sbatch)

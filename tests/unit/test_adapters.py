@@ -1,4 +1,4 @@
-"""What adapters declare to support, asked of all of them without any framework."""
+"""The axes that adapters declare to support, tested for all adapters without any framework."""
 
 from dataclasses import dataclass, fields, replace
 
@@ -13,7 +13,7 @@ from dlperf_slurm.worker.models import list_models
 
 @dataclass(frozen=True)
 class WiderAxes(Axes):
-    """The axes as they will be when there is a new one."""
+    """The axes with one that does not exist yet."""
 
     axis_to_come: bool = False
 

@@ -1,4 +1,4 @@
-"""Figures of benchmarks/: what is met, what is printed, what each benchmark offers."""
+"""Helpers of benchmarks/: targets that are met, printed tables, rows of each benchmark."""
 
 import importlib
 import inspect
@@ -35,7 +35,7 @@ def make_row(**fields):
         ({"target": 5, "measured": None}, None),
         ({"peer_measured": 3.0, "target_ratio": 2}, True),
         ({"peer_measured": 3.0, "target_ratio": 1.9}, False),
-        # a peer that could not be had leaves a missed target missed, and none met
+        # without the peer a missed target stays missed, and no target counts as met
         ({"target": 5, "target_ratio": 2}, False),
         ({"target": 6, "target_ratio": 2}, None),
         ({"target": 6, "target_ratio": 0.5, "peer_measured": 3.0}, False),
@@ -96,7 +96,7 @@ def test_results_are_written_after_each_benchmark_and_failures_are_named(monkeyp
     monkeypatch.setattr(run, "CHECKOUT", tmp_path)
     monkeypatch.setattr(sys, "argv", ["run.py"])
     assert run.main() == 1
-    # the second saw what the first had left; True is exit code 1
+    # the second benchmark saw the file of the first; True is exit code 1
     assert "| b | exit code 1: it said nothing |" in (tmp_path / "RESULTS.md").read_text()
 
 

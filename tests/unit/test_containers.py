@@ -1,4 +1,4 @@
-"""Containers: where the words of each runtime stand in a script, and what is mounted."""
+"""Containers: the place of each runtime's words in a script, and the mounts."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def render(site, topology="2n4g") -> str:
 
 
 def read_function(script, name) -> str:
-    """The one line of a function."""
+    """Return the one line of a function."""
     lines = script.splitlines()
     return lines[lines.index(f"{name}_pytorch() {{") + 1].strip()
 
@@ -85,7 +85,7 @@ def test_run_directory_data_and_mounts_are_there_in_the_container(runtime):
     ):
         assert mount in launch
     assert "/data/other" not in launch
-    # Shifter mounts the file systems itself, and what is named
+    # Shifter mounts the file systems itself, and the mounts of the site
     launch = read_function(render(make_container_site("shifter", mounts=["/a:/b"])), "launch")
     assert "--volume=/a:/b" in launch
     assert str(RUN_DIR) not in launch

@@ -1,6 +1,6 @@
-"""The commands and files of the README and the tutorial work as they stand there.
+"""The commands and files of the README and the tutorial work as written.
 
-Their ranks are stand-ins, and the scheduler is this machine's: the user's own settings say so.
+Ranks are fakes, and the user's own settings select the local scheduler.
 """
 
 import os
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "docs/tutorial.md")
 
 RELEASE = "tests/release/test_release.py"
-# what is not run here -> the file that runs it
+# command that is not run here -> the file that runs it
 RUN_ELSEWHERE = {
     "make demo": "Makefile",
     "make test": ".ci/run",
@@ -33,7 +33,7 @@ RUN_ELSEWHERE = {
     "python3 -m pip wheel --no-deps -w dist . && python3 -m pip install dist/*.whl": RELEASE,
 }
 
-# wins over every site file
+# these settings override every site file
 USER_SETTINGS = """\
 scheduler = "local"
 device = "cpu"
@@ -53,7 +53,7 @@ def read_document(name: str) -> str:
 
 
 def list_commands(name: str) -> list[str]:
-    """The lines of the blocks of bash, without comments."""
+    """List the lines of the bash blocks, without comments."""
     blocks = re.findall(r"^```bash\n(.*?)^```", read_document(name), re.M | re.S)
     lines = [line.partition(" #")[0].strip() for block in blocks for line in block.splitlines()]
     return [line for line in lines if line]
@@ -61,7 +61,7 @@ def list_commands(name: str) -> list[str]:
 
 @pytest.fixture
 def prepared(home):
-    """A folder with the tool on PATH, and an environment of stand-ins that seems to be made."""
+    """Prepare a folder with the tool on PATH, and a fake environment that seems to be created."""
     venv = stand_in.make_venv(home / ".environments" / "pytorch")
     pins = read_pins("pytorch")
     stamp = f'{{"pins": "{pins.stamp}", "python": "{pins.pythons[0]}", "seconds": 1, "mib": 1}}'
@@ -76,7 +76,7 @@ def prepared(home):
 
 
 def write_user_settings(home: Path, nodes: int, devices: int) -> None:
-    """Have everything run on this machine, as if it had so much of both."""
+    """Make everything run on this machine, as if it had this many nodes and devices."""
     settings = home / ".config" / "dlperf-slurm" / "config.toml"
     settings.parent.mkdir(parents=True)
     settings.write_text(USER_SETTINGS.format(nodes=nodes, devices=devices), encoding="utf-8")
@@ -92,7 +92,7 @@ def run_command(command: str, home: Path) -> str:
 
 
 def run_all(name: str, home: Path) -> dict[str, str]:
-    """What each command of a document printed, in its order."""
+    """Return the output of each command of a document, in order."""
     commands = [command for command in list_commands(name) if command not in RUN_ELSEWHERE]
     return {command: run_command(command, home) for command in commands}
 
@@ -119,7 +119,7 @@ def test_commands_of_the_readme_run(prepared):
 
 @pytest.mark.slow
 def test_commands_of_the_tutorial_run(prepared):
-    # one case is enough to be compared
+    # one case is enough to compare
     write_user_settings(prepared, nodes=1, devices=1)
     printed = run_all("docs/tutorial.md", prepared)
     compared = next(text for command, text in printed.items() if " compare " in command)

@@ -1,4 +1,4 @@
-"""What documents say of the Python interface: their tables, their code and their notebooks."""
+"""Documents of the Python interface: their tables, their code and their notebooks."""
 
 import re
 import runpy
@@ -78,7 +78,7 @@ def test_files_that_documents_name_are_there():
             r"`((?:benchmarks|dlperf_slurm|docs|templates|tests)/[\w./-]+)",
             document.read_text("utf-8"),
         )
-        # what is to be added has a name that is to be chosen
+        # placeholders for names of new files
         if not re.search("NAME|KIND", path)
     }
     assert len(named) > 20
@@ -96,7 +96,7 @@ def test_python_of_the_documents_runs(two_runs, home, monkeypatch, capsys):
     monkeypatch.setenv("MPLBACKEND", "agg")
     document = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     names = {}
-    # one after the other, as in a notebook
+    # in one namespace, as in a notebook
     for code in re.findall(r"^```python\n(.*?)^```", document, re.M | re.S):
         exec(code, names)
     assert names["cases"].case_id.tolist() == [CASE_1, CASE_2]

@@ -1,4 +1,4 @@
-"""The acceptance on GPUs where there is none: parts, verdicts, reports, by the test's checks."""
+"""The acceptance on GPUs without a GPU: parts, verdicts and reports, with checks of this test."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from run_on_gpus import CHECKOUT, FRAMEWORKS, NO_GPU, Part, accept, list_checks,
 from support.gpu_report import FAILED, NOT_FOR_THIS_GPU, NOT_RUN, PASSED, Outcome, find_verdict
 from support.gpu_timeline import find_gap_between_steps, find_gaps, list_transports
 
-# most of them start pytest
+# most tests start pytest
 pytestmark = pytest.mark.integration
 GPU_TESTS = CHECKOUT / "tests" / "gpu"
 CHECKS = """
@@ -29,7 +29,7 @@ def test_other():
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """Runs a part of two checks on so many GPUs, the second one being this statement."""
+    """Return a function that runs a part of two checks, the second one with this statement."""
 
     def run(statement="pass", gpus=1, needed=1, limit_seconds=60.0):
         checks = tmp_path / "test_checks.py"
@@ -68,7 +68,7 @@ EXCUSED = f"pytest.skip('{NOT_FOR_THIS_GPU}too old')"
     [
         ({"statement": "assert 1 == 2, 'too slow'"}, 1, [PASSED, FAILED], "too slow"),
         ({"statement": "pytest.skip('no counter')"}, 1, [PASSED, NOT_RUN], "no counter"),
-        # a check that is not for the GPU fails nothing
+        # a check that does not apply to the GPU is no failure
         ({"statement": EXCUSED}, 0, [PASSED, NOT_RUN], "not for this GPU: too old"),
         ({"statement": "os._exit(9)"}, 1, [FAILED], "ended with exit code 9"),
         (

@@ -20,14 +20,14 @@ pytestmark = pytest.mark.not_in_check
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(dlperf_slurm.__file__).parent
-# those that a Python of any age reads before it is told that it is too old
+# modules that a Python of any age imports before the check of its version
 FOR_OLD_PYTHONS = ("__init__.py", "__main__.py", "installation.py", "version.py")
 OLD_PYTHONS = ("2.7", "3.6", "3.7", "3.8")
 
 
 @pytest.fixture
 def clone(tmp_path):
-    """A checkout, without a .venv."""
+    """Make a checkout without a .venv."""
     folder = tmp_path / "clone"
     ignored = shutil.ignore_patterns("__pycache__", "*.csv", "assets")
     shutil.copytree(PACKAGE, folder / "dlperf_slurm", ignore=ignored)
@@ -38,7 +38,7 @@ def clone(tmp_path):
 
 @pytest.fixture
 def tools(tmp_path):
-    """The only folder on PATH, with make."""
+    """Make the only folder on PATH, with a fake make."""
     folder = tmp_path / "tools"
     folder.mkdir()
     write_program(folder, "make", "true")
@@ -58,7 +58,7 @@ def run_bare(clone, tools, *words, python=(sys.executable, "-S"), path=""):
 
 
 def check_refusal(result):
-    """Return the one line that was printed."""
+    """Assert that the tool printed one line of error, and return it."""
     exit_code, out, err = result
     assert (exit_code, out) == (NOT_INSTALLED_EXIT_CODE, "")
     assert err.startswith("dlperf-slurm: error: ")
@@ -148,7 +148,7 @@ def test_other_import_errors_are_not_masked(clone, tools, module):
 
 
 def test_library_that_calls_our_code_is_not_the_cause():
-    # as pydantic runs validators
+    # as pydantic calls validators
     library = {"__name__": "pydantic.main"}
     exec("def call(function): function()", library)
     ours = {"__name__": "dlperf_slurm.config.site", "call": library["call"]}
@@ -187,10 +187,10 @@ def test_what_old_pythons_read_has_no_newer_syntax(name):
 
 
 def find_python(version):
-    """Return an interpreter of this version, of pyenv or on PATH, or skip the test."""
+    """Return an interpreter of this version, from pyenv or PATH, or skip the test."""
     places = Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python")
     for python in (*map(str, places), shutil.which(f"python{version}")):
-        # pyenv has a script for versions that are not in force
+        # pyenv has shims of inactive versions, which fail
         if python and not subprocess.run([python, "--version"], capture_output=True).returncode:
             return python
     return pytest.skip(f"no Python {version} on this machine")

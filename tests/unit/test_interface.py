@@ -46,7 +46,7 @@ def staged(tmp_path_factory):
 
 @pytest.fixture
 def two_runs(staged, home):
-    """A run, and a day later one that is a tenth slower."""
+    """Add a run, and a run a day later that is 10 % slower."""
     paths = add_run(staged, 1), add_run(staged, 2, 0.9)
     for path in paths:
         write_step_seconds(path)
@@ -73,7 +73,7 @@ def test_import_loads_nothing_but_itself():
         "import sys\nbefore = set(sys.modules)\nimport dlperf_slurm\n"
         "print(*sorted(set(sys.modules) - before))"
     ).split()
-    # before, the interpreter may have loaded typing or not
+    # the interpreter may load modules of the standard library, such as typing, before
     standard = set(sys.stdlib_module_names) if sys.version_info >= (3, 10) else set()
     own = {name for name in loaded if name.startswith("dlperf_slurm")}
     assert own == {"dlperf_slurm", "dlperf_slurm.version"}
@@ -402,7 +402,7 @@ def test_history_names_what_it_left_out(two_runs):
 
 
 def test_frozen_code_of_a_run_can_be_imported_without_the_interface(small_run):
-    """On the Pythons of the frameworks, from the copy that a run has."""
+    """Import the copy in a run, as the Pythons of the frameworks do."""
     code = "import dlperf_slurm\nprint(dlperf_slurm.__version__, hasattr(dlperf_slurm, 'x'))"
     done = subprocess.run(
         [sys.executable, "-S", "-c", code],

@@ -1,4 +1,4 @@
-"""The lanes of `make check`, `make test` and `make test-all`: what runs, and what is missing."""
+"""The lanes of `make check`, `make test` and `make test-all`: which run, and which are missing."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ LANES = [lane for columns in run_lanes.SPEEDS.values() for column in columns for
 
 @pytest.fixture
 def checkout(home, monkeypatch):
-    """A checkout of one file and a Makefile, whose lanes end as `LANES` says."""
+    """Make a checkout of one file and a Makefile with fake lanes."""
     monkeypatch.setattr(run_lanes, "CHECKOUT", home)
     monkeypatch.setattr(run_lanes, "TESTED", home / ".venv" / "tested")
     (home / ".venv").mkdir()
@@ -26,7 +26,7 @@ def checkout(home, monkeypatch):
 
 
 def write_makefile(home, **exit_codes):
-    """Each lane prints what pytest does at its end, and ends with its exit code."""
+    """Write lanes that print a last line of pytest, and end with these exit codes."""
     lines = [
         f"{lane}:\n\t@echo '3 passed in 0.1s ({lane})'; exit {code}\n"
         for lane, code in exit_codes.items()

@@ -1,4 +1,4 @@
-"""Launchers: the words of the command that starts the ranks."""
+"""Launchers: the command line that starts the ranks."""
 
 import pytest
 

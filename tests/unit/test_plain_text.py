@@ -1,4 +1,4 @@
-"""What a stranger wrote into a run neither commands a terminal nor becomes a formula."""
+"""Text of untrusted users in a run neither controls a terminal nor becomes a formula."""
 
 import csv
 import dataclasses
@@ -14,7 +14,7 @@ from dlperf_slurm.jobs.manifest import MANIFEST_FILE, format_manifest
 from dlperf_slurm.plain_text import count_things, defuse_cell, strip_controls
 from dlperf_slurm.reports.plain_console import PlainConsole
 
-# moves the cursor, sets the window's title, clears the screen, turns the text around
+# clears the screen, sets the window's title and the color, reverses the text direction
 HOSTILE = "a\x1b[2J\x1b]0;pwned\x07\x9b31m\rb\u202ec\x08\x7f"
 PLAIN = "a[2J]0;pwned31mbc"
 
@@ -38,7 +38,7 @@ def test_console_keeps_its_own_styles_alone():
 
 @pytest.fixture
 def hostile_run(staged_run):
-    """Hostile text in the title, a note, a device, versions, a host and a reason."""
+    """Write hostile text to the title, a note, a device, versions, a host and a reason."""
     cases = tuple(
         dataclasses.replace(case, notes=(f"=note {HOSTILE}",)) for case in staged_run.manifest.cases
     )

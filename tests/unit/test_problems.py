@@ -1,4 +1,4 @@
-"""The helper that tests of messages use says no to a wrong place and to a missing word."""
+"""`assert_problem` rejects a message with another place or without a required word."""
 
 import pytest
 from support.problems import assert_problem
@@ -24,7 +24,7 @@ def test_message_with_its_place_and_its_words_is_right(before):
         {"key": "axes.framework[0]"},
         {"says": ("mxnet",)},
         {"says": ("jax, pytorch",)},
-        # what stands in the place alone
+        # a word that occurs only in the place
         {"says": ("matrix.toml",)},
     ],
 )

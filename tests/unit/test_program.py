@@ -1,4 +1,4 @@
-"""Hints begin with the words that were typed."""
+"""Hints start with the command that the user typed."""
 
 import ast
 import re
@@ -14,14 +14,14 @@ from dlperf_slurm.cli.commands import COMMANDS
 from dlperf_slurm.program import PROGRAM, find_command
 
 PACKAGE = Path(dlperf_slurm.__file__).parent
-# written into jobs and files, which are read elsewhere
+# code that writes commands into jobs and files, which are used elsewhere
 MAIN = "/opt/tool/dlperf_slurm/__main__.py"
 FOR_ELSEWHERE = {"worker", "provision/sites/site_file.py"}
 
 
 @pytest.fixture
 def start(monkeypatch, tmp_path):
-    """Return the words of a hint, by how the tool was started."""
+    """Return a function that finds the command of a hint, by how the tool was started."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
     def find(*typed, script):
@@ -74,14 +74,14 @@ def test_errors_and_help_of_the_module_name_the_module():
         printed = done.stdout + done.stderr
         assert f"{python} -m dlperf_slurm" in printed
         assert not re.search(rf"{PROGRAM} (init|plan|COMMAND)", printed)
-    # but a shell completes the script
+    # but shell completion is for the script
     command = [python, "-m", "dlperf_slurm", "completion", "bash"]
     text = subprocess.check_output(command, cwd=IMPORT_DIR, text=True)
     assert re.search(rf"^complete .* {PROGRAM}$", text, re.M)
 
 
 def list_written_out(path):
-    """Return the texts of a module, docstrings apart, that have a command of the script in them."""
+    """List the strings of a module, without docstrings, that contain a command of the script."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     pattern = rf"{PROGRAM} ({'|'.join(COMMANDS)})\b"

@@ -1,4 +1,4 @@
-"""Frameworks are tested again when what they depend on is not what it was when they passed."""
+"""Frameworks are tested again if files that they depend on changed since they last passed."""
 
 import pytest
 import run_on_frameworks
@@ -53,7 +53,7 @@ def checkout(home):
 
 
 def find_changed(checkout, name):
-    """What has to be proven again once the file of this name is another one."""
+    """Return the frameworks whose hash changes when this file changes."""
     before = compute_hashes(checkout)
     with (checkout / name).open("a", encoding="utf-8") as file:
         file.write("x = 1\n")
@@ -85,10 +85,10 @@ def compute_hashes(checkout):
         ("dlperf_slurm/interface.py", set()),
         ("dlperf_slurm/worker/frameworks/__init__.py", set()),
         ("tests/worker/test_adapter.py", {"jax", "mxnet"}),
-        # what only calls an adapter
+        # modules that only call an adapter
         ("dlperf_slurm/worker/measure.py", set()),
         ("tests/worker/test_ranks.py", set()),
-        # what names or builds Horovod
+        # files that name or build Horovod
         ("dlperf_slurm/worker/frameworks/mxnet/device.py", {"mxnet", "mxnet-horovod"}),
         ("dlperf_slurm/worker/horovod.py", {"mxnet", "mxnet-horovod"}),
         ("dlperf_slurm/provision/environments/mxnet.txt", {"mxnet", "mxnet-horovod"}),

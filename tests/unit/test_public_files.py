@@ -1,4 +1,4 @@
-"""What a reader of the project finds at its top agrees with the package."""
+"""The files at the top of the project agree with the package."""
 
 import configparser
 import re
@@ -34,7 +34,7 @@ def test_the_wheel_has_every_folder_of_the_package():
     package = ROOT / "dlperf_slurm"
     folders = {path.parent.relative_to(ROOT) for path in package.rglob("__init__.py")}
     found = {".".join(folder.parts) for folder in folders}
-    # the others are folders beside the package
+    # other packages are in folders beside the package
     beside = dict(line.split(" = ") for line in setup["options"]["package_dir"].split("\n") if line)
     inside = {
         f"{name}.{folder.name}"

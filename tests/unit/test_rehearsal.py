@@ -1,4 +1,4 @@
-"""The rehearsal without a GPU: what its checks find in traces, and what it refuses."""
+"""The rehearsal without a GPU: problems that its checks find in traces, and refused versions."""
 
 import re
 import shutil
@@ -66,7 +66,7 @@ CONVOLUTION = "convolution device=0 type=0 compute=0 has_tensor_cores=1"
 TF32_PRODUCT = "product by=cublasSgemm_v2 device=0 type=0 compute=68 math=3"
 FP32_PRODUCT = "product by=cublasSgemm_v2 device=0 type=0 compute=68 math=0"
 INFERRED = {CONVOLUTION: 5, TF32_PRODUCT: 1, WAIT: 1}
-# as XLA writes a compiled module, shortened
+# text of a compiled module of XLA, shortened
 MODULE = """
   %parameter_0 = f32[96,64]{1,0} parameter(0)
   %parameter_1 = bf16[64,96]{1,0} parameter(1)
@@ -90,13 +90,13 @@ FITS = {
 
 
 def tell_rank(step, device=0):
-    """A rank of three such steps, as observe.py tells it, on this GPU."""
+    """Return the answer of observe.py for a rank of three such steps, on this GPU."""
     there = {text.replace("device=0", f"device={device}"): count for text, count in step.items()}
     return {"parameter_count": PARAMETERS, "intervals": [{}, there, there, there, {}]}
 
 
 def find(combination, step):
-    """The names of the checks that find something wrong with these steps on all ranks."""
+    """Return the names of the checks that find problems in these steps on all ranks."""
     ranks = [read_rank(tell_rank(step, rank)) for rank in range(combination.ranks)]
     return set(find_problems(combination, ranks))
 

@@ -1,4 +1,4 @@
-"""The architecture: one direction of imports, and a core that knows no model by its name."""
+"""The architecture: imports in one direction, and core modules that name no model."""
 
 import ast
 import subprocess
@@ -11,8 +11,8 @@ from builders import IMPORT_DIR
 from dlperf_slurm.worker.models import list_models
 
 ROOT = Path(__file__).resolve().parents[2]
-# Of the worker, the models themselves, and their builders; on the login side, what is about tables
-# and logs that others have published, and the data sets that are made for a model.
+# Modules that may name models: in the worker, models and adapters; on the login side, published
+# tables and logs, and data sets that are made for a model.
 ROOMS_OF_MODELS = (
     *("worker/models", "worker/frameworks", "worker/scripts"),
     *("logs", "published", "provision/datasets"),
