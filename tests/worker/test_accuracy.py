@@ -45,7 +45,7 @@ def test_mixture_is_of_two_samples_with_their_shares_as_probabilities():
 
 
 def mix(dataset, index, partner, labels):
-    """The image that these two samples make with the share that the labels tell of the first."""
+    """Mix the images of two samples, with the share of the first from the labels."""
     own, other = (dataset.read_sample(i, 0) for i in (index, partner))
     share = 1.0 if own["labels"] == other["labels"] else labels[own["labels"]]
     if own["labels"] == other["labels"] and index != partner:

@@ -53,7 +53,7 @@ MI250X = {
 
 @pytest.fixture
 def fake_amd_smi(tmp_path, monkeypatch):
-    """Puts these GPUs behind an amdsmi of its own, here and in processes; there is no NVML."""
+    """Return a function that puts these GPUs behind a fake amdsmi; NVML is missing."""
 
     def install(*devices):
         shutil.copy(str(FAKE_AMDSMI), str(tmp_path / "amdsmi.py"))

@@ -68,7 +68,7 @@ class Device:
         return self.now if is_host else self.ends[self.awaited - 1]
 
     def give_out(self):
-        """A step, while no more than one runs."""
+        """Launch a step; asserts that at most one other is running."""
         if len(self.ends) > 1:
             assert self.awaited >= len(self.ends) - 1
             self.now = max(self.now, self.ends[-2])

@@ -25,7 +25,7 @@ LAUNCHER, RANK, WORKER, SHELL, STRANGER, KTHREAD = 100, 101, 102, 50, 200, 20
 
 
 def make_processes(**ticks):
-    """A shell that started a launcher and a stranger, a rank with a worker, and the kernel's."""
+    """Make a shell, its launcher and a foreign process, a rank with a worker, a kernel thread."""
     return {
         1: Process("init", 0, 5),
         2: Process("kthreadd", 0, 0),

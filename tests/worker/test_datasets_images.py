@@ -29,7 +29,7 @@ def make_image(width=40, height=36, seed=0):
 
 
 def make_ramp(width, height, step):
-    """An image that is `step` brighter in each column than in the one left of it."""
+    """Make an image that gets brighter by `step` per column, from left to right."""
     columns = (numpy.arange(width) * step).astype(numpy.uint8)
     pixels = numpy.broadcast_to(columns[None, :, None], (height, width, 3))
     return image_module.fromarray(numpy.ascontiguousarray(pixels))

@@ -18,7 +18,7 @@ SECONDS = numpy.arange(6.0).reshape(2, 3)
 
 @pytest.fixture
 def start(tmp_path):
-    """The folder of a start that has ended well."""
+    """Make the folder of a successful start."""
     folder = tmp_path / "a1" / "s0"
     (folder / "nodes").mkdir(parents=True)
     write_array(folder / "step_seconds.npy", SECONDS)

@@ -24,7 +24,7 @@ def test_jax_alone_is_given_a_flag_of_xla_beside_those_that_are_set():
 
 @pytest.fixture
 def same_environment(monkeypatch):
-    """What a test sets is gone after it."""
+    """Restore environment variables after a test."""
     monkeypatch.setattr(os, "environ", dict(os.environ))
 
 

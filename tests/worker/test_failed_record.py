@@ -50,7 +50,7 @@ def add_failure(attempt_dir, rank, error="ValueError", is_out_of_memory=False):
 
 
 def conclude(attempt_dir, exit_code, *lines, **changes):
-    """The record of the attempt, whose ranks have written these lines."""
+    """Conclude an attempt whose ranks have written these lines; return the record."""
     if lines:
         (attempt_dir / "err").write_text("".join(f"{line}\n" for line in lines))
     if changes:

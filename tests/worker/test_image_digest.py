@@ -10,7 +10,7 @@ from dlperf_slurm.worker.image_digest import digest_folder, main
 
 @pytest.fixture
 def ask_digest(tmp_path, capsys):
-    """What is printed for an image, and a command to ask."""
+    """Return a function that returns the output for an image and a command."""
 
     def ask(image, *command):
         assert main([str(tmp_path / "known"), str(image), *command]) == 0

@@ -131,7 +131,7 @@ def make_tcp_pair():
 
 
 def connect(first_secret=SECRET, second_secret=SECRET):
-    """The two ends of a connection."""
+    """Return the two ends of a connection."""
     here, there = make_tcp_pair()
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(Channel, here, first_secret, True)
@@ -204,7 +204,7 @@ def test_first_message_of_any_length_is_not_waited_for():
 
 
 def gather_places(launch, size=3, secrets=None, seconds=20.0):
-    """What each of these ranks meets, all in this process."""
+    """Return what each of these ranks gets from the rendezvous, all in this process."""
     secrets = secrets or [SECRET] * size
     with ThreadPoolExecutor(size) as pool:
         met = [

@@ -89,7 +89,7 @@ def code(request, way):
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory, way, code):
-    """A run of two ranks; the second takes twice as long, and warm-up takes longest."""
+    """Run two ranks; the second takes twice as long, and warm-up takes longest."""
     folder = tmp_path_factory.mktemp("good") / "a1"
     attempt = attempts.Attempt(folder, code, warmup_steps=WARMUP_STEPS, measured_steps=STEPS)
     return LAUNCH[way](
@@ -344,7 +344,7 @@ def attempt(tmp_path, code_without_mpi):
 
 @pytest.fixture(scope="module")
 def by_torchrun(tmp_path_factory, code_without_mpi, torch):
-    """A good attempt, and one whose rank 1 is killed, of real torchrun."""
+    """Run a good attempt, and one whose rank 1 is killed, with the real torchrun."""
     folder = tmp_path_factory.mktemp("torchrun")
     good, kill = (attempts.Attempt(folder / name, code_without_mpi) for name in ("good", "kill"))
     return tasks.run_torchrun(good), tasks.run_torchrun(kill, fault="kill")

@@ -63,7 +63,7 @@ class Rank:
             number += 1
 
     def measure(self, batches=None, **changes):
-        """The measurement, and the log up to the end of the window."""
+        """Measure, and return the measurement and the log up to the end of the window."""
         case = vary(attempts.CASE, **changes)
         measurement = measure_steps(
             self,

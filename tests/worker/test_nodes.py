@@ -86,7 +86,7 @@ ALL = NodeChecks(devices=True, ecc=True, clocks=True, stale_processes=True)
 
 @pytest.fixture
 def programs(tmp_path, monkeypatch):
-    """A folder of fake programs before all others; no variable of a job is set."""
+    """Put a folder for fake programs first on PATH, and unset variables of a job."""
     folder = tmp_path / "programs"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
@@ -365,7 +365,7 @@ def test_second_job_on_a_node_waits_for_the_copy_of_the_first(tmp_path, source):
 
 @pytest.fixture
 def attempt(tmp_path, source):
-    """The folder of a start of a case that reads `source`."""
+    """Make the folder of a start of a case that reads `source`."""
     folder = tmp_path / "attempt"
     folder.mkdir()
     case = vary(attempts.CASE, data="folder", data_dir=str(source))
@@ -375,7 +375,7 @@ def attempt(tmp_path, source):
 
 @pytest.fixture
 def handler():
-    """What this process does at SIGUSR1, which the node's own process ignores."""
+    """Restore the handler of SIGUSR1, which the node's own process ignores."""
     before = signal.getsignal(signal.SIGUSR1)
     yield
     signal.signal(signal.SIGUSR1, before)

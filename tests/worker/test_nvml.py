@@ -51,7 +51,7 @@ VISIBLE = [
 
 
 def find_watched(environ):
-    """The names of the GPUs that are watched, by local rank: none of them twice."""
+    """Return the monitored GPUs by local rank, and assert that none is monitored twice."""
     watched = {}
     for placement in PLACEMENTS:
         chosen = choose_devices(CUDA, placement, environ)

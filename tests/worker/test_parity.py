@@ -212,7 +212,7 @@ def patch_call(monkeypatch, module, name, **arguments):
 
 
 def compare(case, change, folder):
-    """What `verify` finds after a change, beside the case before it."""
+    """Run `verify` before and after a change, with the first as reference."""
     verify_well(case, folder / "before")
     change()
     return verify_well(case, folder / "after", f"--reference={folder / 'before'}")

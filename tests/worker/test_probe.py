@@ -24,7 +24,7 @@ FRAMEWORK = '__version__ = "7.1"\n'
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The folder of an attempt on one rank, whose framework is `aframework`."""
+    """Make the folder of an attempt on one rank, with the framework `aframework`."""
     write_json(tmp_path / CASE_FILE, vary(CASE, nodes=1, devices_per_node=1, device="cpu"))
     (tmp_path / MODULE_FILE).write_text("aframework")
     (tmp_path / "aframework.py").write_text(FRAMEWORK)

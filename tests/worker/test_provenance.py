@@ -49,7 +49,7 @@ TWO_SOCKETS = {
 
 @pytest.fixture
 def grow(tmp_path):
-    """Makes files below a folder that stands for the root, which it returns."""
+    """Return a function that writes files below a fake root, and returns the root."""
 
     def write(files):
         for name, text in files.items():

@@ -92,7 +92,7 @@ def test_ladder_is_gone_down_until_a_size_fits(samples, rest):
 
 @pytest.fixture
 def stage(tmp_path):
-    """Makes the directory of one repeat of a case."""
+    """Return a function that makes the directory of one repeat of a case."""
 
     def stage(repeat=1, **changes):
         attempt_dir = tmp_path / "cases" / "case" / f"r{repeat}" / "a1"
@@ -112,7 +112,7 @@ def start_search(attempt_dir, samples, *faults):
 
 
 def search(attempt_dir, samples, *faults):
-    """The record; the exit code of the process agrees with it."""
+    """Run a search and return the record; asserts that the exit code agrees with it."""
     exit_code = start_search(attempt_dir, samples, *faults).wait()
     record = read_json(attempt_dir / RECORD_FILE, Record)
     assert (exit_code == 0) == (record.status == OK)
@@ -198,7 +198,7 @@ SHORT_BERT = {"sequence_length": WORDS + 3, "predictions_per_sequence": 1}
 
 @pytest.fixture
 def text(tmp_path):
-    """Changes for a case whose data set, of two documents, has so many samples."""
+    """Return a function that makes a data set of two documents, for this number of samples."""
 
     def make(samples):
         numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")

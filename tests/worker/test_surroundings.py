@@ -71,7 +71,7 @@ def run_neighbours(*words):
 
 @pytest.fixture
 def launch(tmp_path, code_dir, mpi):
-    """What an attempt of real ranks left beside its record, and what it said."""
+    """Return a function that runs real ranks, and returns the file beside the record and stderr."""
     pytest.importorskip("psutil", reason="needs psutil: pip install psutil")
 
     def run():

@@ -281,7 +281,7 @@ GPU = {"Name": "A100", "PowerUsage": 250000, "ClockInfo": 1410}
 
 @pytest.fixture
 def launch(tmp_path, monkeypatch, mpi):
-    """An attempt of two ranks under real MPI that has ended, on a host with these GPUs."""
+    """Return a function that runs two ranks under real MPI on a host with these GPUs."""
 
     def run(*gpus):
         code_dir = frozen_code.freeze_with_spin(tmp_path / "code")

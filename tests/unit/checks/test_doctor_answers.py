@@ -134,7 +134,7 @@ def test_ranks_with_one_gpu_between_them_are_named(home):
 
 
 def list_build_faults(folder, *, cuda=13000, managed=True, gpus=("8.0",), **site):
-    """What is wrong with one rank on GPUs of these capabilities below a driver of that CUDA."""
+    """List the faults of one rank on GPUs of these capabilities, with a driver for this CUDA."""
     answer = make_answer(world_size=1, gpus=1, cuda=cuda, capabilities=list(gpus))
     environments = {} if managed else {"pytorch": {"venv": VENV}}
     whole = make_site(device="cuda", cpus_per_rank=1, environments=environments, **site)

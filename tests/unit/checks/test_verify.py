@@ -190,7 +190,7 @@ def test_gradients_may_differ_by_the_models_own_tolerance():
 
 
 def compare_on_gpu(model, **changes):
-    """What is beyond a GPU's tolerances of a case that differs so."""
+    """Return the differences of a changed case that exceed a GPU's tolerances."""
     case = vary(make_case(REFERENCE, model, SITE), device="cuda")
     expected = dataclasses.replace(PARITY, case=case)
     found = dataclasses.replace(change_parity(**changes), case=case)

@@ -40,7 +40,7 @@ def staged(tmp_path_factory):
 
 @pytest.fixture
 def run(staged, home, bin_dir):
-    """A run whose array tasks have all ended well; what one of two left is folded."""
+    """Make a run whose array tasks have succeeded; the files of one of two are packed."""
     for program in ("squeue", "sacct"):
         write_program(bin_dir, program, print_queue())
     return end_run(add_run(staged, 1))
@@ -73,7 +73,7 @@ def list_contents(folder):
 
 
 def refuse(capsys, *words):
-    """What the command says when it refuses."""
+    """Run a command that must fail, and return its error."""
     assert main([*map(str, words)]) == 2
     return capsys.readouterr().err
 

@@ -45,7 +45,7 @@ SUBMIT = ["submit", "matrix.toml", "--site", "site.toml"]
 
 @pytest.fixture
 def files(home):
-    """A small matrix and a site with an environment of its own, as files."""
+    """Write a small matrix, and a site with an environment of its own."""
     write_matrix(SMALL_MATRIX)
     Path("site.toml").write_text(SITE, encoding="utf-8")
     return home
@@ -280,7 +280,7 @@ def test_report_of_a_run_with_holes_names_the_reason_of_each(staged_run, capsys)
 
 
 def run_bare(arguments, cwd) -> "subprocess.CompletedProcess[str]":
-    """The tool in a process whose PATH is empty: no Slurm, no MPI, no git."""
+    """Run the tool in a process whose PATH is empty: no Slurm, no MPI, no git."""
     env = {"PATH": "", "HOME": str(cwd), "PYTHONPATH": IMPORT_DIR}
     command = [sys.executable, "-m", "dlperf_slurm", *arguments]
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)

@@ -27,7 +27,7 @@ LIMIT = ["--fail-if-slower", "3%"]
 
 @pytest.fixture(scope="module")
 def staged(tmp_path_factory):
-    """A run of two cases with seven repeats each, without a record."""
+    """Stage a run of two cases with seven repeats each, without records."""
     folder = tmp_path_factory.mktemp("seven")
     file = read_matrix(write_matrix(MATRIX, folder / "matrix.toml"))
     site = make_site()

@@ -34,7 +34,7 @@ def test_script_of_a_shell_has_every_command_and_option(shell, capsys):
 
 
 def complete(home, capsys, words):
-    """What bash offers for the last of the words."""
+    """Return bash's completions of the last word."""
     main(["completion", "bash"])
     (home / "completion.bash").write_text(capsys.readouterr().out, encoding="utf-8")
     quoted = " ".join(f'"{word}"' for word in words)

@@ -22,7 +22,7 @@ def matrix(home):
 
 
 def stage(capsys, *options):
-    """A run that is rendered, which needs no environment; the missing one is named."""
+    """Render a run, which needs no environment; the missing one is reported."""
     assert main(["render", *options, *LOCAL]) == 0
     told = capsys.readouterr()
     assert_problem(told.err, says=("pytorch", "no environment"))

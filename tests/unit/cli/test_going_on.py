@@ -18,7 +18,7 @@ SITE = 'scheduler = "slurm"\ndevice = "cpu"\n'
 
 @pytest.fixture
 def cluster(bin_dir):
-    """Takes every array job, and shows none of them."""
+    """Write fake clients: sbatch accepts every array job, and squeue shows none."""
     write_program(bin_dir, "sbatch", "echo 7")
     write_program(bin_dir, "scontrol", CONFIG)
     for name in ("srun", "squeue", "sacct"):
@@ -28,7 +28,7 @@ def cluster(bin_dir):
 
 @pytest.fixture
 def failed_run(cluster, staged_run):
-    """A run of the user's own, of which all array tasks have failed."""
+    """Make a run of the user's own whose array tasks have all failed."""
     mark_own(staged_run)
     submit_run(staged_run, lambda line: None)
     for task in staged_run.read_all_tasks():
@@ -38,7 +38,7 @@ def failed_run(cluster, staged_run):
 
 
 def fail(capsys, *words):
-    """The exit code of a command, and the last line of its error."""
+    """Return the exit code of a command, and the last line of its error."""
     exit_code = main([str(word) for word in words])
     return exit_code, capsys.readouterr().err.rstrip("\n").rpartition("\n")[2]
 

@@ -37,7 +37,7 @@ def two_runs(staged, home):
 
 @pytest.fixture
 def runs(staged, home):
-    """Adds runs, one a day, with these factors on their figures."""
+    """Return a function that adds runs, one a day, with these factors on their rates."""
 
     def add(*factors, **options):
         first = len(list(RESULTS.glob("2024*"))) + 1 if RESULTS.exists() else 1

@@ -27,7 +27,7 @@ SECRET = "not for anybody else's eyes"
 
 @pytest.fixture(scope="module")
 def two_runs(tmp_path_factory):
-    """A good run, and one that is damaged in a copy."""
+    """Make a valid run, and one to damage; tests use copies."""
     folder = tmp_path_factory.mktemp("runs")
     staged = stage_seven(folder)
     for day in (1, 2):
@@ -68,7 +68,7 @@ def change_record(**changes):
 
 
 def change_both(**changes):
-    """The record and its case alike."""
+    """Return a function that changes the record and its case in the same way."""
 
     def damage():
         change_json(BAD / START / "record.json", **{f"case__{k}": v for k, v in changes.items()})
@@ -78,7 +78,7 @@ def change_both(**changes):
 
 
 def give_case_of_its_own(changes):
-    """The first array task has a line of its own in the file of cases, with these changes."""
+    """Give the first array task its own line in the file of cases, with these changes."""
     path, table = BAD / "cases.jsonl", BAD / TASKS
     rows = [row.split("\t") for row in table.read_text().splitlines()]
     (row,) = (row for row in rows if row[1] == FIRST)
@@ -226,7 +226,7 @@ def run(arguments, capsys):
 
 
 def check_history(capsys):
-    """The good run is in it, whatever the other one is."""
+    """Assert that the history contains the valid run, whatever the other one contains."""
     code, out, _ = run(["history", "--results", "results"], capsys)
     assert code == 0
     assert out.count("20240501") >= 2, out

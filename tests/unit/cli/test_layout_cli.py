@@ -19,7 +19,7 @@ def run_main(arguments, capsys):
 
 
 def fill_run(run):
-    """A sound repeat on 1n1g, one out of memory on 1n2g; the others are missing."""
+    """Write a valid record on 1n1g and one out of memory on 1n2g; the others are missing."""
     task = find_task(run, "1n1g")
     write_record(run, task, make_record(read_case(run, task)))
     task = find_task(run, "1n2g")

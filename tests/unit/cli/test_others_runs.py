@@ -115,7 +115,7 @@ def test_run_whose_files_name_two_schedulers_is_refused(failed_run, capsys):
 
 
 def read_table():
-    """The rows of the table of commands in docs/security.md, by command."""
+    """Read the rows of the table of commands in docs/security.md, by command."""
     section = SECURITY.read_text(encoding="utf-8").split("## What each command does")[1]
     rows = re.findall(r"^\| `([\w-]+)` \|(.*)\|$", section, re.M)
     return {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}

@@ -29,7 +29,7 @@ CONFIG = ["config", "show", "matrix.toml", "--site", "local"]
 
 
 def run_command(words):
-    """The number of files that a command opened, and the names of the modules that it loaded."""
+    """Return the number of files that a command opened, and the names of its modules."""
     command = [sys.executable, "-c", COUNT, *words]
     environment = {**os.environ, "PYTHONPATH": IMPORT_DIR}
     done = subprocess.run(command, capture_output=True, check=True, text=True, env=environment)

@@ -133,7 +133,7 @@ u.w = [
 
 
 def locate_by_prefixes(text):
-    """The same, slowly: what is new in the first so many lines was set by the last statement."""
+    """Locate keys slowly: a key that is new in the first n lines was set by the last statement."""
     lines, found, start = text.split("\n"), {}, 0
     for end in range(1, len(lines) + 1):
         try:

@@ -32,7 +32,7 @@ def edit(path, change):
 
 
 def assert_is_refused(message, path, version):
-    """The message names the file, both versions, and what to do."""
+    """Assert that the message names the file, both versions, and what to do."""
     expected = f"{path}.*: schema_version is {re.escape(repr(version))}, this .* {SCHEMA_VERSION};"
     assert re.search(expected, message)
     assert message.endswith("or measure it again")

@@ -36,7 +36,7 @@ def read(file, name, limit=LIMIT):
 
 
 def make_strange(name="a", content=b"x" * 100, **values):
-    """A ZIP file whose only entry has other values than ours."""
+    """Make a ZIP file whose only entry has other attributes than ours."""
     entry = make_entry(name)
     for key, value in values.items():
         setattr(entry, key, value)

@@ -9,7 +9,7 @@ from dlperf_slurm.files import FileProblem, reading
 
 @pytest.fixture(autouse=True)
 def ends_soon():
-    """A reader that waits is ended, and its test with it."""
+    """End a test whose reader blocks, by SIGALRM."""
     signal.alarm(10)
     yield
     signal.alarm(0)

@@ -105,7 +105,7 @@ VALUES = st.recursive(
 
 @st.composite
 def damage(draw, data):
-    """The data with a few of its values replaced, removed, doubled or put in another place."""
+    """Draw the data with some values replaced, removed, duplicated or moved."""
     data = copy.deepcopy(data)
     for _ in range(draw(st.integers(1, 3))):
         place, path = data, []
@@ -137,7 +137,7 @@ def load_shipped(folder):
 
 
 def damaged_toml(folder):
-    """A file that ships with the package, damaged as values or as text."""
+    """Draw a file that ships with the package, damaged in its values or its text."""
     texts = [path.read_text() for path in find_resource_dir(folder).glob("*.toml")]
     as_values = st.sampled_from(load_shipped(folder)).flatmap(damage).map(dump_toml)
     return st.one_of(as_values, st.sampled_from(texts).flatmap(damaged_text))

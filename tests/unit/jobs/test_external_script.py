@@ -56,7 +56,7 @@ def make_script_case(**changes: object) -> MatrixCase:
 
 
 def make_attempt(folder: Path, script: str, **changes: object) -> Path:
-    """An attempt of the log's case, with this script."""
+    """Make an attempt at the log's case, with this script."""
     asked = {
         "framework": "tensorflow1",
         "nodes": 1,

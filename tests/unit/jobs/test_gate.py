@@ -231,7 +231,7 @@ SEARCHED = "64 -> 16"
 
 
 def make_search(run, task, case, size, batch_size="64 -> 16", tried=64):
-    """The record of a search that asked for `batch_size`, and what the manifest says of it."""
+    """Return the record of a search of `batch_size`, and the changes to the manifest's case."""
     asked = vary(case, batch_size_per_device=batch_size)
     replace_case(run, task, asked)
     trial = BatchTrial(tried, False, 0, 1.0)

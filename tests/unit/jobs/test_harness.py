@@ -118,7 +118,7 @@ class Job:
 
 @pytest.fixture(autouse=True)
 def default_interrupt():
-    """Tests in the background of a shell ignore SIGINT, and bash cannot trap what it ignored."""
+    """Restore SIGINT, which background processes of a shell ignore, and bash then cannot trap."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -27,7 +27,7 @@ with hold_partial(Path(sys.argv[1])):
 
 @pytest.fixture
 def maker(tmp_path):
-    """A process that makes a run directory, and is not done with it."""
+    """Start a process that makes a run directory and does not finish."""
     partial = tmp_path / "results" / NAME
     command = [sys.executable, "-c", MAKE_FOR_EVER, str(partial)]
     env = {**os.environ, "PYTHONPATH": str(Path(dlperf_slurm.__file__).parents[1])}

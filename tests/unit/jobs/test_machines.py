@@ -17,14 +17,14 @@ RUN_DIR = PurePosixPath("/shared/results/run")
 
 
 def render(name: str, topology: str = "") -> str:
-    """The script of PyTorch on a machine, of two whole nodes if nothing else is asked."""
+    """Render PyTorch's script on a machine, by default for two whole nodes."""
     site = load_site(name, None, ["account=benchmarks"]).site
     return render_script(site, topology or f"2n{site.max_devices_per_node}g", RUN_DIR)
 
 
 @pytest.fixture(autouse=True)
 def managed(monkeypatch):
-    """Managed environments at a place that is the same on every machine."""
+    """Set a folder of managed environments that is the same on every machine."""
     monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", "/shared/environments")
 
 

@@ -23,7 +23,7 @@ RENDEZVOUS = {"host_suffix": "i", "interface": "ib0"}
 
 
 def run_activation(script: str, *names: str, job_id: str = "71") -> list[str]:
-    """The values of variables in the ranks' environment."""
+    """Return the values of variables in the ranks' environment."""
     function = script[script.index("activate_pytorch()") : script.index("launch_pytorch()")]
     shown = "\n".join(f'printenv {name} || echo "no {name}"' for name in names)
     text = f"run_dir=/run group_id=g\nsource {HARNESS}\n{function}\nactivate_pytorch\n{shown}"

@@ -24,7 +24,7 @@ RUN_DIR = PurePosixPath("/shared/results") / RUN_ID
 
 
 def render(site: Site, topology: str = "1n1g", run_dir=RUN_DIR) -> str:
-    """The script of one array job."""
+    """Render the script of one array job."""
     files = render_scripts([make_group(site, topology)], site, RUN_ID, run_dir)
     return files[f"scripts/{topology}.sbatch"]
 
@@ -47,7 +47,7 @@ def write_template(text: str, name: str = "own/cluster.sbatch.j2") -> str:
 
 @pytest.fixture
 def managed(monkeypatch):
-    """Managed environments at a place that is the same on every machine."""
+    """Set a folder of managed environments that is the same on every machine."""
     monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", "/shared/environments")
 
 

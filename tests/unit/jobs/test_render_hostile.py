@@ -91,7 +91,7 @@ def _split(path: Path) -> list[str]:
 
 
 def escape_template(value: str) -> str:
-    """A flag, which is a template, of which the value is what a job has."""
+    """Escape a value for a flag, which is a template."""
     return f"{{{{ {value!r} }}}}" if "{{" in value else value
 
 
@@ -122,7 +122,7 @@ def test_value_arrives_as_it_is_wherever_a_user_can_put_it(seen):
 
 
 def read_directive(site: Site, name: str, run_dir: Path = Path("/run")) -> str:
-    """The value of an #SBATCH option, its line split into words as a shell would."""
+    """Return the value of an #SBATCH option, with its line split as by a shell."""
     scripts = render_scripts([make_group(site)], site, "run", run_dir)
     lines = scripts["scripts/1n1g.sbatch"].splitlines()
     (line,) = (line for line in lines if line.startswith(f"#SBATCH --{name}="))

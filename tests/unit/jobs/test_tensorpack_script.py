@@ -30,7 +30,7 @@ def list_script_cases():
 
 
 def read_script_arguments(case):
-    """What bash would give the script's module."""
+    """Return the arguments that bash would pass to the script's module."""
     script = render_external_script(case, case.script_table, repeat=1, device="cpu").replace(
         "\\\n", " "
     )

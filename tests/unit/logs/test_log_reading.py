@@ -184,7 +184,7 @@ def test_numbers_may_have_separators_and_exponents(text, value):
 
 
 def take_dll(text, is_last_unended=False, **metrics):
-    """What a run keeps of a line of DLLogger that has these metrics."""
+    """Return the run after one line of DLLogger, with an entry for these metrics."""
     entry = dll_line("(?:x|Summary:) ", **metrics)
     log_format = TimedFormat((entry,), lambda run: Identity(), lambda *_: (), lambda run: "")
     run = log_format.start_run()

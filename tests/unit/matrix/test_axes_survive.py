@@ -119,7 +119,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 
 def read(axes: dict[str, Any], **tables: Any):
-    """A matrix file with these axes beside those of BASE."""
+    """Read a matrix file with these axes added to BASE."""
     data = {
         "model": {"name": "resnet50"},
         "axes": {**BASE, **axes},
@@ -134,7 +134,7 @@ def list_cases(axes: dict[str, Any], **tables: Any) -> tuple[MatrixCase, ...]:
 
 
 def follow(axes: dict[str, Any], **tables: Any) -> Way:
-    """The only case of a matrix on its way to the worker and to whoever reads the run later."""
+    """Return the only case of a matrix at each stage, from the matrix to the results."""
     file, site = read(axes, **tables), make_site()
     expansion = expand_matrix(file)
     (matrix_case,) = expansion.cases
@@ -158,18 +158,18 @@ def follow(axes: dict[str, Any], **tables: Any) -> Way:
 
 @cache
 def follow_sample(axis: str) -> tuple[Way, Way]:
-    """The case without an axis's sample, and the one with it."""
+    """Return the case without an axis's sample, and the one with it."""
     context = CONTEXTS.get(axis, {})
     return follow(context), follow({**context, axis: AXIS_SAMPLES[axis]})
 
 
 def read_axis(stage: Any, axis: str) -> Any:
-    """The value of an axis at one stage."""
+    """Return the value of an axis at one stage."""
     return stage[axis] if isinstance(stage, dict) else getattr(stage.axes, axis)
 
 
 def name_work(one: Way, other: Way) -> set[str]:
-    """What makes the records of two cases of different work."""
+    """Return what differs in the work of two cases, by their records."""
     text = find_other_work(list_work([one.record]), list_work([other.record]))
     return {part.split(" ")[0] for part in text.removeprefix("other work: ").split("; ") if part}
 

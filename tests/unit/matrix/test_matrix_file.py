@@ -65,14 +65,14 @@ partion = "gpu"
 
 
 def read_mistakes(text: str) -> list[str]:
-    """The lines of the one answer to a matrix."""
+    """Return the lines of the one error message about a matrix."""
     with pytest.raises(InputError) as caught:
         read_matrix(write_matrix(text))
     return str(caught.value).splitlines()
 
 
 def replace_line(key: str, line: str) -> str:
-    """The sound matrix with another line for a key."""
+    """Return the valid matrix with another line for a key."""
     return "\n".join(line if old.startswith(key) else old for old in SOUND.splitlines())
 
 

@@ -19,7 +19,7 @@ GOOD_MPIEXEC = "echo ranks 2; echo ranks 2"
 
 @pytest.fixture
 def make_fake(home):
-    """An environment whose Python and mpiexec say what they are told to."""
+    """Return a function that makes an environment with a fake Python and mpiexec."""
 
     def make(framework="jax", python=GOOD_PYTHON, mpiexec=GOOD_MPIEXEC, stamp=None, device="cpu"):
         pins = read_pins(framework, device)

@@ -43,7 +43,7 @@ tiny==1.0
 
 @pytest.fixture
 def make_installation(home):
-    """An environment whose fake pip offers the build for CPUs, if called with these options."""
+    """Return a function that makes an environment; its fake pip has a CPU build if called so."""
 
     def make(options: str, framework: str = "pytorch", device: str = "cpu") -> Installation:
         news = []
@@ -127,7 +127,7 @@ def tiny(home, monkeypatch):
 
 @pytest.fixture
 def index(home):
-    """The URL of a local index that has the wheel of `tiny`."""
+    """Serve a local index with the wheel of `tiny`; yield its URL."""
     handler = partial(SimpleHTTPRequestHandler, directory=str(home / "index"))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever).start()

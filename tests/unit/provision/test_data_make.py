@@ -27,19 +27,19 @@ HOSTILE_NAMES = ["a b", "a'b", "$(x)", "#", "\\", "new\nline", "größe", "-rf",
 
 
 def make_data(arguments, capsys):
-    """What a command that works prints."""
+    """Run a command that must succeed, and return its output."""
     assert main(arguments) == 0, capsys.readouterr().err
     return capsys.readouterr().out
 
 
 def fail_data(arguments, capsys):
-    """The error of a command for which the user is to blame."""
+    """Run a command with a user's mistake, and return its error."""
     assert main(arguments) == 2
     return capsys.readouterr().err
 
 
 def read_tables(printed):
-    """The parts of a matrix and of a site file that were printed."""
+    """Parse the parts of a matrix and of a site file in the output."""
     _, matrix, site = re.split(r"\nIn (?:a matrix|the site file),.*:\n", printed)
     return tomllib.loads(matrix), tomllib.loads(site)
 

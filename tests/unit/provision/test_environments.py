@@ -53,7 +53,7 @@ tiny==1.0
 
 @pytest.fixture
 def python(bin_dir, home, monkeypatch):
-    """Puts fake interpreters in the place of the real ones; call it with what pip shall do."""
+    """Return a function that installs fake interpreters, with this script of pip."""
 
     def install(pip: str) -> Path:
         log = home / "calls"

@@ -35,7 +35,7 @@ esac
 
 @pytest.fixture
 def installation(home, bin_dir):
-    """A GPU environment whose pip is fake, with NCCL as its wheel has it."""
+    """Make a GPU environment with a fake pip, and NCCL as in its wheel."""
     environment = home / "envs" / "pytorch-cuda"
     packages = environment / "lib" / "python3.11" / "site-packages"
     (packages / "torch-2.13.0.dist-info").mkdir(parents=True)

@@ -29,7 +29,7 @@ done
 
 @pytest.fixture
 def compile_with(bin_dir):
-    """Calls the compiler of a recipe, and returns what g++ gets."""
+    """Return a function that calls the compiler of a recipe, and returns the arguments of g++."""
     write_program(bin_dir, "g++", 'printf "%s\\n" "$@"')
 
     def call(framework: str, *arguments: str) -> list[str]:
@@ -42,7 +42,7 @@ def compile_with(bin_dir):
 
 @pytest.fixture
 def installation(home, bin_dir):
-    """An environment whose pip is fake; all that a build needs is on PATH."""
+    """Make an environment with a fake pip, and with all build programs on PATH."""
     environment = home / "envs" / "pytorch"
     packages = environment / "lib" / "python3.11" / "site-packages"
     (packages / "torch-2.13.0+cpu.dist-info").mkdir(parents=True)

@@ -36,7 +36,7 @@ other==2.0
 
 @pytest.fixture
 def write_pins(tmp_path, monkeypatch):
-    """Puts other pins in the place of the package's."""
+    """Return a function that replaces the package's pins."""
     monkeypatch.setattr(pins_module, "PINS_DIR", tmp_path)
     return lambda text: (tmp_path / "tiny.txt").write_text(text, encoding="utf-8")
 

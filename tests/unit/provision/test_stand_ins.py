@@ -28,7 +28,7 @@ print(user.create(), user.describe().decode())
 
 @pytest.fixture
 def installation(home):
-    """An environment with a package `flow`, linked with a library that is not there."""
+    """Make an environment with a package `flow`, linked with a library that is missing."""
     packages = home / "envs/oneflow/lib/python3.10/site-packages"
     (packages / "flow").mkdir(parents=True)
     (packages / "flow.libs").mkdir()

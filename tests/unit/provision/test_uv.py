@@ -61,7 +61,7 @@ def test_program_that_does_not_run_is_no_uv(bin_dir):
 
 @pytest.fixture(scope="session")
 def real_uv(tmp_path_factory) -> Path:
-    """The folder of a real uv: the one on PATH, else one that pip installs for these tests."""
+    """Return the folder of a real uv: the one on PATH, or one that pip installs here."""
     found = shutil.which("uv")
     if found:
         return Path(found).parent

@@ -21,7 +21,7 @@ def make_case(topology="1n1g", samples=(784.48,), problems=(), **changes):
 
 
 def tabulate(name: str, **changes):
-    """The rows of a case beside a source, as text by their headers."""
+    """Return the rows of a case beside a source, as text by header."""
     table = make_against_table(name, analyze([make_case(**changes)]).cases)
     return [dict(zip(table.header, row)) for row in write_rows(table)]
 

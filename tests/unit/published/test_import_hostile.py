@@ -50,7 +50,7 @@ def log(request):
 
 
 def assert_same(log, data, folder):
-    """What a publisher's rule counts as lines may change where each rank prints."""
+    """Compare two imports, except figures by a publisher's rule that counts all ranks' lines."""
     runs = (import_one(log, log), import_bytes(folder, log, data))
     compared = 3 if log in REFERENCE else 2
     whole, changed = ([figures[:compared] for figures in list_figures(each)] for each in runs)

@@ -25,7 +25,7 @@ def make_case(
     target: float = 0.0,
     **changes: object,
 ) -> CaseOutcomes:
-    """A seed per value of `top1`, each after 3 epochs that took `seconds`, or those, together."""
+    """Make a repeat with its own seed per value of `top1`, after 3 epochs that took `seconds`."""
     of_seeds = seconds if isinstance(seconds, list) else [seconds] * len(top1)
     planned = make_planned_case(**{"epochs": 3, "repeats": len(top1), "data": "folder", **changes})
     outcomes = make_outcomes(planned, [40.0] * len(top1))

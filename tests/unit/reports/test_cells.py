@@ -124,7 +124,7 @@ HOSTILE_WORDS = (
 
 
 def make_hostile_table(word: str) -> Table:
-    """The word as a heading, as a word, in place of a figure, and all over the table."""
+    """Make a table with this word as title, heading, cell, problem and caption."""
     rows = [[word, Cell(word, notes=(1,)), Cell(None, problem=word), Cell(2, COUNT)]]
     return make_table(word, ("case", word, "figure", "count"), rows, 2, word)
 

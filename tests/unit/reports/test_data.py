@@ -18,7 +18,7 @@ FOLDER_RATES = [40.0, 41.0, 42.0, 43.0, 44.0, 45.0]
 
 
 def make_case(data: str, rates: list[float], waits: tuple[float, ...] = (0.0,), **changes: object):
-    """A case of one rank per value of `waits`, the seconds of each repeat that it stood still."""
+    """Make a case with a rank per value of `waits`, its seconds of waiting for data per repeat."""
     topology = f"1n{len(waits)}g"
     planned = make_planned_case(
         topology, case_id=f"{data}-{topology}", data=data, repeats=len(rates), **changes
@@ -144,7 +144,7 @@ def test_host_that_accumulates_does_not_wait_for_all_of_the_step():
 
 
 def make_search(*trials: tuple[int, bool]) -> CaseOutcomes:
-    """A case whose search tried these sizes, and whether memory ran out."""
+    """Make a case whose search tried these (batch size, is out of memory)."""
     tried = tuple(BatchTrial(size, is_out_of_memory, 0, 1.0) for size, is_out_of_memory in trials)
     outcomes = change_records(make_case("folder", [40.0]), batch_trials=tried)
     return dataclasses.replace(outcomes, case=vary(outcomes.case, batch_size_per_device="max"))

@@ -62,7 +62,7 @@ def test_latency_of_a_case_is_the_median_over_its_repeats():
 
 
 def make_timed(batches: list[list[float]], **changes: object) -> CaseOutcomes:
-    """A case whose repeats had these batches, in seconds."""
+    """Make a case whose repeats had these batch times in seconds."""
     planned = make_planned_case(mode="infer", repeats=len(batches), **changes)
     outcomes = make_outcomes(planned, [1000.0] * len(batches)).outcomes
     timed = (replace(one, batch_seconds=tuple(own)) for one, own in zip(outcomes, batches))

@@ -17,7 +17,7 @@ PRINT_WIDTH = "from dlperf_slurm.cli.output import make_console; print(make_cons
 
 
 def find_width(**variables) -> int:
-    """What a process on a terminal of its own takes for its width."""
+    """Return the width that a process finds on a pseudo-terminal."""
     master, slave = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": IMPORT_DIR, **variables}
     try:

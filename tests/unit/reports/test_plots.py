@@ -68,13 +68,13 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def list_texts(plot: Plot) -> list[str]:
-    """What the figure says, as far as it is text."""
+    """List the texts in the figure."""
     root = ElementTree.fromstring(plot.svg)
     return ["".join(element.itertext()).strip() for element in root.iter(f"{SVG}text")]
 
 
 def make_rows(*cases):
-    """The cases of the only table of throughputs."""
+    """Return the cases of the only table of throughputs."""
     ((_, rows),) = list_groups(THROUGHPUT, summarize_cases(cases or make_cases()).results)
     return rows
 
@@ -96,7 +96,7 @@ def plots() -> dict[str, Plot]:
 
 
 def make_steps(seconds, hosts=("a", "b")) -> CaseSteps:
-    """A case whose repeats have these step times [ranks, steps], by number; 1 is the slowest."""
+    """Make a case whose repeats have these step times [ranks, steps]; repeat 1 is the slowest."""
     ranks = tuple(make_rank(rank, host=host) for rank, host in enumerate(hosts))
     record = make_record(ranks=ranks)
     read = {n: Outcome("case", n, record, "", rank_step_seconds=own) for n, own in seconds.items()}
@@ -299,7 +299,7 @@ def test_latencies_are_in_ms_by_batch_size():
 
 
 def plot_latencies(*sizes):
-    """The chart and the plot of batches of 2 ms a sample."""
+    """Return the chart and the plot of batches of 2 ms per sample."""
     cases = [
         make_outcomes(
             make_planned_case(mode="infer", batch_size_per_device=size, repeats=1),

@@ -126,7 +126,7 @@ def test_weak_scaling_of_a_compiler_is_over_its_own_smallest_topology():
 
 
 def make_bf16_figure(fp32_rates, bf16_rates):
-    """The speedup of amp-bf16 over fp32, and the run's footnotes."""
+    """Return the speedup of amp-bf16 over fp32, and the run's footnotes."""
     planned = [make_planned_case(precision=precision) for precision in ("fp32", "amp-bf16")]
     cases = map(make_outcomes, planned, (fp32_rates, bf16_rates))
     summary = summarize(make_manifest(), list(cases))

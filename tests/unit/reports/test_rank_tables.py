@@ -20,7 +20,7 @@ SHAPES = {"1n2g": (1, 2), "1n4g": (1, 4), "2n2g": (2, 2), "4n2g": (4, 2)}
 
 
 def make_case(topology, repeats, hosts=None, **changes) -> CaseOutcomes:
-    """A case whose repeats have these step times [ranks][steps], rank after rank on the hosts."""
+    """Make a case whose repeats have these step times [ranks][steps], ranks in order of hosts."""
     nodes, devices = SHAPES[topology]
     planned = make_planned_case(topology, repeats=len(repeats), **changes)
     outcomes = make_outcomes(planned, [100.0] * len(repeats)).outcomes
@@ -45,7 +45,7 @@ def make_case(topology, repeats, hosts=None, **changes) -> CaseOutcomes:
 
 
 def list_devices(*cases: CaseOutcomes):
-    """The rows of the frame of devices, the slowest of each case first."""
+    """Return the rows of the frame of devices, the slowest of each case first."""
     return [*analyze(cases).frames.devices.itertuples()]
 
 
@@ -55,7 +55,7 @@ def make_row(*repeats):
 
 
 def list_slow_machines(*cases: CaseOutcomes) -> list[str]:
-    """What footnotes say of slow machines."""
+    """List the footnotes about slow machines."""
     texts = summarize(make_manifest(), cases).footnotes
     return [text for text in texts if " was the slowest of " in text]
 

@@ -39,7 +39,7 @@ sys.addaudithook(_note_opened)
 
 @contextmanager
 def note_opened():
-    """The names of the records that are opened meanwhile."""
+    """Yield a list that gets the names of the records that were opened in this context."""
     global opened
     opened, records = [], []
     try:
@@ -62,7 +62,7 @@ def run(staged, home):
 
 
 def write_report(run):
-    """The contents of a report's files by their names."""
+    """Write a report, and return the contents of its files by name."""
     folder = make_folder(run)
     write_files(make_report(run, {}), folder)
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in list_files(folder)}

@@ -288,7 +288,7 @@ def test_long_word_in_a_table_is_folded():
 
 
 def print_table_on(width):
-    """The printed lines, without what aligns them."""
+    """Return the printed lines, without alignment."""
     console = Console(file=io.StringIO(), width=width)
     throughput = Cell(1234.56, interval=Interval(1234.12, 1235.01), repeats=(6, 7), notes=(1,))
     rows = [["pytorch", "1n1g", throughput, Cell(1.9, interval=Interval(1.78, 2.01))]]

@@ -27,7 +27,7 @@ GPUS = (make_telemetry(0), make_telemetry(1))
 
 
 def make_outcomes_of(*telemetry, device="cuda", **record_changes) -> CaseOutcomes:
-    """A repeat of 1n2g for each of these."""
+    """Make a repeat of 1n2g for each of these telemetries."""
     planned = make_planned_case("1n2g", repeats=len(telemetry))
     records = [
         make_record(make_case(device=device, repeat=n), 4.0, telemetry=one, **record_changes)

@@ -18,7 +18,7 @@ SECONDS = numpy.array([[1.0, 2.0, 1.0, 4.0], [2.0, 1.0, 2.0, 4.0]])
 
 
 def add_steps(outcomes):
-    """The repeats of a case with two ranks and their step times."""
+    """Add a second rank and step times to the repeats of a case."""
     timed = []
     for outcome in outcomes.outcomes:
         ranks = (outcome.record.ranks[0], dataclasses.replace(outcome.record.ranks[0], rank=1))

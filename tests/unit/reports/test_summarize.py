@@ -31,7 +31,7 @@ RATES = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0]
 
 
 def make_curve(samples_by_topology, **changes):
-    """The rows of cases on these topologies that measured these throughputs."""
+    """Return the rows of cases on these topologies with these throughputs."""
     return list_rows(
         *(
             make_outcomes(

@@ -18,7 +18,7 @@ class Clock:
 
 
 def describe(looks, **manifest):
-    """What is said at each look, (seconds since the first one, array tasks that have ended)."""
+    """Return the texts at each (seconds since the first one, number of ended array tasks)."""
     clock = Clock()
     time_left = TimeLeft(make_manifest(**{"scheduler": "local", **manifest}), clock)
     said = []

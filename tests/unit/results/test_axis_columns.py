@@ -30,7 +30,7 @@ VALUES = [
 
 
 def vary_axis(axis, value):
-    """A case that differs from the builders' on this axis alone."""
+    """Make a case that differs from the default one only on this axis."""
     axes = dataclasses.replace(make_axes(), **{axis: value})
     return make_planned_case(case_id=make_case_id("resnet50", axes), axes=axes)
 

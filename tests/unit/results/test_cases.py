@@ -20,12 +20,12 @@ SEVEN = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8]
 
 
 def describe(*cases) -> list[dict]:
-    """The typed columns of these cases, row by row."""
+    """Return the typed columns of these cases, row by row."""
     return list_records(analyze(cases).case_columns)
 
 
 def read_back(text: str) -> "pandas.DataFrame":
-    """A CSV of ours with its types."""
+    """Read our CSV with its types."""
     lines = list(csv.DictReader(io.StringIO(text, newline="")))
     frame = pandas.DataFrame(lines, columns=list(DTYPES)).replace({"": None})
     flags = {"True": True, "False": False}

@@ -37,7 +37,7 @@ from dlperf_slurm.results.collect import Outcome, collect_outcomes
 
 
 def collect_one(run, topology="1n2g", repeat=1) -> Outcome:
-    """The outcome of one repeat of the case of a topology."""
+    """Collect the outcome of one repeat of the case of a topology."""
     # opened again: a test may have changed what was planned
     cases = collect_outcomes(open_run(run.path))
     (case,) = (c for c in cases if c.case.axes.topology == topology)
@@ -45,7 +45,7 @@ def collect_one(run, topology="1n2g", repeat=1) -> Outcome:
 
 
 def write_sound(run, topology="1n2g", repeat=1, **changes):
-    """A sound record, less the changes; its path."""
+    """Write a valid record with changes; return its path."""
     task = find_task(run, topology, repeat)
     return write_record(run, task, make_record(read_case(run, task), **changes))
 
@@ -70,7 +70,7 @@ def test_window_of_a_case_is_that_of_the_slowest_rank(staged_run):
 
 
 def plan_inference(run, task):
-    """The case of an array task, which now infers, as the manifest says too."""
+    """Change an array task's case to inference, in the manifest too."""
     case = vary(read_case(run, task), mode="infer")
     replace_case(run, task, case)
     planned = (
@@ -284,7 +284,7 @@ def test_repeat_whose_files_are_gone_too_is_named(staged_run):
 
 
 def write_start(run, number, record):
-    """A record in the folder of one start of the first repeat on 1n2g; its path."""
+    """Write a record for one start of the first repeat on 1n2g; return its path."""
     folder = run.path / find_task(run, "1n2g").attempt_dir / f"s{number}"
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "record.json", record)

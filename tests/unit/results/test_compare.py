@@ -17,7 +17,7 @@ from dlperf_slurm.results.significance import EQUIVALENT, FASTER, NOT_COMPARABLE
 
 
 def compare(a, b, limit=None, manifest_b=None):
-    """The rows of a comparison, by attributes."""
+    """Return the rows of a comparison, with attributes."""
     manifest = make_manifest()
     pairs = compare_runs(manifest, a, manifest_b or manifest, b, limit).pairs
     return [SimpleNamespace(**row) for row in list_records(pairs)]

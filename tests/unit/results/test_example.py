@@ -17,7 +17,7 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "docs" / "example"
 
 @pytest.fixture
 def example(home):
-    """A copy of the run without its report."""
+    """Copy the run without its report."""
     return shutil.copytree(EXAMPLE, home / "results" / "example", ignore=lambda *_: ["report"])
 
 

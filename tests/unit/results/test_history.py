@@ -51,7 +51,7 @@ def staged(tmp_path_factory):
 
 
 def read_rows(patterns=(), frameworks=()):
-    """The rows of the history of these cases, by attributes."""
+    """Return the rows of the history of these cases, with attributes."""
     entries = select_entries(read_catalogue(RESULTS).entries, patterns, frameworks)
     return [SimpleNamespace(**row) for row in list_records(make_history(entries))]
 
@@ -112,7 +112,7 @@ def test_run_that_is_on_its_way_is_missing(staged, home):
 
 
 def write_other_case(run, task, **changes):
-    """A sound record of a case with these values, which was also asked for."""
+    """Write a valid record of a case with these values, which is also the planned one."""
     case = vary(read_case(run, task), **changes)
     replace_case(run, task, case)
     write_record(run, task, make_record(case))
@@ -266,7 +266,7 @@ def test_catalogue_that_another_process_keeps_does_not_hide_the_runs(two_runs, m
 
 @pytest.fixture
 def command(staged, home):
-    """The command that reads six runs, in a process of its own."""
+    """Return a function that starts a process of `history` over six runs."""
     for day in range(1, 7):
         add_run(staged, day)
     environment = {**os.environ, "PYTHONPATH": IMPORT_DIR}

@@ -29,7 +29,7 @@ BEFORE, AFTER = "2024-05-01T11:00:00Z", "2024-05-01T13:00:00Z"
 
 
 def make_record_on(case, hosts, seconds):
-    """A sound record whose ranks were on these hosts for so long."""
+    """Make a valid record whose ranks were on these hosts, with these windows."""
     ranks = [
         dataclasses.replace(rank, host=host, window_seconds=window)
         for rank, host, window in zip(make_ranks(case), hosts, seconds)
@@ -39,7 +39,7 @@ def make_record_on(case, hosts, seconds):
 
 @pytest.fixture
 def run(home):
-    """A run of seven repeats without records, the only one in its results folder."""
+    """Stage a run of seven repeats without records, the only one in its results folder."""
     RESULTS.mkdir()
     return open_run(stage_seven(RESULTS))
 

@@ -26,7 +26,7 @@ BUSY = CpuUse(2.0, 4, 0.4, 0.3, 0.05, (Neighbour("miner", 0.25),))
 
 
 def make_case(*windows, stolen=0.0, gpus=()) -> CaseOutcomes:
-    """A case with one repeat for each of these uses of the CPUs; None tells nothing."""
+    """Make a case with one repeat for each of these CPU uses; None is not recorded."""
     case = make_outcomes(make_planned_case(repeats=len(windows)), [100.0] * len(windows))
     outcomes = []
     for outcome, window in zip(case.outcomes, windows):

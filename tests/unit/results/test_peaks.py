@@ -26,7 +26,7 @@ def make_case(
     name="cpu",
     precision="fp32",
 ) -> CaseOutcomes:
-    """A case of three repeats, each with these peaks and sums beside its record."""
+    """Make a case of three repeats, each with these peaks and sums beside its record."""
     planned = make_planned_case(topology, precision=precision)
     case = make_outcomes(planned, [rate] * 3)
     outcomes = []

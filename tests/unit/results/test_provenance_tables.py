@@ -22,7 +22,7 @@ RATES = (100.0, 101.0, 99.0)
 
 
 def make_case(topology="1n1g", changes=(), hosts=(), **planned) -> CaseOutcomes:
-    """A case of repeats with these platforms and versions; `hosts` are renamed in turn."""
+    """Make a case of repeats with these platforms and versions; `hosts` rename them in turn."""
     facts = {"platform": {"cpu_model": "A", "env.NCCL_ALGO": "Ring"}, "versions": {"torch": "2.1"}}
     outcomes = make_outcomes(make_planned_case(topology, **planned), RATES, **facts)
     repeats = list(outcomes.outcomes)
@@ -38,7 +38,7 @@ def make_case(topology="1n1g", changes=(), hosts=(), **planned) -> CaseOutcomes:
 
 
 def describe(*cases):
-    """The differences of each case that has any."""
+    """Return the differences of each case that has any."""
     found = {}
     notes = analyze(cases).notes
     for case_id, text in zip(notes.case_id, notes.note):
@@ -52,7 +52,7 @@ def on_cpu(model, **more):
 
 
 def make_odd(**changes):
-    """A case whose three repeats have this in their records."""
+    """Make a case with these changes in its three records."""
     topology = changes.pop("topology", "2n1g")
     planned = {name: changes.pop(name) for name in ("framework", "precision") if name in changes}
     return make_case(topology, [changes] * 3, case_id="odd", **planned)

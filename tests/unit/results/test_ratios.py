@@ -23,7 +23,7 @@ OTHERS = {
 
 
 def make(rate: float = 0.0, epochs=(), **changes):
-    """A case whose repeat had this throughput; without one it failed."""
+    """Make a case with one repeat of this throughput, or a failed one without it."""
     topology = changes.pop("topology", "1n1g")
     case_id = f"{topology} {sorted(map(str, changes.items()))}"
     planned = make_planned_case(topology, case_id=case_id, epochs=len(epochs), **changes)
@@ -201,7 +201,7 @@ def test_latency_speedup_is_how_many_times_longer_the_reference_takes():
 
 
 def make_epoch(seconds):
-    """The last epoch of a training that took so long."""
+    """Make the last epoch of a training that took this many seconds."""
     return Epoch(1, 0.5, 1.0, 1.0, training_seconds=1.0, elapsed_seconds=seconds)
 
 

@@ -18,7 +18,7 @@ OWN = {"repeats": 3, "blocks": 1}
 
 
 def find_values(planned):
-    """The settings in the columns of a case with a record, but for those that are missing."""
+    """Return the settings in the columns of a case with a record, without missing ones."""
     outcome = Outcome(planned.case_id, 1, make_record(make_case()), "")
     return find_columns(CaseOutcomes(planned, (outcome,)))
 

@@ -22,7 +22,7 @@ def draw(generator, noise, factor=1.0):
 
 
 def draw_blocks(generator):
-    """The medians of seven blocks of four repeats, which share an offset of theirs."""
+    """Draw the medians of seven blocks of four repeats, which share a random offset."""
     return [
         median(100 * math.exp(offset + generator.gauss(0, 0.005)) for _ in range(4))
         for offset in [generator.gauss(0, 0.03) for _ in range(7)]

@@ -17,7 +17,7 @@ RATES = (100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8)
 
 
 def make_case(series=(), rates=RATES, topology="1n1g") -> CaseOutcomes:
-    """A case whose first repeats have these step times."""
+    """Make a case whose first repeats have these step times."""
     planned = make_planned_case(topology, repeats=len(rates))
     outcomes = list(make_outcomes(planned, rates).outcomes)
     for index, steps in enumerate(series):
@@ -128,7 +128,7 @@ def test_repeats_that_vary_much_are_unstable():
 
 
 def make_stolen_case(*shares: float) -> CaseOutcomes:
-    """A case of one repeat per share of the CPU time that others had."""
+    """Make a case with one repeat per share of stolen CPU time."""
     case = make_case(rates=RATES[: len(shares)])
     outcomes = tuple(
         dataclasses.replace(

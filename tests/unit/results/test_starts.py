@@ -27,7 +27,7 @@ STARTED_AT = "2026-01-01T00:01:00Z"
 
 
 def make_case(*starts, submitted_at="2026-01-01T00:00:00Z", **changes) -> CaseOutcomes:
-    """A case with one repeat for each of these seconds by phase; None tells no phases."""
+    """Make a case with one repeat for each of these seconds by phase; None has no phases."""
     case = make_outcomes(make_planned_case(repeats=len(starts), **changes), [100.0] * len(starts))
     outcomes = []
     for outcome, seconds in zip(case.outcomes, starts):

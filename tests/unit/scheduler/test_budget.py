@@ -29,7 +29,7 @@ class Clock:
 
 
 def run_within(seconds, task_seconds):
-    """The (case, repeat) that are begun, each of which takes `task_seconds`."""
+    """Return the (case, repeat) that start, if each takes `task_seconds`."""
     clock = Clock()
     budget = Budget(seconds, clock)
     begun = []
@@ -81,7 +81,7 @@ def test_what_is_tried_again_is_begun_after_the_time():
 
 @pytest.fixture
 def submit_within(home, monkeypatch):
-    """Submits a run of stand-ins, waits for it, and returns what was printed with the exit code."""
+    """Return a function that submits a run of fakes, and returns its output and exit code."""
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("TMPDIR", str(local_runs.make_temp_dir(home)))
     run = local_runs.stage_local(home, repeats=3)

@@ -12,7 +12,7 @@ JOB_ID = "42"
 
 @pytest.fixture
 def run(staged_run, bin_dir, monkeypatch):
-    """A run whose first array job was submitted; what is cancelled leaves the queue at once."""
+    """Return a run whose first array job is submitted; scancel empties the queue at once."""
     append_event(staged_run.path, Event(SUBMITTED, "2024-05-01T12:00:00Z", "1n1g", JOB_ID))
     write_program(bin_dir, "scancel", f'echo "$@" >> {bin_dir}/cancelled')
     monkeypatch.setattr(cancel, "LOOK_SECONDS", 0.0)
@@ -20,7 +20,7 @@ def run(staged_run, bin_dir, monkeypatch):
 
 
 def show(bin_dir, row, **values):
-    """A squeue that shows a row until something is cancelled."""
+    """Write a squeue that shows a row until scancel is called."""
     ended = f"[ ! -e {bin_dir}/cancelled ] || {{ {print_queue()}; exit; }}"
     write_program(bin_dir, "squeue", f"{ended}; {print_queue(row, **values)}")
 

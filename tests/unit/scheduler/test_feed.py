@@ -95,7 +95,7 @@ class FakeSlurm:
         (self.home / "queue").write_text("")
 
     def list_taken(self):
-        """The groups that were taken, each time that one was."""
+        """List the groups that were accepted, in order."""
         return self._list_groups("calls")
 
     def list_asked(self):

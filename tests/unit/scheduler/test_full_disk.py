@@ -19,7 +19,7 @@ CASES_FAILED = 5
 
 @pytest.fixture
 def disk(home, monkeypatch):
-    """The results folder is a disk of its own; the machine's lock is this test's."""
+    """Mount a disk at the results folder, and give the test its own machine lock."""
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("TMPDIR", str(local_runs.make_temp_dir(home)))
     with mount_disk(home / "results", 24) as folder:

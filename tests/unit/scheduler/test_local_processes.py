@@ -36,7 +36,7 @@ def test_what_is_no_id_of_a_local_job_is_no_process(job_id, tmp_path):
 
 @pytest.fixture
 def bystander():
-    """A process of the same user that has nothing to do with any run."""
+    """Start a process of the same user that belongs to no run."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     yield process
     process.kill()
@@ -53,7 +53,7 @@ def test_process_that_runs_no_array_task_is_left_alone(bystander, tmp_path):
 
 
 def start_runner(run_dir):
-    """A process that looks like the runner of this run, and waits."""
+    """Start a process that looks like the runner of this run, and sleeps."""
     program = f"import time; time.sleep(60) # {local.MODULE}"
     command = [sys.executable, "-c", program, local.MODULE, str(run_dir), "1n1g", "1"]
     return subprocess.Popen(command)

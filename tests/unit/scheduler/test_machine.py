@@ -16,7 +16,7 @@ from dlperf_slurm.scheduler.queue import ProcessWatcher
 
 @pytest.fixture(autouse=True)
 def ends_soon():
-    """A lock that cannot be had is no reason to wait for ever."""
+    """End a test that waits for a lock, by SIGALRM."""
     signal.alarm(20)
     yield
     signal.alarm(0)

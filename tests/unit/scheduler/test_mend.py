@@ -19,7 +19,7 @@ from dlperf_slurm.scheduler.mend import mend_site
 
 @pytest.fixture
 def cluster(bin_dir, home):
-    """Takes jobs of the account "good" alone, and after the first one."""
+    """Write a fake sbatch that accepts the first group, and later only account "good"."""
     script = f"""\
 for script; do :; done
 while read -r line; do

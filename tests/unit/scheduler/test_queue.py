@@ -27,7 +27,7 @@ def make_watcher(*array_task_ids):
 
 
 def find_states(watcher, *array_task_ids):
-    """The states after a look."""
+    """Update the watcher and return the states."""
     watcher.update()
     return [watcher.get_row(f"7_{array_task_id}").state for array_task_id in array_task_ids]
 

@@ -25,7 +25,7 @@ def at_once(monkeypatch):
 
 @pytest.fixture
 def calls(bin_dir, tmp_path):
-    """What scontrol was asked to do."""
+    """Return a function that lists the calls of scontrol."""
     log = tmp_path / "calls"
     log.touch()
     write_program(bin_dir, "scontrol", f'echo "$@" >> {log}')

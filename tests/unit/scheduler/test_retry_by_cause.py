@@ -25,7 +25,7 @@ MISSING = ("FAILED", "no record, exit code 127: 'python: No such file or directo
 
 @pytest.fixture
 def run(bin_dir, staged_run):
-    """Submitted, and out of the queue; all but the first array task are measured."""
+    """Return a submitted run with an empty queue; all but the first array task are measured."""
     for name in ("squeue", "sacct"):
         write_program(bin_dir, name, print_queue())
     for number, group_id in enumerate(staged_run.list_group_ids(), start=1):

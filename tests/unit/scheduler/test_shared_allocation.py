@@ -19,7 +19,7 @@ GROUP = "1n1g"
 
 @pytest.fixture
 def shared_run(bin_dir, staged_run):
-    """The two array tasks of its first group share one job, which is submitted as 1."""
+    """Return a run whose first group's two array tasks share one job, submitted as 1."""
     path = staged_run.find_tasks_file(GROUP)
     text = path.read_text(encoding="utf-8")
     assert "\t-\t" in text, "each has a job of its own"

@@ -48,7 +48,7 @@ GROUPS = ["1n1g", "1n2g", "2n2g"]
 
 @pytest.fixture
 def cluster(bin_dir, home):
-    """Takes every array job, and shows none of them."""
+    """Write fake clients: sbatch accepts every array job, and squeue shows none."""
     count = f"echo x >> {home}/calls; n=0; while read -r _; do n=$((n + 1)); done < {home}/calls"
     is_asked_only = '[ "$1" = --test-only ] && exit 0'
     write_program(bin_dir, "sbatch", f"{is_asked_only}; {count}; echo $n")

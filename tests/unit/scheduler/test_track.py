@@ -78,7 +78,7 @@ def write_marker(run, task, kind, exit_code=0, start=0, hours=0.0):
 
 
 def write_start(run, task, record, start=0, exit_code=0):
-    """A start that came to its end, with this record."""
+    """Write a start that has ended, with this record."""
     folder = run.path / task.attempt_dir / f"s{start}"
     folder.mkdir(parents=True)
     if record is not None:

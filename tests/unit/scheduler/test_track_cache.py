@@ -43,7 +43,7 @@ def watched_files():
 
 @pytest.fixture
 def run(bin_dir, staged_run):
-    """A run of which nothing is in the queue, or in accounting."""
+    """Return a run that neither the queue nor accounting knows."""
     show_queue(bin_dir)
     write_program(bin_dir, "sacct", "true")
     return staged_run
@@ -71,7 +71,7 @@ def ended_run(run):
 
 
 def look(run):
-    """The states as a new process finds them, and how often a record was opened for that."""
+    """Return the states in a new tracker, and how many records it opened."""
     opened.clear()
     states = [state.state for state in Tracker(run).refresh(ask_scheduler=True)]
     return states, sum(str(name).endswith("record.json") for name in opened)

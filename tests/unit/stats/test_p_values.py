@@ -37,7 +37,7 @@ def test_chance_of_many_hits_is_that_of_the_poisson_binomial(hits, chances, expe
 
 
 def add_up_events(chances):
-    """The chances of 0, 1, ... hits, event after event."""
+    """Return the probabilities of 0, 1, ... hits, adding one event at a time."""
     counts = [1.0]
     for chance in chances:
         missed, hit = [*counts, 0.0], [0.0, *counts]

@@ -35,7 +35,7 @@ def audit_text(text: str, name: str = "x.md"):
 
 
 def measure(run, window_seconds: float = 2.0) -> Path:
-    """A sound record for each array task, and the run's report; the path of its CSV."""
+    """Write a valid record for each array task and the run's report; return the CSV's path."""
     for topology in ("1n1g", "1n2g", "2n2g"):
         for repeat in (1, 2):
             task = find_task(run, topology, repeat)
@@ -234,7 +234,7 @@ def test_run_without_a_report_is_audited_from_its_records(staged_run):
 
 
 def report_scaling(name: str, path: str) -> Path:
-    """A report where 1n8g and 2n4g, of as many devices, have figures of their own."""
+    """Write a report with different rates for 1n8g and 2n4g, which have as many devices."""
     samples_per_s = {"1n1g": 100.0, "1n8g": 760.0, "2n4g": 720.0}
     cases = [
         make_outcomes(

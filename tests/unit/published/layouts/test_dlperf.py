@@ -65,7 +65,7 @@ def find_table(document: Document, title: str) -> Table:
 
 
 def read_cells(table: Table) -> dict[str, tuple[str, ...]]:
-    """The figures of each framework's row, without the marks of footnotes."""
+    """Return the figures of each framework's row, without footnote marks."""
     return {
         row[0]: tuple(cell.rpartition("] ")[2] for cell in row[table.text_columns :])
         for row in write_rows(table)

@@ -13,7 +13,7 @@ HOSTILE = "a|b [bold]c[/bold] $(d)"
 
 
 def make_wide_table(columns: int = 8) -> Table:
-    """A column of words, and figures of 9 places under headers of two words."""
+    """Make a table with a text column, and figures of 9 characters under two-word headers."""
     figures = [f"{number}12345.67" for number in range(columns)]
     header = ("Framework", *(f"Throughput column{number}" for number in range(columns)))
     return make_table("wide", header, [("pytorch", *figures)], text_columns=1, caption="caption")

@@ -24,7 +24,7 @@ def dll(seconds, text):
 
 
 def make_pytorch_log(devices, iterations, amp=False):
-    """A step a second, after a first one of nine; rates that fall by a tenth a step."""
+    """Make a log with a first step of 9 s, then 1 s per step; rates fall by 10 % per step."""
     lines = [
         dll(
             0,

@@ -10,7 +10,7 @@ LOGS = [log for log in list_reference_logs() if "mxnet" not in log.name]
 
 
 def interleave(contents, block_bytes):
-    """What Open MPI makes of ranks' outputs: it labels what begins a block, and each line in it."""
+    """Interleave ranks' outputs in blocks, with labels on blocks and lines as by Open MPI."""
     blocks = [
         (start, rank, content[start : start + block_bytes])
         for rank, content in enumerate(contents)

@@ -16,7 +16,7 @@ def test_the_slowest_node_decides_for_all():
 
 
 def add_third_node(lines):
-    """The log with a third node that prints what the second does."""
+    """Add a third node to the log, which prints what the second does."""
     third = [line.replace("Node[1]", "Node[2]") for line in lines if "Node[1]" in line]
     return lines[:-2] + third + lines[-2:]
 
