@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What every job script of a run does around its launch command.
+# Functions that every job script of a run calls around its launch command.
 #
 # `submit` copies this file to scripts/harness.sh of a new run. It is not replaced afterwards: scripts
 # of later attempts source the same copy, so the names below change only with the schema version.
@@ -20,7 +20,7 @@
 : "${run_dir:?}" "${group_id:?}"
 job_id=${SLURM_ARRAY_JOB_ID:-${DLPERF_SLURM_JOB_ID:-by-hand}}
 tasks_per_job='' last_array_task_id=0 limit_seconds=0 warning_seconds=0 end_seconds=0
-# hold the array after so many launch failures with the same exit code
+# number of launch failures with the same exit code after which the array is held
 failures_to_hold=3
 
 run_array_tasks() { # [ARRAY_TASK_ID]
@@ -36,7 +36,7 @@ run_array_tasks() { # [ARRAY_TASK_ID]
 }
 
 run_array_task() { # ARRAY_TASK_ID
-  # the record says how long the job takes to its first step
+  # the record contains the time from here to the first step
   export DLPERF_SLURM_BEGUN_AT DLPERF_SLURM_LAUNCHED_AT
   DLPERF_SLURM_BEGUN_AT=$(date +%s.%N)
   begun_at='' launcher_pid='' error_text=''
@@ -54,7 +54,7 @@ run_array_task() { # ARRAY_TASK_ID
   trap end_array_task EXIT
   trap 'exit 143' TERM
   trap 'exit 130' INT
-  # the time limit is near: our ranks write how far they got, and end
+  # warning before the time limit: the ranks write their progress, and end
   trap '[ -z "$launcher_pid" ] || kill -USR1 "$launcher_pid" 2> /dev/null' USR1
   write_marker started 0
   prepare_task
@@ -70,8 +70,8 @@ run_array_task() { # ARRAY_TASK_ID
 
 ## Before the launch
 
-# The first job to come owns the attempt, so that it runs once even if it was submitted twice. A
-# requeued job keeps its id. No file of the array task exists before.
+# The first job to start owns the attempt, so that it runs once even if it was submitted twice. A
+# requeued job keeps its id. The claim is the first file of an array task.
 claim_attempt() {
   local owner
   error_text=$(mkdir -p "$attempt_dir" 2>&1) || fail_on_disk_error
@@ -84,8 +84,8 @@ claim_attempt() {
   fi
 }
 
-# Slurm may start a task again that has ended well: after a requeue by hand, or if slurmctld died
-# before it was told of the end.
+# Slurm may restart a task that was successful: after a requeue by hand, or if slurmctld died before
+# slurmd reported the end.
 exit_if_measured() {
   local record
   [ "$job_id" != by-hand ] || return 0
@@ -97,8 +97,8 @@ exit_if_measured() {
   done
 }
 
-# Each start has a folder that only one process can make. A process that lives on, on a node that
-# Slurm has given up, writes only to its own.
+# Each start has its own folder, which mkdir makes only once. A process that survives on a node that
+# Slurm has marked DOWN writes only to the folder of its own start.
 make_start_folder() {
   local file start=${SLURM_RESTART_COUNT:-0}
   until error_text=$(mkdir "$attempt_dir/s$start" 2>&1); do
@@ -136,7 +136,7 @@ write_case() { # FOLDER
   fi
 }
 
-# Keep 1 MiB for the files that are written at the end, whatever fills the disk meanwhile.
+# Reserve 1 MiB for the files that are written at the end, in case the disk is full by then.
 reserve_disk_space() {
   reserve_file=$attempt_dir/.reserve
   if ! error_text=$(write_mebibyte "$reserve_file" 2>&1); then
@@ -149,7 +149,7 @@ write_mebibyte() { # FILE
   dd if=/dev/zero of="$1" bs=64K count=16 conv=fsync status=none
 }
 
-# From here on the output goes to the attempt's folder; the scheduler's log says so.
+# Redirect the output to the attempt's folder; the scheduler's log names that folder.
 redirect_output() {
   log_line="what this array task prints is in $attempt_dir, out and err"
   echo "$log_line"
@@ -163,11 +163,11 @@ redirect_output() {
 }
 
 export_worker_environment() {
-  # a job of `sbatch --export=NONE` makes srun start ranks without an environment
+  # in a job of `sbatch --export=NONE`, srun would start ranks without an environment
   export SLURM_EXPORT_ENV=ALL
   export PYTHONPATH=$run_dir/code PYTHONNOUSERSITE=1 PYTHONUNBUFFERED=1
   unset PYTHONHOME
-  # CUDA numbers GPUs by speed, NVML by their place on the bus; telemetry needs the same numbers
+  # telemetry needs NVML's numbers: by default CUDA numbers GPUs by speed, NVML by PCI bus id
   export CUDA_DEVICE_ORDER=${CUDA_DEVICE_ORDER:-PCI_BUS_ID}
 }
 
@@ -175,7 +175,7 @@ export_worker_environment() {
 
 # Run a function in the framework's environment; its exit code is in exit_code. It runs in the
 # attempt's folder, as python -m would import a checkout in the working directory instead of code/.
-# A trap ends a wait, but not the process that is waited for.
+# A trapped signal ends `wait`, but not the process, so that `wait` is repeated.
 launch_in_environment() { # FUNCTION
   ("activate_$framework"; cd "$attempt_dir" || exit 69; "$1") &
   launcher_pid=$!
@@ -199,7 +199,7 @@ end_array_task() {
     finish_task
   fi
   set +u
-  # a task that a full disk ended could not write that
+  # on a full disk the task could not write its error
   if [ "$exit_code" -ne 0 ]; then
     write_mebibyte "$reserve_file.tried" || write_refusal
     rm -f "$reserve_file.tried"
@@ -207,7 +207,7 @@ end_array_task() {
   rm -f "$reserve_file"
   ("activate_$framework"; cd "$attempt_dir" || exit 69; "conclude_$framework" "$exit_code")
   write_marker finished "$exit_code"
-  # keep no log that has only the line which points to out and err
+  # remove a log with no other line than the one about out and err
   if [ "$exit_code" -eq 0 ] && [ -n "$log_file" ] && [ "$(< "$log_file")" == "$log_line" ]; then
     rm -f "$log_file"
   fi 2> /dev/null
@@ -220,8 +220,8 @@ end_array_task() {
 
 ## Markers
 
-# `status` may read a marker at any moment, so it appears whole. `finished` has what `started` has,
-# and replaces it.
+# `status` may read a marker at any time, so it is renamed into place. `finished` contains all
+# values of `started`, and replaces it.
 write_marker() { # KIND EXIT_CODE
   if printf '{"job_id": "%s", "begun": "%s", "time": "%s", "nodes": "%s", "restart": %d, "exit_code": %d}\n' \
     "$job_id" "${begun_at:=$(format_utc_time)}" "$(format_utc_time)" "${SLURM_JOB_NODELIST:-$(hostname)}" \
@@ -239,7 +239,7 @@ format_utc_time() {
   date --utc +%Y-%m-%dT%H:%M:%SZ
 }
 
-# A symbolic link fits on a full disk if its text is short.
+# A symbolic link with a short text can be written to a full disk.
 write_refusal() {
   ln -sfn "${error_text:-the disk cannot be written from $(hostname)}" "$marker.refused" ||
     ln -sfn "the disk cannot be written from $(hostname)" "$marker.refused"
@@ -261,8 +261,8 @@ fail_array_task() { # EXIT_CODE MESSAGE
   exit "$1"
 }
 
-# A launch that fails takes a second, and would use up the whole array: hold what has not started,
-# until somebody has fixed the cause.
+# A failing launch takes a second, so that the whole array would fail soon: hold tasks that have not
+# started, until the cause is fixed.
 hold_after_failures() { # EXIT_CODE: of an array task without a record
   local link last_words failures=0
   [ "$job_id" != by-hand ] || return 0
@@ -275,7 +275,8 @@ hold_after_failures() { # EXIT_CODE: of an array task without a record
     fi
   done
   if [ "$failures" -ge "$failures_to_hold" ]; then
-    # uhold fails for tasks that have ended, and holds the others; without Slurm the marker does
+    # uhold fails for tasks that have ended, but holds the others; without Slurm the marker holds
+    # them
     [ -z "${SLURM_ARRAY_JOB_ID:-}" ] || scontrol uhold "$SLURM_ARRAY_JOB_ID" > /dev/null 2>&1
     mv -T "$marker.unlaunched" "$run_dir/markers/$group_id.held"
     rm -f "$run_dir/markers/$group_id".*.unlaunched
@@ -284,14 +285,14 @@ hold_after_failures() { # EXIT_CODE: of an array task without a record
 
 ## For prepare_task and activate_FRAMEWORK
 
-# Run the site's setup lines; a command may go on over several lines. A line that fails ends the
-# array task.
+# Run the site's setup lines; a command may have several lines. A failing line ends the array task.
 run_setup() { # LINE...
   local setup_line setup='' setup_lines=("$@")
   set --
   for setup_line in "${setup_lines[@]}"; do
     setup+=$setup_line$'\n'
-    # a here-document without its end is only a warning of bash -n
+    # bash -n only warns of a here-document without its end, so any output means an incomplete
+    # command
     if [[ $setup_line == *\\ ]] || [ -n "$(LC_ALL=C "$BASH" -n <<< "$setup" 2>&1)" ]; then
       continue
     fi
@@ -314,7 +315,7 @@ load_modules() { # MODULE...
   done
 }
 
-# The key that the ranks of one launch sign their messages with; no file has it.
+# Export the key with which the ranks of one launch sign their messages; no file contains it.
 export_secret() {
   DLPERF_SLURM_SECRET=$(od -v -An -tx1 -N32 /dev/urandom | tr -d ' \n')
   export DLPERF_SLURM_SECRET
@@ -323,7 +324,7 @@ export_secret() {
 export_torchrun_settings() {
   # below the ephemeral ports; jobs that share a node have different ids
   export DLPERF_SLURM_PORT=$((20000 + ${SLURM_JOB_ID:-0} % 10000))
-  # newer versions of torchrun pass the warning before the time limit on to the ranks
+  # newer versions of torchrun then forward SIGUSR1, the warning before the time limit, to the ranks
   export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1
 }
 
@@ -334,7 +335,7 @@ check_host_python() { # PYTHON
   fi
 }
 
-# Export which image the record names. COMMAND prints the digest of an image that is no file.
+# Export the image for the record. COMMAND prints the digest of an image that is not a file.
 export_container() { # PYTHON RUNTIME IMAGE [COMMAND...]
   local python=$1
   export DLPERF_SLURM_CONTAINER=$2 DLPERF_SLURM_CONTAINER_IMAGE=$3
@@ -345,18 +346,18 @@ export_container() { # PYTHON RUNTIME IMAGE [COMMAND...]
 
 ## Several array tasks in one job, one after the other
 
-# Each array task is a process group, so that one that dies or takes too long does not end the
-# others. Array tasks that the job does not get to are submitted again.
+# Each array task is a process group, so that one that fails or times out does not end the others.
+# Array tasks that the job does not start are submitted again.
 run_shared_job() { # FIRST LAST
   local array_tasks task_pid='' timer_pid is_signalled='' has_failed='' exit_code id marker attempt_dir owner
   mapfile -t array_tasks < "$run_dir/scripts/$group_id.tasks"
-  # a signal is for the running array task; no further one starts
+  # forward a signal to the running array task, and start no further one
   trap 'is_signalled=1; [ -z "$task_pid" ] || kill -TERM "$task_pid"' TERM
   trap 'is_signalled=1; [ -z "$task_pid" ] || kill -INT "$task_pid"' INT
   trap 'is_signalled=1; [ -z "$task_pid" ] || kill -USR1 "$task_pid"' USR1
   for ((id = $1; id <= $2; id++)); do
     marker=$run_dir/markers/$group_id.$id
-    # a requeued job goes on where it was
+    # a requeued job continues after the tasks that are over
     [ ! -L "$marker.over" ] || continue
     [ -z "$is_signalled" ] || break
     IFS=$'\t' read -r _ attempt_dir _ <<< "${array_tasks[$id]}"
@@ -387,7 +388,7 @@ run_shared_job() { # FIRST LAST
       has_failed=1
       [ "$job_id" = by-hand ] || cancel_steps 2> /dev/null
     fi
-    # not over: an array task that ended because its job was ended, or that another job runs
+    # not over: an array task that ended with its job, or that another job owns
     [ -n "$is_signalled" ] || [ "$owner" != "$job_id" ] || ln -sfn "exit code $exit_code" "$marker.over"
   done
   [ -z "$is_signalled" ] || exit 143
@@ -407,7 +408,7 @@ watch_time_limit() { # PID MARKER
   kill -KILL -- "-$1"
 }
 
-# Steps that outlive their array task would keep the cores from the next one.
+# Steps that outlive their array task would block the cores for the next one.
 cancel_steps() {
   local job=$SLURM_JOB_ID step
   [ -z "${SLURM_ARRAY_TASK_ID:-}" ] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
