@@ -128,7 +128,7 @@ class Tracker:
         return states
 
     def read_submissions(self) -> None:
-        """Read the array jobs that were submitted since the tracker was made from the journal."""
+        """Read from the journal the array jobs submitted since the tracker was made."""
         for event in read_journal(self.run.path):
             if event.event == SUBMITTED and event.group_id not in self.array_job_ids:
                 self.array_job_ids[event.group_id] = event.array_job_id

@@ -43,7 +43,7 @@ tiny==1.0
 
 @pytest.fixture
 def make_installation(home):
-    """Return a function that makes an environment; its fake pip has a CPU build if called so."""
+    """Return a function that makes an environment whose fake pip expects these options."""
 
     def make(options: str, framework: str = "pytorch", device: str = "cpu") -> Installation:
         news = []
