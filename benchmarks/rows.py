@@ -15,16 +15,16 @@ from typing import Optional
 class Row:
     """A figure, with its largest allowed value, absolute or as a multiple of a peer's figure."""
 
-    part: int  # which table it stands in, a key of results_file.TITLES
+    part: int  # the table for the row, a key of results_file.TITLES
     name: str
-    measured: Optional[float]  # None where it could not be measured: `problem` says why
+    measured: Optional[float]  # None if it could not be measured: `problem` says why
     unit: str
-    command: str = ""  # shows the figure again; the runner puts the script's own where it is empty
+    command: str = ""  # reproduces the figure; by default that of the script
     target: Optional[float] = None  # the most that `measured` may be
     peer: str = ""
     peer_measured: Optional[float] = None  # in the same unit
     target_ratio: Optional[float] = None  # the most that `ratio` may be
-    why_missed: str = ""  # printed where a target is missed only: why, and what was tried
+    why_missed: str = ""  # why a target is missed, and what was tried; printed only then
     problem: str = ""  # why there is no figure, of ours or of the peer's
 
     @property

@@ -66,7 +66,7 @@ def time_watched_steps(position: Any) -> float:
 
 
 def do_nothing() -> None:
-    """Stand for a step."""
+    """Take the place of a step."""
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def _describe_argument(action: argparse.Action) -> Iterator[str]:
 
 
 def _name_value(action: argparse.Action) -> str:
-    """Return the placeholder of an argument, with brackets or dots as argparse has them."""
+    """Return the placeholder of an argument, with brackets or dots as in argparse."""
     name = action.metavar or ("|".join(map(str, action.choices)) if action.choices else "")
     name = str(name or action.dest.replace("_", "-").upper())
     if action.nargs == "?":

@@ -29,10 +29,10 @@ def describe_estimates(plan: "Plan", loaded: "LoadedSite", results: Path) -> lis
 def introduce_local_run(
     plan: "Plan", loaded: "LoadedSite", options: "Namespace", within_seconds: float
 ) -> list[str]:
-    """Return what is about to start on this machine, a line each: site, cases, repeats and time.
+    """Return a description of the local run that starts, a line each: site, cases, repeats, time.
 
-    Raises InputError if array tasks would exceed their time limit, judged by earlier runs or by the
-    FLOPs of their model.
+    Raises InputError if array tasks would exceed their time limit, estimated from earlier runs or
+    from the FLOPs of their model.
     """
     from dlperf_slurm.config.site import explain_choice
     from dlperf_slurm.jobs.durations import write_duration

@@ -80,5 +80,5 @@ def find_width() -> int:
 
 
 def silence_output() -> None:
-    """Discard what is buffered for a closed pipe, so that it does not raise at exit."""
+    """Discard buffered output for a closed pipe, so that it does not raise at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

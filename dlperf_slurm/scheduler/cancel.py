@@ -1,4 +1,4 @@
-"""Cancel a run's array jobs, whoever submitted them, and report those that do not end."""
+"""Cancel a run's array jobs, submitted by any user, and report those that do not end."""
 
 import time
 from collections import Counter

@@ -67,7 +67,7 @@ class Feeder:
     def submit(self) -> None:
         """Submit the groups for which there are free queue slots.
 
-        A group whose submission was interrupted is first looked up in the scheduler. Raises
+        First searches the scheduler for groups whose submission was interrupted. Raises
         SchedulerError if the scheduler does not answer, can never run a group, or another process
         is submitting the run; JournalError, before any sbatch, for a full disk.
         """

@@ -163,7 +163,8 @@ def read_claim(run_dir: Path, group_id: str) -> Optional[str]:
 def make_job_id(pid: int) -> Optional[str]:
     """Return the job id of a local process, "local-PID-STARTTIME@HOST"; None if there is none.
 
-    The start time, in clock ticks since boot, tells it from a later process with the same PID.
+    The start time, in clock ticks since boot, distinguishes it from a later process with the same
+    PID.
     """
     start_time = _read_start_time(pid)
     return None if start_time is None else f"local-{pid}-{start_time}@{socket.gethostname()}"

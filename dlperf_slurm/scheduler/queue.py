@@ -1,8 +1,8 @@
-"""Read the queue: one squeue a poll, and one sacct for the array tasks that squeue has forgotten.
+"""Read the queue: one squeue per poll, and one sacct for array tasks that squeue has forgotten.
 
-No other module asks squeue or sacct. squeue is asked by user, not by name: so a renamed job, an
-array job that was submitted twice, the free slots of `max_submitted` and doctor's probe are in one
-answer, and the controller sends the jobs of some users instead of everybody's.
+No other module calls squeue or sacct. squeue is called with --user, not --name: one answer then
+covers renamed jobs, an array job that was submitted twice, the free slots of `max_submitted` and
+doctor's probe job, and the controller sends the jobs of some users instead of all.
 """
 
 import os
@@ -232,7 +232,7 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
 def parse_lines(output: str, has_heading: bool = False) -> list[Line]:
     """Parse the output of squeue or sacct; raises SchedulerError if squeue's heading is missing.
 
-    Without a heading, an empty queue cannot be told from other output.
+    Without a heading, an empty queue looks the same as other output.
     """
     lines = []
     for text in output.splitlines():

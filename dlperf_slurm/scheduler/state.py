@@ -1,6 +1,6 @@
 """Decide the state of an array task from its files, record and queue row. Pure.
 
-The first row that fits decides; `tests/unit/scheduler/test_state.py` holds this table to `RULES`.
+The first matching row decides; a test compares this table with `RULES`.
 
   #  record         newest start   stopped  queue                      cancelled  state
   1  valid          ended, told    any      any                        any        COMPLETED
@@ -29,19 +29,19 @@ The first row that fits decides; `tests/unit/scheduler/test_state.py` holds this
  24  any            any            any      revoked                    any        RUNNING
  25  any            any            any      any                        any        word of the queue
 
-record     valid: all that was asked for is measured. memory: out of memory. signal: a signal ended
-           the ranks, well before the time limit. named: a rank or a node says why it failed.
-           silent: there is none to believe, or no rank says why.
-start      ended: its script has, by itself. told: with exit code 130, 137 or 143 (SIGINT, SIGKILL,
-           SIGTERM).
+record     valid: everything requested was measured. memory: out of memory. signal: a signal ended
+           the ranks, well before the time limit. named: a rank or a node reports why it failed.
+           silent: no valid record, and no rank reports why.
+start      ended: the script ended by itself. told: it ended with exit code 130, 137 or 143 (SIGINT,
+           SIGKILL, SIGTERM).
 stopped    the local scheduler, or the loop over the array tasks of a job, ended it (TIMEOUT,
            CANCELLED) or did not start it (SKIPPED, CANCELLED).
-queue      squeue's row; sacct's where squeue has none; the journal's last final state where neither
-           has. requeued: it waits after a start. revoked: a sibling cluster of the federation has
-           the job. unknown: nobody knows the job; missing: for longer than the grace period.
-           overdue: so long after "completed" no file says that the script ended. local: the process
-           that runs this machine's array tasks lives. over: completed, overdue, failed, node
-           failed, stopped by Slurm, unknown, missing.
+queue      squeue's row; sacct's if squeue has none; the journal's last final state if neither has
+           one. requeued: pending after a start. revoked: a sibling cluster of the federation has
+           the job. unknown: no one knows the job; missing: for longer than the grace period.
+           overdue: "completed" for longer than the grace period, and no file says that the script
+           ended. local: the process that runs this machine's array tasks lives. over: completed,
+           overdue, failed, node failed, stopped by Slurm, unknown, missing.
 cancelled  the journal says that `cancel` was asked to end this job.
 """
 

@@ -40,8 +40,8 @@ TARGET = re.compile(r'custom_call_target="([^"]+)"')
 PRECISIONS = re.compile(r'operand_precision(?:=\{|":\[)"?(\w+)"?,"?(\w+)', re.IGNORECASE)
 # JAX's attention requests an algorithm, and so the type to which operands are rounded
 ALGORITHM = re.compile(r'algorithm(?:=|":"ALG_)dot_([a-z0-9]+)_', re.IGNORECASE)
-# PTX ISA: mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32, and wmma and wgmma alike: the shape,
-# the layouts, the type of the sum, and that of what is multiplied
+# PTX ISA: mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32, similar for wmma and wgmma: the
+# shape, the layouts, the type of the sum, and the type of the operands
 TENSOR_CORES = re.compile(r"\bw?g?mma\.[\w.:]*m\d+n\d+k\d+(?:\.(?:row|col))*\.\w+\.(\w+)")
 
 
