@@ -1,11 +1,11 @@
-/* libnvidia-ml.so.1 of eight H100, the first with an instance of MIG: what the tests ask of it.
- * A handle is the number of the GPU and 1; that of the instance is MIG. Other queries are missing,
- * as an old driver's library lacks them. Types and codes are those of nvml.h. */
+/* A stub of libnvidia-ml.so.1 with eight H100, the first with a MIG instance, for tests.
+ * A handle is the number of the GPU plus 1; that of the instance is MIG. Other functions are
+ * missing, as in the library of an old driver. Types and codes are those of nvml.h. */
 #include <stdio.h>
 #include <string.h>
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_FOUND = 6 };
-/* the first GPU's place, as in tests/rehearsal */
+/* FIRST_BUS: the PCI bus of the first GPU, as in tests/rehearsal */
 enum { GPUS = 8, MIG = 100, FIRST_BUS = 16 };
 
 typedef unsigned long long Bytes;
@@ -47,7 +47,7 @@ int nvmlDeviceGetName(void *handle, char *name, unsigned length) {
   return SUCCESS;
 }
 
-/* in mW, another one of each GPU */
+/* in mW, different for each GPU */
 int nvmlDeviceGetPowerUsage(void *handle, unsigned *power) {
   *power = 500000 + 1000 * find_number(handle);
   return SUCCESS;
@@ -65,7 +65,7 @@ int nvmlDeviceGetMemoryInfo(void *handle, Bytes *memory) {
   return SUCCESS;
 }
 
-/* torch takes these from the library when it says that memory is full */
+/* torch calls these when it reports out of memory */
 int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **handle) {
   unsigned bus;
   if (sscanf(id, "%*x:%x", &bus) != 1 || bus < FIRST_BUS) return NOT_FOUND;

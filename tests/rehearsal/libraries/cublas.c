@@ -1,4 +1,4 @@
-/* libcublas: products are written down with their types and the math mode of their handle. */
+/* libcublas: products are traced with their types and the math mode of their handle. */
 #include <cublas_v2.h>
 #include <stdlib.h>
 

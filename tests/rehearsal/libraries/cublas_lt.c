@@ -1,4 +1,4 @@
-/* libcublasLt: products are written down with their types; one algorithm is found for each. */
+/* libcublasLt: products are traced with their types; one algorithm is returned for each. */
 #include <cublasLt.h>
 #include <stdlib.h>
 #include <string.h>

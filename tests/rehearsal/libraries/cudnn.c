@@ -1,7 +1,7 @@
-/* libcudnn: graphs of operations, by the backend API; one is written down when it is executed.
+/* libcudnn: graphs of operations, by the backend API; a graph is traced when it is executed.
  *
- * The heuristics find two engines, as on GPUs since Ampere: a fast one with the note that it takes
- * tensor cores (TF32, where the numbers are fp32), and a slow one without. */
+ * The heuristics return two engines, as on GPUs since Ampere: a fast one with the note that it uses
+ * tensor cores (TF32 for fp32 operands), and a slow one without. */
 #include <cudnn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +58,7 @@ cudnnStatus_t cudnnGetProperty(libraryPropertyType property, int *value) {
   return CUDNN_STATUS_SUCCESS;
 }
 
-/* ---- batch normalization, which takes no memory of its own here */
+/* ---- batch normalization, which needs no workspace here */
 cudnnStatus_t cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t operations,
     const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t z,
@@ -83,7 +83,7 @@ cudnnStatus_t cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
   return CUDNN_STATUS_SUCCESS;
 }
 
-/* ---- descriptors: others point at them, so that they stay */
+/* ---- descriptors, which are never freed, as others point at them */
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
                                            cudnnBackendDescriptor_t *made) {
   struct descriptor *one = calloc(1, sizeof *one);
@@ -145,7 +145,7 @@ static int64_t read_number(const struct descriptor *one, cudnnBackendAttributeNa
   return found ? *(int32_t *)found->bytes : -1;
 }
 
-/* Engine `index` for a graph, in a configuration that the caller has made. */
+/* Set engine `index` of a graph in a configuration that the caller has created. */
 static void configure(struct descriptor *configuration, struct descriptor *graph, int64_t index) {
   cudnnBackendDescriptor_t engine;
   cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine);
@@ -183,7 +183,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const made,
     found = held->count;
     if (values) memcpy(values, held->bytes, (asked < found ? asked : found) * measure(type));
   } else if (type == CUDNN_TYPE_INT64 || type == CUDNN_TYPE_INT32) {
-    /* sizes of memory that an engine takes: none */
+    /* the workspace size of an engine: 0 */
     found = 1;
     if (values && asked) memset(values, 0, measure(type));
   }
@@ -236,7 +236,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   for (int64_t i = 0; i < operations->count; i++) {
     struct descriptor *one = ((struct descriptor **)operations->bytes)[i];
     cudnnBackendAttributeName_t input = name_input(one->type);
-    /* one operation, or with a mask its products and what lies between them */
+    /* one operation, or with a mask its products and the operations between them */
     cudnnBackendAttributeName_t query = name_query(one->type);
     if (query && ++products == 1)
       rehearsal_record("attention device=%d type=%d", rehearsal_device(),

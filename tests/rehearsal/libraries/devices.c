@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* by the data sheets, and "Technical Specifications per Compute Capability" in the CUDA guide */
+/* from data sheets, and "Technical Specifications per Compute Capability" in the CUDA guide */
 struct model {
   int capability;
   const char *name;
@@ -146,7 +146,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     case cudaDevAttrUnifiedAddressing:
     case cudaDevAttrCooperativeLaunch:
     case cudaDevAttrMemoryPoolsSupported: *value = 1; break;
-    /* most say whether there is something: as little as a GPU may have */
+    /* most attributes are flags of features, which are reported as missing */
     default: *value = 0;
   }
   return cudaSuccess;

@@ -1,4 +1,4 @@
-/* libcuda: what torch's eager mode asks the driver itself for. */
+/* libcuda: driver functions that torch's eager mode calls directly. */
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* libcudart: kernels are known by the names that nvcc registers, counted when launched, never run. */
+/* libcudart: kernels are traced by the names that nvcc registers when launched, and never run. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static const char *find_name(const void *host) {
   return "without-a-name";
 }
 
-/* what nvcc's code calls when a library is loaded */
+/* called by nvcc's code when a library is loaded */
 void **__cudaRegisterFatBinary(void *binary) { return calloc(1, HANDLE); }
 void __cudaRegisterFatBinaryEnd(void **handle) {}
 void __cudaUnregisterFatBinary(void **handle) {}
@@ -38,7 +38,7 @@ void __cudaRegisterFunction(void **handle, const char *host, char *device, const
   *place = kernel;
 }
 
-/* and around each <<<...>>> */
+/* called by nvcc's code around each <<<...>>> */
 static __thread struct {
   dim3 grid, block;
   size_t shared;

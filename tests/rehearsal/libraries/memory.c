@@ -1,4 +1,4 @@
-/* libcudart: memory of the GPU is the host's, mapped when it is first written; it ends at a limit. */
+/* libcudart: GPU memory is host memory, mapped at the first write; allocations fail at a limit. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>
@@ -7,9 +7,9 @@
 
 #include "runtime.h"
 
-/* what CUDA's own context takes of each GPU, about */
+/* approximate memory of CUDA's own context on each GPU */
 static const size_t CONTEXT_BYTES = 500UL << 20;
-/* contents that nobody computed are not worth the time to move them */
+/* larger copies are skipped: kernels do not run, so that contents have no meaning */
 static const size_t LARGEST_MOVE = 1 << 20, LARGEST_MOVE_FROM_HOST = 64 << 20;
 enum { DEVICES = 64, PAGE = 4096, COPY_NS = 1000 };
 
@@ -24,7 +24,7 @@ static struct range *ranges;
 static size_t used[DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* a copy of the range with this address; its kind is cudaMemoryTypeUnregistered if there is none */
+/* return a copy of the range with this address; cudaMemoryTypeUnregistered if there is none */
 static struct range find(const void *address) {
   struct range found = {0};
   pthread_mutex_lock(&lock);

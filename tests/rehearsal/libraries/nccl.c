@@ -1,4 +1,4 @@
-/* libnccl: collectives are written down; no rank hears of another, and a gather repeats one's own. */
+/* libnccl: collectives are traced; ranks do not communicate, a gather repeats a rank's data. */
 #include <nccl.h>
 #include <stdlib.h>
 #include <string.h>

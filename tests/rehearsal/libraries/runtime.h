@@ -1,11 +1,11 @@
-/* What the parts of libcudart's stand-in have of each other. */
+/* Declarations that the parts of libcudart's stub share. */
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include "rehearsal.h"
 
-/* remembers the error for cudaGetLastError, and returns it */
+/* store the error for cudaGetLastError, and return it */
 cudaError_t fail(cudaError_t error);
 size_t read_memory_bytes(void);
 cudaError_t take_memory(void **start, size_t size, enum cudaMemoryType kind);

@@ -1,6 +1,6 @@
-/* libcuda: what StreamExecutor, which is TensorFlow's, asks the driver where torch asks the runtime.
+/* libcuda: driver functions that TensorFlow's StreamExecutor calls where torch calls the runtime.
  *
- * The runtime's stand-in answers, and its handles are the driver's. */
+ * They call the stub of the runtime, whose handles are valid for the driver. */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "rehearsal.h"
 
 enum { HANDLE = 64 };
-/* the runtime's errors have the driver's numbers */
+/* error codes of the runtime are those of the driver */
 #define ASK(call) return (CUresult)(call)
 #define AT(address) ((void *)(address))
 
@@ -57,7 +57,7 @@ CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t size, CUstream str
 CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
   ASK(cudaMemcpyAsync(AT(to), AT(from), size, cudaMemcpyDeviceToDevice, stream));
 }
-/* of a value of 32 bits, its lowest eight: nobody reads what it sets */
+/* sets only the lowest 8 of 32 bits, as no one reads the values */
 CUresult cuMemsetD32Async(CUdeviceptr start, unsigned value, size_t count, CUstream stream) {
   ASK(cudaMemsetAsync(AT(start), value & 0xFF, 4 * count, stream));
 }

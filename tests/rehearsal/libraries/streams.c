@@ -1,4 +1,4 @@
-/* libcudart: streams whose work is done when it is asked for, and events in the rehearsal's time. */
+/* libcudart: streams that complete work at once, and events timed by the rehearsal's clock. */
 #include <stdlib.h>
 
 #include "runtime.h"
@@ -26,7 +26,7 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) { return cudaSuccess; }
 
-/* nothing is ever captured into a graph */
+/* no stream is captured into a graph */
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status) {
   *status = cudaStreamCaptureStatusNone;
   return cudaSuccess;

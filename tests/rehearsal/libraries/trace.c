@@ -1,4 +1,4 @@
-/* The trace of a process, and the clock of its devices; a part of libcudart's stand-in. */
+/* The trace of a process, and the clock of its devices; a part of libcudart's stub. */
 #include "rehearsal.h"
 
 #include <pthread.h>
