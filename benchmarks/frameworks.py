@@ -2,7 +2,7 @@
 
     python benchmarks/frameworks.py [FRAMEWORK ...]     all; `make bench` measures PyTorch alone
 
-ResNet-50 v1.5, 224 x 224, batch size 2, fp32, two threads, in the framework's environment from `env
+ResNet-50 v1.5, 224 x 224, batch size 2, fp32, two threads, in the framework's environment of `env
 create`. The plain scripts are in benchmarks/plain/; ours runs as an array task of one rank. Both
 alternate, so that a drift of the machine affects both.
 """

@@ -36,7 +36,7 @@ class Row:
 
     @property
     def is_met(self) -> Optional[bool]:
-        """Whether the figure is within its targets; None if a target or a figure is missing."""
+        """Whether the figure is within its targets; None if that is unknown."""
         limits = [
             (value, limit)
             for value, limit in ((self.measured, self.target), (self.ratio, self.target_ratio))

@@ -121,7 +121,7 @@ def make_run(folder: Path, state: str, tasks: int = TASKS) -> Path:
 
 
 def _list_prints(run: Path) -> list[str]:
-    """Return the fingerprint of each case's files, which decides whether a state is read again."""
+    """Return the fingerprint of each case's files; if it differs, a state is decided again."""
     opened = open_run(run)
     return [
         print_files(opened, case, RunTask("", 0, f"cases/{case.case_id}/r1/a1"))

@@ -44,8 +44,9 @@ def follow_run(
 ) -> None:
     """Follow a run to its end, submit the groups that wait, and report.
 
-    If another user started the run (`is_own` False), nothing is released or retried. Array tasks in
-    `before` that have ended are not counted. Raises SchedulerError at the end for refused groups.
+    If this user did not start the run here (`is_own` is False), nothing is released or retried.
+    Array tasks in `before` that have ended are not counted. Raises SchedulerError at the end for
+    refused groups.
     """
     from dlperf_slurm.cli.report import report_run
     from dlperf_slurm.jobs.room import name_full_disk

@@ -25,7 +25,7 @@ class Budget:
         return sorted(tasks, key=lambda task: task.repeat) if self._within_seconds else list(tasks)
 
     def has_time_for(self, task: RunTask) -> bool:
-        """Return whether to start an array task; first repeats and further attempts always do."""
+        """Return whether to start an array task: always for first repeats and further attempts."""
         now = self._clock()
         if self._began is None:
             self._began = now

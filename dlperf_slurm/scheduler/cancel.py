@@ -84,7 +84,7 @@ def _count_tasks(run: Run, job_ids: Collection[str]) -> int:
 
 
 def _list_going_on(watcher: QueueWatcher) -> dict[str, str]:
-    """Return the jobs in the queue that are not ending; COMPLETING jobs are."""
+    """Return the states of jobs in the queue that have not ended and are not COMPLETING."""
     states = watcher.list_unended()
     return {job_id: state for job_id, state in states.items() if state != COMPLETING}
 

@@ -133,7 +133,7 @@ def run_array_task(
 
 
 def end_process_group(process: "subprocess.Popen[bytes]") -> None:
-    """Send SIGTERM to a process group, and SIGKILL if it does not end in time."""
+    """Send SIGTERM to a process's group, and SIGKILL if the process does not end in time."""
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal_number)

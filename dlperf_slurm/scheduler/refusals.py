@@ -52,7 +52,7 @@ def is_no_answer(words: str) -> bool:
 
 
 def is_surely_refused(words: str) -> bool:
-    """Return whether the controller itself refused the job, so that it cannot be in the queue."""
+    """Return whether the controller refused the job for a limit on jobs: it is not queued."""
     return is_limit_that_passes(words) and _NO_ANSWER.search(words) is None
 
 

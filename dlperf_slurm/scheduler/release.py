@@ -41,7 +41,7 @@ class Releaser:
     def release(self, states: Sequence[TaskState], poll: int) -> list[str]:
         """Release the jobs whose cause is gone; return a line for each.
 
-        `poll` is the number of the squeue call that gave `states`; it releases a job at most once.
+        `poll` is the number of the squeue call that gave `states`; a job is released once per call.
         """
         now = time.monotonic()
         try:
