@@ -134,7 +134,7 @@ def list_cases(axes: dict[str, Any], **tables: Any) -> tuple[MatrixCase, ...]:
 
 
 def follow(axes: dict[str, Any], **tables: Any) -> Way:
-    """Return the only case of a matrix at each stage, from the matrix to the results."""
+    """Return the only case of a matrix at each stage: matrix, worker, manifest, script values."""
     file, site = read(axes, **tables), make_site()
     expansion = expand_matrix(file)
     (matrix_case,) = expansion.cases
