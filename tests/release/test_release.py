@@ -81,14 +81,14 @@ def test_source_archive_has_no_owner_and_one_time(archives):
 
 
 def list_install_commands():
-    """The words of the README, each a line of bash without its comment."""
+    """Return the commands of the README, each a line of bash without its comment."""
     lines = (CHECKOUT / "README.md").read_text(encoding="utf-8").splitlines()
     return [line.partition(" #")[0].strip() for line in lines if "-m pip install" in line]
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
-    """The interpreter of an empty virtual environment on the oldest Python, or on this one."""
+    """Return the Python of a new environment of the oldest Python here, else of this one."""
     venv = tmp_path_factory.mktemp("oldest") / "venv"
     run([find_python(LOGIN_OLDEST) or sys.executable, "-m", "venv", str(venv)])
     return venv / "bin" / "python"
@@ -103,7 +103,7 @@ def test_readme_has_three_ways_to_install():
 
 
 def clone(folder):
-    """A checkout as users have it, with what is committed and nothing else."""
+    """Make a checkout as users have it: what is committed, and nothing else."""
     checkout = folder / "checkout"
     run(["git", "clone", "--quiet", str(CHECKOUT), str(checkout)])
     return checkout
@@ -111,7 +111,7 @@ def clone(folder):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The hash of each of the package's files in a wheel of what is committed."""
+    """Return the hash of each of the package's files in a wheel of what is committed."""
     folder = tmp_path_factory.mktemp("built")
     run([sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(clone(folder))])
     (wheel,) = folder.glob("*.whl")

@@ -53,7 +53,7 @@ VIT_NAMES = {
 
 
 def rename(name, names):
-    """The name with the first part that it begins with, and then the first that it holds."""
+    """Rename a weight by the first prefix and then the first part that matches."""
     for ours, theirs in names.items():
         if not ours.startswith(".") and name.startswith(ours):
             name = theirs + name[len(ours) :]
