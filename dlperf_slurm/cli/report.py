@@ -124,7 +124,7 @@ def report_run(
         print(f"Report: {page}", flush=True)
     if not summary.is_complete:
         missing = summary.planned_repeats - summary.ok_repeats
-        words = f"{missing} of {summary.planned_repeats} repeats have no sound record"
+        words = f"{missing} of {summary.planned_repeats} repeats have no valid record"
         repeats = summary.results.frames.repeats
         if ((repeats.problem == "") | repeats.is_unhealthy).all():
             raise UnhealthyNodesError(

@@ -105,9 +105,9 @@ def run_doctor(options: argparse.Namespace) -> None:
             unsound.append(finding)
     if unsound:
         faults = sum(finding.status == "fault" for finding in unsound)
-        counts = [f"{faults} to mend"] * (faults > 0)
-        counts += [f"{len(unsound) - faults} undecided"] * (len(unsound) > faults)
-        raise UnsoundError(f"{' and '.join(counts)}, see above")
+        counts = [f"{faults} failed"] * (faults > 0)
+        counts += [f"{len(unsound) - faults} not decided"] * (len(unsound) > faults)
+        raise UnsoundError(f"checks: {', '.join(counts)}; see above")
     site = options.site or ("" if is_slurm_here() else loaded.name)
     chosen = ["--site", site] if site else []
-    say(f"sound; next: {COMMAND} {shlex.join(['submit', str(options.matrix), *chosen])}")
+    say(f"checks passed; next: {COMMAND} {shlex.join(['submit', str(options.matrix), *chosen])}")

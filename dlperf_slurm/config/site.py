@@ -281,7 +281,7 @@ def _parse_setting(text: str) -> TomlFile:
     file = parse_assignment(text)
     if OVERRIDE in file.data:
         raise InputError(
-            f"--set {OVERRIDE}: stands in files alone: the site's, yours, or the matrix's [slurm]; "
+            f"--set {OVERRIDE}: is for files only: the site's, yours, or the matrix's [slurm]; "
             "--set wins over it for the keys that it names"
         )
     spell_out_paths(file.data)

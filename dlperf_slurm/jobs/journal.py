@@ -121,7 +121,7 @@ def reserve_room(run_dir: Path) -> None:
             write_file(path, os.urandom(RESERVE_BYTES), root=run_dir, is_synced=True)
     except OSError as error:
         raise JournalError(
-            f"{run_dir}: has no room for the journal: {error}; nothing was submitted"
+            f"{run_dir}: has no free space for the journal: {error}; nothing was submitted"
         ) from error
 
 

@@ -134,7 +134,7 @@ def _describe_doubts(results: Results, rows: "DataFrame") -> Iterator[str]:
     if varied:
         most = max(varied, key=lambda case_id: varied[case_id])
         yield (
-            f"Doubtful: the repeats of {len(varied)} of {cases} vary by more than "
+            f"Warning: the repeats of {len(varied)} of {cases} vary by more than "
             f"{100 * MAX_VARIATION:.0f} %, those of {most} most, by {100 * varied[most]:.0f} %."
         )
     beyond = rows[_is_beyond_devices(rows)]
@@ -142,13 +142,13 @@ def _describe_doubts(results: Results, rows: "DataFrame") -> Iterator[str]:
         case = beyond.loc[beyond.weak_scaling_efficiency.idxmax()]
         verb = "scales" if len(beyond) == 1 else "scale"
         yield (
-            f"Doubtful: {count_things(len(beyond), 'case')} of {len(rows)} {verb} beyond the "
+            f"Warning: {count_things(len(beyond), 'case')} of {len(rows)} {verb} beyond the "
             f"devices: {case.case_id} does {case.weak_scaling_efficiency:.3g} times as much "
             f"on each as {case.baseline}."
         )
     few = int(rows.interval_low.isna().sum())
     if few:
         yield (
-            f"Doubtful: {few} of {cases} {'has' if few == 1 else 'have'} too few sound "
+            f"Warning: {few} of {cases} {'has' if few == 1 else 'have'} too few valid "
             "repeats for an interval."
         )

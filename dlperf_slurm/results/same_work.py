@@ -59,7 +59,7 @@ def explain_absence(run_name: str, outcomes: CaseOutcomes) -> str:
         return f"{run_name} did not run it: {outcomes.case.reason}"
     if outcomes.records:
         return ""
-    return f"{run_name} has no sound record: {outcomes.outcomes[-1].problem}"
+    return f"{run_name} has no valid record: {outcomes.outcomes[-1].problem}"
 
 
 def list_work(records: Sequence[Record]) -> dict[str, list[str]]:

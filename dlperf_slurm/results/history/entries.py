@@ -70,7 +70,7 @@ def list_runs(results_dir: Path) -> Folder:
             if (path / MANIFEST_FILE).is_file() or _is_archive(path, paths):
                 runs.setdefault(path.resolve(), path)
             elif any((path / name).exists() for name in _SIGNS):
-                problems.append(f"{path}: has no {MANIFEST_FILE}: it is half a run")
+                problems.append(f"{path}: has no {MANIFEST_FILE}: the run is incomplete")
         except UnicodeEncodeError:
             problems.append(f"{str(path)!a}: left out, its name is not UTF-8")
         except FileProblem as error:

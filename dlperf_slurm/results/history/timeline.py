@@ -161,7 +161,7 @@ def guard_newest(history: "DataFrame", limit: float, window: int) -> "DataFrame"
 def _compare_last(last: Row, earlier: Sequence[Row], window: int) -> tuple[object, ...]:
     identity = [getattr(last, name) for name in IDENTITY]
     if not last.samples_per_s:
-        return *identity, "", *_pair(None, last, f"no sound record: {last.problem}")
+        return *identity, "", *_pair(None, last, f"no valid record: {last.problem}")
     alike = [entry for entry in earlier if entry.samples_per_s and _is_alike(entry, last)]
     if not alike:
         reason = "no earlier run did the same work on the same machine"

@@ -66,7 +66,7 @@ def test_sound_chain_is_told_line_by_line(matrix, capsys):
     starts = ["environment", "run directory", "limits", "sbatch --test-only", "run directory"]
     kept = [line for line in lines if line.startswith("ok")]
     assert [line[10:].partition(":")[0] for line in kept] == [*starts, "ranks"]
-    assert lines[-1] == "sound; next: dlperf-slurm submit matrix.toml --site slurm-cpu"
+    assert lines[-1] == "checks passed; next: dlperf-slurm submit matrix.toml --site slurm-cpu"
     # nothing is left of the probe, nor of the folder that was made for it
     assert not Path("results").exists()
 
@@ -77,7 +77,7 @@ def test_ranks_that_do_not_find_each_other_end_it_with_1(matrix, capsys):
     assert main(["doctor", *SLURM]) == 1
     printed = capsys.readouterr()
     assert "fault     MPI: pytorch on n0, n1: 2 processes are 2 worlds of 1 rank" in printed.out
-    assert "1 to mend, see above" in printed.err
+    assert "checks: 1 failed; see above" in printed.err
 
 
 def test_job_that_leaves_no_file_says_that_nodes_do_not_see_the_folder(matrix, capsys, monkeypatch):

@@ -68,7 +68,7 @@ def test_efficiency_beyond_the_devices_is_a_doubt_and_no_finding():
     assert not any("efficiency" in text for text in list_texts(*cases))
     (doubt,) = list_doubts(*cases)
     says = ("1 case of 2", "jax-resnet50-1n2g-bs8-fp32", "9.99 times", "1n1g")
-    assert_problem(doubt, key="Doubtful", says=says)
+    assert_problem(doubt, key="Warning", says=says)
 
 
 def test_precision_that_gains_and_one_that_loses_are_told_apart():
@@ -95,13 +95,13 @@ def test_repeats_that_vary_are_doubtful_and_steady_ones_are_not():
     (doubt,) = list_doubts(
         make_measured("jax", "1n1g", wild), make_measured("pytorch", "1n1g", STEADY)
     )
-    assert doubt.startswith("Doubtful: the repeats of 1 of 2 cases ")
+    assert doubt.startswith("Warning: the repeats of 1 of 2 cases ")
     assert "jax-resnet50-1n1g-bs8-fp32" in doubt
 
 
 def test_too_few_repeats_are_doubtful():
     (doubt,) = list_doubts(make_measured("jax", "1n1g", STEADY[:3]))
-    assert_problem(doubt, key="Doubtful", says=("1 of 1 case", "too few"))
+    assert_problem(doubt, key="Warning", says=("1 of 1 case", "too few"))
 
 
 def test_run_without_a_figure_has_no_findings():

@@ -161,7 +161,7 @@ def test_failed_and_left_out_cases_are_named_with_reasons(document):
 
 
 def test_state_counts_what_is_missing(document):
-    assert "23 of 24 planned repeats were measured; 1 has no sound record." in document.text
+    assert "23 of 24 planned repeats were measured; 1 has no valid record." in document.text
     whole = make_small_page(make_measured("jax", "1n1g", [0.1]))
     assert "All 1 planned repeats were measured." in whole
 

@@ -254,7 +254,7 @@ def test_output_without_a_job_id_is_an_error():
 
 def test_nothing_is_submitted_that_the_journal_has_no_room_for(cluster, staged_run, home):
     (staged_run.path / RESERVE_FILE).mkdir()
-    with pytest.raises(JournalError, match="has no room for the journal"):
+    with pytest.raises(JournalError, match="has no free space for the journal"):
         submit_run(staged_run, print)
     assert count_submissions(home) == 0
 
