@@ -49,11 +49,6 @@ class PlannedCase:
     protocol: Settings = field(default_factory=dict)
 
     @property
-    def batch_size_text(self) -> str:
-        """The batch size per device as text, as in the matrix."""
-        return str(self.axes.batch_size_per_device)
-
-    @property
     def settings(self) -> Settings:
         """All recorded settings of the protocol, by their names in a matrix."""
         own = {name: getattr(self, name) for name in OWN_SETTINGS}

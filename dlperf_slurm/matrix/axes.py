@@ -3,7 +3,7 @@
 The fields and defaults are those of `contract.axes.Axes`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
@@ -245,15 +245,6 @@ def make_case_id(model: str, axes: Axes) -> str:
         if spec.is_always_in_id or value != spec.default
     )  # fmt: skip
     return "-".join([framework, model, *rest])
-
-
-def list_variants(axes: Axes, names: Iterable[str]) -> list[str]:
-    """Return the labels of all values that are not the default, on the axes in `names`."""
-    shown = set(names)
-    return [
-        spec.label.format(value) for spec in VARIANT_SPECS for value in [getattr(axes, spec.name)]
-        if spec.name in shown and value != spec.default
-    ]  # fmt: skip
 
 
 def normalize(point: Point) -> Point:

@@ -251,7 +251,8 @@ def test_loss_scale_is_varied_in_every_precision_with_gradients_in_fp16(precisio
 def test_batch_size_to_be_found_arrives(value, ladder, is_largest):
     way = follow({"batch_size_per_device": value})
     assert (way.case.axes.batch_ladder, way.case.axes.is_largest_batch) == (ladder, is_largest)
-    assert way.planned.batch_size_text == way.matrix_case.axes.batch_size_per_device == value
+    assert way.planned.axes.batch_size_per_device == value
+    assert way.matrix_case.axes.batch_size_per_device == value
     with pytest.raises(ValueError, match=f"batch size '{value}'"):
         _ = way.case.axes.batch_size
     assert way.case.case_id != follow({}).case.case_id
