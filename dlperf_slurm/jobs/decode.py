@@ -79,7 +79,7 @@ RANGES: Mapping[str, Range] = {
 
 
 def read_json(path: Path, kind: type[D], root: Optional[Path] = None) -> D:
-    """Read a file that `contract.json_files.write_json` wrote; below `root`, no link is followed.
+    """Read a file that `contract.json_files.write_json` wrote; refuse links below `root`.
 
     Raises ContractError, which names the file and the key; FileNotFoundError if it is missing.
     """
@@ -101,8 +101,8 @@ def decode(kind: type[D], content: bytes, where: str, is_versioned: bool = False
         return msgspec.convert(value, kind, from_attributes=True)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         pass
-    # Invalid, or with an unpaired surrogate, which parse_json replaces: decode again with Python's
-    # reader, for its error message or its value.
+    # The JSON is invalid, or has an unpaired surrogate, which parse_json replaces: decode again
+    # with Python's reader, for its error message or its value.
     try:
         data = parse_json(decode_text(content, where), where)
     except FileProblem as error:
@@ -130,7 +130,7 @@ def _make_decoder(kind: type, is_versioned: bool) -> "msgspec.json.Decoder[Any]"
 def _make_struct(kind: type, is_versioned: bool = False) -> type:
     """Make a msgspec struct with the fields of a dataclass, all required, with their ranges."""
     fields = [
-        (field.name, _limit(f"{kind.__name__}.{field.name}", field.type))
+        (field.name, _add_ranges(f"{kind.__name__}.{field.name}", field.type))
         for field in dataclasses.fields(kind)
     ]
     if is_versioned:
@@ -139,14 +139,14 @@ def _make_struct(kind: type, is_versioned: bool = False) -> type:
     return msgspec.defstruct(kind.__name__, fields, forbid_unknown_fields=True, gc=False)
 
 
-def _limit(key: str, expected: Any) -> Any:
-    """Return the type of a field, with the field's range on each number in the type."""
+def _add_ranges(key: str, expected: Any) -> Any:
+    """Return the type of a field with its range on each number; dataclasses become structs."""
     if dataclasses.is_dataclass(expected):
         return _make_struct(cast(type, expected))
     if expected in (int, float):
         least, most = RANGES.get(key, PLAUSIBLE)
         return Annotated[expected, msgspec.Meta(ge=expected(least), le=expected(most))]
-    kinds = tuple(_limit(key, kind) for kind in get_args(expected) if kind is not Ellipsis)
+    kinds = tuple(_add_ranges(key, kind) for kind in get_args(expected) if kind is not Ellipsis)
     if get_origin(expected) is Union:
         return Union[kinds]
     if get_origin(expected) is tuple:

@@ -70,7 +70,10 @@ def read_files(run: Run, task: RunTask, start: int, kinds: frozenset[str]) -> St
     if "killed" in kinds:
         try:
             stopped = read_killed(run.path, task.marker)
-        except (FileProblem, FileNotFoundError):
+        except FileNotFoundError:
+            # removed since the markers were listed
+            stopped = ""
+        except FileProblem:
             stopped = FAILED
     marker = read_marker(run.path, task.marker, "ended", start) if has_ended else None
     exit_code = None if marker is None else marker.exit_code

@@ -1,4 +1,4 @@
-"""A run -> the state of each array task: files first, then one scheduler call per poll."""
+"""A run -> the state of each array task, from one scheduler call per poll and the run's files."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -93,7 +93,7 @@ class Tracker:
         # group -> array job, from the journal, or else found in the queue or in markers
         self.array_job_ids = {e.group_id: e.array_job_id for e in events if e.event == SUBMITTED}
         # group -> array jobs that the journal does not know, and marker -> the job that started it
-        self._rivals: dict[str, list[str]] = {}
+        self._unjournaled_jobs: dict[str, list[str]] = {}
         self._owners: dict[str, str] = {}
         self.poll_count = 0
         self.scheduler_error = ""
@@ -128,7 +128,7 @@ class Tracker:
         return states
 
     def read_submissions(self) -> None:
-        """Read from the journal the array jobs submitted since the tracker was made."""
+        """Read array jobs from the journal for groups without one, and follow their job names."""
         for event in read_journal(self.run.path):
             if event.event == SUBMITTED and event.group_id not in self.array_job_ids:
                 self.array_job_ids[event.group_id] = event.array_job_id
@@ -136,13 +136,14 @@ class Tracker:
                     self.watcher.job_names.add(make_job_name(self.run.run_id, event.group_id))
 
     def _list_unfinished(self) -> Iterator[tuple[RunTask, bool]]:
-        """Yield the array tasks that have not completed, and whether they are final."""
+        """Yield each array task that is not COMPLETED, with True if it ended in another state."""
         for task, marker in zip(self.tasks, self._markers):
             cached = self._cache.get(marker)
             if cached is None or cached.state.state != COMPLETED:
                 yield task, cached is not None and cached.state.is_final
 
     def _ask_scheduler(self, unfinished: Sequence[tuple[RunTask, bool]]) -> None:
+        """Ask once about all tasks that are not final; a failure is kept in `scheduler_error`."""
         jobs = {
             task: self._owners.get(task.marker) or self.array_job_ids.get(task.group_id, "")
             for task, is_final in unfinished
@@ -158,26 +159,26 @@ class Tracker:
         # the journal is read after the scheduler: `cancel` writes there before it calls scancel
         self._cancelled_ids = _list_cancelled_ids(read_journal(self.run.path))
         if isinstance(self.watcher, QueueWatcher):
-            self._find_rivals(self.watcher)
+            self._find_unjournaled_jobs(self.watcher)
 
-    def _find_rivals(self, watcher: QueueWatcher) -> None:
-        """Look for array jobs in the queue that the journal does not know.
+    def _find_unjournaled_jobs(self, watcher: QueueWatcher) -> None:
+        """Find array jobs in the queue that the journal does not know; the oldest is followed.
 
         A controller may have accepted an array twice, or the journal may have lost the line.
         """
         known = set(self.array_job_ids.values())
         for name, job_ids in watcher.list_array_job_ids().items():
-            new_ids = sorted({*job_ids} - known)
+            new_ids = sorted(filter(slurm_client.is_job_id, {*job_ids} - known), key=int)
             group_id = self._job_names.get(name)
             if new_ids and group_id is not None:
                 self.array_job_ids.setdefault(group_id, new_ids[0])
-                rivals = self._rivals.setdefault(group_id, [])
+                rivals = self._unjournaled_jobs.setdefault(group_id, [])
                 rivals += [job_id for job_id in new_ids if job_id not in rivals]
 
     def _find_array_job_id(self, task: RunTask, newest_start: int) -> str:
         """Return the array job to follow: of several, the one that started the task."""
         journaled = self.array_job_ids.get(task.group_id, "")
-        rivals = self._rivals.get(task.group_id, [])
+        rivals = self._unjournaled_jobs.get(task.group_id, [])
         if isinstance(self.watcher, ProcessWatcher):
             return journaled
         if journaled and not rivals and not self._is_over(journaled, task):
@@ -204,7 +205,7 @@ class Tracker:
 
     def _find_state(self, task: RunTask, marker: str, seen: Seen) -> TaskState:
         cached = self._cache.get(marker)
-        if cached is not None and self._holds(cached, task, seen):
+        if cached is not None and self._is_current(cached, task, seen):
             if cached.seen is None:
                 self._cache[marker] = cached._replace(seen=seen)
             return cached.state
@@ -213,7 +214,7 @@ class Tracker:
         decision = facts.decide()
         if row.state not in ("", COMPLETED, UNKNOWN):
             self._grace.forget(facts)
-        elif decision.state in (UNKNOWN, COMPLETING) and self._is_missing(facts):
+        elif decision.state in (UNKNOWN, COMPLETING) and self._is_overdue(facts):
             facts = replace(facts, row=row._replace(is_overdue=True))
             decision = facts.decide()
         detail = describe_state(facts, decision)
@@ -221,11 +222,11 @@ class Tracker:
         self._keep(CachedState(state, seen, row, files), facts)
         return state
 
-    def _is_missing(self, facts: TaskFacts) -> bool:
+    def _is_overdue(self, facts: TaskFacts) -> bool:
         is_asked = facts.row is not None and facts.row.state in (UNKNOWN, COMPLETED)
         return is_asked and self._grace.is_over(facts)
 
-    def _holds(self, cached: CachedState, task: RunTask, seen: Seen) -> bool:
+    def _is_current(self, cached: CachedState, task: RunTask, seen: Seen) -> bool:
         """Return whether a cached state is still current."""
         state = cached.state
         job_id = task.find_job_id(state.array_job_id)
@@ -277,11 +278,12 @@ class Tracker:
         return f"{files} {_fingerprint_markers(seen)}".strip()
 
     def _keep(self, new: CachedState, facts: TaskFacts) -> None:
-        """Cache a state if only its markers and the queue's row can change it.
+        """Cache a state, and queue a final state that is new for the journal.
 
-        Not cached: the state of a task that shares a job, which depends on the others; of one that
-        the scheduler has ended or lost, as files may still come; and all if the journal has lost
-        lines.
+        A state that is not final is cached only if nothing but its markers and the queue's row can
+        change it: not that of a task that shares a job, which depends on the others, or has none;
+        not after the scheduler ended or lost the job, as files may still come; and none if the
+        journal has lost lines.
         """
         before = self._cache.pop(facts.task.marker, None)
         if new.state.is_final:

@@ -24,6 +24,7 @@ from dlperf_slurm.jobs.journal import (
     JOURNAL_FILE,
     STATE,
     SUBMITTED,
+    SUBMITTING,
     UNMARKED,
     Event,
     append_event,
@@ -326,6 +327,16 @@ def test_array_that_was_taken_twice_is_followed_where_it_waits(run, show):
     show("PENDING", job="9")
     state = Tracker(run).refresh(ask_scheduler=True)[0]
     assert (state.state, state.array_job_id) == ("PENDING", "9")
+
+
+def test_oldest_array_is_followed_of_those_that_the_journal_has_lost(bin_dir, staged_run):
+    write_program(bin_dir, "sacct", "true")
+    waiting = [f"{job}_0|PENDING||None" for job in (10, 9)]
+    show_queue(bin_dir, *waiting, name=f"{staged_run.run_id}.{GROUP}")
+    append_event(staged_run.path, Event(SUBMITTING, format_now(), GROUP))
+    tracker = Tracker(staged_run)
+    tracker.refresh(ask_scheduler=True)
+    assert tracker.array_job_ids[GROUP] == "9"
 
 
 def test_jobs_of_whoever_submitted_a_part_are_asked_for(bin_dir, run, home, monkeypatch):
