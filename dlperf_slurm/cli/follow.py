@@ -11,8 +11,8 @@ from dlperf_slurm.program import COMMAND
 
 if TYPE_CHECKING:
     from dlperf_slurm.jobs.run_directory import Run
-    from dlperf_slurm.scheduler.feed import Feeder
     from dlperf_slurm.scheduler.state import TaskState
+    from dlperf_slurm.scheduler.submitter import Feeder
 
     Release = Callable[[Sequence[TaskState], int], list[str]]
 
@@ -51,7 +51,7 @@ def follow_run(
     from dlperf_slurm.cli.report import report_run
     from dlperf_slurm.jobs.room import name_full_disk
     from dlperf_slurm.reports.progress import show_progress
-    from dlperf_slurm.scheduler.release import Releaser
+    from dlperf_slurm.scheduler.hold_release import Releaser
     from dlperf_slurm.scheduler.retry import read_retry_limits, stage_retry_by_cause
     from dlperf_slurm.scheduler.track import Tracker
 

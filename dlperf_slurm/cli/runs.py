@@ -134,7 +134,7 @@ def run_submit(options: argparse.Namespace) -> None:
 
 def run_resume(options: argparse.Namespace) -> None:
     """Submit the groups of a run that are not submitted yet, or print that there are none."""
-    from dlperf_slurm.scheduler.mend import mend_site
+    from dlperf_slurm.scheduler.amend import mend_site
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
     run = find_chosen_run(options)
@@ -195,7 +195,7 @@ def run_status(options: argparse.Namespace) -> None:
 
 def run_wait(options: argparse.Namespace) -> None:
     from dlperf_slurm.jobs.own_runs import is_own
-    from dlperf_slurm.scheduler.feed import Feeder
+    from dlperf_slurm.scheduler.submitter import Feeder
 
     run = find_chosen_run(options)
     follow_run(run, Feeder(run, say, PATIENCE_SECONDS), is_own=is_own(run))
@@ -224,8 +224,8 @@ def _mark_own(run: "Run") -> None:
 
 def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
     from dlperf_slurm.jobs.room import TASK_BYTES, check_free
-    from dlperf_slurm.scheduler.feed import Feeder
     from dlperf_slurm.scheduler.submit import find_unsubmitted
+    from dlperf_slurm.scheduler.submitter import Feeder
 
     say(f"Run directory: {run.path}")
     if run.manifest.scheduler == "local":

@@ -62,8 +62,8 @@ def load_plan(
 
 def load_plan_of_cluster(options: argparse.Namespace) -> "tuple[MatrixFile, LoadedSite, Plan]":
     """Load the plan; with --wait, ask a cluster that does not answer again for PATIENCE_SECONDS."""
-    from dlperf_slurm.scheduler.feed import AGAIN_SECONDS, describe_silence
-    from dlperf_slurm.scheduler.refusals import is_no_answer
+    from dlperf_slurm.scheduler.sbatch_errors import is_no_answer
+    from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS, describe_silence
 
     deadline = time.monotonic() + (PATIENCE_SECONDS if options.wait else 0.0)
     while True:

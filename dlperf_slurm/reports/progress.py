@@ -11,11 +11,11 @@ from dlperf_slurm.program import COMMAND
 from dlperf_slurm.reports.rate_so_far import RateSoFar
 from dlperf_slurm.reports.terminal import print_table
 from dlperf_slurm.reports.time_left import TimeLeft
-from dlperf_slurm.scheduler.advice import describe_pending
+from dlperf_slurm.scheduler.pending_hints import describe_pending
 from dlperf_slurm.scheduler.state import COMPLETED, PENDING, SKIPPED, TaskState, count_states
 
 if TYPE_CHECKING:
-    from dlperf_slurm.scheduler.feed import Feeder
+    from dlperf_slurm.scheduler.submitter import Feeder
     from dlperf_slurm.scheduler.track import Tracker
 
 # (states of a poll, number of polls) -> a line for each action taken, such as a released job

@@ -8,8 +8,8 @@ from typing import Optional
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import JournalError
 from dlperf_slurm.jobs.journal import TRACKED, Event, append_event
-from dlperf_slurm.scheduler.feed import Feeder
 from dlperf_slurm.scheduler.state import STAGED, TaskState
+from dlperf_slurm.scheduler.submitter import Feeder
 from dlperf_slurm.scheduler.track import Tracker
 
 TICK_SECONDS = 1.0

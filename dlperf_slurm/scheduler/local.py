@@ -21,7 +21,7 @@ from dlperf_slurm.files.writing import open_to_append, write_file, write_once
 from dlperf_slurm.jobs.markers import MARKER_LIMIT_BYTES, MARKERS_DIR, SKIPPED, read_hold
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, open_run
 from dlperf_slurm.scheduler.budget import Budget
-from dlperf_slurm.scheduler.machine import LOOK_SECONDS, hold_machine
+from dlperf_slurm.scheduler.machine_lock import LOOK_SECONDS, hold_machine
 from dlperf_slurm.slurm_client import clean_environment
 
 MODULE = "dlperf_slurm.scheduler.local"

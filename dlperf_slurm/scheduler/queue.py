@@ -23,7 +23,7 @@ from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
 from dlperf_slurm.jobs.manifest import MAX_REPEATS
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, Run, make_job_name
 from dlperf_slurm.scheduler import local
-from dlperf_slurm.scheduler.machine import find_first_in_line
+from dlperf_slurm.scheduler.machine_lock import find_first_in_line
 from dlperf_slurm.scheduler.state import FINAL_STATES, PENDING, REVOKED, UNKNOWN, Row
 
 Result = TypeVar("Result")

@@ -30,7 +30,7 @@ from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.executors import LocalArrayExecutor, ScriptCall, SlurmArrayExecutor
 from dlperf_slurm.scheduler.queue import make_queue_watcher
-from dlperf_slurm.scheduler.refusals import is_surely_refused
+from dlperf_slurm.scheduler.sbatch_errors import is_surely_refused
 
 
 def find_cut_short(run: Run) -> dict[str, str]:

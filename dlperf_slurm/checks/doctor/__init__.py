@@ -19,7 +19,7 @@ from dlperf_slurm.checks.doctor.quick import ENVIRONMENT, check_without_jobs
 from dlperf_slurm.checks.parity.run_case import run_script
 from dlperf_slurm.config.site import LoadedSite
 from dlperf_slurm.jobs.plan import Plan
-from dlperf_slurm.scheduler.machine import hold_machine
+from dlperf_slurm.scheduler.machine_lock import hold_machine
 from dlperf_slurm.scheduler.state import FINAL_STATES
 
 # a shared file system may show a node's files late

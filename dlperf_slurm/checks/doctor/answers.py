@@ -19,7 +19,7 @@ from dlperf_slurm.provision.environments.gpus import (
     list_gpu_problems,
     name_cuda,
 )
-from dlperf_slurm.scheduler.advice import find_advice
+from dlperf_slurm.scheduler.pending_hints import find_advice
 from dlperf_slurm.worker.probe import ANSWER_PREFIX
 
 ERROR_LIMIT_BYTES = 2**20

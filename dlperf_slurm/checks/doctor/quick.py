@@ -17,7 +17,7 @@ from dlperf_slurm.jobs.render import find_common, render_scripts
 from dlperf_slurm.jobs.room import check_room
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.provision.sites.survey import Survey, survey_cluster
-from dlperf_slurm.scheduler.refusals import is_limit_that_passes
+from dlperf_slurm.scheduler.sbatch_errors import is_limit_that_passes
 
 ENVIRONMENT = "environment"
 

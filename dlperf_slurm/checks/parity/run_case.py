@@ -20,7 +20,7 @@ from dlperf_slurm.jobs.decode import read_json
 from dlperf_slurm.jobs.render import render_verification
 from dlperf_slurm.jobs.stage import freeze_code
 from dlperf_slurm.scheduler.local import end_process_group
-from dlperf_slurm.scheduler.machine import hold_machine
+from dlperf_slurm.scheduler.machine_lock import hold_machine
 from dlperf_slurm.slurm_client import clean_environment
 from dlperf_slurm.worker.failed_record import read_failures
 from dlperf_slurm.worker.frameworks import load_adapter

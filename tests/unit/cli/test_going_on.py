@@ -9,7 +9,7 @@ from dlperf_slurm.cli import main
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import RESERVE_FILE, STATE, Event, append_event, hold_submit_lock
 from dlperf_slurm.jobs.own_runs import mark_own
-from dlperf_slurm.scheduler.feed import AGAIN_SECONDS, submit_run
+from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS, submit_run
 
 DEAD = "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1"
 CONFIG = "echo 'ClusterName = tiny'; echo 'MaxArraySize = 1001'"

@@ -20,8 +20,8 @@ from dlperf_slurm.jobs.journal import STATE, Event, append_event
 from dlperf_slurm.jobs.own_runs import mark_own
 from dlperf_slurm.reports import rate_so_far
 from dlperf_slurm.reports.rate_so_far import RateSoFar
-from dlperf_slurm.scheduler.feed import submit_run
 from dlperf_slurm.scheduler.state import COMPLETED, RUNNING, TaskState
+from dlperf_slurm.scheduler.submitter import submit_run
 
 
 def measure(run, topology, repeat, window_seconds):

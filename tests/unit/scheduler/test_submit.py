@@ -31,10 +31,10 @@ from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.scheduler.executors import SlurmArrayExecutor
-from dlperf_slurm.scheduler.feed import AGAIN_SECONDS, submit_run
 from dlperf_slurm.scheduler.local import TimeLimit
 from dlperf_slurm.scheduler.retry import stage_retry
 from dlperf_slurm.scheduler.submit import find_cut_short, find_unsubmitted, read_time_limit
+from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS, submit_run
 from dlperf_slurm.scheduler.track import Tracker
 
 MATRIX_OF_BLOCKS = """

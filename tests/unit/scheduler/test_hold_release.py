@@ -8,8 +8,8 @@ import pytest
 from builders import write_program
 
 from dlperf_slurm.jobs.run_directory import RunTask
-from dlperf_slurm.scheduler import release
-from dlperf_slurm.scheduler.release import RELEASES, Releaser
+from dlperf_slurm.scheduler import hold_release
+from dlperf_slurm.scheduler.hold_release import RELEASES, Releaser
 from dlperf_slurm.scheduler.state import PENDING, RUNNING, TaskState
 
 FULL = "exit code 73 on n1: the disk at /shared cannot be written from n1, 0 MiB are free: No space"
@@ -20,7 +20,7 @@ Usage = namedtuple("Usage", ("total", "used", "free"))
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(release, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(hold_release, "PAUSE_SECONDS", 0.0)
 
 
 @pytest.fixture

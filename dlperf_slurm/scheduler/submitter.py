@@ -17,7 +17,11 @@ from dlperf_slurm.jobs.journal import (
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler.queue import make_queue_watcher
-from dlperf_slurm.scheduler.refusals import is_limit_that_passes, is_no_answer, refuse_impossible
+from dlperf_slurm.scheduler.sbatch_errors import (
+    is_limit_that_passes,
+    is_no_answer,
+    refuse_impossible,
+)
 from dlperf_slurm.scheduler.submit import (
     find_blocks,
     find_cut_short,

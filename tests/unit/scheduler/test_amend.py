@@ -13,8 +13,8 @@ from dlperf_slurm.errors import InputError, SchedulerError
 from dlperf_slurm.jobs.journal import MENDED, SUBMITTED, read_journal
 from dlperf_slurm.jobs.run_directory import HARNESS_FILE, open_run
 from dlperf_slurm.results.collect import collect_outcomes
-from dlperf_slurm.scheduler.feed import submit_run
-from dlperf_slurm.scheduler.mend import mend_site
+from dlperf_slurm.scheduler.amend import mend_site
+from dlperf_slurm.scheduler.submitter import submit_run
 
 
 @pytest.fixture

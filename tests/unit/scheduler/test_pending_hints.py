@@ -9,7 +9,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.reports.progress import name_reasons
-from dlperf_slurm.scheduler.advice import describe_pending, find_advice
+from dlperf_slurm.scheduler.pending_hints import describe_pending, find_advice
 from dlperf_slurm.scheduler.state import PENDING, RUNNING, TaskState
 
 

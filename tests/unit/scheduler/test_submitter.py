@@ -24,9 +24,9 @@ from dlperf_slurm.jobs.journal import (
     read_journal,
 )
 from dlperf_slurm.scheduler.cancel import cancel_run
-from dlperf_slurm.scheduler.feed import Feeder, submit_run
 from dlperf_slurm.scheduler.follow import follow_run
-from dlperf_slurm.scheduler.refusals import is_limit_that_passes, is_no_answer
+from dlperf_slurm.scheduler.sbatch_errors import is_limit_that_passes, is_no_answer
+from dlperf_slurm.scheduler.submitter import Feeder, submit_run
 from dlperf_slurm.scheduler.track import Tracker
 
 GROUPS = ["1n1g", "1n2g", "2n2g"]

@@ -10,7 +10,7 @@ import pytest
 
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.scheduler.local import make_job_id
-from dlperf_slurm.scheduler.machine import find_first_in_line, hold_machine
+from dlperf_slurm.scheduler.machine_lock import find_first_in_line, hold_machine
 from dlperf_slurm.scheduler.queue import ProcessWatcher
 
 
