@@ -49,7 +49,7 @@ def follow_run(
     refused groups.
     """
     from dlperf_slurm.cli.report import report_run
-    from dlperf_slurm.jobs.room import name_full_disk
+    from dlperf_slurm.jobs.disk_space import name_full_disk
     from dlperf_slurm.reports.progress import show_progress
     from dlperf_slurm.scheduler.hold_release import Releaser
     from dlperf_slurm.scheduler.retry import read_retry_limits, stage_retry_by_cause
@@ -97,7 +97,7 @@ def _release_nothing(states: "Sequence[TaskState]", poll: int) -> list[str]:
 
 def warn_of_full_disk(run: "Run") -> None:
     """Print a message if the disk of a run is full, as its array tasks cannot write one."""
-    from dlperf_slurm.jobs.room import find_full_disk
+    from dlperf_slurm.jobs.disk_space import find_full_disk
 
     if full := find_full_disk(run.path):
         say(f"{full}: array tasks there cannot write; then: {COMMAND} retry {run.path}")

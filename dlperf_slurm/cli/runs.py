@@ -194,7 +194,7 @@ def run_status(options: argparse.Namespace) -> None:
 
 
 def run_wait(options: argparse.Namespace) -> None:
-    from dlperf_slurm.jobs.own_runs import is_own
+    from dlperf_slurm.jobs.run_ownership import is_own
     from dlperf_slurm.scheduler.submitter import Feeder
 
     run = find_chosen_run(options)
@@ -202,7 +202,7 @@ def run_wait(options: argparse.Namespace) -> None:
 
 
 def run_cancel(options: argparse.Namespace) -> None:
-    from dlperf_slurm.jobs.own_runs import is_own
+    from dlperf_slurm.jobs.run_ownership import is_own
     from dlperf_slurm.scheduler.cancel import cancel_run
 
     run = find_chosen_run(options)
@@ -216,14 +216,14 @@ def run_cancel(options: argparse.Namespace) -> None:
 
 def _mark_own(run: "Run") -> None:
     """Mark a run as started or continued by this user, so that `wait` may retry its failures."""
-    from dlperf_slurm.jobs.own_runs import mark_own
+    from dlperf_slurm.jobs.run_ownership import mark_own
 
     if problem := mark_own(run):
         warn(f"{problem}; a later `{COMMAND} wait` follows this run, and tries nothing again")
 
 
 def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
-    from dlperf_slurm.jobs.room import TASK_BYTES, check_free
+    from dlperf_slurm.jobs.disk_space import TASK_BYTES, check_free
     from dlperf_slurm.scheduler.submit import find_unsubmitted
     from dlperf_slurm.scheduler.submitter import Feeder
 

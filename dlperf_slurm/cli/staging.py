@@ -85,7 +85,7 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
     """
     from dlperf_slurm.cli.estimates import introduce_local_run
     from dlperf_slurm.jobs.durations import parse_duration
-    from dlperf_slurm.jobs.leftovers import remove_leftovers
+    from dlperf_slurm.jobs.partial_runs import remove_leftovers
     from dlperf_slurm.jobs.plan import list_missing_environments
     from dlperf_slurm.jobs.stage import stage_run
 

@@ -25,8 +25,8 @@ from dlperf_slurm.files.archives import (
 )
 from dlperf_slurm.files.reading import read_bytes
 from dlperf_slurm.jobs.journal import LOCK_FILE, RESERVE_FILE, hold_submit_lock
-from dlperf_slurm.jobs.leftovers import PARTIAL_SUFFIX
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
+from dlperf_slurm.jobs.partial_runs import PARTIAL_SUFFIX
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE
 from dlperf_slurm.jobs.run_directory import Run, find_run, list_run_ids, open_run
 

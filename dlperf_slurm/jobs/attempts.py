@@ -15,11 +15,11 @@ from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.nodes import describe_unhealthy
 from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, Record
 from dlperf_slurm.files.archives import list_names
-from dlperf_slurm.jobs.beside_record import NOTHING_BESIDE, Beside
-from dlperf_slurm.jobs.gate import UnbelievableError, read_believed
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.markers import NO_START
+from dlperf_slurm.jobs.record_validation import UnbelievableError, read_believed
 from dlperf_slurm.jobs.run_directory import Run, RunTask
+from dlperf_slurm.jobs.sidecars import NOTHING_BESIDE, Beside
 from dlperf_slurm.version import __version__
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.nodes import find_unhealthy_nodes
-from dlperf_slurm.jobs.room import is_for_want_of_room
+from dlperf_slurm.jobs.disk_space import is_for_want_of_room
 
 NODE_FAIL = "NODE_FAIL"
 # a check of a node failed, and nothing was measured

@@ -11,9 +11,9 @@ from dlperf_slurm.config.overrides import JobKind, find_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.jobs.grouping import ArrayTask, Group
-from dlperf_slurm.jobs.node_work import list_data_folders, list_starting_words
+from dlperf_slurm.jobs.launch_command import make_container_parts, make_starter
+from dlperf_slurm.jobs.node_prolog import list_data_folders, list_starting_words
 from dlperf_slurm.jobs.sandbox import BoundedEnvironment
-from dlperf_slurm.jobs.start_command import make_container_parts, make_starter
 from dlperf_slurm.launchers import Expanding
 from dlperf_slurm.worker.joining import MPI, TORCHRUN
 

@@ -14,7 +14,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.jobs.manifest import find_block
-from dlperf_slurm.jobs.obstacles import find_obstacle
+from dlperf_slurm.jobs.unsupported import find_obstacle
 from dlperf_slurm.matrix.expand import Expansion, LeftOut, MatrixCase
 
 # Slurm's default MaxArraySize is 1001: the largest index is 1000, from 0

@@ -21,7 +21,7 @@ from dlperf_slurm.jobs.framework_script import (
     sort_items,
 )
 from dlperf_slurm.jobs.grouping import END_SECONDS, Group, get_warning_seconds
-from dlperf_slurm.jobs.node_work import make_node_work
+from dlperf_slurm.jobs.node_prolog import make_node_work
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE
 from dlperf_slurm.jobs.quoting import escape_pattern
 from dlperf_slurm.jobs.resources import (
@@ -32,8 +32,8 @@ from dlperf_slurm.jobs.resources import (
 )
 from dlperf_slurm.jobs.run_directory import make_job_name
 from dlperf_slurm.jobs.sandbox import BoundedEnvironment, make_environment
-from dlperf_slurm.jobs.site_words import fill_directives
 from dlperf_slurm.jobs.task_tables import TaskTables
+from dlperf_slurm.jobs.templating import fill_directives
 
 BASE_TEMPLATE = "base.sbatch.j2"
 VERIFY_TEMPLATE = "verify.sh.j2"

@@ -9,7 +9,7 @@ from typing import Optional
 from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.topology import Topology
-from dlperf_slurm.jobs.start_command import make_container_parts
+from dlperf_slurm.jobs.launch_command import make_container_parts
 from dlperf_slurm.launchers import LAUNCHERS
 
 # sbatch options that have the same name in site files

@@ -23,9 +23,9 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.folders import file_permissions, make_folder
 from dlperf_slurm.files.writing import remove_file, write_file
 from dlperf_slurm.jobs.case_file import read_texts
+from dlperf_slurm.jobs.disk_space import check_room
 from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.jobs.journal import STAGED, Event, append_event
-from dlperf_slurm.jobs.leftovers import LOCK_FILE, PARTIAL_SUFFIX, hold_partial
 from dlperf_slurm.jobs.manifest import (
     MANIFEST_FILE,
     OWN_SETTINGS,
@@ -34,6 +34,7 @@ from dlperf_slurm.jobs.manifest import (
     format_manifest,
 )
 from dlperf_slurm.jobs.markers import MARKERS_DIR
+from dlperf_slurm.jobs.partial_runs import LOCK_FILE, PARTIAL_SUFFIX, hold_partial
 from dlperf_slurm.jobs.plan import Plan, count_blocks
 from dlperf_slurm.jobs.private_values import (
     hide_private_values,
@@ -42,7 +43,6 @@ from dlperf_slurm.jobs.private_values import (
     write_private_values,
 )
 from dlperf_slurm.jobs.render import render_scripts
-from dlperf_slurm.jobs.room import check_room
 from dlperf_slurm.jobs.run_directory import (
     CASES_FILE,
     CODE_DIR,

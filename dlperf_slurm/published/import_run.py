@@ -33,7 +33,6 @@ from dlperf_slurm.files.arrays import write_array
 from dlperf_slurm.files.reading import open_file
 from dlperf_slurm.files.writing import remove_file, write_file
 from dlperf_slurm.jobs.journal import STAGED, STATE, Event, append_events
-from dlperf_slurm.jobs.leftovers import LOCK_FILE, PARTIAL_SUFFIX, hold_partial
 from dlperf_slurm.jobs.manifest import (
     IMPORT_SITE,
     MANIFEST_FILE,
@@ -42,6 +41,7 @@ from dlperf_slurm.jobs.manifest import (
     format_manifest,
 )
 from dlperf_slurm.jobs.markers import MARKERS_DIR
+from dlperf_slurm.jobs.partial_runs import LOCK_FILE, PARTIAL_SUFFIX, hold_partial
 from dlperf_slurm.jobs.private_values import hide_private_values
 from dlperf_slurm.jobs.run_directory import CASES_FILE, SCRIPTS_DIR, Run
 from dlperf_slurm.jobs.stage import find_git_state, make_run_id

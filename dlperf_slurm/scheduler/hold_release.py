@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.jobs.disk_space import RUN_BYTES, find_full_disk, is_for_want_of_room
 from dlperf_slurm.jobs.markers import forget_hold, read_hold
-from dlperf_slurm.jobs.room import RUN_BYTES, find_full_disk, is_for_want_of_room
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler.pending_hints import HELD_BY_USER
 from dlperf_slurm.scheduler.state import PENDING, TaskState

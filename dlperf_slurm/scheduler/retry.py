@@ -8,6 +8,13 @@ from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.config.site import Retry, Site, read_frozen_site
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
+from dlperf_slurm.jobs.disk_space import (
+    RUN_BYTES,
+    TASK_BYTES,
+    check_free,
+    find_full_disk,
+    is_for_want_of_room,
+)
 from dlperf_slurm.jobs.failed_nodes import (
     NODE_FAIL,
     UNHEALTHY,
@@ -19,13 +26,6 @@ from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.journal import LOCK_PATIENCE_SECONDS, hold_submit_lock
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.plan import list_missing_environments
-from dlperf_slurm.jobs.room import (
-    RUN_BYTES,
-    TASK_BYTES,
-    check_free,
-    find_full_disk,
-    is_for_want_of_room,
-)
 from dlperf_slurm.jobs.run_directory import (
     MATRIX_FILE,
     SITE_FILE,

@@ -11,10 +11,10 @@ from dlperf_slurm.checks.doctor.requests import Request, check_request
 from dlperf_slurm.config.folders import tell_creation
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.errors import InputError, SchedulerError
+from dlperf_slurm.jobs.disk_space import check_room
 from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.jobs.plan import Plan, list_missing_environments
 from dlperf_slurm.jobs.render import find_common, render_scripts
-from dlperf_slurm.jobs.room import check_room
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.provision.sites.survey import Survey, survey_cluster
 from dlperf_slurm.scheduler.sbatch_errors import is_limit_that_passes

@@ -8,7 +8,7 @@ from builders import print_queue, write_matrix, write_program
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import RESERVE_FILE, STATE, Event, append_event, hold_submit_lock
-from dlperf_slurm.jobs.own_runs import mark_own
+from dlperf_slurm.jobs.run_ownership import mark_own
 from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS, submit_run
 
 DEAD = "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1"
@@ -125,7 +125,7 @@ def test_resume(cluster, staged_run, capsys, programs, change):
 
 
 def test_resume_on_a_full_disk(cluster, staged_run, capsys, monkeypatch):
-    monkeypatch.setattr("dlperf_slurm.jobs.room.TASK_BYTES", 2**60)
+    monkeypatch.setattr("dlperf_slurm.jobs.disk_space.TASK_BYTES", 2**60)
     exit_code, line = fail(capsys, "resume", staged_run.path)
     assert exit_code in (2, 3)
     assert f"dlperf-slurm resume {staged_run.path}" in line

@@ -10,8 +10,8 @@ from dlperf_slurm.cli import main
 from dlperf_slurm.cli.commands import COMMANDS
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
-from dlperf_slurm.jobs.own_runs import is_own, mark_own
 from dlperf_slurm.jobs.run_directory import SITE_FILE, list_run_ids
+from dlperf_slurm.jobs.run_ownership import is_own, mark_own
 
 DETAIL = "no record, exit code 127: 'python: No such file or directory' in cases/x/err"
 INPUT_ERROR, CASES_FAILED = 2, 5

@@ -23,8 +23,8 @@ from dlperf_slurm.jobs import plan
 from dlperf_slurm.jobs.external_script import render_external_script
 from dlperf_slurm.jobs.framework_script import find_starter
 from dlperf_slurm.jobs.grouping import ArrayTask
-from dlperf_slurm.jobs.obstacles import find_obstacle
 from dlperf_slurm.jobs.render import render_scripts
+from dlperf_slurm.jobs.unsupported import find_obstacle
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.matrix.tables import ScriptTable

@@ -8,8 +8,8 @@ from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.config.overrides import find_job_kind
-from dlperf_slurm.jobs.obstacles import find_obstacle
 from dlperf_slurm.jobs.plan import list_missing_environments, make_case
+from dlperf_slurm.jobs.unsupported import find_obstacle
 from dlperf_slurm.worker.frameworks import list_frameworks
 
 V100, A100, H100, MI250X = "7.0", "8.0", "9.0", "gfx90a"

@@ -10,9 +10,9 @@ from builders import render_script as render
 
 from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
-from dlperf_slurm.jobs.obstacles import find_obstacle
 from dlperf_slurm.jobs.plan import make_case
 from dlperf_slurm.jobs.render import render_scripts, render_verification
+from dlperf_slurm.jobs.unsupported import find_obstacle
 from dlperf_slurm.launchers import LAUNCHERS
 from dlperf_slurm.worker.joining import KINDS
 from dlperf_slurm.worker.joining.worlds import read_secret

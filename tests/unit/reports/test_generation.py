@@ -8,7 +8,7 @@ from builders import make_manifest, make_outcomes, make_planned_case, read_csv
 from report_values import find_tables, summarize, write_rows
 
 from dlperf_slurm.contract.peaks import DevicePeak, Peaks
-from dlperf_slurm.jobs.beside_record import Beside
+from dlperf_slurm.jobs.sidecars import Beside
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.peaks import count_decoded_bytes
 

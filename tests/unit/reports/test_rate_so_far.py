@@ -17,7 +17,7 @@ from dlperf_slurm.cli import main
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import STATE, Event, append_event
-from dlperf_slurm.jobs.own_runs import mark_own
+from dlperf_slurm.jobs.run_ownership import mark_own
 from dlperf_slurm.reports import rate_so_far
 from dlperf_slurm.reports.rate_so_far import RateSoFar
 from dlperf_slurm.scheduler.state import COMPLETED, RUNNING, TaskState

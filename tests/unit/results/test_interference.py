@@ -16,7 +16,7 @@ from dlperf_slurm.contract.surroundings import (
     Neighbour,
     Surroundings,
 )
-from dlperf_slurm.jobs.beside_record import Beside
+from dlperf_slurm.jobs.sidecars import Beside
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.interference import describe_interference, make_banner

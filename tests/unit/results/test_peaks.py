@@ -7,7 +7,7 @@ from builders import make_manifest, make_outcomes, make_planned_case
 from report_values import summarize
 
 from dlperf_slurm.contract.peaks import OF_FRAMEWORK, OF_MPI, AllReduce, DevicePeak, Peaks
-from dlperf_slurm.jobs.beside_record import Beside
+from dlperf_slurm.jobs.sidecars import Beside
 from dlperf_slurm.reports.summarize import tabulate_run
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes

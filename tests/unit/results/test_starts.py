@@ -18,7 +18,7 @@ from dlperf_slurm.contract.phases import (
     Phase,
 )
 from dlperf_slurm.contract.surroundings import Surroundings
-from dlperf_slurm.jobs.beside_record import Beside
+from dlperf_slurm.jobs.sidecars import Beside
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.starts import QUEUE, Start, find_start
 

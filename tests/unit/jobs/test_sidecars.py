@@ -18,7 +18,7 @@ from dlperf_slurm.contract.surroundings import (
     Surroundings,
     write_surroundings,
 )
-from dlperf_slurm.jobs.beside_record import (
+from dlperf_slurm.jobs.sidecars import (
     NOTHING_BESIDE,
     Beside,
     find_beside_problem,

@@ -7,8 +7,8 @@ from builders import make_matrix_case, make_site
 from support.problems import assert_problem
 
 from dlperf_slurm.contract.case import Training
-from dlperf_slurm.jobs.obstacles import find_obstacle
 from dlperf_slurm.jobs.plan import make_case
+from dlperf_slurm.jobs.unsupported import find_obstacle
 from dlperf_slurm.matrix.tables import Protocol
 
 

@@ -12,9 +12,9 @@ from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import FOLDER
 from dlperf_slurm.contract.nodes import NodeChecks, NodeWork, read_node_work
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
-from dlperf_slurm.jobs.obstacles import find_obstacle
 from dlperf_slurm.jobs.plan import make_case
 from dlperf_slurm.jobs.render import render_scripts
+from dlperf_slurm.jobs.unsupported import find_obstacle
 
 RUN_DIR = Path("/shared/results/run")
 NODE = {

@@ -11,14 +11,14 @@ import pytest
 from support.tool import run_tool
 
 import dlperf_slurm
-from dlperf_slurm.jobs.leftovers import LOCK_FILE, UNLOCKED_SECONDS, remove_leftovers
+from dlperf_slurm.jobs.partial_runs import LOCK_FILE, UNLOCKED_SECONDS, remove_leftovers
 from dlperf_slurm.jobs.stage import make_run_id
 
 NAME = ".20240503-101500-matrix-local-0a1b.partial"
 MAKE_FOR_EVER = """\
 import sys, time
 from pathlib import Path
-from dlperf_slurm.jobs.leftovers import hold_partial
+from dlperf_slurm.jobs.partial_runs import hold_partial
 with hold_partial(Path(sys.argv[1])):
     print("made", flush=True)
     time.sleep(600)

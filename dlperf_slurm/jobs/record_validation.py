@@ -29,21 +29,21 @@ from dlperf_slurm.contract.surroundings import SURROUNDINGS_FILE
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import parse_array
 from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, JSON_LIMIT_BYTES
-from dlperf_slurm.jobs.beside_record import (
-    NOTHING_BESIDE,
-    Beside,
-    find_beside_problem,
-    parse_beside,
-)
 from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.decode import read_json
 from dlperf_slurm.jobs.manifest import PlannedCase
-from dlperf_slurm.jobs.record_figures import (
+from dlperf_slurm.jobs.record_consistency import (
     find_figure_problem,
     find_step_problem,
     find_token_problem,
 )
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
+from dlperf_slurm.jobs.sidecars import (
+    NOTHING_BESIDE,
+    Beside,
+    find_beside_problem,
+    parse_beside,
+)
 
 MAX_VALUE_CHARACTERS = 60
 MAX_PROBLEM_CHARACTERS = 1000

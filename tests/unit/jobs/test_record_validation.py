@@ -22,8 +22,8 @@ from support.cases import vary
 from dlperf_slurm.contract.case import Case, Training
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.record import BatchTrial, Epoch
-from dlperf_slurm.jobs.gate import UnbelievableError, read_believed
-from dlperf_slurm.jobs.record_figures import find_token_problem
+from dlperf_slurm.jobs.record_consistency import find_token_problem
+from dlperf_slurm.jobs.record_validation import UnbelievableError, read_believed
 from dlperf_slurm.jobs.run_directory import CASES_FILE
 
 TOPOLOGY = "1n2g"

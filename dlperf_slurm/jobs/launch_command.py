@@ -12,7 +12,7 @@ from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.containers import RUNTIMES, ContainerStart, Mount, Parts, parse_mount
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.site_words import JobValues, fill_word, fill_words, list_job_values
+from dlperf_slurm.jobs.templating import JobValues, fill_word, fill_words, list_job_values
 from dlperf_slurm.launchers import LAUNCHERS, NO_MPI, Expanding, Ranks
 from dlperf_slurm.worker.joining import MPI
 

@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from dlperf_slurm.jobs import own_runs
-from dlperf_slurm.jobs.own_runs import is_own, mark_own
+from dlperf_slurm.jobs import run_ownership
 from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.jobs.run_ownership import is_own, mark_own
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ def test_each_file_that_decides_what_runs_is_the_users(own_run, name):
 
 
 def test_mark_that_others_could_write_is_none(own_run):
-    folder = own_runs._find_mark(own_run).parent
+    folder = run_ownership._find_mark(own_run).parent
     assert folder.stat().st_mode & 0o777 == 0o700
-    for path, mode in ((folder, 0o777), (own_runs._find_mark(own_run), 0o666)):
+    for path, mode in ((folder, 0o777), (run_ownership._find_mark(own_run), 0o666)):
         before = path.stat().st_mode
         path.chmod(mode)
         assert not is_own(own_run)
@@ -74,7 +74,7 @@ def test_mark_that_others_could_write_is_none(own_run):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"run_id": 1}'])
 def test_damaged_mark_is_none(own_run, text):
-    own_runs._find_mark(own_run).write_text(text)
+    run_ownership._find_mark(own_run).write_text(text)
     assert not is_own(own_run)
 
 
@@ -86,8 +86,8 @@ def test_state_folder_that_cannot_be_written_is_named(staged_run, home, monkeypa
 
 
 def test_marks_do_not_grow_for_ever(own_run, home, monkeypatch):
-    monkeypatch.setattr(own_runs, "MOST_RUNS", 1)
-    mark = own_runs._find_mark(own_run)
+    monkeypatch.setattr(run_ownership, "MOST_RUNS", 1)
+    mark = run_ownership._find_mark(own_run)
     os.utime(mark, (1, 1))
     mark_own(open_run(shutil.copytree(own_run.path, home / "copy")))
     assert not mark.exists()
