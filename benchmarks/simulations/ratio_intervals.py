@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy
 
+from dlperf_slurm.stats.fligner_policello import count_needed_values, is_refused
 from dlperf_slurm.stats.median import CONFIDENCE, compute_median_interval, count_needed_samples
-from dlperf_slurm.stats.placements import count_needed_values, is_refused
 
 SEED = 2020
 TRIALS = 4000

@@ -7,8 +7,8 @@ A curve has four topologies and one baseline, whose repeats all its speedups sha
 import numpy
 from ratio_intervals import REPEATS, SEED, SPREADS, TRIALS, draw_times
 
+from dlperf_slurm.stats.fligner_policello import count_needed_values, is_refused
 from dlperf_slurm.stats.median import CONFIDENCE
-from dlperf_slurm.stats.placements import count_needed_values, is_refused
 
 POINTS = 4
 SHOWN_NOISES = ("normal", "exponential")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def describe_estimates(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[str]:
     """Return how long the run will take and which slowdowns it can detect, a line each."""
-    from dlperf_slurm.results.earlier_times import describe_time, find_task_seconds
+    from dlperf_slurm.results.duration_history import describe_time, find_task_seconds
 
     seconds = find_task_seconds(plan, loaded.name, results)
     time = describe_time(plan, seconds, is_local=loaded.site.scheduler == "local")
@@ -36,8 +36,12 @@ def introduce_local_run(
     """
     from dlperf_slurm.config.site import explain_choice
     from dlperf_slurm.jobs.durations import write_duration
-    from dlperf_slurm.results.earlier_times import describe_time, find_task_seconds, list_too_long
-    from dlperf_slurm.results.least_times import find_least_seconds
+    from dlperf_slurm.results.duration_history import (
+        describe_time,
+        find_task_seconds,
+        list_too_long,
+    )
+    from dlperf_slurm.results.time_lower_bounds import find_least_seconds
 
     seconds = find_task_seconds(plan, loaded.name, options.results)
     least = find_least_seconds(plan)
@@ -71,7 +75,7 @@ def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[s
     """Return which slowdowns the repeats can detect, by the spread of earlier runs."""
     from dlperf_slurm.jobs.plan import count_blocks
     from dlperf_slurm.jobs.run_directory import list_run_ids
-    from dlperf_slurm.results.detectable import PlannedRepeats, describe_power
+    from dlperf_slurm.results.detectable_slowdown import PlannedRepeats, describe_power
 
     planned = []
     for case in plan.cases:
@@ -81,7 +85,7 @@ def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[s
     if not list_run_ids(results):
         return describe_power(planned, ())
     # imports DuckDB and pandas, which takes most of a second
-    from dlperf_slurm.results.history.catalogue import read_catalogue
+    from dlperf_slurm.results.history.run_cache import read_catalogue
 
     entries = read_catalogue(results).entries
     here = entries[entries.site_name == loaded.name]

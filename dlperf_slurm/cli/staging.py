@@ -137,8 +137,8 @@ def list_bad_nodes(results: Path, site_name: str) -> list[str]:
     """List and print the nodes of a site that are slow, or failed and have not measured since."""
     from dlperf_slurm.jobs.run_directory import list_run_ids
     from dlperf_slurm.reports.history_text import describe_node
-    from dlperf_slurm.results.history.catalogue import read_catalogue
     from dlperf_slurm.results.history.nodes import read_node_histories
+    from dlperf_slurm.results.history.run_cache import read_catalogue
 
     if not list_run_ids(results):
         return []

@@ -37,7 +37,7 @@ from dlperf_slurm.results.cases import Results, analyze_frames
 from dlperf_slurm.results.collect import WORTH_A_PROCESS, Attempts
 from dlperf_slurm.results.columns import REPEATED_TEXT, TIME, list_values, make_array
 from dlperf_slurm.results.footnotes import Remark
-from dlperf_slurm.results.processes import map_on_cores
+from dlperf_slurm.results.process_pool import map_on_cores
 from dlperf_slurm.results.samples import INDEX
 from dlperf_slurm.version import __version__
 

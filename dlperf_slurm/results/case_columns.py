@@ -45,7 +45,7 @@ from dlperf_slurm.results.number_formats import (
     Duration,
     Number,
 )
-from dlperf_slurm.results.peaks import BACKWARD_SHARE, TERA
+from dlperf_slurm.results.operation_counts import BACKWARD_SHARE, TERA
 from dlperf_slurm.results.repeats import (
     COMPUTED_MEANING,
     LATENCIES,

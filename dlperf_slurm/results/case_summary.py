@@ -22,11 +22,11 @@ from dlperf_slurm.results.columns import (
     make_frame_of_values,
 )
 from dlperf_slurm.results.notes import TABLE, list_case_notes
-from dlperf_slurm.results.peaks import GIGA
+from dlperf_slurm.results.operation_counts import GIGA
 from dlperf_slurm.results.provenance import describe_own_differences, list_facts, list_shared
 from dlperf_slurm.results.repeats import LATENCIES, REPEATS, RepeatData, find_slowness
 from dlperf_slurm.results.stability import describe_stability
-from dlperf_slurm.results.starts import find_start
+from dlperf_slurm.results.startup_phases import find_start
 from dlperf_slurm.stats.median import LATENCY_PERCENTILES, compute_latency, compute_median
 
 if TYPE_CHECKING:

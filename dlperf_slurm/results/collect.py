@@ -14,7 +14,7 @@ from dlperf_slurm.jobs.manifest import PlannedCase, find_block
 from dlperf_slurm.jobs.markers import list_markers, list_skipped
 from dlperf_slurm.jobs.run_directory import Run, RunTask
 from dlperf_slurm.jobs.sidecars import NOTHING_BESIDE, Beside
-from dlperf_slurm.results.processes import map_on_cores
+from dlperf_slurm.results.process_pool import map_on_cores
 from dlperf_slurm.stats.median import compute_median
 
 # starting a process takes as long as reading about a hundred records

@@ -24,9 +24,7 @@ from dlperf_slurm.results.columns import (
     with_bounds,
 )
 from dlperf_slurm.results.columns import THROUGHPUT as OWN_UNIT
-from dlperf_slurm.results.labels import find_unit, list_axes
-from dlperf_slurm.results.ratios import take_ratio
-from dlperf_slurm.results.same_work import (
+from dlperf_slurm.results.comparability import (
     explain_absence,
     find_other_work,
     list_surroundings,
@@ -35,6 +33,8 @@ from dlperf_slurm.results.same_work import (
     name_stolen_time,
     name_tool_changes,
 )
+from dlperf_slurm.results.labels import find_unit, list_axes
+from dlperf_slurm.results.ratios import take_ratio
 from dlperf_slurm.results.significance import DEFAULT_MARGIN, NOT_COMPARABLE, Verdict, decide
 from dlperf_slurm.stats.median import find_median
 from dlperf_slurm.stats.power import MAX_REPEATS

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.data_waits import is_wait_known
+from dlperf_slurm.results.data_stalls import is_wait_known
 from dlperf_slurm.results.footnotes import Note, Remark
 from dlperf_slurm.results.ratios import count_needed_repeats
 from dlperf_slurm.results.repeats import LATENCIES
-from dlperf_slurm.results.usage import list_usage_notes
+from dlperf_slurm.results.resource_usage import list_usage_notes
 from dlperf_slurm.stats.median import (
     LATENCY_PERCENTILES,
     compute_median,

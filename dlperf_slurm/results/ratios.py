@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Optional
 from dlperf_slurm.contract.axes import INFER, ON_DEVICE, TRAIN
 from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.results.labels import list_keys
+from dlperf_slurm.stats.fligner_policello import compute_ratio_interval, count_needed_values
 from dlperf_slurm.stats.median import CONFIDENCE, Interval, compute_median
-from dlperf_slurm.stats.placements import compute_ratio_interval, count_needed_values
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series

@@ -16,7 +16,7 @@ from dlperf_slurm.contract.record import OK, WHOLE_JOB, Record
 from dlperf_slurm.jobs.manifest import PlannedCase, find_block
 from dlperf_slurm.results.collect import Outcome
 from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, TIME, Column
-from dlperf_slurm.results.data_waits import find_computed_rate, find_waiting_share
+from dlperf_slurm.results.data_stalls import find_computed_rate, find_waiting_share
 from dlperf_slurm.results.device_peaks import find_published_peak
 from dlperf_slurm.results.interference import (
     find_worst,
@@ -24,14 +24,19 @@ from dlperf_slurm.results.interference import (
     list_gpu_users,
     name_neighbours,
 )
-from dlperf_slurm.results.peaks import GIGA, TERA, count_decoded_bytes, count_training_flops
-from dlperf_slurm.results.starts import QUEUE, QUEUE_MEANING, Start
-from dlperf_slurm.results.usage import (
+from dlperf_slurm.results.operation_counts import (
+    GIGA,
+    TERA,
+    count_decoded_bytes,
+    count_training_flops,
+)
+from dlperf_slurm.results.resource_usage import (
     find_peak_memory,
     find_power_watts,
     is_usage_known,
     list_watched,
 )
+from dlperf_slurm.results.startup_phases import QUEUE, QUEUE_MEANING, Start
 from dlperf_slurm.stats.median import LATENCY_NAMES, Latency
 from dlperf_slurm.worker.clock import CLOCKS
 from dlperf_slurm.worker.models import load_model

@@ -4,9 +4,13 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
+from dlperf_slurm.stats.fligner_policello import (
+    compute_ratio_interval,
+    compute_tails,
+    count_needed_values,
+)
 from dlperf_slurm.stats.median import CONFIDENCE, compute_median
-from dlperf_slurm.stats.p_values import adjust_by_holm
-from dlperf_slurm.stats.placements import compute_ratio_interval, compute_tails, count_needed_values
+from dlperf_slurm.stats.multiple_testing import adjust_by_holm
 from dlperf_slurm.stats.power import MAX_REPEATS, count_deciding_repeats, measure_spread
 
 FASTER = "faster"

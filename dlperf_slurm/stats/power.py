@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Sequence
 from functools import lru_cache
 
+from dlperf_slurm.stats.fligner_policello import count_needed_values, is_refused
 from dlperf_slurm.stats.median import CONFIDENCE
-from dlperf_slurm.stats.placements import count_needed_values, is_refused
 
 # the probability with which a true difference is to be found (statistical power)
 POWER = 0.8

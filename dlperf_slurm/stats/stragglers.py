@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 from dlperf_slurm.stats.median import CONFIDENCE, compute_median
-from dlperf_slurm.stats.p_values import adjust_by_holm, compute_excess_chance
+from dlperf_slurm.stats.multiple_testing import adjust_by_holm, compute_excess_chance
 
 # A machine that is slower by less, as a ratio less 1, is not reported.
 MIN_EXCESS = 0.02

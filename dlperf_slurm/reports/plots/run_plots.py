@@ -24,7 +24,7 @@ from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.tables import list_groups
 from dlperf_slurm.reports.tables.inference import LATENCIES
 from dlperf_slurm.reports.tables.training import THROUGHPUT
-from dlperf_slurm.results.processes import map_on_cores
+from dlperf_slurm.results.process_pool import map_on_cores
 
 # draws a figure; None if there is nothing to draw
 Drawing = Callable[[], Optional[Plot]]

@@ -8,7 +8,7 @@ from dlperf_slurm.results.case_summary import STEP_PERCENTILES
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.notes import RANKS, USAGE
 from dlperf_slurm.results.number_formats import COUNT, MILLISECONDS, UNKNOWN, Number
-from dlperf_slurm.results.starts import QUEUE, QUEUE_MEANING
+from dlperf_slurm.results.startup_phases import QUEUE, QUEUE_MEANING
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -23,6 +23,7 @@ from dlperf_slurm.jobs.manifest import MANIFEST_FILE, Manifest
 from dlperf_slurm.jobs.run_directory import CASES_FILE, SCRIPTS_DIR, Run, open_run
 from dlperf_slurm.results.collect import CaseOutcomes, collect_outcomes
 from dlperf_slurm.results.columns import COUNT, LISTS, TEXT, make_frame_of_values
+from dlperf_slurm.results.comparability import list_surroundings, list_work
 from dlperf_slurm.results.compare import IDENTITY, list_identity
 from dlperf_slurm.results.history.node_facts import (
     list_contests,
@@ -30,7 +31,6 @@ from dlperf_slurm.results.history.node_facts import (
     list_sound_times,
 )
 from dlperf_slurm.results.repeats import name_problem
-from dlperf_slurm.results.same_work import list_surroundings, list_work
 
 if TYPE_CHECKING:
     from pandas import DataFrame

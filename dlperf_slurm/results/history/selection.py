@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.results.history.catalogue import read_catalogue
+from dlperf_slurm.results.history.run_cache import read_catalogue
 from dlperf_slurm.results.history.timeline import drop_copies, make_history, select_entries
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from dlperf_slurm.results.columns import (
     take,
 )
 from dlperf_slurm.results.columns import THROUGHPUT as OWN_UNIT
+from dlperf_slurm.results.comparability import find_other_work, name_changes, name_tool_changes
 from dlperf_slurm.results.compare import (
     IDENTITY,
     PAIR,
@@ -28,7 +29,6 @@ from dlperf_slurm.results.compare import (
 )
 from dlperf_slurm.results.history.entries import describe_software, read_facts
 from dlperf_slurm.results.labels import find_unit, number_groups
-from dlperf_slurm.results.same_work import find_other_work, name_changes, name_tool_changes
 from dlperf_slurm.results.significance import DEFAULT_MARGIN
 from dlperf_slurm.stats.median import Interval, compute_median, compute_median_interval, find_median
 

@@ -18,7 +18,7 @@ from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.reports.comparison_text import serialize_junit
 from dlperf_slurm.results.compare import compare_runs
-from dlperf_slurm.stats.placements import compute_ratio_interval
+from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
 
 pytestmark = pytest.mark.integration
 

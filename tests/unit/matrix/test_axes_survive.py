@@ -33,13 +33,13 @@ from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.matrix.tables import Protocol, ProtocolOverride, TrainingTable
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
-from dlperf_slurm.results.labels import label_cases
-from dlperf_slurm.results.same_work import (
+from dlperf_slurm.results.comparability import (
     find_other_work,
     list_surroundings,
     list_work,
     name_changes,
 )
+from dlperf_slurm.results.labels import label_cases
 from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 
 # the same on any Python, and hundreds

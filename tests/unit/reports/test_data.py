@@ -11,7 +11,7 @@ from dlperf_slurm.contract.record import BatchTrial, Clock
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.notes import NOT_MEMORY, WAIT_UNKNOWN
-from dlperf_slurm.stats.placements import compute_ratio_interval
+from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
 
 DEVICE_RATES = [50.0, 51.0, 52.0, 53.0, 54.0, 55.0]
 FOLDER_RATES = [40.0, 41.0, 42.0, 43.0, 44.0, 45.0]

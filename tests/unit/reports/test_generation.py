@@ -10,7 +10,7 @@ from report_values import find_tables, summarize, write_rows
 from dlperf_slurm.contract.peaks import DevicePeak, Peaks
 from dlperf_slurm.jobs.sidecars import Beside
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.peaks import count_decoded_bytes
+from dlperf_slurm.results.operation_counts import count_decoded_bytes
 
 PROMPT, OUTPUT, BATCH = 100, 3, 8
 # one layer of 4 x 4 matrices, and a vocabulary of 10

@@ -10,8 +10,8 @@ from support.problems import assert_problem
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.summarize import tabulate_run
 from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
 from dlperf_slurm.stats.median import LATENCY_NAMES, compute_latency, count_needed_batches
-from dlperf_slurm.stats.placements import compute_ratio_interval
 
 # 1 ... 11 ms: the 90th percentile is the tenth of eleven
 BATCHES = [index / 1000 for index in range(1, 12)]

@@ -7,7 +7,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.stats.placements import compute_ratio_interval
+from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
 
 # NVIDIA's ResNet-50 in MXNet on a DGX-1: mixed precision at 192, fp32 at 96
 DGX1 = {

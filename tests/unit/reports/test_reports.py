@@ -16,8 +16,8 @@ from dlperf_slurm.reports.formats.markdown import escape_markdown
 from dlperf_slurm.reports.formats.markdown import make_table as make_markdown_table
 from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.terminal import print_summary, print_table
+from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
 from dlperf_slurm.stats.median import Interval
-from dlperf_slurm.stats.placements import compute_ratio_interval
 
 pytestmark = pytest.mark.not_in_check
 

@@ -17,7 +17,7 @@ from support.problems import assert_problem
 from dlperf_slurm.contract.record import HOST, Epoch
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
-from dlperf_slurm.results.usage import WITH_VALIDATIONS
+from dlperf_slurm.results.resource_usage import WITH_VALIDATIONS
 
 # of a record in 4 s: 8 samples x 2 devices x 10 steps
 SAMPLES_PER_S = 40.0

@@ -12,8 +12,8 @@ import dlperf_slurm as dp
 from dlperf_slurm.matrix.axes import AXES, make_case_id
 from dlperf_slurm.results.case_columns import CASES
 from dlperf_slurm.results.compare import COMPARISON
-from dlperf_slurm.results.history import catalogue
-from dlperf_slurm.results.history.catalogue import find_catalogue, read_catalogue
+from dlperf_slurm.results.history import run_cache
+from dlperf_slurm.results.history.run_cache import find_catalogue, read_catalogue
 from dlperf_slurm.results.history.timeline import HISTORY
 
 FRAMES = {"cases": CASES, "history": HISTORY, "compare": COMPARISON}
@@ -99,7 +99,7 @@ def test_catalogue_has_each_axis_in_a_column_for_sql(results):
 def test_catalogue_of_fewer_axes_is_made_anew_without_a_word(results):
     path = find_catalogue(results)
     path.parent.mkdir(parents=True)
-    columns = [name for name in catalogue._COLUMNS if name not in AXES[2:]]
+    columns = [name for name in run_cache._COLUMNS if name not in AXES[2:]]
     with duckdb.connect(str(path)) as connection:
         connection.execute("CREATE TABLE layout AS SELECT 'of other columns' AS text")
         connection.execute("CREATE TABLE runs (folder VARCHAR, digest VARCHAR)")

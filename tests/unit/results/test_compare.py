@@ -11,8 +11,8 @@ from support.problems import assert_problem
 from dlperf_slurm.contract.record import HOST, HostPlatform
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import list_records
+from dlperf_slurm.results.comparability import list_surroundings, name_changes
 from dlperf_slurm.results.compare import MEAN_LATENCY, compare_runs
-from dlperf_slurm.results.same_work import list_surroundings, name_changes
 from dlperf_slurm.results.significance import EQUIVALENT, FASTER, NOT_COMPARABLE, SLOWER, UNDECIDED
 
 

@@ -38,8 +38,8 @@ from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.results.columns import list_records
-from dlperf_slurm.results.history import catalogue
-from dlperf_slurm.results.history.catalogue import find_catalogue, read_catalogue
+from dlperf_slurm.results.history import run_cache
+from dlperf_slurm.results.history.run_cache import find_catalogue, read_catalogue
 from dlperf_slurm.results.history.timeline import drop_copies, make_history, select_entries
 
 pytestmark = pytest.mark.not_in_check
@@ -230,7 +230,7 @@ def test_catalogue_that_cannot_be_read_is_made_anew(two_runs, damage):
 
 def test_catalogue_of_another_version_is_made_anew(two_runs, monkeypatch):
     read_catalogue(RESULTS)
-    monkeypatch.setattr(catalogue, "_LAYOUT", "of a later version")
+    monkeypatch.setattr(run_cache, "_LAYOUT", "of a later version")
     assert [read_catalogue(RESULTS).read_runs for _ in range(2)] == [2, 0]
 
 
@@ -254,7 +254,7 @@ sys.stdin.readline()
 @pytest.mark.integration
 def test_catalogue_that_another_process_keeps_does_not_hide_the_runs(two_runs, monkeypatch):
     whole = read_catalogue(RESULTS)
-    monkeypatch.setattr(catalogue, "LOCK_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(run_cache, "LOCK_PATIENCE_SECONDS", 0.1)
     command = [sys.executable, "-c", HOLD, str(find_catalogue(RESULTS))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"open\n"

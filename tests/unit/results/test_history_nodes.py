@@ -18,9 +18,9 @@ from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.reports.history_text import describe_node
-from dlperf_slurm.results.history.catalogue import read_catalogue
 from dlperf_slurm.results.history.node_facts import list_contests, list_sound_times
 from dlperf_slurm.results.history.nodes import read_node_histories
+from dlperf_slurm.results.history.run_cache import read_catalogue
 
 pytestmark = pytest.mark.integration
 

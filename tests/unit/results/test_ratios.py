@@ -14,7 +14,7 @@ from dlperf_slurm.contract.record import Epoch
 from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.ratios import Ratio, choose_reference, divide, take_ratio
-from dlperf_slurm.stats.placements import compute_ratio_interval
+from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
 
 OTHERS = {
     "model": "bert",

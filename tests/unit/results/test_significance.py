@@ -14,7 +14,7 @@ from dlperf_slurm.results.significance import (
     UNDECIDED,
     decide,
 )
-from dlperf_slurm.stats.placements import compute_ratio_interval
+from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
 
 
 def draw(generator, noise, factor=1.0):

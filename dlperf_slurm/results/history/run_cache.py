@@ -17,6 +17,7 @@ from dlperf_slurm.config.folders import find_cache_dir, hash_path, make_cache_di
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.folders import PRIVATE_MASK, file_permissions
 from dlperf_slurm.results.columns import COUNT, FLAG, LISTS, TEXT
+from dlperf_slurm.results.comparability import SURROUNDINGS, WORK
 from dlperf_slurm.results.database import open_database
 from dlperf_slurm.results.history.entries import (
     ENTRIES,
@@ -26,7 +27,6 @@ from dlperf_slurm.results.history.entries import (
     make_entry_frame,
     read_entries,
 )
-from dlperf_slurm.results.same_work import SURROUNDINGS, WORK
 from dlperf_slurm.version import __version__
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from builders import make_site, write_matrix
 from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.results import least_times
+from dlperf_slurm.results import time_lower_bounds
 from dlperf_slurm.worker.models import load_model
 
 SITE = make_site(time_limit_minutes={"default": 1})
@@ -17,14 +17,14 @@ LARGE = "axes.batch_size_per_device=4096"
 
 @pytest.fixture(autouse=True)
 def pace(monkeypatch):
-    monkeypatch.setattr(least_times, "measure_flops_per_s", lambda: 5e10)
+    monkeypatch.setattr(time_lower_bounds, "measure_flops_per_s", lambda: 5e10)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
 
 
 def find(*assignments, **settings):
     file = read_matrix(write_matrix(), assignments)
     site = SITE.model_copy(update=settings)
-    return least_times.find_least_seconds(resolve(expand_matrix(file), site, 1001))
+    return time_lower_bounds.find_least_seconds(resolve(expand_matrix(file), site, 1001))
 
 
 def test_it_is_the_work_of_all_steps_over_the_cores(home):
@@ -57,4 +57,4 @@ def test_what_ends_anyway_or_is_not_known_is_left_out(home, assignments):
 
 def test_machine_is_measured(monkeypatch):
     monkeypatch.undo()
-    assert 1e8 < least_times.measure_flops_per_s() < 1e13
+    assert 1e8 < time_lower_bounds.measure_flops_per_s() < 1e13

@@ -9,7 +9,7 @@ from support.problems import assert_problem
 from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.results.earlier_times import describe_time, find_task_seconds, list_too_long
+from dlperf_slurm.results.duration_history import describe_time, find_task_seconds, list_too_long
 
 SITE = make_site(time_limit_minutes={"default": 30})
 

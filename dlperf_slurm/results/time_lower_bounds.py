@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.jobs.plan import Plan
-from dlperf_slurm.results.peaks import TRAINING_FLOPS_FACTOR
+from dlperf_slurm.results.operation_counts import TRAINING_FLOPS_FACTOR
 from dlperf_slurm.worker.models import load_model
 
 # No core is slower: if the work fits the limit at this speed, the core need not be measured.

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from dlperf_slurm.results import remembered
-from dlperf_slurm.results.remembered import Power, find_answers, find_power
+from dlperf_slurm.results import power_cache
+from dlperf_slurm.results.power_cache import Power, find_answers, find_power
 
 QUESTION = (7, 0.01, 0.05, 4)
 
@@ -14,8 +14,8 @@ QUESTION = (7, 0.01, 0.05, 4)
 def simulations(monkeypatch):
     """Each simulation that was asked for; its answer is 0.9, and 0.02."""
     asked = []
-    monkeypatch.setattr(remembered, "compute_power", lambda *numbers: asked.append(numbers) or 0.9)
-    monkeypatch.setattr(remembered, "find_detectable", lambda *numbers: 0.02)
+    monkeypatch.setattr(power_cache, "compute_power", lambda *numbers: asked.append(numbers) or 0.9)
+    monkeypatch.setattr(power_cache, "find_detectable", lambda *numbers: 0.02)
     return asked
 
 
@@ -50,7 +50,7 @@ def test_cache_that_cannot_be_written_changes_no_answer(simulations, monkeypatch
 
 
 def test_cache_does_not_grow_for_ever(simulations, monkeypatch):
-    monkeypatch.setattr(remembered, "_MOST_KEPT", 2)
+    monkeypatch.setattr(power_cache, "_MOST_KEPT", 2)
     for repeats in (6, 7, 8):
         find_power(repeats, *QUESTION[1:])
     assert len(json.loads(find_answers().read_text())) == 1

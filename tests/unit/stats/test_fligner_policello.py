@@ -5,8 +5,8 @@ import random
 import numpy
 import pytest
 
-from dlperf_slurm.stats import placements
-from dlperf_slurm.stats.placements import (
+from dlperf_slurm.stats import fligner_policello
+from dlperf_slurm.stats.fligner_policello import (
     Tails,
     compute_ratio_interval,
     compute_statistics,
@@ -55,8 +55,8 @@ def test_drawn_splits_give_nearly_the_tails_of_all(monkeypatch):
     generator = random.Random(1)
     first, second = ([generator.gauss(100 + s, 1) for _ in range(9)] for s in (0, 0.8))
     exact = compute_tails(first, second)
-    monkeypatch.setattr(placements, "MAX_SPLITS", 40_000)
-    monkeypatch.setattr(placements, "_find_null", placements._list_splits.__wrapped__)
+    monkeypatch.setattr(fligner_policello, "MAX_SPLITS", 40_000)
+    monkeypatch.setattr(fligner_policello, "_find_null", fligner_policello._list_splits.__wrapped__)
     drawn = compute_tails(first, second)
     assert (drawn.lower, drawn.upper) == pytest.approx((exact.lower, exact.upper), abs=0.004)
 
@@ -70,10 +70,11 @@ def test_drawn_splits_give_nearly_the_tails_of_all(monkeypatch):
 def test_splits_of_smaller_samples_give_nearly_the_tails_of_larger(
     stand_in, counts, error, statistic
 ):
-    assert placements._find_null(*counts) is placements._list_splits(*stand_in)
-    real = placements._list_splits.__wrapped__(*counts)
+    assert fligner_policello._find_null(*counts) is fligner_policello._list_splits(*stand_in)
+    real = fligner_policello._list_splits.__wrapped__(*counts)
     tails = [
-        placements._find_tail(null, statistic) for null in (placements._find_null(*counts), real)
+        fligner_policello._find_tail(null, statistic)
+        for null in (fligner_policello._find_null(*counts), real)
     ]
     assert tails[0] == pytest.approx(tails[1], abs=error)
 
@@ -87,7 +88,7 @@ def test_statistic_is_by_the_values_below_each_one():
     )
     differences = second[:, None, :] - first[:, :, None]
     wins = (differences > 0) + 0.5 * (differences == 0)
-    expected = placements._studentise(9 - wins.sum(axis=2), wins.sum(axis=1))
+    expected = fligner_policello._studentise(9 - wins.sum(axis=2), wins.sum(axis=1))
     assert compute_statistics(first, second) == pytest.approx(expected)
 
 

@@ -7,13 +7,13 @@ import threading
 
 import pytest
 
-from dlperf_slurm.results import processes
-from dlperf_slurm.results.processes import map_on_cores
+from dlperf_slurm.results import process_pool
+from dlperf_slurm.results.process_pool import map_on_cores
 
 
 @pytest.fixture
 def three_cores(monkeypatch):
-    monkeypatch.setattr(processes, "_count_cores", lambda: 3)
+    monkeypatch.setattr(process_pool, "_count_cores", lambda: 3)
 
 
 def tell_process(number):

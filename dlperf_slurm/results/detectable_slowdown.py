@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dlperf_slurm.plain_text import count_things
-from dlperf_slurm.results.remembered import find_power
+from dlperf_slurm.results.power_cache import find_power
+from dlperf_slurm.stats.fligner_policello import count_needed_values
 from dlperf_slurm.stats.median import compute_median
-from dlperf_slurm.stats.placements import count_needed_values
 from dlperf_slurm.stats.power import POWER, pool_spreads
 
 # the slowdown whose probability of detection (power) is reported

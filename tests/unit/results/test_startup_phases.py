@@ -20,7 +20,7 @@ from dlperf_slurm.contract.phases import (
 from dlperf_slurm.contract.surroundings import Surroundings
 from dlperf_slurm.jobs.sidecars import Beside
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.starts import QUEUE, Start, find_start
+from dlperf_slurm.results.startup_phases import QUEUE, Start, find_start
 
 SECONDS = {SCRIPT: 1.0, RANKS: 2.0, LOOK: 0.5, FIRST_STEP: 4.0, WARMUP: 8.0, WINDOW: 16.0}
 STARTED_AT = "2026-01-01T00:01:00Z"

@@ -4,7 +4,7 @@ import pytest
 from outcome_builders import RATES, scale
 from support.problems import assert_problem
 
-from dlperf_slurm.results.detectable import PlannedRepeats, describe_power
+from dlperf_slurm.results.detectable_slowdown import PlannedRepeats, describe_power
 
 
 @pytest.mark.parametrize(

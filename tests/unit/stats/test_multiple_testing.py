@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dlperf_slurm.stats.p_values import adjust_by_holm, compute_excess_chance
+from dlperf_slurm.stats.multiple_testing import adjust_by_holm, compute_excess_chance
 
 
 def test_holm_multiplies_the_smallest_by_the_number_of_tests():
