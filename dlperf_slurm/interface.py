@@ -182,7 +182,7 @@ def compare(
     more repeats are needed to decide. Raises InputError for an unknown run or an invalid
     percentage.
     """
-    from dlperf_slurm.reports.guards import guard_comparison, parse_percent
+    from dlperf_slurm.reports.regression_check import guard_comparison, parse_percent
     from dlperf_slurm.results.compare import compare_runs
 
     limit = parse_percent(fail_if_slower)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.published.audit import Audit
-    from dlperf_slurm.published.audit.materiality import KindSummary
-    from dlperf_slurm.published.audit.printed import Finding
+    from dlperf_slurm.published.audit.rounding import Finding
+    from dlperf_slurm.published.audit.severity import KindSummary
 
 
 def add_commands(commands: "Commands") -> None:
@@ -59,8 +59,8 @@ def run_parity(options: argparse.Namespace) -> None:
         make_parity_rows,
     )
     from dlperf_slurm.checks.parity.verify import verify_frameworks
-    from dlperf_slurm.config.known_names import check_known
     from dlperf_slurm.config.site import load_site
+    from dlperf_slurm.config.suggestions import check_known
     from dlperf_slurm.jobs.stage import make_run_id
     from dlperf_slurm.reports.terminal import print_table
     from dlperf_slurm.worker.frameworks import list_frameworks
@@ -113,8 +113,8 @@ def run_audit(options: argparse.Namespace) -> None:
     is nothing to check.
     """
     from dlperf_slurm.published.audit import audit_paths
-    from dlperf_slurm.published.audit.materiality import choose_material, summarize_kinds
-    from dlperf_slurm.reports.guards import parse_percent
+    from dlperf_slurm.published.audit.severity import choose_material, summarize_kinds
+    from dlperf_slurm.reports.regression_check import parse_percent
 
     threshold = parse_percent(options.threshold) or 0.0
     audit = audit_paths([_find_subject(path, options.results) for path in options.files])
@@ -139,7 +139,7 @@ def run_audit(options: argparse.Namespace) -> None:
 def _print_audit(
     audit: "Audit", found: "Sequence[Finding]", kinds: "Sequence[KindSummary]", threshold: float
 ) -> None:
-    from dlperf_slurm.published.audit.materiality import summarize_gaps
+    from dlperf_slurm.published.audit.severity import summarize_gaps
     from dlperf_slurm.reports.terminal import print_table
 
     console = make_console()

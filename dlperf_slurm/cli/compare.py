@@ -38,7 +38,7 @@ def add_commands(commands: "Commands") -> None:
 
 def run_compare(options: argparse.Namespace) -> None:
     from dlperf_slurm.jobs.archives import find_readable_run
-    from dlperf_slurm.reports.guards import guard_comparison, parse_percent
+    from dlperf_slurm.reports.regression_check import guard_comparison, parse_percent
     from dlperf_slurm.results.collect import collect_outcomes
     from dlperf_slurm.results.compare import compare_runs
 

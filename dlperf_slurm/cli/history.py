@@ -52,7 +52,7 @@ def add_commands(commands: "Commands") -> None:
 
 def run_history(options: argparse.Namespace) -> None:
     """Print each case over all runs; raises InputError if there is nothing to show."""
-    from dlperf_slurm.reports.guards import guard_history, parse_percent
+    from dlperf_slurm.reports.regression_check import guard_history, parse_percent
     from dlperf_slurm.results.history.selection import read_history
 
     limit = parse_percent(options.fail_if_slower)

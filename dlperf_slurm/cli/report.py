@@ -14,7 +14,7 @@ from dlperf_slurm.reports.plots import CHOICES, SOME
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.jobs.run_directory import Run
-    from dlperf_slurm.reports.findings import Finding
+    from dlperf_slurm.reports.headline import Finding
     from dlperf_slurm.reports.summarize import Summary
 
 
@@ -135,7 +135,7 @@ def report_run(
 
 def _print_brief(summary: "Summary", run: "Run") -> None:
     """Print a run's summary in four lines: result, uncertainty, and where its tables are."""
-    from dlperf_slurm.reports.findings import describe_certainty
+    from dlperf_slurm.reports.headline import describe_certainty
 
     for finding in [one for one in summary.findings if not one.is_doubt][:BRIEF_FINDINGS]:
         print(finding.text)

@@ -50,9 +50,9 @@ def run_site_init(options: argparse.Namespace) -> None:
     """
     from dlperf_slurm import slurm_client
     from dlperf_slurm.files.writing import write_file
+    from dlperf_slurm.provision.sites.login_node import find_tools
     from dlperf_slurm.provision.sites.site_file import write_site_file
     from dlperf_slurm.provision.sites.survey import survey_cluster
-    from dlperf_slurm.provision.sites.tools import find_tools
 
     cluster = slurm_client.find_shell_cluster(os.environ)
     for line in slurm_client.describe_clusters(os.environ, cluster):

@@ -151,7 +151,7 @@ def list_bad_nodes(results: Path, site_name: str) -> list[str]:
 
 def _check_requests(plan: "Plan", loaded: "LoadedSite") -> None:
     """Check the job requests as `doctor` does without probe jobs; raises SchedulerError."""
-    from dlperf_slurm.checks.doctor.quick import check_requests
+    from dlperf_slurm.checks.doctor.static_checks import check_requests
 
     findings = check_requests(plan, loaded.site)
     for finding in findings:

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, Optional
 from pydantic import AfterValidator, Field
 
 from dlperf_slurm.config.folders import check_search_folder, expand_home
-from dlperf_slurm.config.known_names import check_env_name, check_known, suggest
 from dlperf_slurm.config.node_settings import NodeSettings
+from dlperf_slurm.config.suggestions import check_env_name, check_known, suggest
 from dlperf_slurm.config.toml_tables import OneOrMore, Table
 from dlperf_slurm.containers import RUNTIMES
 from dlperf_slurm.contract.topology import Topology, parse_topology

@@ -21,7 +21,6 @@ from dlperf_slurm.config.folders import (
 )
 from dlperf_slurm.config.job_settings import Environment, JobSettings, PositiveInt, make_absolute
 from dlperf_slurm.config.key_paths import KeyPath
-from dlperf_slurm.config.known_names import check_env_name, check_inherited, suggest
 from dlperf_slurm.config.layers import Layer, merge_layers
 from dlperf_slurm.config.overrides import (
     OVERRIDE,
@@ -30,6 +29,7 @@ from dlperf_slurm.config.overrides import (
     collect_overrides,
     overlay,
 )
+from dlperf_slurm.config.suggestions import check_env_name, check_inherited, suggest
 from dlperf_slurm.config.toml_tables import (
     OneOrMore,
     OneOrMoreTables,

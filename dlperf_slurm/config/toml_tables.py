@@ -10,9 +10,9 @@ from typing import Annotated, Any, Optional, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema
 
+from dlperf_slurm.config.error_messages import describe_mistake, describe_syntax_error
 from dlperf_slurm.config.key_descriptions import describe_keys
 from dlperf_slurm.config.key_paths import KeyPath, drop_indices, format_key, locate_keys
-from dlperf_slurm.config.mistakes import describe_mistake, describe_syntax_error
 from dlperf_slurm.errors import InputError, Problem
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_text

@@ -9,8 +9,8 @@ from typing import Any, Optional
 
 from pydantic import ValidationError
 
+from dlperf_slurm.config.error_messages import describe_mistake
 from dlperf_slurm.config.key_paths import format_key
-from dlperf_slurm.config.mistakes import describe_mistake
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError
 from dlperf_slurm.contract.times import parse_time

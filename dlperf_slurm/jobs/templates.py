@@ -10,9 +10,9 @@ from pathlib import Path
 import jinja2
 from jinja2 import nodes
 
-from dlperf_slurm.config.known_names import suggest
 from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import Site
+from dlperf_slurm.config.suggestions import suggest
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.framework_script import PLAIN_FRAMEWORK_TEMPLATE
 from dlperf_slurm.jobs.render import list_template_dirs

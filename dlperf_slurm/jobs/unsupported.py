@@ -24,7 +24,7 @@ from dlperf_slurm.launchers import LAUNCHERS
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.provision.environments.gpu_horovod import find_missing_horovod
-from dlperf_slurm.provision.environments.gpus import (
+from dlperf_slurm.provision.environments.gpu_support import (
     describe_cpu_build,
     find_managed_pins,
     find_missing_code,

@@ -146,7 +146,7 @@ def load_format(name: str) -> "Format":
     """
     if (_find_folder() / f"{name}.py").exists():
         return cast("Format", import_module(f"{FORMATS}.{name}"))
-    from dlperf_slurm.logs.tables import make_format, read_table
+    from dlperf_slurm.logs.declared_formats import make_format, read_table
 
     path = _find_folder() / f"{name}.toml"
     return cast("Format", make_format(path.name, read_table(path)))

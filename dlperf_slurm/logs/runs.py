@@ -19,10 +19,10 @@ from dlperf_slurm.logs import (
     read_runs,
 )
 from dlperf_slurm.logs.failures import FailureScan
+from dlperf_slurm.logs.hardware import Surroundings, scan_surroundings
 from dlperf_slurm.logs.lines import read_lines
-from dlperf_slurm.logs.names import read_name, read_path_date, read_path_hardware
-from dlperf_slurm.logs.rules import RuleError
-from dlperf_slurm.logs.surroundings import Surroundings, scan_surroundings
+from dlperf_slurm.logs.path_settings import read_name, read_path_date, read_path_hardware
+from dlperf_slurm.logs.publisher_rules import RuleError
 from dlperf_slurm.logs.windows import Window
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from dlperf_slurm.contract.axes import INFER, ON_DEVICE, ON_HOST, TRAIN, Axes
-from dlperf_slurm.matrix.values import (
+from dlperf_slurm.matrix.value_types import (
     AnyBatchSize,
     BatchBound,
     BoundOrNumber,

@@ -10,9 +10,9 @@ from typing import Any
 
 import tomli_w
 
-from dlperf_slurm.config.known_names import check_known, suggest
 from dlperf_slurm.config.layers import Layer, merge_layers
 from dlperf_slurm.config.site import DEFAULT_LAYER, find_layer_problems
+from dlperf_slurm.config.suggestions import check_known, suggest
 from dlperf_slurm.config.toml_tables import (
     Reporter,
     TomlFile,

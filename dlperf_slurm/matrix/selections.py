@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, create_
 
 from dlperf_slurm.config.toml_tables import OneOrMore, Table
 from dlperf_slurm.matrix.axes import AXES, AXIS_SPECS, DEFAULTS
-from dlperf_slurm.matrix.values import BoundOrNumber, Model
+from dlperf_slurm.matrix.value_types import BoundOrNumber, Model
 
 Item = TypeVar("Item")
 

@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal, Optional
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from dlperf_slurm.config.known_names import check_env_name
+from dlperf_slurm.config.suggestions import check_env_name
 from dlperf_slurm.config.toml_tables import OneOrMore, OneOrMoreTables, Table
 from dlperf_slurm.contract.case import NO_TRAINING, Training
 from dlperf_slurm.logs import list_formats
 from dlperf_slurm.matrix.selections import AxesTable, Condition, Selection, Values, check_values
-from dlperf_slurm.matrix.values import Model, OneOf, PositiveInt
+from dlperf_slurm.matrix.value_types import Model, OneOf, PositiveInt
 from dlperf_slurm.worker.models import load_model
 
 

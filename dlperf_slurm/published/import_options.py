@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from dlperf_slurm.config.known_names import check_known, suggest
+from dlperf_slurm.config.suggestions import check_known, suggest
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.logs import Identity, list_formats, load_format
 from dlperf_slurm.logs.runs import SETTINGS, SURROUNDINGS, ImportOptions

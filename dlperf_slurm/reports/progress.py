@@ -8,7 +8,7 @@ from rich.text import Text
 
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.program import COMMAND
-from dlperf_slurm.reports.rate_so_far import RateSoFar
+from dlperf_slurm.reports.live_throughput import RateSoFar
 from dlperf_slurm.reports.terminal import print_table
 from dlperf_slurm.reports.time_left import TimeLeft
 from dlperf_slurm.scheduler.pending_hints import describe_pending

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dlperf_slurm.contract.record import OK
 from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.reports.cells import Table
-from dlperf_slurm.reports.findings import Finding, list_findings
+from dlperf_slurm.reports.headline import Finding, list_findings
 from dlperf_slurm.reports.tables import Marks, TableSpec, inference, machines, tabulate, training
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.interference import make_banner

@@ -12,7 +12,7 @@ from nbclient import NotebookClient
 
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.matrix.tables import Matrix
-from dlperf_slurm.reports.formats.page.words import GLOSSARY
+from dlperf_slurm.reports.formats.page.glossary import GLOSSARY
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "docs" / "notebooks" / "two_runs.ipynb"

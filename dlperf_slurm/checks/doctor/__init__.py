@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dlperf_slurm.checks.doctor.answers import judge, read_answers
 from dlperf_slurm.checks.doctor.finding import Finding
 from dlperf_slurm.checks.doctor.probe import (
     LOOK_SECONDS,
@@ -15,7 +14,8 @@ from dlperf_slurm.checks.doctor.probe import (
     run_on_slurm,
     stage_probe,
 )
-from dlperf_slurm.checks.doctor.quick import ENVIRONMENT, check_without_jobs
+from dlperf_slurm.checks.doctor.probe_results import judge, read_answers
+from dlperf_slurm.checks.doctor.static_checks import ENVIRONMENT, check_without_jobs
 from dlperf_slurm.checks.parity.run_case import run_script
 from dlperf_slurm.config.site import LoadedSite
 from dlperf_slurm.jobs.plan import Plan

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol, Union
 
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.provision.datasets.growth import tell_growth
+from dlperf_slurm.provision.datasets.progress import tell_growth
 from dlperf_slurm.worker.datasets.description import (
     DESCRIPTION_FILE,
     ImageDescription,

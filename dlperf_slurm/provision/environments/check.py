@@ -9,14 +9,14 @@ from pathlib import Path
 
 from dlperf_slurm.config.folders import find_managed_environment, tell_creation
 from dlperf_slurm.provision.environments.create import State, find_state, read_stamp
-from dlperf_slurm.provision.environments.gpus import (
+from dlperf_slurm.provision.environments.gpu_support import (
     LOOK_AT_GPUS,
     Gpus,
     list_gpu_problems,
     parse_gpus,
 )
 from dlperf_slurm.provision.environments.horovod import RECIPES, VERSION, has_horovod
-from dlperf_slurm.provision.environments.installation import choose_lines, make_variables
+from dlperf_slurm.provision.environments.install_steps import choose_lines, make_variables
 from dlperf_slurm.provision.environments.pins import Pins, list_pins, read_pins
 from dlperf_slurm.provision.environments.system import (
     describe_missing_python,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Optional
 
 from dlperf_slurm.config.folders import CUDA
-from dlperf_slurm.provision.environments.installation import Installation, make_variables
+from dlperf_slurm.provision.environments.install_steps import Installation, make_variables
 from dlperf_slurm.provision.environments.pins import Pins, add_hashes, read_pins
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"

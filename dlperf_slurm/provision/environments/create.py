@@ -15,7 +15,7 @@ from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.provision.environments.cpu_index import choose_build, find_named_index
 from dlperf_slurm.provision.environments.gpu_horovod import add_gpu_horovod
 from dlperf_slurm.provision.environments.horovod import add_horovod, has_horovod
-from dlperf_slurm.provision.environments.installation import (
+from dlperf_slurm.provision.environments.install_steps import (
     Installation,
     build_wheel,
     find_wheel,
@@ -23,7 +23,7 @@ from dlperf_slurm.provision.environments.installation import (
     install_wheel,
 )
 from dlperf_slurm.provision.environments.pins import Pins, read_pins
-from dlperf_slurm.provision.environments.stand_ins import link_libraries, make_stand_ins
+from dlperf_slurm.provision.environments.stub_libraries import link_libraries, make_stand_ins
 from dlperf_slurm.provision.environments.system import (
     Interpreter,
     describe_missing_python,

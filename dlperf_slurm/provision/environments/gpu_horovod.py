@@ -20,7 +20,7 @@ from dlperf_slurm.provision.environments.horovod import (
     make_key,
     make_variables,
 )
-from dlperf_slurm.provision.environments.installation import (
+from dlperf_slurm.provision.environments.install_steps import (
     Installation,
     build_wheel,
     find_wheel,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_slurm.errors import EnvironmentMissingError
-from dlperf_slurm.provision.environments.installation import (
+from dlperf_slurm.provision.environments.install_steps import (
     Installation,
     build_wheel,
     find_wheel,

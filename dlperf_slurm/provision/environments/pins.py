@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.config.folders import CUDA, name_environment
-from dlperf_slurm.config.known_names import check_known
+from dlperf_slurm.config.suggestions import check_known
 from dlperf_slurm.errors import InputError
 
 PINS_DIR = Path(__file__).parent

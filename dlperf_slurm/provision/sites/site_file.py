@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
+from dlperf_slurm.provision.sites.login_node import Tools
+from dlperf_slurm.provision.sites.slurm_values import find_capability
 from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Survey
-from dlperf_slurm.provision.sites.tools import Tools
-from dlperf_slurm.provision.sites.values import find_capability
 from dlperf_slurm.version import __version__
 
 DEFAULT_MINUTES = 30

@@ -8,7 +8,7 @@ from typing import Optional
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import SchedulerError
-from dlperf_slurm.provision.sites.values import (
+from dlperf_slurm.provision.sites.slurm_values import (
     parse_count,
     parse_gpus,
     parse_minutes,

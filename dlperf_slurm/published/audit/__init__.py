@@ -15,7 +15,7 @@ from dlperf_slurm.published.audit.latencies import (
     list_products,
 )
 from dlperf_slurm.published.audit.precisions import INVERSE_SPEEDUPS
-from dlperf_slurm.published.audit.printed import (
+from dlperf_slurm.published.audit.rounding import (
     EFFICIENCY,
     PRECISION_SPEEDUP,
     SPEEDUP,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Optional
 
-from dlperf_slurm.published.audit.printed import Cell, Row, Span
+from dlperf_slurm.published.audit.rounding import Cell, Row, Span
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.jobs.run_directory import REPORT_DIR, open_run
 from dlperf_slurm.published.audit.interpret import interpret_table
-from dlperf_slurm.published.audit.printed import (
+from dlperf_slurm.published.audit.rounding import (
     EFFICIENCY,
     PRECISION_SPEEDUP,
     SAMPLES_PER_S,

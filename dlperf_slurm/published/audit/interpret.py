@@ -22,7 +22,7 @@ from dlperf_slurm.published.audit.headers import (
     list_precisions,
     read_headers,
 )
-from dlperf_slurm.published.audit.printed import (
+from dlperf_slurm.published.audit.rounding import (
     EFFICIENCY,
     FULL_PRECISIONS,
     PRECISION_SPEEDUP,

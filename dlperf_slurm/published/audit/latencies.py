@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Optional
 
-from dlperf_slurm.published.audit.printed import (
+from dlperf_slurm.published.audit.rounding import (
     CONTRADICTION,
     LATENCY_AVG,
     LATENCY_OFF,

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Optional
 
 from dlperf_slurm.published.audit.derived import Derived
-from dlperf_slurm.published.audit.printed import (
+from dlperf_slurm.published.audit.rounding import (
     FULL_PRECISIONS,
     LATENCY_AVG,
     PRECISION_SPEEDUP,

@@ -6,9 +6,8 @@ from operator import attrgetter
 from typing import Optional
 
 from dlperf_slurm.published.audit.derived import Derived
-from dlperf_slurm.published.audit.named_bases import derive_by_named_base
 from dlperf_slurm.published.audit.precisions import derive_precision_speedups
-from dlperf_slurm.published.audit.printed import (
+from dlperf_slurm.published.audit.rounding import (
     ABOVE_DEVICES,
     EFFICIENCY,
     ONE,
@@ -25,6 +24,7 @@ from dlperf_slurm.published.audit.printed import (
     make_finding,
     measure_gap,
 )
+from dlperf_slurm.published.audit.speedup_baselines import derive_by_named_base
 
 # key of the rows of one scaling curve
 _name_series: Callable[[Row], tuple[object, ...]] = attrgetter(

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Optional
 
 from dlperf_slurm.published.audit.headers import Column
-from dlperf_slurm.published.audit.printed import (
+from dlperf_slurm.published.audit.rounding import (
     SAMPLES_PER_S,
     TRAINING_TIME,
     Cell,

@@ -16,7 +16,7 @@ from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import COUNT, LOGGER_PREFIX, NAMESPACE, NUMBER
-from dlperf_slurm.logs.rules import RuleError, average
+from dlperf_slurm.logs.publisher_rules import RuleError, average
 from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.windows import Window, list_since_last, make_warm_rate_window
 

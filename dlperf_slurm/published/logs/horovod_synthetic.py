@@ -14,7 +14,7 @@ from typing import List, Tuple
 from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import COUNT, NUMBER, join_patterns, parse_number
-from dlperf_slurm.logs.rules import average, take_final
+from dlperf_slurm.logs.publisher_rules import average, take_final
 from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.windows import Window, make_rate_window
 

@@ -15,7 +15,7 @@ from typing import List, Tuple
 from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import COUNT, DECIMAL, LOGGER_PREFIX
-from dlperf_slurm.logs.rules import RuleError, average_lines
+from dlperf_slurm.logs.publisher_rules import RuleError, average_lines
 from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.windows import Window, make_warm_window
 

@@ -25,7 +25,7 @@ from dlperf_slurm.logs.patterns import (
     parse_number,
     read_count,
 )
-from dlperf_slurm.logs.rules import RuleError
+from dlperf_slurm.logs.publisher_rules import RuleError
 from dlperf_slurm.logs.windows import Interval, make_warm_window, merge_unlabelled
 
 _TIME = re.compile(

@@ -16,7 +16,7 @@ from typing import List, Tuple
 from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import COUNT, LOGGER_PREFIX, NAMESPACE, NUMBER
-from dlperf_slurm.logs.rules import average_lines
+from dlperf_slurm.logs.publisher_rules import average_lines
 from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.windows import Window, list_between, make_warm_rate_window
 

@@ -18,7 +18,7 @@ from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import DATE_TIME, NUMBER, PRECISIONS, parse_time
-from dlperf_slurm.logs.rules import average_epochs, round_significantly, time_steps
+from dlperf_slurm.logs.publisher_rules import average_epochs, round_significantly, time_steps
 from dlperf_slurm.logs.timed_run import (
     DLL,
     PARAMETERS,

@@ -17,7 +17,7 @@ from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.marks import Mark, Marks
 from dlperf_slurm.logs.patterns import NUMBER, name_precision, parse_number, parse_time
-from dlperf_slurm.logs.rules import take_final, time_lines
+from dlperf_slurm.logs.publisher_rules import take_final, time_lines
 from dlperf_slurm.logs.timed_run import (
     DLL,
     PARAMETERS,

@@ -17,7 +17,7 @@ from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.marks import Mark, Marks
 from dlperf_slurm.logs.patterns import name_precision
-from dlperf_slurm.logs.rules import average_lines, time_between
+from dlperf_slurm.logs.publisher_rules import average_lines, time_between
 from dlperf_slurm.logs.timed_run import (
     DLL,
     TimedFormat,

@@ -13,7 +13,7 @@ from statistics import median
 
 from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.patterns import COUNT, name_precision
-from dlperf_slurm.logs.rules import (
+from dlperf_slurm.logs.publisher_rules import (
     average,
     average_lines,
     take_final,

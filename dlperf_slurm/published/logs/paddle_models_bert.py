@@ -13,7 +13,7 @@ from typing import List, Tuple
 from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import COUNT, NUMBER, name_precision
-from dlperf_slurm.logs.rules import average, take_values
+from dlperf_slurm.logs.publisher_rules import average, take_values
 from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, find_early_end
 from dlperf_slurm.logs.windows import Window, make_warm_window
 

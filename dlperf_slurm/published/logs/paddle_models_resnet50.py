@@ -21,7 +21,7 @@ from dlperf_slurm.logs.patterns import (
     name_precision,
     subtract_times,
 )
-from dlperf_slurm.logs.rules import RuleError, average, take_values, time_lines
+from dlperf_slurm.logs.publisher_rules import RuleError, average, take_values, time_lines
 from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.windows import Interval, Window, make_warm_window
 

@@ -15,7 +15,7 @@ from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import COUNT, LOGGER_PREFIX, NUMBER, parse_number
-from dlperf_slurm.logs.rules import average_lines
+from dlperf_slurm.logs.publisher_rules import average_lines
 from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, take_line
 from dlperf_slurm.logs.windows import WARMUP_STEPS, Window
 

@@ -16,7 +16,7 @@ from typing import Match
 from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.patterns import DATE_TIME, NUMBER, parse_time, subtract_times
-from dlperf_slurm.logs.rules import average_lines
+from dlperf_slurm.logs.publisher_rules import average_lines
 from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.windows import make_time_window
 

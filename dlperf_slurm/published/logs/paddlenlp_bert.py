@@ -16,7 +16,7 @@ from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import NUMBER, name_precision
-from dlperf_slurm.logs.rules import average_lines
+from dlperf_slurm.logs.publisher_rules import average_lines
 from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, find_lacking_steps, if_whole
 from dlperf_slurm.logs.windows import Window, list_between, make_rate_window
 

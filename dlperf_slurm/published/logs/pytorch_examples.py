@@ -16,7 +16,7 @@ from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.marks import Mark, RankMarks
 from dlperf_slurm.logs.patterns import COUNT, DECIMAL, LOGGER_PREFIX
-from dlperf_slurm.logs.rules import RuleError, average, take_values
+from dlperf_slurm.logs.publisher_rules import RuleError, average, take_values
 from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, if_whole, take_line
 from dlperf_slurm.logs.windows import Window, list_between, make_warm_window
 

@@ -16,7 +16,7 @@ from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import COUNT, GLOG_TIME, NUMBER, join_patterns, parse_number
-from dlperf_slurm.logs.rules import RuleError
+from dlperf_slurm.logs.publisher_rules import RuleError
 from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, if_whole, take_line
 from dlperf_slurm.logs.windows import Window, count_steps, make_warm_rate_window
 

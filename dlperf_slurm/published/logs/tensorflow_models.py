@@ -14,7 +14,7 @@ from typing import Match
 from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.patterns import GLOG_TIME, NUMBER
-from dlperf_slurm.logs.rules import average_lines, take_values, time_steps
+from dlperf_slurm.logs.publisher_rules import average_lines, take_values, time_steps
 from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, find_lacking_steps, take_line
 from dlperf_slurm.logs.windows import make_printed_window, make_time_window
 

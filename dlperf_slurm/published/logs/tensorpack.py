@@ -16,7 +16,7 @@ from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import COUNT, NUMBER, parse_number
-from dlperf_slurm.logs.rules import average_lines
+from dlperf_slurm.logs.publisher_rules import average_lines
 from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, if_whole
 from dlperf_slurm.logs.windows import (
     Window,

@@ -14,7 +14,7 @@ from typing import Dict, List, Tuple
 from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.patterns import COUNT, NUMBER, parse_number, read_count
-from dlperf_slurm.logs.rules import take_values
+from dlperf_slurm.logs.publisher_rules import take_values
 from dlperf_slurm.logs.windows import Window
 
 _STEP = re.compile(rf"({COUNT})\s+images/sec: {NUMBER}(?:\s|$)")

@@ -13,11 +13,11 @@ from markupsafe import Markup
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats import Report
 from dlperf_slurm.reports.formats.page.figures import inline_svg
+from dlperf_slurm.reports.formats.page.glossary import GLOSSARY, explain, explain_topology
 from dlperf_slurm.reports.formats.page.overview import make_sections
 from dlperf_slurm.reports.formats.page.provenance import tabulate_missing, tabulate_provenance
 from dlperf_slurm.reports.formats.page.reproduce import write_command
 from dlperf_slurm.reports.formats.page.tables import HtmlTable, make_html_tables
-from dlperf_slurm.reports.formats.page.words import GLOSSARY, explain, explain_topology
 from dlperf_slurm.reports.plots import KINDS_OF_PAGE, Plot
 from dlperf_slurm.reports.summarize import Summary, tabulate_run
 from dlperf_slurm.reports.tables.overview import (

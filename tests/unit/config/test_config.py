@@ -7,8 +7,8 @@ from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.key_paths import _walk_paths, drop_indices, format_key, locate_keys
-from dlperf_slurm.config.known_names import check_known, suggest
 from dlperf_slurm.config.layers import Layer, merge_layers
+from dlperf_slurm.config.suggestions import check_known, suggest
 from dlperf_slurm.config.toml_tables import (
     OneOrMore,
     Reporter,

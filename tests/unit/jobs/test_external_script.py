@@ -279,7 +279,7 @@ def test_script_starts_once_or_on_all_ranks(launch, starter, tmp_path):
     ],
 )
 def test_script_is_refused_what_only_our_worker_can(changes, reason):
-    from dlperf_slurm.matrix.values import parse_batch_size
+    from dlperf_slurm.matrix.value_types import parse_batch_size
 
     if "batch_size_per_device" in changes:
         changes = {"batch_size_per_device": parse_batch_size(changes["batch_size_per_device"])}

@@ -10,7 +10,7 @@ import pytest
 from builders import HARNESS, write_program
 from support.tool import await_that
 
-from dlperf_slurm.config.known_names import SCRIPT_VARIABLES
+from dlperf_slurm.config.suggestions import SCRIPT_VARIABLES
 from dlperf_slurm.jobs.markers import LOG_WORDS
 
 # bash takes it, whatever the Python

@@ -9,7 +9,7 @@ from dlperf_slurm.logs import Identity, compute_samples_per_s
 from dlperf_slurm.logs.failures import FailureScan
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.marks import Mark, Marks
-from dlperf_slurm.logs.names import read_name
+from dlperf_slurm.logs.path_settings import read_name
 from dlperf_slurm.logs.patterns import (
     parse_namespace,
     parse_number,
@@ -17,7 +17,7 @@ from dlperf_slurm.logs.patterns import (
     read_count,
     subtract_times,
 )
-from dlperf_slurm.logs.rules import (
+from dlperf_slurm.logs.publisher_rules import (
     RuleError,
     average_harmonically,
     round_significantly,

@@ -10,7 +10,7 @@ from support.problems import assert_problem
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.provision.environments.check import check_environment
-from dlperf_slurm.provision.environments.gpus import find_cpu_build
+from dlperf_slurm.provision.environments.gpu_support import find_cpu_build
 from dlperf_slurm.provision.environments.pins import read_pins
 
 GOOD_PYTHON = "echo noise; echo version 1.2"

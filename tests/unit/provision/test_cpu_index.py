@@ -20,7 +20,7 @@ from dlperf_slurm.provision.environments import cpu_index as cpu_index_module
 from dlperf_slurm.provision.environments import pins as pins_module
 from dlperf_slurm.provision.environments.cpu_index import CPU_INDEX, SIZES, VARIABLE, choose_build
 from dlperf_slurm.provision.environments.create import create_environment
-from dlperf_slurm.provision.environments.installation import Installation
+from dlperf_slurm.provision.environments.install_steps import Installation
 from dlperf_slurm.provision.environments.pins import read_pins
 
 MIRROR = "https://mirror.example/whl/cpu"

@@ -22,7 +22,7 @@ from dlperf_slurm.provision.environments.create import (
     find_state,
     read_stamp,
 )
-from dlperf_slurm.provision.environments.installation import Installation, build_wheel
+from dlperf_slurm.provision.environments.install_steps import Installation, build_wheel
 from dlperf_slurm.provision.environments.pins import add_hashes, read_pins
 
 OWN_PYTHON = sys.executable

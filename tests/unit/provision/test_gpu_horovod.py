@@ -6,7 +6,7 @@ from builders import write_program
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.provision.environments.gpu_horovod import add_gpu_horovod
 from dlperf_slurm.provision.environments.horovod import has_horovod
-from dlperf_slurm.provision.environments.installation import Installation
+from dlperf_slurm.provision.environments.install_steps import Installation
 from dlperf_slurm.provision.environments.pins import read_pins
 
 # pip: notes its call; installs a compiler where it is told to; builds only with all that a build

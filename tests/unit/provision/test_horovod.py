@@ -14,7 +14,7 @@ from dlperf_slurm.provision.environments.horovod import (
     has_horovod,
     make_variables,
 )
-from dlperf_slurm.provision.environments.installation import Installation
+from dlperf_slurm.provision.environments.install_steps import Installation
 from dlperf_slurm.provision.environments.pins import read_pins
 
 # pip of an environment: notes its call, and makes the wheel that it is asked for

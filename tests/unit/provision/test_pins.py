@@ -8,7 +8,7 @@ from support.problems import assert_problem
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.provision.environments import pins as pins_module
 from dlperf_slurm.provision.environments.cpu_index import LOCAL_LABEL
-from dlperf_slurm.provision.environments.gpus import find_missing_code, has_code_for
+from dlperf_slurm.provision.environments.gpu_support import find_missing_code, has_code_for
 from dlperf_slurm.provision.environments.horovod import RECIPES, VERSION
 from dlperf_slurm.provision.environments.pins import (
     HASHES_FOLDER,

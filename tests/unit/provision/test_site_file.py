@@ -7,9 +7,9 @@ from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.site import load_site
+from dlperf_slurm.provision.sites.login_node import Tools
 from dlperf_slurm.provision.sites.site_file import write_site_file
 from dlperf_slurm.provision.sites.survey import Association, NodeKind, Partition, Survey
-from dlperf_slurm.provision.sites.tools import Tools
 
 NAME = "site_configs/testbed.toml"
 

@@ -11,7 +11,7 @@ import pytest
 from builders import make_wheel, write_program
 
 from dlperf_slurm.errors import EnvironmentMissingError
-from dlperf_slurm.provision.environments.installation import Installation
+from dlperf_slurm.provision.environments.install_steps import Installation
 from dlperf_slurm.provision.environments.uv import find_uv, translate_pip_settings
 
 SETTINGS = """\

@@ -21,8 +21,8 @@ from dlperf_slurm.provision.environments.pins import list_pins
 from dlperf_slurm.reports.formats import Report, page
 from dlperf_slurm.reports.formats.html import make_page
 from dlperf_slurm.reports.formats.page.figures import PAGE_COLORS, inline_svg
+from dlperf_slurm.reports.formats.page.glossary import GLOSSARY, explain
 from dlperf_slurm.reports.formats.page.reproduce import write_command
-from dlperf_slurm.reports.formats.page.words import GLOSSARY, explain
 from dlperf_slurm.reports.plots import Plot
 from dlperf_slurm.reports.plots.style import MUTED, SERIES_COLORS
 from dlperf_slurm.reports.summarize import tabulate_run

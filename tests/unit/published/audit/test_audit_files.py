@@ -21,7 +21,7 @@ from support.problems import assert_problem
 from dlperf_slurm.cli import main
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.published.audit import audit_paths
-from dlperf_slurm.published.audit.printed import DUPLICATE, STALE, WRONG
+from dlperf_slurm.published.audit.rounding import DUPLICATE, STALE, WRONG
 from dlperf_slurm.published.audit.tables import find_tables
 
 pytestmark = pytest.mark.not_in_check

@@ -7,7 +7,7 @@ import pytest
 from published_documents import FOLDER
 
 from dlperf_slurm.published.audit import Audit, audit_paths
-from dlperf_slurm.published.audit.printed import (
+from dlperf_slurm.published.audit.rounding import (
     ABOVE_DEVICES,
     CONTRADICTION,
     DUPLICATE,

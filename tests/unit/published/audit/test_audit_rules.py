@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from support.problems import assert_problem
 
-from dlperf_slurm.published.audit import Audit, audit_paths, printed
+from dlperf_slurm.published.audit import Audit, audit_paths, rounding
 from dlperf_slurm.published.audit.headers import read_headers
-from dlperf_slurm.published.audit.printed import DUPLICATE, OUT_OF_ORDER, STALE, WRONG, make_cell
+from dlperf_slurm.published.audit.rounding import DUPLICATE, OUT_OF_ORDER, STALE, WRONG, make_cell
 
 HEADERS = {
     "scaling": "GPUs | img/s | speedup",
@@ -168,7 +168,7 @@ def read_cases() -> list[tuple[str, list[tuple[str, str]]]]:
             text, _, found = line.partition(" => ")
             name, _, rows = text.partition(": ")
             kinds = [part.partition(" ") for part in found.split("; ") if part]
-            found_kinds = [(cell, getattr(printed, kind.upper())) for cell, _, kind in kinds]
+            found_kinds = [(cell, getattr(rounding, kind.upper())) for cell, _, kind in kinds]
             cases.append((f"{HEADERS[name]} // {rows}", found_kinds))
     return cases
 

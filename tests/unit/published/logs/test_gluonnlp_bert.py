@@ -5,7 +5,7 @@ import re
 import pytest
 from log_excerpts import deal, list_excerpt, publish, read_all, read_one, tag
 
-from dlperf_slurm.logs.rules import RuleError
+from dlperf_slurm.logs.publisher_rules import RuleError
 
 TIMED = re.compile(r"INFO:root:\[step \d+\](?=.*\tlr=)")
 

@@ -5,7 +5,7 @@ from log_excerpts import publish
 
 from dlperf_slurm.logs import find_formats
 from dlperf_slurm.logs.lines import split_lines
-from dlperf_slurm.logs.rules import RuleError
+from dlperf_slurm.logs.publisher_rules import RuleError
 
 
 def test_speed_lines_of_mxnet_s_scripts_go_to_one_format_each():

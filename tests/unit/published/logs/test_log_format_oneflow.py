@@ -6,7 +6,7 @@ import pytest
 from log_excerpts import list_excerpt, publish, read_all, read_one
 from support.problems import assert_problem
 
-from dlperf_slurm.logs.rules import RuleError
+from dlperf_slurm.logs.publisher_rules import RuleError
 
 
 def test_a_banner_begins_the_next_run():

@@ -3,7 +3,7 @@
 import pytest
 from log_excerpts import list_excerpt, publish, read_one
 
-from dlperf_slurm.logs.rules import RuleError
+from dlperf_slurm.logs.publisher_rules import RuleError
 
 
 def _list_sinks(milliseconds_by_rank, steps=10):

@@ -8,7 +8,7 @@ from log_excerpts import deal, list_excerpt, publish, read_one, tag
 from support.problems import assert_problem
 
 from dlperf_slurm.logs import compute_samples_per_s
-from dlperf_slurm.logs.rules import RuleError
+from dlperf_slurm.logs.publisher_rules import RuleError
 
 TIMED = re.compile(r"Epoch: \[\d+\]\[ *\d+")
 

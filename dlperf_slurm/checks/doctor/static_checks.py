@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.checks.doctor.finding import Finding, make_fault, merge_places
-from dlperf_slurm.checks.doctor.requests import Request, check_request
+from dlperf_slurm.checks.doctor.resource_requests import Request, check_request
 from dlperf_slurm.config.folders import tell_creation
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.errors import InputError, SchedulerError

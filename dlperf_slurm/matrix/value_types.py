@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, Union
 from annotated_types import Ge
 
 from dlperf_slurm.config.bounds import Bound, parse_bound
-from dlperf_slurm.config.known_names import check_known
+from dlperf_slurm.config.suggestions import check_known
 from dlperf_slurm.contract.axes import (
     DATA_SOURCES,
     DYNAMIC,

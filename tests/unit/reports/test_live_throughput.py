@@ -18,8 +18,8 @@ from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import STATE, Event, append_event
 from dlperf_slurm.jobs.run_ownership import mark_own
-from dlperf_slurm.reports import rate_so_far
-from dlperf_slurm.reports.rate_so_far import RateSoFar
+from dlperf_slurm.reports import live_throughput
+from dlperf_slurm.reports.live_throughput import RateSoFar
 from dlperf_slurm.scheduler.state import COMPLETED, RUNNING, TaskState
 from dlperf_slurm.scheduler.submitter import submit_run
 
@@ -52,7 +52,7 @@ def test_what_has_not_completed_or_is_not_sound_tells_none(staged_run):
 
 
 def test_no_more_records_are_read_than_a_look_has_time_for(staged_run, monkeypatch):
-    monkeypatch.setattr(rate_so_far, "MOST_READ", 1)
+    monkeypatch.setattr(live_throughput, "MOST_READ", 1)
     states = [measure(staged_run, "1n1g", repeat, float(repeat)) for repeat in (1, 2)]
     assert RateSoFar(staged_run).describe(states) == "pytorch 1n1g fp32: 40.0 images/s"
 

@@ -2,7 +2,7 @@
 
 import threading
 
-from dlperf_slurm.provision.datasets.growth import tell_growth
+from dlperf_slurm.provision.datasets.progress import tell_growth
 
 
 def test_files_and_bytes_are_told_while_they_become_more(tmp_path):

@@ -6,8 +6,8 @@ import pytest
 from builders import make_matrix_case, make_site
 from support.problems import assert_problem
 
-from dlperf_slurm.checks.doctor.answers import judge
 from dlperf_slurm.checks.doctor.probe import End, Probe, choose_probes, shrink
+from dlperf_slurm.checks.doctor.probe_results import judge
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.matrix.expand import Expansion

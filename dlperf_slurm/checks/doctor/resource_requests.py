@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Optional
 
 from dlperf_slurm.checks.doctor.finding import Finding, make_fault
-from dlperf_slurm.config.known_names import suggest
 from dlperf_slurm.config.site import Site
+from dlperf_slurm.config.suggestions import suggest
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.launchers import NO_MPI
 from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Survey

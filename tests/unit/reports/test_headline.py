@@ -6,7 +6,7 @@ from report_values import make_measured, rename, summarize_cases
 from support.problems import assert_problem
 
 from dlperf_slurm.cli.report import choose_telling
-from dlperf_slurm.reports.findings import Finding
+from dlperf_slurm.reports.headline import Finding
 from dlperf_slurm.reports.summarize import tabulate_run
 
 STEADY = [0.1, 0.1001, 0.1002, 0.1003, 0.1004, 0.1005]

@@ -6,7 +6,7 @@ from slurm_clients import VERSIONS, put_clients
 from support.problems import assert_problem
 
 from dlperf_slurm.checks.doctor.finding import Finding, make_fault, merge_places
-from dlperf_slurm.checks.doctor.requests import Request, check_request
+from dlperf_slurm.checks.doctor.resource_requests import Request, check_request
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Survey, survey_cluster
 

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Pattern, Seq
 
 from dlperf_slurm.logs import Identity, Reading, Rule, patterns
 from dlperf_slurm.logs.marks import Mark, name_position
-from dlperf_slurm.logs.rules import (
+from dlperf_slurm.logs.publisher_rules import (
     Compute,
     average_epochs,
     average_lines,

@@ -10,7 +10,7 @@ from fractions import Fraction
 from operator import attrgetter
 
 from dlperf_slurm.published.audit.derived import Derived
-from dlperf_slurm.published.audit.printed import (
+from dlperf_slurm.published.audit.rounding import (
     LATENCY_AVG,
     PRECISION_SPEEDUP,
     SAMPLES_PER_S,

@@ -13,7 +13,7 @@ from dlperf_slurm.contract.json_files import ContractError, build_dataclass
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_json, read_text
 from dlperf_slurm.plain_text import count_things
-from dlperf_slurm.provision.environments.gpus import (
+from dlperf_slurm.provision.environments.gpu_support import (
     Gpus,
     find_managed_pins,
     list_gpu_problems,

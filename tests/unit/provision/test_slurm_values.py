@@ -2,14 +2,14 @@
 
 import pytest
 
-from dlperf_slurm.provision.sites.survey import parse_mpi_plugins, parse_partitions
-from dlperf_slurm.provision.sites.tools import choose_modules
-from dlperf_slurm.provision.sites.values import (
+from dlperf_slurm.provision.sites.login_node import choose_modules
+from dlperf_slurm.provision.sites.slurm_values import (
     find_capability,
     parse_gpus,
     parse_minutes,
     parse_names,
 )
+from dlperf_slurm.provision.sites.survey import parse_mpi_plugins, parse_partitions
 
 
 @pytest.mark.parametrize(

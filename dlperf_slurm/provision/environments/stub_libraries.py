@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dlperf_slurm.errors import EnvironmentMissingError
-from dlperf_slurm.provision.environments.installation import Installation
+from dlperf_slurm.provision.environments.install_steps import Installation
 from dlperf_slurm.provision.environments.system import find_missing_programs
 
 # Bodies of functions that programs call even without a GPU; all other functions return an error.

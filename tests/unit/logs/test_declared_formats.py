@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dlperf_slurm.logs.tables import FormatError, make_format, read_table
+from dlperf_slurm.logs.declared_formats import FormatError, make_format, read_table
 
 LINE = {"pattern": r"step (?P<step>{COUNT}): (?P<rate>{NUMBER})"}
 TABLE = {

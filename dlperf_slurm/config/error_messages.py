@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from dlperf_slurm.config.key_paths import KeyPath
-from dlperf_slurm.config.known_names import suggest
+from dlperf_slurm.config.suggestions import suggest
 
 # pydantic's error type -> message
 _KINDS = {

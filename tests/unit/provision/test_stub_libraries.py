@@ -6,8 +6,12 @@ import sys
 import pytest
 
 from dlperf_slurm.errors import EnvironmentMissingError
-from dlperf_slurm.provision.environments.installation import Installation
-from dlperf_slurm.provision.environments.stand_ins import build_stand_in, define, make_stand_ins
+from dlperf_slurm.provision.environments.install_steps import Installation
+from dlperf_slurm.provision.environments.stub_libraries import (
+    build_stand_in,
+    define,
+    make_stand_ins,
+)
 
 pytestmark = pytest.mark.integration
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from dlperf_slurm.published.audit.printed import Finding, NotAudited
+from dlperf_slurm.published.audit.rounding import Finding, NotAudited
 
 
 @dataclass(frozen=True)
