@@ -19,7 +19,6 @@ from rows import Row
 
 from dlperf_slurm.cli import main as run_command
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.details import fold_details
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.record import (
     OK,
@@ -29,6 +28,7 @@ from dlperf_slurm.contract.record import (
     RankResult,
     Record,
 )
+from dlperf_slurm.contract.step_archive import fold_details
 from dlperf_slurm.files.arrays import write_array
 from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.run_directory import Run, open_run

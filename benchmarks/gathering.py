@@ -84,7 +84,7 @@ def gather_as(kind: str) -> None:
     """Run one of the ranks: gather several times, and print the cost on rank 0."""
     import numpy
 
-    from dlperf_slurm.worker.joining.worlds import MpiWorld
+    from dlperf_slurm.worker.rendezvous.communicators import MpiWorld
 
     world = MpiWorld()
     values = [1e-3 * step for step in range(STEPS)]

@@ -24,7 +24,7 @@ from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.progress import Position
 from dlperf_slurm.worker.time_limit import hold_back_signal
-from dlperf_slurm.worker.watch import watch_rank
+from dlperf_slurm.worker.watchdog import watch_rank
 
 PAIRS = 100
 STEPS = 100

@@ -16,7 +16,7 @@ from rows import Row, print_rows
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.progress import MEASURED
 from dlperf_slurm.worker.time_limit import hold_back_signal
-from dlperf_slurm.worker.watch import watch_rank
+from dlperf_slurm.worker.watchdog import watch_rank
 
 PAIRS = 15
 STEPS = 1_000_000

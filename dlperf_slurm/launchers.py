@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.worker.joining import KINDS, MPI, SLURM, TORCHRUN
+from dlperf_slurm.worker.rendezvous import KINDS, MPI, SLURM, TORCHRUN
 
 NO_MPI = "none"
 # the job script chooses the port, so that jobs on the same node use different ones
@@ -47,7 +47,7 @@ MakeCommand = Callable[[Ranks, Sequence[str]], list[str]]
 
 @dataclass(frozen=True)
 class Launcher:
-    """A launcher, and the kinds of rendezvous (`worker.joining`) that its ranks can use.
+    """A launcher, and the kinds of rendezvous (`worker.rendezvous`) that its ranks can use.
 
     With `starts_nodes`, Slurm starts the launcher once per node, and the launcher starts the ranks.
     """

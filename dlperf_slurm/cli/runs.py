@@ -247,7 +247,7 @@ def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
 
 def _warn_of_noise() -> None:
     """Warn about other load on this machine before a local run."""
-    from dlperf_slurm.worker.surroundings import describe_here
+    from dlperf_slurm.worker.host_noise import describe_here
 
     for line in describe_here():
         warn(f"{line}; figures will be those of a shared machine")

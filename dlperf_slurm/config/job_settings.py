@@ -13,7 +13,7 @@ from dlperf_slurm.containers import RUNTIMES
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.launchers import LAUNCHERS
 from dlperf_slurm.worker.frameworks import list_frameworks
-from dlperf_slurm.worker.joining import KINDS, MPI, TORCHRUN, Joining
+from dlperf_slurm.worker.rendezvous import KINDS, MPI, TORCHRUN, Joining
 
 # NVIDIA's "8.0" or AMD's "gfx90a"
 COMPUTE_CAPABILITY = r"^([0-9]{1,2}\.[0-9]|gfx[0-9a-f]{3,5})$"

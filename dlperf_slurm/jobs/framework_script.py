@@ -15,7 +15,7 @@ from dlperf_slurm.jobs.launch_command import make_container_parts, make_starter
 from dlperf_slurm.jobs.node_prolog import list_data_folders, list_starting_words
 from dlperf_slurm.jobs.sandbox import BoundedEnvironment
 from dlperf_slurm.launchers import Expanding
-from dlperf_slurm.worker.joining import MPI, TORCHRUN
+from dlperf_slurm.worker.rendezvous import MPI, TORCHRUN
 
 PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"
 # runs on the batch host beside a container, unless the site names another one

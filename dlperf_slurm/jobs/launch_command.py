@@ -14,7 +14,7 @@ from dlperf_slurm.containers import RUNTIMES, ContainerStart, Mount, Parts, pars
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.templating import JobValues, fill_word, fill_words, list_job_values
 from dlperf_slurm.launchers import LAUNCHERS, NO_MPI, Expanding, Ranks
-from dlperf_slurm.worker.joining import MPI
+from dlperf_slurm.worker.rendezvous import MPI
 
 LAUNCHERS_BY_SRUN = ("srun", "torchrun")
 # variables by which Gloo and NCCL get their network interface

@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 from dlperf_slurm.contract.axes import INFER, Axes
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.details import Detail, read_details
+from dlperf_slurm.contract.host_noise import SURROUNDINGS_FILE
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.peaks import PEAKS_FILE
 from dlperf_slurm.contract.record import (
@@ -25,7 +25,7 @@ from dlperf_slurm.contract.record import (
     Record,
     find_record_problem,
 )
-from dlperf_slurm.contract.surroundings import SURROUNDINGS_FILE
+from dlperf_slurm.contract.step_archive import Detail, read_details
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import parse_array
 from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, JSON_LIMIT_BYTES

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
-from dlperf_slurm.contract.details import Detail
+from dlperf_slurm.contract.host_noise import SURROUNDINGS_FILE, Surroundings
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.peaks import NUMBER_FORMATS, PEAKS_FILE, Peaks
 from dlperf_slurm.contract.record import TOKEN_SECONDS_FILE, Record
-from dlperf_slurm.contract.surroundings import SURROUNDINGS_FILE, Surroundings
+from dlperf_slurm.contract.step_archive import Detail
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import parse_array
 from dlperf_slurm.jobs.decode import decode

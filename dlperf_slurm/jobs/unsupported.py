@@ -30,8 +30,8 @@ from dlperf_slurm.provision.environments.gpu_support import (
     find_missing_code,
 )
 from dlperf_slurm.worker.frameworks import join_reasons, load_adapter
-from dlperf_slurm.worker.joining import MPI
 from dlperf_slurm.worker.models import list_models, load_model
+from dlperf_slurm.worker.rendezvous import MPI
 
 # size of a step time in an .npy file, and the maximum size of the file's header
 TIME_BYTES = 8

@@ -7,7 +7,7 @@ cause the latter, because all processes of a virtual machine share one CPU allow
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.contract.surroundings import MIN_STOLEN_SHARE, CpuUse, HostSurroundings
+from dlperf_slurm.contract.host_noise import MIN_STOLEN_SHARE, CpuUse, HostSurroundings
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.footnotes import Note, Remark
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Union
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.details import fold_details
+from dlperf_slurm.contract.host_noise import write_surroundings
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.peaks import write_peaks
 from dlperf_slurm.contract.phases import (
@@ -36,7 +36,7 @@ from dlperf_slurm.contract.record import (
     Record,
     find_record_problem,
 )
-from dlperf_slurm.contract.surroundings import write_surroundings
+from dlperf_slurm.contract.step_archive import fold_details
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import write_array
@@ -47,9 +47,7 @@ from dlperf_slurm.worker.external_script import run_script
 from dlperf_slurm.worker.failed_record import conclude_attempt
 from dlperf_slurm.worker.failures import report_failure, write_failure
 from dlperf_slurm.worker.frameworks import load_adapter
-from dlperf_slurm.worker.joining import Joining, parse_run_arguments, read_options
-from dlperf_slurm.worker.joining.network import choose_network
-from dlperf_slurm.worker.joining.worlds import RankWorld, join_ranks
+from dlperf_slurm.worker.host_noise import gather_surroundings, look_around
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.nodes import prepare_node
 from dlperf_slurm.worker.nodes.copies import read_on_node
@@ -66,11 +64,13 @@ from dlperf_slurm.worker.probe import probe_rank
 from dlperf_slurm.worker.progress import Position
 from dlperf_slurm.worker.provenance import describe_job, describe_python, gather_platforms
 from dlperf_slurm.worker.ranks import Alone
+from dlperf_slurm.worker.rendezvous import Joining, parse_run_arguments, read_options
+from dlperf_slurm.worker.rendezvous.communicators import RankWorld, join_ranks
+from dlperf_slurm.worker.rendezvous.network import choose_network
 from dlperf_slurm.worker.search import search_batch_size
-from dlperf_slurm.worker.surroundings import gather_surroundings, look_around
 from dlperf_slurm.worker.telemetry import Sampler, gather_telemetry
 from dlperf_slurm.worker.time_limit import hold_back_signal
-from dlperf_slurm.worker.watch import watch_rank
+from dlperf_slurm.worker.watchdog import watch_rank
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.frameworks import Adapter

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Set, Tuple
 
-from dlperf_slurm.contract.surroundings import CpuUse, Neighbour
+from dlperf_slurm.contract.host_noise import CpuUse, Neighbour
 
 PROC = Path("/proc")
 INIT = 1

@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dlperf_slurm.worker.joining.worlds import RankWorld
+    from dlperf_slurm.worker.rendezvous.communicators import RankWorld
 
 # set by an adapter whose framework may crash when Python exits
 is_at_once = False

@@ -12,14 +12,14 @@ from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Difference, Parity
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.determinism import make_deterministic
-from dlperf_slurm.worker.joining import Joining, add_options
-from dlperf_slurm.worker.joining.network import choose_network
-from dlperf_slurm.worker.joining.worlds import RankWorld
 from dlperf_slurm.worker.measure import Step
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.provenance import describe_python
 from dlperf_slurm.worker.ranks import Alone
 from dlperf_slurm.worker.reference_optimizers import make_optimizer, measure_norm
+from dlperf_slurm.worker.rendezvous import Joining, add_options
+from dlperf_slurm.worker.rendezvous.communicators import RankWorld
+from dlperf_slurm.worker.rendezvous.network import choose_network
 from dlperf_slurm.worker.weights import generate_weights
 
 if TYPE_CHECKING:

@@ -16,8 +16,6 @@ from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.joining import Joining
-from dlperf_slurm.worker.joining.worlds import join_ranks
 from dlperf_slurm.worker.nvml import (
     ask,
     find_device_uuid,
@@ -26,6 +24,8 @@ from dlperf_slurm.worker.nvml import (
     list_visible,
     load_nvml,
 )
+from dlperf_slurm.worker.rendezvous import Joining
+from dlperf_slurm.worker.rendezvous.communicators import join_ranks
 
 MODULE_FILE = "module"
 ANSWER_PREFIX = "probe-"

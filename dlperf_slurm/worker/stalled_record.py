@@ -13,7 +13,7 @@ from dlperf_slurm.contract.record import (
 )
 from dlperf_slurm.files.arrays import write_array
 from dlperf_slurm.worker.provenance.machine import format_ranges
-from dlperf_slurm.worker.watch import (
+from dlperf_slurm.worker.watchdog import (
     PREEMPTED,
     STALLED,
     TIME_LIMIT,

@@ -8,8 +8,8 @@ from support.gpu_attempts import make_attempt, run
 from support.gpu_machine import list_gpus
 from support.gpu_report import NOT_FOR_THIS_GPU
 
-from dlperf_slurm.contract.details import SAMPLES_FILE
 from dlperf_slurm.contract.record import FAILED, STEP_SECONDS_FILE
+from dlperf_slurm.contract.step_archive import SAMPLES_FILE
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.nvml import ask, find_handle, load_nvml
 from dlperf_slurm.worker.peaks import Setting, load_operations

@@ -9,10 +9,10 @@ from support.slurm_runs import CHECKOUT, NO_PEAKS, QUICK_POLLS, SITE, stage_spin
 from support.tool import find_details, find_states, run_tool, stage
 
 from dlperf_slurm.contract.case import CASE_FILE
-from dlperf_slurm.contract.details import DETAILS_FILE
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.nodes import read_node_reports
 from dlperf_slurm.contract.record import RECORD_FILE, Record
+from dlperf_slurm.contract.step_archive import DETAILS_FILE
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.details import DETAILS_FILE
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import RECORD_FILE, Record
+from dlperf_slurm.contract.step_archive import DETAILS_FILE
 from dlperf_slurm.worker.peaks.measure import SWITCH
 from support.cases import vary
 

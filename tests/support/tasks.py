@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 
-from dlperf_slurm.worker.joining.worlds import SECRET_VARIABLE
+from dlperf_slurm.worker.rendezvous.communicators import SECRET_VARIABLE
 
 TASKS_SECONDS = 120
 SECRET = "5e" * 32

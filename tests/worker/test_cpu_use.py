@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_slurm.contract.surroundings import Neighbour
+from dlperf_slurm.contract.host_noise import Neighbour
 from dlperf_slurm.worker.cpu_use import (
     CpuWatch,
     Process,

@@ -18,7 +18,6 @@ from support.small_disk import find_obstacle, mount_disk
 from support.stand_in import fill_disk
 
 from dlperf_slurm.contract.axes import INFER
-from dlperf_slurm.contract.details import DETAILS_FILE
 from dlperf_slurm.contract.record import (
     FAILED,
     OK,
@@ -27,10 +26,11 @@ from dlperf_slurm.contract.record import (
     STEP_SECONDS_FILE,
     WARMUP_STEP_SECONDS_FILE,
 )
+from dlperf_slurm.contract.step_archive import DETAILS_FILE
 from dlperf_slurm.worker.failures import RANK_LOST
 from dlperf_slurm.worker.ranks import FAILURE_GRACE_SECONDS
 from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
-from dlperf_slurm.worker.watch import STALLS_DIR
+from dlperf_slurm.worker.watchdog import STALLS_DIR
 
 MPI, SOCKETS = "mpi", "sockets"
 STEPS = 20

@@ -34,9 +34,9 @@ from dlperf_slurm.worker.nodes.checks import (
     find_xids,
     list_stale_pids,
 )
+from dlperf_slurm.worker.nodes.commands import run_lines
 from dlperf_slurm.worker.nodes.copies import CopyError, copy_dataset, hold_lock, read_on_node
 from dlperf_slurm.worker.nodes.devices import read_gpus
-from dlperf_slurm.worker.nodes.lines import run_lines
 
 ON_GPUS = vary(attempts.CASE, device="cuda", topology="1n2g")
 REASON = "<{0}><{0}_hw_slowdown>{1}</{0}_hw_slowdown><{0}_gpu_idle>Active</{0}_gpu_idle></{0}>"

@@ -12,8 +12,8 @@ from support.cases import vary
 
 from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.json_files import write_json
-from dlperf_slurm.worker.joining import Joining
 from dlperf_slurm.worker.probe import ANSWER_PREFIX, MODULE_FILE, probe_rank
+from dlperf_slurm.worker.rendezvous import Joining
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 WITHOUT_MPI = Joining(ranks="torchrun")

@@ -14,7 +14,7 @@ from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import FAILED, PARTIAL_STEP_SECONDS_FILE, RECORD_FILE, Record
 from dlperf_slurm.worker.failed_record import conclude_attempt
 from dlperf_slurm.worker.stalled_record import describe_stall, keep_steps
-from dlperf_slurm.worker.watch import (
+from dlperf_slurm.worker.watchdog import (
     CALLED,
     STALLED,
     STALLS_DIR,

@@ -11,7 +11,7 @@ from dlperf_slurm.config.suggestions import suggest
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.launchers import NO_MPI
 from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Survey
-from dlperf_slurm.worker.joining import MPI
+from dlperf_slurm.worker.rendezvous import MPI
 
 # sbatch options in a site's directives that change which nodes a job may use
 _ELSEWHERE = re.compile(r"--reservation\b|--nodelist\b|-w")

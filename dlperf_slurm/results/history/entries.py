@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.contract.case import CASE_FILE
-from dlperf_slurm.contract.details import DETAILS_FILE
 from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE, Record
+from dlperf_slurm.contract.step_archive import DETAILS_FILE
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem

@@ -22,8 +22,8 @@ from dlperf_slurm.contract.nodes import (
 )
 from dlperf_slurm.contract.record import FAILURES_DIR
 from dlperf_slurm.worker.nodes.checks import check_node
+from dlperf_slurm.worker.nodes.commands import run_lines
 from dlperf_slurm.worker.nodes.copies import CopyError, copy_dataset
-from dlperf_slurm.worker.nodes.lines import run_lines
 
 
 def prepare_node(work_file: Path, attempt_dir: Path) -> int:

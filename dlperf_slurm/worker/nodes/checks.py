@@ -9,6 +9,7 @@ from typing import Iterator, List, Mapping, Tuple
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.nodes import NodeChecks
 from dlperf_slurm.worker.cpu_use import read_stat
+from dlperf_slurm.worker.nodes.commands import run_command, run_line
 from dlperf_slurm.worker.nodes.devices import (
     DeviceError,
     Gpu,
@@ -18,7 +19,6 @@ from dlperf_slurm.worker.nodes.devices import (
     find_process_problem,
     query_gpus,
 )
-from dlperf_slurm.worker.nodes.lines import run_command, run_line
 
 PROC = Path("/proc")
 # NVIDIA's Xid errors (docs.nvidia.com/deploy/xid-errors) of the hardware, or that require a reset

@@ -7,7 +7,7 @@ import re
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 from xml.etree import ElementTree
 
-from dlperf_slurm.worker.nodes.lines import MAX_REASON_CHARACTERS, run_command
+from dlperf_slurm.worker.nodes.commands import MAX_REASON_CHARACTERS, run_command
 
 QUERY = ("nvidia-smi", "-q", "-x")
 # throttle reasons that indicate a problem; idling and the power limit do not

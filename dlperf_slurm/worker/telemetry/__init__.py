@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import IO, Any, Dict, List, Optional, Sequence, Tuple, cast
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.details import SAMPLES_FILE
+from dlperf_slurm.contract.host_noise import CpuUse
 from dlperf_slurm.contract.json_files import build_dataclass
 from dlperf_slurm.contract.record import Telemetry
-from dlperf_slurm.contract.surroundings import CpuUse
+from dlperf_slurm.contract.step_archive import SAMPLES_FILE
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.telemetry.series import (

@@ -5,8 +5,8 @@ import statistics
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Tuple
 
+from dlperf_slurm.contract.host_noise import CpuUse
 from dlperf_slurm.contract.record import Telemetry
-from dlperf_slurm.contract.surroundings import CpuUse
 
 # commands of a rank to the sampling process, one byte each, and the answer READY
 START = b"s"

@@ -14,9 +14,9 @@ from support.problems import assert_problem
 
 import dlperf_slurm as dp
 from dlperf_slurm.cli import main
-from dlperf_slurm.contract.details import DETAILS_FILE, fold_details
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import Record
+from dlperf_slurm.contract.step_archive import DETAILS_FILE, fold_details
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.jobs import archives

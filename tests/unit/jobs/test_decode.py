@@ -11,10 +11,10 @@ from builders import make_case, make_failed_record, make_record
 from outcome_builders import make_telemetry
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.host_noise import Surroundings
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError, read_json, write_json
 from dlperf_slurm.contract.peaks import Peaks
 from dlperf_slurm.contract.record import BatchTrial, Epoch, Record
-from dlperf_slurm.contract.surroundings import Surroundings
 from dlperf_slurm.files.reading import JSON_LIMIT_BYTES
 from dlperf_slurm.jobs import decode
 from dlperf_slurm.jobs.decode import RANGES

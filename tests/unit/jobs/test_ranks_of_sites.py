@@ -14,8 +14,8 @@ from dlperf_slurm.jobs.plan import make_case
 from dlperf_slurm.jobs.render import render_scripts, render_verification
 from dlperf_slurm.jobs.unsupported import find_obstacle
 from dlperf_slurm.launchers import LAUNCHERS
-from dlperf_slurm.worker.joining import KINDS
-from dlperf_slurm.worker.joining.worlds import read_secret
+from dlperf_slurm.worker.rendezvous import KINDS
+from dlperf_slurm.worker.rendezvous.communicators import read_secret
 from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 
 RUN_DIR = Path("/shared/run")

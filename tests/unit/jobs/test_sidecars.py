@@ -7,10 +7,7 @@ import re
 import pytest
 from builders import make_case, make_record
 
-from dlperf_slurm.contract.details import Detail
-from dlperf_slurm.contract.json_files import ContractError
-from dlperf_slurm.contract.phases import SCRIPT, Phase
-from dlperf_slurm.contract.surroundings import (
+from dlperf_slurm.contract.host_noise import (
     SURROUNDINGS_FILE,
     CpuUse,
     HostSurroundings,
@@ -18,6 +15,9 @@ from dlperf_slurm.contract.surroundings import (
     Surroundings,
     write_surroundings,
 )
+from dlperf_slurm.contract.json_files import ContractError
+from dlperf_slurm.contract.phases import SCRIPT, Phase
+from dlperf_slurm.contract.step_archive import Detail
 from dlperf_slurm.jobs.sidecars import (
     NOTHING_BESIDE,
     Beside,

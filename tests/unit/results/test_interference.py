@@ -8,14 +8,14 @@ from outcome_builders import make_telemetry
 from report_values import find_tables, read_marks, summarize
 from support.problems import assert_problem
 
-from dlperf_slurm.contract.record import HOST
-from dlperf_slurm.contract.surroundings import (
+from dlperf_slurm.contract.host_noise import (
     CpuUse,
     GpuBefore,
     HostSurroundings,
     Neighbour,
     Surroundings,
 )
+from dlperf_slurm.contract.record import HOST
 from dlperf_slurm.jobs.sidecars import Beside
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes

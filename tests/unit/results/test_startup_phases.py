@@ -6,6 +6,7 @@ import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
 from report_values import find_tables, make_repeat_frame, read_column, summarize, write_rows
 
+from dlperf_slurm.contract.host_noise import Surroundings
 from dlperf_slurm.contract.phases import (
     FIRST_STEP,
     FRAMEWORK,
@@ -17,7 +18,6 @@ from dlperf_slurm.contract.phases import (
     WINDOW,
     Phase,
 )
-from dlperf_slurm.contract.surroundings import Surroundings
 from dlperf_slurm.jobs.sidecars import Beside
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.startup_phases import QUEUE, Start, find_start

@@ -24,7 +24,7 @@ from dlperf_slurm.worker.progress import (
     Position,
 )
 from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
-from dlperf_slurm.worker.watch import ANSWER_SECONDS, STALLS_DIR, is_preempted
+from dlperf_slurm.worker.watchdog import ANSWER_SECONDS, STALLS_DIR, is_preempted
 
 pytestmark = pytest.mark.integration
 

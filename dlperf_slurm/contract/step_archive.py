@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.host_noise import SURROUNDINGS_FILE
 from dlperf_slurm.contract.json_files import ContractError, read_json
 from dlperf_slurm.contract.nodes import NODES_DIR
 from dlperf_slurm.contract.peaks import PEAKS_FILE
@@ -20,7 +21,6 @@ from dlperf_slurm.contract.record import (
     TOKEN_SECONDS_FILE,
     WARMUP_STEP_SECONDS_FILE,
 )
-from dlperf_slurm.contract.surroundings import SURROUNDINGS_FILE
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.archives import list_members, read_member, write_members
 from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, JSON_LIMIT_BYTES, open_file, read_bytes

@@ -13,8 +13,8 @@ import threading
 from contextlib import suppress
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-from dlperf_slurm.worker.joining.channel import Channel
-from dlperf_slurm.worker.joining.meeting import Met
+from dlperf_slurm.worker.rendezvous.connections import Met
+from dlperf_slurm.worker.rendezvous.transport import Channel
 
 EXIT_CODE = 1
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.surroundings import (
+from dlperf_slurm.contract.host_noise import (
     CpuUse,
     GpuBefore,
     HostSurroundings,

@@ -7,8 +7,8 @@ import numpy
 import pytest
 from support.attempts import CASE
 
-from dlperf_slurm.contract.details import DETAILS_FILE, fold_details, read_details
 from dlperf_slurm.contract.json_files import write_json
+from dlperf_slurm.contract.step_archive import DETAILS_FILE, fold_details, read_details
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import parse_array, write_array
 
@@ -76,7 +76,7 @@ def test_death_between_the_fold_and_the_end_loses_nothing(start, monkeypatch, re
         removed.append(path.name)
 
     with monkeypatch.context() as patch:
-        patch.setattr("dlperf_slurm.contract.details.remove_file", remove)
+        patch.setattr("dlperf_slurm.contract.step_archive.remove_file", remove)
         with pytest.raises(KeyboardInterrupt):
             fold_details(start, CASE)
     assert set(list_names(start)) >= (whole | {DETAILS_FILE}) - set(removed)
@@ -93,7 +93,7 @@ def test_fold_without_room_leaves_all_as_it_was(start, monkeypatch):
     def refuse(*arguments, **options):
         raise FileProblem("no room")
 
-    monkeypatch.setattr("dlperf_slurm.contract.details.write_file", refuse)
+    monkeypatch.setattr("dlperf_slurm.contract.step_archive.write_file", refuse)
     fold_details(start, CASE)
     assert list_names(start) == before
 
@@ -108,17 +108,17 @@ def test_case_that_says_more_than_the_record_or_is_broken_stays(start, text):
 
 def test_files_that_are_folded_while_they_are_read_are_found(start, monkeypatch):
     """A reader saw no container, and then no file."""
-    from dlperf_slurm.contract import details
+    from dlperf_slurm.contract import step_archive
 
-    original = details.read_bytes
+    original = step_archive.read_bytes
 
     def fold_first(path, *arguments):
-        monkeypatch.setattr(details, "read_bytes", original)
+        monkeypatch.setattr(step_archive, "read_bytes", original)
         fold_details(start, CASE)
         return original(path, *arguments)
 
     before = read(start)
-    monkeypatch.setattr(details, "read_bytes", fold_first)
+    monkeypatch.setattr(step_archive, "read_bytes", fold_first)
     assert read(start) == before
 
 

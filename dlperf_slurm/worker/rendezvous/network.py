@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, Tuple
 
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.joining import Joining
 from dlperf_slurm.worker.ranks import PlacementError
+from dlperf_slurm.worker.rendezvous import Joining
 
 # ioctl for the IPv4 address of an interface (netdevice(7))
 SIOCGIFADDR = 0x8915

@@ -14,7 +14,8 @@ import pytest
 from support import attempts
 from support.sessions import ALONE, CHECKOUT
 
-from dlperf_slurm.worker.joining import (
+from dlperf_slurm.worker.ranks import PlacementError, World
+from dlperf_slurm.worker.rendezvous import (
     KINDS,
     MPI,
     SLURM,
@@ -23,18 +24,28 @@ from dlperf_slurm.worker.joining import (
     parse_run_arguments,
     read_options,
 )
-from dlperf_slurm.worker.joining.channel import HELLO_BYTES, NONCE_BYTES, Channel, StrangerError
-from dlperf_slurm.worker.joining.meeting import choose_ports, meet
-from dlperf_slurm.worker.joining.network import add_suffix, choose_network
-from dlperf_slurm.worker.joining.places import FINDERS, LOOPBACK, Place, find_first, find_place
-from dlperf_slurm.worker.joining.socket_communicator import SocketCommunicator
-from dlperf_slurm.worker.joining.worlds import (
+from dlperf_slurm.worker.rendezvous.communicators import (
     FEWEST_SECRET_BYTES,
     SocketWorld,
     check_sizes,
     read_secret,
 )
-from dlperf_slurm.worker.ranks import PlacementError, World
+from dlperf_slurm.worker.rendezvous.connections import choose_ports, meet
+from dlperf_slurm.worker.rendezvous.network import add_suffix, choose_network
+from dlperf_slurm.worker.rendezvous.rank_environment import (
+    FINDERS,
+    LOOPBACK,
+    Place,
+    find_first,
+    find_place,
+)
+from dlperf_slurm.worker.rendezvous.socket_communicator import SocketCommunicator
+from dlperf_slurm.worker.rendezvous.transport import (
+    HELLO_BYTES,
+    NONCE_BYTES,
+    Channel,
+    StrangerError,
+)
 
 SECRET = b"s" * 32
 OTHER_SECRET = b"o" * 32
@@ -384,7 +395,7 @@ def test_more_figures_than_mpi_can_count_are_refused():
 
 ROWS_BY_MPI = """
 import numpy
-from dlperf_slurm.worker.joining.worlds import MpiWorld
+from dlperf_slurm.worker.rendezvous.communicators import MpiWorld
 world = MpiWorld()
 rows = world.gather_rows([world.rank + step / 4 for step in range(5)])
 missing = world.gather_rows([float("nan"), 1.0])

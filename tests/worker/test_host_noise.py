@@ -12,10 +12,7 @@ from support import attempts
 from support.cases import vary
 from support.problems import assert_problem
 
-from dlperf_slurm.contract.json_files import build_dataclass
-from dlperf_slurm.contract.phases import MEANINGS, PYTHON, WINDOW
-from dlperf_slurm.contract.record import OK
-from dlperf_slurm.contract.surroundings import (
+from dlperf_slurm.contract.host_noise import (
     SURROUNDINGS_FILE,
     CpuUse,
     GpuBefore,
@@ -23,8 +20,11 @@ from dlperf_slurm.contract.surroundings import (
     Neighbour,
     Surroundings,
 )
+from dlperf_slurm.contract.json_files import build_dataclass
+from dlperf_slurm.contract.phases import MEANINGS, PYTHON, WINDOW
+from dlperf_slurm.contract.record import OK
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.surroundings import (
+from dlperf_slurm.worker.host_noise import (
     describe_here,
     describe_noise,
     gather_surroundings,

@@ -8,12 +8,12 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Union
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.failures import write_loss
-from dlperf_slurm.worker.joining import MPI, Joining
-from dlperf_slurm.worker.joining.meeting import meet
-from dlperf_slurm.worker.joining.network import add_suffix
-from dlperf_slurm.worker.joining.places import find_place
-from dlperf_slurm.worker.joining.socket_communicator import SocketCommunicator
 from dlperf_slurm.worker.ranks import PlacementError, World
+from dlperf_slurm.worker.rendezvous import MPI, Joining
+from dlperf_slurm.worker.rendezvous.connections import meet
+from dlperf_slurm.worker.rendezvous.network import add_suffix
+from dlperf_slurm.worker.rendezvous.rank_environment import find_place
+from dlperf_slurm.worker.rendezvous.socket_communicator import SocketCommunicator
 
 # random bytes in hexadecimal, made by the job script per array task and never written to a file
 SECRET_VARIABLE = "DLPERF_SLURM_SECRET"

@@ -3,8 +3,8 @@
 import re
 from typing import Callable, Dict, Mapping, NamedTuple
 
-from dlperf_slurm.worker.joining import SLURM, TORCHRUN
 from dlperf_slurm.worker.ranks import PlacementError
+from dlperf_slurm.worker.rendezvous import SLURM, TORCHRUN
 
 # address of rank 0 if all ranks are on one host
 LOOPBACK = "127.0.0.1"

@@ -6,9 +6,9 @@ import time
 from contextlib import suppress
 from typing import Dict, List, NamedTuple, Tuple
 
-from dlperf_slurm.worker.joining.channel import Channel
-from dlperf_slurm.worker.joining.places import Place
 from dlperf_slurm.worker.ranks import LOWEST_PORT, PlacementError
+from dlperf_slurm.worker.rendezvous.rank_environment import Place
+from dlperf_slurm.worker.rendezvous.transport import Channel
 
 # below the kernel's ephemeral ports (ip_local_port_range)
 PORTS = range(LOWEST_PORT, 32768)
