@@ -42,6 +42,10 @@ _TOKEN = "SLURM_JWT"
 # variables that select the cluster of the clients, and of sbatch
 CLUSTER_VARIABLES = ("SLURM_CLUSTERS", "SBATCH_CLUSTERS")
 
+# answers of sbatch: a sentence of its own or of a wrapper, and "7" or "7;cluster" of --parsable
+_SUBMITTED = re.compile(r"\bSubmitted batch job ([1-9]\d{0,9})\b")
+_PARSABLE = re.compile(r"^[ \t]*([1-9]\d{0,9})(?:;[\w.-]+)?[ \t\r]*$", re.M)
+
 # pattern of a common error message of Slurm's clients -> hint
 _HINTS = (
     (
@@ -171,6 +175,18 @@ def add_hint(message: str) -> str:
 def is_job_id(text: str) -> bool:
     """Return whether a text is a Slurm job id, so that it cannot be taken for an option."""
     return re.fullmatch("[1-9][0-9]{0,9}", text) is not None
+
+
+def find_job_id(answer: str) -> str:
+    """Return the job id in what `sbatch --parsable` printed, wherever it stands among other lines.
+
+    Raises SchedulerError unless the output contains exactly one: a wrapper may print other numbers.
+    """
+    found = dict.fromkeys(_SUBMITTED.findall(answer) or _PARSABLE.findall(answer))
+    if len(found) != 1:
+        words = "several numbers" if found else "no job id"
+        raise SchedulerError(f"sbatch printed {words}: {answer.strip()[-200:]!r}")
+    return next(iter(found))
 
 
 def cancel_jobs(job_ids: Sequence[str], clusters: str = "", job_name: str = "") -> None:

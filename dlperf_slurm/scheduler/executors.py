@@ -52,19 +52,9 @@ class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
         after = [f"--dependency=afterany:{':'.join(self.awaited)}"] if self.awaited else []
         command = ["sbatch", "--parsable", *after, str(self.script)]
         output = slurm_client.run_client(command, keep_open=(self.lock,), inherit=self.inherit)
-        job_id = self._get_job_id_from_submission_command(output)
+        job_id = slurm_client.find_job_id(output)
         count = len(delayed_submissions)
         return [self.job_class(self.folder, f"{job_id}_{index}") for index in range(count)]
-
-    @staticmethod
-    def _get_job_id_from_submission_command(string: Any) -> str:
-        """Parse the job id in the output of `sbatch --parsable`, as "7" or "7;cluster"."""
-        text = string.decode() if isinstance(string, bytes) else string
-        for line in reversed(text.splitlines()):
-            job_id = str(line).strip().partition(";")[0]
-            if job_id.isdigit():
-                return job_id
-        raise SchedulerError(f"sbatch did not print a job id: {text.strip()!r}")
 
 
 class LocalArrayExecutor(core.Executor):

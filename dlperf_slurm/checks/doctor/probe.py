@@ -169,17 +169,12 @@ def run_on_slurm(
     script = folder / "scripts" / f"{probe.group.group_id}.sbatch"
     clusters = probe.site.clusters or ""
     job_name = make_job_name(folder.name[1:], probe.group.group_id)
+    watcher = QueueWatcher([job_name], scripts_dir=script.parent, clusters=clusters)
     try:
-        command = ["sbatch", "--parsable", str(script)]
-        output = slurm_client.run_client(command, inherit=probe.site.inherit)
+        job_id = _submit(script, probe.site, watcher)
     except SchedulerError as error:
         return End("", refusal=str(error))
-    words = [line.strip().partition(";")[0] for line in output.splitlines()]
-    job_id = next(filter(slurm_client.is_job_id, reversed(words)), "")
-    if not job_id:
-        return End("", refusal=f"sbatch did not print a job id: {output.strip()!r}")
     report(f"probe {probe.name}: job {job_id}" + (f" on cluster {clusters}" if clusters else ""))
-    watcher = QueueWatcher([job_name], scripts_dir=script.parent, clusters=clusters)
     end = End("PENDING")
     left = ""
     try:
@@ -188,6 +183,19 @@ def run_on_slurm(
         if end.state not in FINAL_STATES:
             left = _cancel(job_id, clusters, job_name, watcher)
     return replace(end, left=left)
+
+
+def _submit(script: Path, site: Site, watcher: QueueWatcher) -> str:
+    """Submit a script; return the job id that sbatch printed, else the one in the queue."""
+    command = ["sbatch", "--parsable", str(script)]
+    answer = slurm_client.run_client(command, inherit=site.inherit)
+    try:
+        return slurm_client.find_job_id(answer)
+    except SchedulerError:
+        found = watcher.find_array_job_id()
+        if found is None:
+            raise
+        return found
 
 
 def _await_end(job_id: str, watcher: QueueWatcher, wait_seconds: float, end: End) -> End:

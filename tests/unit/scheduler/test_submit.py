@@ -8,6 +8,7 @@ import pytest
 from builders import IMPORT_DIR, make_site, print_queue, show_queue, write_matrix, write_program
 from support.problems import assert_problem
 
+from dlperf_slurm import slurm_client
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.site import LoadedSite, read_frozen_site
 from dlperf_slurm.contract.times import format_now
@@ -30,10 +31,14 @@ from dlperf_slurm.jobs.run_directory import HARNESS_FILE, open_run
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.scheduler.executors import SlurmArrayExecutor
 from dlperf_slurm.scheduler.local import TimeLimit
 from dlperf_slurm.scheduler.retry import stage_retry
-from dlperf_slurm.scheduler.submit import find_cut_short, find_unsubmitted, read_time_limit
+from dlperf_slurm.scheduler.submit import (
+    find_cut_short,
+    find_unsubmitted,
+    read_time_limit,
+    submit_group,
+)
 from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS, submit_run
 from dlperf_slurm.scheduler.track import Tracker
 
@@ -240,16 +245,22 @@ def test_what_may_be_possible_later_is_left_to_sbatch(staged_run, cluster, words
 
 
 @pytest.mark.parametrize(
-    "output",
-    ["123\n", "123;main\n", "Welcome to tiny\n123\nBalance: 9 node-hours\n", "123 \r\n"],
+    "answer",
+    ["123\n", "123;main\n", "Welcome to tiny\n123\nBalance: 9\n", "123 \r\n",
+     "left:\n1200\nSubmitted batch job 123 on cluster main\n"],
+)  # fmt: skip
+def test_job_id_is_read_wherever_sbatch_prints_it(answer):
+    assert slurm_client.find_job_id(answer) == "123"
+
+
+@pytest.mark.parametrize(
+    "printed", ["left of your project:\\n1200\\n17\\n", "17\\n1200\\n", "job 17 is yours\\n"]
 )
-def test_job_id_is_a_line_of_its_own_whatever_else_sbatch_prints(output):
-    assert SlurmArrayExecutor._get_job_id_from_submission_command(output) == "123"
-
-
-def test_output_without_a_job_id_is_an_error():
-    with pytest.raises(SchedulerError, match="did not print a job id: 'Balance: 9'"):
-        SlurmArrayExecutor._get_job_id_from_submission_command("Balance: 9\n")
+def test_number_that_is_not_the_job_in_the_queue_is_not_believed(cluster, staged_run, printed):
+    write_program(cluster, "sbatch", f"[ $1 = --test-only ] || printf '{printed}'")
+    show_queue(cluster, "17_[0-2]|PENDING||Priority", name=f"{staged_run.run_id}.1n1g")
+    with hold_submit_lock(staged_run.path) as lock:
+        assert submit_group(staged_run, "1n1g", lock) == ("17", "")
 
 
 def test_nothing_is_submitted_that_the_journal_has_no_room_for(cluster, staged_run, home):

@@ -39,7 +39,6 @@ def test_installed_version_is_one_that_the_overrides_were_written_for():
             submitit_slurm.SlurmExecutor._internal_process_submissions,
             ["self", "delayed_submissions"],
         ),
-        (submitit_slurm.SlurmExecutor._get_job_id_from_submission_command, ["string"]),
         (core.Executor.submit, ["self", "fn", "args", "kwargs"]),
         (core.Executor.batch, ["self", "allow_implicit_submissions"]),
         (core.Job.__init__, ["self", "folder", "job_id", "tasks"]),
@@ -62,7 +61,7 @@ def test_function_takes_the_expected_parameters(function, parameters):
         (
             submitit_slurm.SlurmExecutor,
             SlurmArrayExecutor,
-            ["_internal_process_submissions", "_get_job_id_from_submission_command", "job_class"],
+            ["_internal_process_submissions", "job_class"],
         ),
         (core.Executor, LocalArrayExecutor, ["_internal_process_submissions", "job_class"]),
         (submitit_slurm.SlurmInfoWatcher, QueueWatcher, ["register_job", "update"]),
