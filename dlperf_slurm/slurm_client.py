@@ -57,6 +57,10 @@ _HINTS = (
         "the accounting daemon does not answer: `sacctmgr show cluster` says when it is back",
     ),
     (
+        r"[Ii]nvalid job array specification",
+        "an array has more elements than MaxArraySize allows: set max_array_size in the site file",
+    ),
+    (
         r"contact slurm controller|Connection refused|[Tt]imed out|Zero Bytes|did not answer",
         "the controller does not answer: `scontrol ping` says when it is back; what was submitted "
         "runs on",
@@ -172,6 +176,11 @@ def add_hint(message: str) -> str:
     return f"{message} ({hint})" if hint else message
 
 
+def is_forbidden(message: str) -> bool:
+    """Return whether a client's error says that this user may not ask for this."""
+    return re.search("permission denied|access denied|not permitted", message, re.I) is not None
+
+
 def is_job_id(text: str) -> bool:
     """Return whether a text is a Slurm job id, so that it cannot be taken for an option."""
     return re.fullmatch("[1-9][0-9]{0,9}", text) is not None
@@ -182,11 +191,11 @@ def find_job_id(answer: str) -> str:
 
     Raises SchedulerError unless the output contains exactly one: a wrapper may print other numbers.
     """
-    found = dict.fromkeys(_SUBMITTED.findall(answer) or _PARSABLE.findall(answer))
-    if len(found) != 1:
+    found: list[str] = _SUBMITTED.findall(answer) or _PARSABLE.findall(answer)
+    if len(set(found)) != 1:
         words = "several numbers" if found else "no job id"
         raise SchedulerError(f"sbatch printed {words}: {answer.strip()[-200:]!r}")
-    return next(iter(found))
+    return found[0]
 
 
 def cancel_jobs(job_ids: Sequence[str], clusters: str = "", job_name: str = "") -> None:

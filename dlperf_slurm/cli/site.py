@@ -58,11 +58,13 @@ def run_site_init(options: argparse.Namespace) -> None:
     for line in slurm_client.describe_clusters(os.environ, cluster):
         say(line)
     survey = survey_cluster(cluster)
-    if not survey.cluster_name:
+    if not survey.cluster_name and not survey.partitions:
         raise SchedulerError(
             "\n".join(survey.problems) + f"\nFor a machine without Slurm: {COMMAND} doctor "
             "--site local"
         )
+    if options.file is None and not survey.cluster_name:
+        raise InputError("the name of this cluster is not known: name the FILE to write")
     path = options.file or Path("site_configs") / f"{survey.cluster_name}.toml"
     if path.exists():
         raise InputError(

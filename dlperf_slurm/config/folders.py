@@ -6,6 +6,7 @@ folder are private (mode 0700).
 
 import hashlib
 import os
+import pwd
 import shutil
 import sys
 from contextlib import suppress
@@ -40,6 +41,29 @@ def expand_home(path: str) -> Path:
     if found.parts[:1] and found.parts[0].startswith("~"):
         raise ValueError(f"{path!r}: there is no such home folder; set HOME")
     return found
+
+
+def find_user_name() -> str:
+    """Return the name of the user of this process, or the uid if the password database lacks it.
+
+    LOGNAME and USER may name another user, and Slurm goes by the uid.
+    """
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def make_absolute_path(path: Path) -> Path:
+    """Return an absolute path below the working directory as the user's shell names it ($PWD).
+
+    The real path of an automounted or linked home may not exist on the nodes.
+    """
+    shown = Path(os.environ.get("PWD", ""))
+    with suppress(OSError):
+        if shown.is_absolute() and ".." not in shown.parts and shown.samefile("."):
+            return shown / path
+    return path.absolute()
 
 
 def find_user_dir(variable: str, default: str) -> Path:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Optional
 
 from pydantic import AfterValidator, Field
 
-from dlperf_slurm.config.folders import check_search_folder, expand_home
+from dlperf_slurm.config.folders import check_search_folder, expand_home, make_absolute_path
 from dlperf_slurm.config.node_settings import NodeSettings
 from dlperf_slurm.config.suggestions import check_env_name, check_known, suggest
 from dlperf_slurm.config.toml_tables import OneOrMore, Table
@@ -92,7 +92,7 @@ def check_directive(line: str) -> str:
 def make_absolute(path: str) -> str:
     """Return an absolute path; a relative path is below the working directory."""
     # jobs do not run in the directory that they are submitted from
-    return str(expand_home(path).absolute())
+    return str(make_absolute_path(expand_home(path)))
 
 
 PositiveInt = Annotated[int, Field(ge=1)]

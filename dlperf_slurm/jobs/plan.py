@@ -136,25 +136,29 @@ def count_blocks(case: MatrixCase, site: Site) -> int:
 def find_max_array_size(site: Site, must_reach_cluster: bool) -> int:
     """Return the MaxArraySize of the site, else of the cluster, else Slurm's default.
 
-    Raises SchedulerError if the cluster has array jobs disabled, or if it does not answer and
-    `must_reach_cluster` is set.
+    The default also holds where users may not read the cluster's configuration. Raises
+    SchedulerError if the cluster has array jobs disabled and the site uses them, or if the cluster
+    does not answer and `must_reach_cluster` is set.
     """
     if site.max_array_size is not None:
         return site.max_array_size
-    if site.scheduler == "local":
+    if site.scheduler == "local" or not site.arrays:
         return DEFAULT_MAX_ARRAY_SIZE
     try:
         text = slurm_client.read_cluster_config(site.clusters or "").get(
             "MaxArraySize", "not shown"
         )
     except SchedulerError as error:
-        if must_reach_cluster:
+        if must_reach_cluster and not slurm_client.is_forbidden(str(error)):
             raise SchedulerError(
                 f"{error}\nTo run on this machine, without a scheduler: --site local"
             ) from error
         return DEFAULT_MAX_ARRAY_SIZE
     if not text.isdigit() or int(text) == 0:
-        raise SchedulerError(f"this cluster takes no array jobs: its MaxArraySize is {text}")
+        raise SchedulerError(
+            f"this cluster takes no array jobs: its MaxArraySize is {text}. For plain jobs, set "
+            "arrays = false in the site file, or --set arrays=false"
+        )
     return int(text)
 
 

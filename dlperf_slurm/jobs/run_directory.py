@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from dlperf_slurm.config.folders import make_absolute_path
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.archives import ARCHIVE_SUFFIX, list_names
@@ -178,7 +179,7 @@ def open_run(path: Path) -> Run:
 
     Raises InputError if it is not a run, or of another schema version.
     """
-    return Run(path.absolute(), read_manifest(path))
+    return Run(make_absolute_path(path), read_manifest(path))
 
 
 def find_run(reference: Optional[str], results_dir: Path) -> Run:

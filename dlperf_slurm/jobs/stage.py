@@ -1,7 +1,6 @@
 """A plan -> a run directory: scripts, cases, frozen worker code, manifest and journal."""
 
 import dataclasses
-import getpass
 import json
 import re
 import secrets
@@ -14,7 +13,11 @@ from pathlib import Path
 
 import tomli_w
 
-from dlperf_slurm.config.folders import find_resource_dir
+from dlperf_slurm.config.folders import (
+    find_resource_dir,
+    find_user_name,
+    make_absolute_path,
+)
 from dlperf_slurm.config.site import LoadedSite, Site
 from dlperf_slurm.config.toml_tables import parse_toml
 from dlperf_slurm.contract.axes import DALI, FOLDER
@@ -79,11 +82,11 @@ def stage_run(
     """
     site, private = take_private_values(loaded)
     run_id = make_run_id(file.name, loaded.name)
-    run_dir = results_dir.absolute() / run_id
+    run_dir = make_absolute_path(results_dir) / run_id
     manifest = make_manifest(run_id, file, loaded, plan, command)
     manifest = dataclasses.replace(manifest, within_seconds=within_seconds)
     check_room(results_dir, plan.cases)
-    partial = results_dir.absolute() / f".{run_id}{PARTIAL_SUFFIX}"
+    partial = make_absolute_path(results_dir) / f".{run_id}{PARTIAL_SUFFIX}"
     try:
         with hold_partial(partial):
             with file_permissions(site.file_mask):
@@ -187,7 +190,7 @@ def make_manifest(
         site_name=loaded.name,
         scheduler=loaded.site.scheduler,
         created_at=format_now(),
-        created_by=getpass.getuser(),
+        created_by=find_user_name(),
         created_on=socket.gethostname(),
         command=hide_private_values(command),
         tool_version=__version__,

@@ -1,6 +1,5 @@
 """Imported runs of logs -> a run directory with a record and a copy of the log for each."""
 
-import getpass
 import re
 import shutil
 import socket
@@ -9,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from dlperf_slurm.config.folders import find_user_name, make_absolute_path
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import write_json
@@ -66,8 +66,8 @@ def write_imported_run(
     """
     cases = group_runs(runs)
     run_id = make_run_id(name, "import")
-    run_dir = results_dir.absolute() / run_id
-    partial = results_dir.absolute() / f".{run_id}{PARTIAL_SUFFIX}"
+    run_dir = make_absolute_path(results_dir) / run_id
+    partial = make_absolute_path(results_dir) / f".{run_id}{PARTIAL_SUFFIX}"
     manifest = _make_manifest(run_id, name, cases, command)
     try:
         with hold_partial(partial):
@@ -164,7 +164,7 @@ def _make_manifest(
             max((r.ended for runs in cases.values() for r in runs), default=0.0)
         )
         or format_now(),
-        created_by=getpass.getuser(),
+        created_by=find_user_name(),
         created_on=socket.gethostname(),
         command=hide_private_values(command),
         tool_version=__version__,

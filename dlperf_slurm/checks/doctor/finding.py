@@ -7,17 +7,24 @@ from typing import Literal
 MAX_PLACES = 4
 
 Status = Literal["ok", "fault", "undecided"]
+# who keeps a job from running: sbatch, if it refuses the job; the queue, where the job would be
+# PENDING for ever; "" if it would start and fail
+Decider = Literal["", "sbatch", "queue"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check; `places` are array jobs, frameworks, folders or nodes."""
+    """The result of one check; `places` are array jobs, frameworks, folders or nodes.
+
+    `decider` tells whose decision a fault predicts.
+    """
 
     status: Status
     what: str
     places: tuple[str, ...]
     words: str
     remedy: str = ""
+    decider: Decider = ""
 
     @property
     def is_sound(self) -> bool:
@@ -32,9 +39,9 @@ class Finding:
         return f"{line}; {self.remedy}" if self.remedy else line
 
 
-def make_fault(what: str, where: str, words: str, remedy: str) -> Finding:
+def make_fault(what: str, where: str, words: str, remedy: str, decider: Decider = "") -> Finding:
     """Make a finding for a problem that the user has to fix."""
-    return Finding("fault", what, (where,), words, remedy)
+    return Finding("fault", what, (where,), words, remedy, decider)
 
 
 def merge_places(findings: Iterable[Finding]) -> list[Finding]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm import slurm_client
+from dlperf_slurm.config.folders import make_absolute_path
 from dlperf_slurm.config.overrides import OVERRIDE, JobKind, find_job_kind
 from dlperf_slurm.config.site import LoadedSite, Site
 from dlperf_slurm.contract.axes import WORKER
@@ -124,10 +125,9 @@ def open_workplace(results: Path, loaded: LoadedSite) -> Iterator[Path]:
 
     Raises InputError if the folder cannot be written.
     """
-    new = [
-        place for place in (results.absolute(), *results.absolute().parents) if not place.exists()
-    ]
-    folder = results.absolute() / f".{make_run_id('doctor', loaded.name)}"
+    results = make_absolute_path(results)
+    new = [place for place in (results, *results.parents) if not place.exists()]
+    folder = results / f".{make_run_id('doctor', loaded.name)}"
     site, private = take_private_values(loaded)
     try:
         with file_permissions(site.file_mask):

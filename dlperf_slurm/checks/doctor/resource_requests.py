@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Optional
 
 from dlperf_slurm.checks.doctor.finding import Finding, make_fault
@@ -10,12 +11,15 @@ from dlperf_slurm.config.site import Site
 from dlperf_slurm.config.suggestions import suggest
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.launchers import NO_MPI
-from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Survey
+from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Qos, Survey
 from dlperf_slurm.worker.rendezvous import MPI
 
 # sbatch options in a site's directives that change which nodes a job may use
 _ELSEWHERE = re.compile(r"--reservation\b|--nodelist\b|-w")
 _SHORT = {"partition": "p", "account": "A", "qos": "q"}
+# sbatch would refuse the job; sbatch would take the job, which then stays PENDING
+_refuse = partial(make_fault, decider="sbatch")
+_hold = partial(make_fault, decider="queue")
 ENFORCING = {"associations", "limits", "qos", "safe", "wckeys"}
 
 
@@ -33,7 +37,8 @@ class Request:
 def check_request(request: Request, survey: Survey) -> list[Finding]:
     """Find what keeps an array job from ever starting, as far as the cluster reports its limits.
 
-    Requests on another cluster or in a reservation are not checked.
+    Requests on another cluster or in a reservation are not checked. What a plug-in of the cluster
+    may change when a job is submitted is left to sbatch.
     """
     site = request.site
     if site.reservation or site.clusters or any(map(_ELSEWHERE.match, site.directives)):
@@ -46,10 +51,14 @@ def check_request(request: Request, survey: Survey) -> list[Finding]:
         *_check_mpi(request, survey),
     ]
     # with several partitions, one that fits is enough
-    in_each = [list(_check_partition(request, partition)) for partition in known]
-    if in_each and all(in_each):
+    qos = survey.find_qos(find_qos_name(site, survey))
+    in_each = [
+        [*_check_partition(request, partition, qos), *_check_qos_limits(request, survey, partition)]
+        for partition in known
+    ] or [list(_check_qos_limits(request, survey, None))]
+    if all(in_each):
         findings += in_each[0]
-    return findings + list(_check_qos_limits(request, survey))
+    return findings
 
 
 def find_option(site: Site, name: str) -> Optional[str]:
@@ -58,6 +67,12 @@ def find_option(site: Site, name: str) -> Optional[str]:
     found = [match[1] for match in map(pattern.fullmatch, site.directives) if match]
     value: Optional[str] = getattr(site, name)
     return found[-1] if found else value
+
+
+def find_qos_name(site: Site, survey: Survey) -> str:
+    """Return the QOS of a site's jobs: the one it names, else the default of its account."""
+    account = find_option(site, "account") or survey.default_account
+    return find_option(site, "qos") or survey.find_default_qos(account)
 
 
 def _find_partition_names(site: Site, survey: Survey) -> list[str]:
@@ -74,11 +89,11 @@ def _check_names(request: Request, survey: Survey, names: list[str]) -> Iterator
     there = [known.name for known in survey.partitions]
     if not names:
         words = "the site names no partition, and this cluster has no default one"
-        yield make_fault("partition", request.group_id, words, _set("partition", there))
+        yield _refuse("partition", request.group_id, words, _set("partition", there))
     for name in names:
         if name not in there:
             words = f"there is no partition {name!r}{suggest(name, there)}"
-            yield make_fault("partition", request.group_id, words, _set("partition", there))
+            yield _refuse("partition", request.group_id, words, _set("partition", there))
 
 
 def _check_account(
@@ -88,16 +103,16 @@ def _check_account(
     if survey.associations and survey.enforced & ENFORCING:
         if account and account not in survey.accounts:
             words = f"you may not charge account {account!r}{suggest(account, survey.accounts)}"
-            yield make_fault("account", request.group_id, words, _set("account", survey.accounts))
+            yield _refuse("account", request.group_id, words, _set("account", survey.accounts))
             return
         qos, allowed = find_option(request.site, "qos"), survey.list_qos(account)
         if qos and allowed and qos not in allowed:
             words = f"you may not ask for QOS {qos!r}{suggest(qos, allowed)}"
-            yield make_fault("qos", request.group_id, words, _set("qos", allowed))
+            yield _refuse("qos", request.group_id, words, _set("qos", allowed))
     for partition in partitions:
         if partition.accounts is not None and account and account not in partition.accounts:
             words = f"partition {partition.name} does not take account {account!r}"
-            yield make_fault(
+            yield _hold(
                 "account", request.group_id, words, _set("account", list(partition.accounts))
             )
 
@@ -110,20 +125,26 @@ def _check_mpi(request: Request, survey: Survey) -> Iterator[Finding]:
         yield make_fault("MPI", request.group_id, words, _set("launcher.mpi", known))
 
 
-def _check_partition(request: Request, partition: Partition) -> Iterator[Finding]:
+def _check_partition(
+    request: Request, partition: Partition, qos: Optional[Qos]
+) -> Iterator[Finding]:
     where, topology, name = request.group_id, request.topology, partition.name
     if not partition.is_up:
         words = f"{name} starts no jobs now"
         yield Finding("undecided", "partition", (where,), words, f"see `sinfo -p {name}`, or wait")
-    limit = partition.max_minutes
+    # a QOS may exceed the limits of the partition (sacctmgr(1), "Flags")
+    flags = qos.flags if qos else frozenset()
+    limit = None if "PartitionTimeLimit" in flags else partition.max_minutes
     if limit is not None and request.minutes > limit:
         words = f"{request.minutes} min are over the {limit} of partition {name}"
-        yield make_fault("time limit", where, words, _lower_time(request.site, limit))
+        yield _hold("time limit", where, words, _lower_time(request.site, limit))
     if not partition.nodes:
         return
-    if topology.nodes > partition.largest_job:
-        words = f"{topology.nodes} nodes are over the {partition.largest_job} of partition {name}"
-        yield make_fault("nodes", where, words, f"set max_nodes = {partition.largest_job}")
+    has_more = "PartitionMaxNodes" in flags
+    most_nodes = partition.node_count if has_more else partition.largest_job
+    if topology.nodes > most_nodes:
+        words = f"{topology.nodes} nodes are over the {most_nodes} of partition {name}"
+        yield _hold("nodes", where, words, f"set max_nodes = {most_nodes}")
         return
     yield from _check_devices(request, partition)
 
@@ -147,7 +168,7 @@ def _check_devices(request: Request, partition: Partition) -> Iterator[Finding]:
                 remedy = _set("gpu_type", types)
             else:
                 remedy = 'take another partition, or set gpu_request = "none"'
-            yield make_fault("devices", where, words, remedy)
+            yield _refuse("devices", where, words, remedy)
             return
         kinds = fitting
     cores = site.cpus_per_rank * wanted
@@ -158,25 +179,27 @@ def _check_devices(request: Request, partition: Partition) -> Iterator[Finding]:
             f"{partition.name} have {most}"
         )
         fewer = f"set cpus_per_rank = {most // wanted}" if most >= wanted else "leave it out"
-        yield make_fault("cores", where, words, fewer)
+        yield _refuse("cores", where, words, fewer)
     mib = site.memory_mib_per_node or 0
     if _count([kind for kind in kinds if kind.memory_mib >= mib]) < topology.nodes:
         most = max(kind.memory_mib for kind in kinds)
         words = f"{mib} MiB are over the {most} of nodes of partition {partition.name}"
-        yield make_fault("memory", where, words, f"set memory_mib_per_node = {most}, or 0 for all")
+        yield _refuse("memory", where, words, f"set memory_mib_per_node = {most}, or 0 for all")
 
 
-def _check_qos_limits(request: Request, survey: Survey) -> Iterator[Finding]:
-    account = find_option(request.site, "account") or survey.default_account
-    name = find_option(request.site, "qos") or survey.find_default_qos(account)
-    qos = survey.find_qos(name)
+def _check_qos_limits(
+    request: Request, survey: Survey, partition: Optional[Partition]
+) -> Iterator[Finding]:
     if "limits" not in survey.enforced and "safe" not in survey.enforced:
         return
-    minutes, most = request.minutes, qos.max_minutes if qos else None
-    if most is not None and minutes > most:
-        words = f"{minutes} min are over the {most} of QOS {name}"
-        yield make_fault("time limit", request.group_id, words, _lower_time(request.site, most))
-    limits = {f"QOS {name}": qos.max_submit if qos else None}
+    account = find_option(request.site, "account") or survey.default_account
+    minutes = request.minutes
+    by_time, name = _rank_qos(request.site, survey, partition, "max_minutes")
+    if by_time is not None and minutes > by_time:
+        words = f"{minutes} min are over the {by_time} of QOS {name}"
+        yield _hold("time limit", request.group_id, words, _lower_time(request.site, by_time))
+    by_count, name = _rank_qos(request.site, survey, partition, "max_submit")
+    limits = {f"QOS {name}": by_count}
     for known in survey.associations:
         if known.account == account:
             limits[f"account {account}"] = known.max_submit
@@ -184,7 +207,23 @@ def _check_qos_limits(request: Request, survey: Survey) -> Iterator[Finding]:
         if limit is not None and request.jobs > limit:
             words = f"{request.jobs} jobs: {what} lets you have {limit} in the queue"
             remedy = f"set max_array_size = {limit}, so that several array jobs follow each other"
-            yield make_fault("queue", request.group_id, words, remedy)
+            yield _hold("queue", request.group_id, words, remedy)
+
+
+def _rank_qos(
+    site: Site, survey: Survey, partition: Optional[Partition], limit: str
+) -> tuple[Optional[int], str]:
+    """Return the value of a limit and the name of the QOS that sets it.
+
+    The partition's own QOS goes before the job's, unless that has the flag OverPartQOS.
+    """
+    of_job = survey.find_qos(find_qos_name(site, survey))
+    of_partition = survey.find_qos(partition.own_qos) if partition else None
+    ranked = [of_partition, of_job]
+    if of_job is not None and "OverPartQOS" in of_job.flags:
+        ranked.reverse()
+    values = ((getattr(qos, limit), qos.name) for qos in ranked if qos is not None)
+    return next((found for found in values if found[0] is not None), (None, ""))
 
 
 def _count(kinds: list[NodeKind]) -> int:

@@ -2,7 +2,8 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from dlperf_slurm import slurm_client
@@ -17,19 +18,30 @@ from dlperf_slurm.jobs.plan import Plan, list_missing_environments
 from dlperf_slurm.jobs.render import find_common, render_scripts
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.provision.sites.survey import Survey, survey_cluster
-from dlperf_slurm.scheduler.sbatch_errors import is_limit_that_passes
+from dlperf_slurm.scheduler.sbatch_errors import is_limit_that_passes, is_no_answer
 
 ENVIRONMENT = "environment"
 
 
-def check_requests(plan: Plan, site: Site) -> list[Finding]:
-    """Find requests of the plan's array jobs that the cluster can never satisfy.
+# variable of sbatch -> the option that it overrides
+_INHERITED = {
+    "SBATCH_PARTITION": "partition",
+    "SBATCH_ACCOUNT": "account",
+    "SBATCH_QOS": "qos",
+    "SBATCH_RESERVATION": "reservation",
+}
 
-    Only asks Slurm's clients, and skips what they do not answer. `submit` does these checks too.
+
+def check_requests(plan: Plan, site: Site) -> list[Finding]:
+    """Find requests of the plan's array jobs that sbatch refuses, or holds for ever.
+
+    Only asks Slurm's clients, and skips what they do not answer. What sbatch would take in spite of
+    our own reading of the cluster is "ok" in the findings. `submit` does these checks.
     """
     if site.scheduler == "local" or site.clusters:
         return []
-    return _check_groups(plan, survey_cluster())
+    findings, _ = _check_requests(plan, site, survey_cluster())
+    return findings
 
 
 def check_without_jobs(plan: Plan, site: Site, results: Path) -> list[Finding]:
@@ -40,24 +52,64 @@ def check_without_jobs(plan: Plan, site: Site, results: Path) -> list[Finding]:
     # the resources of another cluster are checked only by its sbatch
     survey = Survey() if site.clusters else survey_cluster()
     findings += [Finding("undecided", "cluster", (), words) for words in survey.problems]
-    requests = _check_groups(plan, survey)
+    requests, doubted = _check_requests(plan, site, survey)
     if not requests and survey.partitions:
         size = f"{len(plan.groups)} array jobs fit partitions, accounts and limits"
         requests = [Finding("ok", "limits", (), size)]
-    findings += requests
-    refused = {place for finding in requests if not finding.is_sound for place in finding.places}
-    return findings + _test_scripts([g for g in plan.groups if g.group_id not in refused], site)
+    rest = [group for group in plan.groups if group.group_id not in doubted]
+    return [*findings, *requests, *_test_scripts(rest, site)]
+
+
+def _check_requests(plan: Plan, site: Site, survey: Survey) -> tuple[list[Finding], set[str]]:
+    """Check the requests of all groups, and let sbatch decide about those with a fault.
+
+    Returns the findings, and the groups about which sbatch was asked.
+    """
+    found = _check_groups(plan, survey)
+    doubted = {
+        place
+        for finding in found
+        if finding.status == "fault" and finding.decider
+        for place in finding.places
+    }
+    asked = _test_scripts([group for group in plan.groups if group.group_id in doubted], site)
+    answers = {place: finding.status for finding in asked for place in finding.places}
+    findings = [_decide(finding, answers, survey.has_submit_plugin) for finding in found]
+    return [*findings, *(finding for finding in asked if not finding.is_sound)], doubted
+
+
+def _decide(finding: Finding, answers: Mapping[str, str], has_submit_plugin: bool) -> Finding:
+    """Return a finding about a request in view of sbatch's answers about groups."""
+    found = {answers.get(place, "ok") for place in finding.places}
+    if finding.status != "fault" or not finding.decider or "fault" in found:
+        return finding
+    if "undecided" in found:
+        return replace(finding, status="undecided")
+    if finding.decider == "queue" and not has_submit_plugin:
+        words = f"{finding.words}: sbatch would take the job, and it would stay PENDING for ever"
+        return replace(finding, words=words)
+    return replace(finding, status="ok", words=f"{finding.words}, but sbatch takes the job")
 
 
 def _check_groups(plan: Plan, survey: Survey) -> list[Finding]:
     found = []
     for group in plan.groups:
-        settled = find_common([plan.sites[kind] for kind in group.kinds])
+        settled = _add_inherited(find_common([plan.sites[kind] for kind in group.kinds]))
         request = Request(
             group.group_id, group.topology, group.job_count, group.job_minutes, settled
         )
         found += check_request(request, survey)
     return merge_places(found)
+
+
+def _add_inherited(site: Site) -> Site:
+    """Return the site with the options that sbatch inherits from this shell: they override ours."""
+    options = [
+        f"--{option}={os.environ[name]}"
+        for name, option in _INHERITED.items()
+        if name in site.inherit and os.environ.get(name)
+    ]
+    return site.model_copy(update={"directives": (*site.directives, *options)})
 
 
 def _check_environments(plan: Plan, site: Site) -> Iterator[Finding]:
@@ -113,8 +165,9 @@ def _test_scripts(groups: list[Group], site: Site) -> list[Finding]:
 
 
 def _describe_refusal(group_id: str, words: str) -> Finding:
-    if is_limit_that_passes(words):
+    if is_limit_that_passes(words) or is_no_answer(words):
         remedy = "others of your jobs must end first: `squeue --me`"
+        remedy = "`scontrol ping`, and call again" if is_no_answer(words) else remedy
         return Finding("undecided", "sbatch --test-only", (group_id,), words, remedy)
     remedy = f"see the site's partition, account, constraint and directives: `{COMMAND} render`"
-    return make_fault("sbatch --test-only", group_id, words, remedy)
+    return make_fault("sbatch --test-only", group_id, words, remedy, "sbatch")

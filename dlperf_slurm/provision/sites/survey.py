@@ -1,12 +1,12 @@
 """Output of Slurm's clients -> the partitions, accounts, QOS and limits of this cluster."""
 
-import getpass
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
 from dlperf_slurm import slurm_client
+from dlperf_slurm.config.folders import find_user_name
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.provision.sites.slurm_values import (
     parse_count,
@@ -45,6 +45,7 @@ class Partition:
     accounts: Optional[tuple[str, ...]]
     qos: Optional[tuple[str, ...]]
     nodes: tuple[NodeKind, ...]
+    own_qos: str = ""
 
     @property
     def node_count(self) -> int:
@@ -76,18 +77,20 @@ class Association:
 
 @dataclass(frozen=True)
 class Qos:
-    """A QOS with its limits per user; None means no limit."""
+    """A QOS with its limits per user, None for no limit, and its flags as sacctmgr names them."""
 
     name: str
     max_minutes: Optional[int]
     max_submit: Optional[int]
+    flags: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Survey:
     """The survey of a cluster; unanswered fields are empty, with the errors in `problems`.
 
-    `clusters` is the name of the surveyed cluster, or "" for this host's own.
+    `clusters` is the name of the surveyed cluster, or "" for this host's own. With
+    `has_submit_plugin` the cluster may change requests when they are submitted.
     """
 
     cluster_name: str = ""
@@ -102,6 +105,7 @@ class Survey:
     mpi_plugins: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     clusters: str = ""
+    has_submit_plugin: bool = False
 
     @property
     def accounts(self) -> list[str]:
@@ -148,24 +152,28 @@ def survey_cluster(clusters: str = "") -> Survey:
     clients = _Clients()
     there = slurm_client.name_cluster(clusters)
     config = parse_config(clients.ask("scontrol", *there, "show", "config"))
-    if not config:
+    if not config and not any(map(slurm_client.is_forbidden, clients.problems)):
         return Survey(problems=tuple(clients.problems))
     partitions = parse_partitions(
         clients.ask("scontrol", *there, "show", "partition", "--oneliner"),
         clients.ask("sinfo", *there, "--noheader", "--exact", "--format=%R|%D|%c|%m|%G|%f"),
     )
-    user, cluster = getpass.getuser(), config.get("ClusterName", "")
     associations, default_account, qos = "", "", ""
-    has_accounts = "slurmdbd" in config.get("AccountingStorageType", "")
+    show = ("sacctmgr", "--noheader", "--parsable2", "show")
+    cluster = config.get("ClusterName", clusters)
+    if not cluster:
+        known = clients.ask(*show, "cluster", "format=Cluster").split()
+        cluster = known[0] if len(known) == 1 else ""
+    # a cluster that does not show its configuration may keep accounts
+    has_accounts = "slurmdbd" in config.get("AccountingStorageType", "slurmdbd")
     if has_accounts:
-        show = ("sacctmgr", "--noheader", "--parsable2", "show")
-        of_user = ("where", f"user={user}")
+        of_user = ("where", f"user={find_user_name()}")
         associations = clients.ask(
             *show, "associations", *of_user, f"cluster={cluster}",
             "format=Account,Partition,QOS,DefaultQOS,MaxSubmit",
         )  # fmt: skip
         default_account = clients.ask(*show, "user", *of_user, "format=DefaultAccount").strip()
-        qos = clients.ask(*show, "qos", "format=Name,MaxWall,MaxSubmitPU")
+        qos = clients.ask(*show, "qos", "format=Name,MaxWall,MaxSubmitPU,Flags")
     return Survey(
         cluster_name=cluster,
         version=config.get("SLURM_VERSION", ""),
@@ -179,6 +187,7 @@ def survey_cluster(clusters: str = "") -> Survey:
         mpi_plugins=parse_mpi_plugins(clients.ask("srun", "--mpi=list")),
         problems=tuple(clients.problems),
         clusters=clusters,
+        has_submit_plugin=config.get("JobSubmitPlugins", "(null)") != "(null)",
     )
 
 
@@ -217,6 +226,7 @@ def parse_partitions(shown: str, listed: str) -> tuple[Partition, ...]:
                     accounts=parse_names(values.get("AllowAccounts", "")),
                     qos=parse_names(values.get("AllowQos", "")),
                     nodes=tuple(nodes.get(name, ())),
+                    own_qos=values.get("QoS", ""),
                 )
             )
     return tuple(found)
@@ -231,10 +241,10 @@ def parse_associations(text: str) -> tuple[Association, ...]:
 
 
 def parse_qos(text: str) -> tuple[Qos, ...]:
-    """Parse sacctmgr's rows of name, MaxWall, MaxSubmitPU."""
+    """Parse sacctmgr's rows of name, MaxWall, MaxSubmitPU, flags."""
     return tuple(
-        Qos(name, parse_minutes(wall), parse_count(limit))
-        for name, wall, limit in _split_rows(text, 3)
+        Qos(name, parse_minutes(wall), parse_count(limit), frozenset(flags.split(",")))
+        for name, wall, limit, flags in _split_rows(text, 4)
     )
 
 

@@ -8,7 +8,7 @@ from support.problems import assert_problem
 from dlperf_slurm.checks.doctor.finding import Finding, make_fault, merge_places
 from dlperf_slurm.checks.doctor.resource_requests import Request, check_request
 from dlperf_slurm.contract.topology import parse_topology
-from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Survey, survey_cluster
+from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Qos, Survey, survey_cluster
 
 
 @pytest.fixture(params=VERSIONS)
@@ -129,6 +129,34 @@ def make_partition(**changes):
 def test_accounts_are_not_asked_for_where_slurm_does_not_enforce_them(survey):
     free = Survey(partitions=survey.partitions, associations=survey.associations)
     assert check(free, account="nobody", qos="nosuch") == []
+
+
+LIMITED = frozenset(("limits",))
+
+
+@pytest.mark.parametrize(
+    ("flags", "of_partition", "partition", "finds"),
+    [
+        ("", None, {"max_minutes": 20}, "over the 20 of partition mixed"),
+        ("PartitionTimeLimit", None, {"max_minutes": 20}, ""),
+        ("", None, {"max_nodes": 1}, "over the 1 of partition mixed"),
+        ("PartitionMaxNodes", None, {"max_nodes": 1}, ""),
+        # the partition's QOS goes before the job's
+        ("", 60, {"own_qos": "part"}, ""),
+        ("", 9, {"own_qos": "part"}, "over the 9 of QOS part"),
+        ("OverPartQOS", 60, {"own_qos": "part"}, "over the 25 of QOS job"),
+    ],
+)
+def test_qos_may_exceed_the_limits_of_a_partition(flags, of_partition, partition, finds):
+    # the job's QOS has a limit of its own where there is one of the partition
+    of_job = Qos("job", 25 if of_partition else None, None, frozenset(flags.split(",")))
+    survey = Survey(
+        partitions=(make_partition(**partition),),
+        qos=(of_job, Qos("part", of_partition, None)),
+        enforced=LIMITED,
+    )
+    found = check(survey, "2n1g", qos="job", minutes=30)
+    assert [finds in line for line in found] == [True] * (finds != "")
 
 
 def test_account_that_a_partition_does_not_take_is_named():

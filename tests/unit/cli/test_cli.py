@@ -125,7 +125,7 @@ def test_plan_names_what_is_left_out(files, bin_dir, capsys):
     ("line", "code", "says"),
     [
         ("MaxArraySize = 1", 0, "3 cases, 6 groups (sbatch calls), 6 jobs, 6 array tasks"),
-        ("MaxArraySize = 0", 3, "this cluster takes no array jobs"),
+        ("MaxArraySize = 0", 3, "set arrays = false"),
         ("ClusterName = alpha", 3, "this cluster takes no array jobs"),
     ],
 )
@@ -133,6 +133,19 @@ def test_plan_cuts_arrays_at_the_clusters_own_limit(files, bin_dir, capsys, line
     write_program(bin_dir, "scontrol", f"echo '{line}'")
     found, out, err = run_main(PLAN, capsys)
     assert (found, says in out + err) == (code, True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "setting"),
+    [
+        ("echo 'MaxArraySize = 0'", "arrays=false"),
+        # users may not read the configuration: Slurm's default holds
+        ("echo 'slurm_load_ctl_conf error: Access/permission denied' >&2; exit 1", "arrays=true"),
+    ],
+)
+def test_size_of_arrays_is_not_asked_for_in_vain(files, bin_dir, capsys, answer, setting):
+    write_program(bin_dir, "scontrol", answer)
+    assert run_main([*PLAN, "--set", setting], capsys)[0] == 0
 
 
 def test_missing_matrix_points_to_init(capsys):

@@ -131,7 +131,8 @@ def test_probe_is_asked_for_and_cancelled_on_the_cluster_that_it_went_to(
 
 
 def test_no_probe_is_submitted_for_what_would_be_refused(matrix, home, capsys):
-    put(matrix, "sbatch", f'echo "$*" >> {home}/calls')
+    is_asked = 'case "$*" in *--test-only*) echo invalid partition >&2; exit 1 ;; esac'
+    put(matrix, "sbatch", f'{is_asked}; echo "$*" >> {home}/calls')
     # without a matrix it takes the quickstart
     assert main(["doctor", *SLURM[1:], "--set", "partition=nope"]) == 1
     printed = capsys.readouterr().out
@@ -171,6 +172,37 @@ def test_what_needs_no_job_is_named(matrix, home, capsys, spoil, line):
     found = next(x for x in lines if x.startswith(("fault", "undecided")))
     assert found.startswith(line.format(home=home))
     assert ("dlperf-slurm env create pytorch" in found) == ("environment:" in line)
+
+
+@pytest.mark.parametrize(
+    ("setting", "takes", "line"),
+    [
+        # a plug-in of the cluster may choose the partition, or it is hidden
+        ("partition=hidden", True, "ok        partition: 1n1g, 1n2g, 2n2g: there is no partition"),
+        ("partition=hidden", False, "fault     partition: 1n1g, 1n2g, 2n2g: there is no partition"),
+        ("account=other", True, "ok        account: "),
+        ("cpus_per_rank=20", False, "fault     cores: "),
+        # sbatch takes what the partition does not give, and it stays PENDING
+        ("time_limit_minutes.default=61", True, "fault     time limit: "),
+    ],
+)
+def test_what_sbatch_takes_is_submitted_unless_it_would_pend_for_ever(
+    matrix, capsys, setting, takes, line
+):
+    for name in ("srun", "squeue", "sacct"):
+        put(matrix, name, "exit 0")
+    if not takes:
+        put(matrix, "sbatch", "echo not available >&2; exit 1")
+    code = main(["submit", *SLURM, "--set", setting])
+    printed = capsys.readouterr()
+    assert line in printed.err
+    assert (code, "array job 17" in printed.out) == ((0, True) if line[:2] == "ok" else (3, False))
+
+
+def test_partition_of_the_shell_counts_if_sbatch_inherits_it(matrix, capsys, monkeypatch):
+    monkeypatch.setenv("SBATCH_PARTITION", "small")
+    assert main(["submit", *SLURM, "--set", 'inherit=["SBATCH_PARTITION"]']) == 3
+    assert "30 min are over the 2 of partition small" in capsys.readouterr().err
 
 
 def test_submit_refuses_what_the_cluster_would_never_give(matrix, capsys):

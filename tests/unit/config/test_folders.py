@@ -1,7 +1,9 @@
 """What the tool keeps of a user is for that user alone, and has an end."""
 
 import os
+import pwd
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,8 @@ from dlperf_slurm.config.folders import (
     evict_oldest,
     find_cache_dir,
     find_state_dir,
+    find_user_name,
+    make_absolute_path,
     make_cache_dir,
     make_state_dir,
 )
@@ -60,3 +64,22 @@ def test_what_was_changed_longest_ago_is_evicted(tmp_path):
         os.utime(tmp_path / name, (1000 - age, 1000 - age))
     evict_oldest(tmp_path, 2)
     assert {path.name for path in tmp_path.iterdir()} == {"newer", "newest"}
+
+
+def test_folder_is_named_as_the_shell_names_it(tmp_path, monkeypatch):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "home").symlink_to("real")
+    monkeypatch.chdir(tmp_path / "real")
+    monkeypatch.setenv("PWD", str(tmp_path / "home"))
+    assert make_absolute_path(Path("results")) == tmp_path / "home" / "results"
+    # a stale name is not believed
+    monkeypatch.setenv("PWD", str(tmp_path))
+    assert make_absolute_path(Path("results")) == tmp_path / "real" / "results"
+
+
+def test_user_is_the_one_of_the_process(monkeypatch):
+    monkeypatch.setenv("LOGNAME", "other")
+    assert find_user_name() == pwd.getpwuid(os.geteuid()).pw_name
+    # no entry, as in a container
+    monkeypatch.setattr(os, "geteuid", lambda: 2**31 - 7)
+    assert find_user_name() == str(2**31 - 7)

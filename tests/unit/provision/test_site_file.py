@@ -100,6 +100,17 @@ def test_cluster_that_does_not_answer_is_the_schedulers_error(bin_dir, home, cap
     assert not (home / "site_configs").exists()
 
 
+def test_configuration_that_users_may_not_read_leaves_the_other_clients_to_ask(bin_dir, home):
+    put_clients(bin_dir, "22.05")
+    denied = 'case "$*" in *" config") echo "Access/permission denied" >&2; exit 1 ;; esac\n'
+    write_program(bin_dir, "scontrol", denied + SCONTROL.format(folder=RECORDED / "22.05"))
+    # the name of the cluster is not known
+    assert main(["site", "init"]) == 2
+    assert main(["site", "init", "here.toml"]) == 0
+    text = (home / "here.toml").read_text(encoding="utf-8")
+    assert ('partition = "main"' in text, "Accounts of yours: " in text) == (True, True)
+
+
 def test_client_that_fails_becomes_a_question_for_the_admin(bin_dir, home):
     put_clients(bin_dir, "22.05")
     write_program(bin_dir, "sacctmgr", "echo 'sacctmgr: error: refused' >&2; exit 1")
