@@ -6,7 +6,9 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy
@@ -30,7 +32,7 @@ from dlperf_slurm.worker.rendezvous.communicators import (
     check_sizes,
     read_secret,
 )
-from dlperf_slurm.worker.rendezvous.connections import choose_ports, meet
+from dlperf_slurm.worker.rendezvous.connections import _listen, choose_ports, meet
 from dlperf_slurm.worker.rendezvous.network import add_suffix, choose_network
 from dlperf_slurm.worker.rendezvous.rank_environment import (
     FINDERS,
@@ -42,6 +44,7 @@ from dlperf_slurm.worker.rendezvous.rank_environment import (
 from dlperf_slurm.worker.rendezvous.socket_communicator import SocketCommunicator
 from dlperf_slurm.worker.rendezvous.transport import (
     HELLO_BYTES,
+    HELLO_SECONDS,
     NONCE_BYTES,
     Channel,
     StrangerError,
@@ -119,10 +122,12 @@ def test_options_of_the_worker_say_how_to_join():
     assert {MPI, *FINDERS} == set(KINDS)
 
 
-def test_ports_are_those_of_the_launch():
-    ports = choose_ports("71.0")
-    assert ports == choose_ports("71.0")
-    assert ports[0] != choose_ports("72.0")[0]
+def test_ports_follow_from_launch_and_secret():
+    ports = choose_ports("71.0", SECRET)
+    assert ports == choose_ports("71.0", SECRET)
+    assert ports[0] != choose_ports("72.0", SECRET)[0]
+    # the launch's job id is known to other users
+    assert ports[0] != choose_ports("71.0", OTHER_SECRET)[0]
     assert len(set(ports)) == len(ports)
     assert all(20000 <= port < 32768 for port in ports)
 
@@ -171,6 +176,13 @@ class Trap:
 
     def __reduce__(self):
         return (os.mkdir, (self.path,))
+
+
+class Unreadable:
+    """Raises an error where its pickle is read, as one of another version of a library may."""
+
+    def __reduce__(self):
+        return (int, ("no number",))
 
 
 def test_pickle_of_a_peer_with_another_secret_is_not_read(tmp_path):
@@ -230,23 +242,59 @@ def launch(request):
     return f"{os.getpid()}.{request.node.name}"
 
 
-def test_ranks_meet_where_others_hold_ports_and_strangers_call(launch):
-    with socket.socket() as foreign, socket.socket() as silent:
-        foreign.bind(("", choose_ports(launch)[0]))
+def test_ranks_meet_where_another_program_holds_a_port(launch):
+    with socket.socket() as foreign:
+        foreign.bind((LOOPBACK, choose_ports(launch, SECRET)[0]))
         foreign.listen(5)
-        # it connects to the port at which rank 0 will listen, and says nothing
-        thread = threading.Thread(target=call, args=(silent, choose_ports(launch)[1]))
-        thread.start()
         met = gather_places(launch)
-        thread.join()
     assert [sorted(one.channels) for one in met] == [[1, 2], [0], [0]]
     assert [one.hosts for one in met] == [[socket.gethostname()] * 3] * 3
 
 
-def call(silent, port):
+@pytest.mark.parametrize("count", [3, 30])
+@pytest.mark.parametrize("is_trickling", [False, True])
+def test_strangers_who_connect_first_hold_up_nobody(launch, monkeypatch, count, is_trickling):
+    """None of them is waited for, nor is there an end of threads and files for more of them."""
+    monkeypatch.setattr("dlperf_slurm.worker.rendezvous.connections.MAX_PENDING", 10)
+    port = choose_ports(launch, SECRET)[0]
+    with ExitStack() as strangers, ThreadPoolExecutor(4) as pool:
+        first = pool.submit(meet, Place(0, 3, LOOPBACK, launch), SECRET, 20.0)
+        for _ in range(count):
+            stranger = strangers.enter_context(socket.socket())
+            call(stranger, port)
+            if is_trickling:
+                stranger.send(b"x")
+        began = time.monotonic()
+        others = [pool.submit(meet, Place(n, 3, LOOPBACK, launch), SECRET, 20.0) for n in (1, 2)]
+        assert [sorted(one.result(20).channels) for one in (first, *others)] == [[1, 2], [0], [0]]
+        assert time.monotonic() - began < HELLO_SECONDS
+
+
+def test_first_messages_have_one_deadline_together(monkeypatch):
+    """A peer that sends a byte from time to time does not get more time with each."""
+    monkeypatch.setattr("dlperf_slurm.worker.rendezvous.transport.HELLO_SECONDS", 0.5)
+    here, there = make_tcp_pair()
+    with ThreadPoolExecutor(1) as pool:
+        admitted = pool.submit(Channel, here, SECRET, True)
+        began = time.monotonic()
+        while not admitted.done() and time.monotonic() < began + 10:
+            there.send(b"x")
+            threading.Event().wait(0.4)
+        assert time.monotonic() < began + 5
+        with pytest.raises(OSError, match="timed out"):
+            admitted.result()
+
+
+def test_rank_0_listens_at_the_address_that_the_others_use():
+    for host, address in ((LOOPBACK, LOOPBACK), ("no such host", "0.0.0.0")):
+        with _listen(host, [0]) as listener:
+            assert listener.getsockname()[0] == address
+
+
+def call(caller, port):
     for _ in range(200):
         try:
-            silent.connect((LOOPBACK, port))
+            caller.connect((LOOPBACK, port))
             return
         except OSError:
             threading.Event().wait(0.02)
@@ -335,6 +383,13 @@ def test_rank_that_aborts_ends_all_others(ranks, ends, lost, capfd):
     assert "rank 0 ends: rank 1 " in written
     assert "rank 2 ends: rank 1 " in written
     assert lost == []
+
+
+def test_rank_whose_message_cannot_be_read_ends_all(ranks, ends, lost, capfd):
+    ranks[1]._channels[0].send(("allgather", Unreadable()))
+    await_that(lambda: len(ends) >= 2)
+    assert lost[0] == (1, socket.gethostname())
+    assert "'no number'" in capfd.readouterr().err
 
 
 def test_end_of_a_process_is_seen_though_a_child_of_it_lives(ranks, lost):

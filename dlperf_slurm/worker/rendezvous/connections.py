@@ -1,13 +1,23 @@
-"""A rank's place and a secret -> connections between rank 0 and all other ranks."""
+"""A rank's place and a secret -> connections between rank 0 and all other ranks.
 
+Rank 0 listens at the address that the others know it by, on a port that follows from the secret.
+Each connection is admitted in a thread of its own with one deadline, so that a peer without the
+secret holds up nobody, however many connections it opens and however slowly it sends.
+"""
+
+import errno
+import hmac
+import queue
 import random
 import socket
+import threading
 import time
+from collections import deque
 from contextlib import suppress
-from typing import Dict, List, NamedTuple, Tuple
+from typing import Deque, Dict, List, NamedTuple, Tuple
 
 from dlperf_slurm.worker.ranks import LOWEST_PORT, PlacementError
-from dlperf_slurm.worker.rendezvous.rank_environment import Place
+from dlperf_slurm.worker.rendezvous.rank_environment import LOOPBACK, Place
 from dlperf_slurm.worker.rendezvous.transport import Channel
 
 # below the kernel's ephemeral ports (ip_local_port_range)
@@ -17,6 +27,8 @@ PORTS_TRIED = 16
 START_SECONDS = 600.0
 CONNECT_SECONDS = 5.0
 PAUSE_SECONDS = 0.1
+# connections that are not admitted yet, beside one per rank; beyond that the oldest is closed
+MAX_PENDING = 200
 
 
 class Met(NamedTuple):
@@ -26,15 +38,25 @@ class Met(NamedTuple):
     hosts: List[str]
 
 
-def choose_ports(launch: str) -> List[int]:
-    """Return candidate ports, the same in every process of a launch; rank 0 uses the first free."""
-    return random.Random(launch).sample(PORTS, PORTS_TRIED)
+# an admitted connection, its rank and the rank's host
+Arrival = Tuple[Channel, int, str]
+
+
+def choose_ports(launch: str, secret: bytes) -> List[int]:
+    """Return candidate ports, the same in every process of a launch; rank 0 uses the first free.
+
+    They follow from the secret: other users know the launch's job id, and could take the ports.
+    """
+    seed = hmac.new(secret, launch.encode(), "sha256").hexdigest()
+    return random.Random(seed).sample(PORTS, PORTS_TRIED)
 
 
 def meet(place: Place, secret: bytes, seconds: float = START_SECONDS) -> Met:
     """Connect this rank; raises PlacementError if not all ranks connect within `seconds`."""
     deadline = time.monotonic() + seconds
     own_host = socket.gethostname()
+    if place.size == 1:
+        return Met({}, [own_host])
     if place.rank == 0:
         return _await_others(place, secret, own_host, deadline)
     channel = _reach_first(place, secret, own_host, deadline)
@@ -47,24 +69,23 @@ def meet(place: Place, secret: bytes, seconds: float = START_SECONDS) -> Met:
 def _await_others(place: Place, secret: bytes, own_host: str, deadline: float) -> Met:
     channels: Dict[int, Channel] = {}
     hosts = {0: own_host}
-    with _listen(choose_ports(place.launch)) as listener:
+    arrivals: "queue.Queue[Arrival]" = queue.Queue()
+    listener = _listen(place.first_host, choose_ports(place.launch, secret))
+    arguments = (listener, secret, arrivals, MAX_PENDING + place.size)
+    threading.Thread(target=_accept, args=arguments, name="accept", daemon=True).start()
+    try:
         while len(hosts) < place.size:
-            try:
-                listener.settimeout(max(deadline - time.monotonic(), 0.001))
-                connection, _ = listener.accept()
-            except socket.timeout as error:
-                missing = [str(rank) for rank in range(place.size) if rank not in hosts]
-                raise PlacementError(
-                    f"rank(s) {', '.join(missing)} of {place.size} did not come to rank 0 on "
-                    f"{own_host}: did they start, and is there a firewall between the nodes?"
-                ) from error
-            try:
-                channel, rank, host = _admit(connection, secret)
-            except OSError:
-                # an unauthenticated peer, or a rank that lost its connection and will retry
-                connection.close()
-                continue
+            channel, rank, host = arrivals.get(timeout=max(deadline - time.monotonic(), 0.001))
             channels[rank], hosts[rank] = channel, host
+    except queue.Empty:
+        missing = [str(rank) for rank in range(place.size) if rank not in hosts]
+        raise PlacementError(
+            f"rank(s) {', '.join(missing)} of {place.size} did not come to rank 0 on "
+            f"{own_host}: did they start, and is there a firewall between the nodes?"
+        ) from None
+    finally:
+        # wakes the thread in accept(2), which close(2) would not
+        listener.shutdown(socket.SHUT_RDWR)
     by_rank = [hosts[rank] for rank in range(place.size)]
     for channel in channels.values():
         channel.open()
@@ -74,32 +95,83 @@ def _await_others(place: Place, secret: bytes, own_host: str, deadline: float) -
     return Met(channels, by_rank)
 
 
-def _admit(connection: socket.socket, secret: bytes) -> Tuple[Channel, int, str]:
-    channel = Channel(connection, secret, is_first=True)
-    rank, host = channel.receive()
-    channel.send("admitted")
-    return channel, rank, host
+def _accept(
+    listener: socket.socket, secret: bytes, arrivals: "queue.Queue[Arrival]", most: int
+) -> None:
+    """Admit connections until the listener is shut down."""
+    pending: Deque[socket.socket] = deque()
+    with listener:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError as error:
+                if error.errno == errno.EINVAL:
+                    break
+                # too many open files, or a connection that its peer has closed already
+                time.sleep(PAUSE_SECONDS)
+                continue
+            pending.append(connection)
+            if len(pending) > most:
+                # its thread then gets the end of the stream
+                with suppress(OSError, IndexError):
+                    pending.popleft().shutdown(socket.SHUT_RDWR)
+            threading.Thread(
+                target=_admit, args=(connection, secret, arrivals, pending), daemon=True
+            ).start()
 
 
-def _listen(ports: List[int]) -> socket.socket:
-    for port in ports:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        # a port of an earlier launch may still be in TIME_WAIT
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("", port))
-            listener.listen(socket.SOMAXCONN)
-            return listener
-        except OSError:
-            listener.close()
+def _admit(
+    connection: socket.socket,
+    secret: bytes,
+    arrivals: "queue.Queue[Arrival]",
+    pending: Deque[socket.socket],
+) -> None:
+    """Authenticate one peer, and put it among the arrivals."""
+    try:
+        channel = Channel(connection, secret, is_first=True)
+        rank, host = channel.receive()
+        # raises ValueError for a connection that was shut down meanwhile
+        pending.remove(connection)
+        channel.send("admitted")
+        arrivals.put((channel, rank, host))
+    except (OSError, ValueError):
+        # an unauthenticated peer, or a rank that lost its connection and will retry
+        with suppress(ValueError):
+            pending.remove(connection)
+        connection.close()
+
+
+def _listen(host: str, ports: List[int]) -> socket.socket:
+    """Listen on the first free port, at the address of `host` alone where this host has it."""
+    for address in dict.fromkeys((_find_address(host), "")):
+        for port in ports:
+            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            # a port of an earlier launch may still be in TIME_WAIT
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind((address, port))
+                listener.listen(socket.SOMAXCONN)
+                return listener
+            except OSError:
+                listener.close()
     raise PlacementError(f"rank 0 finds none of its ports free: {', '.join(map(str, ports))}")
+
+
+def _find_address(host: str) -> str:
+    """Return the address of `host`; '' (all addresses) if only this host knows it by that one."""
+    try:
+        address = socket.gethostbyname(host)
+    except OSError:
+        return ""
+    # /etc/hosts of Debian gives a host's own name the address 127.0.1.1
+    return "" if address.startswith("127.") and host != LOOPBACK else address
 
 
 def _reach_first(place: Place, secret: bytes, own_host: str, deadline: float) -> Channel:
     """Connect to rank 0 by trying all its ports; other programs may listen on some of them."""
     problem = "nobody listens"
     while time.monotonic() < deadline:
-        for port in choose_ports(place.launch):
+        for port in choose_ports(place.launch, secret):
             try:
                 connection = socket.create_connection((place.first_host, port), CONNECT_SECONDS)
             except OSError as error:

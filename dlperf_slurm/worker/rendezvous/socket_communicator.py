@@ -117,8 +117,8 @@ class SocketCommunicator:
         """Handle the next message of a peer; return False if it was the last one."""
         try:
             name, value = channel.receive()
-        except OSError:
-            self._lose(peer)
+        except OSError as error:
+            self._lose(peer, error)
             return False
         if name == END:
             self._end(value, EXIT_CODE, peer)
@@ -136,12 +136,12 @@ class SocketCommunicator:
             self._tell(ALL_ARE_FAILING)
             self._all_are_failing.set()
 
-    def _lose(self, peer: int) -> None:
+    def _lose(self, peer: int, error: OSError) -> None:
         try:
             self._report_loss(peer, self._hosts[peer])
         finally:
             # end all ranks even if the failure cannot be written
-            self._end(f"rank {peer} on {self._hosts[peer]} is gone", EXIT_CODE, peer)
+            self._end(f"rank {peer} on {self._hosts[peer]} is gone: {error}", EXIT_CODE, peer)
 
     def _end(self, reason: str, exit_code: int, told_by: Optional[int] = None) -> None:
         """End the other ranks and this process at once: its main thread may be blocked in C."""

@@ -12,12 +12,13 @@ import pickle
 import socket
 import struct
 import threading
+import time
 from typing import Any, Optional, Union
 
 NONCE_BYTES = 32
 _HEADER = struct.Struct("!Q32s")
 _NUMBER = struct.Struct("!Q")
-# limits of the first messages, before the peer is authenticated
+# limits of all first messages together, before the peer is authenticated
 HELLO_SECONDS = 5.0
 HELLO_BYTES = 4096
 # the kernel reports an unreachable peer within a minute
@@ -26,6 +27,10 @@ KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 class StrangerError(ConnectionError):
     """A message from a peer that does not know the secret."""
+
+
+class UnreadableError(ConnectionError):
+    """An authenticated message whose pickle this process cannot load."""
 
 
 class Channel:
@@ -38,6 +43,7 @@ class Channel:
         """
         self._connection = connection
         self._limit: Optional[int] = HELLO_BYTES
+        self._deadline: Optional[float] = time.monotonic() + HELLO_SECONDS
         self._sending = threading.Lock()
         self._sent = self._received = 0
         connection.settimeout(HELLO_SECONDS)
@@ -51,7 +57,7 @@ class Channel:
 
     def open(self) -> None:
         """Remove the limits: wait for messages of any size, without a timeout."""
-        self._limit = None
+        self._limit = self._deadline = None
         self._connection.settimeout(None)
         self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in KEEP_ALIVE.items():
@@ -76,8 +82,8 @@ class Channel:
     def receive(self) -> Any:
         """Return the next value; not thread-safe.
 
-        Raises StrangerError for a message with a wrong HMAC, other OSErrors if the connection is
-        lost.
+        Raises StrangerError for a message with a wrong HMAC, UnreadableError for one that cannot
+        be unpickled, other OSErrors if the connection is lost.
         """
         size, code = _HEADER.unpack(self._read(_HEADER.size))
         if self._limit is not None and size > self._limit:
@@ -86,12 +92,17 @@ class Channel:
         if not hmac.compare_digest(code, _sign(self._receive_key, self._received, payload)):
             raise StrangerError("a message from one who does not know the secret")
         self._received += 1
-        return pickle.loads(payload)
+        try:
+            return pickle.loads(payload)
+        except Exception as error:  # whatever the constructor of a pickled object raises
+            raise UnreadableError(f"a message cannot be unpickled: {error!r}") from error
 
     def _read(self, size: int) -> bytearray:
         data = bytearray(size)
         view = memoryview(data)
         while view:
+            if self._deadline is not None:
+                self._connection.settimeout(max(self._deadline - time.monotonic(), 0.001))
             count = self._connection.recv_into(view)
             if not count:
                 raise ConnectionResetError("the connection was closed")
