@@ -78,24 +78,58 @@ def find_user_dir(variable: str, default: str) -> Path:
         raise InputError(str(error)) from error
 
 
+def find_stranger(*paths: Path) -> str:
+    """Return the name of an owner of these paths who is neither this user nor root, or ''.
+
+    Links and their targets count, as git's safe.directory has it; missing paths do not.
+    """
+    for path in paths:
+        for look in (Path.lstat, Path.stat):
+            with suppress(OSError):
+                uid = look(path).st_uid
+                if uid not in (0, os.geteuid()):
+                    return find_user_name(uid)
+    return ""
+
+
+def find_user_name(uid: int) -> str:
+    """Return the name of a user, or the number as text if it has none here."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
 def find_cache_dir() -> Path:
-    """Return the tool's folder in the user's cache; raises as `find_user_dir`."""
-    return find_user_dir("XDG_CACHE_HOME", "~/.cache") / "dlperf-slurm"
+    """Return the tool's folder in the user's cache; raises as `_find_private_dir`."""
+    return _find_private_dir("XDG_CACHE_HOME", "~/.cache")
 
 
 def make_cache_dir(*parts: str) -> Path:
-    """Make a folder in the user's cache; raises OSError, and InputError as `find_user_dir`."""
+    """Make a folder in the user's cache; raises OSError, and InputError as `find_cache_dir`."""
     return _make_private_dir(find_cache_dir(), *parts)
 
 
 def find_state_dir() -> Path:
-    """Return the tool's folder in the user's state folder; raises as `find_user_dir`."""
-    return find_user_dir("XDG_STATE_HOME", "~/.local/state") / "dlperf-slurm"
+    """Return the tool's folder in the user's state folder; raises as `_find_private_dir`."""
+    return _find_private_dir("XDG_STATE_HOME", "~/.local/state")
 
 
 def make_state_dir(*parts: str) -> Path:
     """Make a folder in the user's state folder; raises as `make_cache_dir`."""
     return _make_private_dir(find_state_dir(), *parts)
+
+
+def _find_private_dir(variable: str, default: str) -> Path:
+    """Return the tool's folder in one of the user's folders; raises as `find_user_dir`.
+
+    Raises InputError if the folder belongs to another user, who could feed what is read from it.
+    """
+    own = find_user_dir(variable, default) / "dlperf-slurm"
+    owner = find_stranger(own)
+    if owner:
+        raise InputError(f"{own}: belongs to {owner}; set {variable} to a folder of your own")
+    return own
 
 
 def _make_private_dir(own: Path, *parts: str) -> Path:

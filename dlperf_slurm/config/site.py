@@ -16,6 +16,7 @@ from dlperf_slurm.config.folders import (
     expand_home,
     find_managed_environment,
     find_resource_dir,
+    find_stranger,
     find_user_config_dir,
     name_environment,
 )
@@ -43,6 +44,8 @@ from dlperf_slurm.config.toml_tables import (
 from dlperf_slurm.errors import InputError, Problem, raise_problems
 
 DEFAULT_LAYER = "default"
+# site files of the working directory
+_HERE = Path("site_configs")
 
 
 class Tracking(Table):
@@ -174,15 +177,32 @@ def list_site_dirs() -> list[Path]:
     """Return the folders that are searched for site files; the last one is for known machines."""
     user = find_user_config_dir() / "site_configs"
     shipped = find_resource_dir("site_configs")
-    return [Path("site_configs"), user, shipped, shipped / "machines"]
+    return [_HERE, user, shipped, shipped / "machines"]
 
 
 def find_site_file(name: str) -> Optional[Path]:
-    """Return the file of a site, given by name or path; None for an unknown name."""
+    """Return the file of a site, given by name or path; None for an unknown name.
+
+    Raises InputError if a name finds a file of the working directory that belongs to another user,
+    whose lines would run in this user's jobs.
+    """
     if name.endswith(".toml") or "/" in name:
         return Path(name)
     candidates = (folder / f"{name}.toml" for folder in list_site_dirs())
-    return next((path for path in candidates if path.is_file()), None)
+    path = next((path for path in candidates if path.is_file()), None)
+    if path is not None and path.parent == _HERE and not _is_shipped(path.parent):
+        owner = find_stranger(path.parent, path)
+        if owner:
+            raise InputError(
+                f"{path}: belongs to {owner}, and its lines would run in your jobs; read it, and "
+                f"name it by its path if you trust it: --site {path}"
+            )
+    return path
+
+
+def _is_shipped(folder: Path) -> bool:
+    shipped = find_resource_dir(folder.name)
+    return shipped.is_dir() and folder.samefile(shipped)
 
 
 def choose_site_file(requested: Optional[str]) -> Path:

@@ -1,7 +1,8 @@
 """A site's own templates -> the mistakes in them, before a run directory is staged.
 
-The mistakes are missing files, syntax errors, circular `extends`, and blocks that do not exist in
-the extended template, which Jinja2 would ignore silently.
+The mistakes are missing files, syntax errors, circular `extends`, files of other users that are
+found by their name, and blocks that do not exist in the extended template, which Jinja2 would
+ignore silently.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 import jinja2
 from jinja2 import nodes
 
+from dlperf_slurm.config.folders import find_stranger
 from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.config.suggestions import suggest
@@ -33,15 +35,17 @@ def check_templates(sites: Mapping[JobKind, Site]) -> None:
         frameworks = (f"frameworks/{kind.framework}.sh.j2", PLAIN_FRAMEWORK_TEMPLATE)
         names = [name for name in frameworks if (own.parent / name).is_file()]
         for name in (own.name, *names):
-            problems.update(dict.fromkeys(_find_problems(environment, own.parent, name)))
+            problems.update(dict.fromkeys(_find_problems(environment, own, name)))
     if problems:
         raise InputError("\n".join(problems))
 
 
-def _find_problems(environment: BoundedEnvironment, folder: Path, name: str) -> Iterator[str]:
+def _find_problems(environment: BoundedEnvironment, own: Path, name: str) -> Iterator[str]:
+    folder = own.parent
     trees: list[tuple[str, nodes.Template]] = []
     wanted = name
-    while wanted:
+    # a folder, as in template = "/", is no template
+    while not trees or wanted:
         if wanted in [seen for seen, _ in trees]:
             ring = " extends ".join([*(seen for seen, _ in trees), wanted])
             yield f"{folder / name}: extends itself: {ring}"
@@ -54,6 +58,11 @@ def _find_problems(environment: BoundedEnvironment, folder: Path, name: str) -> 
             return
         except jinja2.TemplateSyntaxError as error:
             yield f"{folder / wanted}:{error.lineno}: {error.message}"
+            return
+        # found by its name, beside the template that the site names by its path
+        owner = find_stranger(folder / wanted) if folder / wanted != own else ""
+        if owner:
+            yield f"{folder / wanted}: belongs to {owner}, and its lines would run in your jobs"
             return
         trees.append((wanted, tree))
         wanted = _find_parent(environment, tree, wanted)

@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from builders import give_to_another_user
 
 from dlperf_slurm.config.folders import (
     PACKAGE,
@@ -17,6 +18,7 @@ from dlperf_slurm.config.folders import (
     make_cache_dir,
     make_state_dir,
 )
+from dlperf_slurm.errors import InputError
 
 KINDS = [(find_cache_dir, make_cache_dir), (find_state_dir, make_state_dir)]
 
@@ -44,6 +46,14 @@ def test_folder_that_others_could_read_is_closed(find, make):
     find().mkdir(parents=True, mode=0o755)
     make()
     assert read_mode(find()) == 0o700
+
+
+@pytest.mark.parametrize(("find", "make"), KINDS)
+def test_folder_of_another_user_is_refused(find, make, monkeypatch):
+    own = make()
+    give_to_another_user(monkeypatch, own)
+    with pytest.raises(InputError, match=f"{own}: belongs to user 4242.*XDG_"):
+        find()
 
 
 def test_one_module_knows_where_user_folders_are():

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from builders import make_site, write_matrix, write_program
+from builders import give_to_another_user, make_site, write_matrix, write_program
 from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_environments_dir, find_resource_dir
@@ -136,6 +136,29 @@ def test_mistake_in_a_site_says_where_what_and_what_is_allowed(text, line, key, 
 def test_requested_site_is_looked_up_by_name_in_the_working_directory_first(bin_dir):
     path = write_site("", "site_configs/slurm.toml")
     assert choose_site_file("slurm") == Path(path)
+
+
+@pytest.mark.parametrize("strange", ["site_configs", "site_configs/slurm.toml"])
+@pytest.mark.parametrize("requested", ["slurm", None])
+def test_site_file_of_another_user_is_taken_only_by_its_path(
+    bin_dir, monkeypatch, strange, requested
+):
+    write_program(bin_dir, "sbatch", "exit 1")
+    path = Path(write_site("", "site_configs/slurm.toml"))
+    give_to_another_user(monkeypatch, Path(strange))
+    with pytest.raises(InputError) as caught:
+        choose_site_file(requested)
+    assert_problem(caught.value, file=str(path), says=("user 4242", f"--site {path}"))
+    assert choose_site_file(str(path)) == path
+    assert choose_site_file("local") == find_resource_dir("site_configs") / "local.toml"
+
+
+def test_link_of_another_user_is_taken_only_by_its_path(monkeypatch):
+    write_site("", "own/slurm.toml")
+    Path("site_configs").symlink_to("own")
+    give_to_another_user(monkeypatch, Path("site_configs"))
+    with pytest.raises(InputError):
+        choose_site_file("slurm")
 
 
 def test_requested_site_is_found_among_the_users_own():

@@ -1,7 +1,7 @@
 """A site's own templates: what is wrong with them is told before anything is made of them."""
 
 import pytest
-from builders import make_axes, make_group, make_site, write_matrix
+from builders import give_to_another_user, make_axes, make_group, make_site, write_matrix
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
@@ -30,6 +30,27 @@ def list_problems(home, name=NAME):
 def test_template_that_is_not_there_is_named(home):
     (line,) = list_problems(home)
     assert line.startswith(f"{home}/own/{NAME}: ")
+
+
+@pytest.mark.parametrize("template", ["/", "..", "/etc"])
+def test_folder_is_no_template(template):
+    with pytest.raises(InputError, match="template is not there"):
+        check_templates(make_site(template=template).settle_each(KINDS))
+
+
+@pytest.mark.parametrize("name", ["base.sbatch.j2", "frameworks/pytorch.sh.j2"])
+def test_template_of_another_user_is_not_found_by_its_name(home, monkeypatch, name):
+    """In a folder that others may write to, or by a link of theirs."""
+    own = write(home, '{% extends "base.sbatch.j2" %}')
+    path = write(home, '{% extends "frameworks/framework.sh.j2" %}' if "/" in name else "", name)
+    give_to_another_user(monkeypatch, path)
+    (line,) = list_problems(home)
+    assert_problem(line, file=str(path), says=("user 4242",))
+    give_to_another_user(monkeypatch, own)
+    if "/" in name:
+        path.unlink()
+        # the template that the site names is the user's choice
+        check_templates(make_site(template=str(own)).settle_each(KINDS))
 
 
 def test_template_that_extends_what_is_not_there_is_named(home):
