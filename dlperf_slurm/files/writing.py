@@ -68,7 +68,7 @@ def remove_file(path: Path, root: Optional[Path] = None) -> None:
 
 
 @contextmanager
-def open_to_append(path: Path, root: Optional[Path] = None) -> Iterator[int]:
+def open_to_append(path: Path, root: Optional[Path] = None, mode: int = 0o666) -> Iterator[int]:
     """Open a regular file for appending or locking, and create it if missing; yield a descriptor.
 
     Below `root`, no link to a folder is followed; a link in place of the file never is. Raises
@@ -76,7 +76,7 @@ def open_to_append(path: Path, root: Optional[Path] = None) -> Iterator[int]:
     """
     try:
         with open_folder(path.parent, root) as folder:
-            descriptor = os.open(encode_path(Path(path.name)), _APPEND, 0o666, dir_fd=folder)
+            descriptor = os.open(encode_path(Path(path.name)), _APPEND, mode, dir_fd=folder)
     except FileProblem:
         raise
     except OSError as error:

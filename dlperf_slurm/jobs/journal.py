@@ -276,7 +276,8 @@ def _open_lock(run_dir: Path, must_write: bool) -> Iterator[int]:
         # sbatch passes this umask on to the job
         stack.enter_context(run_permissions(run_dir))
         try:
-            descriptor = stack.enter_context(open_to_append(path, root=run_dir))
+            # flock(2) takes a lock also for those who may only read the file
+            descriptor = stack.enter_context(open_to_append(path, root=run_dir, mode=0o600))
         except FileProblem as error:
             if must_write:
                 raise JournalError(str(error)) from error

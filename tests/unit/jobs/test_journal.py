@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import os
+import stat
 import resource
 import subprocess
 import sys
@@ -136,6 +137,13 @@ def test_lock_is_had_for_reading_where_nothing_can_be_written(home, monkeypatch)
             pytest.raises(SchedulerError, match="another process"), \
             hold_submit_lock(home, must_write=False):  # fmt: skip
         pass
+
+
+def test_lock_cannot_be_held_by_those_who_may_read_the_run(home):
+    home.chmod(0o755)
+    with hold_submit_lock(home):
+        assert stat.S_IMODE((home / LOCK_FILE).stat().st_mode) == 0o600
+        assert not os.umask(0o022) & 0o044
 
 
 @pytest.mark.parametrize("name", [JOURNAL_FILE, LOCK_FILE, RESERVE_FILE])
