@@ -29,9 +29,9 @@ from dlperf_slurm.provision.environments.gpu_support import (
     find_managed_pins,
     find_missing_code,
 )
-from dlperf_slurm.worker.frameworks import join_reasons, load_adapter
 from dlperf_slurm.worker.models import list_models, load_model
 from dlperf_slurm.worker.rendezvous import MPI
+from dlperf_slurm.worker.unsupported import find_unsupported, join_reasons
 
 # size of a step time in an .npy file, and the maximum size of the file's header
 TIME_BYTES = 8
@@ -50,9 +50,8 @@ def find_obstacle(case: MatrixCase, job_case: Case, settled: Site) -> Optional[s
     if case.script_table is not None:
         obstacles.append(_find_script_obstacle(case))
     else:
-        adapter = load_adapter(case.axes.framework)
         obstacles += [
-            adapter.find_unsupported(job_case),
+            find_unsupported(job_case),
             _find_size_obstacle(case),
             _find_search_obstacle(case, settled),
             _find_inference_obstacle(case),

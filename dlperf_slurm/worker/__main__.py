@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Union
+from typing import Any, Callable, List, Union
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.case import CASE_FILE, Case
@@ -46,12 +46,13 @@ from dlperf_slurm.worker.data_sources import open_batches
 from dlperf_slurm.worker.external_script import run_script
 from dlperf_slurm.worker.failed_record import conclude_attempt
 from dlperf_slurm.worker.failures import report_failure, write_failure
-from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.frameworks import load_adapter, start_session
 from dlperf_slurm.worker.host_noise import gather_surroundings, look_around
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.nodes import prepare_node
 from dlperf_slurm.worker.nodes.copies import read_on_node
 from dlperf_slurm.worker.nvml import refuse_shared_gpus
+from dlperf_slurm.worker.out_of_memory import OutOfMemory
 from dlperf_slurm.worker.parity import (
     WrongWorkError,
     check_parameter_count,
@@ -71,9 +72,6 @@ from dlperf_slurm.worker.search import search_batch_size
 from dlperf_slurm.worker.telemetry import Sampler, gather_telemetry
 from dlperf_slurm.worker.time_limit import hold_back_signal
 from dlperf_slurm.worker.watchdog import watch_rank
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.frameworks import Adapter
 
 MIB = 2**20
 
@@ -138,7 +136,7 @@ def conclude(attempt_dir: Path, exit_code: int) -> int:
 
 def run_attempt(
     attempt_dir: Path,
-    work: Callable[[Case, "Adapter", Any, Path], None],
+    work: Callable[[Case, Any, Path], None],
     join: Callable[[Case], Union[RankWorld, Alone]],
 ) -> int:
     """Join the other ranks and do `work` on the case of this directory; return the exit code.
@@ -147,17 +145,17 @@ def run_attempt(
     the others in MPI_Finalize.
     """
     world: Union[RankWorld, Alone, None] = None
-    adapter: Optional["Adapter"] = None
+    signs = OutOfMemory(())
     try:
         case = read_json(attempt_dir / CASE_FILE, Case)
         world = join(case)
         servers.report_early_end = partial(write_failure, attempt_dir, world.rank)
-        adapter = load_adapter(case.axes.framework)
-        work(case, adapter, world, attempt_dir)
+        signs = load_adapter(case.axes.framework).OUT_OF_MEMORY
+        work(case, world, attempt_dir)
     except BaseException as error:
         try:
             rank = world.rank if world is not None else None
-            report_failure(attempt_dir, rank, adapter, error)
+            report_failure(attempt_dir, rank, signs, error)
         except OSError as problem:
             print(f"how this rank failed cannot be written: {problem}", file=sys.stderr)
         finally:
@@ -171,7 +169,6 @@ def run_attempt(
 
 def watch_case(
     case: Case,
-    adapter: "Adapter",
     world: RankWorld,
     attempt_dir: Path,
     joining: Joining,
@@ -180,12 +177,11 @@ def watch_case(
     """Measure the case under a watchdog for stalls, the time limit and preemption."""
     phases.end(RANKS)
     with watch_rank(attempt_dir, case.stall_seconds, world) as position:
-        measure_case(case, adapter, world, attempt_dir, joining, position, phases)
+        measure_case(case, world, attempt_dir, joining, position, phases)
 
 
 def measure_case(
     case: Case,
-    adapter: "Adapter",
     world: RankWorld,
     attempt_dir: Path,
     joining: Joining,
@@ -208,7 +204,7 @@ def measure_case(
     framework_size = 1 if case.axes.mode == INFER else placement.world_size
     read = read_on_node(case, attempt_dir)
     with ImportTimer() as imports:
-        session = adapter.start(read, replace(placement, world_size=framework_size))
+        session = start_session(read, replace(placement, world_size=framework_size))
     check_parameter_count(case, session)
     phases.end(SESSION)
     sampler.await_ready()

@@ -19,8 +19,9 @@ from dlperf_slurm.contract.record import (
     Record,
 )
 from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.worker.failures import LIBRARY_MEMORY_SIGNS, RANK_LOST
+from dlperf_slurm.worker.failures import RANK_LOST
 from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.out_of_memory import LIBRARY_MESSAGES
 from dlperf_slurm.worker.provenance import describe_job, describe_platform
 from dlperf_slurm.worker.stalled_record import describe_stall, keep_steps
 
@@ -35,8 +36,8 @@ SIGN_TAIL_LINES = 300
 _OOM_SIGNS = re.compile(
     r"oom[-_]kill|Out Of Memory|\bOUT_OF_MEMORY|(?:Out|cgroup out) of memory: Kill"
 )
-# of any framework, in addition to its OUT_OF_MEMORY_MESSAGES
-_FRAMEWORK_SIGNS = ("OUT_OF_MEMORY", "Out of memory", *LIBRARY_MEMORY_SIGNS)
+# of any framework
+_FRAMEWORK_SIGNS = ("OUT_OF_MEMORY", "Out of memory", *LIBRARY_MESSAGES)
 # "... ran out of memory trying to allocate ... The caller indicates that this is not a failure":
 # TensorFlow and XLA, when they fall back from a faster algorithm to another one
 _HARMLESS = "is not a failure"
@@ -175,7 +176,7 @@ def _lacked_memory(lines: List[str], case: Case, exit_code: int) -> bool:
         error.endswith(_TOLD_TO_END) for error in _find_srun_errors(tail)
     ):
         return False
-    signs = (*_FRAMEWORK_SIGNS, *load_adapter(case.axes.framework).OUT_OF_MEMORY_MESSAGES)
+    signs = (*_FRAMEWORK_SIGNS, *load_adapter(case.axes.framework).OUT_OF_MEMORY.messages)
     return any(sign in line for line in tail if _HARMLESS not in line for sign in signs)
 
 

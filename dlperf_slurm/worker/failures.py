@@ -6,25 +6,14 @@ import socket
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.record import FAILURES_DIR, Failure
 from dlperf_slurm.files import FileProblem
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.frameworks import Adapter
+from dlperf_slurm.worker.out_of_memory import OutOfMemory, is_out_of_memory
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-# Out-of-memory errors of NVIDIA's libraries, which any exception of a framework may quote: driver,
-# CUDA runtime, cuBLAS, cuDNN before version 9 and since.
-LIBRARY_MEMORY_SIGNS = (
-    "CUDA_ERROR_OUT_OF_MEMORY",
-    "cudaErrorMemoryAllocation",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
-)
 # the error of a rank whose loss another rank reported
 RANK_LOST = "RankLostError"
 
@@ -62,13 +51,11 @@ def _write(attempt_dir: Path, failure: Failure) -> None:
 
 
 def report_failure(
-    attempt_dir: Path,
-    rank: Optional[int],
-    adapter: Optional["Adapter"],
-    error: BaseException,
+    attempt_dir: Path, rank: Optional[int], signs: OutOfMemory, error: BaseException
 ) -> None:
     """Print the failure of this rank and write it to a file; `rank` is None if it did not join.
 
+    `signs` are those of the framework, for errors that mean out of memory.
     Raises OSError if the file cannot be written, for instance on a full disk.
     """
     is_disk_full = isinstance(error, OSError) and error.errno in DISK_FULL
@@ -77,15 +64,12 @@ def report_failure(
         print(error, file=sys.stderr)
     else:
         traceback.print_exc()
-    is_out_of_memory = isinstance(error, MemoryError) or any(
-        sign in str(error) for sign in LIBRARY_MEMORY_SIGNS
-    )
+    has_no_memory = False
     try:
-        if adapter is not None:
-            is_out_of_memory = is_out_of_memory or adapter.is_out_of_memory(error)
+        has_no_memory = is_out_of_memory(error, signs)
     finally:
         known_rank = guess_rank() if rank is None else rank
-        write_failure(attempt_dir, known_rank, error, is_out_of_memory)
+        write_failure(attempt_dir, known_rank, error, has_no_memory)
 
 
 def guess_rank() -> int:

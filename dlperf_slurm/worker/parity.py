@@ -12,6 +12,7 @@ from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Difference, Parity
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.determinism import make_deterministic
+from dlperf_slurm.worker.frameworks import start_session
 from dlperf_slurm.worker.measure import Step
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.provenance import describe_python
@@ -25,7 +26,6 @@ from dlperf_slurm.worker.weights import generate_weights
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dlperf_slurm.worker.frameworks import Adapter
     from dlperf_slurm.worker.session import Session
 
     Arrays = Dict[str, NDArray[Any]]
@@ -68,7 +68,6 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 def verify_case(
     case: Case,
-    adapter: "Adapter",
     world: Union[RankWorld, Alone],
     directory: Path,
     joining: Joining,
@@ -87,7 +86,7 @@ def verify_case(
         versions.update(world.describe_versions())
     if case.device == "cuda":
         make_deterministic(case.axes.framework)
-    session = adapter.start(case, placement)
+    session = start_session(case, placement)
     check_parameter_count(case, session)
     initial_weights = session.read_weights()
     check_weights(initial_weights, dict(generate_weights(definition, case.seed)))

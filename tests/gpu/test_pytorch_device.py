@@ -13,6 +13,7 @@ from support.gpu_report import NOT_FOR_THIS_GPU
 from dlperf_slurm.contract.axes import format_ladder
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.nvml import find_device_uuid
+from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 
 # model -> patterns for names of kernels in a step: "own" of torch itself, and by precision those
 # that must match ("some") and must not match ("none") a library's kernel
@@ -118,7 +119,7 @@ def fail_in_a_full_memory():
         matrix @ matrix
         torch.cuda.synchronize()
     except RuntimeError as error:
-        return str(error), load_adapter("pytorch").is_out_of_memory(error)
+        return str(error), is_out_of_memory(error, load_adapter("pytorch").OUT_OF_MEMORY)
     return None
 
 

@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 
 from dlperf_slurm.worker.data_sources import open_batches
-from dlperf_slurm.worker.frameworks import Placement, load_adapter
+from dlperf_slurm.worker.frameworks import Placement, start_session
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.progress import MEASURED, Position
 from rehearsal.combinations import Combination, make_case
@@ -104,7 +104,7 @@ def watch_rank(combination, rank, port, barrier, folder):
     trace = ctypes.CDLL(None)
     case = make_case(combination)
     placement = Placement(rank, rank, case.world_size, "here", "127.0.0.1", port)
-    session = load_adapter(case.axes.framework).start(case, placement)
+    session = start_session(case, placement)
     measure_steps(
         session,
         barrier.wait,

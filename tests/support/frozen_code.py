@@ -32,4 +32,14 @@ def put_spin_as(framework, code_dir):
     frameworks = code_dir / "dlperf_slurm" / "worker" / "frameworks"
     if (frameworks / framework).is_dir():
         shutil.rmtree(str(frameworks / framework))
-    shutil.copy(str(SPIN), str(frameworks / (framework + ".py")))
+    add_framework(framework, SPIN.read_text(), code_dir)
+
+
+def add_framework(framework, session, code_dir):
+    """Add a framework to a frozen copy; `session` is the text of its module of that name."""
+    folder = code_dir / "dlperf_slurm" / "worker" / "frameworks" / framework
+    folder.mkdir()
+    (folder / "session.py").write_text(session)
+    names = "OUT_OF_MEMORY, SUPPORTED"
+    module = f"dlperf_slurm.worker.frameworks.{framework}.session"
+    (folder / "__init__.py").write_text(f"from {module} import {names}\n")

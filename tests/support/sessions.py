@@ -14,7 +14,7 @@ from dlperf_slurm.contract.case import CASE_FILE, Training
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Parity
 from dlperf_slurm.worker import parity
-from dlperf_slurm.worker.frameworks import Placement, load_adapter
+from dlperf_slurm.worker.frameworks import Placement, load_adapter, start_session
 from dlperf_slurm.worker.models import list_models, load_model
 from dlperf_slurm.worker.parity import (
     GRADIENTS_FILE,
@@ -22,6 +22,7 @@ from dlperf_slurm.worker.parity import (
     read_arrays,
 )
 from dlperf_slurm.worker.reference_optimizers import make_optimizer
+from dlperf_slurm.worker.unsupported import find_unsupported
 from support import attempts
 from support.cases import vary
 
@@ -108,7 +109,7 @@ def make_definition(case):
 
 def start(case, rank=0):
     """Start a session of world size 1, with the data of this rank."""
-    return load_adapter(case.axes.framework).start(case, replace(ALONE, rank=rank))
+    return start_session(case, replace(ALONE, rank=rank))
 
 
 def take_losses(case, steps):
@@ -144,19 +145,20 @@ def find_path():
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
-def skip_unsupported(adapter, case):
+def skip_unsupported(case):
     """Skip the test if this Python cannot run the case, as without Horovod."""
-    reason = find_lack(adapter, case)
+    reason = find_lack(case)
     if reason:
         pytest.skip(reason)
 
 
-def find_lack(adapter, case):
+def find_lack(case):
     """Return why this Python cannot run the case, or ''."""
     if case.axes.gradient_sync == "horovod" and find_spec("horovod") is None:
         return f"needs Horovod: dlperf-slurm env create {case.axes.framework} --horovod"
+    adapter = load_adapter(case.axes.framework)
     find_lack_of_cpu = getattr(adapter, "find_lack_of_cpu", lambda case: None)
-    return adapter.find_unsupported(case) or find_lack_of_cpu(case) or ""
+    return find_unsupported(case) or find_lack_of_cpu(case) or ""
 
 
 def follow_learning_rates(session, case):

@@ -10,7 +10,7 @@ SPIN_WAIT_FOR        a file: no rank starts before it exists
 SPIN_SAMPLE_BYTES    memory of a sample, the only memory in the reported peak (0)
 SPIN_FAULT           what goes wrong: one of FAULTS
 SPIN_FAULT_RANK      on which rank, or "all" (1)
-SPIN_FAULT_STEP      in which step, from 1; 0: in start() (5)
+SPIN_FAULT_STEP      in which step, from 1; 0: in start_session() (5)
 
 From the step of a fault on the other ranks hang without MPI, as in a collective of their framework
 whose peer is gone.
@@ -25,9 +25,11 @@ from pathlib import Path
 
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.out_of_memory import OutOfMemory
 
 SUPPORTED = {"precision": ("fp32", "amp-bf16"), "compiler": ("none",)}
-OUT_OF_MEMORY_MESSAGES = ("spin: out of room",)
+# a test may replace `has_no_memory`
+OUT_OF_MEMORY = OutOfMemory(("spin: out of room",), is_certain=lambda error: has_no_memory(error))
 
 DEADLY_FAULTS = ("crash", "memory", "hog", "kill", "segfault", "leave", "stop", "sleep", "hold")
 FAULTS = (*DEADLY_FAULTS, "fill", "nan", "count")
@@ -39,15 +41,11 @@ class SpinError(Exception):
     """The error that the fault "crash" raises."""
 
 
-def find_unsupported(case):
-    return None
+def has_no_memory(error):
+    return False
 
 
-def is_out_of_memory(error):
-    return isinstance(error, MemoryError)
-
-
-def start(case, placement):
+def start_session(case, placement):
     """Start a session, which may already fail here."""
     Path(f"pid-{placement.rank}").write_text(str(os.getpid()))
     with Path("starts").open("a") as file:

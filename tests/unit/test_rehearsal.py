@@ -43,6 +43,7 @@ from rehearse import PROGRAMS, RUNS, judge, judge_search, main
 
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import list_models
+from dlperf_slurm.worker.unsupported import find_unsupported
 
 TRAINING = Combination("bert", "amp-fp16", "plain", 90, 2)
 INFERENCE = Combination("resnet50", "tf32", "val", 80, 1)
@@ -174,7 +175,7 @@ def test_all_models_and_precisions_of_the_adapter_are_rehearsed():
     assert {one.step for one in combinations} == set(ALL_STEPS)
     adapter = load_adapter("pytorch")
     assert adapter.SUPPORTED["precision"] == PRECISIONS
-    assert not any(adapter.find_unsupported(make_case(one)) for one in combinations)
+    assert not any(find_unsupported(make_case(one)) for one in combinations)
 
 
 def test_another_major_version_of_cuda_is_refused(tmp_path):
@@ -292,7 +293,7 @@ def test_all_models_are_rehearsed_with_the_other_frameworks():
         adapter = load_adapter(framework)
         assert {one.model for one in asked} == set(adapter.SUPPORTED["model"])
         assert {one.precision for one in asked} == precisions <= set(adapter.SUPPORTED["precision"])
-    assert not any(adapter.find_unsupported(make_case(one)) for one in list_tensorflow())
+    assert not any(find_unsupported(make_case(one)) for one in list_tensorflow())
 
 
 def test_fault_that_kept_a_step_from_running_is_not_caught():

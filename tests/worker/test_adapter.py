@@ -16,8 +16,10 @@ from dlperf_slurm.worker import synthetic_batch
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 from dlperf_slurm.worker.parity import check_weights, find_difference
 from dlperf_slurm.worker.reference_optimizers import make_optimizer, measure_norm
+from dlperf_slurm.worker.unsupported import find_unsupported
 from dlperf_slurm.worker.weights import make_weights
 
 numpy = pytest.importorskip("numpy")
@@ -101,7 +103,7 @@ def list_variants(framework, mode):
             else:
                 is_compiled_soon = mode == TRAIN and model == SOONEST_COMPILED
                 is_brief = is_compiled_soon and precision == precisions[0]
-            if adapter.find_unsupported(case) is None:
+            if find_unsupported(case) is None:
                 marks = () if is_brief else (pytest.mark.exhaustive,)
                 yield pytest.param(case, marks=marks, id=f"{model}-{precision}-{compiler}")
 
@@ -112,7 +114,7 @@ def list_generations(adapter):
     for variant in list_variants(framework, INFER):
         (case,) = variant.values
         generation = vary(case, output_tokens=6, prompt_length=5, batch_size_per_device=3)
-        if load_model(case.model).GENERATES and not adapter.find_unsupported(generation):
+        if load_model(case.model).GENERATES and not find_unsupported(generation):
             yield pytest.param(generation, marks=variant.marks, id=variant.id)
 
 
@@ -170,7 +172,7 @@ def test_three_steps_follow_the_models_update_rule(framework, model, is_clipped)
 
 
 def test_loss_begins_as_in_the_plainest_way_and_falls(framework, adapter, variant):
-    sessions.skip_unsupported(adapter, variant)
+    sessions.skip_unsupported(variant)
     losses = sessions.run_elsewhere(sessions.take_losses, variant, 20)
     plain = sessions.take_losses(sessions.make_case(framework, variant.model), 2)
     if variant.axes.precision == "fp32":
@@ -189,7 +191,7 @@ def test_memory_formats_give_the_same_losses(framework, adapter, model):
     losses = [
         sessions.take_losses(vary(case, memory_format=memory_format), 2)
         for memory_format in adapter.SUPPORTED["memory_format"]
-        if adapter.find_unsupported(vary(case, memory_format=memory_format)) is None
+        if find_unsupported(vary(case, memory_format=memory_format)) is None
     ]
     for others in losses:
         assert others == pytest.approx(losses[0], rel=1e-4)
@@ -211,7 +213,7 @@ def test_evaluation_changes_nothing_and_is_not_training(framework, model):
 
 
 def test_inferred_logits_have_the_loss_of_evaluation(framework, adapter, inferring):
-    sessions.skip_unsupported(adapter, inferring)
+    sessions.skip_unsupported(inferring)
     case = with_dropout(inferring)
     inferred, again, evaluated = sessions.run_elsewhere(take_inferred_losses, case)
     plain = with_dropout(sessions.make_case(framework, inferring.model))
@@ -374,19 +376,11 @@ def take_dropout_losses(case, rank):
     return [*losses, session.read_loss()]
 
 
-@pytest.mark.parametrize(
-    "axis", ["model", "device", "precision", "compiler", "memory_format", "gradient_sync", "mode"]
-)
-def test_unknown_value_is_refused_with_those_that_there_are(framework, adapter, axis):
-    case = sessions.make_case(framework, "resnet50")
-    known = ", ".join(adapter.SUPPORTED[axis])
-    reason = adapter.find_unsupported(vary(case, **{axis: "nothing"}))
-    assert reason == f"{framework} has no {axis} 'nothing'; it has: {known}"
-
-
 def test_memory_error_is_out_of_memory_and_a_wrong_value_is_not(adapter):
-    assert adapter.is_out_of_memory(MemoryError())
-    assert not adapter.is_out_of_memory(ValueError("shapes (2, 3) and (4, 5) do not match"))
+    assert is_out_of_memory(MemoryError(), adapter.OUT_OF_MEMORY)
+    assert not is_out_of_memory(
+        ValueError("shapes (2, 3) and (4, 5) do not match"), adapter.OUT_OF_MEMORY
+    )
 
 
 @sessions.needs_mpirun
@@ -394,7 +388,7 @@ def test_two_ranks_average_their_gradients(framework, adapter, model, distributi
     """Expect the joined batch's gradient; batch normalization uses each rank's own batch."""
     alone = sessions.make_case(framework, model)
     pair = vary(alone, devices_per_node=2, gradient_sync=distribution)
-    sessions.skip_unsupported(adapter, pair)
+    sessions.skip_unsupported(pair)
     parity, gradients = sessions.verify_on_ranks(pair, tmp_path)
     if not load_model(model).HAS_BATCH_STATISTICS:
         joined = vary(alone, batch_size_per_device=pair.global_batch_size)
@@ -410,7 +404,7 @@ def test_two_ranks_average_their_gradients(framework, adapter, model, distributi
 @sessions.needs_mpirun
 def test_two_ranks_are_measured_step_by_step(framework, adapter, distribution, tmp_path):
     case = sessions.make_case(framework, "bert", devices_per_node=2, gradient_sync=distribution)
-    sessions.skip_unsupported(adapter, case)
+    sessions.skip_unsupported(case)
     attempt = attempts.Attempt(tmp_path / "attempt", sessions.CHECKOUT, **vars(case))
     record = attempt.launch().conclude()
     assert record.status == OK, attempt.stderr
@@ -422,7 +416,7 @@ def test_two_ranks_are_measured_step_by_step(framework, adapter, distribution, t
 def test_two_ranks_infer_each_on_its_own(framework, adapter, tmp_path):
     case = sessions.make_case(framework, "resnet50", devices_per_node=2, mode=INFER)
     # inference has no process group, so every gradient_sync is supported
-    assert adapter.find_unsupported(case) is None
+    assert find_unsupported(case) is None
     attempt = attempts.Attempt(tmp_path / "attempt", sessions.CHECKOUT, **vars(case))
     record = attempt.launch().conclude()
     assert record.status == OK, attempt.stderr

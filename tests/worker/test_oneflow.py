@@ -8,11 +8,10 @@ import pytest
 from support import attempts, sessions
 from support.cases import vary
 
-from dlperf_slurm.contract.axes import INFER
-from dlperf_slurm.contract.case import Training
 from dlperf_slurm.worker.clock import CompletionClock
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 from dlperf_slurm.worker.parity import find_difference
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.update_rule import ADAMW
@@ -31,62 +30,6 @@ NEEDS_CUDA = "needs device 'cuda'; on the CPU use 'fp32'"
 
 def make_case(model, **changes):
     return sessions.make_case("oneflow", model, **changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"precision": "tf32"}, f"oneflow: precision 'tf32' {NEEDS_CUDA}"),
-        ({"precision": "amp-bf16"}, f"oneflow: precision 'amp-bf16' {NEEDS_CUDA}"),
-        ({"precision": "amp-fp16"}, f"oneflow: precision 'amp-fp16' {NEEDS_CUDA}"),
-        (
-            {"device": "cuda", "precision": "amp-fp16"},
-            "oneflow: precision 'amp-fp16' needs compiler 'graph', which alone has a dynamic loss "
-            "scale; with 'none' use loss_scale = 128, or 'amp-bf16'",
-        ),
-        (
-            {"compiler": "graph", "clip_global_norm": True},
-            "oneflow: compiler 'graph' clips each group of parameters by a norm of its own; "
-            "with clip_global_norm use 'none'",
-        ),
-        (
-            {"compiler": "graph", "gradient_accumulation": 2},
-            "oneflow: compiler 'graph' takes the batches of a step only all at once; "
-            "with gradient_accumulation use 'none'",
-        ),
-        (
-            {"compiler": "graph", "training": Training(epochs=1)},
-            "oneflow: compiler 'graph' has the learning rate compiled in; "
-            "to train to an accuracy use 'none'",
-        ),
-        (
-            {"compiler": "graph", "devices_per_node": 2, "model_parameters": {}},
-            "oneflow: compiler 'graph' draws the same dropout on all ranks; with several ranks "
-            "use 'none', or dropout 0",
-        ),
-    ],
-)
-def test_unsupported_case_is_refused_with_what_works(changes, reason):
-    assert ADAPTER.find_unsupported(make_case("bert", **changes)) == reason
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"device": "cuda", "precision": "amp-fp16"},
-        {"compiler": "graph", "clip_global_norm": True},
-        {"compiler": "graph", "devices_per_node": 2, "model_parameters": {}},
-    ],
-)
-def test_what_keeps_a_case_from_training_does_not_keep_it_from_inference(changes):
-    case = make_case("bert", **changes)
-    assert ADAPTER.find_unsupported(case) is not None
-    assert ADAPTER.find_unsupported(vary(case, mode=INFER)) is None
-
-
-def test_constant_loss_scale_needs_no_graph():
-    case = make_case("bert", device="cuda", precision="amp-fp16", loss_scale=128)
-    assert ADAPTER.find_unsupported(case) is None
 
 
 @pytest.mark.parametrize("clip_global_norm", [False, True])
@@ -129,18 +72,6 @@ def test_graph_trains_on_the_batch_that_is_loaded():
 def test_momentum_is_followed_at_changing_learning_rates():
     case = make_case("resnet50", optimizer="momentum")
     sessions.follow_learning_rates(sessions.start(case), case)
-
-
-def test_graph_on_several_ranks_is_supported_without_dropout():
-    for model in MODELS:
-        case = make_case(model, compiler="graph", devices_per_node=2)
-        assert ADAPTER.find_unsupported(case) is None
-
-
-def test_graph_has_all_precisions_on_a_gpu():
-    for precision in ADAPTER.SUPPORTED["precision"]:
-        case = make_case("bert", compiler="graph", device="cuda", precision=precision)
-        assert ADAPTER.find_unsupported(case) is None
 
 
 @pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
@@ -236,13 +167,13 @@ def test_graph_averages_the_gradients_of_two_ranks(model, tmp_path):
     ["Error! : Out of memory when allocate size : 8", "allocate failed", "std::bad_alloc"],
 )
 def test_failed_allocation_is_out_of_memory(message):
-    assert ADAPTER.is_out_of_memory(RuntimeError(message))
+    assert is_out_of_memory(RuntimeError(message), ADAPTER.OUT_OF_MEMORY)
 
 
 def test_wrong_shape_is_not_out_of_memory():
     with pytest.raises(RuntimeError) as caught:
         flow.matmul(flow.ones(2, 3), flow.ones(2, 3))
-    assert not ADAPTER.is_out_of_memory(caught.value)
+    assert not is_out_of_memory(caught.value, ADAPTER.OUT_OF_MEMORY)
 
 
 @pytest.mark.parametrize("compiler", ["none", "graph"])

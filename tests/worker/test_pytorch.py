@@ -10,6 +10,7 @@ from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.weights import make_weights
 from dlperf_slurm.worker.work import WRITTEN_OUT
@@ -330,21 +331,21 @@ def test_norm_whose_squares_are_beyond_float16_is_clipped_to(dtype, tolerance):
 
 
 @pytest.mark.parametrize(
-    ("work", "is_out_of_memory"),
+    ("work", "expected"),
     [
         (lambda: torch.empty(2**60, dtype=torch.uint8), True),
         (lambda: bytearray(2**60), True),
         (lambda: torch.ones(2, 3) @ torch.ones(2, 3), False),
     ],
 )
-def test_allocation_beyond_memory_is_out_of_memory(work, is_out_of_memory):
+def test_allocation_beyond_memory_is_out_of_memory(work, expected):
     with pytest.raises((RuntimeError, MemoryError)) as caught:
         work()
-    assert ADAPTER.is_out_of_memory(caught.value) == is_out_of_memory
+    assert is_out_of_memory(caught.value, ADAPTER.OUT_OF_MEMORY) == expected
 
 
 @pytest.mark.parametrize(
-    ("message", "is_out_of_memory"),
+    ("message", "expected"),
     [
         ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", True),
         ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", True),
@@ -356,21 +357,21 @@ def test_allocation_beyond_memory_is_out_of_memory(work, is_out_of_memory):
         (NO_ENGINE, False),
     ],
 )
-def test_library_without_memory_is_out_of_memory(message, is_out_of_memory):
-    assert ADAPTER.is_out_of_memory(RuntimeError(message)) == is_out_of_memory
+def test_library_without_memory_is_out_of_memory(message, expected):
+    assert is_out_of_memory(RuntimeError(message), ADAPTER.OUT_OF_MEMORY) == expected
 
 
 @pytest.mark.parametrize("num_ooms", [0, 3])
 def test_search_without_an_engine_is_out_of_memory_if_the_allocator_was(monkeypatch, num_ooms):
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda: {"num_ooms": num_ooms})
-    assert ADAPTER.is_out_of_memory(RuntimeError(NO_ENGINE)) == (num_ooms > 0)
+    assert is_out_of_memory(RuntimeError(NO_ENGINE), ADAPTER.OUT_OF_MEMORY) == (num_ooms > 0)
 
 
 @needs_gpu
 def test_allocation_beyond_the_gpus_memory_is_out_of_memory():
     with pytest.raises(torch.OutOfMemoryError) as caught:
         torch.empty(2**50, dtype=torch.uint8, device="cuda")
-    assert ADAPTER.is_out_of_memory(caught.value)
+    assert is_out_of_memory(caught.value, ADAPTER.OUT_OF_MEMORY)
 
 
 def test_peak_memory_sees_an_allocation_and_forgets_it_after_reset():

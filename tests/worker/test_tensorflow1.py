@@ -15,7 +15,8 @@ from support.cases import vary
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.worker import servers
 from dlperf_slurm.worker.datasets.description import DataError
-from dlperf_slurm.worker.frameworks import load_adapter, tensorflow
+from dlperf_slurm.worker.frameworks import load_adapter, start_session, tensorflow
+from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 from dlperf_slurm.worker.parity import find_difference
 from dlperf_slurm.worker.ranks import find_free_port
 from dlperf_slurm.worker.work import Work
@@ -60,38 +61,6 @@ def read_graph(session, operation):
     found = tf.compat.v1.RunMetadata()
     session._session.run(operation, options=options, run_metadata=found)
     return [node for graph in found.partition_graphs for node in graph.node]
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        (
-            {"memory_format": "channels_last"},
-            "tensorflow1 has no memory_format 'channels_last' beside 'default', which is "
-            "channels-last already: use that",
-        ),
-        (
-            {"precision": "amp-bf16"},
-            "tensorflow1 has no precision 'amp-bf16'; it has: fp32, amp-fp16",
-        ),
-        (
-            {"precision": "tf32", "device": "cuda"},
-            "tensorflow1 has no precision 'tf32'; it has: fp32, amp-fp16",
-        ),
-        (
-            {"compiler": "xla", "model": "resnet50"},
-            "tensorflow1: compiler 'xla' takes minutes to compile 'resnet50' for the CPU; "
-            "use 'none', or device 'cuda'",
-        ),
-    ],
-)
-def test_unsupported_case_is_refused_with_what_works(changes, reason):
-    assert ADAPTER.find_unsupported(vary(CASE, **changes)) == reason
-
-
-def test_resnet_may_be_compiled_for_gpus():
-    case = vary(CASE, model="resnet50", compiler="xla", device="cuda")
-    assert ADAPTER.find_unsupported(case) is None
 
 
 @pytest.mark.parametrize("size", [8, 9])
@@ -272,7 +241,7 @@ def compute_gradients_in_packs(case, placement):
     host, _, port = placement.rank_addresses[1].rpartition(":")
     while placement.rank == 0 and not is_listening(host, int(port)):
         time.sleep(0.1)
-    return ADAPTER.start(case, placement).compute_gradients()
+    return start_session(case, placement).compute_gradients()
 
 
 def is_listening(host, port):
@@ -361,13 +330,13 @@ class BrokenSamples:
 def test_allocation_beyond_the_hosts_memory_is_out_of_memory(run):
     with pytest.raises(tf.errors.ResourceExhaustedError) as caught:
         run(tf.random.uniform([2**44]))
-    assert ADAPTER.is_out_of_memory(caught.value)
+    assert is_out_of_memory(caught.value, ADAPTER.OUT_OF_MEMORY)
 
 
 def test_wrong_value_is_not_out_of_memory(run):
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         run(tf.compat.v1.assert_equal(layers.make_variable([]), 1.0))
-    assert not ADAPTER.is_out_of_memory(caught.value)
+    assert not is_out_of_memory(caught.value, ADAPTER.OUT_OF_MEMORY)
 
 
 def test_session_says_which_build_ran():

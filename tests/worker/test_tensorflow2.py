@@ -7,10 +7,10 @@ import pytest
 from support import sessions
 from support.cases import vary
 
-from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.worker.datasets.description import DataError
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 from dlperf_slurm.worker.servers import Cluster
 
 tf = pytest.importorskip(
@@ -145,17 +145,6 @@ def test_gradient_of_the_tied_embedding_is_dense(started):
     assert all(isinstance(gradient, tf.Tensor) for gradient in gradients)
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"memory_format": "channels_last"}, "'default', which is channels-last already: use that"),
-        ({"precision": "tf32"}, "needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"),
-    ],
-)
-def test_unsupported_case_is_refused_with_what_works(changes, reason):
-    assert ADAPTER.find_unsupported(make_case("bert", **changes)).endswith(reason)
-
-
 def test_weights_are_spread_over_the_servers_by_their_bytes(started):
     own = [variable for variable, _ in started["bert"]._parameters.values()]
     cluster = Cluster(("a:1", "b:1"), ("a:2", "b:2"), 1, "b:1")
@@ -186,13 +175,6 @@ def test_one_rank_with_a_server_trains_as_one_without(model, changes):
     assert losses == pytest.approx(sessions.take_losses(case, 4), rel=1e-4)
 
 
-def test_dynamic_loss_scale_is_refused_of_servers_but_not_of_inference():
-    case = make_case("bert", gradient_sync="parameter_server", precision="amp-fp16")
-    reason = ADAPTER.find_unsupported(case)
-    assert reason.endswith("has no dynamic loss scale; use loss_scale = 1024, or 'native'")
-    assert ADAPTER.find_unsupported(vary(case, mode=INFER)) is None
-
-
 def test_loaded_batch_is_a_copy(started):
     running = started["resnet50"]
     staged = tf.ones([4, 64, 64, 3])
@@ -216,13 +198,13 @@ class BrokenSamples:
 def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
     with pytest.raises(tf.errors.ResourceExhaustedError) as caught:
         tf.zeros([2**44])
-    assert ADAPTER.is_out_of_memory(caught.value)
+    assert is_out_of_memory(caught.value, ADAPTER.OUT_OF_MEMORY)
 
 
 def test_wrong_shape_is_not_out_of_memory():
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         tf.matmul(tf.ones([2, 3]), tf.ones([2, 3]))
-    assert not ADAPTER.is_out_of_memory(caught.value)
+    assert not is_out_of_memory(caught.value, ADAPTER.OUT_OF_MEMORY)
 
 
 def test_session_says_what_ran_and_has_the_threads_asked_for(started):

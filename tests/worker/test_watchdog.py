@@ -38,7 +38,7 @@ STANDING = f"step {ENDED_STEPS + 1} of 20 (measured), at "
 # what stands still, and how the record says what rank 1 did
 FAULTS = {
     "stop": "no answer",
-    "sleep": f"{STANDING}fall_asleep (spin.py:",
+    "sleep": f"{STANDING}fall_asleep (session.py:",
     "hold": "in native code",
 }
 
@@ -123,7 +123,7 @@ class TestRankThatStandsStill:
         assert record.status == FAILED
         assert re.match("stalled: [^\n]*$", record.reason)
         words = {failure.rank: failure.message for failure in record.failures}
-        assert words[0].startswith(f"{STANDING}come_to (spin.py:")
+        assert words[0].startswith(f"{STANDING}come_to (session.py:")
         assert words[1].startswith(FAULTS[fault])
         assert words[0] in record.reason
         assert words[1] in record.reason

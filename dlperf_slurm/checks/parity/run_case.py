@@ -23,7 +23,7 @@ from dlperf_slurm.scheduler.local import end_process_group
 from dlperf_slurm.scheduler.machine_lock import hold_machine
 from dlperf_slurm.slurm_client import clean_environment
 from dlperf_slurm.worker.failed_record import read_failures
-from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.unsupported import find_unsupported
 
 SCRIPT_FILE = "verify.sh"
 LOG_FILE = "log"
@@ -73,7 +73,7 @@ def run_case(
     Raises UnsupportedError if the framework does not support the case, VerificationError if the
     case failed.
     """
-    reason = load_adapter(case.axes.framework).find_unsupported(case)
+    reason = find_unsupported(case)
     if reason:
         raise UnsupportedError(reason)
     topology = Topology(case.nodes, case.devices_per_node)

@@ -41,6 +41,7 @@ from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.render import render_scripts, render_verification
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import list_models, load_model
+from dlperf_slurm.worker.unsupported import Unsupported
 
 SITE = make_site(scheduler="local", launcher={"name": "mpirun"})
 SAME = Difference(1e-7, "stem.convolution.weight")
@@ -358,11 +359,13 @@ def test_what_an_adapter_cannot_do_is_left_out_with_its_reason(
     write_python, workplace, monkeypatch
 ):
     write_python("exit 7")
-    reason = "pytorch cannot"
-    monkeypatch.setattr(load_adapter("pytorch"), "find_unsupported", lambda case: reason)
+    rows = (Unsupported({"device": "cpu"}, "no", "use another"),)
+    monkeypatch.setattr(load_adapter("pytorch"), "UNSUPPORTED", rows)
     parity, data_parallel = verify_frameworks(["pytorch"], ["bert"], workplace)
     native = [line for line in data_parallel if line.variant == "native"]
-    assert {(line.is_left_out, line.verdict) for line in (*parity, *native)} == {(True, reason)}
+    assert {(line.is_left_out, line.verdict) for line in (*parity, *native)} == {
+        (True, "pytorch: no; use another")
+    }
 
 
 def test_case_that_fails_is_a_line_with_its_reason(write_python, workplace):

@@ -3,25 +3,10 @@
 Written for jax 0.10.
 """
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Optional
-
-from dlperf_slurm.contract.axes import SHARDED, TRAIN
-from dlperf_slurm.worker.frameworks import (
-    ANY,
-    OF_ALL,
-    find_lack_of_gpu,
-    find_lack_of_images,
-    find_unknown_values,
-    is_memory_error,
-    join_reasons,
-    list_builders,
-)
-
-if TYPE_CHECKING:
-    from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import Placement
-    from dlperf_slurm.worker.session import Session
+from dlperf_slurm.contract.axes import DYNAMIC, SHARDED, TRAIN
+from dlperf_slurm.worker.frameworks import ANY, OF_ALL, list_builders
+from dlperf_slurm.worker.out_of_memory import OutOfMemory
+from dlperf_slurm.worker.unsupported import CHANNELS_LAST_WITHOUT_IMAGES, Unsupported, needs_gpu
 
 SUPPORTED = {
     **OF_ALL,
@@ -34,39 +19,16 @@ SUPPORTED = {
     "output_tokens": ANY,
 }
 
-# Substrings of a plain RuntimeError that mean out of memory: XLA's status code for the allocators
-# of all devices, C++.
-OUT_OF_MEMORY_MESSAGES = ("RESOURCE_EXHAUSTED", "Out of memory", "std::bad_alloc")
+UNSUPPORTED = (
+    Unsupported({"compiler": "none"}, "each step is compiled, by XLA", "use compiler 'xla'"),
+    needs_gpu("'fp32' or 'amp-bf16'", "tf32"),
+    Unsupported(
+        {"precision": "fp16", "mode": TRAIN, "loss_scale": DYNAMIC},
+        "precision 'fp16' has no dynamic loss scale",
+        "use loss_scale = 128, or 'amp-fp16'",
+    ),
+    CHANNELS_LAST_WITHOUT_IMAGES,
+)
 
-
-def find_unsupported(case: "Case") -> Optional[str]:
-    """Return why JAX cannot run the case and what to use instead, or None if it can."""
-    if case.axes.compiler == "none":
-        compiled = find_unsupported(replace(case, axes=replace(case.axes, compiler="xla")))
-        return join_reasons(["jax compiles whatever it trains; use compiler 'xla'", compiled])
-    unknown = find_unknown_values(case)
-    if unknown:
-        return unknown
-    if case.axes.precision == "tf32" and case.device != "cuda":
-        return find_lack_of_gpu(case, "'fp32' or 'amp-bf16'")
-    if (
-        case.axes.precision == "fp16"
-        and case.axes.mode == TRAIN
-        and not case.axes.constant_loss_scale
-    ):
-        return (
-            "jax: precision 'fp16' has no dynamic loss scale; use loss_scale = 128, or 'amp-fp16'"
-        )
-    return find_lack_of_images(case)
-
-
-def start(case: "Case", placement: "Placement") -> "Session":
-    """Join the process group if there are several ranks, and build model, optimizer and batch."""
-    from dlperf_slurm.worker.frameworks.jax.session import start_session
-
-    return start_session(case, placement)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether `error` means that the device or the host ran out of memory."""
-    return is_memory_error(error, (RuntimeError,), OUT_OF_MEMORY_MESSAGES)
+# Substrings of a plain RuntimeError: XLA's status code for the allocators of all devices.
+OUT_OF_MEMORY = OutOfMemory(("RESOURCE_EXHAUSTED", "Out of memory"))

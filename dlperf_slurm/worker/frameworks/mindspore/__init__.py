@@ -4,22 +4,17 @@ Written for MindSpore 2.10; not tested on GPUs.
 """
 
 import os
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import (
-    OF_ALL,
-    find_lack_of_gpu,
-    find_unknown_values,
-    is_memory_error,
-    list_builders,
-)
+from dlperf_slurm.worker.frameworks import OF_ALL, list_builders
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.out_of_memory import OutOfMemory
+from dlperf_slurm.worker.unsupported import needs_gpu
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement
-    from dlperf_slurm.worker.session import Session
 
 SUPPORTED = {
     **OF_ALL,
@@ -30,32 +25,22 @@ SUPPORTED = {
     "compiler": ("graph", "none"),
 }
 
-# Substrings of RuntimeError messages that mean out of memory: the memory pools of the CPU (seen),
-# of graphs and of GPUs, cuBLAS, cuDNN, C++.
-OUT_OF_MEMORY_MESSAGES = (
-    "Allocate memory failed",
-    "Memory not enough",
-    "memory isn't enough",
-    "Out of memory",
-    "out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "std::bad_alloc",
+UNSUPPORTED = (needs_gpu("'fp32'", "tf32"),)
+
+# Substrings of a RuntimeError: the memory pools of the CPU (seen), of graphs and of GPUs.
+OUT_OF_MEMORY = OutOfMemory(
+    (
+        "Allocate memory failed",
+        "Memory not enough",
+        "memory isn't enough",
+        "Out of memory",
+        "out of memory",
+    )
 )
 
 
-def find_unsupported(case: "Case") -> Optional[str]:
-    """Return why MindSpore cannot run the case and what to use instead, or None if it can."""
-    unknown = find_unknown_values(case)
-    if unknown:
-        return unknown
-    if case.device != "cuda" and case.axes.precision == "tf32":
-        return find_lack_of_gpu(case, "'fp32'")
-    return None
-
-
-def start(case: "Case", placement: "Placement") -> "Session":
-    """Join the process group if there are several ranks, and build model, optimizer and batch."""
+def prepare(case: "Case", placement: "Placement") -> None:
+    """Keep this rank to its CPUs, and set what MindSpore reads when it is imported."""
     if case.device == "cpu":
         # a graph runs in three threads at once, whatever thread number MindSpore is given
         host.keep_to_cpus(case.cpus_per_rank, placement.local_rank)
@@ -68,11 +53,3 @@ def start(case: "Case", placement: "Placement") -> "Session":
         # in MindSpore's layouts, which is 50 times as slow; with AVX2 it computes them as matrix
         # products.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
-    from dlperf_slurm.worker.frameworks.mindspore.session import start_session
-
-    return start_session(case, placement)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether `error` means that the device or the host ran out of memory."""
-    return is_memory_error(error, (RuntimeError,), OUT_OF_MEMORY_MESSAGES)

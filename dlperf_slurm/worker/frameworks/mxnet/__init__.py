@@ -4,24 +4,17 @@ Written for MXNet 1.9.1, the last release; not tested on GPUs.
 """
 
 import os
-import sys
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.contract.axes import PARAMETER_SERVER, TRAIN
+from dlperf_slurm.contract.axes import DYNAMIC, PARAMETER_SERVER, TRAIN
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import (
-    OF_ALL,
-    find_lack_of_gpu,
-    find_unknown_values,
-    is_memory_error,
-    list_builders,
-)
-from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.frameworks import OF_ALL, list_builders
+from dlperf_slurm.worker.out_of_memory import OutOfMemory
+from dlperf_slurm.worker.unsupported import Unsupported, needs_gpu
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement
-    from dlperf_slurm.worker.session import Session
 
 SUPPORTED = {
     **OF_ALL,
@@ -31,53 +24,43 @@ SUPPORTED = {
     "gradient_sync": ("native", "horovod", "parameter_server"),
 }
 
-# Substrings of MXNetError messages that mean out of memory: the CPU's and the GPU's allocators,
-# cuBLAS, C++.
-OUT_OF_MEMORY_MESSAGES = (
-    "Failed to allocate CPU Memory",
-    "Memory allocation failed",
-    "out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "std::bad_alloc",
+# MXNet has no float16 matrix products on the CPU. It has bfloat16 from oneDNN only, so not on GPUs.
+# It has channels-last convolutions on GPUs only, where they were not tested.
+UNSUPPORTED = (
+    needs_gpu("'fp32' or 'amp-bf16'", "tf32", "amp-fp16"),
+    Unsupported(
+        {"device": "cuda", "precision": "amp-bf16"},
+        "precision 'amp-bf16' needs device 'cpu'",
+        "on GPUs use 'amp-fp16'",
+    ),
+    Unsupported(
+        {"precision": "tf32", "model layer": "attention"},
+        "precision 'tf32' is in convolutions only, not in matrix products",
+        "use 'fp32' or 'amp-fp16' for {model!r}",
+    ),
+    Unsupported(
+        {"mode": TRAIN, "gradient_sync": PARAMETER_SERVER, "clip_global_norm": True},
+        "gradient_sync 'parameter_server' updates weights where the norm of all gradients is not "
+        "known",
+        "with clip_global_norm use 'native' or 'horovod'",
+    ),
+    Unsupported(
+        {
+            "mode": TRAIN,
+            "gradient_sync": PARAMETER_SERVER,
+            "precision": "amp-fp16",
+            "loss_scale": DYNAMIC,
+        },
+        "gradient_sync 'parameter_server' updates weights where a dynamic loss scale is not known",
+        "use loss_scale = 128, or 'native' or 'horovod'",
+    ),
 )
 
-
-def find_unsupported(case: "Case") -> Optional[str]:
-    """Return why MXNet cannot run the case and what to use instead, or None if it can.
-
-    MXNet has no float16 matrix products on the CPU. It has bfloat16 from oneDNN only, so not on
-    GPUs. It has channels-last convolutions on GPUs only, where they were not tested.
-    """
-    unknown = find_unknown_values(case)
-    if unknown:
-        return unknown
-    if case.device == "cpu" and case.axes.precision in ("tf32", "amp-fp16"):
-        return find_lack_of_gpu(case, "'fp32' or 'amp-bf16'")
-    if case.device == "cuda" and case.axes.precision == "amp-bf16":
-        return "mxnet: precision 'amp-bf16' needs device 'cpu'; on GPUs use 'amp-fp16'"
-    if case.axes.precision == "tf32" and "attention" in load_model(case.model).LAYERS:
-        return (
-            "mxnet has precision 'tf32' in convolutions only, not in matrix products; "
-            f"use 'fp32' or 'amp-fp16' for {case.model!r}"
-        )
-    if case.axes.mode == TRAIN and case.axes.gradient_sync == PARAMETER_SERVER:
-        return find_unserved(case)
-    return None
-
-
-def find_unserved(case: "Case") -> Optional[str]:
-    """Return why parameter servers that update the weights cannot train the case, or None."""
-    if case.axes.clip_global_norm:
-        return (
-            "mxnet: gradient_sync 'parameter_server' updates weights where the norm of all "
-            "gradients is not known; with clip_global_norm use 'native' or 'horovod'"
-        )
-    if case.axes.precision == "amp-fp16" and not case.axes.constant_loss_scale:
-        return (
-            "mxnet: gradient_sync 'parameter_server' updates weights where a dynamic loss scale is "
-            "not known; use loss_scale = 128, or 'native' or 'horovod'"
-        )
-    return None
+# Substrings of an MXNetError: the CPU's and the GPU's allocators.
+OUT_OF_MEMORY = OutOfMemory(
+    ("Failed to allocate CPU Memory", "Memory allocation failed", "out of memory"),
+    types=("mxnet.MXNetError",),
+)
 
 
 def find_lack_of_cpu(case: "Case") -> Optional[str]:
@@ -92,8 +75,8 @@ def find_lack_of_cpu(case: "Case") -> Optional[str]:
     return None
 
 
-def start(case: "Case", placement: "Placement") -> "Session":
-    """Join the process group if there are several ranks, and build model, optimizer and batch.
+def prepare(case: "Case", placement: "Placement") -> None:
+    """Set what MXNet reads when it is imported.
 
     Raises RuntimeError if the CPU lacks a feature that the case needs.
     """
@@ -101,9 +84,6 @@ def start(case: "Case", placement: "Placement") -> "Session":
     if lack:
         raise RuntimeError(lack)
     set_environment(case)
-    from dlperf_slurm.worker.frameworks.mxnet.session import start_session
-
-    return start_session(case, placement)
 
 
 def set_environment(case: "Case") -> None:
@@ -118,11 +98,3 @@ def set_environment(case: "Case") -> None:
     os.environ["MXNET_CPU_PARALLEL_SIZE"] = str(2**31 - 1)
     # applies to cuBLAS and cuDNN, whatever math mode MXNet asks for
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if case.axes.precision == "tf32" else "0"
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether `error` means that the device or the host ran out of memory."""
-    # MXNet is not imported here, because `error` may be a failure to import MXNet
-    mxnet = sys.modules.get("mxnet")
-    kinds = () if mxnet is None else (mxnet.MXNetError,)
-    return is_memory_error(error, kinds, OUT_OF_MEMORY_MESSAGES)

@@ -4,23 +4,16 @@ Written for OneFlow 0.9.0, the last release; not tested on GPUs.
 """
 
 import os
-import sys
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
-from dlperf_slurm.contract.axes import TRAIN
-from dlperf_slurm.worker.frameworks import (
-    OF_ALL,
-    find_lack_of_gpu,
-    find_unknown_values,
-    is_memory_error,
-    list_builders,
-)
-from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.contract.axes import DYNAMIC, TRAIN
+from dlperf_slurm.worker.frameworks import OF_ALL, list_builders
+from dlperf_slurm.worker.out_of_memory import OutOfMemory
+from dlperf_slurm.worker.unsupported import Not, Unsupported, needs_gpu
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement
-    from dlperf_slurm.worker.session import Session
 
 SUPPORTED = {
     **OF_ALL,
@@ -29,68 +22,45 @@ SUPPORTED = {
     "compiler": ("none", "graph"),
 }
 
-# Substrings of RuntimeError and OneFlow's own exceptions that mean out of memory: its allocators,
-# the CUDA driver or NCCL, cuBLAS, C++. On the CPU OneFlow's thread kills the process (SIGABRT)
-# before an exception reaches Python.
-OUT_OF_MEMORY_MESSAGES = (
-    "out of memory",
-    "Out of memory",
-    "allocate failed",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "std::bad_alloc",
+UNSUPPORTED = (
+    needs_gpu("'fp32'", "tf32", "amp-bf16", "amp-fp16"),
+    Unsupported(
+        {"mode": TRAIN, "compiler": "graph", "clip_global_norm": True},
+        "compiler 'graph' clips each group of parameters by a norm of its own",
+        "with clip_global_norm use 'none'",
+    ),
+    Unsupported(
+        {"mode": TRAIN, "compiler": "graph", "gradient_accumulation": Not(1)},
+        "compiler 'graph' takes the batches of a step only all at once",
+        "with gradient_accumulation use 'none'",
+    ),
+    Unsupported(
+        {"mode": TRAIN, "compiler": "graph", "to_accuracy": True},
+        "compiler 'graph' has the learning rate compiled in",
+        "to train to an accuracy use 'none'",
+    ),
+    Unsupported(
+        {"mode": TRAIN, "compiler": "graph", "model dropout": Not(0), "world_size": Not(1)},
+        "compiler 'graph' draws the same dropout on all ranks",
+        "with several ranks use 'none', or dropout 0",
+    ),
+    Unsupported(
+        {"mode": TRAIN, "compiler": "none", "precision": "amp-fp16", "loss_scale": DYNAMIC},
+        "precision 'amp-fp16' needs compiler 'graph', which alone has a dynamic loss scale",
+        "with 'none' use loss_scale = 128, or 'amp-bf16'",
+    ),
+)
+
+# Substrings of a RuntimeError or of OneFlow's own exceptions: its allocators, the CUDA driver or
+# NCCL. On the CPU OneFlow's thread kills the process (SIGABRT) before an exception reaches Python.
+OUT_OF_MEMORY = OutOfMemory(
+    ("out of memory", "Out of memory", "allocate failed"),
+    types=("builtins.RuntimeError", "oneflow._oneflow_internal.exception.Exception"),
 )
 
 
-def find_unsupported(case: "Case") -> Optional[str]:
-    """Return why OneFlow cannot run the case and what to use instead, or None if it can."""
-    unknown = find_unknown_values(case)
-    if unknown:
-        return unknown
-    if case.axes.precision != "fp32" and case.device == "cpu":
-        return find_lack_of_gpu(case, "'fp32'")
-    return find_untrainable(case) if case.axes.mode == TRAIN else None
-
-
-def find_untrainable(case: "Case") -> Optional[str]:
-    """Return why OneFlow can infer but not train the case, or None."""
-    if case.axes.compiler == "graph":
-        return find_ungraphable(case)
-    if case.axes.precision == "amp-fp16" and not case.axes.constant_loss_scale:
-        return (
-            "oneflow: precision 'amp-fp16' needs compiler 'graph', which alone has a dynamic loss "
-            "scale; with 'none' use loss_scale = 128, or 'amp-bf16'"
-        )
-    return None
-
-
-def find_ungraphable(case: "Case") -> Optional[str]:
-    """Return why compiler 'graph' cannot train the case, or None."""
-    if case.axes.clip_global_norm:
-        return (
-            "oneflow: compiler 'graph' clips each group of parameters by a norm of its own; "
-            "with clip_global_norm use 'none'"
-        )
-    if case.axes.gradient_accumulation > 1:
-        return (
-            "oneflow: compiler 'graph' takes the batches of a step only all at once; "
-            "with gradient_accumulation use 'none'"
-        )
-    if case.is_to_accuracy:
-        return (
-            "oneflow: compiler 'graph' has the learning rate compiled in; "
-            "to train to an accuracy use 'none'"
-        )
-    definition = load_model(case.model).Definition(**case.model_parameters)
-    if getattr(definition, "dropout", 0.0) and case.world_size > 1:
-        return (
-            "oneflow: compiler 'graph' draws the same dropout on all ranks; with several ranks "
-            "use 'none', or dropout 0"
-        )
-    return None
-
-
-def start(case: "Case", placement: "Placement") -> "Session":
-    """Join the process group if there are several ranks, and build model, optimizer and batch."""
+def prepare(case: "Case", placement: "Placement") -> None:
+    """Set what OneFlow reads when it is imported."""
     # OneFlow reads all of these variables, and joins the ranks, when it is imported
     os.environ.update(
         MASTER_ADDR=placement.master_address,
@@ -110,14 +80,3 @@ def start(case: "Case", placement: "Placement") -> "Session":
         # applies to cuBLAS and cuDNN, whatever math mode OneFlow asks for
         NVIDIA_TF32_OVERRIDE="1" if case.axes.precision == "tf32" else "0",
     )
-    from dlperf_slurm.worker.frameworks.oneflow.session import start_session
-
-    return start_session(case, placement)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether `error` means that the device or the host ran out of memory."""
-    # OneFlow is not imported here, because `error` may be a failure to import OneFlow
-    flow = sys.modules.get("oneflow")
-    kinds = () if flow is None else (RuntimeError, flow._oneflow_internal.exception.Exception)
-    return is_memory_error(error, kinds, OUT_OF_MEMORY_MESSAGES)
