@@ -11,6 +11,7 @@ import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Optional
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.folders import PRIVATE_MASK, file_permissions
@@ -43,15 +44,17 @@ def expand_home(path: str) -> Path:
     return found
 
 
-def find_user_name() -> str:
-    """Return the name of the user of this process, or the uid if the password database lacks it.
+def find_user_name(uid: Optional[int] = None) -> str:
+    """Return the name of a user, or the uid if the password database lacks it.
 
-    LOGNAME and USER may name another user, and Slurm goes by the uid.
+    The default is the user of this process: LOGNAME and USER may name another one, and Slurm goes
+    by the uid.
     """
+    uid = os.geteuid() if uid is None else uid
     try:
-        return pwd.getpwuid(os.geteuid()).pw_name
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return str(os.geteuid())
+        return str(uid)
 
 
 def make_absolute_path(path: Path) -> Path:
@@ -90,14 +93,6 @@ def find_stranger(*paths: Path) -> str:
                 if uid not in (0, os.geteuid()):
                     return find_user_name(uid)
     return ""
-
-
-def find_user_name(uid: int) -> str:
-    """Return the name of a user, or the number as text if it has none here."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
 
 
 def find_cache_dir() -> Path:

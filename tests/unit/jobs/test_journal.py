@@ -4,8 +4,8 @@ import dataclasses
 import errno
 import json
 import os
-import stat
 import resource
+import stat
 import subprocess
 import sys
 from contextlib import suppress
