@@ -113,12 +113,18 @@ def _are_same(names: "Sequence[str]") -> bool:
 
 def _make_row(run: "ImportedRun", folder: str) -> list[str]:
     from dlperf_slurm.contract.record import OK
+    from dlperf_slurm.logs.settings import CASE_SETTINGS
 
     identity = run.identity
     batch_size = f"bs{identity.batch_size_per_device}" if identity.batch_size_per_device else ""
     devices = {0: "", 1: "1 device"}.get(identity.devices, f"{identity.devices} devices")
     is_partial = run.status != OK and run.publisher_samples_per_s is not None
     words = [identity.framework, identity.model, devices, batch_size, identity.precision]
+    words += [
+        getattr(identity, name)
+        for name, usual in CASE_SETTINGS.items()
+        if getattr(identity, name) != usual
+    ]
     return [
         run.log[len(folder) :],
         run.format_name,

@@ -209,12 +209,13 @@ def _read_details(folder: Path, run_dir: Path) -> dict[str, Detail]:
 def _parse_steps(folder: Path, detail: Optional[Detail], record: Record) -> Any:
     """Return the measured step times as an array [ranks, steps]; None without the file.
 
-    Raises ContractError if inference has no step times, or if shape or values are invalid.
+    Raises ContractError if inference by our worker has no step times, or if shape or values are
+    invalid.
     """
     import numpy
 
     if detail is None:
-        if record.case.axes.mode == INFER:
+        if record.case.axes.mode == INFER and record.case.log_format is None:
             raise ContractError(f"{folder / STEP_SECONDS_FILE}: {os.strerror(errno.ENOENT)}")
         return None
     try:

@@ -26,6 +26,7 @@ from dlperf_slurm.logs.failures import FailureScan
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import join_patterns
+from dlperf_slurm.logs.settings import SettingScan
 from dlperf_slurm.logs.windows import Window
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class Identity:
 
     `framework` and `model` are this project's names of adapters and models. `batch_size_per_device`
     is that of a micro-batch: with gradient accumulation a step is one micro-batch. `hardware` is
-    the device name, `software` the versions in one text, `date` the day.
+    the device name, `software` the versions in one text, `date` the day. `mode`, `data`, `compiler`
+    and `gradient_sync` are values of the axes with these names.
     """
 
     framework: str = ""
@@ -86,6 +88,10 @@ class Identity:
     hardware: str = ""
     software: str = ""
     date: str = ""
+    mode: str = ""
+    data: str = ""
+    compiler: str = ""
+    gradient_sync: str = ""
 
     @property
     def global_batch_size(self) -> int:
@@ -190,16 +196,18 @@ def read_runs(log_format: "Format", lines: Iterable[Line]) -> List[Reading]:
 
 
 class _RunLines:
-    """Parser and failure scan of one run; `started` are the ranks whose START is in it."""
+    """Parser and scans of one run; `started` are the ranks whose START is in it."""
 
     def __init__(self, run: "Run") -> None:
         self.run = run
         self.failures = FailureScan()
+        self.settings = SettingScan()
         self.started: Set[int] = set()
 
     def add(self, line: Line) -> None:
         self.run.add(line)
         self.failures.add(line)
+        self.settings.add(line)
 
     def has_begun(self, rank: int) -> bool:
         """Return whether another START of the rank belongs to another run."""
@@ -207,7 +215,24 @@ class _RunLines:
         return self.run.is_under_way(rank) or has_failed
 
     def finish(self) -> Reading:
-        return _finish(self.run, self.failures)
+        """Return the run's result; settings that the format did not read are the scan's."""
+        reading = self.run.finish()
+        stated = {
+            name: value
+            for name, value in self.settings.finish().items()
+            if not getattr(reading.identity, name)
+        }
+        reading = replace(reading, identity=replace(reading.identity, **stated))
+        failure = self.failures.find_failure(is_complete=not reading.problem)
+        if not failure:
+            return reading
+        return replace(
+            reading,
+            windows=(),
+            problem=failure,
+            is_incomplete=False,
+            is_out_of_memory=self.failures.is_out_of_memory,
+        )
 
 
 def _move_idle_ranks(places: Dict[int, int], runs: Sequence[_RunLines]) -> None:
@@ -219,19 +244,6 @@ def _move_idle_ranks(places: Dict[int, int], runs: Sequence[_RunLines]) -> None:
     for rank, place in places.items():
         if place == last and not runs[last].run.is_under_way(rank):
             places[rank] = last + 1
-
-
-def _finish(run: "Run", failures: FailureScan) -> Reading:
-    reading = run.finish()
-    if not failures.message:
-        return reading
-    return replace(
-        reading,
-        windows=(),
-        problem=failures.message,
-        is_incomplete=False,
-        is_out_of_memory=failures.is_out_of_memory,
-    )
 
 
 def compute_samples_per_s(windows: Iterable[Window], identity: Identity) -> float:

@@ -1,6 +1,7 @@
 """Lines of a log -> the failure of a run, by messages of all frameworks and launchers."""
 
 import re
+from typing import Dict
 
 from dlperf_slurm.logs.lines import Line
 
@@ -9,6 +10,7 @@ LONGEST_QUOTE = 160
 # not "ran out of memory": TensorFlow's allocator prints it also when the run continues
 _OUT_OF_MEMORY = (
     "CUDA out of memory",
+    "HIP out of memory",
     "CUDA error: out of memory",
     "OutOfMemoryError",
     "OOM when allocating",
@@ -21,8 +23,11 @@ _OUT_OF_MEMORY = (
     "oom_kill",
     "OUT_OF_MEMORY",
 )
+# severity of absl, glog and TensorFlow: a failed allocation may be tried again with less
+_HAS_SEVERITY = re.compile(r"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{1,9}: [IWE] |[IWE]\d{4} \d\d:)")
+_TRACEBACK = "Traceback (most recent call last)"
 _FAILURES = (
-    "Traceback (most recent call last)",
+    _TRACEBACK,
     "Segmentation fault",
     "Bus error",
     "Fatal Python error",
@@ -46,30 +51,86 @@ _BAD_LOSS = re.compile(
 _HARMLESS_BEFORE_TRACEBACK = ("Exception ignored in", "--- Logging error ---")
 # a command that `set -x` traces is not output of the program
 _ECHO = re.compile(r"\++ ")
+_FRAME = re.compile(r'File "[^"]{1,4000}", line \d+')
+_MARKERS = re.compile(r"[~^ ]*$|\[Previous line repeated")
+# a line of source code follows a frame unless Python does not find it
+_NO_SOURCE = re.compile(r"(?:\w{1,99}\.){0,9}\w{0,99}(?:Error|Exception|Interrupt|Exit)(?:: |$)")
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 
 
 class FailureScan:
-    """The first failure in a log; an out-of-memory error takes precedence over others."""
+    """The first failure in a log; an out-of-memory error takes precedence over others.
+
+    A failure that is a traceback is quoted by its exception: the last one if several are chained.
+    """
 
     def __init__(self) -> None:
         self.message = ""
         self.is_out_of_memory = False
-        self._previous = ""
+        self._failed_allocation = ""
+        self._previous: Dict[int, str] = {}
+        self._traceback = _Traceback(-1)
+
+    def find_failure(self, is_complete: bool) -> str:
+        """Return the failure, or "".
+
+        An allocator's message with a severity counts only if the run did not reach its end.
+        """
+        if self._failed_allocation and not is_complete:
+            self.message, self.is_out_of_memory = self._failed_allocation, True
+        if self._traceback.exception and not self.is_out_of_memory:
+            return self._traceback.exception
+        return self.message
 
     def add(self, line: Line) -> None:
-        text, previous = line.text, self._previous
-        self._previous = text
+        text, previous = line.text, self._previous.get(line.rank, "")
+        self._previous[line.rank] = text
         if self.is_out_of_memory or _ECHO.match(text):
             return
         if any(sign in text for sign in _OUT_OF_MEMORY):
-            self.message, self.is_out_of_memory = _quote("ran out of memory", line), True
+            self._add_out_of_memory(line)
         elif self.message:
-            return
+            self._traceback.add(line)
         elif any(sign in text for sign in _FAILURES):
             if not previous.startswith(_HARMLESS_BEFORE_TRACEBACK):
                 self.message = _quote("the log holds an error", line)
+                self._traceback = _Traceback(line.rank, is_open=_TRACEBACK in text)
         elif ("nan" in text or "NaN" in text or "inf" in text) and _BAD_LOSS.search(text):
             self.message = _quote("the loss is not finite", line)
+
+    def _add_out_of_memory(self, line: Line) -> None:
+        message = _quote("ran out of memory", line)
+        if _HAS_SEVERITY.match(line.text):
+            self._failed_allocation = self._failed_allocation or message
+        else:
+            self.message, self.is_out_of_memory = message, True
+
+
+class _Traceback:
+    """The lines of one rank after its first traceback -> the exception that ended it."""
+
+    def __init__(self, rank: int, is_open: bool = False) -> None:
+        self.exception = ""
+        self._rank, self._is_open = rank, is_open
+        self._is_source = self._is_chained = False
+
+    def add(self, line: Line) -> None:
+        text = line.text
+        if line.rank != self._rank:
+            return
+        if self._is_chained and _TRACEBACK in text:
+            self._is_open, self._is_chained = True, False
+        elif text.startswith(_CHAINED):
+            self._is_chained = True
+        elif not self._is_open or _MARKERS.match(text):
+            return
+        elif _FRAME.match(text):
+            self._is_source = True
+        elif self._is_source and not _NO_SOURCE.match(text):
+            self._is_source = False
+        else:
+            self.exception = _quote("the log holds an error", line)
+            self._is_open = self._is_source = False
 
 
 def _quote(what: str, line: Line) -> str:

@@ -6,11 +6,30 @@ from typing import Dict, Iterable, List, NamedTuple, Set
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.patterns import DATE_TIME, parse_time
 
-# a GPU name after its vendor or series, as drivers and frameworks print it
-_DEVICE = re.compile(
-    r"\b(?:NVIDIA |Tesla |Quadro |GeForce |AMD Instinct ){1,2}"
-    r"((?:RTX |GTX |TITAN )?[A-Z]{1,3}\d{1,4}[A-Z]?\b(?:-[A-Z0-9]{1,9}){0,3})"
+# devices as TensorFlow and PyTorch list them, whatever they are called
+_LISTED = re.compile(
+    r"\bname(?:: |=')([^,']{0,50}[ \d][^,']{0,50}?)(?:, pci bus id| major: |', major=)"
 )
+# names of devices in any text, without their makers
+_DEVICE = re.compile(
+    r"""\b(?:
+    (?:NVIDIA\ |Tesla\ ){1,2} ([A-Z]{1,3}\d{1,4}[A-Z]?\b
+        (?:-[A-Za-z0-9]{1,9}){0,3} (?:\ \d{2,3}GB)? (?:\ HBM\d\w?|\ PCIe|\ NVL)?)
+    # without NVIDIA only with form or memory: a bare T4 or A10 may be anything
+    | ([ABGHLPV]{1,2}\d{2,3}[A-Z]? (?:-(?:SXM|PCI|NVL|DGXS)\w{0,3}(?:-\d{2,3}GB)?
+        | [- ]\d{2,3}GB (?:\ HBM\d\w?|\ PCIe)?)\b)
+    | ((?:Quadro|GeForce)\ (?:RTX\ |GTX\ |GT\ )?[A-Z]{0,2}\d{3,4}M?\b
+            (?:\ Ti|\ SUPER|\ Super|\ Laptop){0,2}
+        | (?:GeForce\ )?(?:RTX|GTX)\ (?:PRO\ )?[A-Z]?\d{3,4}\b
+            (?:\ Ti|\ SUPER|\ Super|\ Ada|\ Blackwell|\ Laptop){0,2}
+        | (?:GeForce\ )?(?:GTX\ )?(?:TITAN|Titan)\ (?:RTX|Xp|X\ \(Pascal\)|X|V|Black|Z)(?!\w))
+    | (?:AMD\ )?(?:Instinct\ )?(MI\d{2,3}[AX]?|Radeon\ (?:[A-Z][A-Za-z]{1,5}\ )?
+        [A-Z]{0,3}\d{0,4}(?:\ XTX?)?)\b
+    | (?:Cloud\ |Google\ )?(TPU[\ _]?v\d{1,2}(?:[ep]|[\ -]?lite(?:pod)?)?(?:-\d{1,5})?)\b
+    )""",
+    re.VERBOSE,
+)
+_MAKER = re.compile(r"^(?:NVIDIA |Tesla |AMD |Instinct )+| Generation$| GPU$")
 _VERSIONS = (
     re.compile(
         r"\b(TensorFlow|PyTorch|MXNet|PaddlePaddle|OneFlow|Horovod|CUDA|NCCL|cuDNN) "
@@ -43,7 +62,8 @@ def scan_surroundings(lines: Iterable[Line]) -> Surroundings:
     started = ended = 0.0
     for line in lines:
         text = line.text
-        devices.update(_DEVICE.findall(text))
+        devices.update(_MAKER.sub("", name) for name in _LISTED.findall(text))
+        devices.update("".join(names).strip() for names in _DEVICE.findall(text))
         for pattern in _VERSIONS:
             for name, version in pattern.findall(text):
                 versions.setdefault(name.lower(), version)
@@ -55,9 +75,7 @@ def scan_surroundings(lines: Iterable[Line]) -> Surroundings:
 
 
 def _drop_cut_names(names: Set[str]) -> List[str]:
-    """Return the sorted names without those that are a prefix of another name."""
+    """Return the sorted names without those that are a part of another name."""
     return sorted(
-        name
-        for name in names
-        if not any(other != name and other.startswith(name) for other in names)
+        name for name in names if name and not any(name in other for other in names - {name})
     )

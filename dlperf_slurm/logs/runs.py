@@ -23,6 +23,7 @@ from dlperf_slurm.logs.hardware import Surroundings, scan_surroundings
 from dlperf_slurm.logs.lines import read_lines
 from dlperf_slurm.logs.path_settings import read_name, read_path_date, read_path_hardware
 from dlperf_slurm.logs.publisher_rules import RuleError
+from dlperf_slurm.logs.settings import CASE_SETTINGS
 from dlperf_slurm.logs.windows import Window
 
 if TYPE_CHECKING:
@@ -30,8 +31,12 @@ if TYPE_CHECKING:
 
 # settings of a run from its log, its file name or the user
 SETTINGS = ("framework", "model", "nodes", "devices", "batch_size_per_device", "precision")
+# all settings that a run may have; SETTINGS are those that a record needs
+ALL_SETTINGS = (*SETTINGS, *CASE_SETTINGS)
 SURROUNDINGS = ("hardware", "software", "date")
 DEVICES_PER_NODE = 8
+
+ADD_FORMAT = "docs/logs.md shows how to add a format in a few lines of TOML (--format-file)"
 
 INCOMPLETE = "incomplete"
 """Status of a run whose log ends early or has lost lines: it has at most a publisher's figure.
@@ -98,7 +103,8 @@ def _place_run(run: ImportedRun, around: Surroundings, settings: Identity) -> Im
     versions = {**around.versions, **run.identity.versions}
     named = read_path_hardware(run.path)
     notes = list(run.notes)
-    if around.hardware and named and named not in around.hardware and not settings.hardware:
+    in_log = around.hardware.replace(" ", "").upper()
+    if in_log and named and named not in in_log and not settings.hardware:
         notes.append(
             f"hardware is {around.hardware} in the log and {named} in its path; the log's is taken"
         )
@@ -128,9 +134,10 @@ def _explain_format(path: Path, names: Sequence[str]) -> Tuple[str, str]:
         failures.add(line)
     if is_empty:
         return "the log is empty", FAILED
+    failure = failures.find_failure(is_complete=False)
     status = OUT_OF_MEMORY if failures.is_out_of_memory else FAILED
     known = f"known: {', '.join(list_formats())}"
-    return failures.message or f"holds no timed step of a known format; {known}", status
+    return failure or f"holds no timed step of a known format; {known}; {ADD_FORMAT}", status
 
 
 def _import_runs(
@@ -230,7 +237,7 @@ def _find_contradictions(settings: Identity, told: Identity, named: Identity) ->
     return [
         f"{name} is {getattr(told, name)} in the log and {getattr(named, name)} in its name; the "
         "log's is taken"
-        for name in SETTINGS
+        for name in ALL_SETTINGS
         if getattr(told, name)
         and getattr(named, name)
         and getattr(told, name) != getattr(named, name)

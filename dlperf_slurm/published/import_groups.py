@@ -9,7 +9,8 @@ from pathlib import Path
 from dlperf_slurm.contract.record import OK
 from dlperf_slurm.files.reading import open_file
 from dlperf_slurm.logs import Identity
-from dlperf_slurm.logs.runs import SETTINGS, ImportedRun
+from dlperf_slurm.logs.runs import ALL_SETTINGS, ImportedRun
+from dlperf_slurm.logs.settings import CASE_SETTINGS
 
 SECONDS_PER_DAY = 86400.0
 
@@ -66,7 +67,7 @@ def _name_job(run: ImportedRun) -> Hashable:
     name = run.path.name.lower()
     if "#" in run.log or not _RANK.search(name):
         return run.log
-    settings = tuple(getattr(run.identity, setting) for setting in SETTINGS)
+    settings = tuple(getattr(run.identity, setting) for setting in ALL_SETTINGS)
     return run.path.parent, _RANK.sub(r"\1", name), run.format_name, settings
 
 
@@ -99,7 +100,11 @@ def label_runs(runs: Sequence[ImportedRun]) -> list[str]:
     """
     labels = [""] * len(runs)
     days = _name_days(runs)
-    for parts, is_of_case in ((_name_hardware, False), (_name_software, True)):
+    for parts, is_of_case in (
+        (_name_hardware, False),
+        (_name_software, True),
+        (_name_unstated, True),
+    ):
         for indices in _group_indices(runs, is_of_case):
             names = [parts(runs[index].identity) for index in indices]
             if len(set(names)) > 1:
@@ -119,8 +124,9 @@ def label_runs(runs: Sequence[ImportedRun]) -> list[str]:
 def _group_indices(runs: Sequence[ImportedRun], is_of_case: bool) -> list[list[int]]:
     groups: dict[Hashable, list[int]] = {}
     for index, run in enumerate(runs):
-        names = SETTINGS if is_of_case else ("framework", "model")
-        key = (run.format_name, *(getattr(run.identity, name) for name in names))
+        names = ALL_SETTINGS if is_of_case else ("framework", "model")
+        values = (getattr(run.identity, name) or CASE_SETTINGS.get(name) for name in names)
+        key = (run.format_name, *values)
         groups.setdefault(key, []).append(index)
     return list(groups.values())
 
@@ -131,6 +137,12 @@ def _name_hardware(identity: Identity) -> str:
 
 def _name_software(identity: Identity) -> str:
     return f"with {identity.software or 'unknown software'}"
+
+
+def _name_unstated(identity: Identity) -> str:
+    """Name the settings that a log does not state, as another log of the case does."""
+    unstated = [name for name in CASE_SETTINGS if not getattr(identity, name)]
+    return f"without {' and '.join(unstated)} in the log" if unstated else ""
 
 
 def _name_days(runs: Sequence[ImportedRun]) -> list[str]:

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dlperf_slurm.config.suggestions import check_known, suggest
+from dlperf_slurm.contract.axes import DATA_SOURCES, MODES
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.logs import Identity, list_formats, load_format
-from dlperf_slurm.logs.runs import SETTINGS, SURROUNDINGS, ImportOptions
+from dlperf_slurm.logs.runs import ALL_SETTINGS, SURROUNDINGS, ImportOptions
+from dlperf_slurm.logs.settings import WORDS
 
+_CHOICES = {"mode": MODES, "data": DATA_SOURCES}
 _DATE = re.compile(r"(?:19|20)\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
 
 
@@ -21,12 +24,16 @@ def parse_settings(assignments: Sequence[str]) -> Identity:
         key = key.strip()
         if not equals or not value.strip():
             raise InputError(f"--set {text}: write KEY=VALUE, as in --set devices=8")
-        keys = (*SETTINGS, *SURROUNDINGS)
+        keys = (*ALL_SETTINGS, *SURROUNDINGS)
         if key not in keys:
             known = ", ".join(keys)
             raise InputError(f"--set {text}: unknown key; known: {known}{suggest(key, keys)}")
         if key == "date" and not _DATE.fullmatch(value.strip()):
             raise InputError(f"--set {text}: date is a day, as in --set date=2020-08-26")
+        if key in _CHOICES:
+            value = WORDS[key].get(value.strip(), value.strip())
+            if value not in _CHOICES[key]:
+                raise InputError(f"--set {text}: allowed: {', '.join(_CHOICES[key])}")
         if isinstance(getattr(Identity(), key), int):
             if not value.strip().isdecimal() or not 0 < int(value) < 10**7:
                 raise InputError(f"--set {text}: {key} is a whole number of at least 1")

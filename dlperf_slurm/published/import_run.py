@@ -48,6 +48,7 @@ from dlperf_slurm.jobs.stage import find_git_state, make_run_id
 from dlperf_slurm.jobs.task_tables import Pieces, format_case
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.runs import SETTINGS, ImportedRun
+from dlperf_slurm.logs.settings import CASE_SETTINGS
 from dlperf_slurm.matrix.axes import make_case_id
 from dlperf_slurm.published.import_groups import describe_surroundings, label_runs
 from dlperf_slurm.version import __version__
@@ -139,6 +140,7 @@ def _make_axes(run: ImportedRun) -> Axes:
         batch_size_per_device=identity.batch_size_per_device,
         precision=identity.precision,
         script=f"{_name_source(run)} {run.label}".strip(),
+        **{name: getattr(identity, name) for name in CASE_SETTINGS if getattr(identity, name)},
     )
 
 

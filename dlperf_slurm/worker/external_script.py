@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import List, Sequence
 
+from dlperf_slurm.contract.axes import DALI, FOLDER, ON_DEVICE
 from dlperf_slurm.contract.case import CASE_FILE, SCRIPT_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import (
@@ -20,7 +21,7 @@ from dlperf_slurm.contract.record import (
 )
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.logs import Identity
-from dlperf_slurm.logs.runs import SETTINGS, ImportedRun, ImportOptions, import_log
+from dlperf_slurm.logs.runs import ALL_SETTINGS, ImportedRun, ImportOptions, import_log
 from dlperf_slurm.worker.clock import LOG
 from dlperf_slurm.worker.failed_record import make_failed_record
 from dlperf_slurm.worker.processes import Child
@@ -44,7 +45,10 @@ def make_record(case: Case, log: Path, exit_code: int) -> Record:
     run = _read_log(case, log)
     reason = run.reason if run.status != OK else _find_contradiction(case, run.identity)
     if not reason and exit_code != 0:
-        reason = f"the script ended with exit code {exit_code}; see {LOG_FILE}"
+        reason = f"the script ended with exit code {exit_code}"
+    if reason:
+        # in the run directory, which may be moved: cases/CASE/REPEAT/ATTEMPT/START
+        reason += f"; see {'/'.join(log.parts[-6:])}"
     if reason or run.samples_per_s is None or run.window is None:
         is_out_of_memory = run.status == OUT_OF_MEMORY
         failure = Failure(WHOLE_JOB, "", "", reason, "", is_out_of_memory)
@@ -89,15 +93,23 @@ def _describe_case(case: Case) -> Identity:
         devices=case.world_size,
         batch_size_per_device=case.axes.batch_size,
         precision=case.axes.precision,
+        mode=case.axes.mode,
+        data=FOLDER if case.axes.data in (FOLDER, DALI) else ON_DEVICE,
+        compiler=case.axes.compiler,
     )
 
 
 def _find_contradiction(case: Case, told: Identity) -> str:
-    """Describe settings that differ between log and case, except the nodes: only inferred."""
+    """Describe settings that differ between log and case.
+
+    The nodes are only inferred, and scripts have more ways to synchronize gradients than the axis.
+    Data is synthetic ("device") or real ("folder").
+    """
     asked = _describe_case(case)
     differences: List[str] = [
         f"{name} is {getattr(told, name)} in the log and {getattr(asked, name)} in the case"
-        for name in SETTINGS
-        if name != "nodes" and getattr(told, name) not in ("", 0, getattr(asked, name))
+        for name in ALL_SETTINGS
+        if name not in ("nodes", "gradient_sync")
+        and getattr(told, name) not in ("", 0, getattr(asked, name))
     ]
     return "; ".join(differences)

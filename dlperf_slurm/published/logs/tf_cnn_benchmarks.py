@@ -9,18 +9,20 @@ A run is complete if each worker that began printed its total.
 """
 
 import re
-from typing import Dict, List, Tuple
+from typing import Dict, List
 
+from dlperf_slurm.contract.axes import FOLDER, ON_DEVICE
 from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.patterns import COUNT, NUMBER, parse_number, read_count
 from dlperf_slurm.logs.publisher_rules import take_values
+from dlperf_slurm.logs.settings import WORDS
 from dlperf_slurm.logs.windows import Window
 
 _STEP = re.compile(rf"({COUNT})\s+images/sec: {NUMBER}(?:\s|$)")
 _TOTAL = re.compile(rf"total images/sec: ({NUMBER})$")
 _HEADER = re.compile(
-    r"(TensorFlow|Model|Mode|Batch size|Num batches|Variables|Sync): +(\S.*)"
+    r"(TensorFlow|Model|Dataset|Mode|Batch size|Num batches|Variables|Sync): +(\S.*)"
     rf"|({COUNT})(?:\.0)? per device$"
 )
 _PARAMETER_SERVER = re.compile(r"Running parameter server \d+$")
@@ -76,7 +78,6 @@ class _Run:
             series={"totals": tuple(totals)},
             problem=self._find_fault() or self._find_problem(len(totals)),
             is_incomplete=not self._find_fault(),
-            notes=self._list_notes(),
         )
 
     def _make_identity(self) -> Identity:
@@ -90,11 +91,15 @@ class _Run:
             devices=global_batch_size // per_device if per_device else 0,
             batch_size_per_device=per_device,
             versions={"tensorflow": version} if version else {},
+            mode=WORDS["mode"].get(self._header.get("Mode", ""), ""),
+            data=self._find_data(),
+            gradient_sync=WORDS["gradient_sync"].get(self._header.get("Variables", ""), ""),
         )
 
-    def _list_notes(self) -> Tuple[str, ...]:
-        mode = self._header.get("Mode", "training")
-        return () if mode == "training" else (f"the benchmark's mode was {mode!r}, not training",)
+    def _find_data(self) -> str:
+        if "Dataset" not in self._header:
+            return ""
+        return ON_DEVICE if self._header["Dataset"].endswith("(synthetic)") else FOLDER
 
     def _find_fault(self) -> str:
         if self._is_parameter_server and not self._last_step:

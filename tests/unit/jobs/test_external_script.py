@@ -107,6 +107,9 @@ def test_script_runs_in_its_attempt(tmp_path):
         ),
         (f"cat {LOG}", {"model": "bert"}, "model is resnet50 in the log and bert "),
         (f"cat {LOG} {LOG}", {}, "2 runs"),
+        (f"sed s/training/forward-only/ {LOG}", {}, "mode is infer in the log and train "),
+        (f"sed 's/ (synthetic)//' {LOG}", {}, "data is folder in the log and device "),
+        ("python3 -c 'import no_such'", {}, "ModuleNotFoundError: No module named 'no_such'; see "),
         ("echo RuntimeError: CUDA out of memory. Tried to allocate 2 GiB", {}, "out of memory"),
     ],
 )

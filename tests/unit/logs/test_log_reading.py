@@ -7,6 +7,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.logs import Identity, compute_samples_per_s
 from dlperf_slurm.logs.failures import FailureScan
+from dlperf_slurm.logs.hardware import scan_surroundings
 from dlperf_slurm.logs.lines import Line
 from dlperf_slurm.logs.marks import Mark, Marks
 from dlperf_slurm.logs.path_settings import read_name
@@ -24,6 +25,7 @@ from dlperf_slurm.logs.publisher_rules import (
     take_values,
     time_steps,
 )
+from dlperf_slurm.logs.settings import SettingScan
 from dlperf_slurm.logs.timed_run import TimedFormat, dll_line
 from dlperf_slurm.logs.windows import Window, make_rate_window, make_time_window
 
@@ -73,6 +75,109 @@ def test_running_out_of_memory_outweighs_what_went_before():
 def test_ignored_exception_is_no_failure():
     text = "Traceback (most recent call last):"
     assert scan("Exception ignored in: <function x>", text).message == ""
+
+
+ALLOCATION = "failed to allocate 2.91G from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+
+
+@pytest.mark.parametrize(
+    "head", ["2020-07-10 08:44:04.584959: I tensorflow/x.cc:831] ", "W0710 08:44:04.584959 1 x] "]
+)
+def test_failed_allocation_counts_only_if_the_run_did_not_end(head):
+    failures = scan(head + ALLOCATION)
+    assert failures.find_failure(is_complete=True) == ""
+    assert not failures.is_out_of_memory
+    assert "OUT_OF_MEMORY" in failures.find_failure(is_complete=False)
+    assert failures.is_out_of_memory
+    assert scan(ALLOCATION).find_failure(is_complete=True) != ""
+
+
+FRAME = ('File "/a/b.py", line 3, in main', "train(model)", "~~~~~^^^^^^^")
+TRACEBACK = "Traceback (most recent call last):"
+CHAINED = "During handling of the above exception, another exception occurred:"
+
+
+@pytest.mark.parametrize(
+    ("lines", "exception"),
+    [
+        (
+            (TRACEBACK, *FRAME, "ImportError: No module named 'x'"),
+            "ImportError: No",
+        ),
+        ((TRACEBACK, FRAME[0], "KeyError: 'x'", "later: 1"), "KeyError: 'x'"),
+        (
+            (TRACEBACK, *FRAME, "my.lib.Oops: 3", "", CHAINED, TRACEBACK, *FRAME, "E: 4"),
+            "E: 4",
+        ),
+        ((TRACEBACK, *FRAME, "KeyError: 1", "", TRACEBACK, *FRAME, "KeyError: 2"), "KeyError: 1"),
+        ((TRACEBACK,), TRACEBACK),
+    ],
+)
+def test_failure_is_the_exception_of_the_traceback(lines, exception):
+    failure = scan(*lines).find_failure(is_complete=False)
+    assert_problem(failure, says=("error", exception))
+
+
+def test_ranks_print_their_tracebacks_at_the_same_time():
+    failures = FailureScan()
+    printed = [(0, "Exception ignored in: <function x>"), (1, "step 3"), (0, TRACEBACK)]
+    for rank, text in printed:
+        failures.add(Line(rank, text, False))
+    assert failures.find_failure(is_complete=False) == ""
+    printed = [(1, TRACEBACK), (0, TRACEBACK), *((rank, text) for text in FRAME for rank in (0, 1))]
+    for rank, text in [*printed, (0, "KeyError: 0"), (1, "KeyError: 1")]:
+        failures.add(Line(rank, text, False))
+    assert_problem(failures.find_failure(is_complete=False), says=("rank 1", "KeyError: 1"))
+
+
+@pytest.mark.parametrize(
+    ("text", "stated"),
+    [
+        ("Compiled cluster using XLA!  This line is logged at most once.", {"compiler": "xla"}),
+        ("python train.py --use_xla --mode=inference", {"compiler": "xla", "mode": "infer"}),
+        ("use_xla: False  data_backend : syntetic", {"compiler": "none", "data": "device"}),
+        ("Namespace(kv_store='dist_sync', mode='pred')",
+         {"gradient_sync": "parameter_server", "mode": "infer"}),
+        ("=> Dummy data is used!", {"data": "device"}),
+        ("use_synthetic_data: False", {"data": "folder"}),
+        ("torch_compile=True", {"compiler": "torch.compile"}),
+        ("--tf_xla_cpu_global_jit was deprecated; XLA service 0x1; XLA_GPU:0", {}),
+    ],
+)  # fmt: skip
+def test_arguments_and_messages_state_settings(text, stated):
+    settings = SettingScan()
+    settings.add(Line(-1, text, False))
+    assert settings.finish() == stated
+
+
+def test_evaluation_during_training_is_training():
+    settings = SettingScan()
+    for text in ("mode: train", "mode: val", "use_synthetic: True", "use_synthetic: False"):
+        settings.add(Line(-1, text, False))
+    assert settings.finish() == {"mode": "train"}
+
+
+@pytest.mark.parametrize(
+    ("text", "hardware"),
+    [
+        ("(device: 0, name: Quadro RTX 8000, pci bus id: 0000:1a)", "Quadro RTX 8000"),
+        ("name: GeForce GTX 1080 Ti major: 6 minor: 1", "GeForce GTX 1080 Ti"),
+        ("name='NVIDIA RTX 6000 Ada Generation', major=8", "RTX 6000 Ada"),
+        ("GPU 0: NVIDIA GeForce RTX 4090 (UUID: x)", "GeForce RTX 4090"),
+        ("on 8 x RTX A6000", "RTX A6000"),
+        ("gpu: A100-SXM4-40GB", "A100-SXM4-40GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 80GB PCIe"),
+        ("NVIDIA H100 80GB HBM3", "H100 80GB HBM3"),
+        ("Tesla V100-SXM2-16GB", "V100-SXM2-16GB"),
+        ("GeForce GTX TITAN X", "GeForce GTX TITAN X"),
+        ("AMD Instinct MI250X", "MI250X"),
+        ("AMD Radeon RX 7900 XTX", "Radeon RX 7900 XTX"),
+        ("Cloud TPU v3-8", "TPU v3-8"),
+        ("name: GPU, pci bus id; NVIDIA Release 20.03; T4, A10", ""),
+    ],
+)
+def test_devices_are_read_by_their_names(text, hardware):
+    assert scan_surroundings([Line(-1, text, False)]).hardware == hardware
 
 
 def test_long_lines_are_quoted_in_part():
@@ -228,6 +333,11 @@ def test_namespace_values_are_without_quotes():
         ),
         ("1n8g/bert_gpu4.log", Identity("", "bert", 0, 4, 0, "")),
         ("x/gpu1_gpu8_bs96.txt", Identity("", "", 0, 0, 96, "")),
+        (
+            "real-amp-infer/1gpu/rn50/1",
+            Identity("", "resnet50", 0, 0, 0, "amp-fp16", mode="infer", data="folder"),
+        ),
+        ("no-xla/fp32/a.log", Identity(precision="fp32")),
         ("x/output.log", Identity()),
         ("x/0n8g_gpu0_bs0.log", Identity()),
     ],

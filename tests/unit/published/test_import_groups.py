@@ -82,6 +82,25 @@ def test_a_folder_s_name_tells_the_machine_where_the_log_does_not(home, capsys):
     assert cases[2].notes[-1].endswith(": hardware")
 
 
+@pytest.mark.parametrize(
+    ("line", "axis", "value"),
+    [
+        (b"Compiled cluster using XLA!", "compiler", "xla"),
+        (b"--mode=inference", "mode", "infer"),
+        (b"use_synthetic_data: False", "data", "folder"),
+        (b"--horovod", "gradient_sync", "horovod"),
+        (b"use_synthetic_data: True", "data", "device"),
+    ],
+)
+def test_logs_that_state_other_settings_are_other_cases(home, capsys, line, axis, value):
+    write_log("1n8g/a.log", 1)
+    write_log("1n8g/b.log", 2).open("ab").write(line + b"\n")
+    import_logs(capsys, "1n8g")
+    usual, other = open_only_run().manifest.cases
+    assert getattr(other.axes, axis) == value
+    assert usual.axes != other.axes
+
+
 def test_days_apart_are_cases_and_midnight_is_not(home, capsys):
     write_log("1n8g/a.log", 1)
     write_log("1n8g/b.log", 2, [(b"2020-08-26 17:", b"2020-08-27 01:")])

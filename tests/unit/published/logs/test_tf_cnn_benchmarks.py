@@ -1,5 +1,6 @@
 """tf_cnn_benchmarks: totals of workers, what is no job."""
 
+import pytest
 from log_excerpts import list_excerpt, publish, read_all, read_one
 
 from dlperf_slurm.logs import compute_samples_per_s
@@ -26,9 +27,17 @@ def test_two_benchmarks_one_after_the_other_are_two_runs():
     assert rates == [611.87, 700.0]
 
 
-def test_inference_is_noted():
-    lines = [
-        line.replace("Mode:        training", "Mode:        forward-only")
-        for line in list_excerpt("tf_cnn_benchmarks/one_process.log")
-    ]
-    assert "'forward-only'" in read_one("tf_cnn_benchmarks", lines).notes[0]
+@pytest.mark.parametrize(
+    ("old", "new", "name", "value"),
+    [
+        ("training", "training", "mode", "train"),
+        ("training", "forward-only", "mode", "infer"),
+        ("(synthetic)", "", "data", "folder"),
+        ("(synthetic)", "(synthetic)", "data", "device"),
+        ("parameter_server", "horovod", "gradient_sync", "horovod"),
+        ("parameter_server", "replicated", "gradient_sync", "native"),
+    ],
+)
+def test_what_the_header_states_is_of_the_case(old, new, name, value):
+    lines = [line.replace(old, new) for line in list_excerpt("tf_cnn_benchmarks/one_process.log")]
+    assert getattr(read_one("tf_cnn_benchmarks", lines).identity, name) == value
