@@ -123,7 +123,7 @@ def _find_private_dir(variable: str, default: str) -> Path:
     own = find_user_dir(variable, default) / "dlperf-slurm"
     owner = find_stranger(own)
     if owner:
-        raise InputError(f"{own}: belongs to {owner}; set {variable} to a folder of your own")
+        raise InputError(f"{own}: belongs to user {owner}; set {variable} to a folder of your own")
     return own
 
 

@@ -194,7 +194,7 @@ def find_site_file(name: str) -> Optional[Path]:
         owner = find_stranger(path.parent, path)
         if owner:
             raise InputError(
-                f"{path}: belongs to {owner}, and its lines would run in your jobs; read it, and "
+                f"{path}: belongs to user {owner}, and its lines would run in your jobs; read it, and "
                 f"name it by its path if you trust it: --site {path}"
             )
     return path

@@ -62,7 +62,7 @@ def _find_problems(environment: BoundedEnvironment, own: Path, name: str) -> Ite
         # found by its name, beside the template that the site names by its path
         owner = find_stranger(folder / wanted) if folder / wanted != own else ""
         if owner:
-            yield f"{folder / wanted}: belongs to {owner}, and its lines would run in your jobs"
+            yield f"{folder / wanted}: belongs to user {owner}, and its lines would run in your jobs"
             return
         trees.append((wanted, tree))
         wanted = _find_parent(environment, tree, wanted)

@@ -148,7 +148,7 @@ def test_site_file_of_another_user_is_taken_only_by_its_path(
     give_to_another_user(monkeypatch, Path(strange))
     with pytest.raises(InputError) as caught:
         choose_site_file(requested)
-    assert_problem(caught.value, file=str(path), says=("4242", f"--site {path}"))
+    assert_problem(caught.value, file=str(path), says=("user 4242", f"--site {path}"))
     assert choose_site_file(str(path)) == path
     assert choose_site_file("local") == find_resource_dir("site_configs") / "local.toml"
 
