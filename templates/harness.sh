@@ -256,7 +256,7 @@ fail_array_task() { # EXIT_CODE MESSAGE
   error_text=$2
   echo "$error_text" >&2
   echo "$error_text" 2> /dev/null >> "$attempt_dir/err"
-  write_marker ended "$1"
+  write_marker finished "$1"
   hold_after_failures "$1" 2> /dev/null
   exit "$1"
 }

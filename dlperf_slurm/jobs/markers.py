@@ -28,11 +28,11 @@ OVER = "over"
 OF_NO_START = frozenset(("killed", OVER))
 # in place of a start number: the job script ended before the start had a folder
 NO_START = -1
-# "2n8g-try2.17.s0.finished"; "2n8g-try2.17.ended" without a start
+# "2n8g-try2.17.s0.finished"; "2n8g-try2.17.finished" without a start
 _MARKER = re.compile(
-    r"(?P<task>.+?\.\d+)(?:\.s(?P<start>\d+))?\.(?P<kind>started|ended|finished|killed|over)"
+    r"(?P<task>.+?\.\d+)(?:\.s(?P<start>\d+))?\.(?P<kind>started|finished|killed|over)"
 )
-# the marker kinds that a `finished` file replaces
+# what a `finished` marker says of its start
 _FINISHED = ("started", "ended")
 MARKER_LIMIT_BYTES = 2**20
 # the markers of an array task: (start number, kind)
@@ -160,11 +160,12 @@ def read_marker(run_dir: Path, task: str, kind: str, start: int = NO_START) -> O
     `task` is `RunTask.marker`, the beginning of the names of the task's markers.
     """
     name = task if start == NO_START else f"{task}.s{start}"
-    for found, time in ((kind, "time"), ("finished", "begun" if kind == "started" else "time")):
+    for found in ("finished", kind):
         with suppress(OSError, KeyError, TypeError):
             path = run_dir / MARKERS_DIR / f"{name}.{found}"
             data = read_json(path, MARKER_LIMIT_BYTES, root=run_dir)
-            return Marker(data["job_id"], data[time], data["nodes"], data["exit_code"])
+            time = data["begun" if kind == "started" else "time"]
+            return Marker(data["job_id"], time, data["nodes"], data["exit_code"])
     return None
 
 

@@ -201,7 +201,7 @@ RUNS = {
 }
 FILES_OF_RUNS = (
     *("manifest.json", "journal.jsonl", "matrix.toml", "cases.jsonl", TASKS, "cases"),
-    *("markers", "scripts", "report", "markers/1n1g.0.ended", "submit.lock"),
+    *("markers", "scripts", "report", "markers/1n1g.0.finished", "submit.lock"),
 )
 
 REPORT = ["report", str(BAD)]

@@ -310,7 +310,7 @@ def test_case_that_is_not_there_is_named_and_nothing_starts(make):
     (job.run_dir / "cases.jsonl").write_text("{}\n")
     assert job.run() == 69
     assert f"{job.run_dir}/cases.jsonl" in job.log.read_text()
-    assert "g.0.ended" in job.list_markers()
+    assert "g.0.finished" in job.list_markers()
 
 
 def cut_off(path):

@@ -200,7 +200,7 @@ def write_marker(run, text: str) -> RunTask:
 def test_marker_is_what_the_script_wrote(staged_run):
     task = write_marker(
         staged_run,
-        '{"job_id": "7", "time": "2024-05-01T12:00:00Z", "nodes": "n1", "restart": 0, '
+        '{"job_id": "7", "begun": "2024-05-01T12:00:00Z", "nodes": "n1", "restart": 0, '
         '"exit_code": 143}\n',
     )
     assert read_marker(staged_run.path, task.marker, "started") == Marker(

@@ -99,7 +99,7 @@ def test_array_task_whose_case_is_not_there_says_so_and_starts_nothing(home):
     words = (run.path / task.attempt_dir / ERROR_FILE).read_text().splitlines()[-1]
     assert words.startswith(f"{path}, as ")
     assert words.endswith(f"lacks the case {task.case_id}")
-    ended = json.loads((run.path / "markers" / "2n2g.0.ended").read_text())
+    ended = json.loads((run.path / "markers" / "2n2g.0.finished").read_text())
     assert ended["exit_code"] == 69
 
 
