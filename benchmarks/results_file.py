@@ -5,7 +5,7 @@ from typing import Optional
 
 from rows import Row
 
-# titles of the parts, in order; `Row.part` is the key
+# titles of the parts, in order; `PrintedRow.part` is the key
 TITLES = {
     1: "Files: nothing per task before it runs",
     2: "Plan and render",

@@ -7,10 +7,10 @@ __all__ = [
     "ComparedRuns",
     "DlperfError",
     "History",
+    "InconclusiveError",
     "InputError",
     "RunResults",
     "SlowerError",
-    "UndecidedError",
     "compare",
     "open_history",
     "open_run",
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from dlperf_slurm.errors import (
         CasesFailedError,
         DlperfError,
+        InconclusiveError,
         InputError,
         SlowerError,
-        UndecidedError,
     )
     from dlperf_slurm.interface import (
         ComparedRuns,

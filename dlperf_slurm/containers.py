@@ -47,7 +47,7 @@ class ContainerStart:
 
 
 @dataclass(frozen=True)
-class Parts:
+class ContainerOptions:
     """The sbatch options, srun options and command prefix of a container.
 
     `digest_command` prints the image's digest on the batch host, for runtimes that store images
@@ -60,7 +60,7 @@ class Parts:
     digest_command: Sequence[str] = ()
 
 
-MakeParts = Callable[[ContainerStart], Parts]
+MakeParts = Callable[[ContainerStart], ContainerOptions]
 RUNTIMES: dict[str, MakeParts] = {}
 
 
@@ -76,93 +76,93 @@ def _register(make_parts: MakeParts) -> MakeParts:
 
 
 @_register
-def apptainer(start: ContainerStart) -> Parts:
+def apptainer(start: ContainerStart) -> ContainerOptions:
     """Start an Apptainer container for each rank (apptainer-exec(1))."""
     return _make_singularity_parts("apptainer", start)
 
 
 @_register
-def singularity(start: ContainerStart) -> Parts:
+def singularity(start: ContainerStart) -> ContainerOptions:
     """Start a SingularityCE container for each rank (singularity-exec(1))."""
     return _make_singularity_parts("singularity", start)
 
 
-def _make_singularity_parts(program: str, start: ContainerStart) -> Parts:
+def _make_singularity_parts(program: str, start: ContainerStart) -> ContainerOptions:
     # `run` runs the image's runscript, `exec` skips it
     verb = "run" if start.has_entrypoint else "exec"
     binds = [f"--bind={mount}" for mount in start.all_mounts]
-    return Parts(wrapper=[program, verb, *start.options, *binds, start.image])
+    return ContainerOptions(wrapper=[program, verb, *start.options, *binds, start.image])
 
 
 @_register
-def charliecloud(start: ContainerStart) -> Parts:
+def charliecloud(start: ContainerStart) -> ContainerOptions:
     """Start a Charliecloud container for each rank, which inherits the environment (ch-run(1)).
 
     ch-run has no entry points. The mount points must exist in the image, unless `options` create
     them.
     """
     binds = [f"--bind={mount}" for mount in start.all_mounts]
-    return Parts(wrapper=["ch-run", *start.options, *binds, start.image, "--"])
+    return ContainerOptions(wrapper=["ch-run", *start.options, *binds, start.image, "--"])
 
 
 @_register
-def environment(start: ContainerStart) -> Parts:
+def environment(start: ContainerStart) -> ContainerOptions:
     """Start a container of CSCS's Container Engine by srun's `--environment`.
 
     The environment definition file also defines all mounts.
     """
-    return Parts(launcher_flags=[f"--environment={start.image}", *start.options])
+    return ContainerOptions(launcher_flags=[f"--environment={start.image}", *start.options])
 
 
 @_register
-def podman(start: ContainerStart) -> Parts:
+def podman(start: ContainerStart) -> ContainerOptions:
     """Start a Podman container for each rank, with the host's network (podman-run(1))."""
     return _make_podman_parts("podman", start)
 
 
 @_register
-def podman_hpc(start: ContainerStart) -> Parts:
+def podman_hpc(start: ContainerStart) -> ContainerOptions:
     """Start a container of NERSC's podman-hpc for each rank (github.com/NERSC/podman-hpc)."""
     return _make_podman_parts("podman-hpc", start)
 
 
-def _make_podman_parts(program: str, start: ContainerStart) -> Parts:
+def _make_podman_parts(program: str, start: ContainerStart) -> ContainerOptions:
     # Podman takes NAME* as a prefix
     env = [f"--env={name}" for name in (*PASSED_ON, *start.env_names)]
     volumes = [f"--volume={mount}" for mount in start.all_mounts]
     entrypoint = [] if start.has_entrypoint else ["--entrypoint="]
     shared = ["--network=host", "--ipc=host", "--pid=host"]
     options = [*shared, *env, *volumes, *entrypoint, *start.options]
-    return Parts(
+    return ContainerOptions(
         wrapper=[program, "run", "--rm", *options, start.image],
         digest_command=[program, "image", "inspect", "--format=sha256:{{.Id}}", start.image],
     )
 
 
 @_register
-def pyxis(start: ContainerStart) -> Parts:
+def pyxis(start: ContainerStart) -> ContainerOptions:
     """Start an Enroot container by the options that Pyxis adds to srun (NVIDIA/pyxis)."""
     mounts = ",".join(map(str, start.all_mounts))
     entrypoint = "--container-entrypoint" if start.has_entrypoint else "--no-container-entrypoint"
     container = [f"--container-image={start.image}", f"--container-mounts={mounts}", entrypoint]
-    return Parts(launcher_flags=[*container, *start.options])
+    return ContainerOptions(launcher_flags=[*container, *start.options])
 
 
 @_register
-def shifter(start: ContainerStart) -> Parts:
+def shifter(start: ContainerStart) -> ContainerOptions:
     """Start a Shifter container for each rank; Shifter itself mounts the site's file systems.
 
     The sbatch option makes nodes load the image before the job starts (docs.nersc.gov).
     """
     volumes = [f"--volume={mount}" for mount in start.mounts]
     entrypoint = ["--entrypoint"] if start.has_entrypoint else []
-    return Parts(
+    return ContainerOptions(
         directives=[f"--image={start.image}"],
         wrapper=["shifter", f"--image={start.image}", *start.options, *volumes, *entrypoint],
     )
 
 
 @_register
-def uenv(start: ContainerStart) -> Parts:
+def uenv(start: ContainerStart) -> ContainerOptions:
     """Mount a CSCS user environment by srun's `--uenv`; `options` may select a view."""
-    return Parts(launcher_flags=[f"--uenv={start.image}", *start.options])
+    return ContainerOptions(launcher_flags=[f"--uenv={start.image}", *start.options])

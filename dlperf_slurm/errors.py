@@ -17,7 +17,7 @@ class DlperfError(Exception):
     exit_code = 1
 
 
-class UnsoundError(DlperfError):
+class SiteCheckError(DlperfError):
     """`doctor` found a problem on the site, or could not decide a check; no benchmark ran."""
 
 
@@ -55,7 +55,7 @@ class SlowerError(DlperfError):
     exit_code = 6
 
 
-class UndecidedError(DlperfError):
+class InconclusiveError(DlperfError):
     """More repeats are needed to decide `--fail-if-slower`: neither answer is significant yet."""
 
     exit_code = 7

@@ -178,7 +178,7 @@ def compare(
     """Compare run B with run A, case by case; each is a RunResults, or a reference for `open_run`.
 
     With `fail_if_slower`, such as "3%", raises SlowerError if a case of B is significantly slower
-    by more than that, CasesFailedError if a case of A cannot be compared, and UndecidedError if
+    by more than that, CasesFailedError if a case of A cannot be compared, and InconclusiveError if
     more repeats are needed to decide. Raises InputError for an unknown run or an invalid
     percentage.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.published.audit import Audit
-    from dlperf_slurm.published.audit.rounding import Finding
+    from dlperf_slurm.published.audit.rounding import Discrepancy
     from dlperf_slurm.published.audit.severity import KindSummary
 
 
@@ -137,7 +137,7 @@ def run_audit(options: argparse.Namespace) -> None:
 
 
 def _print_audit(
-    audit: "Audit", found: "Sequence[Finding]", kinds: "Sequence[KindSummary]", threshold: float
+    audit: "Audit", found: "Sequence[Discrepancy]", kinds: "Sequence[KindSummary]", threshold: float
 ) -> None:
     from dlperf_slurm.published.audit.severity import summarize_gaps
     from dlperf_slurm.reports.terminal import print_table

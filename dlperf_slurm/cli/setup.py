@@ -16,7 +16,7 @@ from dlperf_slurm.program import COMMAND, PROGRAM
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands, Handler
-    from dlperf_slurm.provision.datasets import Recipe
+    from dlperf_slurm.provision.datasets import DatasetRecipe
 
 LARGEST_SEED = 2**32 - 1
 
@@ -136,7 +136,7 @@ def _parse_seed(text: str) -> int:
     return int(text)
 
 
-def _make(directory: Path, recipe: "Recipe") -> None:
+def _make(directory: Path, recipe: "DatasetRecipe") -> None:
     import tomli_w
 
     from dlperf_slurm.provision.datasets import make_dataset

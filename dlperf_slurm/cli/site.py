@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dlperf_slurm.cli.options import add_actions, add_command, add_results_option, add_site_options
 from dlperf_slurm.cli.output import say
 from dlperf_slurm.cli.staging import load_plan
-from dlperf_slurm.errors import InputError, SchedulerError, UnsoundError
+from dlperf_slurm.errors import InputError, SchedulerError, SiteCheckError
 from dlperf_slurm.program import COMMAND
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def run_site_init(options: argparse.Namespace) -> None:
 def run_doctor(options: argparse.Namespace) -> None:
     """Print a line for each check.
 
-    Raises UnsoundError if a check failed or could not be decided.
+    Raises SiteCheckError if a check failed or could not be decided.
     """
     from dlperf_slurm.checks.doctor import examine
     from dlperf_slurm.config.folders import find_resource_dir
@@ -109,7 +109,7 @@ def run_doctor(options: argparse.Namespace) -> None:
         faults = sum(finding.status == "fault" for finding in unsound)
         counts = [f"{faults} failed"] * (faults > 0)
         counts += [f"{len(unsound) - faults} not decided"] * (len(unsound) > faults)
-        raise UnsoundError(f"checks: {', '.join(counts)}; see above")
+        raise SiteCheckError(f"checks: {', '.join(counts)}; see above")
     site = options.site or ("" if is_slurm_here() else loaded.name)
     chosen = ["--site", site] if site else []
     say(f"checks passed; next: {COMMAND} {shlex.join(['submit', str(options.matrix), *chosen])}")

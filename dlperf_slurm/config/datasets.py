@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 from dlperf_slurm.config.job_settings import make_absolute
-from dlperf_slurm.config.toml_tables import Table, TomlTable
+from dlperf_slurm.config.toml_tables import TomlModel, TomlTable
 
 # an absolute path, or a path below a folder named by an environment variable
 _NODE_PATH = re.compile(r"/.+|\$(?:\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)/.+", re.ASCII)
@@ -21,7 +21,7 @@ def _check_node_path(path: str) -> str:
     return path
 
 
-class Dataset(Table):
+class DatasetLocation(TomlModel):
     """Location of a data set's files."""
 
     path: Optional[Annotated[str, AfterValidator(make_absolute)]] = None
@@ -53,4 +53,4 @@ class _AllowsPath:
 
 
 # a table, or the path alone
-DatasetOrPath = Annotated[Dataset, BeforeValidator(_read_plain_path), _AllowsPath()]
+DatasetOrPath = Annotated[DatasetLocation, BeforeValidator(_read_plain_path), _AllowsPath()]

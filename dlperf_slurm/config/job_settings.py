@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 from dlperf_slurm.config.folders import check_search_folder, expand_home, make_absolute_path
 from dlperf_slurm.config.node_settings import NodeSettings
 from dlperf_slurm.config.suggestions import check_env_name, check_known, suggest
-from dlperf_slurm.config.toml_tables import OneOrMore, Table
+from dlperf_slurm.config.toml_tables import OneOrMore, TomlModel
 from dlperf_slurm.containers import RUNTIMES
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.launchers import LAUNCHERS
@@ -122,7 +122,7 @@ def _add_ranks(schema: dict[str, Any]) -> None:
     schema["enum"] = list(KINDS)
 
 
-class LauncherOptions(Table):
+class LauncherOptions(TomlModel):
     """What starts the ranks, and how."""
 
     name: Annotated[
@@ -137,7 +137,7 @@ class LauncherOptions(Table):
     """Command line of the launcher "command", a template over the topology."""
 
 
-class Rendezvous(Table):
+class Rendezvous(TomlModel):
     """The network of the rendezvous, if hosts do not reach each other by their own names."""
 
     host_suffix: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]*$")] = ""
@@ -150,7 +150,7 @@ FrameworkName = Annotated[str, AfterValidator(_check_framework)]
 EnvTable = dict[Annotated[str, AfterValidator(check_env_name)], str]
 
 
-class Container(Table):
+class Container(TomlModel):
     """Container image of a framework's ranks; `python` is then the one in the image.
 
     The run directory and the data sets are mounted at their own paths, except with Shifter, which
@@ -170,7 +170,7 @@ class Container(Table):
     """Whether the image's entry point runs first, in runtimes that can skip it."""
 
 
-class Environment(Table):
+class Environment(TomlModel):
     """Environment of a framework on this site: modules first, then a virtual environment."""
 
     venv: Optional[
@@ -195,7 +195,7 @@ class Environment(Table):
     """Python 3.7 or newer on the batch host; default without a container: the framework's."""
 
 
-class JobSettings(Table):
+class JobSettings(TomlModel):
     """Resources that jobs request, and how they start ranks."""
 
     cpus_per_rank: PositiveInt = 1

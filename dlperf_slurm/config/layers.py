@@ -8,7 +8,7 @@ from dlperf_slurm.config.toml_tables import TomlFile, TomlTable
 
 
 @dataclass(frozen=True)
-class Layer:
+class SettingsLayer:
     """One source of settings: a file, a table of a file (`prefix`), or the command line."""
 
     toml: TomlFile
@@ -28,7 +28,7 @@ class Layer:
         return self.toml.label + (f" [{format_key(self.prefix)}]" if self.prefix else "")
 
 
-def merge_layers(layers: Sequence[Layer]) -> tuple[TomlTable, dict[KeyPath, str]]:
+def merge_layers(layers: Sequence[SettingsLayer]) -> tuple[TomlTable, dict[KeyPath, str]]:
     """Merge layers key by key, where later layers win.
 
     Returns the merged table, and the name of the layer that each value came from.

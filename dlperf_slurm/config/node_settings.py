@@ -4,10 +4,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dlperf_slurm.config.toml_tables import OneOrMore, Table
+from dlperf_slurm.config.toml_tables import OneOrMore, TomlModel
 
 
-class NodeCheck(Table):
+class NodeCheck(TomlModel):
     """Checks that a node must pass before ranks start on it; none by default.
 
     If one fails, the array task ends as UNHEALTHY before anything is measured.
@@ -31,7 +31,7 @@ class NodeCheck(Table):
     """Lines of bash that must succeed, such as "nhc"; the last printed line is the reason."""
 
 
-class NodeSettings(Table):
+class NodeSettings(TomlModel):
     """Setup and checks that run once on each node of an array task, before the ranks start."""
 
     setup: OneOrMore[str] = ()

@@ -10,15 +10,15 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from dlperf_slurm.config.bounds import parse_bound
 from dlperf_slurm.config.job_settings import FrameworkName, JobSettings
-from dlperf_slurm.config.layers import Layer
-from dlperf_slurm.config.toml_tables import OneOrMore, Table, TomlTable
+from dlperf_slurm.config.layers import SettingsLayer
+from dlperf_slurm.config.toml_tables import OneOrMore, TomlModel, TomlTable
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.topology import Topology, parse_topology
 
 OVERRIDE = "override"
 WHEN = "when"
 
-SomeTable = TypeVar("SomeTable", bound=Table)
+SomeTable = TypeVar("SomeTable", bound=TomlModel)
 
 
 @dataclass(frozen=True, order=True)
@@ -56,7 +56,7 @@ _Bound = Annotated[
 ]
 
 
-class SiteCondition(Table):
+class SiteCondition(TomlModel):
     """Cases that have, on each key named here, one of the values; "<8" for numbers."""
 
     topology: OneOrMore[Annotated[str, AfterValidator(_check_topology)]] = ()
@@ -100,7 +100,7 @@ class SiteOverride(JobSettings):
     """Jobs that have these settings."""
 
 
-def overlay(base: SomeTable, change: Table) -> SomeTable:
+def overlay(base: SomeTable, change: TomlModel) -> SomeTable:
     """Return `base` with the settings that `change` sets; tables are merged key by key."""
     names = change.model_fields_set - {WHEN}
     update = {name: _overlay_value(getattr(base, name), getattr(change, name)) for name in names}
@@ -108,7 +108,7 @@ def overlay(base: SomeTable, change: Table) -> SomeTable:
 
 
 def _overlay_value(base: Any, change: Any) -> Any:
-    if isinstance(change, Table):
+    if isinstance(change, TomlModel):
         return overlay(base, change)
     if isinstance(change, Mapping):
         changed = {
@@ -119,7 +119,7 @@ def _overlay_value(base: Any, change: Any) -> Any:
     return change
 
 
-def collect_overrides(layers: Sequence[Layer]) -> list[TomlTable]:
+def collect_overrides(layers: Sequence[SettingsLayer]) -> list[TomlTable]:
     """Collect the overrides of all layers in order, without keys that a later layer sets.
 
     A later layer's plain settings thus win over the overrides of earlier layers.

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Optional
 from pydantic import AfterValidator, Field, field_serializer, model_validator
 
 from dlperf_slurm import slurm_client
-from dlperf_slurm.config.datasets import Dataset, DatasetOrPath, spell_out_paths
+from dlperf_slurm.config.datasets import DatasetLocation, DatasetOrPath, spell_out_paths
 from dlperf_slurm.config.folders import (
     CUDA,
     expand_home,
@@ -22,7 +22,7 @@ from dlperf_slurm.config.folders import (
 )
 from dlperf_slurm.config.job_settings import Environment, JobSettings, PositiveInt, make_absolute
 from dlperf_slurm.config.key_paths import KeyPath
-from dlperf_slurm.config.layers import Layer, merge_layers
+from dlperf_slurm.config.layers import SettingsLayer, merge_layers
 from dlperf_slurm.config.overrides import (
     OVERRIDE,
     JobKind,
@@ -34,9 +34,9 @@ from dlperf_slurm.config.suggestions import check_env_name, check_inherited, sug
 from dlperf_slurm.config.toml_tables import (
     OneOrMore,
     OneOrMoreTables,
-    Reporter,
-    Table,
+    ProblemCollector,
     TomlFile,
+    TomlModel,
     parse_assignment,
     read_toml,
     validate,
@@ -48,7 +48,7 @@ DEFAULT_LAYER = "default"
 _HERE = Path("site_configs")
 
 
-class Tracking(Table):
+class Tracking(TomlModel):
     """Polling intervals, and the grace period of a job that Slurm does not know."""
 
     poll_seconds: Annotated[float, Field(ge=1, strict=False)] = 30.0
@@ -63,7 +63,7 @@ class Tracking(Table):
 CPUS_PER_GPU = 8
 
 
-class Retry(Table):
+class Retry(TomlModel):
     """How often `wait` retries an array task, by cause."""
 
     node_fail: Annotated[int, Field(ge=0, le=10)] = 2
@@ -152,9 +152,9 @@ class Site(JobSettings):
         """Return the umask of a run's files; by default the owner and the `group` may read."""
         return int(self.umask or ("027" if self.group else "077"), 8)
 
-    def find_dataset(self, name: str) -> Dataset:
+    def find_dataset(self, name: str) -> DatasetLocation:
         """Return a data set as `[datasets]` defines it, else the folder data/NAME."""
-        named = self.datasets.get(name, Dataset())
+        named = self.datasets.get(name, DatasetLocation())
         if named.path is not None:
             return named
         return named.model_copy(update={"path": make_absolute(f"data/{name}")})
@@ -250,13 +250,13 @@ def load_site(
     Raises InputError with every mistake of every layer, each with its file and line.
     """
     path = choose_site_file(requested)
-    layers = [Layer(_settle_paths(read_toml(path)))]
+    layers = [SettingsLayer(_settle_paths(read_toml(path)))]
     user_file = find_user_config_dir() / "config.toml"
     if user_file.is_file():
-        layers.append(Layer(_settle_paths(read_toml(user_file))))
+        layers.append(SettingsLayer(_settle_paths(read_toml(user_file))))
     if matrix is not None and isinstance(matrix.data.get("slurm"), dict):
-        layers.append(Layer(_settle_paths(matrix, ("slurm",)), ("slurm",)))
-    layers.extend(Layer(_parse_setting(text)) for text in assignments)
+        layers.append(SettingsLayer(_settle_paths(matrix, ("slurm",)), ("slurm",)))
+    layers.extend(SettingsLayer(_parse_setting(text)) for text in assignments)
 
     raise_problems([problem for layer in layers for problem in find_layer_problems(layer)])
     merged, sources = merge_layers(layers)
@@ -265,7 +265,7 @@ def load_site(
     if cluster and "clusters" not in merged and merged.get("scheduler", "slurm") == "slurm":
         merged["clusters"] = cluster
         sources["clusters",] = "SLURM_CLUSTERS"
-    reporter = Reporter(TomlFile(str(path), "", merged))
+    reporter = ProblemCollector(TomlFile(str(path), "", merged))
     site = validate(Site, merged, reporter)
     raise_problems(reporter.problems)
     assert site is not None, "layers that are valid one by one are valid together"
@@ -275,7 +275,7 @@ def load_site(
 def read_frozen_site(path: Path) -> Site:
     """Read the effective site that a run was staged with; raises InputError if it is invalid."""
     toml = read_toml(path)
-    reporter = Reporter(toml)
+    reporter = ProblemCollector(toml)
     site = validate(Site, toml.data, reporter)
     raise_problems(reporter.problems)
     assert site is not None, "no site without a problem"
@@ -285,7 +285,7 @@ def read_frozen_site(path: Path) -> Site:
 def _settle_paths(file: TomlFile, prefix: KeyPath = ()) -> TomlFile:
     """Return the file with absolute paths of templates, and each data set as a table."""
     data = copy.deepcopy(file.data)
-    settings = Layer(replace(file, data=data), prefix).data
+    settings = SettingsLayer(replace(file, data=data), prefix).data
     spell_out_paths(settings)
     overrides = settings.get(OVERRIDE, [])
     for table in [settings, *(overrides if isinstance(overrides, list) else [overrides])]:
@@ -308,9 +308,9 @@ def _parse_setting(text: str) -> TomlFile:
     return file
 
 
-def find_layer_problems(layer: Layer) -> list[Problem]:
+def find_layer_problems(layer: SettingsLayer) -> list[Problem]:
     """Return the mistakes of one layer of a site's settings."""
-    reporter = Reporter(layer.toml, layer.prefix)
+    reporter = ProblemCollector(layer.toml, layer.prefix)
     validate(Site, layer.data, reporter)
     return reporter.problems
 

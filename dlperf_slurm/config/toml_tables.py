@@ -38,11 +38,11 @@ Model = TypeVar("Model", bound=BaseModel)
 Item = TypeVar("Item")
 
 
-class UnfitError(ValueError):
+class UnsupportedTomlError(ValueError):
     """Valid TOML beyond our limits: nested too deeply, an integer too large, or a NUL."""
 
 
-class Table(BaseModel):
+class TomlModel(BaseModel):
     """A TOML table: unknown keys are errors, values are not converted between types."""
 
     model_config = ConfigDict(
@@ -102,36 +102,41 @@ def read_toml(path: Path) -> TomlFile:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     try:
         return TomlFile(str(path), text, parse_toml(text))
-    except (tomllib.TOMLDecodeError, UnfitError) as error:
+    except (tomllib.TOMLDecodeError, UnsupportedTomlError) as error:
         raise InputError(f"{path}: not TOML: {describe_syntax_error(text, error)}") from error
 
 
 def parse_toml(text: str) -> TomlTable:
     """Parse a TOML text.
 
-    Raises TOMLDecodeError if it is not TOML; UnfitError if it is nested deeper than MAX_DEPTH, has
-    integers of more than 64 bits, or a NUL, which no path, argument or variable can contain.
+    Raises TOMLDecodeError if it is not TOML; UnsupportedTomlError if it is nested deeper than
+    MAX_DEPTH, has integers of more than 64 bits, or a NUL, which no path, argument or variable can
+    contain.
     """
     # the parser's time is quadratic in the number of parts of a key
     if _LONG_KEY.search(text):
-        raise UnfitError(f"a key has more than {MAX_DEPTH} parts")
+        raise UnsupportedTomlError(f"a key has more than {MAX_DEPTH} parts")
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         raise
     except RecursionError:
-        raise UnfitError(f"nested deeper than {MAX_DEPTH} levels") from None
+        raise UnsupportedTomlError(f"nested deeper than {MAX_DEPTH} levels") from None
     except ValueError:
-        raise UnfitError("an integer has more than 64 bits") from None
+        raise UnsupportedTomlError("an integer has more than 64 bits") from None
     remaining: list[tuple[Any, KeyPath]] = [(data, ())]
     while remaining:
         value, path = remaining.pop()
         if len(path) > MAX_DEPTH:
-            raise UnfitError(f"{format_key(path[:4])}...: nested deeper than {MAX_DEPTH} levels")
+            raise UnsupportedTomlError(
+                f"{format_key(path[:4])}...: nested deeper than {MAX_DEPTH} levels"
+            )
         if type(value) is int and not -(2**63) <= value < 2**63:
-            raise UnfitError(f"{format_key(path)}: an integer of more than 64 bits")
+            raise UnsupportedTomlError(f"{format_key(path)}: an integer of more than 64 bits")
         if isinstance(value, str) and "\0" in value:
-            raise UnfitError(f"{format_key(path)}: {value!r:.80} has a NUL, which ends a text")
+            raise UnsupportedTomlError(
+                f"{format_key(path)}: {value!r:.80} has a NUL, which ends a text"
+            )
         if isinstance(value, dict):
             remaining += [(item, (*path, key)) for key, item in value.items()]
         elif isinstance(value, list):
@@ -157,7 +162,7 @@ def parse_assignment(text: str) -> TomlFile:
             return TomlFile(f"--set {text}", "", parse_toml(line))
         except tomllib.TOMLDecodeError:
             continue
-        except UnfitError as error:
+        except UnsupportedTomlError as error:
             raise InputError(f"--set {text[:80]}: {error}") from error
     raise InputError(f"--set {text}: {key!r} is not a TOML key")
 
@@ -168,7 +173,7 @@ def _quote_toml(value: str) -> str:
 
 
 @dataclass
-class Reporter:
+class ProblemCollector:
     """A collector of the mistakes of one file, which adds the line number to each key path."""
 
     toml: TomlFile
@@ -188,7 +193,7 @@ class Reporter:
         self.problems.append(Problem(self.toml.label, line, format_key(full), message))
 
 
-def validate(kind: type[Model], data: TomlTable, reporter: Reporter) -> Optional[Model]:
+def validate(kind: type[Model], data: TomlTable, reporter: ProblemCollector) -> Optional[Model]:
     """Validate `data`, and add each mistake to the reporter.
 
     Returns the validated model. If there are mistakes, it is validated again without the wrong

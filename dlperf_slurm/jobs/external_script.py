@@ -4,7 +4,7 @@ import dataclasses
 import shlex
 from collections.abc import Iterable
 
-from dlperf_slurm.config.toml_tables import Reporter
+from dlperf_slurm.config.toml_tables import ProblemCollector
 from dlperf_slurm.errors import InputError, raise_problems
 from dlperf_slurm.jobs.sandbox import render_command
 from dlperf_slurm.matrix.expand import MatrixCase
@@ -15,7 +15,7 @@ from dlperf_slurm.worker.models import load_model
 
 def check_commands(file: MatrixFile, cases: Iterable[MatrixCase], device: str) -> None:
     """Raise InputError, with file and line, for script commands that fail to render for a case."""
-    reporter = Reporter(file.toml)
+    reporter = ProblemCollector(file.toml)
     wrong: set[str] = set()
     for case in cases:
         name, script = case.axes.script, case.script_table

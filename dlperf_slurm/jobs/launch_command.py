@@ -10,7 +10,7 @@ from dlperf_slurm.config.folders import CUDA
 from dlperf_slurm.config.job_settings import Container, Environment
 from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import Site
-from dlperf_slurm.containers import RUNTIMES, ContainerStart, Mount, Parts, parse_mount
+from dlperf_slurm.containers import RUNTIMES, ContainerOptions, ContainerStart, Mount, parse_mount
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.templating import JobValues, fill_word, fill_words, list_job_values
 from dlperf_slurm.launchers import LAUNCHERS, NO_MPI, Expanding, Ranks
@@ -66,14 +66,14 @@ def _split_command(text: str, values: JobValues) -> list[str]:
         raise InputError(f"launcher.command: {filled!r}: {error}") from error
 
 
-def make_container_parts(site: Site, kind: JobKind, folders: Sequence[str]) -> Parts:
+def make_container_parts(site: Site, kind: JobKind, folders: Sequence[str]) -> ContainerOptions:
     """Return the options and words of a framework's container; empty without a container.
 
     `folders` are mounted in the container.
     """
     chosen = site.find_environment(kind.framework)
     if chosen.container is None:
-        return Parts()
+        return ContainerOptions()
     key = f"environments.{kind.framework}.container"
     start = _describe_start(chosen, chosen.container, site, kind, folders, key)
     parts = RUNTIMES[chosen.container.runtime](start)
@@ -82,7 +82,7 @@ def make_container_parts(site: Site, kind: JobKind, folders: Sequence[str]) -> P
             f"{key}.runtime: {chosen.container.runtime!r} is an option of srun, which launcher "
             f"{site.launcher.name!r} is not; use launcher 'srun', or another runtime"
         )
-    return Parts(
+    return ContainerOptions(
         parts.directives,
         [Expanding(word) for word in parts.launcher_flags],
         [Expanding(word) for word in parts.wrapper],

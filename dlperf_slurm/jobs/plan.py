@@ -15,7 +15,7 @@ from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.jobs.manifest import find_block
 from dlperf_slurm.jobs.unsupported import find_obstacle
-from dlperf_slurm.matrix.expand import Expansion, LeftOut, MatrixCase
+from dlperf_slurm.matrix.expand import ExcludedCase, Expansion, MatrixCase
 
 # Slurm's default MaxArraySize is 1001: the largest index is 1000, from 0
 DEFAULT_MAX_ARRAY_SIZE = 1001
@@ -31,7 +31,7 @@ class Plan:
 
     cases: tuple[MatrixCase, ...]
     groups: tuple[Group, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[ExcludedCase, ...]
     sites: Mapping[JobKind, Site]
     job_cases: Mapping[str, Case]
 
@@ -108,7 +108,7 @@ def resolve(expansion: Expansion, site: Site, max_array_size: int) -> Plan:
             cases.append(case)
             job_cases[case.case_id] = job_case
         else:
-            left_out.append(LeftOut(case, reason))
+            left_out.append(ExcludedCase(case, reason))
     by_block: dict[int, list[ArrayTask]] = {}
     for case in cases:
         blocks = count_blocks(case, site)

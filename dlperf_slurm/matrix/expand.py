@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Optional
 
 from dlperf_slurm.config.bounds import Bound
-from dlperf_slurm.config.toml_tables import Reporter
+from dlperf_slurm.config.toml_tables import ProblemCollector
 from dlperf_slurm.contract.axes import TRAIN, Axes
 from dlperf_slurm.contract.case import NO_TRAINING, ModelParameter, Training
 from dlperf_slurm.contract.topology import Topology, parse_topology
@@ -50,7 +50,7 @@ class MatrixCase:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class ExcludedCase:
     """A case that is not run, and the reason."""
 
     case: MatrixCase
@@ -62,7 +62,7 @@ class Expansion:
     """The cases of a matrix, and the cases that it excludes."""
 
     cases: tuple[MatrixCase, ...]
-    excluded: tuple[LeftOut, ...]
+    excluded: tuple[ExcludedCase, ...]
 
 
 def expand_matrix(file: MatrixFile) -> Expansion:
@@ -71,7 +71,7 @@ def expand_matrix(file: MatrixFile) -> Expansion:
     Raises InputError for duplicate cases, for too many cases, or if no case is left.
     """
     matrix = file.matrix
-    reporter = Reporter(file.toml)
+    reporter = ProblemCollector(file.toml)
     points: dict[tuple[Any, ...], Point] = {}
     models = tuple(model.name for model in matrix.model)
     # the limit keeps the expansion within seconds
@@ -86,14 +86,14 @@ def expand_matrix(file: MatrixFile) -> Expansion:
             reporter.add(("include", index), f"adds {case_id}, which is there already")
         points.update(added)
     cases: list[MatrixCase] = []
-    excluded: list[LeftOut] = []
+    excluded: list[ExcludedCase] = []
     for point in points.values():
         case = _make_case(matrix, point)
         rule = next((rule for rule in matrix.exclude if is_match(rule.when, point)), None)
         if rule is None:
             cases.append(case)
         else:
-            excluded.append(LeftOut(case, rule.reason))
+            excluded.append(ExcludedCase(case, rule.reason))
     if not cases:
         reporter.add(("exclude",), "leaves no case to run")
     task_count = sum(case.protocol.repeats for case in cases)

@@ -10,11 +10,11 @@ from typing import Any
 
 import tomli_w
 
-from dlperf_slurm.config.layers import Layer, merge_layers
+from dlperf_slurm.config.layers import SettingsLayer, merge_layers
 from dlperf_slurm.config.site import DEFAULT_LAYER, find_layer_problems
 from dlperf_slurm.config.suggestions import check_known, suggest
 from dlperf_slurm.config.toml_tables import (
-    Reporter,
+    ProblemCollector,
     TomlFile,
     TomlTable,
     parse_assignment,
@@ -57,11 +57,11 @@ def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
     toml = read_toml(path)
     if assignments:
         toml = set_values(toml, assignments)
-    reporter = Reporter(toml)
+    reporter = ProblemCollector(toml)
     matrix = validate(Matrix, toml.data, reporter)
     _check_models(toml.data, reporter)
     if isinstance(toml.data.get("slurm"), dict):
-        reporter.problems += find_layer_problems(Layer(toml, ("slurm",)))
+        reporter.problems += find_layer_problems(SettingsLayer(toml, ("slurm",)))
     if matrix is not None:
         _check_overrides(matrix, reporter)
         _check_scripts(matrix, reporter)
@@ -72,7 +72,7 @@ def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
 
 def set_values(toml: TomlFile, assignments: Sequence[str]) -> TomlFile:
     """Merge assignments into a matrix; its mistakes then have no line numbers."""
-    layers = [Layer(toml), *(Layer(parse_assignment(text)) for text in assignments)]
+    layers = [SettingsLayer(toml), *(SettingsLayer(parse_assignment(text)) for text in assignments)]
     merged, _ = merge_layers(layers)
     options = " ".join(f"--set {shlex.quote(text)}" for text in assignments)
     return TomlFile(f"{toml.label} {options}", "", merged)
@@ -95,7 +95,7 @@ def list_values(file: MatrixFile, assignments: Sequence[str]) -> list[tuple[str,
     return rows
 
 
-def _check_models(data: TomlTable, reporter: Reporter) -> None:
+def _check_models(data: TomlTable, reporter: ProblemCollector) -> None:
     """Report mistakes in the model parameters of [model] tables and overrides."""
     # the raw tables are checked, so that a mistake elsewhere in the file cannot hide one here
     tables = data.get("model")
@@ -117,7 +117,9 @@ def _check_models(data: TomlTable, reporter: Reporter) -> None:
             _check_model_overrides(name, base, data.get("override"), reporter)
 
 
-def _check_model_overrides(name: str, base: TomlTable, overrides: Any, reporter: Reporter) -> None:
+def _check_model_overrides(
+    name: str, base: TomlTable, overrides: Any, reporter: ProblemCollector
+) -> None:
     for index, override in enumerate(overrides if isinstance(overrides, list) else ()):
         changes = override.get("model") if isinstance(override, dict) else None
         when = override.get("when") if isinstance(override, dict) else None
@@ -159,7 +161,7 @@ def find_parameter_problems(model: str, parameters: Mapping[str, Any]) -> list[t
     return problems
 
 
-def _check_overrides(matrix: Matrix, reporter: Reporter) -> None:
+def _check_overrides(matrix: Matrix, reporter: ProblemCollector) -> None:
     overridden = {axis for override in matrix.override for axis in override.named_axes()}
     if "topology" in overridden:
         overridden |= set(TOPOLOGY_PARTS)
@@ -174,7 +176,7 @@ def _check_overrides(matrix: Matrix, reporter: Reporter) -> None:
             )
 
 
-def _check_scripts(matrix: Matrix, reporter: Reporter) -> None:
+def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
     """Report invalid, unknown and reserved script names, and unknown rules of log formats."""
     known = [WORKER, *matrix.scripts]
     for name in matrix.scripts:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, create_model
 
-from dlperf_slurm.config.toml_tables import OneOrMore, Table
+from dlperf_slurm.config.toml_tables import OneOrMore, TomlModel
 from dlperf_slurm.matrix.axes import AXES, AXIS_SPECS, DEFAULTS
 from dlperf_slurm.matrix.value_types import BoundOrNumber, Model
 
@@ -42,7 +42,7 @@ def _check_length(values: Any) -> Any:
 Values = Annotated[OneOrMore[Item], AfterValidator(check_values), BeforeValidator(_check_length)]
 
 
-class AxisTable(Table):
+class AxisTable(TomlModel):
     """Values of axes; an axis that is not named is an empty tuple."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Optional
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from dlperf_slurm.config.suggestions import check_env_name
-from dlperf_slurm.config.toml_tables import OneOrMore, OneOrMoreTables, Table
+from dlperf_slurm.config.toml_tables import OneOrMore, OneOrMoreTables, TomlModel
 from dlperf_slurm.contract.case import NO_TRAINING, Training
 from dlperf_slurm.logs import list_formats
 from dlperf_slurm.matrix.selections import AxesTable, Condition, Selection, Values, check_values
@@ -14,7 +14,7 @@ from dlperf_slurm.matrix.value_types import Model, OneOf, PositiveInt
 from dlperf_slurm.worker.models import load_model
 
 
-class Protocol(Table):
+class Protocol(TomlModel):
     """How a case is measured; the defaults are those of DLPerf."""
 
     repeats: PositiveInt = 7
@@ -42,7 +42,7 @@ class Protocol(Table):
     """
 
 
-class ProtocolOverride(Table):
+class ProtocolOverride(TomlModel):
     """The parts of the protocol that some cases have otherwise."""
 
     repeats: Optional[PositiveInt] = None
@@ -55,7 +55,7 @@ class ProtocolOverride(Table):
     """Time without a step after which one of these cases has failed; 0 is never."""
 
 
-class TrainingTable(Table):
+class TrainingTable(TomlModel):
     """Training to accuracy instead of a number of steps: `contract.Training` has the terms.
 
     Cases of mode "train" then run `epochs` over the data set, or stop after the first one that
@@ -97,7 +97,7 @@ class TrainingTable(Table):
         )
 
 
-class ModelTable(Table):
+class ModelTable(TomlModel):
     """A model by name, and the sizes that differ from the published ones."""
 
     model_config = ConfigDict(extra="allow")
@@ -121,7 +121,7 @@ def _check_models_differ(models: tuple[ModelTable, ...]) -> tuple[ModelTable, ..
     return models
 
 
-class ScriptTable(Table):
+class ScriptTable(TomlModel):
     """Somebody else's script that runs a case, and how its log is read.
 
     `command` is lines of bash, a Jinja2 template over the case (docs/matrix.md lists its
@@ -159,7 +159,7 @@ class Override(Selection):
     """Protocol of these cases."""
 
 
-class Exclusion(Table):
+class Exclusion(TomlModel):
     """Cases that are left out; the tables print the reason in their place."""
 
     when: Condition
@@ -168,7 +168,7 @@ class Exclusion(Table):
     """Reason that the tables print in their place."""
 
 
-class Note(Table):
+class Note(TomlModel):
     """A footnote for the table cells of the cases that `when` describes."""
 
     when: Condition
@@ -177,7 +177,7 @@ class Note(Table):
     """Text of the footnote."""
 
 
-class Matrix(Table):
+class Matrix(TomlModel):
     """A whole matrix file."""
 
     title: str = ""

@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError, UndecidedError
+from dlperf_slurm.errors import CasesFailedError, InconclusiveError, InputError, SlowerError
 from dlperf_slurm.reports.comparison_text import describe_pair, format_percent
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.compare import Row, RunComparison
@@ -31,7 +31,8 @@ def guard_comparison(compared: RunComparison) -> None:
     """Raise an error unless every case of run A is shown not to be slower beyond the limit.
 
     Raises SlowerError if a case is slower than the limit allows, CasesFailedError if one of run A's
-    cases cannot be compared, UndecidedError if more repeats are needed to show that none is slower.
+    cases cannot be compared, InconclusiveError if more repeats are needed to show that none is
+    slower.
     """
     guarded = [pair for pair in list_records(compared.pairs) if pair["samples_a"]]
     slower = [pair for pair in guarded if pair["is_beyond_limit"]]
@@ -54,14 +55,14 @@ def guard_comparison(compared: RunComparison) -> None:
             f"undecided whether slower by more than {limit}: {len(undecided)} of {len(guarded)} "
             "comparisons"
         )
-        raise UndecidedError("\n  ".join([first_line, *lines]))
+        raise InconclusiveError("\n  ".join([first_line, *lines]))
 
 
 def guard_history(history: "DataFrame", limit: float, window: int) -> None:
     """Raise an error unless the newest run is shown not to be slower than the runs before it.
 
     Raises SlowerError if a case became slower, CasesFailedError if one cannot be compared,
-    UndecidedError if more repeats are needed.
+    InconclusiveError if more repeats are needed.
     """
     guarded = list_records(guard_newest(history, limit, window))
     slower = [pair for pair in guarded if pair["is_beyond_limit"]]
@@ -78,7 +79,7 @@ def guard_history(history: "DataFrame", limit: float, window: int) -> None:
     undecided = [pair for pair in guarded if not pair["is_within_limit"]]
     if undecided:
         first_line = f"--fail-if-slower: {len(undecided)} {which} take more repeats to tell"
-        raise UndecidedError("\n  ".join([first_line, *map(_describe, undecided)]))
+        raise InconclusiveError("\n  ".join([first_line, *map(_describe, undecided)]))
 
 
 def _describe(pair: Row) -> str:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import tomli_w
 
-from dlperf_slurm.config.layers import Layer, merge_layers
+from dlperf_slurm.config.layers import SettingsLayer, merge_layers
 from dlperf_slurm.config.overrides import OVERRIDE, collect_overrides, find_job_kind
 from dlperf_slurm.config.site import Site, find_layer_problems
 from dlperf_slurm.config.toml_tables import (
-    Reporter,
+    ProblemCollector,
     TomlFile,
     parse_assignment,
     read_toml,
@@ -107,19 +107,19 @@ def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
 
 def _merge(run: Run, assignments: Sequence[str]) -> Site:
     """Merge the run's site with new values; raises InputError, which lists all problems."""
-    layers = [Layer(read_toml(run.path / SITE_FILE)), *map(_read_assignment, assignments)]
+    layers = [SettingsLayer(read_toml(run.path / SITE_FILE)), *map(_read_assignment, assignments)]
     raise_problems([problem for layer in layers for problem in find_layer_problems(layer)])
     merged, _ = merge_layers(layers)
     merged[OVERRIDE] = collect_overrides(layers)
-    reporter = Reporter(TomlFile(str(run.path / SITE_FILE), "", merged))
+    reporter = ProblemCollector(TomlFile(str(run.path / SITE_FILE), "", merged))
     site = validate(Site, merged, reporter)
     raise_problems(reporter.problems)
     assert site is not None, "layers that are valid one by one are valid together"
     return site
 
 
-def _read_assignment(text: str) -> Layer:
-    layer = Layer(parse_assignment(text))
+def _read_assignment(text: str) -> SettingsLayer:
+    layer = SettingsLayer(parse_assignment(text))
     for key in layer.data:
         if key not in MENDABLE:
             raise InputError(

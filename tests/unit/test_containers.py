@@ -6,7 +6,7 @@ import pytest
 from builders import make_group, make_matrix_case, make_site
 from golden import GOLDEN, assert_launches_are_golden
 
-from dlperf_slurm.config.datasets import Dataset
+from dlperf_slurm.config.datasets import DatasetLocation
 from dlperf_slurm.config.job_settings import Container
 from dlperf_slurm.containers import RUNTIMES
 from dlperf_slurm.contract.axes import FOLDER
@@ -71,7 +71,7 @@ def test_python_of_the_ranks_comes_last_and_that_of_the_host_is_outside(runtime)
 )
 def test_run_directory_data_and_mounts_are_there_in_the_container(runtime):
     site = make_container_site(runtime, mounts=["/scratch/${USER}", "/a:/b"])
-    datasets = {name: Dataset(path=f"/data/{name}") for name in ("digits", "other")}
+    datasets = {name: DatasetLocation(path=f"/data/{name}") for name in ("digits", "other")}
     site = site.model_copy(update={"datasets": datasets})
     case = make_matrix_case("1n2g", data=FOLDER, dataset="digits")
     groups = group_array_tasks([ArrayTask(case, 1, 1)], site, 1001)

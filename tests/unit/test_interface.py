@@ -337,7 +337,7 @@ def test_slower_or_undecided_case_raises_when_asked(two_runs, staged):
         with pytest.raises(dp.InputError, match="percentage"):
             dp.compare(DAY_1, DAY_2, fail_if_slower=wrong)
     add_run(staged, 3, repeats=2)
-    with pytest.raises(dp.UndecidedError, match="6 in each run"):
+    with pytest.raises(dp.InconclusiveError, match="6 in each run"):
         dp.compare(DAY_1, "20240503", fail_if_slower="3%")
 
 

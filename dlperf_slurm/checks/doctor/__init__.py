@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dlperf_slurm.checks.doctor.finding import Finding
+from dlperf_slurm.checks.doctor.finding import CheckResult
 from dlperf_slurm.checks.doctor.probe import (
     LOOK_SECONDS,
-    End,
+    JobEnd,
     Probe,
     choose_probes,
     open_workplace,
@@ -32,7 +32,7 @@ def examine(
     results: Path,
     wait_seconds: float,
     report: Callable[[str], None],
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Check what needs no job, then, if nothing is wrong with that, run a probe job per framework.
 
     Waits up to `wait_seconds` for each probe job to start, and passes progress messages to
@@ -46,7 +46,7 @@ def examine(
     missing = {place for fault in faults if fault.what == ENVIRONMENT for place in fault.places}
     if any(fault.what != ENVIRONMENT for fault in faults):
         words = "left out until the faults above are mended"
-        yield Finding("undecided", "probe job", (), words)
+        yield CheckResult("undecided", "probe job", (), words)
         return
     probes = [probe for probe in probes if probe.case.axes.framework not in missing]
     if probes:
@@ -57,7 +57,7 @@ def examine(
 
 def _try(
     probe: Probe, folder: Path, wait_seconds: float, report: Callable[[str], None]
-) -> list[Finding]:
+) -> list[CheckResult]:
     attempt = stage_probe(probe, folder)
     if probe.site.scheduler == "local":
         script = folder / "scripts" / f"{probe.group.group_id}.sbatch"
@@ -65,7 +65,7 @@ def _try(
         report(f"probe {probe.name}: {probe.case.topology} on this machine")
         with hold_machine(run_id=folder.name[1:]):
             exit_code = run_script(script, folder / "probe.log", 60 * minutes, ["0"])
-        end = End("COMPLETED" if exit_code == 0 else "FAILED", f"exit code {exit_code}")
+        end = JobEnd("COMPLETED" if exit_code == 0 else "FAILED", f"exit code {exit_code}")
     else:
         end = run_on_slurm(probe, folder, wait_seconds, report)
         if end.state in FINAL_STATES:

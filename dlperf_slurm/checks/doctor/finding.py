@@ -13,7 +13,7 @@ Decider = Literal["", "sbatch", "queue"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """The result of one check; `places` are array jobs, frameworks, folders or nodes.
 
     `decider` tells whose decision a fault predicts.
@@ -39,14 +39,16 @@ class Finding:
         return f"{line}; {self.remedy}" if self.remedy else line
 
 
-def make_fault(what: str, where: str, words: str, remedy: str, decider: Decider = "") -> Finding:
+def make_fault(
+    what: str, where: str, words: str, remedy: str, decider: Decider = ""
+) -> CheckResult:
     """Make a finding for a problem that the user has to fix."""
-    return Finding("fault", what, (where,), words, remedy, decider)
+    return CheckResult("fault", what, (where,), words, remedy, decider)
 
 
-def merge_places(findings: Iterable[Finding]) -> list[Finding]:
+def merge_places(findings: Iterable[CheckResult]) -> list[CheckResult]:
     """Merge findings that differ only in their places."""
-    merged: dict[Finding, tuple[str, ...]] = {}
+    merged: dict[CheckResult, tuple[str, ...]] = {}
     for finding in findings:
         key = replace(finding, places=())
         merged[key] = tuple(dict.fromkeys((*merged.get(key, ()), *finding.places)))

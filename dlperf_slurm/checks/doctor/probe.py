@@ -69,7 +69,7 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class End:
+class JobEnd:
     """The end of a probe's job: Slurm's state, reason and nodes, or why sbatch refused the job.
 
     `left` is the scancel command for a job that could not be cancelled, or "".
@@ -164,7 +164,7 @@ def stage_probe(probe: Probe, folder: Path) -> Path:
 
 def run_on_slurm(
     probe: Probe, folder: Path, wait_seconds: float, report: Callable[[str], None]
-) -> End:
+) -> JobEnd:
     """Submit a probe's script and wait for its end; cancel the job if it stays PENDING too long."""
     script = folder / "scripts" / f"{probe.group.group_id}.sbatch"
     clusters = probe.site.clusters or ""
@@ -173,9 +173,9 @@ def run_on_slurm(
     try:
         job_id = _submit(script, probe.site, watcher)
     except SchedulerError as error:
-        return End("", refusal=str(error))
+        return JobEnd("", refusal=str(error))
     report(f"probe {probe.name}: job {job_id}" + (f" on cluster {clusters}" if clusters else ""))
-    end = End("PENDING")
+    end = JobEnd("PENDING")
     left = ""
     try:
         end = _await_end(job_id, watcher, wait_seconds, end)
@@ -198,7 +198,7 @@ def _submit(script: Path, site: Site, watcher: QueueWatcher) -> str:
         return found
 
 
-def _await_end(job_id: str, watcher: QueueWatcher, wait_seconds: float, end: End) -> End:
+def _await_end(job_id: str, watcher: QueueWatcher, wait_seconds: float, end: JobEnd) -> JobEnd:
     deadline = time.monotonic() + wait_seconds
     # a running job is ended by its time limit
     while time.monotonic() < deadline + (0 if end.state == "PENDING" else GRACE_SECONDS):
@@ -213,15 +213,15 @@ def _await_end(job_id: str, watcher: QueueWatcher, wait_seconds: float, end: End
     return end
 
 
-def _ask(job_id: str, watcher: QueueWatcher) -> Optional[End]:
+def _ask(job_id: str, watcher: QueueWatcher) -> Optional[JobEnd]:
     """Return the state of the job; None if it is not in the queue."""
     try:
         watcher.read_queue()
     except SchedulerError as error:
-        return End("UNKNOWN", str(error))
+        return JobEnd("UNKNOWN", str(error))
     # the queue lists a plain job as element 0
     row = watcher.queue.get(f"{job_id}_0")
-    return None if row is None else End(row.state, row.reason, row.nodes)
+    return None if row is None else JobEnd(row.state, row.reason, row.nodes)
 
 
 def _cancel(job_id: str, clusters: str, job_name: str, watcher: QueueWatcher) -> str:

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from dlperf_slurm.checks.doctor.finding import Finding, make_fault
-from dlperf_slurm.checks.doctor.probe import End, Probe
+from dlperf_slurm.checks.doctor.finding import CheckResult, make_fault
+from dlperf_slurm.checks.doctor.probe import JobEnd, Probe
 from dlperf_slurm.config.folders import tell_creation
 from dlperf_slurm.contract.json_files import ContractError, build_dataclass
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_json, read_text
 from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.provision.environments.gpu_support import (
-    Gpus,
+    MachineGpus,
     find_managed_pins,
     list_gpu_problems,
     name_cuda,
@@ -31,7 +31,7 @@ _MISSING = ("ModuleNotFoundError", "ImportError", "RuntimeError: cannot load MPI
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProbeAnswer:
     """The answer of one rank of a probe; `rank` is None if the rank could not join the others."""
 
     host: str
@@ -49,12 +49,12 @@ class Answer:
     is_done: bool = False
 
 
-def read_answers(start: Path) -> list[Answer]:
+def read_answers(start: Path) -> list[ProbeAnswer]:
     """Read the answers in the folder of a job's start; incomplete files are left out."""
     answers = []
     for path in sorted(start.glob(f"{ANSWER_PREFIX}*.json")):
         try:
-            answers.append(build_dataclass(Answer, read_json(path, root=start), str(path)))
+            answers.append(build_dataclass(ProbeAnswer, read_json(path, root=start), str(path)))
         except (FileNotFoundError, FileProblem, ContractError):
             continue
     return answers
@@ -73,7 +73,7 @@ def read_last_error(start: Path) -> str:
     return found[-1][:MAX_CHARACTERS] if found else ""
 
 
-def judge(probe: Probe, end: End, start: Path, folder: Path) -> list[Finding]:
+def judge(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list[CheckResult]:
     """Return the findings of a probe; `start` is the folder of its job's answers and output."""
     answers = read_answers(start)
     if end.refusal:
@@ -82,7 +82,7 @@ def judge(probe: Probe, end: End, start: Path, folder: Path) -> list[Finding]:
     left = []
     if end.left:
         words = f"its job was not cancelled; it is {end.state}, as far as known"
-        left = [Finding("undecided", "probe job", (probe.name,), words, f"`{end.left}`")]
+        left = [CheckResult("undecided", "probe job", (probe.name,), words, f"`{end.left}`")]
     if not answers:
         return [_explain_silence(probe, end, start, folder), *left]
     where = f"{probe.name} on {', '.join(sorted({answer.host for answer in answers}))}"
@@ -94,13 +94,13 @@ def judge(probe: Probe, end: End, start: Path, folder: Path) -> list[Finding]:
         *_check_build(probe, answers, where),
     ]
     sound = [
-        Finding("ok", "run directory", (where,), "nodes see and write it"),
+        CheckResult("ok", "run directory", (where,), "nodes see and write it"),
         *([] if wrong else [_describe_sound(probe, answers, where)]),
     ]
     return [*sound, *wrong, *left]
 
 
-def _describe_sound(probe: Probe, answers: Sequence[Answer], where: str) -> Finding:
+def _describe_sound(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> CheckResult:
     first = answers[0]
     devices = f"{min(len(answer.cores) for answer in answers)} cores"
     if first.gpus is not None:
@@ -110,19 +110,21 @@ def _describe_sound(probe: Probe, answers: Sequence[Answer], where: str) -> Find
         devices += f" of compute capability {' and '.join(capabilities)}"
     world = f"one {first.mpi} world" if first.mpi else "one world without MPI"
     words = f"{len(answers)} ranks of {world}, {first.version}, each sees {devices}"
-    return Finding("ok", "ranks", (where,), words)
+    return CheckResult("ok", "ranks", (where,), words)
 
 
-def _explain_silence(probe: Probe, end: End, start: Path, folder: Path) -> Finding:
+def _explain_silence(probe: Probe, end: JobEnd, start: Path, folder: Path) -> CheckResult:
     name, launcher = probe.name, probe.site.launcher
     if end.state == "UNKNOWN":
         words = f"how its job ended is not known: {end.reason}"
-        return Finding("undecided", "probe job", (name,), words, "`scontrol ping`, and call again")
+        return CheckResult(
+            "undecided", "probe job", (name,), words, "`scontrol ping`, and call again"
+        )
     if end.state == "PENDING":
         advice = find_advice(end.reason, "JOB") or "call again with a longer --patience"
         done = "could not be" if end.left else "was"
         words = f"it did not start in time, and {done} cancelled: {end.reason}"
-        return Finding("undecided", "probe job", (name,), words, advice)
+        return CheckResult("undecided", "probe job", (name,), words, advice)
     if not start.is_dir():
         how = f"{end.state} {end.reason}".strip()
         words = f"{folder.parent}: no file of a job on {end.nodes or 'its node'} is there ({how})"
@@ -140,8 +142,8 @@ def _explain_silence(probe: Probe, end: End, start: Path, folder: Path) -> Findi
 
 
 def _check_ranks(
-    probe: Probe, answers: Sequence[Answer], start: Path, where: str
-) -> Iterator[Finding]:
+    probe: Probe, answers: Sequence[ProbeAnswer], start: Path, where: str
+) -> Iterator[CheckResult]:
     launcher, wanted = probe.site.launcher, probe.case.topology.world_size
     errors = [answer.join_error for answer in answers if answer.join_error]
     if errors:
@@ -177,8 +179,8 @@ def _check_ranks(
 
 
 def _check_framework(
-    probe: Probe, answers: Sequence[Answer], start: Path, where: str
-) -> Iterator[Finding]:
+    probe: Probe, answers: Sequence[ProbeAnswer], start: Path, where: str
+) -> Iterator[CheckResult]:
     errors = [answer.import_error for answer in answers if answer.import_error]
     ended = [answer for answer in answers if answer.rank is not None and not answer.is_done]
     if errors:
@@ -189,7 +191,7 @@ def _check_framework(
         yield make_fault("environment", where, words, _mend_environment(probe))
 
 
-def _check_cores(probe: Probe, answers: Sequence[Answer], where: str) -> Iterator[Finding]:
+def _check_cores(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> Iterator[CheckResult]:
     wanted = probe.site.cpus_per_rank
     for host in sorted({answer.host for answer in answers}):
         sets = [frozenset(answer.cores) for answer in answers if answer.host == host]
@@ -204,7 +206,7 @@ def _check_cores(probe: Probe, answers: Sequence[Answer], where: str) -> Iterato
             return
 
 
-def _check_gpus(probe: Probe, answers: Sequence[Answer], where: str) -> Iterator[Finding]:
+def _check_gpus(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> Iterator[CheckResult]:
     known = [answer for answer in answers if answer.gpus is not None]
     if probe.site.device != "cuda" or not known:
         return
@@ -227,7 +229,7 @@ def _check_gpus(probe: Probe, answers: Sequence[Answer], where: str) -> Iterator
         yield make_fault("devices", where, "ranks share one GPU", remedy)
 
 
-def _check_build(probe: Probe, answers: Sequence[Answer], where: str) -> Iterator[Finding]:
+def _check_build(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> Iterator[CheckResult]:
     """Yield faults where the framework's build does not support the nodes' GPUs or driver."""
     site, framework = probe.site, probe.case.axes.framework
     capabilities, told = _list_capabilities(answers), site.compute_capability
@@ -242,12 +244,14 @@ def _check_build(probe: Probe, answers: Sequence[Answer], where: str) -> Iterato
         return
     drivers = [answer.cuda for answer in answers if answer.cuda]
     oldest = name_cuda(min(drivers)) if drivers else pins.cuda
-    for problem in list_gpu_problems(pins, Gpus(oldest, tuple(("", one) for one in capabilities))):
+    for problem in list_gpu_problems(
+        pins, MachineGpus(oldest, tuple(("", one) for one in capabilities))
+    ):
         remedy = f"name an environment of yours under [environments.{framework}] of the site file"
         yield make_fault("environment", where, problem, remedy)
 
 
-def _list_capabilities(answers: Sequence[Answer]) -> list[str]:
+def _list_capabilities(answers: Sequence[ProbeAnswer]) -> list[str]:
     return sorted({one for answer in answers for one in answer.capabilities})
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Optional
 
-from dlperf_slurm.checks.doctor.finding import Finding, make_fault
+from dlperf_slurm.checks.doctor.finding import CheckResult, make_fault
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.config.suggestions import suggest
 from dlperf_slurm.contract.topology import Topology
@@ -24,7 +24,7 @@ ENFORCING = {"associations", "limits", "qos", "safe", "wckeys"}
 
 
 @dataclass(frozen=True)
-class Request:
+class JobRequest:
     """The request of an array job: topology, number of jobs, minutes per job, resolved site."""
 
     group_id: str
@@ -34,7 +34,7 @@ class Request:
     site: Site
 
 
-def check_request(request: Request, survey: Survey) -> list[Finding]:
+def check_request(request: JobRequest, survey: Survey) -> list[CheckResult]:
     """Find what keeps an array job from ever starting, as far as the cluster reports its limits.
 
     Requests on another cluster or in a reservation are not checked. What a plug-in of the cluster
@@ -83,7 +83,7 @@ def _find_partition_names(site: Site, survey: Survey) -> list[str]:
     return [default.name] if default else []
 
 
-def _check_names(request: Request, survey: Survey, names: list[str]) -> Iterator[Finding]:
+def _check_names(request: JobRequest, survey: Survey, names: list[str]) -> Iterator[CheckResult]:
     if not survey.partitions:
         return
     there = [known.name for known in survey.partitions]
@@ -97,8 +97,8 @@ def _check_names(request: Request, survey: Survey, names: list[str]) -> Iterator
 
 
 def _check_account(
-    request: Request, survey: Survey, partitions: list[Partition]
-) -> Iterator[Finding]:
+    request: JobRequest, survey: Survey, partitions: list[Partition]
+) -> Iterator[CheckResult]:
     account = find_option(request.site, "account") or survey.default_account
     if survey.associations and survey.enforced & ENFORCING:
         if account and account not in survey.accounts:
@@ -117,7 +117,7 @@ def _check_account(
             )
 
 
-def _check_mpi(request: Request, survey: Survey) -> Iterator[Finding]:
+def _check_mpi(request: JobRequest, survey: Survey) -> Iterator[CheckResult]:
     launcher, known = request.site.launcher, survey.mpi_plugins
     is_used = launcher.name == "srun" and launcher.mpi != NO_MPI and request.site.ranks == MPI
     if is_used and known and launcher.mpi not in known:
@@ -126,12 +126,14 @@ def _check_mpi(request: Request, survey: Survey) -> Iterator[Finding]:
 
 
 def _check_partition(
-    request: Request, partition: Partition, qos: Optional[Qos]
-) -> Iterator[Finding]:
+    request: JobRequest, partition: Partition, qos: Optional[Qos]
+) -> Iterator[CheckResult]:
     where, topology, name = request.group_id, request.topology, partition.name
     if not partition.is_up:
         words = f"{name} starts no jobs now"
-        yield Finding("undecided", "partition", (where,), words, f"see `sinfo -p {name}`, or wait")
+        yield CheckResult(
+            "undecided", "partition", (where,), words, f"see `sinfo -p {name}`, or wait"
+        )
     # a QOS may exceed the limits of the partition (sacctmgr(1), "Flags")
     flags = qos.flags if qos else frozenset()
     limit = None if "PartitionTimeLimit" in flags else partition.max_minutes
@@ -149,7 +151,7 @@ def _check_partition(
     yield from _check_devices(request, partition)
 
 
-def _check_devices(request: Request, partition: Partition) -> Iterator[Finding]:
+def _check_devices(request: JobRequest, partition: Partition) -> Iterator[CheckResult]:
     site, topology, where = request.site, request.topology, request.group_id
     wanted = topology.devices_per_node
     kinds = list(partition.nodes)
@@ -188,8 +190,8 @@ def _check_devices(request: Request, partition: Partition) -> Iterator[Finding]:
 
 
 def _check_qos_limits(
-    request: Request, survey: Survey, partition: Optional[Partition]
-) -> Iterator[Finding]:
+    request: JobRequest, survey: Survey, partition: Optional[Partition]
+) -> Iterator[CheckResult]:
     if "limits" not in survey.enforced and "safe" not in survey.enforced:
         return
     account = find_option(request.site, "account") or survey.default_account

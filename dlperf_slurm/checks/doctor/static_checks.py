@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlperf_slurm import slurm_client
-from dlperf_slurm.checks.doctor.finding import Finding, make_fault, merge_places
-from dlperf_slurm.checks.doctor.resource_requests import Request, check_request
+from dlperf_slurm.checks.doctor.finding import CheckResult, make_fault, merge_places
+from dlperf_slurm.checks.doctor.resource_requests import JobRequest, check_request
 from dlperf_slurm.config.folders import tell_creation
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.errors import InputError, SchedulerError
@@ -32,7 +32,7 @@ _INHERITED = {
 }
 
 
-def check_requests(plan: Plan, site: Site) -> list[Finding]:
+def check_requests(plan: Plan, site: Site) -> list[CheckResult]:
     """Find requests of the plan's array jobs that sbatch refuses, or holds for ever.
 
     Only asks Slurm's clients, and skips what they do not answer. What sbatch would take in spite of
@@ -44,23 +44,23 @@ def check_requests(plan: Plan, site: Site) -> list[Finding]:
     return findings
 
 
-def check_without_jobs(plan: Plan, site: Site, results: Path) -> list[Finding]:
+def check_without_jobs(plan: Plan, site: Site, results: Path) -> list[CheckResult]:
     """Run all checks that need no job; return all findings, also those that are "ok"."""
     findings = [*_check_environments(plan, site), *_check_folder(plan, results)]
     if site.scheduler == "local":
         return findings
     # the resources of another cluster are checked only by its sbatch
     survey = Survey() if site.clusters else survey_cluster()
-    findings += [Finding("undecided", "cluster", (), words) for words in survey.problems]
+    findings += [CheckResult("undecided", "cluster", (), words) for words in survey.problems]
     requests, doubted = _check_requests(plan, site, survey)
     if not requests and survey.partitions:
         size = f"{len(plan.groups)} array jobs fit partitions, accounts and limits"
-        requests = [Finding("ok", "limits", (), size)]
+        requests = [CheckResult("ok", "limits", (), size)]
     rest = [group for group in plan.groups if group.group_id not in doubted]
     return [*findings, *requests, *_test_scripts(rest, site)]
 
 
-def _check_requests(plan: Plan, site: Site, survey: Survey) -> tuple[list[Finding], set[str]]:
+def _check_requests(plan: Plan, site: Site, survey: Survey) -> tuple[list[CheckResult], set[str]]:
     """Check the requests of all groups, and let sbatch decide about those with a fault.
 
     Returns the findings, and the groups about which sbatch was asked.
@@ -78,7 +78,9 @@ def _check_requests(plan: Plan, site: Site, survey: Survey) -> tuple[list[Findin
     return [*findings, *(finding for finding in asked if not finding.is_sound)], doubted
 
 
-def _decide(finding: Finding, answers: Mapping[str, str], has_submit_plugin: bool) -> Finding:
+def _decide(
+    finding: CheckResult, answers: Mapping[str, str], has_submit_plugin: bool
+) -> CheckResult:
     """Return a finding about a request in view of sbatch's answers about groups."""
     found = {answers.get(place, "ok") for place in finding.places}
     if finding.status != "fault" or not finding.decider or "fault" in found:
@@ -91,11 +93,11 @@ def _decide(finding: Finding, answers: Mapping[str, str], has_submit_plugin: boo
     return replace(finding, status="ok", words=f"{finding.words}, but sbatch takes the job")
 
 
-def _check_groups(plan: Plan, survey: Survey) -> list[Finding]:
+def _check_groups(plan: Plan, survey: Survey) -> list[CheckResult]:
     found = []
     for group in plan.groups:
         settled = _add_inherited(find_common([plan.sites[kind] for kind in group.kinds]))
-        request = Request(
+        request = JobRequest(
             group.group_id, group.topology, group.job_count, group.job_minutes, settled
         )
         found += check_request(request, survey)
@@ -112,7 +114,7 @@ def _add_inherited(site: Site) -> Site:
     return site.model_copy(update={"directives": (*site.directives, *options)})
 
 
-def _check_environments(plan: Plan, site: Site) -> Iterator[Finding]:
+def _check_environments(plan: Plan, site: Site) -> Iterator[CheckResult]:
     places = {
         kind: settled.find_environment(kind.framework).venv for kind, settled in plan.sites.items()
     }
@@ -125,10 +127,10 @@ def _check_environments(plan: Plan, site: Site) -> Iterator[Finding]:
         yield make_fault(ENVIRONMENT, framework, f"no environment at {venv}", remedy)
     names = {kind.framework for kind in places} - {kind.framework for kind in missing}
     if names:
-        yield Finding("ok", ENVIRONMENT, tuple(sorted(names)), "is there")
+        yield CheckResult("ok", ENVIRONMENT, tuple(sorted(names)), "is there")
 
 
-def _check_folder(plan: Plan, results: Path) -> Iterator[Finding]:
+def _check_folder(plan: Plan, results: Path) -> Iterator[CheckResult]:
     """Check that runs can be written from this host; nodes may differ."""
     folder = results.absolute()
     place = folder
@@ -144,12 +146,12 @@ def _check_folder(plan: Plan, results: Path) -> Iterator[Finding]:
         words = str(error).removeprefix(f"{folder}: ")
         yield make_fault("run directory", str(folder), words, "make room, or name another folder")
         return
-    yield Finding("ok", "run directory", (str(folder),), "can be written from here")
+    yield CheckResult("ok", "run directory", (str(folder),), "can be written from here")
 
 
-def _test_scripts(groups: list[Group], site: Site) -> list[Finding]:
+def _test_scripts(groups: list[Group], site: Site) -> list[CheckResult]:
     """Check the scripts of these groups with `sbatch --test-only`."""
-    findings: list[Finding] = []
+    findings: list[CheckResult] = []
     with tempfile.TemporaryDirectory(prefix="dlperf-slurm-doctor-") as folder:
         for group in groups:
             path = Path(folder) / "job.sbatch"
@@ -160,14 +162,14 @@ def _test_scripts(groups: list[Group], site: Site) -> list[Finding]:
             except SchedulerError as error:
                 findings.append(_describe_refusal(group.group_id, str(error)))
     if not findings and groups:
-        return [Finding("ok", "sbatch --test-only", (), f"scripts taken: {len(groups)}")]
+        return [CheckResult("ok", "sbatch --test-only", (), f"scripts taken: {len(groups)}")]
     return merge_places(findings)
 
 
-def _describe_refusal(group_id: str, words: str) -> Finding:
+def _describe_refusal(group_id: str, words: str) -> CheckResult:
     if is_limit_that_passes(words) or is_no_answer(words):
         remedy = "others of your jobs must end first: `squeue --me`"
         remedy = "`scontrol ping`, and call again" if is_no_answer(words) else remedy
-        return Finding("undecided", "sbatch --test-only", (group_id,), words, remedy)
+        return CheckResult("undecided", "sbatch --test-only", (group_id,), words, remedy)
     remedy = f"see the site's partition, account, constraint and directives: `{COMMAND} render`"
     return make_fault("sbatch --test-only", group_id, words, remedy, "sbatch")

@@ -38,7 +38,7 @@ class UnsupportedError(VerificationError):
 
 
 @dataclass(frozen=True)
-class Workplace:
+class RunContext:
     """The site, folder and progress reporting of the cases to run."""
 
     site: Site
@@ -46,7 +46,7 @@ class Workplace:
     report: Callable[[str], None]
 
 
-def make_workplace(site: Site, folder: Path, report: Callable[[str], None]) -> Workplace:
+def make_workplace(site: Site, folder: Path, report: Callable[[str], None]) -> RunContext:
     """Create a new folder for the files of cases, with a frozen copy of the worker.
 
     Raises InputError if the folder cannot be created.
@@ -58,12 +58,12 @@ def make_workplace(site: Site, folder: Path, report: Callable[[str], None]) -> W
     except OSError as error:
         raise InputError(f"{folder}: cannot be made: {error}") from error
     freeze_code(folder)
-    return Workplace(site, folder.absolute(), report)
+    return RunContext(site, folder.absolute(), report)
 
 
 def run_case(
     case: Case,
-    workplace: Workplace,
+    workplace: RunContext,
     suffix: str = "",
     data_rank: int = 0,
     references: Sequence[Path] = (),

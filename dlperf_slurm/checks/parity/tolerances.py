@@ -40,7 +40,7 @@ _QUANTITIES = (
 
 
 @dataclass(frozen=True)
-class Check:
+class ParityCheck:
     """One quantity of a run: its value, its relative difference from the expected value."""
 
     quantity: str
@@ -67,7 +67,7 @@ class Agreement:
     model: str
     variant: str
     reference: str
-    checks: tuple[Check, ...] = ()
+    checks: tuple[ParityCheck, ...] = ()
     problem: str = ""
     # True without an environment or if the adapter does not support the case: not a difference
     is_left_out: bool = False
@@ -90,7 +90,7 @@ class Agreement:
         return not self.problem and all(check.is_within for check in self.checks)
 
 
-def compare_frameworks(found: Parity, expected: Parity) -> tuple[Check, ...]:
+def compare_frameworks(found: Parity, expected: Parity) -> tuple[ParityCheck, ...]:
     """Compare one framework's run with the reference framework's run of the same case."""
     return (
         *(_compare(found, expected, *quantity) for quantity in _QUANTITIES),
@@ -113,7 +113,7 @@ def widen(tolerance: float, case: Case) -> float:
     return GPU_FACTOR * tolerance if case.device == CUDA else tolerance
 
 
-def compare_ranks(found: Parity, expected: Parity) -> tuple[Check, ...]:
+def compare_ranks(found: Parity, expected: Parity) -> tuple[ParityCheck, ...]:
     """Compare a run on several ranks with its reference.
 
     `found` contains the difference of its gradients from the expected mean over the ranks;
@@ -122,28 +122,30 @@ def compare_ranks(found: Parity, expected: Parity) -> tuple[Check, ...]:
     return (
         check_gradients(found, widen(DATA_PARALLEL_TOLERANCE, found.case)),
         check_updates(found),
-        Check("weights of the ranks", 0.0, found.ranks.relative, RANK_TOLERANCE),
+        ParityCheck("weights of the ranks", 0.0, found.ranks.relative, RANK_TOLERANCE),
         _compare(found, expected, *_LOSS),
         _compare(found, expected, *_TRAINED_LOSS),
     )
 
 
-def check_gradients(found: Parity, tolerance: float) -> Check:
+def check_gradients(found: Parity, tolerance: float) -> ParityCheck:
     """Check the gradients' largest difference from the reference, over the parameters."""
     worst = found.gradients[0]
-    return Check("gradients", found.gradient_norm, worst.relative, tolerance, worst.parameter)
+    return ParityCheck("gradients", found.gradient_norm, worst.relative, tolerance, worst.parameter)
 
 
-def check_updates(found: Parity) -> Check:
+def check_updates(found: Parity) -> ParityCheck:
     """Check the largest difference of the optimizer's updates from the model's update rule."""
     tolerance = widen(UPDATE_TOLERANCE, found.case)
-    return Check("updates", 0.0, found.updates.relative, tolerance, found.updates.parameter)
+    return ParityCheck("updates", 0.0, found.updates.relative, tolerance, found.updates.parameter)
 
 
-def _compare(found: Parity, expected: Parity, text: str, name: str, tolerance: float) -> Check:
+def _compare(
+    found: Parity, expected: Parity, text: str, name: str, tolerance: float
+) -> ParityCheck:
     value, reference = getattr(found, name), getattr(expected, name)
     difference = abs(value - reference) / abs(reference) if reference else abs(value)
-    return Check(text, value, difference, widen(tolerance, found.case))
+    return ParityCheck(text, value, difference, widen(tolerance, found.case))
 
 
 PARITY_HEADER = (

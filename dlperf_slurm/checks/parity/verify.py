@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_slurm.checks.parity.run_case import (
+    RunContext,
     UnsupportedError,
     VerificationError,
-    Workplace,
     read_parity,
     run_case,
 )
@@ -31,7 +31,7 @@ SEED = 4
 
 
 def verify_frameworks(
-    frameworks: Sequence[str], models: Sequence[str], workplace: Workplace
+    frameworks: Sequence[str], models: Sequence[str], workplace: RunContext
 ) -> tuple[list[Agreement], list[Agreement]]:
     """Run all comparisons; return the lines of the parity and of the data-parallel table.
 
@@ -78,7 +78,7 @@ def find_missing_horovod(framework: str, site: Site) -> str:
     return gpu_horovod.find_missing_horovod(read_pins(framework, site.device), environment)
 
 
-def verify_parity(framework: str, model: str, is_clipped: bool, workplace: Workplace) -> Agreement:
+def verify_parity(framework: str, model: str, is_clipped: bool, workplace: RunContext) -> Agreement:
     """Compare one rank of a framework with one rank of the reference, in fp32."""
     case = make_case(framework, model, workplace.site, is_clipped=is_clipped)
     line = Agreement(framework, model, "clip" if is_clipped else "no clip", REFERENCE)
@@ -94,7 +94,7 @@ def verify_parity(framework: str, model: str, is_clipped: bool, workplace: Workp
 
 
 def verify_data_parallel(
-    framework: str, model: str, distribution: str, workplace: Workplace
+    framework: str, model: str, distribution: str, workplace: RunContext
 ) -> Agreement:
     """Compare two ranks with different data with the same work on one rank.
 

@@ -20,7 +20,7 @@ from dlperf_slurm.worker.datasets.description import (
 )
 
 
-class Recipe(Protocol):
+class DatasetRecipe(Protocol):
     """A data set to make: a frozen dataclass with the values of the command's options.
 
     `DATASET` is the kind of data, as in the definitions of models that read such files.
@@ -43,7 +43,9 @@ def ignore(line: str) -> None:
     """Ignore a progress message."""
 
 
-def make_dataset(directory: Path, recipe: Recipe, report: Callable[[str], None] = ignore) -> str:
+def make_dataset(
+    directory: Path, recipe: DatasetRecipe, report: Callable[[str], None] = ignore
+) -> str:
     """Make a data set at `directory`, with progress messages; return a description of it.
 
     The files are written to a temporary folder, which is renamed at the end, so that an interrupted

@@ -11,7 +11,7 @@ from dlperf_slurm.config.folders import find_managed_environment, tell_creation
 from dlperf_slurm.provision.environments.create import State, find_state, read_stamp
 from dlperf_slurm.provision.environments.gpu_support import (
     LOOK_AT_GPUS,
-    Gpus,
+    MachineGpus,
     list_gpu_problems,
     parse_gpus,
 )
@@ -49,7 +49,7 @@ print("\\nranks", horovod.size())
 
 
 @dataclass(frozen=True)
-class Check:
+class EnvironmentCheck:
     """The check of one framework's environment; a cell is "-" if there is nothing to check."""
 
     framework: str
@@ -96,7 +96,7 @@ def list_environments(device: str) -> list[list[str]]:
     return rows
 
 
-def check_environment(pins: Pins) -> Check:
+def check_environment(pins: Pins) -> EnvironmentCheck:
     """Check an environment: import the framework, run two MPI ranks, Horovod and the GPU query."""
     environment = find_managed_environment(pins.name)
     state = find_state(environment, pins)
@@ -108,7 +108,7 @@ def check_environment(pins: Pins) -> Check:
         horovod = _check_horovod(environment, pins, problems)
         gpu = _check_gpu(environment, pins, problems)
     python = _describe_python(environment, pins)
-    return Check(pins.name, python, state, version, mpi, horovod, gpu, tuple(problems))
+    return EnvironmentCheck(pins.name, python, state, version, mpi, horovod, gpu, tuple(problems))
 
 
 def _describe_python(environment: Path, pins: Pins) -> str:
@@ -181,7 +181,9 @@ def _check_gpu(environment: Path, pins: Pins, problems: list[str]) -> str:
     if not pins.cuda:
         return "-"
     answers = _find_answers(_run(environment, [], LOOK_AT_GPUS), "gpus")
-    found = parse_gpus(answers[0]) if answers else Gpus("", (), "nvidia-ml-py gives no answer")
+    found = (
+        parse_gpus(answers[0]) if answers else MachineGpus("", (), "nvidia-ml-py gives no answer")
+    )
     remedy = f"name an environment of yours under [environments.{pins.framework}] of the site file"
     problems += [f"GPU: {problem}; {remedy}" for problem in list_gpu_problems(pins, found)]
     names = Counter(f"{name} ({capability})" for name, capability in found.gpus)

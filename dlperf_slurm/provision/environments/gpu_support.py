@@ -42,7 +42,7 @@ print("\\ngpus", json.dumps(found, separators=(",", ":"), default=str).replace("
 
 
 @dataclass(frozen=True)
-class Gpus:
+class MachineGpus:
     """The GPUs of a machine, as (name, compute capability); `cuda` is the driver's version."""
 
     cuda: str
@@ -50,13 +50,13 @@ class Gpus:
     problem: str = ""
 
 
-def parse_gpus(answer: str) -> Gpus:
+def parse_gpus(answer: str) -> MachineGpus:
     """Parse the output of `LOOK_AT_GPUS`; raises ValueError for anything else."""
     found = json.loads(answer)
     if "problem" in found:
-        return Gpus("", (), found["problem"].replace("_", " "))
+        return MachineGpus("", (), found["problem"].replace("_", " "))
     gpus = tuple((name.replace("_", " "), f"{a}.{b}") for name, a, b in found["gpus"])
-    return Gpus(name_cuda(found["cuda"]), gpus)
+    return MachineGpus(name_cuda(found["cuda"]), gpus)
 
 
 def name_cuda(number: int) -> str:
@@ -119,7 +119,7 @@ def find_missing_code(pins: Pins, capability: str) -> str:
     return f"{requirement} for CUDA {pins.cuda} {describe_code(pins)}; the GPU is of {capability}"
 
 
-def list_gpu_problems(pins: Pins, found: Gpus) -> list[str]:
+def list_gpu_problems(pins: Pins, found: MachineGpus) -> list[str]:
     """List why an environment's build cannot use this machine's driver or GPUs."""
     if found.problem or not pins.cuda:
         return []

@@ -24,7 +24,7 @@ BINDINGS = ("PYTORCH", "TENSORFLOW", "MXNET")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class HorovodBuild:
     """The build settings of Horovod for a framework; "" leaves them to Horovod's CMake files."""
 
     binding: str
@@ -34,11 +34,13 @@ class Recipe:
 
 
 RECIPES = {
-    "pytorch": Recipe("PYTORCH", "horovod.torch", "c++17"),
+    "pytorch": HorovodBuild("PYTORCH", "horovod.torch", "c++17"),
     # the XLA source includes headers of highwayhash, which TensorFlow's wheel does not contain
-    "tensorflow2": Recipe("TENSORFLOW", "horovod.tensorflow", "c++17", "tensorflow/xla_mpi_ops.cc"),
-    "tensorflow1": Recipe("TENSORFLOW", "horovod.tensorflow"),
-    "mxnet": Recipe("MXNET", "horovod.mxnet"),
+    "tensorflow2": HorovodBuild(
+        "TENSORFLOW", "horovod.tensorflow", "c++17", "tensorflow/xla_mpi_ops.cc"
+    ),
+    "tensorflow1": HorovodBuild("TENSORFLOW", "horovod.tensorflow"),
+    "mxnet": HorovodBuild("MXNET", "horovod.mxnet"),
 }
 
 
@@ -62,14 +64,14 @@ def add_horovod(installation: Installation, pins: Pins) -> None:
     (installation.environment / STAMP_FILE).write_text(VERSION, encoding="ascii")
 
 
-def make_key(installation: Installation, pins: Pins, recipe: Recipe) -> str:
+def make_key(installation: Installation, pins: Pins, recipe: HorovodBuild) -> str:
     """Make the cache key of a build of Horovod from everything that the build depends on."""
     package = installation.find_package(pins.package)
     how = hashlib.sha256(COMPILER.read_bytes() + repr(recipe).encode()).hexdigest()[:8]
     return f"horovod-{VERSION}-{package}-{installation.site_packages.parent.name}-{how}"
 
 
-def _build(installation: Installation, recipe: Recipe, key: str) -> Path:
+def _build(installation: Installation, recipe: HorovodBuild, key: str) -> Path:
     missing = find_missing_programs(*BUILD_PROGRAMS)
     if missing:
         raise EnvironmentMissingError(
@@ -84,7 +86,7 @@ def _build(installation: Installation, recipe: Recipe, key: str) -> Path:
         return build_wheel(installation, f"horovod=={VERSION}", key, variables)
 
 
-def make_variables(recipe: Recipe, compiler: Path) -> dict[str, str]:
+def make_variables(recipe: HorovodBuild, compiler: Path) -> dict[str, str]:
     """Make the environment variables of Horovod's build (docs/install.rst of its sources)."""
     bindings = {
         f"HOROVOD_WITH_{name}" if name == recipe.binding else f"HOROVOD_WITHOUT_{name}": "1"

@@ -44,7 +44,7 @@ PACKAGES = {"paddlepaddle": "paddle", "tensorflow": "tensorflow2", "torch": "pyt
 
 
 @dataclass(frozen=True)
-class Need:
+class SystemRequirement:
     """A system program, and what does not work without it."""
 
     program: str
@@ -64,7 +64,7 @@ class Pins:
     pythons: tuple[str, ...]
     module: str
     can_have_horovod: bool
-    needs: tuple[Need, ...]
+    needs: tuple[SystemRequirement, ...]
     built: tuple[str, ...]
     pip_options: tuple[str, ...]
     cuda_libraries: tuple[str, ...]
@@ -177,6 +177,6 @@ def _read_words(texts: Sequence[str], key: str) -> list[str]:
     return (_find_value(texts, key) or "").split()
 
 
-def _read_needs(texts: Sequence[str]) -> list[Need]:
+def _read_needs(texts: Sequence[str]) -> list[SystemRequirement]:
     pairs = re.findall(r"(\S+) \((.+?)\)", _find_value(texts, "needs") or "")
-    return [Need(program, reason) for program, reason in pairs]
+    return [SystemRequirement(program, reason) for program, reason in pairs]

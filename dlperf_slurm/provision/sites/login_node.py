@@ -32,16 +32,16 @@ OPTIONS = {"--container-image": "pyxis", "--environment=": "environment", "--uen
 
 
 @dataclass(frozen=True)
-class Tools:
+class LoginNodeTools:
     """Names of modules that jobs may need, and values of `container.runtime`."""
 
     modules: tuple[str, ...] = ()
     runtimes: tuple[str, ...] = ()
 
 
-def find_tools() -> Tools:
+def find_tools() -> LoginNodeTools:
     """Find the modules and container runtimes of this host; empty if a command fails."""
-    return Tools(choose_modules(_list_modules()), find_runtimes())
+    return LoginNodeTools(choose_modules(_list_modules()), find_runtimes())
 
 
 def choose_modules(listed: str) -> tuple[str, ...]:

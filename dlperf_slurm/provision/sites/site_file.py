@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from dlperf_slurm.provision.sites.login_node import Tools
+from dlperf_slurm.provision.sites.login_node import LoginNodeTools
 from dlperf_slurm.provision.sites.slurm_values import find_capability
 from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Survey
 from dlperf_slurm.version import __version__
@@ -15,7 +15,7 @@ MPI_CHOICES = ("pmix", "cray_shasta", "pmi2")
 ASK = "# ASK THE ADMIN:"
 
 
-def write_site_file(survey: Survey, tools: Tools, device: Optional[str] = None) -> str:
+def write_site_file(survey: Survey, tools: LoginNodeTools, device: Optional[str] = None) -> str:
     """Write the site file of a cluster, with comments on each choice and on what is unknown.
 
     `device` is "cpu" or "cuda"; None chooses GPUs if a partition has some.
@@ -189,7 +189,7 @@ def _write_limits(survey: Survey, partition: Optional[Partition]) -> Iterator[st
         yield f"# Your account may have {min(limits)} jobs in the queue; array tasks count each."
 
 
-def _write_tools(tools: Tools) -> Iterator[str]:
+def _write_tools(tools: LoginNodeTools) -> Iterator[str]:
     yield ""
     if tools.modules:
         yield "# Modules that jobs may need; those of frameworks stand under [environments.NAME]."

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_slurm.published.audit.contradictions import check_duplicates, check_medians
-from dlperf_slurm.published.audit.derived import Derived
+from dlperf_slurm.published.audit.derived import DerivedCell
 from dlperf_slurm.published.audit.files import read_csv, read_rows, read_run
 from dlperf_slurm.published.audit.latencies import (
     check_latencies,
@@ -19,10 +19,10 @@ from dlperf_slurm.published.audit.rounding import (
     EFFICIENCY,
     PRECISION_SPEEDUP,
     SPEEDUP,
-    Cell,
-    Finding,
+    Discrepancy,
     NotAudited,
-    Row,
+    PrintedCell,
+    PrintedRow,
 )
 from dlperf_slurm.published.audit.speedups import check_speedups, derive_cells, index_rows
 from dlperf_slurm.stats.median import LATENCY_NAMES
@@ -40,7 +40,7 @@ _MISSING = {
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckCounts:
     """Counts of checked and unchecked figures.
 
     `derived_cells` were recomputed. `speedups_compared` have inputs that the tables do not print;
@@ -74,9 +74,9 @@ class Checked:
 class Audit:
     """Findings, cells that could not be recomputed, and how much was checked."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[Discrepancy, ...]
     not_audited: tuple[NotAudited, ...]
-    checked: Checked
+    checked: CheckCounts
 
     @property
     def recomputed(self) -> int:
@@ -89,9 +89,9 @@ def audit_paths(paths: Sequence[Path]) -> Audit:
 
     Raises InputError if one of them cannot be read.
     """
-    rows: list[Row] = []
+    rows: list[PrintedRow] = []
     gaps: list[NotAudited] = []
-    findings: list[Finding] = []
+    findings: list[Discrepancy] = []
     for path in paths:
         if path.is_dir():
             more_rows, more_gaps, stale = read_run(path)
@@ -108,18 +108,18 @@ def audit_paths(paths: Sequence[Path]) -> Audit:
     )
 
 
-def audit_report(text: str, name: str) -> list[Finding]:
+def audit_report(text: str, name: str) -> list[Discrepancy]:
     """Return the findings in the report.csv of a run; raises InputError if it is no such CSV."""
     rows, _ = read_csv(text, name)
     return find_contradictions(rows, derive_cells(rows))
 
 
-def _count_checks(rows: Sequence[Row], derived: Sequence[Derived]) -> Checked:
+def _count_checks(rows: Sequence[PrintedRow], derived: Sequence[DerivedCell]) -> CheckCounts:
     recomputed = {id(one.cell) for one in derived}
     compared = {id(cell) for row in rows for cell in list_compared(row)} - recomputed
     cells = {id(cell) for row in rows for name, cell in row.cells.items() if name in _MISSING}
     groups = index_rows([row for row in rows if row.model]).values()
-    return Checked(
+    return CheckCounts(
         derived_cells=len(derived),
         speedups_compared=len(compared),
         latency_rows=sum(has_order(row) for row in rows),
@@ -129,7 +129,9 @@ def _count_checks(rows: Sequence[Row], derived: Sequence[Derived]) -> Checked:
     )
 
 
-def find_contradictions(rows: Sequence[Row], derived: Sequence[Derived]) -> list[Finding]:
+def find_contradictions(
+    rows: Sequence[PrintedRow], derived: Sequence[DerivedCell]
+) -> list[Discrepancy]:
     """Return all findings, in the order of the files and their lines."""
     findings = [
         *check_speedups(derived),
@@ -141,7 +143,9 @@ def find_contradictions(rows: Sequence[Row], derived: Sequence[Derived]) -> list
     return sorted(findings, key=lambda finding: (files.index(finding.file), finding.line))
 
 
-def _list_unchecked(rows: Sequence[Row], derived: Sequence[Derived]) -> Iterator[NotAudited]:
+def _list_unchecked(
+    rows: Sequence[PrintedRow], derived: Sequence[DerivedCell]
+) -> Iterator[NotAudited]:
     """Yield the columns without a recomputed cell, one entry for each table and reason."""
     checked = {id(one.cell) for one in derived}
     columns: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
@@ -153,7 +157,7 @@ def _list_unchecked(rows: Sequence[Row], derived: Sequence[Derived]) -> Iterator
         yield NotAudited(file, cells[0][0], f"{table}: {len(cells)} cells of {names}", reason)
 
 
-def _list_missing(row: Row, checked: Set[int]) -> Iterator[tuple[Cell, str]]:
+def _list_missing(row: PrintedRow, checked: Set[int]) -> Iterator[tuple[PrintedCell, str]]:
     """Yield the cells of a row that cannot be recomputed, with the missing input."""
     for quantity, cell in row.cells.items():
         if quantity in _MISSING and id(cell) not in checked:

@@ -7,9 +7,9 @@ from operator import attrgetter
 from dlperf_slurm.published.audit.rounding import (
     DUPLICATE,
     STALE,
-    Cell,
-    Finding,
-    Row,
+    Discrepancy,
+    PrintedCell,
+    PrintedRow,
     format_value,
     make_finding,
     measure_gap,
@@ -20,12 +20,12 @@ from dlperf_slurm.published.audit.speedups import index_rows, name_place
 MIN_REPEATS = 3
 
 # key of the figures in one series of a table
-_name_series: Callable[[Row], tuple[str, ...]] = attrgetter(
+_name_series: Callable[[PrintedRow], tuple[str, ...]] = attrgetter(
     "file", "table", "software", "topology", "note", "remark"
 )
 
 
-def check_duplicates(rows: Sequence[Row]) -> Iterator[Finding]:
+def check_duplicates(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
     """Yield findings of figures of one configuration that differ, in one table or between files.
 
     Files are compared only if each has a single figure of the configuration, because several are
@@ -40,7 +40,9 @@ def check_duplicates(rows: Sequence[Row]) -> Iterator[Finding]:
             yield from _compare_files(row, group[:position], alike)
 
 
-def _compare_files(row: Row, earlier: Sequence[Row], group: Sequence[Row]) -> Iterator[Finding]:
+def _compare_files(
+    row: PrintedRow, earlier: Sequence[PrintedRow], group: Sequence[PrintedRow]
+) -> Iterator[Discrepancy]:
     """Yield the finding for a row that differs from other files.
 
     Of two files the later one is reported, of more files the one that differs from all others.
@@ -55,14 +57,14 @@ def _compare_files(row: Row, earlier: Sequence[Row], group: Sequence[Row]) -> It
         yield from _compare(row, peers[0])
 
 
-def is_same_software(row: Row, other: Row) -> bool:
+def is_same_software(row: PrintedRow, other: PrintedRow) -> bool:
     """Return whether one text begins with the other: "NGC MXNet", "NGC MXNet 1.6.0 (...)"."""
     words, others = (text.partition(" (")[0].split() for text in (row.software, other.software))
     shared = min(len(words), len(others))
     return words[:shared] == others[:shared]
 
 
-def _is_same_topology(row: Row, other: Row) -> bool:
+def _is_same_topology(row: PrintedRow, other: PrintedRow) -> bool:
     """Return whether rows with the same device count may have the same topology.
 
     1n8g is not 2n4g, but either may be printed as 8 devices only.
@@ -70,12 +72,12 @@ def _is_same_topology(row: Row, other: Row) -> bool:
     return row.topology == other.topology or not (row.topology and other.topology)
 
 
-def _agree(row: Row, other: Row) -> bool:
+def _agree(row: PrintedRow, other: PrintedRow) -> bool:
     ours, theirs = row.samples_per_s, other.samples_per_s
     return ours is None or theirs is None or ours.rounded.meets(theirs.rounded)
 
 
-def _compare(row: Row, other: Row) -> Iterator[Finding]:
+def _compare(row: PrintedRow, other: PrintedRow) -> Iterator[Discrepancy]:
     ours, theirs = row.samples_per_s, other.samples_per_s
     if ours is not None and theirs is not None and not _agree(row, other):
         reason = f"is {theirs.text} at {name_place(other)}"
@@ -83,7 +85,7 @@ def _compare(row: Row, other: Row) -> Iterator[Finding]:
         yield make_finding(row, ours, DUPLICATE, theirs.text, reason, excess)
 
 
-def check_medians(rows: Sequence[Row]) -> Iterator[Finding]:
+def check_medians(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
     """Yield figures that are not the median of the repeats that their document lists.
 
     Checks documents that have one figure and one set of repeats of the configuration.
@@ -98,12 +100,12 @@ def check_medians(rows: Sequence[Row]) -> Iterator[Finding]:
                 yield from _check_median(figures[0], repeats)
 
 
-def _name_document(row: Row) -> str:
+def _name_document(row: PrintedRow) -> str:
     return row.where.rpartition(":")[0] if row.where else row.file
 
 
-def _check_median(row: Row, repeats: Sequence[Row]) -> Iterator[Finding]:
-    cells: list[Cell] = [r.samples_per_s for r in repeats if r.samples_per_s is not None]
+def _check_median(row: PrintedRow, repeats: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
+    cells: list[PrintedCell] = [r.samples_per_s for r in repeats if r.samples_per_s is not None]
     cell = row.samples_per_s
     median = statistics.median(c.value for c in cells)
     if cell is None or abs(cell.value - median) <= cell.unit / 2 + max(c.unit for c in cells) / 2:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Optional
 
-from dlperf_slurm.published.audit.rounding import Cell, Row, Span
+from dlperf_slurm.published.audit.rounding import PrintedCell, PrintedRow, RoundingInterval
 
 
 @dataclass(frozen=True)
-class Derived:
+class DerivedCell:
     """A derived cell, which should be `factor` times a quotient of two printed cells.
 
     `limit` is the largest value that the device counts allow, None without a limit. `others` are
@@ -17,26 +17,26 @@ class Derived:
     may also be one of the `alternatives`: a speedup of throughputs or of their latencies.
     """
 
-    row: Row
-    cell: Cell
-    numerator: Cell
-    denominator: Cell
+    row: PrintedRow
+    cell: PrintedCell
+    numerator: PrintedCell
+    denominator: PrintedCell
     factor: Fraction
     limit: Optional[Fraction]
-    others: Mapping[str, Span]
-    alternatives: tuple[Span, ...] = ()
+    others: Mapping[str, RoundingInterval]
+    alternatives: tuple[RoundingInterval, ...] = ()
 
     @property
     def value(self) -> Fraction:
         return self.factor * self.numerator.value / self.denominator.value
 
     @property
-    def expected(self) -> Span:
+    def expected(self) -> RoundingInterval:
         """The values that the cell may have, because its inputs are rounded too."""
         if self.numerator is self.denominator:
-            return Span(self.factor, self.factor)
+            return RoundingInterval(self.factor, self.factor)
         quotient = self.numerator.rounded / self.denominator.rounded
-        return Span(self.factor * quotient.low, self.factor * quotient.high)
+        return RoundingInterval(self.factor * quotient.low, self.factor * quotient.high)
 
     @property
     def is_right(self) -> bool:

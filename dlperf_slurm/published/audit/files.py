@@ -19,11 +19,11 @@ from dlperf_slurm.published.audit.rounding import (
     SAMPLES_PER_S,
     SPEEDUP,
     STALE,
-    Cell,
-    Finding,
+    Discrepancy,
     NotAudited,
-    Row,
-    Span,
+    PrintedCell,
+    PrintedRow,
+    RoundingInterval,
     make_cell,
 )
 from dlperf_slurm.published.audit.tables import PipeTable, find_tables
@@ -56,7 +56,7 @@ _REPORT_CELLS = {
 Cases = Mapping[str, tuple[int, Mapping[str, str]]]
 
 
-def read_rows(path: Path) -> tuple[list[Row], list[NotAudited]]:
+def read_rows(path: Path) -> tuple[list[PrintedRow], list[NotAudited]]:
     """Read the rows of a CSV, a text with pipe tables, or a published source by its name.
 
     Raises InputError if the file does not exist, is not text, or has no table.
@@ -75,11 +75,11 @@ def read_rows(path: Path) -> tuple[list[Row], list[NotAudited]]:
     return read_csv(text, name) if path.suffix == ".csv" else _read_text(text, name)
 
 
-def _read_text(text: str, name: str) -> tuple[list[Row], list[NotAudited]]:
+def _read_text(text: str, name: str) -> tuple[list[PrintedRow], list[NotAudited]]:
     tables = list(find_tables(text))
     if not tables:
         raise InputError(f"{name}: has no table; expected rows of cells with | between them")
-    rows: list[Row] = []
+    rows: list[PrintedRow] = []
     gaps: list[NotAudited] = []
     for table in tables:
         more_rows, more_gaps = interpret_table(table, name)
@@ -88,7 +88,7 @@ def _read_text(text: str, name: str) -> tuple[list[Row], list[NotAudited]]:
     return rows, gaps
 
 
-def read_csv(text: str, name: str) -> tuple[list[Row], list[NotAudited]]:
+def read_csv(text: str, name: str) -> tuple[list[PrintedRow], list[NotAudited]]:
     """Parse the rows of a report.csv, a published source, or any CSV with headers as in tables.
 
     Raises InputError if the text is no such CSV.
@@ -127,9 +127,9 @@ def read_records(text: str) -> Iterator[tuple[int, list[str]]]:
         line = reader.line_num + 1
 
 
-def _make_published_row(file: str, line: int, record: Mapping[str, str]) -> Row:
+def _make_published_row(file: str, line: int, record: Mapping[str, str]) -> PrintedRow:
     notes = (record.get(key, "") for key in ("note", "data_location", "variable_update"))
-    return Row(
+    return PrintedRow(
         file,
         line,
         **_take(record, "where", "table", "software", "hardware"),
@@ -141,8 +141,8 @@ def _make_published_row(file: str, line: int, record: Mapping[str, str]) -> Row:
     )
 
 
-def _make_report_row(file: str, line: int, record: Mapping[str, str]) -> Row:
-    return Row(
+def _make_report_row(file: str, line: int, record: Mapping[str, str]) -> PrintedRow:
+    return PrintedRow(
         file,
         line,
         **_take(record, "topology"),
@@ -169,22 +169,22 @@ def _describe_variant(record: Mapping[str, str]) -> str:
     )
 
 
-def _make_report_cells(record: Mapping[str, str]) -> dict[str, Cell]:
+def _make_report_cells(record: Mapping[str, str]) -> dict[str, PrintedCell]:
     cells = _make_cells(record, _REPORT_CELLS, is_exact=True)
     samples = cells.get(SAMPLES_PER_S)
     smallest = make_cell(record.get("smallest", ""), "smallest")
     largest = make_cell(record.get("largest", ""), "largest")
     if samples is not None and smallest is not None and largest is not None:
-        spread = Span(smallest.value, largest.value)
+        spread = RoundingInterval(smallest.value, largest.value)
         cells[SAMPLES_PER_S] = dataclasses.replace(samples, spread=spread)
     return cells
 
 
 def _make_cells(
     record: Mapping[str, str], names: Mapping[str, str], is_exact: bool
-) -> dict[str, Cell]:
+) -> dict[str, PrintedCell]:
     """Make the cells that are not empty; raises ValueError, with the column, for other text."""
-    cells: dict[str, Cell] = {}
+    cells: dict[str, PrintedCell] = {}
     for column, quantity in names.items():
         text = record.get(column, "")
         cell = make_cell(text, column, is_exact)
@@ -195,7 +195,7 @@ def _make_cells(
     return cells
 
 
-def read_run(path: Path) -> tuple[list[Row], list[NotAudited], list[Finding]]:
+def read_run(path: Path) -> tuple[list[PrintedRow], list[NotAudited], list[Discrepancy]]:
     """Read the rows of a run's report.csv, or compute them from its records without a report.
 
     Raises InputError if the directory is no run, or if its report is no CSV.
@@ -215,13 +215,13 @@ def read_run(path: Path) -> tuple[list[Row], list[NotAudited], list[Finding]]:
     return rows, gaps, list(_compare_with_records(str(file), text, fresh))
 
 
-def _compare_with_records(file: str, text: str, fresh: str) -> Iterator[Finding]:
+def _compare_with_records(file: str, text: str, fresh: str) -> Iterator[Discrepancy]:
     """Yield cells of a report that differ from the records, for columns that both have."""
     found = _index_cases(text)
     for case_id, (_, record) in _index_cases(fresh).items():
         if case_id not in found:
             reason = "the run has this case, the report has not"
-            yield Finding(file, 1, "", f"case_id: {case_id}", "", case_id, STALE, reason)
+            yield Discrepancy(file, 1, "", f"case_id: {case_id}", "", case_id, STALE, reason)
             continue
         line, texts = found[case_id]
         for column, value in record.items():
@@ -229,7 +229,7 @@ def _compare_with_records(file: str, text: str, fresh: str) -> Iterator[Finding]
             if printed != value:
                 cell = f"{column}: {case_id}"
                 reason = "the records give another value: the report is older, or was edited"
-                yield Finding(file, line, "", cell, printed, value, STALE, reason)
+                yield Discrepancy(file, line, "", cell, printed, value, STALE, reason)
 
 
 def _index_cases(text: str) -> Cases:

@@ -87,7 +87,7 @@ _SECOND = Fraction(1000)
 
 
 @dataclass(frozen=True)
-class Column:
+class PrintedColumn:
     """A column: its quantity ("" for an unknown header), and precision and batch size if named.
 
     `variant` is an addition to the precision in the header, such as "xla". `reference` is the full
@@ -104,13 +104,13 @@ class Column:
     scale: Optional[Fraction] = None
 
 
-def read_headers(headers: Sequence[str]) -> list[Column]:
+def read_headers(headers: Sequence[str]) -> list[PrintedColumn]:
     """Parse the headers of a table into columns.
 
     A speedup in a table of latencies is over another precision; a plain "speedup" there belongs to
     the column before it, as in our reports.
     """
-    columns: list[Column] = []
+    columns: list[PrintedColumn] = []
     cleaned = [clean_header(header) for header in headers]
     quantities = [_find_quantity(header) for header in cleaned]
     has_latencies = any(quantity.startswith("latency") for quantity in quantities)
@@ -123,7 +123,7 @@ def read_headers(headers: Sequence[str]) -> list[Column]:
             is_of_latency = is_bare and before.startswith("latency")
             quantity = f"{before}_speedup" if is_of_latency else PRECISION_SPEEDUP
         columns.append(
-            Column(
+            PrintedColumn(
                 header=header,
                 quantity=quantity,
                 precision=find_precision(header),
@@ -136,7 +136,7 @@ def read_headers(headers: Sequence[str]) -> list[Column]:
     return _name_alike(_read_times(columns))
 
 
-def _name_alike(columns: Sequence[Column]) -> list[Column]:
+def _name_alike(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
     """Remove names that do not distinguish columns, and use the throughputs' precision names.
 
     Variant and batch size are removed if all throughputs share them, or if each precision has only
@@ -163,7 +163,7 @@ def _name_alike(columns: Sequence[Column]) -> list[Column]:
     ]
 
 
-def _read_times(columns: Sequence[Column]) -> list[Column]:
+def _read_times(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
     """Change speedups of a precision to speedups of times in tables of training times only."""
     quantities = {column.quantity for column in columns}
     if TRAINING_TIME not in quantities or SAMPLES_PER_S in quantities:

@@ -15,7 +15,7 @@ from dlperf_slurm.published.audit.headers import (
     PATH,
     TOPOLOGY,
     WORDS,
-    Column,
+    PrintedColumn,
     clean_header,
     drop_precisions,
     find_precision,
@@ -30,12 +30,12 @@ from dlperf_slurm.published.audit.rounding import (
     SPEEDUP,
     TIME_SPEEDUP,
     NotAudited,
-    Row,
+    PrintedRow,
     read_count,
 )
 from dlperf_slurm.published.audit.tables import PipeTable
 from dlperf_slurm.published.audit.values import (
-    Value,
+    CellValue,
     is_number,
     is_rate,
     read_size,
@@ -49,7 +49,7 @@ _LABELS = (BATCH_SIZE, CONCURRENCY, DEVICES, DEVICES_PER_NODE, NODES, TOPOLOGY, 
 _OF_REDUCED = (PRECISION_SPEEDUP, TIME_SPEEDUP)
 
 
-def interpret_table(table: PipeTable, file: str) -> tuple[list[Row], list[NotAudited]]:
+def interpret_table(table: PipeTable, file: str) -> tuple[list[PrintedRow], list[NotAudited]]:
     """Return the rows of a table, one per precision and variant of a line, and the unread parts."""
     table = _join_headers(table)
     columns = _drop_repeated(_name_bare(read_headers(table.header), table))
@@ -67,7 +67,7 @@ def interpret_table(table: PipeTable, file: str) -> tuple[list[Row], list[NotAud
         for column in columns
         if not column.quantity
     ]
-    rows: list[Row] = []
+    rows: list[PrintedRow] = []
     for line, texts in table.rows:
         gaps += _list_unread(file, line, columns, texts)
         rows += _make_rows(file, name, line, columns, texts)
@@ -97,7 +97,7 @@ def _unmark(text: str) -> str:
     return text.replace("**", "").replace("`", "").strip()
 
 
-def _name_bare(columns: Sequence[Column], table: PipeTable) -> list[Column]:
+def _name_bare(columns: Sequence[PrintedColumn], table: PipeTable) -> list[PrintedColumn]:
     """Resolve columns whose header is only a precision: throughputs if a cell has such a unit."""
     named = []
     for position, column in enumerate(columns):
@@ -110,7 +110,7 @@ def _name_bare(columns: Sequence[Column], table: PipeTable) -> list[Column]:
     return named
 
 
-def _name_section(rows: Sequence[Row], table: PipeTable) -> list[Row]:
+def _name_section(rows: Sequence[PrintedRow], table: PipeTable) -> list[PrintedRow]:
     """Add the section to rows, and the precision if only the table's title names it."""
     if not rows or any(row.where for row in rows):
         return list(rows)
@@ -123,7 +123,7 @@ def _name_section(rows: Sequence[Row], table: PipeTable) -> list[Row]:
     ]
 
 
-def _split_by_document(rows: Sequence[Row]) -> list[Row]:
+def _split_by_document(rows: Sequence[PrintedRow]) -> list[PrintedRow]:
     """Assign each row to its table in the document that it was taken from.
 
     Consecutive lines of one document are one table.
@@ -141,15 +141,15 @@ def _split_by_document(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _read_place(row: Row) -> tuple[str, int]:
+def _read_place(row: PrintedRow) -> tuple[str, int]:
     path, _, line = row.where.rpartition(":")
     return path, read_count(line)
 
 
-def _drop_repeated(columns: Sequence[Column]) -> list[Column]:
+def _drop_repeated(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
     """Remove the quantity of columns that would overwrite an earlier column."""
     seen: set[tuple[str, ...]] = set()
-    kept: list[Column] = []
+    kept: list[PrintedColumn] = []
     for column in columns:
         key = (column.quantity, column.precision, column.batch_size, column.variant)
         kept.append(dataclasses.replace(column, quantity="") if key in seen else column)
@@ -157,20 +157,20 @@ def _drop_repeated(columns: Sequence[Column]) -> list[Column]:
     return kept
 
 
-def _list_problems(table: PipeTable, columns: Sequence[Column]) -> Iterator[str]:
+def _list_problems(table: PipeTable, columns: Sequence[PrintedColumn]) -> Iterator[str]:
     yield from table.problems
     if not table.problems and not _is_auditable(columns):
         yield "no column of it follows from others, by their headers"
 
 
-def _is_auditable(columns: Sequence[Column]) -> bool:
+def _is_auditable(columns: Sequence[PrintedColumn]) -> bool:
     """Return whether a column is derived, or is a latency, which has an order."""
     derived = {SPEEDUP, EFFICIENCY, PRECISION_SPEEDUP, TIME_SPEEDUP}
     return any(c.quantity in derived or c.quantity.startswith("latency") for c in columns)
 
 
 def _list_unread(
-    file: str, line: int, columns: Sequence[Column], texts: Sequence[str]
+    file: str, line: int, columns: Sequence[PrintedColumn], texts: Sequence[str]
 ) -> Iterator[NotAudited]:
     for column, text in zip(columns, texts):
         if not column.quantity or column.quantity in _LABELS or read_values(text, column):
@@ -180,14 +180,14 @@ def _list_unread(
 
 
 def _make_rows(
-    file: str, table: str, line: int, columns: Sequence[Column], texts: Sequence[str]
-) -> list[Row]:
+    file: str, table: str, line: int, columns: Sequence[PrintedColumn], texts: Sequence[str]
+) -> list[PrintedRow]:
     labels = {c.quantity: _unmark(t) for c, t in zip(columns, texts) if c.quantity in _LABELS}
     first_figure = _find_first_figure(columns)
     words = _list_words(columns[:first_figure], texts)
     # numbers among the figures are figures without a rule
     remarks = _list_words(columns[first_figure:], texts[first_figure:], has_numbers=False)
-    groups: dict[tuple[str, str, str], dict[str, Value]] = {}
+    groups: dict[tuple[str, str, str], dict[str, CellValue]] = {}
     for column, text in zip(columns, texts):
         if not column.quantity or column.quantity in _LABELS:
             continue
@@ -197,7 +197,7 @@ def _make_rows(
             key = (precision, column.batch_size, value.variant)
             groups.setdefault(key, {})[column.quantity] = value
     return [
-        Row(
+        PrintedRow(
             file=file,
             line=line,
             where=_name_place(labels),
@@ -227,13 +227,13 @@ def _name_place(labels: Mapping[str, str]) -> str:
     return ""
 
 
-def _find_first_figure(columns: Sequence[Column]) -> int:
+def _find_first_figure(columns: Sequence[PrintedColumn]) -> int:
     places = (n for n, c in enumerate(columns) if c.quantity and c.quantity not in _LABELS)
     return next(places, len(columns))
 
 
 def _list_words(
-    columns: Sequence[Column], texts: Sequence[str], has_numbers: bool = True
+    columns: Sequence[PrintedColumn], texts: Sequence[str], has_numbers: bool = True
 ) -> list[str]:
     """List header and text of columns without a quantity, such as a sequence length."""
     return [
@@ -244,7 +244,7 @@ def _list_words(
 
 
 def _find_default_precision(
-    column: Column, columns: Sequence[Column], labels: Mapping[str, str]
+    column: PrintedColumn, columns: Sequence[PrintedColumn], labels: Mapping[str, str]
 ) -> str:
     """Return the precision for a column whose header names none.
 

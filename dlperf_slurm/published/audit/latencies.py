@@ -17,10 +17,10 @@ from dlperf_slurm.published.audit.rounding import (
     OUT_OF_ORDER,
     PRECISION_SPEEDUP,
     TRUNCATED,
-    Cell,
-    Finding,
-    Row,
-    Span,
+    Discrepancy,
+    PrintedCell,
+    PrintedRow,
+    RoundingInterval,
     format_value,
     make_finding,
     measure_gap,
@@ -46,9 +46,9 @@ _PERCENTILE = re.compile(r"latency_p([0-9.]+)")
 class Product:
     """Throughput times mean latency of a row, over the samples of its batches."""
 
-    row: Row
-    samples: Cell
-    latency: Cell
+    row: PrintedRow
+    samples: PrintedCell
+    latency: PrintedCell
     samples_x_ms: Fraction
 
     @property
@@ -56,7 +56,7 @@ class Product:
         return self.samples.value * self.latency.value / self.samples_x_ms
 
 
-def check_latencies(rows: Sequence[Row]) -> Iterator[Finding]:
+def check_latencies(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
     """Yield findings in the latencies of rows, at most one per row and kind."""
     for row in rows:
         for check in (_check_order, _check_reference_order, _check_speedups):
@@ -70,12 +70,12 @@ def check_latencies(rows: Sequence[Row]) -> Iterator[Finding]:
         yield from _check_table(products)
 
 
-def has_order(row: Row) -> bool:
+def has_order(row: PrintedRow) -> bool:
     """Return whether a row has percentiles whose order is checked."""
     return len(_list_percentiles(row)) > 1
 
 
-def list_compared(row: Row) -> list[Cell]:
+def list_compared(row: PrintedRow) -> list[PrintedCell]:
     """List speedups of a row that are compared with each other, as their inputs are not printed.
 
     Compares the speedups of throughput and mean latency, and those of several percentiles.
@@ -87,13 +87,13 @@ def list_compared(row: Row) -> list[Cell]:
     return [row.cells[name] for names in pairs for name in names]
 
 
-def _list_percentiles(row: Row) -> list[str]:
+def _list_percentiles(row: PrintedRow) -> list[str]:
     """List the names of the row's percentiles, the smallest first."""
     found = [match for match in map(_PERCENTILE.fullmatch, row.cells) if match is not None]
     return [match[0] for match in sorted(found, key=lambda match: float(match[1]))]
 
 
-def _check_order(row: Row) -> Optional[Finding]:
+def _check_order(row: PrintedRow) -> Optional[Discrepancy]:
     cells = [row.cells[name] for name in _list_percentiles(row)]
     for low, high in zip(cells, cells[1:]):
         # values that are rounded to the same digit keep their order
@@ -106,9 +106,9 @@ def _check_order(row: Row) -> Optional[Finding]:
     return None
 
 
-def _check_reference_order(row: Row) -> Optional[Finding]:
+def _check_reference_order(row: PrintedRow) -> Optional[Discrepancy]:
     """Return the finding of a reference whose percentiles, latency x speedup, are out of order."""
-    products: list[tuple[Cell, Fraction, Span]] = []
+    products: list[tuple[PrintedCell, Fraction, RoundingInterval]] = []
     for name in _list_percentiles(row):
         cell = row.cells.get(name)
         speedup = row.cells.get(f"{name}_speedup")
@@ -127,7 +127,7 @@ def _check_reference_order(row: Row) -> Optional[Finding]:
     return None
 
 
-def list_products(rows: Sequence[Row]) -> Iterator[Product]:
+def list_products(rows: Sequence[PrintedRow]) -> Iterator[Product]:
     """Yield the throughputs that are checked against their latencies.
 
     A latency without a unit is in ms, or in s if this fits its table better.
@@ -156,7 +156,7 @@ def _rescale(product: Product) -> Product:
     return Product(product.row, product.samples, product.latency, samples_x_s)
 
 
-def _make_product(row: Row) -> Optional[Product]:
+def _make_product(row: PrintedRow) -> Optional[Product]:
     samples, latency = row.samples_per_s, row.cells.get(LATENCY_AVG)
     batch = _count_samples(row)
     # a server under load has its own queues and batches
@@ -166,7 +166,7 @@ def _make_product(row: Row) -> Optional[Product]:
     return Product(row, samples, latency, Fraction(batch * 1000))
 
 
-def _check_table(products: Sequence[Product]) -> Iterator[Finding]:
+def _check_table(products: Sequence[Product]) -> Iterator[Discrepancy]:
     """Yield findings of throughputs in a table that contradict their latencies.
 
     If most rows do, they are a single finding, because the table's latency is of something else.
@@ -182,7 +182,7 @@ def _check_table(products: Sequence[Product]) -> Iterator[Finding]:
     yield dataclasses.replace(worst, reason=reason)
 
 
-def _check_throughput(product: Product) -> Optional[Finding]:
+def _check_throughput(product: Product) -> Optional[Discrepancy]:
     """Return the finding of a throughput that is not the batch of all devices over mean latency.
 
     For medians over repeats, one matching throughput among the repeats is enough.
@@ -204,7 +204,7 @@ def _check_throughput(product: Product) -> Optional[Finding]:
     return make_finding(row, samples, LATENCY_OFF, follows, reason, excess)
 
 
-def _span_latencies(row: Row, latency: Cell) -> Span:
+def _span_latencies(row: PrintedRow, latency: PrintedCell) -> RoundingInterval:
     """Return the ratios that a row's own spread of latencies explains.
 
     The span includes a throughput that is a mean of rates, or of other batches than the mean
@@ -214,13 +214,15 @@ def _span_latencies(row: Row, latency: Cell) -> Span:
     highest = max(values)
     # latencies may lie as far below the smallest printed one as the largest lies above it
     lowest = max(2 * min(values) - highest, Fraction(0))
-    allowed = Span(1 - OUR_TOLERANCE, 1 + OUR_TOLERANCE)
+    allowed = RoundingInterval(1 - OUR_TOLERANCE, 1 + OUR_TOLERANCE)
     # a longer latency means a smaller throughput
     low = min(allowed.low, latency.value / highest)
-    return Span(low, max(allowed.high, latency.value / lowest) if lowest else Fraction(10**9))
+    return RoundingInterval(
+        low, max(allowed.high, latency.value / lowest) if lowest else Fraction(10**9)
+    )
 
 
-def _count_samples(row: Row) -> int:
+def _count_samples(row: PrintedRow) -> int:
     return read_count(row.batch_size) * max(row.devices, 1)
 
 
@@ -229,7 +231,7 @@ def _name_unit(product: Product) -> str:
     return "s" if is_seconds or product.samples_x_ms == _count_samples(product.row) else "ms"
 
 
-def has_unknown_devices(row: Row) -> bool:
+def has_unknown_devices(row: PrintedRow) -> bool:
     """Return whether the device count is only in the heading, as over our latency tables.
 
     A row in a table of others without a device count is of one device.
@@ -238,19 +240,19 @@ def has_unknown_devices(row: Row) -> bool:
     return not row.devices and latency is not None and _is_ours(latency)
 
 
-def _is_ours(latency: Cell) -> bool:
+def _is_ours(latency: PrintedCell) -> bool:
     return latency.is_exact or latency.column == "avg ms"
 
 
-def _allow(latency: Cell) -> Span:
-    return Span(1 - OUR_TOLERANCE, 1 + OUR_TOLERANCE) if _is_ours(latency) else ONE
+def _allow(latency: PrintedCell) -> RoundingInterval:
+    return RoundingInterval(1 - OUR_TOLERANCE, 1 + OUR_TOLERANCE) if _is_ours(latency) else ONE
 
 
-def _scale(product: Span, batch: Fraction) -> Span:
-    return Span(product.low / batch, product.high / batch)
+def _scale(product: RoundingInterval, batch: Fraction) -> RoundingInterval:
+    return RoundingInterval(product.low / batch, product.high / batch)
 
 
-def _check_speedups(row: Row) -> Optional[Finding]:
+def _check_speedups(row: PrintedRow) -> Optional[Discrepancy]:
     """Return the finding of a throughput speedup that differs from the mean latency's.
 
     Medians over repeats are not checked: the two need not be of the same repeat.

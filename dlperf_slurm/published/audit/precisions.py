@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Optional
 
-from dlperf_slurm.published.audit.derived import Derived
+from dlperf_slurm.published.audit.derived import DerivedCell
 from dlperf_slurm.published.audit.rounding import (
     FULL_PRECISIONS,
     LATENCY_AVG,
@@ -14,8 +14,8 @@ from dlperf_slurm.published.audit.rounding import (
     SAMPLES_PER_S,
     TIME_SPEEDUP,
     TRAINING_TIME,
-    Cell,
-    Row,
+    PrintedCell,
+    PrintedRow,
 )
 
 # Speedups with the reference as numerator, because a smaller time is better.
@@ -23,10 +23,10 @@ INVERSE_SPEEDUPS = {TIME_SPEEDUP: TRAINING_TIME}
 _LATENCY_SPEEDUP = re.compile(r"(latency_\w+)_speedup")
 
 
-def derive_precision_speedups(rows: Sequence[Row]) -> Iterator[Derived]:
+def derive_precision_speedups(rows: Sequence[PrintedRow]) -> Iterator[DerivedCell]:
     """Yield the speedups of a reduced precision over a full one in the same table or section."""
-    tables: dict[tuple[str, str], list[Row]] = {}
-    sections: dict[tuple[str, str], list[Row]] = {}
+    tables: dict[tuple[str, str], list[PrintedRow]] = {}
+    sections: dict[tuple[str, str], list[PrintedRow]] = {}
     for row in rows:
         if row.precision in FULL_PRECISIONS:
             tables.setdefault((row.file, row.table), []).append(row)
@@ -42,7 +42,7 @@ def derive_precision_speedups(rows: Sequence[Row]) -> Iterator[Derived]:
             yield from _divide(row, cell, inputs, near) or _divide(row, cell, inputs, far)
 
 
-def _list_inputs(name: str, row: Row) -> list[str]:
+def _list_inputs(name: str, row: PrintedRow) -> list[str]:
     """List the quantities whose quotient a precision speedup may be, the likeliest first."""
     match = _LATENCY_SPEEDUP.fullmatch(name)
     if match is not None:
@@ -53,8 +53,8 @@ def _list_inputs(name: str, row: Row) -> list[str]:
 
 
 def _divide(
-    row: Row, cell: Cell, inputs: Sequence[str], candidates: Sequence[Row]
-) -> list[Derived]:
+    row: PrintedRow, cell: PrintedCell, inputs: Sequence[str], candidates: Sequence[PrintedRow]
+) -> list[DerivedCell]:
     """Derive a cell from an unambiguous reference row, or else from one that fits the cell."""
     usable = [other for other in candidates if any(name in other.cells for name in inputs)]
     reference = _find_reference(row, usable)
@@ -70,17 +70,21 @@ def _divide(
     return [one for one in tries if one.is_right][:1]
 
 
-def _derive(row: Row, cell: Cell, inputs: Sequence[str], reference: Row) -> list[Derived]:
+def _derive(
+    row: PrintedRow, cell: PrintedCell, inputs: Sequence[str], reference: PrintedRow
+) -> list[DerivedCell]:
     found = (_pair(name, row, reference) for name in inputs if name in reference.cells)
     pairs = [pair for pair in found if pair is not None]
     if not pairs:
         return []
     (above, below), *others = pairs
     spans = tuple(one.rounded / other.rounded for one, other in others)
-    return [Derived(row, cell, above, below, Fraction(1), None, {}, spans)]
+    return [DerivedCell(row, cell, above, below, Fraction(1), None, {}, spans)]
 
 
-def _pair(name: str, row: Row, reference: Row) -> Optional[tuple[Cell, Cell]]:
+def _pair(
+    name: str, row: PrintedRow, reference: PrintedRow
+) -> Optional[tuple[PrintedCell, PrintedCell]]:
     """Return numerator and denominator, or None if the row does not have the quantity."""
     ours = row.cells.get(name)
     if ours is None:
@@ -92,13 +96,13 @@ def _pair(name: str, row: Row, reference: Row) -> Optional[tuple[Cell, Cell]]:
     return (ours, theirs) if name == SAMPLES_PER_S else (theirs, ours)
 
 
-def _name_setting(row: Row, has_note: bool = True) -> tuple[object, ...]:
+def _name_setting(row: PrintedRow, has_note: bool = True) -> tuple[object, ...]:
     """Return the key, without the batch size, that rows of two precisions share."""
     setting = (row.framework, row.model, row.compiler, row.devices, row.topology, row.hardware)
     return (*setting, row.concurrency, row.note if has_note else "")
 
 
-def _find_reference(row: Row, candidates: Sequence[Row]) -> Optional[Row]:
+def _find_reference(row: PrintedRow, candidates: Sequence[PrintedRow]) -> Optional[PrintedRow]:
     """Return the full-precision row that a speedup is relative to, or None if ambiguous.
 
     It is on the same printed line, as in NVIDIA's tables, or has the same devices and batch size.

@@ -38,28 +38,28 @@ _COUNT = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True)
-class Span:
+class RoundingInterval:
     """A closed interval of values."""
 
     low: Fraction
     high: Fraction
 
-    def __truediv__(self, other: "Span") -> "Span":
-        return Span(self.low / other.high, self.high / other.low)
+    def __truediv__(self, other: "RoundingInterval") -> "RoundingInterval":
+        return RoundingInterval(self.low / other.high, self.high / other.low)
 
-    def __mul__(self, other: "Span") -> "Span":
-        return Span(self.low * other.low, self.high * other.high)
+    def __mul__(self, other: "RoundingInterval") -> "RoundingInterval":
+        return RoundingInterval(self.low * other.low, self.high * other.high)
 
-    def meets(self, other: "Span") -> bool:
+    def meets(self, other: "RoundingInterval") -> bool:
         """Return whether the intervals have a value in common."""
         return self.low <= other.high and other.low <= self.high
 
 
-ONE = Span(Fraction(1), Fraction(1))
+ONE = RoundingInterval(Fraction(1), Fraction(1))
 
 
 @dataclass(frozen=True)
-class Cell:
+class PrintedCell:
     """A positive number as it was printed in a column.
 
     With `is_exact` it was printed with all digits, as in our own CSV; otherwise its last digit is
@@ -70,7 +70,7 @@ class Cell:
     text: str
     column: str
     is_exact: bool = False
-    spread: Optional[Span] = None
+    spread: Optional[RoundingInterval] = None
     scale: Optional[Fraction] = None
 
     @property
@@ -83,27 +83,27 @@ class Cell:
         return Fraction(10) ** -_count_digits(self.text) * (self.scale or 1)
 
     @property
-    def rounded(self) -> Span:
+    def rounded(self) -> RoundingInterval:
         """The values that round to the printed number: half a unit to both sides, ends included."""
         half = self.value * EXACT_TOLERANCE if self.is_exact else self.unit / 2
-        return Span(self.value - half, self.value + half)
+        return RoundingInterval(self.value - half, self.value + half)
 
     @property
-    def cut(self) -> Span:
+    def cut(self) -> RoundingInterval:
         """The values that give the printed number when digits are truncated."""
         if self.is_exact:
             return self.rounded
         # truncation removes less than a whole unit
-        return Span(self.value, self.value + self.unit * (1 - EXACT_TOLERANCE))
+        return RoundingInterval(self.value, self.value + self.unit * (1 - EXACT_TOLERANCE))
 
 
-_CONFIGURATION: Callable[["Row"], tuple[object, ...]] = attrgetter(
+_CONFIGURATION: Callable[["PrintedRow"], tuple[object, ...]] = attrgetter(
     *("model", "framework", "precision", "compiler", "batch_size", "hardware", "concurrency")
 )
 
 
 @dataclass(frozen=True)
-class Row:
+class PrintedRow:
     """One configuration of a table, with the cells that were printed for it.
 
     `where` is the published line, if it is not that of the file. `software`, `note` and `table`
@@ -122,7 +122,7 @@ class Row:
     compiler: str
     batch_size: str
     devices: int
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, PrintedCell]
     where: str = ""
     software: str = ""
     note: str = ""
@@ -144,10 +144,10 @@ class Row:
         return (self.file, 0 if self.where else self.line, self.where, self.table)
 
     @property
-    def samples_per_s(self) -> Optional[Cell]:
+    def samples_per_s(self) -> Optional[PrintedCell]:
         return self.cells.get(SAMPLES_PER_S)
 
-    def name_cell(self, cell: Cell) -> str:
+    def name_cell(self, cell: PrintedCell) -> str:
         """Format the name of a cell: its column, and the properties of the row that identify it."""
         words = [
             self.software or self.framework,
@@ -162,7 +162,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Discrepancy:
     """A cell that does not follow from other cells, with its value and the value that follows.
 
     `excess` is the relative deviation beyond what rounding explains, or None if there is no such
@@ -191,13 +191,20 @@ class NotAudited:
 
 
 def make_finding(
-    row: Row, cell: Cell, kind: str, follows: str, reason: str, excess: Optional[float] = None
-) -> Finding:
+    row: PrintedRow,
+    cell: PrintedCell,
+    kind: str,
+    follows: str,
+    reason: str,
+    excess: Optional[float] = None,
+) -> Discrepancy:
     name = row.name_cell(cell)
-    return Finding(row.file, row.line, row.where, name, cell.text, follows, kind, reason, excess)
+    return Discrepancy(
+        row.file, row.line, row.where, name, cell.text, follows, kind, reason, excess
+    )
 
 
-def measure_gap(one: Span, other: Span) -> float:
+def measure_gap(one: RoundingInterval, other: RoundingInterval) -> float:
     """Return the distance between two intervals relative to the nearer end; 0 if they overlap."""
     low, high = (one, other) if one.high < other.high else (other, one)
     return max(0.0, float(high.low / low.high - 1)) if low.high > 0 else 0.0
@@ -209,7 +216,7 @@ def _count_digits(text: str) -> int:
     return len(number.partition(".")[2]) - int(exponent or 0)
 
 
-def make_cell(text: str, column: str, is_exact: bool = False) -> Optional[Cell]:
+def make_cell(text: str, column: str, is_exact: bool = False) -> Optional[PrintedCell]:
     """Make the cell of a positive number, or return None for any other text.
 
     Thousands separators are removed.
@@ -217,7 +224,7 @@ def make_cell(text: str, column: str, is_exact: bool = False) -> Optional[Cell]:
     number = text.strip().replace(",", "")
     if _NUMBER.fullmatch(number) is None or not Fraction(number):
         return None
-    return Cell(number, column, is_exact)
+    return PrintedCell(number, column, is_exact)
 
 
 def read_count(text: str) -> int:
@@ -225,7 +232,7 @@ def read_count(text: str) -> int:
     return int(text) if _COUNT.fullmatch(text) else 0
 
 
-def format_value(value: Fraction, cell: Cell) -> str:
+def format_value(value: Fraction, cell: PrintedCell) -> str:
     """Format a value with two digits more than the cell, to show whether it is above or below."""
     digits = max(_count_digits(cell.text) + 2, 0)
     return f"{float(value / (cell.scale or 1)):.{min(digits, 6)}f}"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from dlperf_slurm.published.audit.rounding import Finding, NotAudited
+from dlperf_slurm.published.audit.rounding import Discrepancy, NotAudited
 
 
 @dataclass(frozen=True)
@@ -32,22 +32,22 @@ class GapSummary:
     reason: str
 
 
-def is_material(finding: Finding, threshold: float) -> bool:
+def is_material(finding: Discrepancy, threshold: float) -> bool:
     """Return whether a finding's excess reaches the threshold, or is not known."""
     return finding.excess is None or finding.excess >= threshold
 
 
-def choose_material(findings: Sequence[Finding], threshold: float) -> list[Finding]:
+def choose_material(findings: Sequence[Discrepancy], threshold: float) -> list[Discrepancy]:
     """Return the material findings, those without an excess first, then the worst."""
     chosen = [finding for finding in findings if is_material(finding, threshold)]
     return sorted(chosen, key=lambda finding: -_read_excess(finding))
 
 
-def _read_excess(finding: Finding) -> float:
+def _read_excess(finding: Discrepancy) -> float:
     return math.inf if finding.excess is None else finding.excess
 
 
-def summarize_kinds(findings: Sequence[Finding], threshold: float) -> list[KindSummary]:
+def summarize_kinds(findings: Sequence[Discrepancy], threshold: float) -> list[KindSummary]:
     """Return a summary for each kind of finding, the kind with the most material findings first."""
     summaries = []
     for kind in dict.fromkeys(finding.kind for finding in findings):

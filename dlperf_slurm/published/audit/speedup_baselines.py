@@ -9,29 +9,29 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from fractions import Fraction
 from operator import attrgetter
 
-from dlperf_slurm.published.audit.derived import Derived
+from dlperf_slurm.published.audit.derived import DerivedCell
 from dlperf_slurm.published.audit.rounding import (
     LATENCY_AVG,
     PRECISION_SPEEDUP,
     SAMPLES_PER_S,
     SPEEDUP,
     TRAINING_TIME,
-    Row,
+    PrintedRow,
 )
 
 # rows that may share a baseline, from those with most in common to a whole table
-_SHARED: tuple[Callable[[Row], tuple[object, ...]], ...] = tuple(
+_SHARED: tuple[Callable[[PrintedRow], tuple[object, ...]], ...] = tuple(
     attrgetter("file", "table", *properties)
     for properties in (("precision", "batch_size"), ("batch_size",), ("precision",), ())
 )
 
 
-def derive_by_named_base(rows: Sequence[Row], checked: Set[int]) -> Iterator[Derived]:
+def derive_by_named_base(rows: Sequence[PrintedRow], checked: Set[int]) -> Iterator[DerivedCell]:
     """Yield the speedups with such a baseline; `checked` are ids of cells to leave out."""
     done = set(checked)
     for quantity in (SPEEDUP, PRECISION_SPEEDUP):
         for find_key in _SHARED:
-            groups: dict[tuple[object, ...], list[Row]] = {}
+            groups: dict[tuple[object, ...], list[PrintedRow]] = {}
             for row in rows:
                 if quantity in row.cells and id(row.cells[quantity]) not in done:
                     groups.setdefault(find_key(row), []).append(row)
@@ -41,7 +41,7 @@ def derive_by_named_base(rows: Sequence[Row], checked: Set[int]) -> Iterator[Der
                 yield from derived
 
 
-def _derive_group(group: Sequence[Row], quantity: str) -> list[Derived]:
+def _derive_group(group: Sequence[PrintedRow], quantity: str) -> list[DerivedCell]:
     """Return the quotients of rows with one baseline; none if half or fewer fit the print."""
     bases = [row for row in group if row.cells[quantity].value == 1]
     if len(bases) != 1:
@@ -56,8 +56,8 @@ def _derive_group(group: Sequence[Row], quantity: str) -> list[Derived]:
     return []
 
 
-def _derive(row: Row, base: Row, quantity: str, name: str) -> Derived:
+def _derive(row: PrintedRow, base: PrintedRow, quantity: str, name: str) -> DerivedCell:
     """Return the quotient of throughputs, or the inverse quotient of times."""
     above, below = (row, base) if name == SAMPLES_PER_S else (base, row)
     cells = above.cells[name], below.cells[name]
-    return Derived(row, row.cells[quantity], *cells, Fraction(1), None, {})
+    return DerivedCell(row, row.cells[quantity], *cells, Fraction(1), None, {})

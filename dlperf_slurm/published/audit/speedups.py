@@ -5,7 +5,7 @@ from fractions import Fraction
 from operator import attrgetter
 from typing import Optional
 
-from dlperf_slurm.published.audit.derived import Derived
+from dlperf_slurm.published.audit.derived import DerivedCell
 from dlperf_slurm.published.audit.precisions import derive_precision_speedups
 from dlperf_slurm.published.audit.rounding import (
     ABOVE_DEVICES,
@@ -16,10 +16,10 @@ from dlperf_slurm.published.audit.rounding import (
     SWAPPED,
     TRUNCATED,
     WRONG,
-    Cell,
-    Finding,
-    Row,
-    Span,
+    Discrepancy,
+    PrintedCell,
+    PrintedRow,
+    RoundingInterval,
     format_value,
     make_finding,
     measure_gap,
@@ -27,23 +27,23 @@ from dlperf_slurm.published.audit.rounding import (
 from dlperf_slurm.published.audit.speedup_baselines import derive_by_named_base
 
 # key of the rows of one scaling curve
-_name_series: Callable[[Row], tuple[object, ...]] = attrgetter(
+_name_series: Callable[[PrintedRow], tuple[object, ...]] = attrgetter(
     *("file", "table", "model", "framework", "software"),
     *("precision", "compiler", "hardware", "repeat"),
 )
 
 
-def derive_cells(rows: Sequence[Row]) -> list[Derived]:
+def derive_cells(rows: Sequence[PrintedRow]) -> list[DerivedCell]:
     """Return the derived cells whose inputs are among the rows."""
     derived = [*_derive_scaling(rows), *derive_precision_speedups(rows)]
     checked = {id(one.cell) for one in derived}
     return [*derived, *derive_by_named_base(rows, checked)]
 
 
-def _derive_scaling(rows: Sequence[Row]) -> Iterator[Derived]:
+def _derive_scaling(rows: Sequence[PrintedRow]) -> Iterator[DerivedCell]:
     """Yield speedups and efficiencies of rows that have a baseline."""
     index = index_rows(rows)
-    series: dict[tuple[object, ...], list[Row]] = {}
+    series: dict[tuple[object, ...], list[PrintedRow]] = {}
     for row in rows:
         if row.samples_per_s is not None and row.devices:
             series.setdefault(_name_series(row), []).append(row)
@@ -57,30 +57,34 @@ def _derive_scaling(rows: Sequence[Row]) -> Iterator[Derived]:
         for name, factor in ((SPEEDUP, Fraction(1)), (EFFICIENCY, 1 / growth)):
             cell = row.cells.get(name)
             if cell is not None:
-                scaled = {p: Span(factor * s.low, factor * s.high) for p, s in others.items()}
+                scaled = {
+                    p: RoundingInterval(factor * s.low, factor * s.high) for p, s in others.items()
+                }
                 # another batch size may raise the throughput of a device
                 limit = factor * growth if base.batch_size == row.batch_size else None
-                yield Derived(row, cell, samples, base.samples_per_s, factor, limit, scaled)
+                yield DerivedCell(row, cell, samples, base.samples_per_s, factor, limit, scaled)
 
 
-Index = Mapping[tuple[tuple[object, ...], int], Sequence[Row]]
+Index = Mapping[tuple[tuple[object, ...], int], Sequence[PrintedRow]]
 
 
-def index_rows(rows: Sequence[Row]) -> Index:
+def index_rows(rows: Sequence[PrintedRow]) -> Index:
     """Index rows that have a throughput by configuration and device count."""
-    index: dict[tuple[tuple[object, ...], int], list[Row]] = {}
+    index: dict[tuple[tuple[object, ...], int], list[PrintedRow]] = {}
     for row in rows:
         if row.samples_per_s is not None:
             index.setdefault((row.configuration, row.devices), []).append(row)
     return index
 
 
-def _list_alike(row: Row, devices: int, index: Index) -> Sequence[Row]:
+def _list_alike(row: PrintedRow, devices: int, index: Index) -> Sequence[PrintedRow]:
     """Return rows of the same configuration in any table; none if the model is unknown."""
     return index.get((row.configuration, devices), ()) if row.model else ()
 
 
-def _find_baseline(row: Row, series: Sequence[Row], index: Index) -> Optional[Row]:
+def _find_baseline(
+    row: PrintedRow, series: Sequence[PrintedRow], index: Index
+) -> Optional[PrintedRow]:
     """Return the row of the fewest devices that a speedup is relative to, or None.
 
     Searches the row's series, first for the same note and batch size, then for any; last a row of
@@ -113,7 +117,9 @@ def _find_baseline(row: Row, series: Sequence[Row], index: Index) -> Optional[Ro
     return next(iter(fitting or elsewhere), None)
 
 
-def _choose_smallest(cell: Cell, row: Row, candidates: Sequence[Row]) -> Optional[Row]:
+def _choose_smallest(
+    cell: PrintedCell, row: PrintedRow, candidates: Sequence[PrintedRow]
+) -> Optional[PrintedRow]:
     """Return the row of the fewest devices; of several, one that fits, or None if none does."""
     fewest = min((other.devices for other in candidates), default=row.devices)
     smallest = [other for other in candidates if other.devices == fewest]
@@ -123,28 +129,28 @@ def _choose_smallest(cell: Cell, row: Row, candidates: Sequence[Row]) -> Optiona
     return next(iter(fitting or (smallest if len(smallest) == 1 else [])), None)
 
 
-def _is_base(row: Row) -> bool:
+def _is_base(row: PrintedRow) -> bool:
     """Return whether a row can be a baseline: without speedup, of one device, or at speedup 1."""
     return SPEEDUP not in row.cells or row.devices == 1 or _is_one(row)
 
 
-def _is_one(row: Row) -> bool:
+def _is_one(row: PrintedRow) -> bool:
     """Return whether a row is the baseline by its own speedup of 1."""
     cell = row.cells.get(SPEEDUP)
     return cell is not None and cell.rounded.meets(ONE)
 
 
-def _fits(cell: Cell, row: Row, base: Row) -> bool:
+def _fits(cell: PrintedCell, row: PrintedRow, base: PrintedRow) -> bool:
     if row.samples_per_s is None or base.samples_per_s is None:
         return False
     return cell.rounded.meets(row.samples_per_s.rounded / base.samples_per_s.rounded)
 
 
 def _list_others(
-    row: Row, samples: Cell, base: Row, base_samples: Cell, index: Index
-) -> dict[str, Span]:
+    row: PrintedRow, samples: PrintedCell, base: PrintedRow, base_samples: PrintedCell, index: Index
+) -> dict[str, RoundingInterval]:
     """Return quotients with another figure of the same configuration on one side."""
-    quotients: dict[str, Span] = {}
+    quotients: dict[str, RoundingInterval] = {}
     for other in _list_alike(base, base.devices, index):
         if other is not base and other.samples_per_s is not None:
             place = f"{other.samples_per_s.text} at {name_place(other)}"
@@ -156,14 +162,14 @@ def _list_others(
     return quotients
 
 
-def name_place(row: Row) -> str:
+def name_place(row: PrintedRow) -> str:
     """Return the file and line of a row, as readers know them."""
     return row.where or f"{row.file}:{row.line}"
 
 
-def check_speedups(derived: Sequence[Derived]) -> Iterator[Finding]:
+def check_speedups(derived: Sequence[DerivedCell]) -> Iterator[Discrepancy]:
     """Yield a finding for each derived cell that is wrong, with the simplest reason."""
-    neighbours: dict[tuple[str, int, str, str], list[Derived]] = {}
+    neighbours: dict[tuple[str, int, str, str], list[DerivedCell]] = {}
     for one in derived:
         neighbours.setdefault(one.row.printed_line, []).append(one)
     for one in derived:
@@ -172,7 +178,7 @@ def check_speedups(derived: Sequence[Derived]) -> Iterator[Finding]:
             yield finding
 
 
-def _check(one: Derived, neighbours: Sequence[Derived]) -> Optional[Finding]:
+def _check(one: DerivedCell, neighbours: Sequence[DerivedCell]) -> Optional[Discrepancy]:
     quotient = f"{one.numerator.text} / {one.denominator.text}"
     follows = format_value(one.value, one.cell)
     if not one.is_right:
@@ -186,18 +192,18 @@ def _check(one: Derived, neighbours: Sequence[Derived]) -> Optional[Finding]:
     return None
 
 
-def _is_cut(one: Derived) -> bool:
+def _is_cut(one: DerivedCell) -> bool:
     return one.cell.cut.meets(one.expected)
 
 
-def _explain(one: Derived, neighbours: Sequence[Derived]) -> tuple[str, str]:
+def _explain(one: DerivedCell, neighbours: Sequence[DerivedCell]) -> tuple[str, str]:
     if one.cell.value <= one.value and _is_cut(one):
         return TRUNCATED, "cut, not rounded"
     for other in neighbours:
         is_swapped = other is not one and not other.is_right
         if is_swapped and one.cell.rounded.meets(other.expected):
             return SWAPPED, f"is what follows for {other.row.name_cell(other.cell)}"
-    if one.cell.rounded.meets(Span(1 / one.expected.high, 1 / one.expected.low)):
+    if one.cell.rounded.meets(RoundingInterval(1 / one.expected.high, 1 / one.expected.low)):
         return WRONG, "is the inverse of it"
     for place, expected in one.others.items():
         if one.cell.rounded.meets(expected):

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Optional
 
-from dlperf_slurm.published.audit.headers import Column
+from dlperf_slurm.published.audit.headers import PrintedColumn
 from dlperf_slurm.published.audit.rounding import (
     SAMPLES_PER_S,
     TRAINING_TIME,
-    Cell,
-    Span,
+    PrintedCell,
+    RoundingInterval,
     make_cell,
 )
 
@@ -51,19 +51,19 @@ _UNITS = {
 
 
 @dataclass(frozen=True)
-class Value:
+class CellValue:
     """One of the values in a cell."""
 
-    cell: Cell
+    cell: PrintedCell
     variant: str
     batch_size: str
 
 
-def read_values(text: str, column: Column) -> list[Value]:
+def read_values(text: str, column: PrintedColumn) -> list[CellValue]:
     """Return the values of a cell; values of a list without variant names are numbered variants."""
     duration = _read_duration(text, column)
     if duration is not None:
-        return [Value(duration, column.variant, "")]
+        return [CellValue(duration, column.variant, "")]
     matches = list(_VALUE.finditer(_clean(text)))
     is_list = " / " in text
     values = []
@@ -75,21 +75,21 @@ def read_values(text: str, column: Column) -> list[Value]:
         if is_list and not variant:
             variant = f"value {position + 1}"
         cell = dataclasses.replace(cell, spread=_find_spread(text, column.header))
-        values.append(Value(cell, variant or column.variant, match["size"] or ""))
+        values.append(CellValue(cell, variant or column.variant, match["size"] or ""))
     return values
 
 
-def _read_duration(text: str, column: Column) -> Optional[Cell]:
+def _read_duration(text: str, column: PrintedColumn) -> Optional[PrintedCell]:
     """Parse a time such as 1h02min or 1:02:00; returns None for any other text."""
     if column.quantity != TRAINING_TIME:
         return None
     words, clock = _DURATION.fullmatch(_clean(text)), _CLOCK.fullmatch(_clean(text))
     if words is not None:
         minutes = int(words["hours"]) * 60 + int(words["minutes"])
-        return Cell(str(minutes), column.header, scale=_UNITS["min"]) if minutes else None
+        return PrintedCell(str(minutes), column.header, scale=_UNITS["min"]) if minutes else None
     if clock is not None:
         seconds = (int(clock[1]) * 60 + int(clock[2])) * 60 + int(clock[3])
-        return Cell(str(seconds), column.header, scale=_UNITS["s"]) if seconds else None
+        return PrintedCell(str(seconds), column.header, scale=_UNITS["s"]) if seconds else None
     return None
 
 
@@ -103,11 +103,11 @@ def is_number(text: str) -> bool:
     return _VALUE.fullmatch(_clean(text).strip()) is not None
 
 
-def _find_spread(text: str, header: str) -> Optional[Span]:
+def _find_spread(text: str, header: str) -> Optional[RoundingInterval]:
     """Return the interval or range that our reports print after a median, or None."""
     match = _SPREAD.search(text)
     low, high = (make_cell(match[side], header) for side in (1, 2)) if match else (None, None)
-    return Span(low.rounded.low, high.rounded.high) if low and high else None
+    return RoundingInterval(low.rounded.low, high.rounded.high) if low and high else None
 
 
 def _clean(text: str) -> str:
@@ -119,7 +119,7 @@ def _has_variants(matches: Sequence["re.Match[str]"]) -> bool:
     return len({(match["variant"] or "").lower() for match in matches}) == len(matches)
 
 
-def _make_cell(match: "re.Match[str]", column: Column) -> Optional[Cell]:
+def _make_cell(match: "re.Match[str]", column: PrintedColumn) -> Optional[PrintedCell]:
     if match["percent"]:
         whole, _, digits = match["number"].partition(".")
         return make_cell(f"{whole.zfill(3)[:-2]}.{whole.zfill(3)[-2:]}{digits}", column.header)
@@ -127,7 +127,7 @@ def _make_cell(match: "re.Match[str]", column: Column) -> Optional[Cell]:
     return cell and dataclasses.replace(cell, scale=_find_scale(match, column))
 
 
-def _find_scale(match: "re.Match[str]", column: Column) -> Optional[Fraction]:
+def _find_scale(match: "re.Match[str]", column: PrintedColumn) -> Optional[Fraction]:
     """Return the factor of the number's unit; a unit in the cell overrides the header's."""
     if match["thousands"]:
         return _THOUSANDS[match["thousands"].strip().lower()]
@@ -142,6 +142,6 @@ def is_rate(text: str) -> bool:
     return re.search(r"[a-z] ?/ ?s(ec|econd)?\b", text.lower()) is not None
 
 
-def read_size(values: Sequence[tuple[str, Value]]) -> str:
+def read_size(values: Sequence[tuple[str, CellValue]]) -> str:
     """Return the batch size after a throughput, as in "4664.10 bsz=96", or ""."""
     return next((value.batch_size for name, value in values if name == SAMPLES_PER_S), "")

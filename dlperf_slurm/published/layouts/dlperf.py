@@ -12,7 +12,7 @@ from dlperf_slurm.contract.axes import LARGEST, TRAIN
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.published.layouts.parts.document import (
     Document,
-    Draft,
+    DocumentBuilder,
     LayoutColumn,
     group_figures,
     list_topologies,
@@ -38,7 +38,7 @@ IMAGES_PER_S = "img/s"
 
 def lay_out(figures: "DataFrame") -> Document:
     """Make the summaries, followed by the tables of their configurations."""
-    draft = Draft()
+    draft = DocumentBuilder()
     training = list_figures(figures, TRAIN)
     if not training:
         draft.notes.append("no cases of training, so no table")
@@ -49,7 +49,7 @@ def lay_out(figures: "DataFrame") -> Document:
     return draft.finish()
 
 
-def _make_summary(figures: Sequence[Figure], draft: Draft) -> Table:
+def _make_summary(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
     model = figures[0].model
     topologies = list_topologies(figures, measured=True) or list_topologies(figures)
     base, largest = topologies[0], topologies[-1]
@@ -93,7 +93,7 @@ def _make_pair(
     cells: Sequence[Sequence[Figure]],
     topologies: tuple[Topology, Topology],
     is_scaled: bool,
-    draft: Draft,
+    draft: DocumentBuilder,
 ) -> list[LayoutColumn]:
     """Make the throughput column, and a speedup column if the table has one.
 
@@ -122,7 +122,9 @@ def _make_pair(
     return [throughput, (header, speedups)]
 
 
-def _choose_parts(figures: Sequence[Figure], topology: Topology, draft: Draft) -> list[Figure]:
+def _choose_parts(
+    figures: Sequence[Figure], topology: Topology, draft: DocumentBuilder
+) -> list[Figure]:
     """Choose a cell's figures: one per compiler and data location; the fastest for "max"."""
     there = [figure for figure in figures if figure.topology == topology]
     parts = list(draft.index(there, _name_variant).values())
@@ -132,7 +134,9 @@ def _choose_parts(figures: Sequence[Figure], topology: Topology, draft: Draft) -
     return parts
 
 
-def _join_speedups(parts: Sequence[Figure], bases: Sequence[Figure], draft: Draft) -> Cell:
+def _join_speedups(
+    parts: Sequence[Figure], bases: Sequence[Figure], draft: DocumentBuilder
+) -> Cell:
     """Join speedups in one cell, one per line, with a footnote if the batch sizes differ."""
     lines, footnotes = [], []
     for part in parts:
@@ -165,7 +169,7 @@ def _describe(part: Figure) -> str:
     return _join(f"{_name_precision(part.precision)} of {part.label}", _name_variant(part))
 
 
-def _join_parts(parts: Sequence[tuple[Figure, Cell, str]], draft: Draft) -> Cell:
+def _join_parts(parts: Sequence[tuple[Figure, Cell, str]], draft: DocumentBuilder) -> Cell:
     """Join figures in one cell, with their variants, and batch sizes if these were searched."""
     lines = []
     for figure, cell, variant in parts:
@@ -184,7 +188,7 @@ def _list_footnotes(part: Figure) -> list[Note]:
     return [f"{_describe(part)}: bsz={sizes} in place of {part.batch_group}", *part.footnotes]
 
 
-def _make_configuration_table(figures: Sequence[Figure], draft: Draft) -> Table:
+def _make_configuration_table(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
     """Make a table with a row per topology and a column per framework and compiler."""
     first = figures[0]
     topologies = list_topologies(figures)
@@ -232,7 +236,7 @@ def _join(*texts: str) -> str:
 
 
 def _note_missing(
-    figures: Sequence[Figure], largest: Topology, is_scaled: bool, draft: Draft
+    figures: Sequence[Figure], largest: Topology, is_scaled: bool, draft: DocumentBuilder
 ) -> None:
     model = figures[0].model
     absent = {f.label: None for f in figures}

@@ -13,7 +13,7 @@ from dlperf_slurm.published.figures import LATENCIES
 from dlperf_slurm.published.layouts.parts.accuracy import make_accuracy_tables
 from dlperf_slurm.published.layouts.parts.document import (
     Document,
-    Draft,
+    DocumentBuilder,
     LayoutColumn,
     arrange,
     describe_sizes,
@@ -35,7 +35,7 @@ from dlperf_slurm.published.layouts.parts.figures import (
     list_figures,
 )
 from dlperf_slurm.published.layouts.parts.precision_pairs import (
-    Pair,
+    PrecisionPair,
     name_precision,
     pair_precisions,
 )
@@ -58,7 +58,7 @@ def lay_out(figures: "DataFrame") -> Document:
 
     Training throughput comes first, then accuracy, then inference.
     """
-    draft = Draft()
+    draft = DocumentBuilder()
     training = list_figures(figures, TRAIN)
     for group in group_figures(training, _find_training).values():
         for part in _split_by_batch_group(group):
@@ -87,7 +87,9 @@ def _split_by_batch_group(figures: Sequence[Figure]) -> list[list[Figure]]:
     return [groups[name] for name in order_batch_groups(groups)]
 
 
-def _make_training_table(figures: Sequence[Figure], pair: Pair, draft: Draft) -> Table:
+def _make_training_table(
+    figures: Sequence[Figure], pair: PrecisionPair, draft: DocumentBuilder
+) -> Table:
     shown = [figure for figure in figures if figure.precision in pair.precisions]
     topologies = list_topologies(shown)
     found = arrange(shown, pair.precisions, topologies, draft)
@@ -113,7 +115,7 @@ def _make_training_table(figures: Sequence[Figure], pair: Pair, draft: Draft) ->
     )
 
 
-def _describe_bases(figures: Sequence[Figure], pair: Pair) -> str:
+def _describe_bases(figures: Sequence[Figure], pair: PrecisionPair) -> str:
     bases = {
         min((f.topology.world_size for f in figures if _is_measured(f, precision)), default=0)
         for precision in pair.precisions
@@ -126,7 +128,9 @@ def _is_measured(figure: Figure, precision: str) -> bool:
     return figure.precision == precision and figure.samples_per_s is not None
 
 
-def _make_inference_table(figures: Sequence[Figure], pair: Pair, draft: Draft) -> Table:
+def _make_inference_table(
+    figures: Sequence[Figure], pair: PrecisionPair, draft: DocumentBuilder
+) -> Table:
     shown = [figure for figure in figures if figure.precision in pair.precisions]
     points = draft.index(shown, lambda figure: (figure.precision, figure.batch_group))
     groups = order_batch_groups(figure.batch_group for figure in shown)
@@ -154,7 +158,7 @@ def _make_inference_table(figures: Sequence[Figure], pair: Pair, draft: Draft) -
     )
 
 
-def _make_speedup_cell(figure: Figure, reference: Figure, draft: Draft) -> Cell:
+def _make_speedup_cell(figure: Figure, reference: Figure, draft: DocumentBuilder) -> Cell:
     """Make the speedup, or the problem of the reference, which has no column of its own."""
     if reference.problem:
         return Cell(None, problem=reference.problem, notes=draft.number(reference.footnotes))
@@ -175,7 +179,9 @@ def _name_batch(group: str, figure: Figure) -> str:
     return group if sizes in ("", group) else f"{group} ({sizes})"
 
 
-def _make_throughput_column(header: str, figures: Sequence[Figure], draft: Draft) -> LayoutColumn:
+def _make_throughput_column(
+    header: str, figures: Sequence[Figure], draft: DocumentBuilder
+) -> LayoutColumn:
     """Make a column of throughputs, or problems without a figure, with footnote marks."""
     notes = [draft.number(list_footnotes(figure, figures)) for figure in figures]
     cells = make_column_cells(figures, "samples_per_s")
@@ -190,7 +196,7 @@ def _make_title(figure: Figure) -> str:
     return f"{figure.model}: {figure.label}{source}{compiler}{hardware},"
 
 
-def _describe_columns(figures: Sequence[Figure], pair: Pair) -> str:
+def _describe_columns(figures: Sequence[Figure], pair: PrecisionPair) -> str:
     """Describe the unit, and the batch size of each precision."""
     sizes = []
     for precision in pair.precisions:

@@ -11,7 +11,7 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.published.layouts.parts.document import (
     Document,
-    Draft,
+    DocumentBuilder,
     LayoutColumn,
     describe_sizes,
     group_figures,
@@ -41,7 +41,7 @@ _find_table = attrgetter(
 
 def lay_out(figures: "DataFrame") -> Document:
     """Make a table per model, precision, compiler, batch size, variable update and hardware."""
-    draft = Draft()
+    draft = DocumentBuilder()
     training = list_figures(figures, TRAIN)
     for group in group_figures(training, _find_table).values():
         draft.tables.append(_make_table(group, draft))
@@ -52,7 +52,7 @@ def lay_out(figures: "DataFrame") -> Document:
     return draft.finish()
 
 
-def _make_table(figures: Sequence[Figure], draft: Draft) -> Table:
+def _make_table(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
     first = figures[0]
     topologies = list_topologies(figures)
     names = {(figure.framework, figure.source) for figure in figures}
@@ -84,7 +84,7 @@ def _make_table(figures: Sequence[Figure], draft: Draft) -> Table:
 
 
 def _make_column(
-    name: str, figures: Sequence[Figure], topologies: Sequence[Topology], draft: Draft
+    name: str, figures: Sequence[Figure], topologies: Sequence[Topology], draft: DocumentBuilder
 ) -> LayoutColumn:
     points = draft.index(figures, lambda figure: (figure.topology, figure.data_location))
     locations = list(dict.fromkeys(figure.data_location for figure in figures))

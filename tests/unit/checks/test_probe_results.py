@@ -6,13 +6,13 @@ import pytest
 from builders import make_matrix_case, make_site
 from support.problems import assert_problem
 
-from dlperf_slurm.checks.doctor.probe import End, Probe, choose_probes, shrink
+from dlperf_slurm.checks.doctor.probe import JobEnd, Probe, choose_probes, shrink
 from dlperf_slurm.checks.doctor.probe_results import judge
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.matrix.expand import Expansion
 
-ENDED = End("COMPLETED", "None", "n[1-2]")
+ENDED = JobEnd("COMPLETED", "None", "n[1-2]")
 VENV = "/venvs/pytorch"
 
 
@@ -169,14 +169,14 @@ def test_gpus_that_fit_are_told(home):
 
 
 def test_folder_that_nodes_do_not_see_is_named(home):
-    end = End("FAILED", "JobLaunchFailure", "n1")
+    end = JobEnd("FAILED", "JobLaunchFailure", "n1")
     (line,) = list_faults(home, [], end=end, has_started=False)
     says = ("n1", "(FAILED JobLaunchFailure)", "name a folder")
     assert_problem(line, key="fault     run directory: pytorch", says=says)
 
 
 def test_job_that_did_not_get_its_turn_is_undecided(home):
-    end = End("PENDING", "Priority", "")
+    end = JobEnd("PENDING", "Priority", "")
     (line,) = list_faults(home, [], end=end, has_started=False)
     assert_problem(line, key="undecided probe job: pytorch", says=("--patience",))
 
@@ -196,7 +196,7 @@ def test_launcher_that_starts_nothing_is_quoted(error, line, home):
 
 
 def test_refused_probe_is_quoted(home):
-    (line,) = list_faults(home, [], end=End("", refusal="sbatch failed: no"), has_started=False)
+    (line,) = list_faults(home, [], end=JobEnd("", refusal="sbatch failed: no"), has_started=False)
     assert line.startswith("fault     probe job: pytorch: sbatch failed: no; ")
 
 

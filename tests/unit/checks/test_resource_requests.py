@@ -5,8 +5,8 @@ from builders import make_site
 from slurm_clients import VERSIONS, put_clients
 from support.problems import assert_problem
 
-from dlperf_slurm.checks.doctor.finding import Finding, make_fault, merge_places
-from dlperf_slurm.checks.doctor.resource_requests import Request, check_request
+from dlperf_slurm.checks.doctor.finding import CheckResult, make_fault, merge_places
+from dlperf_slurm.checks.doctor.resource_requests import JobRequest, check_request
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Qos, Survey, survey_cluster
 
@@ -20,7 +20,7 @@ def survey(request, bin_dir):
 def check(survey, topology="1n1g", array_tasks=1, minutes=30, **site):
     settled = make_site(**{"gpu_request": "none", **site})
     size = parse_topology(topology)
-    findings = check_request(Request("g", size, array_tasks, minutes, settled), survey)
+    findings = check_request(JobRequest("g", size, array_tasks, minutes, settled), survey)
     return [f"{f.what}: {f.words}; {f.remedy}" for f in findings]
 
 
@@ -191,11 +191,11 @@ def test_one_fault_of_several_array_jobs_is_one_line():
     findings = [make_fault("partition", f"g{n}", "there is\nnone", "set one") for n in range(6)]
     (merged,) = merge_places([*findings, findings[0]])
     assert str(merged) == ("fault     partition: g0, g1, g2, g3 and 2 more: there is none; set one")
-    assert str(Finding("ok", "limits", (), "fit")) == "ok        limits: fit"
+    assert str(CheckResult("ok", "limits", (), "fit")) == "ok        limits: fit"
 
 
 def test_partition_that_is_down_may_come_back():
     down = Survey(partitions=(make_partition(is_up=False),))
     settled = make_site(gpu_request="none")
-    (found,) = check_request(Request("g", parse_topology("1n1g"), 1, 30, settled), down)
+    (found,) = check_request(JobRequest("g", parse_topology("1n1g"), 1, 30, settled), down)
     assert_problem(found, key="undecided partition: g", says=("mixed", "`sinfo -p mixed`"))

@@ -22,7 +22,7 @@ from dlperf_slurm.checks.parity.tolerances import (
     DATA_PARALLEL_HEADER,
     PARITY_HEADER,
     Agreement,
-    Check,
+    ParityCheck,
     compare_frameworks,
     compare_ranks,
     make_data_parallel_rows,
@@ -149,7 +149,7 @@ def test_value_that_is_not_a_number_is_never_the_same(name):
 
 
 def test_rows_have_the_columns_of_their_header_and_a_verdict():
-    check = Check("gradients", 1.0, 0.5, 1e-3, "pooler.bias")
+    check = ParityCheck("gradients", 1.0, 0.5, 1e-3, "pooler.bias")
     line = Agreement("jax", "bert", "clip", "pytorch", (check,))
     assert_problem(line.verdict, key="", says=("gradients", "5.0e-01", "1e-03", "pooler.bias"))
     assert not line.is_same

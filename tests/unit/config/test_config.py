@@ -7,13 +7,13 @@ from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.key_paths import _walk_paths, drop_indices, format_key, locate_keys
-from dlperf_slurm.config.layers import Layer, merge_layers
+from dlperf_slurm.config.layers import SettingsLayer, merge_layers
 from dlperf_slurm.config.suggestions import check_known, suggest
 from dlperf_slurm.config.toml_tables import (
     OneOrMore,
-    Reporter,
-    Table,
+    ProblemCollector,
     TomlFile,
+    TomlModel,
     parse_assignment,
     read_toml,
     tomllib,
@@ -26,18 +26,18 @@ def make_toml(text: str, label: str = "file.toml") -> TomlFile:
     return TomlFile(label, text, tomllib.loads(text))
 
 
-class Inner(Table):
+class Inner(TomlModel):
     colour: str = "red"
 
 
-class Outer(Table):
+class Outer(TomlModel):
     size: int = 1
     names: OneOrMore[str] = ()
     inner: Inner = Inner()
 
 
 def find_mistakes(text: str) -> list[str]:
-    reporter = Reporter(make_toml(text))
+    reporter = ProblemCollector(make_toml(text))
     validate(Outer, reporter.toml.data, reporter)
     return [str(problem) for problem in reporter.problems]
 
@@ -206,14 +206,14 @@ def test_mistakes_of_a_file_are_reported_together():
 
 
 def test_what_is_sound_is_still_returned():
-    reporter = Reporter(make_toml('size = 5\nnames = ["a", 2, "b"]\n'))
+    reporter = ProblemCollector(make_toml('size = 5\nnames = ["a", 2, "b"]\n'))
     assert validate(Outer, reporter.toml.data, reporter) == Outer(size=5, names=("a", "b"))
 
 
 def test_later_layer_wins_key_by_key_and_is_the_source():
     layers = [
-        Layer(make_toml('names = "a"\nl = [1, 2]\n[t]\nx = 1\ny = 1\n', "a")),
-        Layer(make_toml("l = [3]\n[t]\ny = 2\n", "b")),
+        SettingsLayer(make_toml('names = "a"\nl = [1, 2]\n[t]\nx = 1\ny = 1\n', "a")),
+        SettingsLayer(make_toml("l = [3]\n[t]\ny = 2\n", "b")),
     ]
     merged, sources = merge_layers(layers)
     assert merged == {"names": "a", "l": [3], "t": {"x": 1, "y": 2}}
@@ -221,7 +221,7 @@ def test_later_layer_wins_key_by_key_and_is_the_source():
 
 
 def test_layer_of_a_table_is_named_with_its_file():
-    layer = Layer(make_toml("[slurm]\npartition = 'gpu'\n", "m.toml"), ("slurm",))
+    layer = SettingsLayer(make_toml("[slurm]\npartition = 'gpu'\n", "m.toml"), ("slurm",))
     assert (layer.name, layer.data) == ("m.toml [slurm]", {"partition": "gpu"})
 
 

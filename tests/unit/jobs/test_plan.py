@@ -7,7 +7,7 @@ from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.site import load_site
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.plan import Plan, resolve
-from dlperf_slurm.matrix.expand import Expansion, LeftOut, expand_matrix
+from dlperf_slurm.matrix.expand import ExcludedCase, Expansion, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.matrix.tables import Protocol
 
@@ -117,7 +117,7 @@ def test_order_depends_on_the_seed_and_not_on_the_order_of_the_axes():
 def test_what_cannot_run_is_left_out_with_the_reason_and_in_no_group():
     case = make_matrix_case("4n1g")
     plan = plan_cases(make_matrix_case("1n1g"), case, max_nodes=2)
-    assert plan.left_out == (LeftOut(case, "4n1g needs 4 nodes, the site has 2"),)
+    assert plan.left_out == (ExcludedCase(case, "4n1g needs 4 nodes, the site has 2"),)
     assert (len(plan.cases), [group.group_id for group in plan.groups]) == (1, ["1n1g"])
     assert [*plan.job_cases] == [plan.cases[0].case_id]
 
@@ -131,7 +131,7 @@ def test_what_can_run_is_asked_of_the_site_as_the_job_has_it():
 
 
 def test_excluded_cases_are_left_out_with_the_matrix_reason():
-    excluded = LeftOut(make_matrix_case("2n1g"), "too slow")
+    excluded = ExcludedCase(make_matrix_case("2n1g"), "too slow")
     plan = resolve(Expansion((make_matrix_case(),), (excluded,)), make_site(), 1001)
     assert plan.left_out == (excluded,)
 

@@ -14,7 +14,7 @@ from dlperf_slurm.provision.environments.pins import (
     HASHES_FOLDER,
     PACKAGES,
     PINS_DIR,
-    Need,
+    SystemRequirement,
     add_hashes,
     list_pins,
     read_pins,
@@ -92,7 +92,10 @@ def test_stamp_changes_with_what_is_installed(write_pins, change, is_same):
     write_pins(TINY)
     before = read_pins("tiny")
     assert before.package == "tiny"
-    assert before.needs == (Need("gcc", "to build it"), Need("make", "for the rest"))
+    assert before.needs == (
+        SystemRequirement("gcc", "to build it"),
+        SystemRequirement("make", "for the rest"),
+    )
     write_pins(TINY.replace(*change))
     assert (read_pins("tiny").stamp == before.stamp) is is_same
 

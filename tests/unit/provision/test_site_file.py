@@ -7,7 +7,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.site import load_site
-from dlperf_slurm.provision.sites.login_node import Tools
+from dlperf_slurm.provision.sites.login_node import LoginNodeTools
 from dlperf_slurm.provision.sites.site_file import write_site_file
 from dlperf_slurm.provision.sites.survey import Association, NodeKind, Partition, Survey
 
@@ -123,9 +123,9 @@ def test_client_that_fails_becomes_a_question_for_the_admin(bin_dir, home):
 
 def test_partition_with_gpus_is_taken_before_the_default_one(home):
     cpus = make_partition("cpu", is_default=True, nodes=(NodeKind(100, 128, 1, (), ""),))
-    site = load(write_site_file(make_survey(cpus, make_partition()), Tools()), home)
+    site = load(write_site_file(make_survey(cpus, make_partition()), LoginNodeTools()), home)
     assert (site.partition, site.cpus_per_rank) == ("gpu", 16)
-    site = load(write_site_file(make_survey(cpus, make_partition()), Tools(), "cpu"), home)
+    site = load(write_site_file(make_survey(cpus, make_partition()), LoginNodeTools(), "cpu"), home)
     assert site.partition == "cpu"
 
 
@@ -136,7 +136,7 @@ def test_partition_with_gpus_is_taken_before_the_default_one(home):
 def test_gpus_of_a_known_type_say_what_code_they_run(gpus, capability, home):
     # of several types, that of most nodes
     nodes = tuple(NodeKind(2 + i, 64, 512000, (kind,), "") for i, kind in enumerate(gpus))
-    text = write_site_file(make_survey(make_partition(nodes=nodes)), Tools())
+    text = write_site_file(make_survey(make_partition(nodes=nodes)), LoginNodeTools())
     assert load(text, home).compute_capability == capability
     assert ("doctor tells what they are" in text) == (capability is None)
 
@@ -146,14 +146,14 @@ def test_account_and_partition_are_ones_that_go_together(home):
     closed = make_partition("closed", is_default=True, accounts=("staff",))
     partition = make_partition("open", accounts=("ml",))
     survey = make_survey(closed, partition, associations=mine, default_account="teach")
-    site = load(write_site_file(survey, Tools()), home)
+    site = load(write_site_file(survey, LoginNodeTools()), home)
     assert (site.partition, site.account) == ("open", "ml")
 
 
 def test_time_limit_is_within_the_partitions_and_one_type_of_gpu_is_taken(home):
     kinds = (NodeKind(2, 64, 1, (("v100", 4),), ""), NodeKind(6, 64, 1, (("h100", 4),), ""))
     survey = make_survey(make_partition(nodes=kinds, max_minutes=12))
-    site = load(write_site_file(survey, Tools()), home)
+    site = load(write_site_file(survey, LoginNodeTools()), home)
     assert site.time_limit_minutes == {"default": 12}
     assert site.gpu_type == "h100"
 
@@ -168,19 +168,19 @@ def test_time_limit_is_within_the_partitions_and_one_type_of_gpu_is_taken(home):
     ],
 )
 def test_launcher_fits_the_plugins_of_srun(plugins, launcher, home):
-    site = load(write_site_file(make_survey(mpi_plugins=plugins), Tools()), home)
+    site = load(write_site_file(make_survey(mpi_plugins=plugins), LoginNodeTools()), home)
     assert (site.launcher.name, site.launcher.mpi) == launcher
 
 
 def test_cluster_of_which_nothing_is_known_has_a_file_of_questions(home):
-    text = write_site_file(Survey("here", "25.05.1"), Tools())
+    text = write_site_file(Survey("here", "25.05.1"), LoginNodeTools())
     site = load(text, home)
     assert (site.partition, site.gpu_request, site.device) == (None, "none", "cpu")
     assert text.count("# ASK THE ADMIN:") == 6
 
 
 def test_modules_and_runtimes_stand_in_comments(home):
-    text = write_site_file(make_survey(), Tools(("cuda/12.6", "openmpi/5.0"), ("pyxis",)))
+    text = write_site_file(make_survey(), LoginNodeTools(("cuda/12.6", "openmpi/5.0"), ("pyxis",)))
     assert '# modules = ["cuda/12.6"]' in text
     assert '# runtime = "pyxis"' in text
     assert load(text, home).modules == ()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
 from dlperf_slurm.published.layouts.parts.document import (
-    Draft,
+    DocumentBuilder,
     LayoutColumn,
     arrange,
     group_figures,
@@ -16,7 +16,7 @@ from dlperf_slurm.published.layouts.parts.document import (
 )
 from dlperf_slurm.published.layouts.parts.figures import ABSENT, Figure
 from dlperf_slurm.published.layouts.parts.precision_pairs import (
-    Pair,
+    PrecisionPair,
     name_precision,
     pair_precisions,
 )
@@ -27,7 +27,7 @@ from dlperf_slurm.results.number_formats import PERCENT, Number
 _UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 
 
-def make_accuracy_tables(figures: Sequence[Figure], draft: Draft) -> Iterator[Table]:
+def make_accuracy_tables(figures: Sequence[Figure], draft: DocumentBuilder) -> Iterator[Table]:
     """Make a table of times per model, framework and pair of precisions.
 
     With several seeds there is a second table, of top-1 over the seeds.
@@ -41,7 +41,9 @@ def make_accuracy_tables(figures: Sequence[Figure], draft: Draft) -> Iterator[Ta
                 yield _make_seeds_table(shown, pair, draft)
 
 
-def _make_time_table(figures: Sequence[Figure], pair: Pair, draft: Draft) -> Table:
+def _make_time_table(
+    figures: Sequence[Figure], pair: PrecisionPair, draft: DocumentBuilder
+) -> Table:
     topologies = list_topologies(figures)
     found = arrange(figures, pair.precisions, topologies, draft)
     longest = max(figure.train_seconds or 0.0 for figure in figures)
@@ -65,7 +67,9 @@ def _make_time_table(figures: Sequence[Figure], pair: Pair, draft: Draft) -> Tab
     )
 
 
-def _make_seeds_table(figures: Sequence[Figure], pair: Pair, draft: Draft) -> Table:
+def _make_seeds_table(
+    figures: Sequence[Figure], pair: PrecisionPair, draft: DocumentBuilder
+) -> Table:
     topologies = list_topologies(figures)
     found = arrange(figures, pair.precisions, topologies, draft)
     columns: list[LayoutColumn] = [

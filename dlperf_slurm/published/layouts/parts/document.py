@@ -35,7 +35,7 @@ class Document:
 
 
 @dataclass
-class Draft:
+class DocumentBuilder:
     """A document under construction."""
 
     tables: list[Table] = field(default_factory=list)
@@ -103,7 +103,7 @@ def arrange(
     figures: Iterable[Figure],
     precisions: Iterable[str],
     topologies: Sequence[Topology],
-    draft: Draft,
+    draft: DocumentBuilder,
 ) -> dict[str, list[Figure]]:
     """Return the figures on the topologies by precision; NO_FIGURE where one is missing."""
     points = draft.index(figures, lambda figure: (figure.precision, figure.topology))

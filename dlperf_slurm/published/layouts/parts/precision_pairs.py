@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlperf_slurm.contract.axes import INFER
-from dlperf_slurm.published.layouts.parts.document import Draft
+from dlperf_slurm.published.layouts.parts.document import DocumentBuilder
 from dlperf_slurm.published.layouts.parts.figures import Figure
 from dlperf_slurm.results.ratios import choose_reference
 
@@ -17,7 +17,7 @@ PRECISION_NAMES = {
 
 
 @dataclass(frozen=True)
-class Pair:
+class PrecisionPair:
     """The precisions of one table, the reduced one first; a missing one is empty."""
 
     reduced: str
@@ -32,12 +32,12 @@ class Pair:
         return len(self.precisions) == 2
 
 
-def pair_precisions(figures: Sequence[Figure], draft: Draft) -> list[Pair]:
+def pair_precisions(figures: Sequence[Figure], draft: DocumentBuilder) -> list[PrecisionPair]:
     """Pair each precision with the full one; if one of the two is missing, return the other."""
     precisions = dict.fromkeys(figure.precision for figure in figures)
     measured = {figure.precision for figure in figures if figure.samples_per_s is not None}
     reference = choose_reference(measured or precisions)
-    pairs = [Pair(name, reference) for name in precisions if name != reference]
+    pairs = [PrecisionPair(name, reference) for name in precisions if name != reference]
     mode = "inference" if figures[0].mode == INFER else "training"
     what = f"{figures[0].label} {figures[0].model} {mode}"
     if not pairs:
@@ -46,7 +46,7 @@ def pair_precisions(figures: Sequence[Figure], draft: Draft) -> list[Pair]:
         )
     elif not reference:
         draft.notes.append(f"{what}: no figures in TF32 or FP32, so no speedup over them")
-    return pairs or [Pair("", reference)]
+    return pairs or [PrecisionPair("", reference)]
 
 
 def name_precision(precision: str) -> str:
