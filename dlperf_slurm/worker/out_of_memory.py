@@ -3,13 +3,17 @@
 import sys
 from typing import Any, Callable, NamedTuple, Tuple, Type
 
-# of any framework: driver, CUDA runtime, cuBLAS, cuDNN before version 9 and since, C++
+# Of any framework: driver, CUDA runtime, cuBLAS, cuDNN before version 9 and since, NCCL, C++.
+# cuBLAS is not initialized if there is no memory for its handle, or if the driver does not suit it.
 LIBRARY_MESSAGES = (
     "CUDA_ERROR_OUT_OF_MEMORY",
     "cudaErrorMemoryAllocation",
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED",
     "CUDNN_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+    "'out of memory'",
+    "Failed to CUDA calloc",
     "std::bad_alloc",
 )
 

@@ -344,23 +344,6 @@ def test_allocation_beyond_memory_is_out_of_memory(work, expected):
     assert is_out_of_memory(caught.value, ADAPTER.OUT_OF_MEMORY) == expected
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", True),
-        ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", True),
-        (
-            "NVML_SUCCESS == DriverAPI::get()->nvmlDeviceGetHandleByPciBusId_v2_( pci_id, &handle) "
-            "INTERNAL ASSERT FAILED at CUDACachingAllocator.cpp:1392, please report a bug.",
-            True,
-        ),
-        (NO_ENGINE, False),
-    ],
-)
-def test_library_without_memory_is_out_of_memory(message, expected):
-    assert is_out_of_memory(RuntimeError(message), ADAPTER.OUT_OF_MEMORY) == expected
-
-
 @pytest.mark.parametrize("num_ooms", [0, 3])
 def test_search_without_an_engine_is_out_of_memory_if_the_allocator_was(monkeypatch, num_ooms):
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda: {"num_ooms": num_ooms})

@@ -30,5 +30,15 @@ UNSUPPORTED = (
     CHANNELS_LAST_WITHOUT_IMAGES,
 )
 
-# Substrings of a plain RuntimeError: XLA's status code for the allocators of all devices.
-OUT_OF_MEMORY = OutOfMemory(("RESOURCE_EXHAUSTED", "Out of memory"))
+# Substrings of a plain RuntimeError: XLA's status code for the allocators of all devices, and what
+# it raises if cuBLAS or cuDNN has no memory for its handle.
+OUT_OF_MEMORY = OutOfMemory(
+    (
+        "RESOURCE_EXHAUSTED",
+        "Out of memory",
+        "out of memory",
+        "No BLAS support for stream",
+        "without BLAS support",
+        "DNN library initialization failed",
+    )
+)
