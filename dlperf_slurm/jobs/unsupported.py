@@ -31,7 +31,7 @@ from dlperf_slurm.provision.environments.gpu_support import (
 )
 from dlperf_slurm.worker.models import list_models, load_model
 from dlperf_slurm.worker.rendezvous import MPI
-from dlperf_slurm.worker.unsupported import find_unsupported, join_reasons
+from dlperf_slurm.worker.support import find_unsupported, join_reasons
 
 # size of a step time in an .npy file, and the maximum size of the file's header
 TIME_BYTES = 8

@@ -22,7 +22,7 @@ from dlperf_slurm.worker.parity import (
     read_arrays,
 )
 from dlperf_slurm.worker.reference_optimizers import make_optimizer
-from dlperf_slurm.worker.unsupported import find_unsupported
+from dlperf_slurm.worker.support import find_unsupported
 from support import attempts
 from support.cases import vary
 

@@ -12,7 +12,7 @@ from dlperf_slurm.contract.axes import DYNAMIC, INFER, TRAIN, Axes
 from dlperf_slurm.contract.case import Training
 from dlperf_slurm.worker.frameworks import ANY, list_frameworks, load_adapter
 from dlperf_slurm.worker.models import list_models, load_model
-from dlperf_slurm.worker.unsupported import FACTS, Not, Unsupported, find_unsupported
+from dlperf_slurm.worker.support import FACTS, Not, Unsupported, find_unsupported
 
 MODELS = [load_model(name) for name in list_models()]
 DEFAULTS = {field.name: field.default for field in fields(Axes)}

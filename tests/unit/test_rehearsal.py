@@ -43,7 +43,7 @@ from rehearse import PROGRAMS, RUNS, judge, judge_search, main
 
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import list_models
-from dlperf_slurm.worker.unsupported import find_unsupported
+from dlperf_slurm.worker.support import find_unsupported
 
 TRAINING = Combination("bert", "amp-fp16", "plain", 90, 2)
 INFERENCE = Combination("resnet50", "tf32", "val", 80, 1)

@@ -19,7 +19,7 @@ from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 from dlperf_slurm.worker.parity import check_weights, find_difference
 from dlperf_slurm.worker.reference_optimizers import make_optimizer, measure_norm
-from dlperf_slurm.worker.unsupported import find_unsupported
+from dlperf_slurm.worker.support import find_unsupported
 from dlperf_slurm.worker.weights import make_weights
 
 numpy = pytest.importorskip("numpy")

@@ -18,8 +18,8 @@ from dlperf_slurm.worker.measure import Step
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.parity import find_difference
 from dlperf_slurm.worker.reference_optimizers import make_optimizer
+from dlperf_slurm.worker.support import find_unsupported
 from dlperf_slurm.worker.synthetic_batch import SyntheticSamples, make_batch
-from dlperf_slurm.worker.unsupported import find_unsupported
 from dlperf_slurm.worker.update_rule import ADAMW, MOMENTUM, SGD
 
 numpy = pytest.importorskip("numpy")

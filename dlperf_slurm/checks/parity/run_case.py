@@ -23,7 +23,7 @@ from dlperf_slurm.scheduler.local import end_process_group
 from dlperf_slurm.scheduler.machine_lock import hold_machine
 from dlperf_slurm.slurm_client import clean_environment
 from dlperf_slurm.worker.failed_record import read_failures
-from dlperf_slurm.worker.unsupported import find_unsupported
+from dlperf_slurm.worker.support import find_unsupported
 
 SCRIPT_FILE = "verify.sh"
 LOG_FILE = "log"

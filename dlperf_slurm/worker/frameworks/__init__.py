@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.out_of_memory import OutOfMemory
     from dlperf_slurm.worker.session import Session
-    from dlperf_slurm.worker.unsupported import Unsupported
+    from dlperf_slurm.worker.support import Unsupported
 
     class Adapter(Protocol):
         # supported values of each axis, and of "model" and "device"; see OF_ALL and ANY

@@ -41,7 +41,7 @@ from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.render import render_scripts, render_verification
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import list_models, load_model
-from dlperf_slurm.worker.unsupported import Unsupported
+from dlperf_slurm.worker.support import Unsupported
 
 SITE = make_site(scheduler="local", launcher={"name": "mpirun"})
 SAME = Difference(1e-7, "stem.convolution.weight")

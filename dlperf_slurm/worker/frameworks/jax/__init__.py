@@ -6,7 +6,7 @@ Written for jax 0.10.
 from dlperf_slurm.contract.axes import DYNAMIC, SHARDED, TRAIN
 from dlperf_slurm.worker.frameworks import ANY, OF_ALL, list_builders
 from dlperf_slurm.worker.out_of_memory import OutOfMemory
-from dlperf_slurm.worker.unsupported import CHANNELS_LAST_WITHOUT_IMAGES, Unsupported, needs_gpu
+from dlperf_slurm.worker.support import CHANNELS_LAST_WITHOUT_IMAGES, Unsupported, needs_gpu
 
 SUPPORTED = {
     **OF_ALL,

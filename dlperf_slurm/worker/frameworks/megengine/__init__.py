@@ -10,7 +10,7 @@ from dlperf_slurm.contract.axes import DYNAMIC, FOLDER, PIPELINE, TRAIN
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import OF_ALL, list_builders
 from dlperf_slurm.worker.out_of_memory import OutOfMemory
-from dlperf_slurm.worker.unsupported import Not, Unsupported
+from dlperf_slurm.worker.support import Not, Unsupported
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case

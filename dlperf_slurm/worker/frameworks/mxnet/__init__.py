@@ -10,7 +10,7 @@ from dlperf_slurm.contract.axes import DYNAMIC, PARAMETER_SERVER, TRAIN
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import OF_ALL, list_builders
 from dlperf_slurm.worker.out_of_memory import OutOfMemory
-from dlperf_slurm.worker.unsupported import Unsupported, needs_gpu
+from dlperf_slurm.worker.support import Unsupported, needs_gpu
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dlperf_slurm.contract.axes import DYNAMIC, TRAIN
 from dlperf_slurm.worker.frameworks import OF_ALL, list_builders
 from dlperf_slurm.worker.out_of_memory import OutOfMemory
-from dlperf_slurm.worker.unsupported import Not, Unsupported, needs_gpu
+from dlperf_slurm.worker.support import Not, Unsupported, needs_gpu
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case

@@ -5,7 +5,7 @@ Written for Paddle 3.3.
 
 from dlperf_slurm.worker.frameworks import OF_ALL, list_builders
 from dlperf_slurm.worker.out_of_memory import OutOfMemory
-from dlperf_slurm.worker.unsupported import (
+from dlperf_slurm.worker.support import (
     CHANNELS_LAST_WITHOUT_IMAGES,
     CHECKPOINTED_STATISTICS,
     Unsupported,

@@ -8,7 +8,7 @@ import sys
 from dlperf_slurm.contract.axes import DALI, DYNAMIC, HOROVOD, SHARDED, TRAIN
 from dlperf_slurm.worker.frameworks import ANY, OF_ALL, list_builders
 from dlperf_slurm.worker.out_of_memory import OutOfMemory
-from dlperf_slurm.worker.unsupported import (
+from dlperf_slurm.worker.support import (
     CHANNELS_LAST_WITHOUT_IMAGES,
     CHECKPOINTED_STATISTICS,
     Not,

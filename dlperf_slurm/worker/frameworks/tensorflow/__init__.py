@@ -1,6 +1,6 @@
 """What the adapters of TensorFlow 1 and 2 share; it is no adapter itself."""
 
-from dlperf_slurm.worker.unsupported import Unsupported
+from dlperf_slurm.worker.support import Unsupported
 
 CHANNELS_LAST = Unsupported(
     {"memory_format": "channels_last"},

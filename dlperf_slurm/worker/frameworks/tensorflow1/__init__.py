@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.worker.frameworks import OF_ALL, list_builders, tensorflow
 from dlperf_slurm.worker.out_of_memory import OutOfMemory
-from dlperf_slurm.worker.unsupported import Unsupported
+from dlperf_slurm.worker.support import Unsupported
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case

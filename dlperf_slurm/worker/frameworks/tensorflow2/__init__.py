@@ -6,7 +6,7 @@ Written for TensorFlow 2.21; Keras is not used. Images are NHWC, TensorFlow's ow
 from dlperf_slurm.contract.axes import DYNAMIC, PARAMETER_SERVER, TRAIN
 from dlperf_slurm.worker.frameworks import OF_ALL, list_builders, tensorflow
 from dlperf_slurm.worker.out_of_memory import OutOfMemory
-from dlperf_slurm.worker.unsupported import Unsupported, needs_gpu
+from dlperf_slurm.worker.support import Unsupported, needs_gpu
 
 SUPPORTED = {
     **OF_ALL,

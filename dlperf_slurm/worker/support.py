@@ -1,4 +1,4 @@
-"""What a framework does not run: rows of a combination, the reason and what to use instead."""
+"""Which cases a framework supports: its values, and rows of combinations that it does not run."""
 
 import json
 from dataclasses import asdict, dataclass, fields
