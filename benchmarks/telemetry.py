@@ -16,7 +16,7 @@ from rows import Row, print_rows
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.stats.median import compute_median, compute_median_interval
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.telemetry import Sampler
 
 PAIRS = 25
@@ -38,7 +38,7 @@ CASE = Case(
     measured_steps=STEPS,
     seed=1,
 )
-ALONE = Placement(
+ALONE = RankInfo(
     rank=0, local_rank=0, world_size=1, host="here", master_address="127.0.0.1", master_port=0
 )
 

@@ -192,19 +192,19 @@ def measure_case(
 
     Raises WrongWorkError if the model or the record does not match the case.
     """
-    placement = choose_network(world.place(case), world, joining)
-    refuse_shared_gpus(case, placement, world, os.environ)
+    rank_info = choose_network(world.place(case), world, joining)
+    refuse_shared_gpus(case, rank_info, world, os.environ)
     started_at = format_now()
-    before = look_around(case, placement, world)
-    peak = measure_peak(case, placement, world, attempt_dir)
+    before = look_around(case, rank_info, world)
+    peak = measure_peak(case, rank_info, world, attempt_dir)
     phases.end(LOOK)
     # created here so that its process starts while the session is built
-    sampler = Sampler(case, placement)
+    sampler = Sampler(case, rank_info)
     # inference needs no communication between ranks
-    framework_size = 1 if case.axes.mode == INFER else placement.world_size
+    framework_size = 1 if case.axes.mode == INFER else rank_info.world_size
     read = read_on_node(case, attempt_dir)
     with ImportTimer() as imports:
-        session = start_session(read, replace(placement, world_size=framework_size))
+        session = start_session(read, replace(rank_info, world_size=framework_size))
     check_parameter_count(case, session)
     phases.end(SESSION)
     sampler.await_ready()
@@ -215,13 +215,13 @@ def measure_case(
         sampler.start_window()
 
     if case.is_to_accuracy:
-        measurement = train_to_accuracy(session, world, read, placement, sampler, position)
+        measurement = train_to_accuracy(session, world, read, rank_info, sampler, position)
     else:
         measurement = measure_steps(
             session,
             world.barrier,
             case,
-            open_batches(read, placement, session),
+            open_batches(read, rank_info, session),
             start_window,
             sampler.end_window,
             position,
@@ -230,9 +230,9 @@ def measure_case(
     peak_memory_bytes = session.read_peak_memory_bytes()
     check_memory_limit(case, peak_memory_bytes)
     result = RankResult(
-        rank=placement.rank,
-        local_rank=placement.local_rank,
-        host=placement.host,
+        rank=rank_info.rank,
+        local_rank=rank_info.local_rank,
+        host=rank_info.host,
         device_name=session.device_name,
         window_seconds=measurement.window_seconds,
         peak_memory_bytes=peak_memory_bytes,
@@ -240,7 +240,7 @@ def measure_case(
         data_wait_seconds=sum(measurement.data_wait_seconds),
     )
     attention = session.name_attention()
-    platform, hosts = gather_platforms(case, world, placement)
+    platform, hosts = gather_platforms(case, world, rank_info)
     telemetry, telemetry_problems = gather_telemetry(world, sampler, attempt_dir)
     surroundings = gather_surroundings(case, world, before, sampler.cpu_use)
     peaks = gather_peaks(case, world, peak, session.parameter_count)

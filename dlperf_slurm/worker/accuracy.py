@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dlperf_slurm.worker.datasets import Dataset
-    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.frameworks import RankInfo
     from dlperf_slurm.worker.ranks import World
     from dlperf_slurm.worker.session import Session
     from dlperf_slurm.worker.telemetry import Sampler
@@ -40,7 +40,7 @@ def train_to_accuracy(
     session: "Session",
     world: "World",
     case: Case,
-    placement: "Placement",
+    rank_info: "RankInfo",
     sampler: "Sampler",
     position: Position,
 ) -> Measurement:
@@ -49,7 +49,7 @@ def train_to_accuracy(
     The measured window is all training steps from the first on, without the validations between
     them. The samples of the telemetry include the validations.
     """
-    trainer = Trainer(session, world, case, placement, position)
+    trainer = Trainer(session, world, case, rank_info, position)
     sampler.start_window()
     start = time.perf_counter()
     epochs: List[Epoch] = []
@@ -92,12 +92,12 @@ class Trainer:
         session: "Session",
         world: "World",
         case: Case,
-        placement: "Placement",
+        rank_info: "RankInfo",
         position: Position,
     ) -> None:
         definition: Any = load_model(case.model).Definition(**case.model_parameters)
         dataset = open_training_data(case, definition.classes)
-        order = FileOrder(case, placement, len(dataset))
+        order = FileOrder(case, rank_info, len(dataset))
         batches: Iterator[Any] = session.open_pipeline(dataset, order)
         self.steps_per_epoch = order.batches_per_epoch // case.axes.gradient_accumulation
         steps = self.steps_per_epoch * case.training.epochs
@@ -108,7 +108,7 @@ class Trainer:
         self._world = world
         self._case = case
         self._position = position
-        self._validation = Validation(session, case, placement, position)
+        self._validation = Validation(session, case, rank_info, position)
 
     def train(self, epoch: int) -> float:
         """Run the steps of an epoch (0-based) and return its seconds, synchronized at both ends."""
@@ -143,15 +143,15 @@ class Validation:
     """The validation on one rank's part of the data, read by threads; it is not timed."""
 
     def __init__(
-        self, session: "Session", case: Case, placement: "Placement", position: Position
+        self, session: "Session", case: Case, rank_info: "RankInfo", position: Position
     ) -> None:
         self._session = session
         self._position = position
         self._dataset = open_dataset(case, VAL_SPLIT)
         self._batches = split_for_validation(
             list_indices(len(self._dataset), case.seed, 0, is_shuffled=False),
-            placement.rank,
-            placement.world_size,
+            rank_info.rank,
+            rank_info.world_size,
             case.axes.batch_size,
         )
         self._readers = ThreadPoolExecutor(case.axes.data_workers)

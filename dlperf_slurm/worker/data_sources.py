@@ -28,53 +28,53 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dlperf_slurm.worker.datasets import Dataset
-    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.frameworks import RankInfo
     from dlperf_slurm.worker.session import Keys, Session
 
     Batch = Dict[str, NDArray[Any]]
 
 
-def open_batches(case: Case, placement: "Placement", session: "Session") -> Optional[Iterator[Any]]:
+def open_batches(case: Case, rank_info: "RankInfo", session: "Session") -> Optional[Iterator[Any]]:
     """Open the case's data source; None if the session's initial batch serves all steps."""
     return (
-        None if case.axes.data == ON_DEVICE else SOURCES[case.axes.data](case, placement, session)
+        None if case.axes.data == ON_DEVICE else SOURCES[case.axes.data](case, rank_info, session)
     )
 
 
-def open_host_batch(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
+def open_host_batch(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
     """Yield the same batch in host memory each time, so that each step copies it to the device."""
     definition = load_model(case.model).Definition(**case.model_parameters)
-    batch = make_batch(definition, case.axes.batch_size, case.seed, placement.rank)
+    batch = make_batch(definition, case.axes.batch_size, case.seed, rank_info.rank)
     staged = session.stage(batch)
     for _ in range(count_batches(case)):
         yield staged
 
 
-def open_pipeline(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
+def open_pipeline(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
     """Yield synthetic samples through the framework's own input pipeline."""
-    yield from session.open_pipeline(make_samples(case, placement), order_samples(case))
+    yield from session.open_pipeline(make_samples(case, rank_info), order_samples(case))
 
 
-def open_folder(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
+def open_folder(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
     """Yield batches from files, read by the framework's own input pipeline.
 
     Raises DataError if the files cannot be used, or are fewer than one step takes.
     """
     dataset = open_dataset(case, TRAIN_SPLIT)
-    order = FileOrder(case, placement, len(dataset), count_batches(case))
+    order = FileOrder(case, rank_info, len(dataset), count_batches(case))
     yield from session.open_pipeline(dataset, order)
 
 
-def open_dali(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
+def open_dali(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
     """Yield batches of images that NVIDIA DALI reads and augments."""
     # only adapters that support "dali" have this method
     pipeline: Any = session
-    yield from islice(pipeline.open_dali(placement), count_batches(case))
+    yield from islice(pipeline.open_dali(rank_info), count_batches(case))
 
 
-def open_queues(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
+def open_queues(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
     """Yield batches that `data_workers` threads stage in turn into queues of `prefetch_batches`."""
-    dataset, order = make_samples(case, placement), order_samples(case)
+    dataset, order = make_samples(case, rank_info), order_samples(case)
     workers = case.axes.data_workers
     queues: List["Queue[Any]"] = [Queue(case.axes.prefetch_batches) for _ in range(workers)]
     for worker, queue in enumerate(queues):
@@ -103,7 +103,7 @@ def fill(queue: "Queue[Any]", batches: Iterator[Any]) -> None:
         queue.put(error)
 
 
-def open_pipes(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
+def open_pipes(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
     """Yield batches that `data_workers` processes send in turn over ZeroMQ.
 
     Each process may be `prefetch_batches` batches ahead.
@@ -121,7 +121,7 @@ def open_pipes(case: Case, placement: "Placement", session: "Session") -> Iterat
             pipe.set_hwm(1)
             pipe.bind(address)
             pipes.append(pipe)
-            arguments = (case, placement, worker, address, os.getpid())
+            arguments = (case, rank_info, worker, address, os.getpid())
             producers.append(context.Process(target=produce, args=arguments, daemon=True))
             producers[-1].start()
         for number in range(len(order_samples(case))):
@@ -135,11 +135,11 @@ def open_pipes(case: Case, placement: "Placement", session: "Session") -> Iterat
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def produce(case: Case, placement: "Placement", worker: int, address: str, parent_id: int) -> None:
+def produce(case: Case, rank_info: "RankInfo", worker: int, address: str, parent_id: int) -> None:
     """Send one worker's share of the batches; runs in a process of its own."""
     zmq: Any = import_module("zmq")
     end_with_parent(parent_id)
-    dataset = make_samples(case, placement)
+    dataset = make_samples(case, rank_info)
     pipe = zmq.Context.instance().socket(zmq.PUSH)
     pipe.set_hwm(case.axes.prefetch_batches)
     pipe.connect(address)
@@ -175,7 +175,7 @@ def unpack(frames: List[bytes]) -> "Batch":
     }
 
 
-SOURCES: "Dict[str, Callable[[Case, Placement, Session], Iterator[Any]]]" = {
+SOURCES: "Dict[str, Callable[[Case, RankInfo, Session], Iterator[Any]]]" = {
     ON_HOST: open_host_batch,
     PIPELINE: open_pipeline,
     PYTHON_QUEUE: open_queues,

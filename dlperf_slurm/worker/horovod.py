@@ -4,18 +4,18 @@ from typing import Any, Dict
 
 from dlperf_slurm.contract.axes import HOROVOD
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 
 
-def join_horovod(horovod: Any, placement: Placement) -> None:
+def join_horovod(horovod: Any, rank_info: RankInfo) -> None:
     """Initialize Horovod; `horovod` is its module for one framework.
 
     Raises RuntimeError if its number of ranks is not that of MPI.
     """
     horovod.init()
-    if horovod.size() != placement.world_size:
+    if horovod.size() != rank_info.world_size:
         raise RuntimeError(
-            f"Horovod sees {horovod.size()} rank(s), MPI {placement.world_size}: "
+            f"Horovod sees {horovod.size()} rank(s), MPI {rank_info.world_size}: "
             "was it built for this MPI?"
         )
 

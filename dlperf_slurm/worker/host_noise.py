@@ -19,7 +19,7 @@ from dlperf_slurm.contract.host_noise import (
     Surroundings,
 )
 from dlperf_slurm.worker.cpu_use import CpuWatch
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.nvml import ask, find_handle, load_nvml
 from dlperf_slurm.worker.telemetry.series import name_reasons
 from dlperf_slurm.worker.telemetry.sources import choose_devices
@@ -29,7 +29,7 @@ LOOK_SECONDS = 0.5
 PROC = Path("/proc")
 
 
-def look_around(case: Case, placement: Placement, world: Any) -> Optional[HostSurroundings]:
+def look_around(case: Case, rank_info: RankInfo, world: Any) -> Optional[HostSurroundings]:
     """Report other use of this rank's host and GPUs before the case; None if not monitored here.
 
     The first rank of each host samples while all ranks wait, and prints noise to standard error.
@@ -37,18 +37,18 @@ def look_around(case: Case, placement: Placement, world: Any) -> Optional[HostSu
     """
     if case.telemetry_interval_seconds <= 0:
         return None
-    spaces = world.exchange((placement.host, find_process_space()))
-    gpus = tuple(look_at_gpus(choose_devices(case, placement, os.environ)))
+    spaces = world.exchange((rank_info.host, find_process_space()))
+    gpus = tuple(look_at_gpus(choose_devices(case, rank_info, os.environ)))
     surroundings = None
-    if placement.local_rank == 0:
+    if rank_info.local_rank == 0:
         # in different PID namespaces, a rank would count the other ranks as foreign processes
-        can_tell = len({space for host, space in spaces if host == placement.host}) == 1
+        can_tell = len({space for host, space in spaces if host == rank_info.host}) == 1
         use = watch_cpus() if can_tell else None
         surroundings = HostSurroundings(
-            placement.host, os.getloadavg()[0], before=_tell(use), gpus=gpus
+            rank_info.host, os.getloadavg()[0], before=_tell(use), gpus=gpus
         )
     elif gpus:
-        surroundings = HostSurroundings(placement.host, 0.0, gpus=gpus)
+        surroundings = HostSurroundings(rank_info.host, 0.0, gpus=gpus)
     if surroundings is not None:
         for line in describe_noise(surroundings):
             print(f"before the measurement: {line}", file=sys.stderr, flush=True)

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import amd_smi
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.ranks import PlacementError, World
 
 
@@ -81,31 +81,31 @@ def list_seen(nvml: Any, environ: Mapping[str, str]) -> List[str]:
 
 
 def choose_own(visible: Sequence[str], local_rank: int) -> Optional[str]:
-    """Return the visible GPU that a rank's adapter uses, or None; see `Placement.choose_gpu`."""
+    """Return the visible GPU that a rank's adapter uses, or None; see `RankInfo.choose_gpu`."""
     index = 0 if len(visible) == 1 else local_rank
     return visible[index] if index < len(visible) else None
 
 
 def refuse_shared_gpus(
-    case: Case, placement: Placement, world: World, environ: Mapping[str, str]
+    case: Case, rank_info: RankInfo, world: World, environ: Mapping[str, str]
 ) -> None:
     """Raise PlacementError, on all ranks alike, if two ranks use the same GPU.
 
     Such a run would succeed, and its figures would be taken for those of one GPU per rank. Ranks
     whose GPU is known neither from NVML nor from AMD SMI are not checked.
     """
-    uuid = find_device_uuid(case, placement, environ)
-    compare_devices(world.exchange((placement.host, uuid)))
+    uuid = find_device_uuid(case, rank_info, environ)
+    compare_devices(world.exchange((rank_info.host, uuid)))
 
 
-def find_device_uuid(case: Case, placement: Placement, environ: Mapping[str, str]) -> str:
+def find_device_uuid(case: Case, rank_info: RankInfo, environ: Mapping[str, str]) -> str:
     """Return the UUID of the GPU or MIG instance that the rank's adapter uses, or '' if unknown."""
     if case.device != "cuda":
         return ""
     nvml = load_nvml()
     if nvml is None:
-        return amd_smi.find_device_uuid(placement.local_rank, environ)
-    own = choose_own(list_seen(nvml, environ), placement.local_rank)
+        return amd_smi.find_device_uuid(rank_info.local_rank, environ)
+    own = choose_own(list_seen(nvml, environ), rank_info.local_rank)
     handle = None if own is None else find_handle(nvml, own)
     return "" if handle is None else ask(nvml, "nvmlDeviceGetUUID", handle) or ""
 

@@ -79,14 +79,14 @@ def verify_case(
     """
     model = load_model(case.model)
     definition = model.Definition(**case.model_parameters)
-    placement = world.place(case)
+    rank_info = world.place(case)
     versions = describe_python()
     if not isinstance(world, Alone):
-        placement = choose_network(placement, world, joining)
+        rank_info = choose_network(rank_info, world, joining)
         versions.update(world.describe_versions())
     if case.device == "cuda":
         make_deterministic(case.axes.framework)
-    session = start_session(case, placement)
+    session = start_session(case, rank_info)
     check_parameter_count(case, session)
     initial_weights = session.read_weights()
     check_weights(initial_weights, dict(generate_weights(definition, case.seed)))

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Mapping
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.files.writing import write_file
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.nvml import (
     ask,
     find_device_uuid,
@@ -51,11 +51,11 @@ def probe_rank(folder: Path, joining: Joining) -> int:
     answer: Dict[str, Any] = {"host": host, "cores": sorted(os.sched_getaffinity(0))}
     keep(path, answer)
     case = read_json(folder / CASE_FILE, Case)
-    placement = join(answer, host, joining, case, folder)
+    rank_info = join(answer, host, joining, case, folder)
     keep(path, answer)
     load_framework(answer, case, folder)
     if case.device == "cuda":
-        answer["uuid"] = find_device_uuid(case, placement, os.environ)
+        answer["uuid"] = find_device_uuid(case, rank_info, os.environ)
         answer.update(ask_driver(os.environ))
     answer["is_done"] = True
     keep(path, answer)
@@ -67,10 +67,8 @@ def keep(path: Path, answer: Dict[str, Any]) -> None:
     write_file(path, json.dumps(answer).encode(), root=path.parent)
 
 
-def join(
-    answer: Dict[str, Any], host: str, joining: Joining, case: Case, folder: Path
-) -> Placement:
-    """Join the other ranks and return this rank's placement, or record why joining failed."""
+def join(answer: Dict[str, Any], host: str, joining: Joining, case: Case, folder: Path) -> RankInfo:
+    """Join the other ranks and return this rank's RankInfo, or record why joining failed."""
     try:
         world = join_ranks(joining, case, folder)
         hosts = world.exchange(host)
@@ -78,8 +76,8 @@ def join(
         answer["mpi"] = world.describe_versions().get("mpi", "")
     except BROKEN as error:
         answer["join_error"] = describe(error)
-        return Placement(0, 0, 1, host, "", 0)
-    return Placement(world.rank, hosts[: world.rank].count(host), world.size, host, "", 0)
+        return RankInfo(0, 0, 1, host, "", 0)
+    return RankInfo(world.rank, hosts[: world.rank].count(host), world.size, host, "", 0)
 
 
 def load_framework(answer: Dict[str, Any], case: Case, folder: Path) -> None:

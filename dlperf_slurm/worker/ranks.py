@@ -7,7 +7,7 @@ import time
 from typing import Any, Dict, List, Tuple
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 
 FAILURE_GRACE_SECONDS = 5.0
 LOWEST_PORT = 20000
@@ -41,7 +41,7 @@ class World:
         """Return the values of all ranks, in rank order, on every rank."""
         return list(self._communicator.allgather(value))
 
-    def place(self, case: Case) -> Placement:
+    def place(self, case: Case) -> RankInfo:
         """Check the ranks' placement against the topology, and agree on the rendezvous addresses.
 
         All ranks must call this. Raises PlacementError on all of them.
@@ -58,7 +58,7 @@ class World:
         addresses = self._communicator.allgather(own)
         server_addresses = self._communicator.allgather("" if local_rank else server)
         master_address, _, master_port = addresses[0].rpartition(":")
-        return Placement(
+        return RankInfo(
             rank=self.rank,
             local_rank=local_rank,
             world_size=self.size,
@@ -104,12 +104,12 @@ class Alone:
     def gather(self, value: Any) -> List[Any]:
         return [value]
 
-    def place(self, case: Case) -> Placement:
-        """Return the placement of rank `data_rank`, with a world size of 1."""
+    def place(self, case: Case) -> RankInfo:
+        """Return the RankInfo of rank `data_rank`, with a world size of 1."""
         if case.world_size != 1:
             raise PlacementError(f"one process cannot be all {case.world_size} ranks")
         port = find_free_port()
-        return Placement(
+        return RankInfo(
             rank=self._data_rank,
             local_rank=0,
             world_size=1,

@@ -1,4 +1,4 @@
-"""A placement -> a framework's parameter servers, started and monitored by the ranks."""
+"""RankInfo -> a framework's parameter servers, started and monitored by the ranks."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.ranks import find_free_port
 
 END_SECONDS = 10
@@ -80,17 +80,17 @@ class Cluster(NamedTuple):
         return {"ps": list(self.servers), "worker": list(self.ranks)}
 
 
-def list_addresses(placement: Placement) -> Cluster:
-    """Return the placement's addresses, or new ones on this host for a world of one rank."""
-    if placement.world_size == 1:
+def list_addresses(rank_info: RankInfo) -> Cluster:
+    """Return the rank's addresses, or new ones on this host for a world of one rank."""
+    if rank_info.world_size == 1:
         server, rank = (f"127.0.0.1:{find_free_port(offset, 2)}" for offset in range(2))
         return Cluster((server,), (rank,), 0, server)
-    addresses = placement.server_addresses
+    addresses = rank_info.server_addresses
     return Cluster(
         servers=tuple(address for address in addresses if address),
-        ranks=placement.rank_addresses,
-        rank=placement.rank,
-        own_server=addresses[placement.rank],
+        ranks=rank_info.rank_addresses,
+        rank=rank_info.rank,
+        own_server=addresses[rank_info.rank],
     )
 
 

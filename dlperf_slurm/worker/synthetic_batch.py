@@ -8,7 +8,7 @@ from dlperf_slurm.worker.models import load_model
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.frameworks import RankInfo
     from dlperf_slurm.worker.models import Network
 
     Batch = Dict[str, NDArray[Any]]
@@ -55,7 +55,7 @@ class SyntheticSamples:
         return {name: numpy.array(values[index]) for name, values in self._pool.items()}
 
 
-def make_samples(case: Case, placement: "Placement") -> SyntheticSamples:
+def make_samples(case: Case, rank_info: "RankInfo") -> SyntheticSamples:
     """Return the samples of this rank's own batch, for data sources without files."""
     definition = load_model(case.model).Definition(**case.model_parameters)
-    return SyntheticSamples(definition, case.axes.batch_size, case.seed, placement.rank)
+    return SyntheticSamples(definition, case.axes.batch_size, case.seed, rank_info.rank)

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.update_rule import make_rule
@@ -23,7 +23,7 @@ class Work:
     `builder` is the module of the case's model in the adapter's `package`.
     """
 
-    def __init__(self, case: Case, placement: Placement, package: str) -> None:
+    def __init__(self, case: Case, rank_info: RankInfo, package: str) -> None:
         self.builder: Any = import_module(f"{package}.{case.model}")
         model = load_model(case.model)
         self.definition: Any = model.Definition(**case.model_parameters)
@@ -36,11 +36,11 @@ class Work:
             self.definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
         )
         # weights are the same on all ranks, dropout masks are not
-        self.dropout_seed = case.seed + 1 + placement.rank
+        self.dropout_seed = case.seed + 1 + rank_info.rank
         # number of classes if labels are class probabilities (mixup), else 0
         self.classes: int = self.definition.classes if case.training.mixup_alpha else 0
         self._case = case
-        self._rank = placement.rank
+        self._rank = rank_info.rank
 
     def take_inputs(self, batch: Mapping[str, Any]) -> List[Any]:
         """Return the arrays of a batch that the network takes, in the network's order."""

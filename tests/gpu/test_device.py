@@ -10,7 +10,7 @@ from support.gpu_report import NOT_FOR_THIS_GPU
 
 from dlperf_slurm.contract.record import FAILED, STEP_SECONDS_FILE
 from dlperf_slurm.contract.step_archive import SAMPLES_FILE
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.nvml import ask, find_handle, load_nvml
 from dlperf_slurm.worker.peaks import Setting, load_operations
 from dlperf_slurm.worker.peaks.device_peak import find_best_seconds
@@ -138,5 +138,5 @@ def test_two_ranks_on_one_gpu_are_refused(framework, tmp_path, monkeypatch):
 
 
 def test_a_gpu_is_chosen_for_telemetry(attempt):
-    placement = Placement(0, 0, 1, "here", "127.0.0.1", 0)
-    assert choose_devices(attempt.case, placement, os.environ) == {0: list_gpus()[0]}
+    rank_info = RankInfo(0, 0, 1, "here", "127.0.0.1", 0)
+    assert choose_devices(attempt.case, rank_info, os.environ) == {0: list_gpus()[0]}

@@ -11,7 +11,7 @@ from support.gpu_attempts import make_attempt, run
 from support.gpu_report import NOT_FOR_THIS_GPU
 
 from dlperf_slurm.contract.axes import format_ladder
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.nvml import find_device_uuid
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 
@@ -39,7 +39,7 @@ def make_case(model, **changes):
 
 def test_nvml_finds_the_gpu_that_torch_drives(torch):
     case = make_case("bert")
-    uuid = find_device_uuid(case, Placement(0, 0, 1, "here", "127.0.0.1", 0), os.environ)
+    uuid = find_device_uuid(case, RankInfo(0, 0, 1, "here", "127.0.0.1", 0), os.environ)
     # torch's UUID has no prefix "GPU-" or "MIG-"
     assert uuid.partition("-")[2] == str(torch.cuda.get_device_properties(0).uuid)
 

@@ -8,7 +8,7 @@ from support.gpu_attempts import make_attempt, run
 from support.gpu_machine import list_gpus
 from support.gpu_timeline import list_transports
 
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.nvml import find_device_uuid
 
 pytestmark = pytest.mark.gpus(2)
@@ -67,7 +67,7 @@ def test_nvml_finds_each_ranks_gpu_in_another_order():
     case = sessions.make_case("pytorch", "bert", device="cuda", devices_per_node=ranks)
     environ = {**os.environ, "CUDA_VISIBLE_DEVICES": visible}
     found = [
-        find_device_uuid(case, Placement(rank, rank, ranks, "here", "127.0.0.1", 0), environ)
+        find_device_uuid(case, RankInfo(rank, rank, ranks, "here", "127.0.0.1", 0), environ)
         for rank in range(ranks)
     ]
     assert [uuid.partition("-")[2] for uuid in found] == driven

@@ -20,7 +20,7 @@ import numpy
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks import jax as adapter
 from dlperf_slurm.worker.frameworks.jax import device, forward, layers, session
 from dlperf_slurm.worker.frameworks.jax.loader import prepare_batch
@@ -29,7 +29,7 @@ from dlperf_slurm.worker.work import Work
 from rehearsal.combinations import Combination, make_case
 from rehearsal.compiled import FAULTS, XLA, Compilation, count_products, count_tensor_cores
 
-ALONE = Placement(0, 0, 1, "here", "127.0.0.1", 0)
+ALONE = RankInfo(0, 0, 1, "here", "127.0.0.1", 0)
 # NVIDIA's figures for the H100 SXM5, as XLA's GpuTargetConfigProto (CUDA Programming Guide,
 # "Technical Specifications per Compute Capability"; the Hopper white paper)
 H100 = """

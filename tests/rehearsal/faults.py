@@ -94,7 +94,7 @@ def average_each_batch():
 
 
 def drive_the_first_gpu():
-    session.choose_device = lambda case, placement: torch.device("cuda", 0)
+    session.choose_device = lambda case, rank_info: torch.device("cuda", 0)
 
 
 def leave_something_on_the_first_gpu():

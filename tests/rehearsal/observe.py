@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 
 from dlperf_slurm.worker.data_sources import open_batches
-from dlperf_slurm.worker.frameworks import Placement, start_session
+from dlperf_slurm.worker.frameworks import RankInfo, start_session
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.progress import MEASURED, Position
 from rehearsal.combinations import Combination, make_case
@@ -103,13 +103,13 @@ def watch_rank(combination, rank, port, barrier, folder):
     # the stubs are preloaded
     trace = ctypes.CDLL(None)
     case = make_case(combination)
-    placement = Placement(rank, rank, case.world_size, "here", "127.0.0.1", port)
-    session = start_session(case, placement)
+    rank_info = RankInfo(rank, rank, case.world_size, "here", "127.0.0.1", port)
+    session = start_session(case, rank_info)
     measure_steps(
         session,
         barrier.wait,
         case,
-        open_batches(case, placement, session),
+        open_batches(case, rank_info, session),
         on_window_start=trace.rehearsal_next_interval,
         position=Watched(trace),
     )

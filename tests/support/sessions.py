@@ -14,7 +14,7 @@ from dlperf_slurm.contract.case import CASE_FILE, Training
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Parity
 from dlperf_slurm.worker import parity
-from dlperf_slurm.worker.frameworks import Placement, load_adapter, start_session
+from dlperf_slurm.worker.frameworks import RankInfo, load_adapter, start_session
 from dlperf_slurm.worker.models import list_models, load_model
 from dlperf_slurm.worker.parity import (
     GRADIENTS_FILE,
@@ -67,7 +67,7 @@ SMALL = {
 }
 # a training protocol whose labels are probabilities
 MIXTURES = Training(epochs=1, mixup_alpha=0.2)
-ALONE = Placement(
+ALONE = RankInfo(
     rank=0, local_rank=0, world_size=1, host="here", master_address="127.0.0.1", master_port=0
 )
 

@@ -45,13 +45,13 @@ def has_no_memory(error):
     return False
 
 
-def start_session(case, placement):
+def start_session(case, rank_info):
     """Start a session, which may already fail here."""
-    Path(f"pid-{placement.rank}").write_text(str(os.getpid()))
+    Path(f"pid-{rank_info.rank}").write_text(str(os.getpid()))
     with Path("starts").open("a") as file:
-        file.write(f"rank {placement.rank}\n")
+        file.write(f"rank {rank_info.rank}\n")
     await_file(os.environ.get("SPIN_WAIT_FOR", ""))
-    session = SpinSession(case, placement)
+    session = SpinSession(case, rank_info)
     session.come_to(0)
     return session
 
@@ -61,9 +61,9 @@ class SpinSession:
 
     device_name = "spin"
 
-    def __init__(self, case, placement):
-        rank = placement.rank
-        self.versions = {"spin": "1", "ranks_together": str(placement.world_size)}
+    def __init__(self, case, rank_info):
+        rank = rank_info.rank
+        self.versions = {"spin": "1", "ranks_together": str(rank_info.world_size)}
         self.rank = rank
         self.steps = 0
         self.fault = os.environ.get("SPIN_FAULT", "")

@@ -12,7 +12,7 @@ from support.attempts import CASE
 from support.cases import vary
 
 from dlperf_slurm.worker.amd_smi import list_visible
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.nvml import find_device_uuid
 from dlperf_slurm.worker.provenance.gpu import describe_gpus, describe_rocm
 from dlperf_slurm.worker.telemetry import Sampler
@@ -22,7 +22,7 @@ from dlperf_slurm.worker.telemetry.sources import choose_devices, open_devices
 FAKE_AMDSMI = Path(__file__).resolve().parents[1] / "support" / "fake_amdsmi.py"
 CHECKOUT = Path(__file__).resolve().parents[2]
 CUDA = vary(CASE, device="cuda")
-FIRST, SECOND = (Placement(rank, rank, 2, "n1", "127.0.0.1", 0) for rank in (0, 1))
+FIRST, SECOND = (RankInfo(rank, rank, 2, "n1", "127.0.0.1", 0) for rank in (0, 1))
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 MI300X = {
     "gpu_asic_info": {"market_name": "AMD Instinct MI300X", "device_id": "0x74a1"},

@@ -23,7 +23,7 @@ from dlperf_slurm.contract.host_noise import (
 from dlperf_slurm.contract.json_files import build_dataclass
 from dlperf_slurm.contract.phases import MEANINGS, PYTHON, WINDOW
 from dlperf_slurm.contract.record import OK
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.host_noise import (
     describe_here,
     describe_noise,
@@ -33,7 +33,7 @@ from dlperf_slurm.worker.host_noise import (
 )
 
 NEIGHBOUR = Path(__file__).resolve().parents[1] / "support" / "neighbour.py"
-FIRST = Placement(0, 0, 2, "n1", "127.0.0.1", 0)
+FIRST = RankInfo(0, 0, 2, "n1", "127.0.0.1", 0)
 CUDA = vary(attempts.CASE, device="cuda")
 QUIET = CpuUse(0.5, 4, 0.3, 0.01, 0.0)
 

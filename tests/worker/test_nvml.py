@@ -16,7 +16,7 @@ from support.attempts import CASE
 from support.cases import vary
 
 from dlperf_slurm.contract.record import FAILED, OK
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.nvml import ask, compare_devices, find_device_uuid, find_handle, load_nvml
 from dlperf_slurm.worker.ranks import PlacementError
 from dlperf_slurm.worker.telemetry.series import MEMORY, POWER
@@ -24,7 +24,7 @@ from dlperf_slurm.worker.telemetry.sources import choose_devices, open_devices
 
 RANKS = 8
 CUDA = vary(CASE, device="cuda", devices_per_node=RANKS)
-PLACEMENTS = [Placement(rank, rank, RANKS, "n1", "127.0.0.1", 0) for rank in range(RANKS)]
+PLACEMENTS = [RankInfo(rank, rank, RANKS, "n1", "127.0.0.1", 0) for rank in range(RANKS)]
 SUPPORT = Path(__file__).parents[1] / "support"
 LIBRARY = SUPPORT / "nvml_library.c"
 
@@ -53,8 +53,8 @@ VISIBLE = [
 def find_watched(environ):
     """Return the monitored GPUs by local rank, and assert that none is monitored twice."""
     watched = {}
-    for placement in PLACEMENTS:
-        chosen = choose_devices(CUDA, placement, environ)
+    for rank_info in PLACEMENTS:
+        chosen = choose_devices(CUDA, rank_info, environ)
         assert not set(chosen) & set(watched)
         watched.update(chosen)
     return watched
@@ -67,7 +67,7 @@ def find_uuid(name):
 
 def check_devices(environ, gpus):
     uuids = {rank: "MIG-1" if gpu == MIG else f"GPU-{gpu}" for rank, gpu in gpus.items()}
-    driven = [find_device_uuid(CUDA, placement, environ) for placement in PLACEMENTS]
+    driven = [find_device_uuid(CUDA, rank_info, environ) for rank_info in PLACEMENTS]
     assert {rank: uuid for rank, uuid in enumerate(driven) if uuid} == uuids
     watched = find_watched(environ)
     assert {rank: find_uuid(name) for rank, name in watched.items()} == uuids

@@ -17,7 +17,7 @@ from support import attempts, frozen_code
 from support.cases import vary
 
 from dlperf_slurm.contract.record import HOST, OK
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.telemetry import SAMPLES_FILE, Sampler, gather_telemetry
 from dlperf_slurm.worker.telemetry.__main__ import find_busy_cpus
 from dlperf_slurm.worker.telemetry.series import HostSamples, Series, summarize_samples
@@ -31,7 +31,7 @@ SUPPORT = Path(__file__).resolve().parents[1] / "support"
 GREATEST_PID = 2**22
 CPU = vary(attempts.CASE, device="cpu", devices_per_node=1)
 CUDA = vary(attempts.CASE, device="cuda", devices_per_node=2)
-FIRST = Placement(0, 0, 2, "n1", "127.0.0.1", 0)
+FIRST = RankInfo(0, 0, 2, "n1", "127.0.0.1", 0)
 SECOND = replace(FIRST, rank=1, local_rank=1)
 
 A100 = {
@@ -52,9 +52,9 @@ def own_package(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", PACKAGE_FOLDER)
 
 
-def sample_window(case, placement=FIRST, work=lambda: None, interval_seconds=60):
+def sample_window(case, rank_info=FIRST, work=lambda: None, interval_seconds=60):
     """One sample at the start and one at the end of `work`, and between them by the interval."""
-    sampler = Sampler(vary(case, telemetry_interval_seconds=interval_seconds), placement)
+    sampler = Sampler(vary(case, telemetry_interval_seconds=interval_seconds), rank_info)
     sampler.await_ready()
     sampler.start_window()
     work()
@@ -111,9 +111,9 @@ def test_stolen_share_is_of_the_time_that_cpus_were_needed(busy, stolen, share):
     assert host.stolen_share == pytest.approx(share)
 
 
-@pytest.mark.parametrize(("placement", "interval_seconds"), [(SECOND, 60), (FIRST, 0)])
-def test_other_ranks_of_a_host_and_an_interval_of_zero_are_no_sampling(placement, interval_seconds):
-    samples = sample_window(CPU, placement, interval_seconds=interval_seconds)
+@pytest.mark.parametrize(("rank_info", "interval_seconds"), [(SECOND, 60), (FIRST, 0)])
+def test_other_ranks_of_a_host_and_an_interval_of_zero_are_no_sampling(rank_info, interval_seconds):
+    samples = sample_window(CPU, rank_info, interval_seconds=interval_seconds)
     assert samples == HostSamples("n1")
 
 

@@ -227,7 +227,7 @@ def test_ranks_wait_for_a_late_one_and_average_in_several_packs():
     ]
     case = vary(CASE, devices_per_node=2)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        arguments = [(case, placement) for placement in placements]
+        arguments = [(case, rank_info) for rank_info in placements]
         found = pool.starmap_async(compute_gradients_in_packs, arguments, 1).get(120)
     own = [sessions.start(CASE, rank).compute_gradients() for rank in range(2)]
     mean = {name: (own[0][name] + own[1][name]) / 2 for name in own[0]}
@@ -235,13 +235,13 @@ def test_ranks_wait_for_a_late_one_and_average_in_several_packs():
         assert find_difference(gradients, mean).relative < 1e-5
 
 
-def compute_gradients_in_packs(case, placement):
+def compute_gradients_in_packs(case, rank_info):
     """Compute gradients; rank 0, the leader, joins only when the other rank already waits."""
     training.BYTES_PER_PACK = 2**12
-    host, _, port = placement.rank_addresses[1].rpartition(":")
-    while placement.rank == 0 and not is_listening(host, int(port)):
+    host, _, port = rank_info.rank_addresses[1].rpartition(":")
+    while rank_info.rank == 0 and not is_listening(host, int(port)):
         time.sleep(0.1)
-    return start_session(case, placement).compute_gradients()
+    return start_session(case, rank_info).compute_gradients()
 
 
 def is_listening(host, port):

@@ -8,7 +8,7 @@ from support import attempts
 from support.cases import vary
 
 from dlperf_slurm.contract.case import Training
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.horovod import join_horovod, read_horovod_version
 from dlperf_slurm.worker.models import bert, resnet50
 from dlperf_slurm.worker.synthetic_batch import make_batch
@@ -22,7 +22,7 @@ numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip insta
 PACKAGE = "dlperf_slurm.worker.models"
 SMALL = {"image_size": 32, "stage_blocks": (1, 1, 1, 1), "width": 8, "classes": 10}
 CASE = vary(attempts.CASE, model="resnet50", model_parameters=SMALL, devices_per_node=1, seed=7)
-PLACEMENT = Placement(1, 1, 2, "here", "127.0.0.1", 0)
+PLACEMENT = RankInfo(1, 1, 2, "here", "127.0.0.1", 0)
 
 
 def test_work_is_that_of_the_case_and_the_rank():

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dlperf_slurm.worker.datasets import Dataset
-    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.frameworks import RankInfo
     from dlperf_slurm.worker.session import Keys
 
     Sample = Dict[str, NDArray[Any]]
@@ -130,9 +130,9 @@ class FileOrder(AbstractSequence):  # type: ignore[type-arg]
     """
 
     def __init__(
-        self, case: Case, placement: "Placement", sample_count: int, batches: int = 0
+        self, case: Case, rank_info: "RankInfo", sample_count: int, batches: int = 0
     ) -> None:
-        per_epoch = sample_count // (case.axes.batch_size * placement.world_size)
+        per_epoch = sample_count // (case.axes.batch_size * rank_info.world_size)
         self.batches_per_epoch = (
             per_epoch // case.axes.gradient_accumulation * case.axes.gradient_accumulation
         )
@@ -143,7 +143,7 @@ class FileOrder(AbstractSequence):  # type: ignore[type-arg]
             )
         self._batches = batches or self.batches_per_epoch * case.training.epochs
         self._case = case
-        self._placement = placement
+        self._rank_info = rank_info
         self._sample_count = sample_count
         self._epoch = -1
         self._epoch_batches: Any = None
@@ -164,7 +164,7 @@ class FileOrder(AbstractSequence):  # type: ignore[type-arg]
         indices = list_indices(self._sample_count, self._case.seed, epoch, is_shuffled=True)
         return split_for_training(
             indices,
-            self._placement.rank,
-            self._placement.world_size,
+            self._rank_info.rank,
+            self._rank_info.world_size,
             self._case.axes.batch_size,
         )

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Placement:
+class RankInfo:
     """A rank's position in the job and the addresses for the framework's rendezvous.
 
     `master_address` and `master_port` belong to rank 0. `rank_addresses` has "address:port" of each
@@ -114,16 +114,16 @@ def load_adapter(framework: str) -> "Adapter":
     return cast("Adapter", import_module(f"{__name__}.{framework}"))
 
 
-def start_session(case: "Case", placement: "Placement") -> "Session":
+def start_session(case: "Case", rank_info: "RankInfo") -> "Session":
     """Join the process group and build model, optimizer and batch on the device.
 
     Imports the framework, after the adapter's `prepare` if it has one: it sets what the framework
-    reads when it is imported. Mode "infer" has no process group and no optimizer, and `placement`
+    reads when it is imported. Mode "infer" has no process group and no optimizer, and `rank_info`
     has a world size of 1.
     """
     adapter = f"{__name__}.{case.axes.framework}"
     prepare = getattr(import_module(adapter), "prepare", None)
     if prepare is not None:
-        prepare(case, placement)
+        prepare(case, rank_info)
     module = import_module(f"{adapter}.session")
-    return cast("Session", module.start_session(case, placement))
+    return cast("Session", module.start_session(case, rank_info))

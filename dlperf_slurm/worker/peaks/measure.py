@@ -19,7 +19,7 @@ from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.folders import open_folder
 from dlperf_slurm.files.reading import read_json
 from dlperf_slurm.files.writing import write_file
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.peaks import list_measured_frameworks
 from dlperf_slurm.worker.peaks.all_reduce import time_all_reduce
 
@@ -39,7 +39,7 @@ def is_measured(case: Case, environ: Mapping[str, str]) -> bool:
 
 
 def measure_peak(
-    case: Case, placement: Placement, world: Any, attempt_dir: Path
+    case: Case, rank_info: RankInfo, world: Any, attempt_dir: Path
 ) -> Optional[DevicePeak]:
     """Measure this host's peak on its first rank, while the other ranks wait without using a CPU.
 
@@ -47,14 +47,14 @@ def measure_peak(
     """
     if not is_measured(case, os.environ):
         return None
-    peak = _find_peak(case, placement, attempt_dir) if placement.local_rank == 0 else None
+    peak = _find_peak(case, rank_info, attempt_dir) if rank_info.local_rank == 0 else None
     world.await_all()
     return peak
 
 
-def _find_peak(case: Case, placement: Placement, attempt_dir: Path) -> DevicePeak:
+def _find_peak(case: Case, rank_info: RankInfo, attempt_dir: Path) -> DevicePeak:
     """Return the peak that an earlier repeat of this job measured on this host, or measure it."""
-    place = find_shared_file(case, placement.host, attempt_dir, os.environ)
+    place = find_shared_file(case, rank_info.host, attempt_dir, os.environ)
     if place is not None:
         try:
             return build_dataclass(
@@ -62,13 +62,13 @@ def _find_peak(case: Case, placement: Placement, attempt_dir: Path) -> DevicePea
             )
         except (FileNotFoundError, FileProblem, ContractError):
             pass
-    peak = run_measurement(case, placement.host)
+    peak = run_measurement(case, rank_info.host)
     if place is not None and not peak.problem:
         try:
             with open_folder(place[1].parent, place[0], is_made=True):
                 write_file(place[1], json.dumps(asdict(peak)).encode(), root=place[0])
         except (OSError, FileProblem) as error:
-            print(f"the peak of {placement.host} is not kept: {error}", file=sys.stderr)
+            print(f"the peak of {rank_info.host} is not kept: {error}", file=sys.stderr)
     return peak
 
 

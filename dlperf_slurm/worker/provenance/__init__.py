@@ -23,7 +23,7 @@ from dlperf_slurm.worker.provenance.variables import describe_environment
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.frameworks import RankInfo
 
 Facts = Dict[str, str]
 
@@ -99,14 +99,14 @@ def describe_rank() -> Dict[str, str]:
 
 
 def gather_platforms(
-    case: "Case", world: Any, placement: "Placement"
+    case: "Case", world: Any, rank_info: "RankInfo"
 ) -> "Tuple[Dict[str, str], Tuple[HostPlatform, ...]]":
     """Gather `Record.platform` and `Record.hosts` to rank 0, empty elsewhere; all ranks call."""
-    of_host = describe_host() if placement.local_rank == 0 else {}
+    of_host = describe_host() if rank_info.local_rank == 0 else {}
     of_rank = describe_rank()
     if case.device == "cuda":
-        of_rank.update(describe_gpu_affinity(placement.local_rank, os.environ))
-    return merge_platforms(world.gather((placement.host, of_host, of_rank)))
+        of_rank.update(describe_gpu_affinity(rank_info.local_rank, os.environ))
+    return merge_platforms(world.gather((rank_info.host, of_host, of_rank)))
 
 
 def merge_platforms(told: List[Told]) -> Tuple[Facts, Tuple[HostPlatform, ...]]:

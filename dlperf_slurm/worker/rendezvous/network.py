@@ -6,7 +6,7 @@ import struct
 from dataclasses import replace
 from typing import Any, Tuple
 
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.ranks import PlacementError
 from dlperf_slurm.worker.rendezvous import Joining
 
@@ -14,16 +14,16 @@ from dlperf_slurm.worker.rendezvous import Joining
 SIOCGIFADDR = 0x8915
 
 
-def choose_network(placement: Placement, world: Any, joining: Joining) -> Placement:
-    """Return the placement with addresses on the site's network; all ranks must call this.
+def choose_network(rank_info: RankInfo, world: Any, joining: Joining) -> RankInfo:
+    """Return the RankInfo with addresses on the site's network; all ranks must call this.
 
     On a single host nothing changes. Raises PlacementError on all ranks if any host has no address
     on that network.
     """
     is_chosen = joining.interface or joining.host_suffix
     if not is_chosen or len(set(world.hosts)) == 1:
-        return placement
-    told = world.exchange(_find_own_address(placement.host, joining))
+        return rank_info
+    told = world.exchange(_find_own_address(rank_info.host, joining))
     problems = sorted({problem for _, problem in told if problem})
     if problems:
         raise PlacementError("; ".join(problems))
@@ -36,10 +36,10 @@ def choose_network(placement: Placement, world: Any, joining: Joining) -> Placem
         )
 
     return replace(
-        placement,
+        rank_info,
         master_address=addresses[0],
-        rank_addresses=move(placement.rank_addresses),
-        server_addresses=move(placement.server_addresses),
+        rank_addresses=move(rank_info.rank_addresses),
+        server_addresses=move(rank_info.server_addresses),
     )
 
 

@@ -19,7 +19,7 @@ from dlperf_slurm.contract.json_files import build_dataclass
 from dlperf_slurm.contract.record import Telemetry
 from dlperf_slurm.contract.step_archive import SAMPLES_FILE
 from dlperf_slurm.files.writing import write_file
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.telemetry.series import (
     END,
     READY,
@@ -43,12 +43,12 @@ class Sampler:
     CPU use of the host in the window, set by `finish`.
     """
 
-    def __init__(self, case: Case, placement: Placement) -> None:
+    def __init__(self, case: Case, rank_info: RankInfo) -> None:
         self.cpu_use: Optional[CpuUse] = None
-        self._host = placement.host
+        self._host = rank_info.host
         self._problem = ""
         self._process: "Optional[subprocess.Popen[bytes]]" = None
-        sources = choose_sources(case, placement)
+        sources = choose_sources(case, rank_info)
         interval_seconds = case.telemetry_interval_seconds
         if sources and interval_seconds > 0:
             self._start([self._host, "--interval", str(interval_seconds), *sources])
@@ -112,10 +112,10 @@ def end_process(process: "subprocess.Popen[bytes]") -> None:
     process.communicate()
 
 
-def choose_sources(case: Case, placement: Placement) -> List[str]:
+def choose_sources(case: Case, rank_info: RankInfo) -> List[str]:
     """List the sources as arguments of the process; empty for a rank with nothing to sample."""
-    devices = choose_devices(case, placement, os.environ)
-    host = ["--is-host"] if placement.local_rank == 0 else []
+    devices = choose_devices(case, rank_info, os.environ)
+    host = ["--is-host"] if rank_info.local_rank == 0 else []
     return host + [f"--device={rank}={gpu}" for rank, gpu in devices.items()]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Union
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.record import HOST
 from dlperf_slurm.worker import amd_smi
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.host import read_cpu_name
 from dlperf_slurm.worker.nvml import (
     ask,
@@ -155,7 +155,7 @@ def open_devices(named: Mapping[int, str]) -> Iterator[Union[DeviceSource, AmdSo
                 yield AmdSource(amd, handle, local_rank)
 
 
-def choose_devices(case: Case, placement: Placement, environ: Mapping[str, str]) -> Dict[int, str]:
+def choose_devices(case: Case, rank_info: RankInfo, environ: Mapping[str, str]) -> Dict[int, str]:
     """Choose the GPUs that this rank samples: local rank -> index or UUID.
 
     The first rank of a host samples all GPUs; if not all are visible to it, each rank samples its
@@ -165,9 +165,9 @@ def choose_devices(case: Case, placement: Placement, environ: Mapping[str, str])
         return {}
     visible = _list_visible(case, environ)
     if len(visible) >= case.devices_per_node:
-        return dict(enumerate(visible)) if placement.local_rank == 0 else {}
-    own = choose_own(visible, placement.local_rank)
-    return {} if own is None else {placement.local_rank: own}
+        return dict(enumerate(visible)) if rank_info.local_rank == 0 else {}
+    own = choose_own(visible, rank_info.local_rank)
+    return {} if own is None else {rank_info.local_rank: own}
 
 
 def _list_visible(case: Case, environ: Mapping[str, str]) -> List[str]:

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.nvml import list_seen, list_visible, load_nvml
 
 RANKS = "ranks"
@@ -24,39 +24,39 @@ MATMUL_PRECISIONS = {"fp32": "highest"}
 Arrays = Dict[str, Array]
 
 
-def make_mesh(placement: Placement) -> Mesh:
+def make_mesh(rank_info: RankInfo) -> Mesh:
     """Return a one-dimensional mesh with one device per rank, in rank order."""
     devices = {device.process_index: device for device in reversed(jax.devices())}
-    return Mesh([devices[rank] for rank in range(placement.world_size)], (RANKS,))
+    return Mesh([devices[rank] for rank in range(rank_info.world_size)], (RANKS,))
 
 
-def configure_devices(case: Case, placement: Placement) -> None:
+def configure_devices(case: Case, rank_info: RankInfo) -> None:
     """Set what JAX reads when a device is first asked for, and cannot change later."""
     # the size of XLA's thread pool on the CPU; there is no public setting for it (jaxlib 0.10)
     os.environ["PJRT_NPROC"] = str(case.cpus_per_rank)
     jax.config.update("jax_platforms", case.device)
     if case.device == "cuda":
-        jax.config.update("jax_cuda_visible_devices", str(choose_gpu(placement)))
+        jax.config.update("jax_cuda_visible_devices", str(choose_gpu(rank_info)))
     jax.config.update("jax_default_matmul_precision", MATMUL_PRECISIONS.get(case.axes.precision))
 
 
-def choose_gpu(placement: Placement) -> int:
+def choose_gpu(rank_info: RankInfo) -> int:
     """Return the index of this rank's GPU, counted by NVML.
 
     JAX must be told its GPU before it lists the devices, because it reserves memory on all it sees.
     """
     nvml = load_nvml()
     visible = list_seen(nvml, os.environ) if nvml else list_visible(os.environ, ())
-    return placement.choose_gpu(len(visible))
+    return rank_info.choose_gpu(len(visible))
 
 
-def join_process_group(placement: Placement) -> None:
+def join_process_group(rank_info: RankInfo) -> None:
     """Connect the ranks with jax.distributed; collectives run on NCCL (GPU) or Gloo (CPU)."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(
-        f"{placement.master_address}:{placement.master_port}",
-        num_processes=placement.world_size,
-        process_id=placement.rank,
+        f"{rank_info.master_address}:{rank_info.master_port}",
+        num_processes=rank_info.world_size,
+        process_id=rank_info.rank,
         # by default JAX detects Slurm or Open MPI and takes the local device ids from them
         cluster_detection_method="deactivate",
     )

@@ -13,7 +13,7 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import CompletionClock
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.jax.device import (
     RANKS,
     Arrays,
@@ -62,8 +62,8 @@ class JaxSession:
     JAX has no device events: a step has ended when its losses are available.
     """
 
-    def __init__(self, case: Case, placement: Placement, mesh: Mesh) -> None:
-        work = Work(case, placement, __package__)
+    def __init__(self, case: Case, rank_info: RankInfo, mesh: Mesh) -> None:
+        work = Work(case, rank_info, __package__)
         self._work = work
         self._case = case
         self._image_layout, self._kernel_layout, _ = LAYOUTS[case.axes.memory_format]
@@ -225,11 +225,11 @@ class JaxSession:
             jax.distributed.shutdown()
 
 
-def start_session(case: Case, placement: Placement) -> JaxSession:
-    configure_devices(case, placement)
-    if placement.world_size > 1:
-        join_process_group(placement)
-    return JaxSession(case, placement, make_mesh(placement))
+def start_session(case: Case, rank_info: RankInfo) -> JaxSession:
+    configure_devices(case, rank_info)
+    if rank_info.world_size > 1:
+        join_process_group(rank_info)
+    return JaxSession(case, rank_info, make_mesh(rank_info))
 
 
 def place_weights(case: Case, work: Work, mesh: Mesh) -> Tuple[Arrays, SplitAxes]:

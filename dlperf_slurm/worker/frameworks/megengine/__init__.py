@@ -14,7 +14,7 @@ from dlperf_slurm.worker.support import Not, Unsupported
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.frameworks import RankInfo
 
 SUPPORTED = {
     **OF_ALL,
@@ -58,9 +58,9 @@ UNSUPPORTED = (
 OUT_OF_MEMORY = OutOfMemory(("failed to malloc", "failed to alloc", "out of memory"))
 
 
-def prepare(case: "Case", placement: "Placement") -> None:
+def prepare(case: "Case", rank_info: "RankInfo") -> None:
     """Keep this rank to its CPUs."""
     if case.device == "cpu":
         # MegEngine's interpreter thread and its waiting threads keep cores busy beside the one that
         # computes
-        host.keep_to_cpus(case.cpus_per_rank, placement.local_rank)
+        host.keep_to_cpus(case.cpus_per_rank, rank_info.local_rank)

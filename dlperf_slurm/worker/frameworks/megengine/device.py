@@ -8,15 +8,15 @@ from megengine import Parameter, Tensor
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host, models
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.weights import match_weights
 
 
-def choose_gpu(placement: Placement) -> int:
+def choose_gpu(rank_info: RankInfo) -> int:
     count = mge.get_device_count("gpu")
     if count == 0:
         raise RuntimeError("MegEngine sees no GPU")
-    return placement.choose_gpu(count)
+    return rank_info.choose_gpu(count)
 
 
 def read_device_name(device: str) -> str:

@@ -13,7 +13,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.datasets.batches import narrow_integers, spread_labels
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.megengine.device import (
     choose_gpu,
     count_parameters,
@@ -42,8 +42,8 @@ class MegEngineSession:
     MegEngine has no device events, so `step` returns when the step has ended.
     """
 
-    def __init__(self, case: Case, placement: Placement, device: str, server: Any) -> None:
-        work = Work(case, placement, __package__)
+    def __init__(self, case: Case, rank_info: RankInfo, device: str, server: Any) -> None:
+        work = Work(case, rank_info, __package__)
         model = work.builder.build_model(work.definition)
         # a tied weight occurs once, under its first name
         parameters = dict(model.named_parameters())
@@ -65,18 +65,18 @@ class MegEngineSession:
         self._work = work
         self._inputs = work.take_inputs(self._batch)
         if self._is_training:
-            self._prepare_training(case, placement)
+            self._prepare_training(case, rank_info)
         else:
             self._prepare_inference(case)
 
-    def _prepare_training(self, case: Case, placement: Placement) -> None:
+    def _prepare_training(self, case: Case, rank_info: RankInfo) -> None:
         work, parameters = self._work, self._parameters
         self._optimizer = make_optimizer(work.rule, parameters, work.definition.list_parameters())
         self._clip_global_norm = work.largest_norm
         self._scaler = make_scaler(case)
         self._batches_per_step = case.axes.gradient_accumulation
         self._is_first_batch = True
-        self._average, callbacks = make_average(case, placement, list(parameters.values()))
+        self._average, callbacks = make_average(case, rank_info, list(parameters.values()))
         self._manager = GradManager().attach(list(parameters.values()), callbacks)
         self._differentiate = self._differentiate_batch
         self._differentiate_more = self._add_gradients
@@ -246,16 +246,16 @@ class MegEngineSession:
             distributed.group_barrier()
 
 
-def start_session(case: Case, placement: Placement) -> MegEngineSession:
+def start_session(case: Case, rank_info: RankInfo) -> MegEngineSession:
     if case.device == "cpu":
         # One thread computes while the interpreter's thread waits. MegEngine's "multithread"
         # devices are for inference: with them the backward pass of a convolution took more CPU time
         # and was no faster.
         mge.set_default_device("cpu0")
-        return MegEngineSession(case, placement, "cpu0", None)
-    index = choose_gpu(placement)
+        return MegEngineSession(case, rank_info, "cpu0", None)
+    index = choose_gpu(rank_info)
     device = f"gpu{index}"
     mge.set_default_device(device)
     mge.config.benchmark_kernel = True
-    server = join_process_group(placement, index) if placement.world_size > 1 else None
-    return MegEngineSession(case, placement, device, server)
+    server = join_process_group(rank_info, index) if rank_info.world_size > 1 else None
+    return MegEngineSession(case, rank_info, device, server)

@@ -9,7 +9,7 @@ from megengine import optimizer as optim
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import models
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 
@@ -105,10 +105,10 @@ class NcclAverage:
 
 
 def make_average(
-    case: Case, placement: Placement, parameters: List[Parameter]
+    case: Case, rank_info: RankInfo, parameters: List[Parameter]
 ) -> Tuple[Callable[[], None], List[Any]]:
     """Return the function to call after a step's backward pass, and callbacks to run within it."""
-    if placement.world_size == 1:
+    if rank_info.world_size == 1:
         return do_nothing, []
     if case.axes.gradient_sync == "mpi":
         return MpiAverage(parameters).average, []
@@ -121,17 +121,17 @@ def do_nothing() -> None:
     """Do nothing: a single rank need not average, and a callback has averaged already."""
 
 
-def join_process_group(placement: Placement, device_index: int) -> Optional[Any]:
+def join_process_group(rank_info: RankInfo, device_index: int) -> Optional[Any]:
     """Join MegEngine's process group; rank 0 also starts and returns the server.
 
     The server ends when the last reference to it is dropped.
     """
-    server = distributed.Server(placement.master_port) if placement.rank == 0 else None
+    server = distributed.Server(rank_info.master_port) if rank_info.rank == 0 else None
     distributed.init_process_group(
-        placement.master_address,
-        placement.master_port,
-        placement.world_size,
-        placement.rank,
+        rank_info.master_address,
+        rank_info.master_port,
+        rank_info.world_size,
+        rank_info.rank,
         device_index,
         backend="nccl",
         device_type="gpu",

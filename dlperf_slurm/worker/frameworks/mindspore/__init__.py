@@ -14,7 +14,7 @@ from dlperf_slurm.worker.support import needs_gpu
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.frameworks import RankInfo
 
 SUPPORTED = {
     **OF_ALL,
@@ -39,11 +39,11 @@ OUT_OF_MEMORY = OutOfMemory(
 )
 
 
-def prepare(case: "Case", placement: "Placement") -> None:
+def prepare(case: "Case", rank_info: "RankInfo") -> None:
     """Keep this rank to its CPUs, and set what MindSpore reads when it is imported."""
     if case.device == "cpu":
         # a graph runs in three threads at once, whatever thread number MindSpore is given
-        host.keep_to_cpus(case.cpus_per_rank, placement.local_rank)
+        host.keep_to_cpus(case.cpus_per_rank, rank_info.local_rank)
     # MindSpore reads these variables when it is imported, or first computes
     os.environ["OMP_NUM_THREADS"] = str(case.cpus_per_rank)
     # 3: errors only (1 is information)

@@ -12,7 +12,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import ending, host
 from dlperf_slurm.worker.clock import EventClock, HostClock
 from dlperf_slurm.worker.datasets.batches import spread_labels
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.mindspore.device import (
     count_parameters,
     find_parameters,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 class MindSporeSession:
     """MindSpore's implementation of `worker.session.Session`."""
 
-    def __init__(self, case: Case, placement: Placement) -> None:
-        work = Work(case, placement, __package__)
+    def __init__(self, case: Case, rank_info: RankInfo) -> None:
+        work = Work(case, rank_info, __package__)
         # dropout layers read the seed when they are built
         ms.set_seed(work.dropout_seed)
         model = work.builder.build_model(work.definition)
@@ -63,7 +63,7 @@ class MindSporeSession:
             self._training = Training(case, work, self._forward, parameters)
             self.set_learning_rate(work.rule.learning_rate)
             self._gradients: Gradients = ()
-            self._have_met = placement.world_size == 1
+            self._have_met = rank_info.world_size == 1
             self._loss = Tensor(float("nan"), ms.float32)
         else:
             self._prepare_inference(case)
@@ -195,20 +195,20 @@ class MindSporeSession:
         ending.is_at_once = self._case.world_size > 1
 
 
-def start_session(case: Case, placement: Placement) -> MindSporeSession:
-    choose_device(case, placement)
+def start_session(case: Case, rank_info: RankInfo) -> MindSporeSession:
+    choose_device(case, rank_info)
     ms.set_context(runtime_num_threads=case.cpus_per_rank)
-    if placement.world_size > 1:
-        join_ranks(placement)
-    return MindSporeSession(case, placement)
+    if rank_info.world_size > 1:
+        join_ranks(rank_info)
+    return MindSporeSession(case, rank_info)
 
 
-def choose_device(case: Case, placement: Placement) -> None:
+def choose_device(case: Case, rank_info: RankInfo) -> None:
     if case.device == "cpu":
         ms.set_device("CPU")
         return
     gpu = ms.device_context.gpu
-    ms.set_device("GPU", placement.choose_gpu(gpu.device_count()))
+    ms.set_device("GPU", rank_info.choose_gpu(gpu.device_count()))
     # MindSpore's own default allows TF32 in convolutions only
     gpu.op_precision.conv_allow_tf32(case.axes.precision == "tf32")
     gpu.op_precision.matmul_allow_tf32(case.axes.precision == "tf32")

@@ -12,7 +12,7 @@ import mindspore as ms
 from mindspore import Parameter, ParameterTuple, Tensor, communication, nn, ops
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.update_rule import ADAMW, Rule
 from dlperf_slurm.worker.work import Work
 
@@ -212,27 +212,27 @@ def make_scaler(case: Case) -> Any:
     return ms.amp.DynamicLossScaler(2**16, 2, 2000) if case.axes.precision == "amp-fp16" else None
 
 
-def join_ranks(placement: Placement) -> None:
+def join_ranks(rank_info: RankInfo) -> None:
     """Join MindSpore's process group; rank 0 starts the scheduler as a child process.
 
     Raises RuntimeError if MindSpore numbers the ranks unlike MPI.
     """
     os.environ.update(
         MS_ROLE="MS_WORKER",
-        MS_SCHED_HOST=placement.master_address,
-        MS_SCHED_PORT=str(placement.master_port),
-        MS_WORKER_NUM=str(placement.world_size),
-        MS_WORKER_IP=placement.rank_addresses[placement.rank].rpartition(":")[0],
+        MS_SCHED_HOST=rank_info.master_address,
+        MS_SCHED_PORT=str(rank_info.master_port),
+        MS_WORKER_NUM=str(rank_info.world_size),
+        MS_WORKER_IP=rank_info.rank_addresses[rank_info.rank].rpartition(":")[0],
         # MindSpore numbers the ranks by this id
-        MS_NODE_ID=str(placement.rank),
+        MS_NODE_ID=str(rank_info.rank),
     )
-    if placement.rank == 0:
+    if rank_info.rank == 0:
         start_scheduler()
-    await_scheduler(placement)
+    await_scheduler(rank_info)
     communication.init()
-    if communication.get_rank() != placement.rank:
+    if communication.get_rank() != rank_info.rank:
         raise RuntimeError(
-            f"MindSpore's rank {communication.get_rank()} is MPI's rank {placement.rank}"
+            f"MindSpore's rank {communication.get_rank()} is MPI's rank {rank_info.rank}"
         )
 
 
@@ -252,7 +252,7 @@ def start_scheduler() -> None:
     )
 
 
-def await_scheduler(placement: Placement) -> None:
+def await_scheduler(rank_info: RankInfo) -> None:
     """Wait until the scheduler listens.
 
     A rank that connects too early retries in vain for half a minute. Raises RuntimeError after
@@ -261,7 +261,7 @@ def await_scheduler(placement: Placement) -> None:
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            socket.create_connection((placement.master_address, placement.master_port), 5).close()
+            socket.create_connection((rank_info.master_address, rank_info.master_port), 5).close()
             return
         except OSError as error:
             if time.monotonic() > deadline:

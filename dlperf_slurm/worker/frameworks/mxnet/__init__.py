@@ -14,7 +14,7 @@ from dlperf_slurm.worker.support import Unsupported, needs_gpu
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.frameworks import RankInfo
 
 SUPPORTED = {
     **OF_ALL,
@@ -75,7 +75,7 @@ def find_lack_of_cpu(case: "Case") -> Optional[str]:
     return None
 
 
-def prepare(case: "Case", placement: "Placement") -> None:
+def prepare(case: "Case", rank_info: "RankInfo") -> None:
     """Set what MXNet reads when it is imported.
 
     Raises RuntimeError if the CPU lacks a feature that the case needs.

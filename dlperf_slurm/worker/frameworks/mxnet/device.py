@@ -7,7 +7,7 @@ from mxnet.gluon import HybridBlock, Parameter
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.horovod import read_horovod_version
 from dlperf_slurm.worker.weights import match_weights
 
@@ -15,13 +15,13 @@ from dlperf_slurm.worker.weights import match_weights
 CANONICAL_NAMES = {"gamma": "weight", "beta": "bias"}
 
 
-def choose_device(case: Case, placement: Placement) -> mx.Context:
+def choose_device(case: Case, rank_info: RankInfo) -> mx.Context:
     if case.device == "cpu":
         return mx.cpu()
     count = mx.context.num_gpus()
     if count == 0:
         raise RuntimeError("MXNet sees no GPU; its wheel for GPUs has the name of a CUDA version")
-    return mx.gpu(placement.choose_gpu(count))
+    return mx.gpu(rank_info.choose_gpu(count))
 
 
 def read_device_name(device: mx.Context) -> str:

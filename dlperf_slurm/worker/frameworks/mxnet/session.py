@@ -11,7 +11,7 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import CompletionClock
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.mxnet.device import (
     choose_device,
     count_parameters,
@@ -41,8 +41,8 @@ class MXNetSession:
     MXNet has no device events: a step has ended when its updated weights are available.
     """
 
-    def __init__(self, case: Case, placement: Placement, device: mx.Context) -> None:
-        work = Work(case, placement, __package__)
+    def __init__(self, case: Case, rank_info: RankInfo, device: mx.Context) -> None:
+        work = Work(case, rank_info, __package__)
         model = work.builder.build_model(work.definition)
         self._parameters = find_parameters(model)
         self._is_training = case.axes.mode == TRAIN
@@ -63,9 +63,9 @@ class MXNetSession:
         self._model = model
         self.load(self.stage(work.make_batch()))
         if self._is_training:
-            self._prepare_training(case, placement)
+            self._prepare_training(case, rank_info)
 
-    def _prepare_training(self, case: Case, placement: Placement) -> None:
+    def _prepare_training(self, case: Case, rank_info: RankInfo) -> None:
         work, parameters = self._work, self._parameters
         self._batches_per_step = case.axes.gradient_accumulation
         self._loss_scale = case.axes.constant_loss_scale or 1
@@ -75,7 +75,7 @@ class MXNetSession:
             1 / (self._batches_per_step * self._loss_scale),
         )
         self._trainer, self._sum_gradients, self._servers = join_ranks(
-            case, placement, parameters, optimizer
+            case, rank_info, parameters, optimizer
         )
         self._is_dynamic = case.axes.precision == "amp-fp16" and not case.axes.constant_loss_scale
         if self._is_dynamic:
@@ -208,12 +208,12 @@ class MXNetSession:
         self._servers.end()
 
 
-def start_session(case: Case, placement: Placement) -> MXNetSession:
-    device = choose_device(case, placement)
+def start_session(case: Case, rank_info: RankInfo) -> MXNetSession:
+    device = choose_device(case, rank_info)
     if case.axes.precision in AMP_TYPES:
         # inserts casts into MXNet's operators, for the whole process
         amp.init(AMP_TYPES[case.axes.precision])
-    return MXNetSession(case, placement, device)
+    return MXNetSession(case, rank_info, device)
 
 
 def copy_row(array: mx.nd.NDArray) -> mx.nd.NDArray:

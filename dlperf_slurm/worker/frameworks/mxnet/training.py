@@ -15,7 +15,7 @@ from mxnet.ndarray import dot
 
 from dlperf_slurm.contract.axes import PARAMETER_SERVER
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.horovod import join_horovod
 from dlperf_slurm.worker.servers import WatchedServers
 from dlperf_slurm.worker.update_rule import ADAMW, Rule
@@ -148,18 +148,18 @@ class Ranks(NamedTuple):
 
 
 def join_ranks(
-    case: Case, placement: Placement, parameters: Dict[str, Parameter], optimizer: Any
+    case: Case, rank_info: RankInfo, parameters: Dict[str, Parameter], optimizer: Any
 ) -> Ranks:
     """Join the case's process group and make the trainer for it."""
     if case.axes.gradient_sync == "horovod":
-        trainer = make_horovod_trainer(placement, parameters, optimizer)
+        trainer = make_horovod_trainer(rank_info, parameters, optimizer)
         return Ranks(trainer, trainer.allreduce_grads, WatchedServers([]))
     # Trainer only sums over the ranks; it takes the factor for the mean from the optimizer
-    optimizer.rescale_grad /= placement.world_size
-    if placement.world_size == 1:
+    optimizer.rescale_grad /= rank_info.world_size
+    if rank_info.world_size == 1:
         trainer = Trainer(parameters, optimizer, kvstore=None)
         return Ranks(trainer, trainer.allreduce_grads, WatchedServers([]))
-    servers = start_servers(case, placement)
+    servers = start_servers(case, rank_info)
     is_on_servers = case.axes.gradient_sync == PARAMETER_SERVER
     trainer = Trainer(parameters, optimizer, kvstore="dist_sync", update_on_kvstore=is_on_servers)
     # The servers get the optimizer without the parameters, so that it needs their decay factors.
@@ -175,11 +175,11 @@ def join_ranks(
 
 
 def make_horovod_trainer(
-    placement: Placement, parameters: Dict[str, Parameter], optimizer: Any
+    rank_info: RankInfo, parameters: Dict[str, Parameter], optimizer: Any
 ) -> Trainer:
     import horovod.mxnet as hvd
 
-    join_horovod(hvd, placement)
+    join_horovod(hvd, rank_info)
     return hvd.DistributedTrainer(parameters, optimizer)
 
 
@@ -211,18 +211,18 @@ class ServerSums:
         self._is_known = True
 
 
-def start_servers(case: Case, placement: Placement) -> WatchedServers:
+def start_servers(case: Case, rank_info: RankInfo) -> WatchedServers:
     """Start one parameter server per node, and the scheduler on the first node."""
     os.environ.update(
         DMLC_ROLE="worker",
-        DMLC_PS_ROOT_URI=placement.master_address,
-        DMLC_PS_ROOT_PORT=str(placement.master_port),
-        DMLC_NUM_WORKER=str(placement.world_size),
+        DMLC_PS_ROOT_URI=rank_info.master_address,
+        DMLC_PS_ROOT_PORT=str(rank_info.master_port),
+        DMLC_NUM_WORKER=str(rank_info.world_size),
         DMLC_NUM_SERVER=str(case.nodes),
-        DMLC_NODE_HOST=placement.rank_addresses[placement.rank].rpartition(":")[0],
+        DMLC_NODE_HOST=rank_info.rank_addresses[rank_info.rank].rpartition(":")[0],
     )
-    roles = ["scheduler"] if placement.rank == 0 else []
-    roles += ["server"] if placement.local_rank == 0 else []
+    roles = ["scheduler"] if rank_info.rank == 0 else []
+    roles += ["server"] if rank_info.local_rank == 0 else []
     return WatchedServers(
         [
             subprocess.Popen(

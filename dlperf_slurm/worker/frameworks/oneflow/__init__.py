@@ -13,7 +13,7 @@ from dlperf_slurm.worker.support import Not, Unsupported, needs_gpu
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.frameworks import RankInfo
 
 SUPPORTED = {
     **OF_ALL,
@@ -59,16 +59,16 @@ OUT_OF_MEMORY = OutOfMemory(
 )
 
 
-def prepare(case: "Case", placement: "Placement") -> None:
+def prepare(case: "Case", rank_info: "RankInfo") -> None:
     """Set what OneFlow reads when it is imported."""
     # OneFlow reads all of these variables, and joins the ranks, when it is imported
     os.environ.update(
-        MASTER_ADDR=placement.master_address,
-        MASTER_PORT=str(placement.master_port),
-        WORLD_SIZE=str(placement.world_size),
+        MASTER_ADDR=rank_info.master_address,
+        MASTER_PORT=str(rank_info.master_port),
+        WORLD_SIZE=str(rank_info.world_size),
         # a single rank may have the data of another one
-        RANK=str(placement.rank if placement.world_size > 1 else 0),
-        LOCAL_RANK=str(placement.local_rank),
+        RANK=str(rank_info.rank if rank_info.world_size > 1 else 0),
+        LOCAL_RANK=str(rank_info.local_rank),
         # On the CPU the thread that launches eager operations also computes them: with separate
         # threads the launching one would keep a second core busy with waiting. A graph has threads
         # of its own.

@@ -7,20 +7,20 @@ from oneflow import nn
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.weights import match_weights
 
 
-def choose_device(case: Case, placement: Placement) -> flow.device:
+def choose_device(case: Case, rank_info: RankInfo) -> flow.device:
     if case.device == "cpu":
         return flow.device("cpu")
     count = flow.cuda.device_count()
-    if count <= placement.local_rank:
+    if count <= rank_info.local_rank:
         raise RuntimeError(
-            f"OneFlow numbers GPUs by the local rank, and rank {placement.rank} with local rank "
-            f"{placement.local_rank} sees {count}: let each rank see all GPUs of its node"
+            f"OneFlow numbers GPUs by the local rank, and rank {rank_info.rank} with local rank "
+            f"{rank_info.local_rank} sees {count}: let each rank see all GPUs of its node"
         )
-    return flow.device("cuda", placement.local_rank)
+    return flow.device("cuda", rank_info.local_rank)
 
 
 def read_device_name(device: flow.device) -> str:

@@ -10,7 +10,7 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import CompletionClock, HostClock
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.oneflow.device import (
     choose_device,
     copy_value,
@@ -47,13 +47,13 @@ class OneFlowSession:
     that thread: waiting for one value costs CPU time, and running ahead saved none.
     """
 
-    def __init__(self, case: Case, placement: Placement, device: flow.device) -> None:
-        work = Work(case, placement, __package__)
+    def __init__(self, case: Case, rank_info: RankInfo, device: flow.device) -> None:
+        work = Work(case, rank_info, __package__)
         model = work.builder.build_model(work.definition, device)
         load_weights(model, work.generate_weights())
         flow.manual_seed(work.dropout_seed)
         is_graph = case.axes.compiler == "graph"
-        self._is_global = is_graph and placement.world_size > 1
+        self._is_global = is_graph and rank_info.world_size > 1
         if self._is_global:
             make_model_global(model, device.type)
 
@@ -68,11 +68,11 @@ class OneFlowSession:
         self._work = work
         self.load(self.stage(work.make_batch()))
         if self._is_training:
-            self._prepare_training(case, placement, is_graph)
+            self._prepare_training(case, rank_info, is_graph)
         else:
             self._prepare_inference(is_graph)
 
-    def _prepare_training(self, case: Case, placement: Placement, is_graph: bool) -> None:
+    def _prepare_training(self, case: Case, rank_info: RankInfo, is_graph: bool) -> None:
         work, model = self._work, self._model
         self._optimizer = make_optimizer(work.rule, model)
         self._clip_global_norm = work.largest_norm
@@ -85,7 +85,7 @@ class OneFlowSession:
             self._graph._compile(self._batch)
             # the gradient tensors that compiling leaves have no values
             self._optimizer.zero_grad(set_to_none=True)
-        elif placement.world_size > 1:
+        elif rank_info.world_size > 1:
             self._model, self._without_mean = distribute(model)
         self._loss = flow.tensor(float("nan"))
 
@@ -251,6 +251,6 @@ class OneFlowSession:
         """Do nothing: OneFlow leaves its process group when Python exits."""
 
 
-def start_session(case: Case, placement: Placement) -> OneFlowSession:
+def start_session(case: Case, rank_info: RankInfo) -> OneFlowSession:
     flow.set_num_threads(case.cpus_per_rank)
-    return OneFlowSession(case, placement, choose_device(case, placement))
+    return OneFlowSession(case, rank_info, choose_device(case, rank_info))

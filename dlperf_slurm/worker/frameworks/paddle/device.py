@@ -10,15 +10,15 @@ from paddle.base import core
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.weights import match_weights
 
 
-def choose_device(case: Case, placement: Placement) -> None:
+def choose_device(case: Case, rank_info: RankInfo) -> None:
     if case.device == "cpu":
         paddle.set_device("cpu")
         return
-    index = placement.choose_gpu(paddle.device.cuda.device_count())
+    index = rank_info.choose_gpu(paddle.device.cuda.device_count())
     paddle.set_device(f"gpu:{index}")
     os.environ.update(FLAGS_selected_gpus=str(index))
 

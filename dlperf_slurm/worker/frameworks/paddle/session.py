@@ -11,7 +11,7 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import EventClock, HostClock
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.paddle.blocks import checkpoint_blocks
 from dlperf_slurm.worker.frameworks.paddle.device import (
     allow_tf32,
@@ -44,8 +44,8 @@ DATA_FORMATS = {"default": "NCHW", "channels_last": "NHWC"}
 class PaddleSession:
     """Paddle's implementation of `worker.session.Session`."""
 
-    def __init__(self, case: Case, placement: Placement) -> None:
-        work = Work(case, placement, __package__)
+    def __init__(self, case: Case, rank_info: RankInfo) -> None:
+        work = Work(case, rank_info, __package__)
         model = work.builder.build_model(work.definition, DATA_FORMATS[case.axes.memory_format])
         load_weights(model, work.generate_weights())
         paddle.seed(work.dropout_seed)
@@ -61,11 +61,11 @@ class PaddleSession:
         self._work = work
         self.load(self.stage(work.make_batch()))
         if self._is_training:
-            self._prepare_training(case, placement)
+            self._prepare_training(case, rank_info)
         else:
             self._prepare_inference(case)
 
-    def _prepare_training(self, case: Case, placement: Placement) -> None:
+    def _prepare_training(self, case: Case, rank_info: RankInfo) -> None:
         work, model = self._work, self._plain_model
         self._optimizer = make_optimizer(work.rule, model, work.largest_norm)
         self._scaler = make_scaler(case, list(self._parameters.values()))
@@ -77,7 +77,7 @@ class PaddleSession:
             model, self._compute_loss = (
                 compile_graph(part, case.axes.compiler) for part in (model, self._compute_loss)
             )
-        self._model, self._without_mean = distribute(placement, model)
+        self._model, self._without_mean = distribute(rank_info, model)
         self._loss = paddle.full((), float("nan"))
 
     def _prepare_inference(self, case: Case) -> None:
@@ -216,9 +216,9 @@ class PaddleSession:
             distributed.destroy_process_group()
 
 
-def start_session(case: Case, placement: Placement) -> PaddleSession:
+def start_session(case: Case, rank_info: RankInfo) -> PaddleSession:
     core.set_num_threads(case.cpus_per_rank)
-    choose_device(case, placement)
+    choose_device(case, rank_info)
     if case.device == "cuda":
         allow_tf32(case.axes.precision == "tf32")
         paddle.set_flags({"FLAGS_cudnn_exhaustive_search": True})
@@ -229,6 +229,6 @@ def start_session(case: Case, placement: Placement) -> PaddleSession:
     if case.device == "cpu" and case.nodes == 1:
         # Gloo binds to the interface of this host's name, which may not resolve to any
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    if placement.world_size > 1:
-        join_process_group(case, placement)
-    return PaddleSession(case, placement)
+    if rank_info.world_size > 1:
+        join_process_group(case, rank_info)
+    return PaddleSession(case, rank_info)

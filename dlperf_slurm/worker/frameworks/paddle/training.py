@@ -8,7 +8,7 @@ import paddle
 from paddle import distributed, nn
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.paddle.device import list_trained
 from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
@@ -112,22 +112,22 @@ class Distribution(NamedTuple):
     without_mean: Callable[[], ContextManager[Any]]
 
 
-def distribute(placement: Placement, model: Any) -> Distribution:
-    if placement.world_size == 1:
+def distribute(rank_info: RankInfo, model: Any) -> Distribution:
+    if rank_info.world_size == 1:
         return Distribution(model, nullcontext)
     wrapped = paddle.DataParallel(model)
     return Distribution(wrapped, wrapped.no_sync)
 
 
-def join_process_group(case: Case, placement: Placement) -> None:
+def join_process_group(case: Case, rank_info: RankInfo) -> None:
     os.environ.update(
-        PADDLE_TRAINER_ID=str(placement.rank),
-        PADDLE_TRAINERS_NUM=str(placement.world_size),
-        PADDLE_TRAINER_ENDPOINTS=",".join(placement.rank_addresses),
-        PADDLE_CURRENT_ENDPOINT=placement.rank_addresses[placement.rank],
+        PADDLE_TRAINER_ID=str(rank_info.rank),
+        PADDLE_TRAINERS_NUM=str(rank_info.world_size),
+        PADDLE_TRAINER_ENDPOINTS=",".join(rank_info.rank_addresses),
+        PADDLE_CURRENT_ENDPOINT=rank_info.rank_addresses[rank_info.rank],
         # These two take precedence over the endpoints, and the site may have set them.
-        MASTER_ADDR=placement.master_address,
-        MASTER_PORT=str(placement.master_port),
+        MASTER_ADDR=rank_info.master_address,
+        MASTER_PORT=str(rank_info.master_port),
         PADDLE_DISTRI_BACKEND="nccl" if case.device == "cuda" else "gloo",
     )
     distributed.init_parallel_env()

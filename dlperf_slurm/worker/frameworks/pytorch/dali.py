@@ -12,7 +12,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.datasets import augment
 from dlperf_slurm.worker.datasets.description import CROP_AND_FLIP, TRAIN_SPLIT, DataError
 from dlperf_slurm.worker.datasets.images import describe_images
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.pytorch.loader import Tensors
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def open_dali(
-    case: Case, placement: Placement, definition: "Definition", device: torch.device
+    case: Case, rank_info: RankInfo, definition: "Definition", device: torch.device
 ) -> Iterator[Tensors]:
     """Yield batches of this rank's share of the images without end, in an order that DALI draws.
 
@@ -35,14 +35,14 @@ def open_dali(
             "data 'dali' takes NVIDIA DALI, which this environment lacks: "
             "pip install nvidia-dali-cuda120, or of your CUDA"
         ) from error
-    pipeline = make_pipeline(case, placement, definition, device)
+    pipeline = make_pipeline(case, rank_info, definition, device)
     # size -1: epochs follow each other without an end
     for (batch,) in DALIGenericIterator([pipeline], ["images", "labels"], size=-1):
         yield {"images": batch["images"], "labels": batch["labels"].flatten().long()}
 
 
 def make_pipeline(
-    case: Case, placement: Placement, definition: "Definition", device: torch.device
+    case: Case, rank_info: RankInfo, definition: "Definition", device: torch.device
 ) -> Any:
     """Build the DALI pipeline: read this rank's shard, decode, augment and normalize.
 
@@ -62,8 +62,8 @@ def make_pipeline(
     def read_images() -> Any:
         files, labels = fn.readers.file(
             file_root=os.path.join(case.data_dir, TRAIN_SPLIT),
-            shard_id=placement.rank,
-            num_shards=placement.world_size,
+            shard_id=rank_info.rank,
+            num_shards=rank_info.world_size,
             random_shuffle=True,
             seed=case.seed,
         )

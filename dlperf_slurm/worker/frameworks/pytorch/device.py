@@ -7,15 +7,15 @@ from torch import distributed, nn
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.horovod import read_horovod_version
 from dlperf_slurm.worker.weights import match_weights
 
 
-def choose_device(case: Case, placement: Placement) -> torch.device:
+def choose_device(case: Case, rank_info: RankInfo) -> torch.device:
     if case.device == "cpu":
         return torch.device("cpu")
-    device = torch.device("cuda", placement.choose_gpu(torch.cuda.device_count()))
+    device = torch.device("cuda", rank_info.choose_gpu(torch.cuda.device_count()))
     torch.cuda.set_device(device)
     return device
 

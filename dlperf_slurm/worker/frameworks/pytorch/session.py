@@ -9,7 +9,7 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import EventClock, HostClock
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.pytorch.attention import NamesOfAttention
 from dlperf_slurm.worker.frameworks.pytorch.blocks import checkpoint_blocks
 from dlperf_slurm.worker.frameworks.pytorch.dali import open_dali
@@ -48,8 +48,8 @@ AUTOCAST_TYPES = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
 class TorchSession:
     """PyTorch's implementation of `worker.session.Session`."""
 
-    def __init__(self, case: Case, placement: Placement, device: torch.device) -> None:
-        work = Work(case, placement, __package__)
+    def __init__(self, case: Case, rank_info: RankInfo, device: torch.device) -> None:
+        work = Work(case, rank_info, __package__)
         model = work.builder.build_model(work.definition)
         # a sharded model moves to the device shard by shard: the whole model may not fit there
         if not is_sharded(case):
@@ -77,16 +77,16 @@ class TorchSession:
         self._work = work
         self.load(self.stage(work.make_batch()))
         if self._is_training:
-            self._prepare_training(case, placement)
+            self._prepare_training(case, rank_info)
         else:
             self._prepare_inference(case)
 
-    def _prepare_training(self, case: Case, placement: Placement) -> None:
+    def _prepare_training(self, case: Case, rank_info: RankInfo) -> None:
         work, model = self._work, self._plain_model
         if case.axes.activation_checkpointing:
             checkpoint_blocks(model)
         self._model, self._wait, self._without_mean, self._forget_gathered = distribute(
-            case, placement, model, self._device
+            case, rank_info, model, self._device
         )
         self._parameters = list(model.parameters())
         self._optimizer = make_optimizer(case, work.rule, model)
@@ -165,9 +165,9 @@ class TorchSession:
     def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Tensors]:
         return open_loader(self._case, dataset, order, is_pinned=self._device.type == "cuda")
 
-    def open_dali(self, placement: Placement) -> Iterator[Tensors]:
+    def open_dali(self, rank_info: RankInfo) -> Iterator[Tensors]:
         """Open the pipeline for data "dali", which other adapters do not have."""
-        return open_dali(self._case, placement, self._work.definition, self._device)
+        return open_dali(self._case, rank_info, self._work.definition, self._device)
 
     def set_learning_rate(self, learning_rate: float) -> None:
         set_learning_rate(self._optimizer, learning_rate)
@@ -282,13 +282,13 @@ class TorchSession:
             leave_ranks(self._case)
 
 
-def start_session(case: Case, placement: Placement) -> TorchSession:
+def start_session(case: Case, rank_info: RankInfo) -> TorchSession:
     torch.set_num_threads(case.cpus_per_rank)
-    device = choose_device(case, placement)
+    device = choose_device(case, rank_info)
     allow_tf32(case.axes.precision == "tf32")
     torch.backends.cudnn.benchmark = True
     if case.device == "cpu" and case.nodes == 1:
         # Gloo binds to the interface of this host's name, which may not resolve to any
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    join_ranks(case, placement, device)
-    return TorchSession(case, placement, device)
+    join_ranks(case, rank_info, device)
+    return TorchSession(case, rank_info, device)

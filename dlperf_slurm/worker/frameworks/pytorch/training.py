@@ -9,7 +9,7 @@ from torch import Tensor, distributed, nn
 
 from dlperf_slurm.contract.axes import HOROVOD, SHARDED
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.pytorch.blocks import shard
 from dlperf_slurm.worker.horovod import join_horovod
 from dlperf_slurm.worker.update_rule import ADAMW, Rule, group_by_decay
@@ -123,32 +123,32 @@ def is_sharded(case: Case) -> bool:
     return case.axes.gradient_sync == SHARDED and case.world_size > 1
 
 
-def join_ranks(case: Case, placement: Placement, device: torch.device) -> None:
-    if placement.world_size == 1:
+def join_ranks(case: Case, rank_info: RankInfo, device: torch.device) -> None:
+    if rank_info.world_size == 1:
         return
     if case.axes.gradient_sync == HOROVOD:
         import horovod.torch as hvd
 
-        join_horovod(hvd, placement)
+        join_horovod(hvd, rank_info)
     else:
-        join_process_group(placement, device)
+        join_process_group(rank_info, device)
 
 
-def join_process_group(placement: Placement, device: torch.device) -> None:
+def join_process_group(rank_info: RankInfo, device: torch.device) -> None:
     distributed.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
-        init_method=f"tcp://{placement.master_address}:{placement.master_port}",
-        rank=placement.rank,
-        world_size=placement.world_size,
+        init_method=f"tcp://{rank_info.master_address}:{rank_info.master_port}",
+        rank=rank_info.rank,
+        world_size=rank_info.world_size,
         device_id=device if device.type == "cuda" else None,
     )
 
 
 def distribute(
-    case: Case, placement: Placement, model: nn.Module, device: torch.device
+    case: Case, rank_info: RankInfo, model: nn.Module, device: torch.device
 ) -> Distribution:
     """Prepare the model for gradient averaging by FSDP2, Horovod or DDP, or none for one rank."""
-    if placement.world_size == 1:
+    if rank_info.world_size == 1:
         return Distribution(model, do_nothing, nullcontext, do_nothing)
     if case.axes.gradient_sync == SHARDED:
         pause = shard(model, device)

@@ -6,7 +6,7 @@ import numpy
 import tensorflow as tf
 
 from dlperf_slurm.worker import horovod
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.tensorflow.layers import make_variable
 from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
@@ -162,14 +162,14 @@ def multiply(gradients: Sequence[tf.Tensor], factor: Union[tf.Tensor, float]) ->
     return products
 
 
-def join_horovod(placement: Placement) -> Callable[[Gradients], Gradients]:
+def join_horovod(rank_info: RankInfo) -> Callable[[Gradients], Gradients]:
     """Join the ranks by Horovod and return the function that averages gradients.
 
     Horovod fuses the all-reduces. Raises RuntimeError if Horovod sees other ranks than MPI.
     """
     import horovod.tensorflow as hvd
 
-    horovod.join_horovod(hvd, placement)
+    horovod.join_horovod(hvd, rank_info)
 
     def average(gradients: Gradients) -> Gradients:
         return [hvd.allreduce(gradient, op=hvd.Average) for gradient in gradients]

@@ -15,7 +15,7 @@ from dlperf_slurm.worker.support import Unsupported
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.frameworks import RankInfo
 
 SUPPORTED = {
     **OF_ALL,
@@ -57,7 +57,7 @@ OUT_OF_MEMORY = OutOfMemory(
 XLA_FLAGS = "--tf_xla_cpu_global_jit --tf_xla_enable_lazy_compilation=false"
 
 
-def prepare(case: "Case", placement: "Placement") -> None:
+def prepare(case: "Case", rank_info: "RankInfo") -> None:
     """Set what TensorFlow reads when it is imported, and import it without its warnings."""
     # TensorFlow reads these when it is imported, or when it first compiles. A user's own flags
     # could compile what the case does not ask for.

@@ -7,12 +7,12 @@ from tensorflow.python.client import device_lib
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.tensorflow.layers import NamedVariable
 from dlperf_slurm.worker.horovod import read_horovod_version
 
 
-def make_config(case: Case, placement: Placement) -> tf.compat.v1.ConfigProto:
+def make_config(case: Case, rank_info: RankInfo) -> tf.compat.v1.ConfigProto:
     """Make the configuration of the server and the session.
 
     A process keeps the thread pools of its first configuration.
@@ -28,7 +28,7 @@ def make_config(case: Case, placement: Placement) -> tf.compat.v1.ConfigProto:
     if case.device == "cpu":
         config.device_count["GPU"] = 0
     else:
-        config.gpu_options.visible_device_list = str(choose_gpu(placement))
+        config.gpu_options.visible_device_list = str(choose_gpu(rank_info))
         # leaves memory for NCCL's buffers
         config.gpu_options.allow_growth = True
         # for operations without a GPU kernel, such as the all-reduce of a Horovod built without
@@ -42,12 +42,12 @@ def name_device(case: Case) -> str:
     return "/device:GPU:0" if case.device == "cuda" else "/device:CPU:0"
 
 
-def choose_gpu(placement: Placement) -> int:
+def choose_gpu(rank_info: RankInfo) -> int:
     """Return the index of this rank's GPU; TensorFlow would reserve memory on all GPUs."""
     count = len(tf.config.experimental.list_physical_devices("GPU"))
     if count == 0:
         raise RuntimeError("TensorFlow sees no GPU")
-    return placement.choose_gpu(count)
+    return rank_info.choose_gpu(count)
 
 
 def read_device_name(device: str, config: tf.compat.v1.ConfigProto) -> str:

@@ -5,7 +5,7 @@ from typing import Any, Callable, ContextManager
 import tensorflow as tf
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.tensorflow.parameter_servers import ServerGraph, join_servers
 from dlperf_slurm.worker.frameworks.tensorflow1.device import name_device
 from dlperf_slurm.worker.servers import Cluster, list_addresses
@@ -39,9 +39,9 @@ class ParameterServers(ServerGraph):
 
 
 def join_parameter_servers(
-    case: Case, placement: Placement, config: tf.compat.v1.ConfigProto
+    case: Case, rank_info: RankInfo, config: tf.compat.v1.ConfigProto
 ) -> ParameterServers:
     """Join the servers' cluster; adds to `config`, which the session must use too."""
-    cluster = list_addresses(placement)
+    cluster = list_addresses(rank_info)
     target = join_servers(cluster, case.cpus_per_rank, config)
     return ParameterServers(cluster, target, name_device(case))

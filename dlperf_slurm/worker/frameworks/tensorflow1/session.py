@@ -9,7 +9,7 @@ from dlperf_slurm.contract.axes import PARAMETER_SERVER, TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
-from dlperf_slurm.worker.frameworks import Placement, tensorflow
+from dlperf_slurm.worker.frameworks import RankInfo, tensorflow
 from dlperf_slurm.worker.frameworks.tensorflow.layers import count_parameters, to_canonical
 from dlperf_slurm.worker.frameworks.tensorflow.loader import Arrays
 from dlperf_slurm.worker.frameworks.tensorflow1.device import (
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 class TensorFlowSession:
     """TensorFlow 1's implementation of `worker.session.Session`."""
 
-    def __init__(self, case: Case, placement: Placement) -> None:
-        work = Work(case, placement, tensorflow.__name__)
+    def __init__(self, case: Case, rank_info: RankInfo) -> None:
+        work = Work(case, rank_info, tensorflow.__name__)
         self._work = work
         self._case = case
         self._classes = work.classes
         batch = self.stage(work.make_batch())
-        self._config = make_config(case, placement)
-        config = make_config(case, placement)
-        distribution = join(case, placement, config)
+        self._config = make_config(case, rank_info)
+        config = make_config(case, rank_info)
+        distribution = join(case, rank_info, config)
         graph = tf.Graph()
         with graph.as_default(), tf.device(distribution.device):
             tf.compat.v1.set_random_seed(work.dropout_seed)
@@ -168,16 +168,16 @@ class TensorFlowSession:
         self._session.close()
 
 
-def start_session(case: Case, placement: Placement) -> TensorFlowSession:
+def start_session(case: Case, rank_info: RankInfo) -> TensorFlowSession:
     # TensorFlow 1.15 warns of nearly all that is used here as deprecated
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
-    return TensorFlowSession(case, placement)
+    return TensorFlowSession(case, rank_info)
 
 
 def join(
-    case: Case, placement: Placement, config: tf.compat.v1.ConfigProto
+    case: Case, rank_info: RankInfo, config: tf.compat.v1.ConfigProto
 ) -> Union[Distribution, ParameterServers]:
     """Join the ranks as the case asks; weights that are not trained stay on their rank."""
     if case.axes.mode == TRAIN and case.axes.gradient_sync == PARAMETER_SERVER:
-        return join_parameter_servers(case, placement, config)
-    return join_ranks(case, placement, config)
+        return join_parameter_servers(case, rank_info, config)
+    return join_ranks(case, rank_info, config)

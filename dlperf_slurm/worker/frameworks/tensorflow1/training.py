@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow.python.ops import collective_ops
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.tensorflow.layers import make_variable
 from dlperf_slurm.worker.frameworks.tensorflow.training import (
     BYTES_PER_PACK,
@@ -134,18 +134,18 @@ class Distribution:
         return tf.no_op()
 
 
-def join_ranks(case: Case, placement: Placement, config: tf.compat.v1.ConfigProto) -> Distribution:
+def join_ranks(case: Case, rank_info: RankInfo, config: tf.compat.v1.ConfigProto) -> Distribution:
     """Join the case's process group; adds to `config`, which the session must use too."""
     device = name_device(case)
-    if placement.world_size == 1:
+    if rank_info.world_size == 1:
         return Distribution("", device, list)
     if case.axes.gradient_sync == "horovod":
-        return Distribution("", device, join_horovod(placement))
-    return join_cluster(case, placement, device, config)
+        return Distribution("", device, join_horovod(rank_info))
+    return join_cluster(case, rank_info, device, config)
 
 
 def join_cluster(
-    case: Case, placement: Placement, device: str, config: tf.compat.v1.ConfigProto
+    case: Case, rank_info: RankInfo, device: str, config: tf.compat.v1.ConfigProto
 ) -> Distribution:
     """Start a gRPC server in this rank; the ranks' graphs meet in collective operations only.
 
@@ -155,11 +155,11 @@ def join_cluster(
     config.experimental.collective_group_leader = LEADER
     config.experimental.collective_nccl = case.device == "cuda"
     # without the filter the master would wait for all ranks, and place operations on any of them
-    config.device_filters.append(f"/job:worker/task:{placement.rank}")
+    config.device_filters.append(f"/job:worker/task:{rank_info.rank}")
     server = tf.distribute.Server(
-        tf.train.ClusterSpec({"worker": list(placement.rank_addresses)}),
+        tf.train.ClusterSpec({"worker": list(rank_info.rank_addresses)}),
         job_name="worker",
-        task_index=placement.rank,
+        task_index=rank_info.rank,
         protocol="grpc",
         config=config,
     )
@@ -169,7 +169,7 @@ def join_cluster(
         for instance_key, pack in enumerate(reversed(list(pack_gradients(gradients))), 1):
             flat = collective_ops.all_reduce(
                 tf.concat([tf.reshape(gradient, [-1]) for gradient in pack], 0),
-                group_size=placement.world_size,
+                group_size=rank_info.world_size,
                 group_key=GROUP_KEY,
                 instance_key=instance_key,
                 merge_op="Add",
@@ -181,7 +181,7 @@ def join_cluster(
         return means
 
     return Distribution(
-        server.target, f"/job:worker/replica:0/task:{placement.rank}{device}", average
+        server.target, f"/job:worker/replica:0/task:{rank_info.rank}{device}", average
     )
 
 

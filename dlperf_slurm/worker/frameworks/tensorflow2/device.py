@@ -6,20 +6,20 @@ import tensorflow as tf
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.tensorflow.layers import NamedVariable
 from dlperf_slurm.worker.horovod import read_horovod_version
 
 
-def set_up(case: Case, placement: Placement) -> None:
+def set_up(case: Case, rank_info: RankInfo) -> None:
     """Set threads, device and TF32; call this before TensorFlow computes anything."""
     tf.config.threading.set_intra_op_parallelism_threads(case.cpus_per_rank)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    choose_device(case, placement)
+    choose_device(case, rank_info)
     tf.config.experimental.enable_tensor_float_32_execution(case.axes.precision == "tf32")
 
 
-def choose_device(case: Case, placement: Placement) -> None:
+def choose_device(case: Case, rank_info: RankInfo) -> None:
     """Make at most one GPU visible; TensorFlow would reserve memory on all GPUs.
 
     Raises RuntimeError if there is none.
@@ -30,7 +30,7 @@ def choose_device(case: Case, placement: Placement) -> None:
         return
     if not gpus:
         raise RuntimeError("TensorFlow sees no GPU")
-    gpu = gpus[placement.choose_gpu(len(gpus))]
+    gpu = gpus[rank_info.choose_gpu(len(gpus))]
     tf.config.set_visible_devices([gpu], "GPU")
     # leaves memory for NCCL's buffers
     tf.config.experimental.set_memory_growth(gpu, True)

@@ -5,7 +5,7 @@ from typing import Any, List, NamedTuple, Sequence
 import tensorflow as tf
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.tensorflow.layers import make_variable
 from dlperf_slurm.worker.frameworks.tensorflow.parameter_servers import ServerGraph, join_servers
 from dlperf_slurm.worker.frameworks.tensorflow.training import Gradients, make_optimizer
@@ -36,7 +36,7 @@ class ServerTraining:
         self,
         case: Case,
         work: Work,
-        placement: Placement,
+        rank_info: RankInfo,
         own: Sequence[tf.Variable],
         differentiation: Differentiation,
     ) -> None:
@@ -44,7 +44,7 @@ class ServerTraining:
         self.differentiate = differentiation.differentiate
         self.accumulate = differentiation.accumulate
         self._own = own
-        cluster = list_addresses(placement)
+        cluster = list_addresses(rank_info)
         # configuration of this process's server, which computes nothing
         config = tf.compat.v1.ConfigProto(
             intra_op_parallelism_threads=case.cpus_per_rank,

@@ -9,7 +9,7 @@ from dlperf_slurm.contract.axes import PARAMETER_SERVER, TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import CompletionClock, HostClock
-from dlperf_slurm.worker.frameworks import Placement, tensorflow
+from dlperf_slurm.worker.frameworks import RankInfo, tensorflow
 from dlperf_slurm.worker.frameworks.tensorflow.layers import (
     count_parameters,
     find_variables,
@@ -40,8 +40,8 @@ COMPUTE_TYPES = {"amp-bf16": tf.bfloat16, "amp-fp16": tf.float16}
 class TensorFlowSession:
     """TensorFlow 2's implementation of `worker.session.Session`."""
 
-    def __init__(self, case: Case, placement: Placement, distribution: Distribution) -> None:
-        work = Work(case, placement, tensorflow.__name__)
+    def __init__(self, case: Case, rank_info: RankInfo, distribution: Distribution) -> None:
+        work = Work(case, rank_info, tensorflow.__name__)
         with distribution.strategy.scope():
             model = work.builder.build_model(
                 work.definition, COMPUTE_TYPES.get(case.axes.precision, tf.float32)
@@ -69,7 +69,7 @@ class TensorFlowSession:
         self._evaluate = tf.function(lambda batch: run(self._evaluate_batch, args=(batch,)))
         self._predict = tf.function(lambda batch: run(self._infer_batch, args=(batch,)))
         if self._is_training:
-            self._prepare_training(case, placement, distribution, own)
+            self._prepare_training(case, rank_info, distribution, own)
         else:
             is_compiled = case.axes.compiler == "xla"
             self._compute_logits = tf.function(self._infer_batch, jit_compile=is_compiled)
@@ -77,7 +77,7 @@ class TensorFlowSession:
     def _prepare_training(
         self,
         case: Case,
-        placement: Placement,
+        rank_info: RankInfo,
         distribution: Distribution,
         own: List[Any],
     ) -> None:
@@ -87,7 +87,7 @@ class TensorFlowSession:
         )
         self._training: Union[Training, ServerTraining]
         if case.axes.gradient_sync == PARAMETER_SERVER:
-            self._training = ServerTraining(case, work, placement, own, differentiation)
+            self._training = ServerTraining(case, work, rank_info, own, differentiation)
         else:
             self._training = Training(case, work, distribution, own, differentiation)
         self._loss = tf.constant(float("nan"))
@@ -205,6 +205,6 @@ class TensorFlowSession:
         """Do nothing: TensorFlow needs no call to leave the cluster."""
 
 
-def start_session(case: Case, placement: Placement) -> TensorFlowSession:
-    set_up(case, placement)
-    return TensorFlowSession(case, placement, join_ranks(case, placement))
+def start_session(case: Case, rank_info: RankInfo) -> TensorFlowSession:
+    set_up(case, rank_info)
+    return TensorFlowSession(case, rank_info, join_ranks(case, rank_info))

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from dlperf_slurm.contract.axes import PARAMETER_SERVER
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.tensorflow.training import (
     BYTES_PER_PACK,
     ConstantLossScale,
@@ -29,19 +29,19 @@ class Distribution(NamedTuple):
     average: Callable[[Gradients], Gradients]
 
 
-def join_ranks(case: Case, placement: Placement) -> Distribution:
+def join_ranks(case: Case, rank_info: RankInfo) -> Distribution:
     """Join the case's process group; call this before TensorFlow computes anything.
 
     A first computation would start TensorFlow without a cluster.
     """
-    if placement.world_size == 1 or case.axes.gradient_sync == PARAMETER_SERVER:
+    if rank_info.world_size == 1 or case.axes.gradient_sync == PARAMETER_SERVER:
         return Distribution(tf.distribute.get_strategy(), list)
     if case.axes.gradient_sync == "horovod":
-        return Distribution(tf.distribute.get_strategy(), join_horovod(placement))
-    return join_cluster(case, placement)
+        return Distribution(tf.distribute.get_strategy(), join_horovod(rank_info))
+    return join_cluster(case, rank_info)
 
 
-def join_cluster(case: Case, placement: Placement) -> Distribution:
+def join_cluster(case: Case, rank_info: RankInfo) -> Distribution:
     """Set up MultiWorkerMirroredStrategy: a gRPC server in each rank, with one device each."""
     kinds = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(
@@ -50,9 +50,9 @@ def join_cluster(case: Case, placement: Placement) -> Distribution:
     )
     strategy = tf.distribute.MultiWorkerMirroredStrategy(
         cluster_resolver=tf.distribute.cluster_resolver.SimpleClusterResolver(
-            tf.train.ClusterSpec({"worker": list(placement.rank_addresses)}),
+            tf.train.ClusterSpec({"worker": list(rank_info.rank_addresses)}),
             task_type="worker",
-            task_id=placement.rank,
+            task_id=rank_info.rank,
             rpc_layer="grpc",
         ),
         communication_options=options,
