@@ -5,6 +5,7 @@ import signal
 import subprocess
 import tarfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -320,6 +321,26 @@ def test_other_data_in_the_place_is_left_and_told(tmp_path, source):
     with pytest.raises(CopyError, match=r"1 files of 1 bytes"):
         copy_dataset(str(source), str(target), {})
     assert list_files(target) == {"precious": b"x"}
+
+
+@pytest.mark.parametrize("is_locked", [False, True])
+def test_copy_or_lock_of_another_user_is_refused(monkeypatch, tmp_path, source, is_locked):
+    """It could hold other data of the same size, or be held for ever."""
+    target = tmp_path / "data"
+    if not is_locked:
+        copy_dataset(str(source), str(target), {})
+        monkeypatch.setattr(
+            "dlperf_slurm.worker.nodes.copies.hold_lock", lambda path: nullcontext()
+        )
+    strange = tmp_path / "data.lock" if is_locked else target
+    strange.touch()
+    user = os.geteuid()
+    if user == 0:
+        os.chown(str(strange), 4242, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    with pytest.raises(CopyError, match="another user"):
+        copy_dataset(str(source), str(target), {})
 
 
 @pytest.mark.parametrize(

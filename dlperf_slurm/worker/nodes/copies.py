@@ -40,7 +40,7 @@ def copy_dataset(source: str, target: str, environ: Mapping[str, str]) -> NodeCo
     """Copy a folder, or unpack a tar archive, to a folder of this node, unless that exists.
 
     An existing target is complete, since copies are renamed at the end. Raises CopyError if the
-    copy fails, or if an existing target differs in size from the source folder.
+    copy fails, or if an existing target belongs to another user or differs in size from the source.
     """
     started = time.monotonic()
     path = Path(expand(target, environ))
@@ -49,6 +49,8 @@ def copy_dataset(source: str, target: str, environ: Mapping[str, str]) -> NodeCo
         path.parent.mkdir(parents=True, exist_ok=True)
         with hold_lock(path):
             was_there = path.exists()
+            if was_there:
+                check_owner(path.stat(), path)
             size = measure(path) if was_there else make_copy(Path(source), path)
             if was_there and not is_archive(Path(source)) and size != measure(Path(source)):
                 raise CopyError(
@@ -78,13 +80,25 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
 
 @contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
-    """Lock a path against other processes of this node; waits for the lock. Raises OSError."""
+    """Lock a path against other processes of this node; waits for the lock.
+
+    Raises CopyError for a lock file of another user, who could hold it forever, and OSError.
+    """
     descriptor = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
+        check_owner(os.fstat(descriptor), Path(f"{path}.lock"))
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
+
+
+def check_owner(status: os.stat_result, path: Path) -> None:
+    """Raise CopyError if the path belongs to neither this user nor root."""
+    if status.st_uid not in (0, os.geteuid()):
+        raise CopyError(
+            f"{path} belongs to another user (uid {status.st_uid}): choose a stage_to with $USER"
+        )
 
 
 def make_copy(source: Path, path: Path) -> Size:
