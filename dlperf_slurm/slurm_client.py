@@ -217,6 +217,15 @@ def read_cluster_config(clusters: str = "") -> dict[str, str]:
     return dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", output, re.M))
 
 
+def list_nodes(clusters: str = "") -> set[str]:
+    """Return the names of all nodes of the cluster, or an empty set if it does not answer."""
+    command = ["sinfo", *name_cluster(clusters), "--all", "--noheader", "--Node", "--format=%N"]
+    try:
+        return set(run_client(command).split())
+    except SchedulerError:
+        return set()
+
+
 def find_cluster_name() -> Optional[str]:
     """Return the name of the cluster in SLURM_CLUSTERS, else of this host's cluster.
 

@@ -165,6 +165,8 @@ redirect_output() {
 export_worker_environment() {
   # in a job of `sbatch --export=NONE`, srun would start ranks without an environment
   export SLURM_EXPORT_ENV=ALL
+  # without HOME bash expands ~ by the password database; Open MPI does not start without a home
+  [ -n "${HOME:-}" ] || { unset HOME; export HOME=~; }
   export PYTHONPATH=$run_dir/code PYTHONNOUSERSITE=1 PYTHONUNBUFFERED=1
   unset PYTHONHOME
   # telemetry needs NVML's numbers: by default CUDA numbers GPUs by speed, NVML by PCI bus id
@@ -310,9 +312,29 @@ fail_setup() { # EXIT_CODE LINES
 load_modules() { # MODULE...
   local module_name module_names=("$@")
   set --
+  define_module || {
+    echo "no command 'module' on $(hostname) for ${module_names[*]}: MODULESHOME, LMOD_CMD and /etc/profile.d define none" >&2
+    exit 69
+  }
   for module_name in "${module_names[@]}"; do
-    module load "$module_name" || exit 69
+    module load "$module_name" || {
+      echo "module load $module_name failed with exit code $? on $(hostname)" >&2
+      exit 69
+    }
   done
+}
+
+# `module` is a function of login shells, which other shells than bash do not export.
+define_module() {
+  local init_file lmod_cmd=${LMOD_CMD:-}
+  for init_file in "${MODULESHOME:-}/init/bash" "${lmod_cmd%/libexec/lmod}/init/bash" /etc/profile.d/*.sh; do
+    ! type module > /dev/null 2>&1 || return 0
+    if grep -qs module "$init_file"; then
+      # shellcheck source=/dev/null
+      . "$init_file"
+    fi
+  done
+  type module > /dev/null 2>&1
 }
 
 # Export the key with which the ranks of one launch sign their messages; no file contains it.
@@ -322,10 +344,21 @@ export_secret() {
 }
 
 export_torchrun_settings() {
-  # below the ephemeral ports; jobs that share a node have different ids
+  # below the ephemeral ports; jobs that share a node have different ids. torchrun listens on the node
+  # of this script
+  local tries
   export DLPERF_SLURM_PORT=$((20000 + ${SLURM_JOB_ID:-0} % 10000))
+  for ((tries = 0; tries < 100; tries++)); do
+    is_port_taken "$DLPERF_SLURM_PORT" || break
+    DLPERF_SLURM_PORT=$((20000 + (DLPERF_SLURM_PORT + 1) % 10000))
+  done
   # newer versions of torchrun then forward SIGUSR1, the warning before the time limit, to the ranks
   export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1
+}
+
+# Whether a process on this host listens on a TCP port (proc_net_tcp(5): state 0A is LISTEN).
+is_port_taken() { # PORT
+  grep -qsE "^ *[0-9]+: [0-9A-F]+:$(printf %04X "$1") [0-9A-F:]+ 0A " /proc/net/tcp /proc/net/tcp6
 }
 
 check_host_python() { # PYTHON

@@ -123,9 +123,15 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
 
 def leave_out_bad_nodes(loaded: "LoadedSite", plan: "Plan", results: Path) -> "LoadedSite":
     """Exclude a site's bad nodes from its jobs, unless too few nodes would be left."""
-    from dlperf_slurm.jobs.failed_nodes import describe_too_few, exclude_nodes
+    from dlperf_slurm.jobs.failed_nodes import (
+        describe_too_few,
+        drop_unknown_nodes,
+        exclude_nodes,
+    )
 
     nodes = list_bad_nodes(results, loaded.name)
+    if loaded.site.scheduler == "slurm":
+        nodes = drop_unknown_nodes(nodes, loaded.site.clusters or "", say)
     needed = max((group.topology.nodes for group in plan.groups), default=1)
     site = exclude_nodes(loaded.site, nodes, needed)
     if nodes and site is loaded.site:

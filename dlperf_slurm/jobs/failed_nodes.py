@@ -1,8 +1,9 @@
 """The state and reason of a failed array task -> the failed nodes; a site that excludes them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from dlperf_slurm import slurm_client
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.nodes import find_unhealthy_nodes
 from dlperf_slurm.jobs.disk_space import is_for_want_of_room
@@ -11,7 +12,8 @@ NODE_FAIL = "NODE_FAIL"
 # a check of a node failed, and nothing was measured
 UNHEALTHY = "UNHEALTHY"
 
-_NODE = re.compile(r"\b(?:node|on) ([A-Za-z][\w.-]*)\b(?=:| failed|'|$)")
+# a name may begin with a digit, as 2080ti-1, but is no number
+_NODE = re.compile(r"\b(?:node|on) (?=[\d.-]*[A-Za-z])(\w[\w.-]*)\b(?=:| failed|'|$)")
 _EXCLUDE = re.compile(r"(?:--exclude[= ]|-x ?)(.+)")
 
 
@@ -41,6 +43,20 @@ def exclude_nodes(site: Site, nodes: Sequence[str], needed: int) -> Site:
     ]
     directives = _exclude(site.directives, nodes)
     return site.model_copy(update={"directives": directives, "override": tuple(overrides)})
+
+
+def drop_unknown_nodes(
+    nodes: Sequence[str], clusters: str, report: Callable[[str], None]
+) -> list[str]:
+    """Return the nodes that the cluster has, or all if it does not answer; report the others.
+
+    sbatch refuses a job that excludes a node that has left the cluster.
+    """
+    known = slurm_client.list_nodes(clusters) if nodes else set()
+    for node in nodes:
+        if known and node not in known:
+            report(f"node {node} is not excluded: the cluster no longer has it")
+    return [node for node in nodes if not known or node in known]
 
 
 def describe_too_few(site: Site, needed: int) -> str:

@@ -59,7 +59,11 @@ def describe_state(facts: TaskFacts, decision: Decision) -> str:
         return "by `cancel`"
     if decision.state == LOST:
         return row.reason or _describe_loss(row)
-    if decision.source == WORD_OF_RECORD or decision.state == PREEMPTED:
+    if decision.state == PREEMPTED:
+        words = _describe_failure(facts)
+        is_bare = words.startswith("terminated")
+        return f"{words} before the time limit, and nobody cancelled it" if is_bare else words
+    if decision.source == WORD_OF_RECORD:
         return _describe_failure(facts)
     if decision.state == COMPLETING:
         return _describe_failure(facts) if facts.files.has_ended else ""

@@ -38,6 +38,10 @@ _ARRAY_TASKS = re.compile(r"([1-9]\d{0,9})_\[([\d,:-]+)(?:%\d+)?\]")
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
 # how long before the run's creation sacct starts: clocks of head and login node may differ
 _CLOCK_SLACK = timedelta(hours=1)
+_SACCT_TIME = "%Y-%m-%dT%H:%M:%S"
+# of slurmdbd, for a range over its MaxQueryTimeRange
+_TOO_WIDE = re.compile("too wide of a date range", re.I)
+_PIECE = timedelta(days=1)
 # messages of a site without accounting; any other error means that accounting fails
 _NO_ACCOUNTING = ("accounting storage is disabled", "sacct is not on PATH")
 
@@ -190,15 +194,36 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         self.read_queue()
         ids = {line.job_id for line in self._lines if line.name in self.job_names}
         if not ids and self._since is not None:
-            start = (self._since.astimezone() - _CLOCK_SLACK).strftime("%Y-%m-%dT%H:%M:%S")
-            options = [f"--name={','.join(sorted(self.job_names))}", f"--starttime={start}"]
-            accounted = self._ask_accounting(options, is_final_only=False)
+            options = [f"--name={','.join(sorted(self.job_names))}"]
+            accounted = self._ask_since(self._since.astimezone() - _CLOCK_SLACK, options)
             ids = {job_id.partition("_")[0] for job_id in accounted}
         return min(filter(slurm_client.is_job_id, ids), key=int, default=None)
 
     def _is_ours(self, line: Line) -> bool:
         is_in_folder = bool(line.script) and Path(line.script).parent == self._scripts_dir
         return line.name in self.job_names or is_in_folder
+
+    def _ask_since(self, start: datetime, options: Sequence[str]) -> dict[str, Row]:
+        """Return the rows since `start`; day by day if slurmdbd refuses the whole range.
+
+        Where a day exceeds MaxQueryTimeRange too, accounting is of no use.
+        """
+        since = [*options, f"--starttime={start.strftime(_SACCT_TIME)}"]
+        try:
+            return self._ask_accounting(since, is_final_only=False)
+        except SchedulerError as error:
+            if _TOO_WIDE.search(str(error)) is None:
+                raise
+        rows: dict[str, Row] = {}
+        while start < datetime.now().astimezone():
+            end = start + _PIECE
+            times = [
+                f"--{name}={t.strftime(_SACCT_TIME)}"
+                for name, t in (("starttime", start), ("endtime", end))
+            ]
+            rows.update(self._ask_accounting([*options, *times], is_final_only=False))
+            start = end
+        return rows
 
     def _ask_accounting(self, options: Sequence[str], is_final_only: bool = True) -> dict[str, Row]:
         """Return the rows of the run's array tasks in accounting, by default only final ones.

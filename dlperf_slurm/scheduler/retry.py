@@ -19,6 +19,7 @@ from dlperf_slurm.jobs.failed_nodes import (
     NODE_FAIL,
     UNHEALTHY,
     describe_too_few,
+    drop_unknown_nodes,
     exclude_nodes,
     find_failed_nodes,
 )
@@ -45,8 +46,9 @@ from dlperf_slurm.scheduler.track import Tracker
 # as on a disk that was full for a moment
 _LAUNCH_FAILURE = re.compile(
     r"^no record, exit code (?:69|126|127)\b|launch failed|Unable to create step|"
-    r"no rank said why; see err$|^NonZeroExitCode$|^JobLaunchFailure$"
+    r"no rank said why; (?!.*; srun: )|^NonZeroExitCode$|^JobLaunchFailure$"
 )
+_PORT_TAKEN = re.compile(r"\bEADDRINUSE\b|[Aa]ddress already in use|^a port was taken")
 NO_RETRY = Retry(node_fail=0, launch=0, preempted=0)
 ROOM_POLL_SECONDS = 5.0
 
@@ -66,6 +68,7 @@ def stage_retry(
             site = read_site(run)
             _check_environments(run, list(ended), site)
             needed = _count_needed(run, list(ended))
+            bad_nodes = drop_unknown_nodes(bad_nodes, run.manifest.clusters, report)
             excluding = exclude_nodes(site, bad_nodes, needed)
             if bad_nodes and excluding is site:
                 report(describe_too_few(site, needed))
@@ -125,13 +128,18 @@ def _stage_again(
 ) -> int:
     """Stage a further attempt for each of these states, without the nodes that failed."""
     check_free(run.path, RUN_BYTES + TASK_BYTES * len(again))
-    # the nodes of a preempted job are not the cause
-    failed = [state for state in again if state.state != PREEMPTED]
-    nodes = {node for state in failed for node in find_failed_nodes(state.state, state.detail)}
+    # the nodes of a preempted job, or where a port was taken, are not the cause
+    failed = [
+        state
+        for state in again
+        if state.state != PREEMPTED and not _PORT_TAKEN.search(state.detail)
+    ]
+    named = {node for state in failed for node in find_failed_nodes(state.state, state.detail)}
+    nodes = drop_unknown_nodes(sorted(named), run.manifest.clusters, report)
     tasks = [state.task for state in again]
-    excluding = exclude_nodes(site, sorted(nodes), _count_needed(run, tasks))
+    excluding = exclude_nodes(site, nodes, _count_needed(run, tasks))
     _stage(run, tasks, excluding)
-    without = f" without {', '.join(sorted(nodes))}" if excluding != site else ""
+    without = f" without {', '.join(nodes)}" if excluding != site else ""
     report(f"{len(again)} array tasks are tried again{without}: {again[0].detail}")
     return len(again)
 
@@ -152,7 +160,9 @@ def _count_tries(state: TaskState, limits: Retry) -> int:
     if state.state == PREEMPTED:
         return limits.preempted
     if state.state == FAILED and (
-        _LAUNCH_FAILURE.search(state.detail) or is_for_want_of_room(state.detail)
+        _LAUNCH_FAILURE.search(state.detail)
+        or _PORT_TAKEN.search(state.detail)
+        or is_for_want_of_room(state.detail)
     ):
         return limits.launch
     return 0

@@ -223,6 +223,8 @@ class Feeder:
         """Report the cluster of the jobs, and the variables that sbatch does not inherit."""
         for line in slurm_client.describe_clusters(os.environ, self.run.manifest.clusters):
             self._report(line)
+        if not os.environ.get("HOME"):
+            self._report("HOME is not set: jobs take the home folder of the password database")
         names = slurm_client.list_unheeded(os.environ, self.run.manifest.inherit)
         if names:
             self._report(

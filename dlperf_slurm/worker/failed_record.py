@@ -26,6 +26,7 @@ from dlperf_slurm.worker.provenance import describe_job, describe_platform
 from dlperf_slurm.worker.stalled_record import describe_stall, keep_steps
 
 LOG_TAIL_LINES = 30
+LINE_CHARACTERS = 200
 # twice the space that the job script reserves for the files of a task's end
 FULL_DISK_BYTES = 2 * 2**20
 # a stack trace of each rank may follow the message that memory ran out
@@ -44,6 +45,8 @@ _HARMLESS = "is not a failure"
 
 # "n1: task 1: Killed", "task 0 launch failed: Unspecified error"
 _SRUN_ERROR = re.compile(r"^srun: error: (.*\btasks? .+)$", re.M)
+# errno 98: of torchrun's rendezvous, of Gloo, of our own server
+_PORT_TAKEN = re.compile(r"\bEADDRINUSE\b|[Aa]ddress already in use")
 # srun's words for a task that was ended by a signal from outside
 _TOLD_TO_END = ("Terminated", "Killed")
 _INTERRUPTED_EXIT_CODES = (130, 143)
@@ -152,14 +155,20 @@ def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failur
     if _lacked_memory(lines, case, exit_code):
         message = f"{case.axes.framework} ended a process that it had no memory for; see err"
         return _describe_job(message, lines, is_out_of_memory=True)
-    if exit_code == 143:
-        message = "terminated (SIGTERM): time limit, cancellation, preemption or a dead rank"
+    taken = [line.strip() for line in lines[-SIGN_TAIL_LINES:] if _PORT_TAKEN.search(line)]
+    if taken:
+        message = f"a port was taken by another process: {taken[-1][:LINE_CHARACTERS]!r} in err"
+    elif exit_code == 143:
+        is_whole = _are_all_told_to_end(lines, exit_code)
+        message = "terminated (SIGTERM)" + ("" if is_whole else " after a rank had ended")
     elif exit_code == 137:
         message = "killed (SIGKILL), perhaps for the machine's lack of memory"
     elif exit_code == 0:
         message = "the ranks ended without a record and without an error"
     else:
-        message = f"the launcher ended with exit code {exit_code} and no rank said why; see err"
+        message = f"the launcher ended with exit code {exit_code} and no rank said why; "
+        last = [line.strip() for line in lines if re.search(r"\w", line)][-1:]
+        message += f"the end of err is {last[0][:LINE_CHARACTERS]!r}" if last else "err is empty"
     failure = _describe_job(message, lines)
     return replace(failure, error=TERMINATED if _are_all_told_to_end(lines, exit_code) else "")
 

@@ -2,15 +2,27 @@
 
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 
 from dlperf_slurm import slurm_client
+from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.errors import SchedulerError
 
-# long, since a module tree may be on a slow file system
-MODULES_SECONDS = 60.0
+# a module tree may be on a slow file system
+MODULES_SECONDS = 30.0
+_MARK = "dlperf-slurm: modules\n"
+# Lmod prints to standard error
+_LIST = f"""\
+run_dir=. group_id=.
+source "$1" && define_module || exit
+printf %s {shlex.quote(_MARK)}
+module --terse avail 2>&1"""
 MAX_MODULES = 40
 # modules that training jobs may need
 _USEFUL = re.compile(
@@ -62,18 +74,39 @@ def find_runtimes() -> tuple[str, ...]:
 
 
 def _list_modules() -> str:
-    # `module` is a shell function of login shells; Lmod prints to standard error
-    command = ["bash", "-lc", "type module > /dev/null 2>&1 && module --terse avail 2>&1"]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env={**os.environ, "LMOD_PAGER": "none", "MODULES_PAGER": "cat"},
-            timeout=MODULES_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout
+    """List modules by the `module` that job scripts find, else by that of the login shell."""
+    return _ask_shell("-c") or _ask_shell("-lc")
+
+
+def _ask_shell(option: str) -> str:
+    """Call `module avail` in a bash with this option; "" if it knows no `module`, or is too slow.
+
+    Its output goes to a file: an agent that a profile starts may keep a pipe open.
+    """
+    harness = find_resource_dir("templates") / "harness.sh"
+    environment = {**os.environ, "LMOD_PAGER": "none", "MODULES_PAGER": "cat"}
+    with tempfile.TemporaryFile() as output:
+        try:
+            shell = subprocess.Popen(
+                ["bash", option, _LIST, "bash", str(harness)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError:
+            return ""
+        try:
+            shell.wait(MODULES_SECONDS)
+        except subprocess.TimeoutExpired:
+            return ""
+        finally:
+            # also what the profile has started
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+            shell.wait()
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    # a profile may print too
+    return text.partition(_MARK)[2]

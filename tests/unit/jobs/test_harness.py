@@ -1,8 +1,11 @@
 """The static part of every job script, sourced by a script of a dozen lines; no Slurm, no ranks."""
 
 import json
+import os
+import pwd
 import shutil
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -232,7 +235,11 @@ def test_script_without_an_array_task_id_says_how_it_is_used(make):
     ("command", "words"),
     [
         ("run_setup true 'source /nonexistent'", "exit code 1: source /nonexistent\n"),
-        ("load_modules gcc/99", "module: command not found\n"),
+        ("load_modules gcc/99", "no command 'module' on "),
+        (
+            "module() { return 3; }; load_modules gcc/99",
+            "module load gcc/99 failed with exit code 3",
+        ),
         ("check_host_python /nonexistent", "host_python of the site's environment: /nonexistent"),
     ],
 )
@@ -244,6 +251,42 @@ def test_environment_that_cannot_be_set_up_ends_the_task_before_its_launch(
     assert words in job.read("err")
     assert not (job.find_folder() / "record.json").exists()
     assert job.read_marker()["exit_code"] == 69
+
+
+@pytest.mark.parametrize("name", ["MODULESHOME", "LMOD_CMD"])
+def test_modules_are_loaded_though_the_shell_did_not_export_the_command(make, name):
+    job = make(prepare="  load_modules a/1 b/2", launch="  echo $seen > seen")
+    (job.run_dir / "init").mkdir()
+    (job.run_dir / "init" / "bash").write_text('module() { seen+=" $2"; }')
+    place = {"MODULESHOME": "", "LMOD_CMD": "/libexec/lmod"}[name]
+    assert job.run(**{name: f"{job.run_dir}{place}"}) == 0
+    assert job.read("seen") == "a/1 b/2\n"
+
+
+@pytest.mark.parametrize("home", [None, ""])
+def test_home_folder_is_that_of_the_password_database_if_it_is_not_set(make, home):
+    job = make(launch="  echo $HOME > seen")
+    assert job.run(HOME=home) == 0
+    assert job.read("seen").strip() == pwd.getpwuid(os.geteuid()).pw_dir
+
+
+def is_bound(server, port):
+    try:
+        server.bind(("", port))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_port_of_torchrun_is_one_where_nobody_listens(make, family):
+    job = make(prepare="  export_torchrun_settings", launch="  echo $DLPERF_SLURM_PORT > seen")
+    with socket.socket(family) as server:
+        # the port that is tried first follows from the job id
+        port = next(port for port in range(20001, 29999) if is_bound(server, port))
+        server.listen()
+        assert job.run(SLURM_JOB_ID=str(port - 20000)) == 0
+    assert port < int(job.read("seen")) < 30000
 
 
 def test_launch_is_in_the_attempt_s_folder_and_has_what_was_prepared(make):

@@ -1,7 +1,7 @@
 """What squeue and sacct print -> rows of array tasks; both are fake programs on PATH here."""
 
 import os
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -213,6 +213,20 @@ def test_accounting_that_fails_is_not_accounting_that_does_not_know(bin_dir):
     assert watcher.get_row("7_0").state == "RUNNING"
     show_accounting(bin_dir)
     assert find_states(watcher, 0) == [UNKNOWN]
+
+
+def test_long_range_of_accounting_is_asked_day_by_day_where_it_is_refused(bin_dir, home):
+    show_queue(bin_dir)
+    refused = "echo 'sacct: error: Too wide of a date range in query' >&2; exit 1"
+    shown = print_queue("7_0|COMPLETED|n1|None", name=NAME)
+    write_program(
+        bin_dir,
+        "sacct",
+        f'case "$*" in *--endtime*) echo x >> {home}/days; {shown} ;; *) {refused} ;; esac',
+    )
+    since = datetime.now(timezone.utc) - timedelta(days=3)
+    assert QueueWatcher([NAME], since=since).find_array_job_id() == "7"
+    assert len((home / "days").read_text().split()) == 4
 
 
 def test_cluster_without_accounting_leaves_the_state_unknown(bin_dir):

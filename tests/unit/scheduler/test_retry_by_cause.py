@@ -18,7 +18,8 @@ UNHEALTHY = ("UNHEALTHY", "node n2 is unhealthy: a: on eth0: x; node n3 is unhea
 LAUNCH_FAILURE = ("FAILED", "the launcher ended; srun: task 0 launch failed: Unspecified error")
 FULL_DISK = ("FAILED", "the disk at /shared cannot be written from n2, 0 MiB are free: No space")
 RANK_ON_FULL_DISK = ("FAILED", "rank 0 on n2: OSError: [Errno 28] No space left on device: 'x'")
-WORDLESS = ("FAILED", "the launcher ended with exit code 1 and no rank said why; see err")
+WORDLESS = ("FAILED", "the launcher ended with exit code 1 and no rank said why; err is empty")
+PORT_TAKEN = ("FAILED", "rank 0 on n2: RuntimeError: [Errno 98] Address already in use")
 BATCH_NOT_STARTED = ("FAILED", "JobLaunchFailure")
 MISSING = ("FAILED", "no record, exit code 127: 'python: No such file or directory' in cases/x/err")
 
@@ -69,6 +70,7 @@ def set_max_nodes(run, number):
         LAUNCH_FAILURE,
         BATCH_NOT_STARTED,
         MISSING,
+        PORT_TAKEN,
         FULL_DISK,
         RANK_ON_FULL_DISK,
         WORDLESS,
@@ -119,10 +121,21 @@ def test_nothing_is_tried_again_where_the_site_says_so(run, failure):
     assert stage_retry_by_cause(run, print) == 0
 
 
-def test_node_that_failed_is_left_out(run):
-    fail(run, "1n1g", *NODE_FAILURE)
+@pytest.mark.parametrize("node", ["n2", "gpu-a100-01", "2080ti-1", "3u1n1"])
+def test_node_that_failed_is_left_out(run, node):
+    fail(run, "1n1g", "NODE_FAIL", f"node {node} failed")
     stage_retry_by_cause(run, print)
-    assert "#SBATCH --exclude=n2\n" in run.find_script("1n1g-try2").read_text(encoding="utf-8")
+    script = run.find_script("1n1g-try2").read_text(encoding="utf-8")
+    assert f"#SBATCH --exclude={node}\n" in script
+
+
+def test_node_that_has_left_the_cluster_is_not_left_out(run, bin_dir):
+    write_program(bin_dir, "sinfo", "echo n1; echo n3")
+    fail(run, "1n1g", *NODE_FAILURE)
+    lines = []
+    assert stage_retry_by_cause(run, lines.append) == 1
+    assert lines[0].startswith("node n2 is not excluded")
+    assert "--exclude" not in run.find_script("1n1g-try2").read_text(encoding="utf-8")
 
 
 def test_each_node_that_was_not_fit_is_left_out_and_nothing_else_that_its_check_names(run):
@@ -162,7 +175,7 @@ def test_nodes_are_left_out_where_enough_remain(directives, max_nodes, nodes, ne
     assert list(exclude_nodes(site, nodes, needed).directives) == found
 
 
-@pytest.mark.parametrize("failure", [RANK_ON_FULL_DISK, PREEMPTED])
+@pytest.mark.parametrize("failure", [RANK_ON_FULL_DISK, PREEMPTED, PORT_TAKEN])
 def test_node_that_is_not_the_cause_is_not_left_out(run, failure):
     fail(run, "1n1g", *failure)
     assert stage_retry_by_cause(run, print) == 1
