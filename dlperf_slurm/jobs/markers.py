@@ -62,6 +62,8 @@ def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
     except OSError:
         return ""
     written = [line.strip() for line in lines if line.strip()]
+    # bash's last words after "cannot execute binary file: Exec format error"
+    written = [line for line in written if not line.endswith(": Success")] or written
     return written[-1][:MAX_ERROR_CHARACTERS] if written else ""
 
 

@@ -18,6 +18,7 @@ from dlperf_slurm.config.site import LoadedSite, Site
 from dlperf_slurm.config.toml_tables import parse_assignment
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.jobs.quoting import quote_expanding
 from dlperf_slurm.worker.provenance.variables import HARMLESS, cut_credentials
 
 PRIVATE_FILE = "private.env"
@@ -27,9 +28,10 @@ _OPTION = re.compile("--[a-z]+=")
 
 
 def take_private_values(loaded: LoadedSite) -> tuple[Site, dict[str, str]]:
-    """Split a site into one with only the names of its private variables, and their values.
+    """Split a site into one with only the names of its private variables, and their bash words.
 
-    Raises InputError if a variable of `env_from` is not set, or if `rank_env` has a private value.
+    The job expands `${NAME}` in values of `env`, but not in those of `env_from`. Raises InputError
+    if a variable of `env_from` is not set, or if `rank_env` has a private value.
     """
     site, private = loaded.site, {}
     for name in site.env_from:
@@ -38,7 +40,7 @@ def take_private_values(loaded: LoadedSite) -> tuple[Site, dict[str, str]]:
                 f"env_from: {name} is not in the environment of this command; export it, or leave "
                 "it out"
             )
-        private[name] = os.environ[name]
+        private[name] = shlex.quote(os.environ[name])
     public, hidden = _split(site.env, ("env",), loaded.sources)
     private.update(hidden)
     environments: dict[str, Environment] = {}
@@ -75,7 +77,8 @@ def _split(
         for name, value in values.items()
         if name not in HARMLESS and sources.get((*table, name), "").startswith(_SET)
     }
-    return {name: value for name, value in values.items() if name not in hidden}, hidden
+    public = {name: value for name, value in values.items() if name not in hidden}
+    return public, {name: quote_expanding(value) for name, value in hidden.items()}
 
 
 def hide_private_values(command: Sequence[str]) -> tuple[str, ...]:
@@ -105,9 +108,9 @@ def _list_variables(data: Mapping[str, Any]) -> Iterator[str]:
             yield from _list_variables(value)
 
 
-def write_private_values(folder: Path, values: Mapping[str, str]) -> None:
-    """Write bash lines that export the values to a file that only its owner can read."""
-    exports = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items())]
+def write_private_values(folder: Path, words: Mapping[str, str]) -> None:
+    """Write bash lines that export the quoted values to a file that only its owner can read."""
+    exports = [f"export {name}={word}\n" for name, word in sorted(words.items())]
     write_file(folder / PRIVATE_FILE, os.fsencode("".join(exports)), root=folder, mode=0o600)
 
 

@@ -108,6 +108,9 @@ def run_array_task(
     script = run_dir / SCRIPTS_DIR / f"{group_id}.sbatch"
     log = run_dir / SCRIPTS_DIR / f"{group_id}_{array_task_id}.log"
     environment = {**clean_environment(os.environ), "DLPERF_SLURM_JOB_ID": job_id}
+    # here no scheduler hands out devices, and people keep to a GPU of a shared machine
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        environment["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
     with open_to_append(log, root=run_dir) as output:
         process = subprocess.Popen(
             ["bash", str(script), str(array_task_id)],

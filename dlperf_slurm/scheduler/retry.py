@@ -45,7 +45,7 @@ from dlperf_slurm.scheduler.track import Tracker
 # messages of srun, slurmstepd and our script if a launch failed, and failures without a message,
 # as on a disk that was full for a moment
 _LAUNCH_FAILURE = re.compile(
-    r"^no record, exit code (?:69|126|127)\b|launch failed|Unable to create step|"
+    r"^no record, exit code (?:69|126|127|131)\b|launch failed|Unable to create step|"
     r"no rank said why; (?!.*; srun: )|^NonZeroExitCode$|^JobLaunchFailure$"
 )
 _PORT_TAKEN = re.compile(r"\bEADDRINUSE\b|[Aa]ddress already in use|^a port was taken")

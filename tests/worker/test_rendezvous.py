@@ -114,6 +114,13 @@ def test_variable_that_the_launcher_did_not_set_is_named(launcher, name):
         find_place(launcher, variables)
 
 
+def test_rank_0_that_is_not_on_the_first_host_says_so():
+    variables = {**VARIABLES[SLURM], "SLURM_PROCID": "0"}
+    assert find_place(SLURM, {**variables, "SLURM_NODEID": "0"}).rank == 0
+    with pytest.raises(PlacementError, match="--distribution=arbitrary"):
+        find_place(SLURM, {**variables, "SLURM_NODEID": "1"})
+
+
 def test_options_of_the_worker_say_how_to_join():
     joining = Joining("slurm", host_suffix="i", interface="ib0")
     options = parse_run_arguments([*joining.list_words(), "folder"])
@@ -286,7 +293,7 @@ def test_first_messages_have_one_deadline_together(monkeypatch):
 
 
 def test_rank_0_listens_at_the_address_that_the_others_use():
-    for host, address in ((LOOPBACK, LOOPBACK), ("no such host", "0.0.0.0")):
+    for host, address in ((LOOPBACK, LOOPBACK), ("::1", "::1"), ("no such host", "0.0.0.0")):
         with _listen(host, [0]) as listener:
             assert listener.getsockname()[0] == address
 

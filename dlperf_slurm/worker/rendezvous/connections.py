@@ -143,9 +143,10 @@ def _admit(
 
 def _listen(host: str, ports: List[int]) -> socket.socket:
     """Listen on the first free port, at the address of `host` alone where this host has it."""
-    for address in dict.fromkeys((_find_address(host), "")):
+    family, own = _find_address(host)
+    for address in dict.fromkeys((own, "")):
         for port in ports:
-            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            listener = socket.socket(family, socket.SOCK_STREAM)
             # a port of an earlier launch may still be in TIME_WAIT
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -157,14 +158,19 @@ def _listen(host: str, ports: List[int]) -> socket.socket:
     raise PlacementError(f"rank 0 finds none of its ports free: {', '.join(map(str, ports))}")
 
 
-def _find_address(host: str) -> str:
-    """Return the address of `host`; '' (all addresses) if only this host knows it by that one."""
+def _find_address(host: str) -> Tuple[int, str]:
+    """Return the family and the address of `host`, IPv4 if it has one.
+
+    The address is '' (all addresses) if only this host knows it by that one.
+    """
     try:
-        address = socket.gethostbyname(host)
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
-        return ""
+        return socket.AF_INET, ""
+    family, address = min((int(info[0]), str(info[4][0])) for info in found)
     # /etc/hosts of Debian gives a host's own name the address 127.0.1.1
-    return "" if address.startswith("127.") and host != LOOPBACK else address
+    is_own = address.startswith("127.") and host != LOOPBACK
+    return family, "" if is_own else address
 
 
 def _reach_first(place: Place, secret: bytes, own_host: str, deadline: float) -> Channel:

@@ -32,9 +32,15 @@ def find_place(launcher: str, environ: Mapping[str, str]) -> Place:
 
 
 def _find_slurm_place(environ: Mapping[str, str]) -> Place:
-    nodes = environ["SLURM_STEP_NODELIST"]
+    nodes, rank = environ["SLURM_STEP_NODELIST"], int(environ["SLURM_PROCID"])
+    if rank == 0 and int(environ.get("SLURM_NODEID", "0")) > 0:
+        raise PlacementError(
+            f"rank 0 is on {environ.get('SLURMD_NODENAME', 'another host')}, not on the first host "
+            f'of {nodes}, where ranks = "slurm" looks for it: leave out --distribution=arbitrary '
+            'and SLURM_HOSTFILE, or set ranks = "mpi" or "torchrun" in the site file'
+        )
     return Place(
-        rank=int(environ["SLURM_PROCID"]),
+        rank=rank,
         size=int(environ["SLURM_NTASKS"]),
         first_host=LOOPBACK if environ.get("SLURM_STEP_NUM_NODES") == "1" else find_first(nodes),
         launch=f"{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}",

@@ -86,6 +86,12 @@ def test_variable_that_is_set_reaches_the_job(stage, setting, home):
     assert not (run.path / "pwned").exists()
 
 
+def test_variable_that_is_set_is_expanded_as_that_of_the_site_file_is(stage, home):
+    run = stage("env.NCCL_PLUGIN=/opt/x:${NO_SUCH}${PATH}")
+    run_prologue(run, f'printf %s "$NCCL_PLUGIN" > {home}/seen')
+    assert (home / "seen").read_text() == f"/opt/x:{os.environ['PATH']}"
+
+
 def test_variable_is_inherited_by_its_name(stage, home, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", SECRET)
     run = stage(site='env_from = "HF_TOKEN"\n')

@@ -158,15 +158,17 @@ def test_killed_rank_fails_its_task_while_the_next_still_runs(stage_local):
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        # bash's own words, as this machine has no environment modules
-        ('modules=["cuda/99"]', "module: command not found"),
+        ('modules=["cuda/99"]', "cuda/99"),
+        # no scheduler hands out devices here
+        ('setup=["(exit $CUDA_VISIBLE_DEVICES)"]', "failed with exit code 7"),
         (
             'setup=["source /nonexistent"]',
             "the site's setup line failed with exit code 1: source /nonexistent",
         ),
     ],
 )
-def test_setup_that_fails_is_named(stage_local, setting, words):
+def test_setup_that_fails_is_named(stage_local, monkeypatch, setting, words):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     run = stage_local(repeats=1, settings=[f"environments.pytorch.{setting}"])
     assert submit(run, "--wait").returncode == 5
     assert find_states(run) == {"1n1g.0": "FAILED"}
