@@ -194,8 +194,8 @@ def find_site_file(name: str) -> Optional[Path]:
         owner = find_stranger(path.parent, path)
         if owner:
             raise InputError(
-                f"{path}: belongs to user {owner}, and its lines would run in your jobs; read it, and "
-                f"name it by its path if you trust it: --site {path}"
+                f"{path}: belongs to user {owner}, and its lines would run in your jobs; "
+                f"read it, and name it by its path if you trust it: --site {path}"
             )
     return path
 

@@ -62,7 +62,8 @@ def _find_problems(environment: BoundedEnvironment, own: Path, name: str) -> Ite
         # found by its name, beside the template that the site names by its path
         owner = find_stranger(folder / wanted) if folder / wanted != own else ""
         if owner:
-            yield f"{folder / wanted}: belongs to user {owner}, and its lines would run in your jobs"
+            path = folder / wanted
+            yield f"{path}: belongs to user {owner}, and its lines would run in your jobs"
             return
         trees.append((wanted, tree))
         wanted = _find_parent(environment, tree, wanted)
