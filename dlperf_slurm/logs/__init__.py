@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
+    Any,
     Callable,
     Dict,
     Iterable,
@@ -217,7 +218,7 @@ class _RunLines:
     def finish(self) -> Reading:
         """Return the run's result; settings that the format did not read are the scan's."""
         reading = self.run.finish()
-        stated = {
+        stated: Dict[str, Any] = {
             name: value
             for name, value in self.settings.finish().items()
             if not getattr(reading.identity, name)

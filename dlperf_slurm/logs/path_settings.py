@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Dict, List, Set, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.patterns import PRECISIONS
@@ -33,7 +33,7 @@ def read_name(path: Path) -> Identity:
     told = {**folder, **own}
     if "devices" in own and "devices" in folder and "nodes" not in own:
         told.pop("nodes", None)
-    series = {
+    series: Dict[str, Any] = {
         key: value
         for name in reversed(_list_names(path))
         for key, value in _read_tokens(name).items()
