@@ -14,7 +14,7 @@ from dlperf_slurm.reports.plots import CHOICES, SOME
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.jobs.run_directory import Run
-    from dlperf_slurm.reports.headline import Finding
+    from dlperf_slurm.reports.headline import Headline
     from dlperf_slurm.reports.summarize import Summary
 
 
@@ -71,7 +71,7 @@ def list_remarks(summary: "Summary") -> list[str]:
     ]
 
 
-def choose_telling(findings: "Sequence[Finding]") -> "list[Finding]":
+def choose_telling(findings: "Sequence[Headline]") -> "list[Headline]":
     """Return the first findings, which are sorted by weight, with one warning if there is any."""
     doubts = [finding for finding in findings if finding.is_doubt][:1]
     sure = [finding for finding in findings if not finding.is_doubt]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.published.figures import find_source_file, read_source
 from dlperf_slurm.reports.cells import Cell, Table, make_table
-from dlperf_slurm.results.number_formats import Number
+from dlperf_slurm.results.number_formats import ScaledFormat
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -66,7 +66,7 @@ def _make_row(case: Case, figure: Optional[Figure]) -> list[Cell]:
         *map(Cell, words),
         Cell(ours, problem=case.problem),
         Cell(theirs, problem="none"),
-        Cell(ratio, Number("#.3g"), problem="none"),
+        Cell(ratio, ScaledFormat("#.3g"), problem="none"),
     ]
 
 

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Any, Optional
 from dlperf_slurm.contract.axes import DYNAMIC
 from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.reports.cells import Cell, Table, join_cells
-from dlperf_slurm.reports.tables import Marks, Show, TableSpec, read_intervals, tabulate
+from dlperf_slurm.reports.tables import (
+    FootnoteMarks,
+    ShownColumn,
+    TableSpec,
+    read_intervals,
+    tabulate,
+)
 from dlperf_slurm.results.columns import list_records, with_bounds
 from dlperf_slurm.results.compare import FOUND, IDENTITY, MEAN_LATENCY, PAIR, Row, RunComparison
 from dlperf_slurm.results.labels import find_unit
 from dlperf_slurm.results.notes import CASE
-from dlperf_slurm.results.number_formats import MILLISECONDS, RATIO, Number
+from dlperf_slurm.results.number_formats import MILLISECONDS, RATIO, ScaledFormat
 from dlperf_slurm.results.significance import EQUIVALENT, NOT_COMPARABLE, UNDECIDED
 from dlperf_slurm.stats.median import Interval, compute_median, compute_median_interval
 
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 
-SPEED = Number(".3f")
+SPEED = ScaledFormat(".3f")
 
 # characters that XML 1.0 does not allow, even escaped (section 2.2, Char)
 NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -34,20 +40,23 @@ def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]
     pairs = compared.pairs
     texts = [[reason] * bool(reason) + [*own] for reason, own in zip(pairs.reason, pairs.changes)]
     notes = [(row, CASE, text) for row, own in enumerate(texts) for text in own]
-    marks = Marks(notes)
+    marks = FootnoteMarks(notes)
     shown = [describe_verdict(row, compared.margin) for row in list_records(pairs)]
     spec = TableSpec(
         "comparison",
         rows=lambda compared: compared.pairs.assign(problem="", shown_verdict=shown),
         by=(),
         title=f"B {compared.manifest_b.run_id} against A {compared.manifest_a.run_id}",
-        words=lambda rows: [Show("case_id"), Show("quantity", cells=_name_quantities)],
+        words=lambda rows: [
+            ShownColumn("case_id"),
+            ShownColumn("quantity", cells=_name_quantities),
+        ],
         figures=lambda rows: [
-            Show("A", cells=lambda rows: _make_median_cells(rows, "samples_a")),
-            Show("B", cells=lambda rows: _make_median_cells(rows, "samples_b")),
-            Show("speed_ratio", "speed B / A", SPEED, "none", bounds=False),
-            Show("95 % interval", missing="none", cells=_make_interval_cells),
-            Show("shown_verdict", "verdict", marks=True),
+            ShownColumn("A", cells=lambda rows: _make_median_cells(rows, "samples_a")),
+            ShownColumn("B", cells=lambda rows: _make_median_cells(rows, "samples_b")),
+            ShownColumn("speed_ratio", "speed B / A", SPEED, "none", bounds=False),
+            ShownColumn("95 % interval", missing="none", cells=_make_interval_cells),
+            ShownColumn("shown_verdict", "verdict", marks=True),
         ],
         caption=describe_method(compared),
         notes=(CASE,),
@@ -101,7 +110,7 @@ def _make_median_cells(rows: "DataFrame", name: str) -> list[Cell]:
     ]
 
 
-def _make_median_cell(samples: Sequence[float], form: Number) -> Cell:
+def _make_median_cell(samples: Sequence[float], form: ScaledFormat) -> Cell:
     if not samples:
         return Cell(None, problem="none")
     several = Interval(min(samples), max(samples)) if len(samples) > 1 else None

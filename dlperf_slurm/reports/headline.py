@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Headline:
     """A sentence about a run; `is_doubt` marks a warning about its figures."""
 
     text: str
     is_doubt: bool = False
 
 
-def list_findings(results: Results) -> tuple[Finding, ...]:
+def list_findings(results: Results) -> tuple[Headline, ...]:
     """List the best throughput, scaling and precision speedup of each model, and warnings."""
     measured = results.cases[results.cases.samples_per_s.notna()]
     texts: list[str] = []
@@ -35,7 +35,7 @@ def list_findings(results: Results) -> tuple[Finding, ...]:
         texts += [_describe_best(rows, names), *_describe_scaling(rows, names)]
         texts += _describe_precision(rows, names)
     doubts = _describe_doubts(results, measured)
-    return (*map(Finding, texts), *(Finding(text, True) for text in doubts))
+    return (*map(Headline, texts), *(Headline(text, True) for text in doubts))
 
 
 def describe_certainty(results: Results) -> str:

@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Any
 from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.comparison_text import list_facts, list_matrix_values
-from dlperf_slurm.reports.tables import Marks, Show, TableSpec, read_intervals, tabulate
+from dlperf_slurm.reports.tables import (
+    FootnoteMarks,
+    ShownColumn,
+    TableSpec,
+    read_intervals,
+    tabulate,
+)
 from dlperf_slurm.results.columns import list_records, list_values
 from dlperf_slurm.results.compare import Row
 from dlperf_slurm.results.history.entries import ENTRIES, FACTS, describe_software, read_facts
 from dlperf_slurm.results.history.nodes import NodeHistory
 from dlperf_slurm.results.history.timeline import name_timeline
 from dlperf_slurm.results.notes import CASE
-from dlperf_slurm.results.number_formats import Number
+from dlperf_slurm.results.number_formats import ScaledFormat
 from dlperf_slurm.results.significance import DEFAULT_MARGIN
 
 if TYPE_CHECKING:
@@ -44,7 +50,7 @@ def tabulate_history(history: "DataFrame") -> tuple[list[Table], tuple[str, ...]
     """
     facts = zip(history.problem, history.reason, history.changes.map(_join_changes))
     notes = [(row, CASE, text) for row, texts in enumerate(facts) for text in texts if text]
-    marks = Marks(notes)
+    marks = FootnoteMarks(notes)
     return [*tabulate(_TIMELINES, history, marks)], tuple(marks.footnotes.texts)
 
 
@@ -106,11 +112,11 @@ _TIMELINES = TableSpec(
     rows=lambda history: history.assign(problem=""),
     by=("timeline",),
     title=_title,
-    words=lambda rows: [Show("run", cells=_shorten_run_ids)],
+    words=lambda rows: [ShownColumn("run", cells=_shorten_run_ids)],
     figures=lambda rows: [
-        Show("median", "{unit}", cells=_make_median_cells),
-        Show("speed_ratio", "speed / before", Number(".3f"), "none"),
-        Show("verdict", cells=_make_verdict_cells, missing="none"),
+        ShownColumn("median", "{unit}", cells=_make_median_cells),
+        ShownColumn("speed_ratio", "speed / before", ScaledFormat(".3f"), "none"),
+        ShownColumn("verdict", cells=_make_verdict_cells, missing="none"),
     ],
     caption=_describe_ends,
     notes=(CASE,),

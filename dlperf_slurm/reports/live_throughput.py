@@ -14,7 +14,7 @@ from dlperf_slurm.stats.median import compute_median
 MOST_READ = 20
 
 
-class RateSoFar:
+class LiveThroughput:
     """The throughputs of completed array tasks; reads at most MOST_READ records per poll."""
 
     def __init__(self, run: Run) -> None:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.program import COMMAND
-from dlperf_slurm.reports.live_throughput import RateSoFar
+from dlperf_slurm.reports.live_throughput import LiveThroughput
 from dlperf_slurm.reports.terminal import print_table
 from dlperf_slurm.reports.time_left import TimeLeft
 from dlperf_slurm.scheduler.pending_hints import describe_pending
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Mend = Callable[[Sequence[TaskState], int], Sequence[str]]
 
 
-class Counter:
+class ProgressCounts:
     """Counts of ended array tasks and the time left, for the progress display.
 
     Array tasks in `before` (markers) that have ended at the first poll are not counted, so that
@@ -34,7 +34,7 @@ class Counter:
         self._before = before
         self._left_out: Optional[set[str]] = None
         self._time_left = TimeLeft(tracker.run.manifest)
-        self._rate_so_far = RateSoFar(tracker.run)
+        self._rate_so_far = LiveThroughput(tracker.run)
         self.done = self.total = 0
         self.rate = ""
 
@@ -68,7 +68,7 @@ def show_progress(
     `named` has the markers and reasons that were printed before, and is updated. Array tasks in
     `before` (markers) that have already ended are not counted.
     """
-    counter = Counter(tracker, before)
+    counter = ProgressCounts(tracker, before)
     show = _show_bar if console.is_terminal else _print_changes
     for states, shown_on in show(tracker, counter, console, feeder):
         _name_failures(states, named, shown_on)
@@ -77,7 +77,7 @@ def show_progress(
 
 
 def _show_bar(
-    tracker: "Tracker", counter: Counter, console: Console, feeder: "Optional[Feeder]"
+    tracker: "Tracker", counter: ProgressCounts, console: Console, feeder: "Optional[Feeder]"
 ) -> Iterator[tuple[list[TaskState], Console]]:
     from rich.progress import (
         BarColumn,
@@ -107,7 +107,7 @@ def _show_bar(
 
 
 def _print_changes(
-    tracker: "Tracker", counter: Counter, console: Console, feeder: "Optional[Feeder]"
+    tracker: "Tracker", counter: ProgressCounts, console: Console, feeder: "Optional[Feeder]"
 ) -> Iterator[tuple[list[TaskState], Console]]:
     from dlperf_slurm.scheduler.follow import follow_run
 

@@ -36,7 +36,7 @@ from dlperf_slurm.results.case_summary import (
 from dlperf_slurm.results.cases import Results, analyze_frames
 from dlperf_slurm.results.collect import WORTH_A_PROCESS, Attempts
 from dlperf_slurm.results.columns import REPEATED_TEXT, TIME, list_values, make_array
-from dlperf_slurm.results.footnotes import Remark
+from dlperf_slurm.results.footnotes import FootnoteTemplate
 from dlperf_slurm.results.process_pool import map_on_cores
 from dlperf_slurm.results.samples import INDEX
 from dlperf_slurm.version import __version__
@@ -141,7 +141,7 @@ def fingerprint_case(attempts: Attempts, case: PlannedCase, shared: tuple[object
 
 
 @dataclass(frozen=True)
-class KeptResults:
+class CachedResults:
     """The cached results of a run, encoded, with the fingerprints of its cases."""
 
     prints: Mapping[str, str]
@@ -178,7 +178,7 @@ def keep_results(run: Run, results: Results, prints: Mapping[str, str]) -> None:
         evict_oldest(folder, MOST_RUNS)
 
 
-def load_results(run: Run) -> Optional[KeptResults]:
+def load_results(run: Run) -> Optional[CachedResults]:
     """Load the cached results of a run; None if missing, damaged, or another user's."""
     with suppress(OSError, InputError):
         path = make_cache_dir("frames") / hash_path(run.path)
@@ -188,7 +188,7 @@ def load_results(run: Run) -> Optional[KeptResults]:
             found = file.read()
         os.utime(path)
         digest, content = found[:_DIGEST_BYTES], found[_DIGEST_BYTES:]
-        return KeptResults(*_decode(content)) if digest == _digest(content) else None
+        return CachedResults(*_decode(content)) if digest == _digest(content) else None
     return None
 
 
@@ -243,12 +243,12 @@ def _is_plain(dtype: str) -> bool:
 
 
 def _decode(content: bytes) -> Any:
-    """Unpickle built-in types and Remark; any other class raises UnpicklingError."""
+    """Unpickle built-in types and FootnoteTemplate; any other class raises UnpicklingError."""
     return _Decoder(io.BytesIO(content)).load()
 
 
 class _Decoder(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) != (Remark.__module__, Remark.__name__):
+        if (module, name) != (FootnoteTemplate.__module__, FootnoteTemplate.__name__):
             raise pickle.UnpicklingError(f"{module}.{name} is no value of a frame")
-        return Remark
+        return FootnoteTemplate

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING
 from dlperf_slurm.contract.record import OK
 from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.reports.cells import Table
-from dlperf_slurm.reports.headline import Finding, list_findings
-from dlperf_slurm.reports.tables import Marks, TableSpec, inference, machines, tabulate, training
+from dlperf_slurm.reports.headline import Headline, list_findings
+from dlperf_slurm.reports.tables import (
+    FootnoteMarks,
+    TableSpec,
+    inference,
+    machines,
+    tabulate,
+    training,
+)
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.interference import make_banner
 
@@ -61,7 +68,7 @@ class Summary:
 
     manifest: Manifest
     results: Results = field(compare=False, repr=False)
-    marks: Marks = field(compare=False, repr=False)
+    marks: FootnoteMarks = field(compare=False, repr=False)
     tables: tuple[Table, ...]
     against: tuple[Table, ...]
     ok_repeats: int
@@ -74,7 +81,7 @@ class Summary:
         return tuple(self.marks.footnotes.texts)
 
     @cached_property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[Headline, ...]:
         """The main findings of the run, in sentences."""
         return list_findings(self.results)
 
@@ -123,7 +130,7 @@ def summarize(manifest: Manifest, results: Results, makers: Sequence[TableMaker]
     Raises AssertionError if two rows of a throughput table have the same labels.
     """
     repeats = results.frames.repeats
-    marks = Marks(results.notes.itertuples(index=False))
+    marks = FootnoteMarks(results.notes.itertuples(index=False))
     against = tuple(make(results.cases) for make in makers)
     return Summary(
         manifest=manifest,
@@ -150,7 +157,7 @@ def tabulate_run(summary: Summary, is_wide: bool = True) -> tuple[Table, ...]:
 
 
 def _make_tables(
-    results: Results, marks: Marks, against: Sequence[Table], is_wide: bool = True
+    results: Results, marks: FootnoteMarks, against: Sequence[Table], is_wide: bool = True
 ) -> tuple[Table, ...]:
     def make(spec: TableSpec) -> list[Table]:
         chosen = spec if is_wide else _NARROW.get(spec, spec)

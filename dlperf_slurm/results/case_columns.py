@@ -17,7 +17,7 @@ from dlperf_slurm.results import ratios
 from dlperf_slurm.results.case_formulas import (
     FIRST,
     Compute,
-    OverRepeats,
+    RepeatAggregate,
     at_busiest,
     baseline,
     find_deviation,
@@ -42,8 +42,8 @@ from dlperf_slurm.results.number_formats import (
     RATIO,
     SHARE,
     UNKNOWN,
-    Duration,
-    Number,
+    DurationFormat,
+    ScaledFormat,
 )
 from dlperf_slurm.results.operation_counts import BACKWARD_SHARE, TERA
 from dlperf_slurm.results.repeats import (
@@ -55,7 +55,7 @@ from dlperf_slurm.results.repeats import (
 )
 from dlperf_slurm.stats.median import LATENCY_NAMES
 
-OCCUPIED = Number(".0f", 100)
+OCCUPIED = ScaledFormat(".0f", 100)
 
 # unit by the suffix of a setting's name; a seed has no unit
 SETTING_UNITS = {
@@ -165,22 +165,22 @@ CASES: tuple[Column, ...] = (
     Column("world_size", COUNT, "ranks", "nodes x devices_per_node: one rank per device",
         planned("world_size")),
     Column("model_parameters", TEXT, "", "sizes of the model as JSON, as in its [model] table",
-        OverRepeats("model_parameters", FIRST)),
+        RepeatAggregate("model_parameters", FIRST)),
     Column("parameter_count", COUNT, "parameters", "of the model that was measured",
-        OverRepeats("parameter_count", FIRST)),
+        RepeatAggregate("parameter_count", FIRST)),
     *_declare_settings(),
-    declare_hidden("global_batch_size", COUNT, OverRepeats("global_batch_size", FIRST)),
-    declare_hidden("first_hardware", TEXT, OverRepeats("hardware", FIRST)),
+    declare_hidden("global_batch_size", COUNT, RepeatAggregate("global_batch_size", FIRST)),
+    declare_hidden("first_hardware", TEXT, RepeatAggregate("hardware", FIRST)),
     Column("hardware", TEXT, "", "devices of the first valid repeat, and number of nodes",
         formula(lambda c: c["first_hardware"].fillna(""))),
     Column("unit", TEXT, "", "of the throughputs: images/s, sequences/s, ...", planned("unit")),
     declare_median("samples_per_s", THROUGHPUT, "throughput, median over the valid repeats",
         median_of("samples_per_s"), ("interval_low", "interval_high"), header="{unit}"),
     Column("smallest", NUMBER, THROUGHPUT, "lowest throughput of any repeat",
-        OverRepeats("samples_per_s", "min")),
+        RepeatAggregate("samples_per_s", "min")),
     Column("largest", NUMBER, THROUGHPUT, "highest throughput of any repeat",
-        OverRepeats("samples_per_s", "max")),
-    declare_hidden("tokens_per_sample", COUNT, OverRepeats("tokens_per_sample", FIRST)),
+        RepeatAggregate("samples_per_s", "max")),
+    declare_hidden("tokens_per_sample", COUNT, RepeatAggregate("tokens_per_sample", FIRST)),
     Column("tokens_per_s", NUMBER, "tokens/s", "`samples_per_s` x the tokens of a sample; missing "
         "of models that are published in samples",
         formula(lambda c: c["samples_per_s"] * c["tokens_per_sample"].astype(NUMBER))),
@@ -199,15 +199,15 @@ CASES: tuple[Column, ...] = (
         "`baseline`, at the same batch size per device",
         times("speedup", lambda c: (c["baseline_case"].map(c["world_size"]) / c["world_size"])
             .astype(NUMBER)), header="efficiency", form=SHARE),
-    declare_hidden("flops_per_sample", NUMBER, OverRepeats("flops_per_sample", FIRST)),
+    declare_hidden("flops_per_sample", NUMBER, RepeatAggregate("flops_per_sample", FIRST)),
     Column("tflops_per_device", NUMBER, "10^12 FLOP/s", "work that the model's definition asks "
         "for, over the time that it took, per device; of training",
         formula(lambda c: c["samples_per_s"] / c["world_size"].astype(NUMBER)
             * c["flops_per_sample"] / TERA), missing=UNKNOWN),
     Column("measured_peak_tflops", NUMBER, "10^12 FLOP/s", "rate that the framework's "
         "matrix product sustains on the device, measured on its node in the case's numbers",
-        OverRepeats("measured_peak_tflops", "median")),
-    declare_hidden("first_peak_tflops", NUMBER, OverRepeats("published_peak_tflops", FIRST)),
+        RepeatAggregate("measured_peak_tflops", "median")),
+    declare_hidden("first_peak_tflops", NUMBER, RepeatAggregate("published_peak_tflops", FIRST)),
     Column("published_peak_tflops", NUMBER, "10^12 FLOP/s", "peak of the device in its vendor's "
         "data sheet, without sparsity; missing of devices that are not known",
         find_published_peak),
@@ -220,7 +220,7 @@ CASES: tuple[Column, ...] = (
         formula(lambda c: c["tflops_per_device"] / c["published_peak_tflops"]),
         header="of published peak", form=SHARE, missing=UNKNOWN),
     Column("copied_gb_per_s", NUMBER, "10^9 bytes/s", "copy rate within the device's memory, "
-        "reads plus writes", OverRepeats("copied_gb_per_s", "median")),
+        "reads plus writes", RepeatAggregate("copied_gb_per_s", "median")),
     declare_hidden("all_reduce_seconds", NUMBER, median_of_all_reduces("seconds")),
     Column("all_reduce_gb_per_s", NUMBER, "10^9 bytes/s", "size of the gradients divided by the "
         "time of an all-reduce of that size", median_of_all_reduces("gb_per_s")),
@@ -244,7 +244,7 @@ CASES: tuple[Column, ...] = (
     *_declare_latency_speedups(),
     *(column for name in ("ttft", "tpot", "itl")
         for column in _declare_latencies(name, f": {LATENCIES[name][0]}")),
-    declare_hidden("decoded_gb", NUMBER, OverRepeats("decoded_gb", FIRST)),
+    declare_hidden("decoded_gb", NUMBER, RepeatAggregate("decoded_gb", FIRST)),
     *(Column(name, NUMBER, unit, meaning, formula(compute), header=header, form=form)
       for name, unit, meaning, compute, header, form in (
         ("prefill_tokens_per_s", "tokens/s", "prompt tokens of all ranks divided by the mean time "
@@ -263,7 +263,7 @@ CASES: tuple[Column, ...] = (
     Column("computed_samples_per_s", NUMBER, THROUGHPUT, COMPUTED_MEANING,
         plain_median_of("computed_samples_per_s"), header="without waiting", missing=UNKNOWN),
     Column("data_waiting_share", NUMBER, "share of 1", WAITING_MEANING,
-        OverRepeats("data_waiting_share", "median"), header="waiting", form=SHARE,
+        RepeatAggregate("data_waiting_share", "median"), header="waiting", form=SHARE,
         missing=UNKNOWN),
     declare_hidden("device_data_case", TEXT, baseline(ratios.find_data_on_device)),
     declare_ratio("relative_to_device_data", "ratio", "throughput over that of the same case "
@@ -272,61 +272,61 @@ CASES: tuple[Column, ...] = (
     *(Column(name, NUMBER, "share of 1", meaning, compute, header=header, form=PERCENT,
         missing=missing)
       for name, compute, meaning, header, missing in (
-        ("top1_average", OverRepeats("top1", "mean"), "top-1 on the validation samples after the "
-            "last epoch, mean over seeds", "average top-1 %", ""),
+        ("top1_average", RepeatAggregate("top1", "mean"), "top-1 on the validation samples after "
+            "the last epoch, mean over seeds", "average top-1 %", ""),
         ("top1_deviation", find_deviation, "standard deviation (n - 1) over seeds", "deviation",
             "one seed"),
-        ("top1_lowest", OverRepeats("top1", "min"), "lowest over all seeds", "minimum", ""),
-        ("top1_highest", OverRepeats("top1", "max"), "highest over all seeds", "maximum", ""),
+        ("top1_lowest", RepeatAggregate("top1", "min"), "lowest over all seeds", "minimum", ""),
+        ("top1_highest", RepeatAggregate("top1", "max"), "highest over all seeds", "maximum", ""),
     )),
     Column("epochs", NUMBER, "epochs", "that were run, median over seeds",
-        OverRepeats("epochs", "median"), header="epochs", form=Number("g")),
-    declare_hidden("target_top1", NUMBER, OverRepeats("target_top1", "max")),
-    declare_hidden("seeds", COUNT, OverRepeats("top1", "count")),
+        RepeatAggregate("epochs", "median"), header="epochs", form=ScaledFormat("g")),
+    declare_hidden("target_top1", NUMBER, RepeatAggregate("target_top1", "max")),
+    declare_hidden("seeds", COUNT, RepeatAggregate("top1", "count")),
     Column("seeds_at_target", COUNT, "seeds", "that reached the target; missing without one",
         lambda c, below: (below.frames.repeats.top1 >= below.frames.repeats.target_top1).groupby(
             below.frames.repeats.case_id).sum().reindex(below.plan.index)
             .where(c["target_top1"] > 0)),
     Column("train_seconds", NUMBER, "s", "from the first step to the end of the last epoch's "
         "validation, median over seeds", plain_median_of("train_seconds"), header="time to train",
-        form=Duration(), missing=UNKNOWN),
+        form=DurationFormat(), missing=UNKNOWN),
     declare_hidden("full_training_case", TEXT,
         baseline(ratios.find_full_trainings)),
     declare_ratio("train_speedup", "ratio", "time to train in the full precision over this one",
         ratio_to("train_seconds", "full_training_case", is_time=True)),
     Column("imbalance", NUMBER, "ratio", "slowest rank's median step over the median rank's",
-        OverRepeats("imbalance", "median"), header="imbalance", form=Number(".3f")),
+        RepeatAggregate("imbalance", "median"), header="imbalance", form=ScaledFormat(".3f")),
     Column("waiting_share", NUMBER, "share of 1", "part of a step that ranks on average wait for "
-        "the slowest one; of training", OverRepeats("waiting_share", "median"),
+        "the slowest one; of training", RepeatAggregate("waiting_share", "median"),
         header="waiting", form=SHARE, missing="none"),
     Column("slowest_host", TEXT, "", "host of the slowest rank", of_slowest_device("host")),
     Column("slowest_rank", TEXT, "", "the slowest rank, by number; several where a device had "
         "another rank in another repeat", of_slowest_device("ranks")),
     Column("peak_memory_bytes", COUNT, "bytes", "the most that any rank took in any repeat",
-        OverRepeats("peak_memory_bytes", "max"), header="peak MiB",
-        form=Number(".0f", 1 / 2**20), missing=UNKNOWN),
+        RepeatAggregate("peak_memory_bytes", "max"), header="peak MiB",
+        form=ScaledFormat(".0f", 1 / 2**20), missing=UNKNOWN),
     Column("utilization", NUMBER, "share of 1", "use of the devices, mean over the window",
-        OverRepeats("utilization", "median"), header="busy %", form=OCCUPIED, missing=UNKNOWN),
+        RepeatAggregate("utilization", "median"), header="busy %", form=OCCUPIED, missing=UNKNOWN),
     Column("power_watts", NUMBER, "W", "of all devices together, or of the CPUs of all hosts where "
-        "these are the devices; median over the repeats", OverRepeats("power_watts", "median"),
-        header="W", form=Number(".1f"), missing=UNKNOWN),
+        "these are the devices; median over the repeats", RepeatAggregate("power_watts", "median"),
+        header="W", form=ScaledFormat(".1f"), missing=UNKNOWN),
     Column("samples_per_joule", NUMBER, "samples/J", "throughput over power",
-        OverRepeats("samples_per_joule", "median"), header="{unit}", form=Number(".3f"),
+        RepeatAggregate("samples_per_joule", "median"), header="{unit}", form=ScaledFormat(".3f"),
         missing=UNKNOWN),
     Column("clock_mhz", NUMBER, "MHz", "clock of the devices, mean over them and the window",
-        OverRepeats("clock_mhz", "median"), header="MHz", form=WHOLE, missing=UNKNOWN),
+        RepeatAggregate("clock_mhz", "median"), header="MHz", form=WHOLE, missing=UNKNOWN),
     Column("least_clock_mhz", NUMBER, "MHz", "lowest sample of any device's clock",
-        OverRepeats("least_clock_mhz", "min"), header="least MHz", form=WHOLE, missing=UNKNOWN),
-    declare_hidden("is_usage_known", FLAG, OverRepeats("is_usage_known", "any")),
+        RepeatAggregate("least_clock_mhz", "min"), header="least MHz", form=WHOLE, missing=UNKNOWN),
+    declare_hidden("is_usage_known", FLAG, RepeatAggregate("is_usage_known", "any")),
     Column("own_cpu_share", NUMBER, "share of 1", "CPU time of all CPUs that the run took in the "
         "window, on the host and in the repeat of `other_cpu_share`", at_busiest("own_cpu_share")),
     Column("other_cpu_share", NUMBER, "share of 1", "CPU time of all CPUs that processes which are "
         "not the run's took in the window; the most on any host in any repeat",
         at_busiest("other_cpu_share")),
     *(declare_hidden(f"phase_{name}_seconds", NUMBER,
-        OverRepeats(f"phase_{name}_seconds", "median")) for name in PHASES),
-    declare_hidden("to_first_step_seconds", NUMBER, OverRepeats("to_first_step_seconds", "median"),
-        header="script to first step"),
+        RepeatAggregate(f"phase_{name}_seconds", "median")) for name in PHASES),
+    declare_hidden("to_first_step_seconds", NUMBER,
+        RepeatAggregate("to_first_step_seconds", "median"), header="script to first step"),
     Column("problem", TEXT, "", "why there is no figure: OOM, failed, invalid, missing, not run",
         find_problem),
     Column("reason", TEXT, "", "why the case was left out of the run; empty if it was not",
@@ -338,6 +338,6 @@ def list_aggregated() -> dict[str, list[str]]:
     """List the columns of `repeats` that cases aggregate, by aggregation ("max", "median", ...)."""
     found: dict[str, set[str]] = {}
     for column in CASES:
-        if isinstance(column.compute, OverRepeats):
+        if isinstance(column.compute, RepeatAggregate):
             found.setdefault(column.compute.how, set()).add(column.compute.column)
     return {how: sorted(names) for how, names in found.items()}

@@ -31,7 +31,7 @@ SAMPLED = (
 
 
 @dataclass
-class Below:
+class CaseInputs:
     """Inputs of the columns of cases; `sound` has only repeats with a valid record.
 
     `aggregated` lists the columns of repeats to aggregate, by aggregation.
@@ -81,7 +81,7 @@ class Below:
         return self.plan.assign(**{name: cases[name] for name in names})
 
 
-Compute = Callable[[Cases, Below], Any]
+Compute = Callable[[Cases, CaseInputs], Any]
 
 # an aggregation: the value of the first valid repeat
 FIRST = "first"
@@ -96,13 +96,13 @@ def planned(name: str) -> Compute:
 
 
 @dataclass(frozen=True)
-class OverRepeats:
+class RepeatAggregate:
     """An aggregate of a column over the valid repeats; `how` is FIRST, "max", "median", ..."""
 
     column: str
     how: str
 
-    def __call__(self, cases: Cases, below: Below) -> "Series":
+    def __call__(self, cases: Cases, below: CaseInputs) -> "Series":
         return below.aggregate(self.how)[self.column]
 
 
@@ -123,7 +123,7 @@ def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "
     `bases` is the column with baselines, `together` that with the count of joint intervals.
     """
 
-    def compute(cases: Cases, below: Below) -> "DataFrame":
+    def compute(cases: Cases, below: CaseInputs) -> "DataFrame":
         points = cases[together] if together else None
         return ratios.take_ratios(below.values[quantity], cases[bases], is_time, points)
 
@@ -143,7 +143,7 @@ def formula(compute: "Callable[[Cases], Any]") -> Compute:
 def times(name: str, factor: "Callable[[Cases], Series]") -> Compute:
     """Multiply a ratio and its interval by a positive factor: [value, low, high, is_own]."""
 
-    def compute(cases: Cases, below: Below) -> "DataFrame":
+    def compute(cases: Cases, below: CaseInputs) -> "DataFrame":
         from pandas import DataFrame
 
         by = factor(cases)
@@ -153,14 +153,14 @@ def times(name: str, factor: "Callable[[Cases], Series]") -> Compute:
     return compute
 
 
-def find_deviation(cases: Cases, below: Below) -> "Series":
+def find_deviation(cases: Cases, below: CaseInputs) -> "Series":
     """Compute the standard deviation (n - 1) of top-1 over seeds, with `statistics.stdev`."""
     known = below.sound[below.sound.top1.notna()]
     found = {case_id: stdev(own) for case_id, own in known.groupby("case_id").top1 if len(own) > 1}
     return below.plan.index.to_series().map(found).astype(NUMBER)
 
 
-def find_sizes(cases: Cases, below: Below) -> "Series":
+def find_sizes(cases: Cases, below: CaseInputs) -> "Series":
     sizes = below.frames.repeats[["case_id", "batch_size_per_device"]].dropna().drop_duplicates()
     texts = sizes.sort_values("batch_size_per_device").astype("string").groupby("case_id")
     return (
@@ -168,7 +168,7 @@ def find_sizes(cases: Cases, below: Below) -> "Series":
     )
 
 
-def find_problem(cases: Cases, below: Below) -> "Series":
+def find_problem(cases: Cases, below: CaseInputs) -> "Series":
     """Return the worst status of the repeats, "not run", or "" for cases with a valid record."""
     from pandas import Categorical, Series
 
@@ -180,7 +180,7 @@ def find_problem(cases: Cases, below: Below) -> "Series":
     return problem.mask(cases["repeats_measured"] > 0, "")
 
 
-def find_published_peak(cases: Cases, below: Below) -> "Series":
+def find_published_peak(cases: Cases, below: CaseInputs) -> "Series":
     """Find the published peak of the devices; missing if the repeats ran on different devices."""
     is_one = below.sound.groupby("case_id").devices.nunique().reindex(below.plan.index) == 1
     return cases["first_peak_tflops"].where(is_one)
@@ -189,7 +189,7 @@ def find_published_peak(cases: Cases, below: Below) -> "Series":
 def at_busiest(column: str) -> Compute:
     """Copy a column from the repeat in which other processes used the largest CPU share."""
 
-    def compute(cases: Cases, below: Below) -> "Series":
+    def compute(cases: Cases, below: CaseInputs) -> "Series":
         known = below.frames.repeats.dropna(subset="other_cpu_share")
         busiest = known.loc[known.groupby("case_id").other_cpu_share.idxmax()]
         return busiest.set_index("case_id")[column].reindex(below.plan.index)
@@ -198,7 +198,7 @@ def at_busiest(column: str) -> Compute:
 
 
 def of_slowest_device(column: str) -> Compute:
-    def compute(cases: Cases, below: Below) -> "Series":
+    def compute(cases: Cases, below: CaseInputs) -> "Series":
         first = below.frames.devices.groupby("case_id")[column].first()
         return first.reindex(below.plan.index).astype("string")
 
@@ -216,7 +216,7 @@ def find_reachable_efficiency(hidden_share: float) -> Compute:
     """Compute the efficiency if all-reduces overlap with `hidden_share` of a single-device step."""
     from pandas import Series
 
-    def compute(cases: Cases, below: Below) -> "Series":
+    def compute(cases: Cases, below: CaseInputs) -> "Series":
         frame = below.make_frame(cases, "baseline", "repeats_measured", "samples_per_s")
         group = Series(number_groups(frame, ratios.leave_out("topology")), index=frame.index)
         is_base = (frame.topology == frame.baseline) & (frame.world_size == 1)

@@ -15,7 +15,7 @@ from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.matrix.tables import Protocol
 from dlperf_slurm.results import notes
 from dlperf_slurm.results.case_columns import CASES, list_aggregated
-from dlperf_slurm.results.case_formulas import SAMPLED, Below, Cases
+from dlperf_slurm.results.case_formulas import SAMPLED, CaseInputs, Cases
 from dlperf_slurm.results.case_summary import RunFrames, make_run_frames, summarize_case
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import TEXT, Column, select_published
@@ -81,7 +81,7 @@ def analyze_frames(planned: Sequence[PlannedCase], frames: RunFrames) -> Results
     samples = make_samples(frames.repeats, frames.pooled, SAMPLED)
     sound = frames.repeats[frames.repeats.samples_per_s.notna()]
     medians = summarize_samples(samples)
-    below = Below(frames, plan, samples, sound, medians, list_aggregated())
+    below = CaseInputs(frames, plan, samples, sound, medians, list_aggregated())
     cases: Cases = {name: plan[name] for name in PLAN_ONLY}
     measured = sound.groupby("case_id").size().reindex(plan.index, fill_value=0)
     cases["repeats_measured"] = measured

@@ -7,7 +7,7 @@ from typing import Union
 
 
 @dataclass(frozen=True)
-class Remark:
+class FootnoteTemplate:
     """A text with one `str.format` replacement field per figure."""
 
     form: str
@@ -17,7 +17,7 @@ class Remark:
         return _fill_in(self.form, [self.figures])
 
 
-Note = Union[str, Remark]
+Note = Union[str, FootnoteTemplate]
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Footnotes:
 
 
 def _merge(form: str, notes: Sequence[Note]) -> str:
-    rows = [note.figures for note in notes if isinstance(note, Remark)]
+    rows = [note.figures for note in notes if isinstance(note, FootnoteTemplate)]
     return _fill_in(form, rows) if rows else form
 
 

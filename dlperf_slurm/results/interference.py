@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.host_noise import MIN_STOLEN_SHARE, CpuUse, HostSurroundings
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
-from dlperf_slurm.results.footnotes import Note, Remark
+from dlperf_slurm.results.footnotes import FootnoteTemplate, Note
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -50,7 +50,7 @@ def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
         most = max(beside, key=lambda use: use.other_share)
         names = dict.fromkeys(one.name for use in beside for one in use.neighbours)
         named = f" ({', '.join(names)})".replace("{", "{{").replace("}", "}}") if names else ""
-        yield Remark(
+        yield FootnoteTemplate(
             f"not alone on the machine: in {{}} of {{}} repeats other processes{named} took CPU "
             "time, in the worst {:.0f} % of all CPUs' beside the run's own {:.0f} %",
             (len(beside), len(sound), 100 * most.other_share, 100 * most.own_share),
@@ -59,7 +59,7 @@ def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
     yield from _describe_gpus(sound)
 
 
-def _describe_stolen(sound: Sequence[Outcome], has_neighbours: bool) -> Iterator[Remark]:
+def _describe_stolen(sound: Sequence[Outcome], has_neighbours: bool) -> Iterator[FootnoteTemplate]:
     """Describe the CPU time that a hypervisor withheld (steal)."""
     shares = [o.record.stolen_share for o in sound if o.record is not None]
     found = [share for share in shares if share >= MIN_STOLEN_SHARE]
@@ -67,7 +67,7 @@ def _describe_stolen(sound: Sequence[Outcome], has_neighbours: bool) -> Iterator
         return
     figures = (len(found), len(shares), 100 * max(found))
     if has_neighbours:
-        yield Remark(
+        yield FootnoteTemplate(
             "in {} of {} repeats a hypervisor held back CPU time that was needed (steal), in the "
             "worst {:.0f} % of it; the other processes on the machine needed some of that",
             figures,
@@ -75,7 +75,7 @@ def _describe_stolen(sound: Sequence[Outcome], has_neighbours: bool) -> Iterator
         return
     is_known = all(find_worst(outcome) for outcome in sound)
     alone = "; no process beside the run took much" if is_known else ""
-    yield Remark(
+    yield FootnoteTemplate(
         "a virtual machine on a shared host: in {} of {} repeats others took CPU time that was "
         f"needed (steal), in the worst {{:.0f}} % of it{alone}",
         figures,

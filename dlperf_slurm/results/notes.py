@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.data_stalls import is_wait_known
-from dlperf_slurm.results.footnotes import Note, Remark
+from dlperf_slurm.results.footnotes import FootnoteTemplate, Note
 from dlperf_slurm.results.ratios import count_needed_repeats
 from dlperf_slurm.results.repeats import LATENCIES
 from dlperf_slurm.results.resource_usage import list_usage_notes
@@ -200,8 +200,9 @@ def describe_exceeded_peaks(cases: "DataFrame") -> list[NoteRow]:
     """List notes on cases with a throughput above the measured peak of their device."""
     above = cases.measured_peak_share[cases.measured_peak_share > 1]
     return [
-        (case_id, USAGE, str(Remark("at {:.0f} % of the measured peak: the device was slower while "
-            "that was measured, or its largest product is not where it is best", (100 * share,))))
+        (case_id, USAGE, str(FootnoteTemplate("at {:.0f} % of the measured peak: the device was "
+            "slower while that was measured, or its largest product is not where it is best",
+            (100 * share,))))
         for case_id, share in above.items()
     ]  # fmt: skip
 

@@ -8,7 +8,7 @@ from dlperf_slurm.stats.median import Interval
 
 
 @dataclass(frozen=True)
-class Number:
+class ScaledFormat:
     """A number format: a `format` spec, a factor to convert to the printed unit, and that unit.
 
     `unit` includes a leading space. If `last_place` is set, figures are rounded to that decimal
@@ -25,7 +25,7 @@ class Number:
             return format(self.factor * value, self.spec)
         return f"{round(self.factor * value, self.last_place):.{max(self.last_place, 0)}f}"
 
-    def limit(self, bounds: Optional[Interval]) -> "Number":
+    def limit(self, bounds: Optional[Interval]) -> "ScaledFormat":
         """Return the format with no more digits than two significant ones of the half width.
 
         The number of digits follows GUM (JCGM 100:2008, 7.2.6).
@@ -45,7 +45,7 @@ def write_digits(value: float, digits: int = 4) -> str:
 
 
 @dataclass(frozen=True)
-class Duration:
+class DurationFormat:
     """A format of seconds as durations: "42.1 s", "8 h 45 min"."""
 
     unit: str = ""
@@ -58,19 +58,19 @@ class Duration:
             return f"{minutes} min {rest} s"
         return f"{minutes // 60} h {minutes % 60} min"
 
-    def limit(self, bounds: Optional[Interval]) -> "Duration":
+    def limit(self, bounds: Optional[Interval]) -> "DurationFormat":
         """Return this format unchanged; durations have few digits anyway."""
         return self
 
 
-RATIO = Number()
-COUNT = Number(".0f")
-PERCENT = Number(".3f", 100)
-SHARE = Number(".1f", 100, " %")
-MILLISECONDS = Number(factor=1000)
+RATIO = ScaledFormat()
+COUNT = ScaledFormat(".0f")
+PERCENT = ScaledFormat(".3f", 100)
+SHARE = ScaledFormat(".1f", 100, " %")
+MILLISECONDS = ScaledFormat(factor=1000)
 
 # words in place of a missing figure
 NO_REFERENCE = "no reference"
 UNKNOWN = "unknown"
 
-NumberFormat = Union[Number, Duration]
+NumberFormat = Union[ScaledFormat, DurationFormat]

@@ -36,7 +36,7 @@ from dlperf_slurm.results.resource_usage import (
     is_usage_known,
     list_watched,
 )
-from dlperf_slurm.results.startup_phases import QUEUE, QUEUE_MEANING, Start
+from dlperf_slurm.results.startup_phases import QUEUE, QUEUE_MEANING, StartupPhases
 from dlperf_slurm.stats.median import LATENCY_NAMES, Latency
 from dlperf_slurm.worker.clock import CLOCKS
 from dlperf_slurm.worker.models import load_model
@@ -63,7 +63,7 @@ class RepeatData(NamedTuple):
     outcome: Outcome
     latencies: dict[str, Latency]
     median_steps: Any
-    start: Start
+    start: StartupPhases
 
     @property
     def record(self) -> Optional[Record]:

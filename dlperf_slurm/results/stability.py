@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.footnotes import Note, Remark
+from dlperf_slurm.results.footnotes import FootnoteTemplate, Note
 from dlperf_slurm.results.interference import describe_interference
 from dlperf_slurm.results.provenance import describe_affinity, describe_isolation
 from dlperf_slurm.stats.median import compute_coefficient_of_variation
@@ -43,7 +43,7 @@ def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
     ]
 
 
-def _describe_stretches(stretches: list[Optional[SlowStretch]]) -> Iterator[Remark]:
+def _describe_stretches(stretches: list[Optional[SlowStretch]]) -> Iterator[FootnoteTemplate]:
     """Describe slow stretches that most repeats have for the same cause; others may be noise."""
     least = 0.0 if len(stretches) >= MIN_SLOWED_SERIES else MIN_COST_OF_FEW
     found: dict[str, list[SlowStretch]] = {}
@@ -53,7 +53,7 @@ def _describe_stretches(stretches: list[Optional[SlowStretch]]) -> Iterator[Rema
     for cause, slow in found.items():
         if 2 * len(slow) > len(stretches):
             worst = max(slow, key=lambda stretch: stretch.cost)
-            yield Remark(
+            yield FootnoteTemplate(
                 f"{cause}: in {{}} of {{}} repeats; in the worst steps {{}} to {{}} took {{:.0f}} "
                 "% longer than the others, and the window {:.1f} % longer than with none such",
                 (
@@ -73,11 +73,11 @@ def _name_cause(stretch: SlowStretch) -> str:
     return "the machine slowed down" if stretch.is_last else "the machine was slow for a while"
 
 
-def _describe_stalls(series: list[tuple[float, ...]]) -> Iterator[Remark]:
+def _describe_stalls(series: list[tuple[float, ...]]) -> Iterator[FootnoteTemplate]:
     stalls = [find_stalls(steps) for steps in series]
     found = [s for s in stalls if s.share >= MIN_STALLED_SHARE]
     if found:
-        yield Remark(
+        yield FootnoteTemplate(
             f"stalled in {{}} of {{}} repeats: steps over {STALL_FACTOR:.0f} times the median "
             "({} of them, the longest {:.1f} times) cost {:.0f} % of the worst window",
             (
@@ -103,6 +103,6 @@ def _describe_spread(outcomes: CaseOutcomes) -> Iterator[Note]:
         return
     variation = compute_coefficient_of_variation([1 / rate for rate in samples])
     if len(samples) >= MIN_VARIED_SAMPLES and variation > MAX_VARIATION:
-        yield Remark(
+        yield FootnoteTemplate(
             "unstable: the repeats vary by {:.0f} % (coefficient of variation)", (100 * variation,)
         )

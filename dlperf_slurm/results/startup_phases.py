@@ -19,7 +19,7 @@ _BEFORE_RECORD = tuple(MEANINGS)[: tuple(MEANINGS).index(RANKS) + 1]
 
 
 @dataclass(frozen=True)
-class Start:
+class StartupPhases:
     """The start of a repeat: `seconds` of QUEUE and of each known phase, by name and in order.
 
     `to_first_step_seconds` is from the start of the job script to the end of the first step.
@@ -29,15 +29,15 @@ class Start:
     to_first_step_seconds: Optional[float] = None
 
 
-def find_start(outcome: Outcome) -> Start:
+def find_start(outcome: Outcome) -> StartupPhases:
     """Compute the phases of a repeat's start; empty if unknown, as for failed repeats."""
     record, surroundings = outcome.record, outcome.beside.surroundings
     if record is None or surroundings is None or not surroundings.phases:
-        return Start()
+        return StartupPhases()
     phases = {phase.name: phase.seconds for phase in surroundings.phases}
     before = sum(phases.get(name, 0.0) for name in _BEFORE_RECORD)
     known = {name: phases[name] for name in MEANINGS if name in phases}
     with suppress(ValueError):  # no submission time
         waited = parse_time(record.started_at) - parse_time(outcome.submitted_at)
         known = {QUEUE: max(0.0, waited.total_seconds() - before), **known}
-    return Start(known, sum(phases.get(name, 0.0) for name in TO_FIRST_STEP))
+    return StartupPhases(known, sum(phases.get(name, 0.0) for name in TO_FIRST_STEP))

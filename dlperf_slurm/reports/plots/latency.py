@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.reports.plots import Plot, make_plot
-from dlperf_slurm.reports.plots.lines import Chart, Series, draw_series, open_panels, set_scales
+from dlperf_slurm.reports.plots.lines import Chart, PlotSeries, draw_series, open_panels, set_scales
 from dlperf_slurm.reports.plots.scaling import count_repeats, describe_bars, make_points
 from dlperf_slurm.reports.plots.style import add_legend, list_handles
 
@@ -57,7 +57,7 @@ def make_chart(cases: "DataFrame", precisions: Sequence[str], sizes: Mapping[str
         for percent, label in SHOWN_PERCENTILES.items():
             name = f"latency_p{percent}_ms"
             points = make_points(own, name, sizes, by="batch_sizes_measured")
-            series.append(Series(label, tuple(points.values())))
+            series.append(PlotSeries(label, tuple(points.values())))
     return Chart(
         series=tuple(series),
         x_label="batch size per device",

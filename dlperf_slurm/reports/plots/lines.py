@@ -43,7 +43,7 @@ COLUMN_GAP = 0.1
 
 
 @dataclass(frozen=True)
-class Point:
+class PlotPoint:
     """A value with the ends of its error bar, if it has one."""
 
     x: float
@@ -53,9 +53,9 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Series:
+class PlotSeries:
     label: str
-    points: tuple[Point, ...]
+    points: tuple[PlotPoint, ...]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Chart:
     (`is_share`), the y axis is never logarithmic.
     """
 
-    series: tuple[Series, ...]
+    series: tuple[PlotSeries, ...]
     x_label: str
     y_label: str
     ticks: tuple[tuple[float, str], ...]
@@ -153,7 +153,7 @@ def _draw_one_of(axes: "Axes", chart: Chart, index: int) -> None:
     axes.set_title(chart.series[index].label)
 
 
-def draw_series(axes: "Axes", chart: Chart, series: Series, index: int, count: int) -> None:
+def draw_series(axes: "Axes", chart: Chart, series: PlotSeries, index: int, count: int) -> None:
     """Draw series `index` of `count` with error bars, shifted in x so that bars do not overlap."""
     marks = mark_series(index)
     place = _find_placing(chart, index - (count - 1) / 2 if count > 1 else 0.0)

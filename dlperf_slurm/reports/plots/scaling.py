@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.reports.plots import Plot, make_plot
-from dlperf_slurm.reports.plots.lines import Chart, Point, Series, draw_chart
+from dlperf_slurm.reports.plots.lines import Chart, PlotPoint, PlotSeries, draw_chart
 from dlperf_slurm.reports.plots.style import INK, MUTED, WIDTH_INCHES, mark_series, open_figure
-from dlperf_slurm.reports.tables import COLUMNS, Show, read_intervals
+from dlperf_slurm.reports.tables import COLUMNS, ShownColumn, read_intervals
 from dlperf_slurm.results.columns import list_values
 from dlperf_slurm.results.labels import VARIANT_AXES
 
@@ -48,7 +48,7 @@ def _draw_dots(measured: "DataFrame", repeats: Repeats) -> "Figure":
     axes = figure.add_subplot()
     zeros = dict.fromkeys(measured.topology, 0.0)
     points = make_points(measured, "samples_per_s", zeros)
-    texts = [cell.text for cell in Show("samples_per_s").read_cells(measured)]
+    texts = [cell.text for cell in ShownColumn("samples_per_s").read_cells(measured)]
     for row, (case_id, text) in enumerate(zip(measured.index, texts)):
         marks, point, samples = mark_series(row), points[case_id], repeats[case_id]
         axes.plot(samples, [row] * len(samples), ".", color=MUTED)
@@ -130,12 +130,12 @@ def _make_chart(
     """Make a chart of the column `name`, with a series per framework and variant."""
     measured, places = list_measured(rows), place_topologies(rows)
     points = make_points(measured, name, {str(t): x for t, x in places.items()}, factor)
-    series: dict[int, list[Point]] = {number: [] for number in measured.column}
+    series: dict[int, list[PlotPoint]] = {number: [] for number in measured.column}
     for case_id, number in zip(measured.index, measured.column):
         series[number] += [points[case_id]] if case_id in points else []
     return Chart(
         series=tuple(
-            Series(label, tuple(sorted(own, key=lambda point: point.x)))
+            PlotSeries(label, tuple(sorted(own, key=lambda point: point.x)))
             for label, own in zip(list_series(measured), series.values())
         ),
         x_label="devices, with their topology",
@@ -153,7 +153,7 @@ def make_points(
     places: Mapping[str, float],
     factor: float = 1.0,
     by: str = "topology",
-) -> dict[str, Point]:
+) -> dict[str, PlotPoint]:
     """Make the point of each case with a figure in the column `name`, by case id.
 
     `places` has the x of each value in the column `by`. The bar is the interval or, for a median
@@ -174,7 +174,7 @@ def make_points(
         bar = interval or extent
         ends = (factor * bar.low, factor * bar.high) if bar else (None, None)
         if y is not None:
-            found[case_id] = Point(places[place], factor * y, *ends)
+            found[case_id] = PlotPoint(places[place], factor * y, *ends)
     return found
 
 

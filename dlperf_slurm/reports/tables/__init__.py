@@ -17,7 +17,7 @@ from dlperf_slurm.results.compare import COMPARISON
 from dlperf_slurm.results.footnotes import Footnotes, Note
 from dlperf_slurm.results.labels import VARIANTS, label_cases
 from dlperf_slurm.results.notes import CASE, DOUBT, TABLE
-from dlperf_slurm.results.number_formats import COUNT, Number, NumberFormat
+from dlperf_slurm.results.number_formats import COUNT, NumberFormat, ScaledFormat
 from dlperf_slurm.stats.median import Interval
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ MakeCells = Callable[["DataFrame"], Iterable[Union[Cell, str]]]
 
 
 @dataclass(frozen=True)
-class Show:
+class ShownColumn:
     """A column of a table: the name of a frame column, and deviations from its declaration.
 
     `header`, `form` and `missing` override the declared ones; `{unit}` in a header is replaced by
@@ -78,7 +78,7 @@ class Show:
     def read_cells(self, rows: "DataFrame") -> Iterator[Cell]:
         """Read the cells of the frame column, without a text for missing figures."""
         column = COLUMNS.get(self.name)
-        form = self.form or (column.form if column else Number())
+        form = self.form or (column.form if column else ScaledFormat())
         intervals = read_intervals(rows, column.bounds if column else ())
         ranges = read_intervals(rows, column.extremes if column else ())
         counts = (
@@ -121,13 +121,13 @@ class TableSpec:
     rows: FromResults
     by: tuple[str, ...]
     title: Union[str, FromRows]
-    words: Callable[["DataFrame"], Sequence[Show]]
-    figures: Callable[["DataFrame"], Sequence[Show]]
+    words: Callable[["DataFrame"], Sequence[ShownColumn]]
+    figures: Callable[["DataFrame"], Sequence[ShownColumn]]
     caption: Union[str, FromRows]
     notes: tuple[str, ...] = OF_CASES
 
 
-class Marks:
+class FootnoteMarks:
     """The footnotes of rows, numbered in the order in which tables refer to them.
 
     `notes` are (row label, scope, note); the row label is, for example, a case id.
@@ -149,7 +149,7 @@ class Marks:
         return rows.assign(marks=[self.number(label, scopes) for label in rows.index])
 
 
-def tabulate(spec: TableSpec, results: Any, marks: Marks) -> Iterator[Table]:
+def tabulate(spec: TableSpec, results: Any, marks: FootnoteMarks) -> Iterator[Table]:
     """Make the tables of a declaration; none if it selects no case.
 
     `results` is the argument of `spec.rows`. Cells are made once per column for all tables, because
@@ -159,9 +159,9 @@ def tabulate(spec: TableSpec, results: Any, marks: Marks) -> Iterator[Table]:
     if rows.empty:
         return
     rows = marks.add(rows, spec.notes)
-    cells: dict[Show, list[Cell]] = {}
+    cells: dict[ShownColumn, list[Cell]] = {}
 
-    def find(show: Show) -> list[Cell]:
+    def find(show: ShownColumn) -> list[Cell]:
         if show not in cells:
             cells[show] = show.make_cells(rows)
         return cells[show]
@@ -195,8 +195,8 @@ def list_groups(spec: TableSpec, results: Results) -> "Iterator[tuple[str, DataF
 # columns of several tables
 
 
-def show_label(axes: Collection[str] = VARIANTS, **changes: Any) -> Show:
-    return Show("framework", cells=LabelCells(tuple(axes)), **changes)
+def show_label(axes: Collection[str] = VARIANTS, **changes: Any) -> ShownColumn:
+    return ShownColumn("framework", cells=LabelCells(tuple(axes)), **changes)
 
 
 @dataclass(frozen=True)
@@ -209,20 +209,21 @@ class LabelCells:
         return [*label_cases(rows, self.axes)]
 
 
-def show_throughput(rows: "DataFrame", **changes: Any) -> list[Show]:
+def show_throughput(rows: "DataFrame", **changes: Any) -> list[ShownColumn]:
     """Return the columns of throughput in samples/s and, for models with tokens, in tokens/s."""
-    in_samples = Show("samples_per_s", marks=True, counts=True, **changes)
+    in_samples = ShownColumn("samples_per_s", marks=True, counts=True, **changes)
     if (rows.tokens_per_sample > 0).any():
-        return [Show("tokens_per_s", "tokens/s", cells=make_token_cells), in_samples]
+        return [ShownColumn("tokens_per_s", "tokens/s", cells=make_token_cells), in_samples]
     return [in_samples]
 
 
 def make_token_cells(rows: "DataFrame") -> list[Cell]:
     """Make cells of the throughput in tokens/s, from those in samples/s and their bounds."""
-    cells = Show("samples_per_s", bounds=False).make_cells(rows)
+    cells = ShownColumn("samples_per_s", bounds=False).make_cells(rows)
     tokens = rows.tokens_per_sample.fillna(1)
     return [
-        replace(cell, form=Number(factor=int(count) or 1)) for cell, count in zip(cells, tokens)
+        replace(cell, form=ScaledFormat(factor=int(count) or 1))
+        for cell, count in zip(cells, tokens)
     ]
 
 
@@ -238,7 +239,7 @@ def join_sizes(rows: "DataFrame") -> list[Cell]:
 def count_of(part: "Series", whole: "Series") -> list[Cell]:
     """Make cells such as "2 of 3"."""
     return [
-        Cell(count, Number(".0f", unit=f" of {total}"))
+        Cell(count, ScaledFormat(".0f", unit=f" of {total}"))
         for count, total in zip(list_values(part), whole)
     ]
 

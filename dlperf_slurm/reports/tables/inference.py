@@ -8,7 +8,7 @@ from dlperf_slurm.reports.cells import Cell
 from dlperf_slurm.reports.tables import (
     OF_CASES,
     MakeCells,
-    Show,
+    ShownColumn,
     TableSpec,
     find_known,
     join_sizes,
@@ -41,22 +41,22 @@ def _is_compared(rows: "DataFrame") -> bool:
     return rows.precision.nunique() > 1 and bool(rows.reference_precision.iloc[0])
 
 
-def _show_latencies(rows: "DataFrame", is_wide: bool = True) -> list[Show]:
+def _show_latencies(rows: "DataFrame", is_wide: bool = True) -> list[ShownColumn]:
     """Return the columns of NVIDIA's tables: throughput and latencies, with speedups if any.
 
     Only the mean latency and its speedup have intervals, so that the table stays readable; files
     have all. Unless `is_wide`, without these intervals and the speedups of latencies.
     """
     is_compared = _is_compared(rows)
-    shown = [Show("batch_sizes_measured", cells=_list_sizes), *show_throughput(rows)]
+    shown = [ShownColumn("batch_sizes_measured", cells=_list_sizes), *show_throughput(rows)]
     if is_compared:
-        shown.append(Show("precision_speedup"))
+        shown.append(ShownColumn("precision_speedup"))
     for part in LATENCY_NAMES:
         has_bounds = is_wide and part == LATENCY_NAMES[0]
         cells = _blank_unmeasured(f"latency_{part}_ms", has_bounds)
-        shown.append(Show(f"latency_{part}_ms", cells=cells))
+        shown.append(ShownColumn(f"latency_{part}_ms", cells=cells))
         if is_compared and is_wide:
-            shown.append(Show(f"latency_{part}_speedup", bounds=has_bounds))
+            shown.append(ShownColumn(f"latency_{part}_speedup", bounds=has_bounds))
     return shown
 
 
@@ -73,7 +73,7 @@ def _blank_unmeasured(name: str, has_bounds: bool) -> MakeCells:
     """Return a function that makes latency cells, with the problem of cases not measured."""
 
     def make_cells(rows: "DataFrame") -> list[Cell]:
-        cells = Show(name, bounds=has_bounds).read_cells(rows)
+        cells = ShownColumn(name, bounds=has_bounds).read_cells(rows)
         return [
             cell if is_known else replace(cell, problem=problem)
             for cell, is_known, problem in zip(cells, rows.latency_avg_ms.notna(), rows.problem)
@@ -99,7 +99,7 @@ LATENCIES = TableSpec(
     title=lambda rows: (
         f"{rows.model.iloc[0]} inference: {rows.label.iloc[0]}, {rows.topology.iloc[0]}"
     ),
-    words=lambda rows: [Show("precision")],
+    words=lambda rows: [ShownColumn("precision")],
     figures=_show_latencies,
     caption=_explain_latencies,
     notes=(*OF_CASES, "precision_speedup", LATENCY),
@@ -130,10 +130,10 @@ def _list_generations(results: Results) -> "DataFrame":
     return rows.assign(table=table).sort_values(["table", "planned_size"], kind="stable")
 
 
-def _show_generation(rows: "DataFrame") -> list[Show]:
-    def show(name: str, phase: str, *percents: int) -> list[Show]:
+def _show_generation(rows: "DataFrame") -> list[ShownColumn]:
+    def show(name: str, phase: str, *percents: int) -> list[ShownColumn]:
         return [
-            Show(
+            ShownColumn(
                 f"{phase}_p{percent}_ms", f"{name} {percent} % ms", bounds=False, missing="",
                 cells=_read_phase(phase, percent),
             )
@@ -143,18 +143,18 @@ def _show_generation(rows: "DataFrame") -> list[Show]:
     has_bandwidth = bool(find_known(rows, "decode_bandwidth_share"))
     return [
         *show("TTFT", "ttft", 50, 95, 99),
-        Show("prefill_tokens_per_s"),
+        ShownColumn("prefill_tokens_per_s"),
         *show("TPOT", "tpot", 50, 95, 99),
         *show("ITL", "itl", 99),
-        Show("decode_tokens_per_s"),
-        *([Show("decode_bandwidth_share")] if has_bandwidth else []),
+        ShownColumn("decode_tokens_per_s"),
+        *([ShownColumn("decode_bandwidth_share")] if has_bandwidth else []),
     ]
 
 
 @cache
 def _read_phase(phase: str, percent: int) -> MakeCells:
     def make_cells(rows: "DataFrame") -> list[Cell]:
-        cells = Show(f"{phase}_p{percent}_ms", bounds=False).read_cells(rows)
+        cells = ShownColumn(f"{phase}_p{percent}_ms", bounds=False).read_cells(rows)
         known = rows[f"{phase}_avg_ms"].notna()
         return [
             replace(cell, problem="too few" if is_known else "")
@@ -173,9 +173,9 @@ GENERATIONS = TableSpec(
         "generated, {topology}".format(**rows.iloc[0])
     ),
     words=lambda rows: [
-        Show("batch_size_per_device", "batch size"),
+        ShownColumn("batch_size_per_device", "batch size"),
         show_label(set(VARIANTS) - set(OF_TITLE), marks=True),
-        Show("precision"),
+        ShownColumn("precision"),
     ],
     figures=_show_generation,
     caption=lambda rows: (

@@ -3,17 +3,17 @@
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.phases import MEANINGS, TO_FIRST_STEP, WARMUP
-from dlperf_slurm.reports.tables import Show, TableSpec, count_of, find_known
+from dlperf_slurm.reports.tables import ShownColumn, TableSpec, count_of, find_known
 from dlperf_slurm.results.case_summary import STEP_PERCENTILES
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.notes import RANKS, USAGE
-from dlperf_slurm.results.number_formats import COUNT, MILLISECONDS, UNKNOWN, Number
+from dlperf_slurm.results.number_formats import COUNT, MILLISECONDS, UNKNOWN, ScaledFormat
 from dlperf_slurm.results.startup_phases import QUEUE, QUEUE_MEANING
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-SECONDS = Number(".1f")
+SECONDS = ScaledFormat(".1f")
 
 
 # memory and energy
@@ -28,9 +28,11 @@ RESOURCES = TableSpec(
     ),
     by=("model",),
     title=lambda rows: f"{rows.model.iloc[0]}: memory and energy",
-    words=lambda rows: [Show("case_id", marks=True)],
+    words=lambda rows: [ShownColumn("case_id", marks=True)],
     figures=lambda rows: [
-        Show(name, rows.unit.iloc[0].replace("/s", "/J") if name == "samples_per_joule" else None)
+        ShownColumn(
+            name, rows.unit.iloc[0].replace("/s", "/J") if name == "samples_per_joule" else None
+        )
         for name in find_known(rows, *USED)
     ],
     caption="peak memory of the rank that takes most (on GPUs what the framework's allocator gave "
@@ -54,14 +56,14 @@ def _group_starts(results: Results) -> "DataFrame":
     return found.assign(cases=groups.size(), problem="").reset_index()
 
 
-def _show_starts(rows: "DataFrame") -> list[Show]:
-    def show(phase: str) -> Show:
-        return Show(f"phase_{phase}_seconds", phase.replace("_", " "), SECONDS, UNKNOWN)
+def _show_starts(rows: "DataFrame") -> list[ShownColumn]:
+    def show(phase: str) -> ShownColumn:
+        return ShownColumn(f"phase_{phase}_seconds", phase.replace("_", " "), SECONDS, UNKNOWN)
 
     return [
-        Show("cases", form=COUNT),
+        ShownColumn("cases", form=COUNT),
         *map(show, _list_known_phases(rows)),
-        Show("to_first_step_seconds", form=SECONDS),
+        ShownColumn("to_first_step_seconds", form=SECONDS),
         show(WARMUP),
     ]
 
@@ -81,7 +83,7 @@ STARTS = TableSpec(
     rows=_group_starts,
     by=(),
     title="from the submission to the first step, in seconds",
-    words=lambda rows: [Show("framework"), Show("topology")],
+    words=lambda rows: [ShownColumn("framework"), ShownColumn("topology")],
     figures=_show_starts,
     caption=_explain_starts,
     notes=(),
@@ -108,8 +110,8 @@ RANK_SPREADS = TableSpec(
     by=(),
     title="ranks",
     words=lambda rows: [
-        Show("case_id"),
-        Show(
+        ShownColumn("case_id"),
+        ShownColumn(
             "slowest rank",
             marks=True,
             cells=lambda rows: [
@@ -119,9 +121,9 @@ RANK_SPREADS = TableSpec(
         ),
     ],
     figures=lambda rows: [
-        Show("slowest in", cells=lambda r: count_of(r.slowest_repeats, r.repeats_of_device)),
-        Show("imbalance"),
-        Show("waiting_share"),
+        ShownColumn("slowest in", cells=lambda r: count_of(r.slowest_repeats, r.repeats_of_device)),
+        ShownColumn("imbalance"),
+        ShownColumn("waiting_share"),
     ],
     caption="imbalance: the slowest rank's median step over the median rank's; waiting: 1 - "
     "mean over ranks / slowest rank, averaged over steps; medians over repeats. Ranks that "
@@ -144,15 +146,15 @@ RANK_TIMES = TableSpec(
     by=(),
     title="step times by rank",
     words=lambda rows: [
-        Show("case_id", "case"),
-        Show("ranks", "rank", cells=lambda rows: list(rows.ranks.str.replace(" ", " or "))),
-        Show("host"),
-        Show("device_name", "device"),
+        ShownColumn("case_id", "case"),
+        ShownColumn("ranks", "rank", cells=lambda rows: list(rows.ranks.str.replace(" ", " or "))),
+        ShownColumn("host"),
+        ShownColumn("device_name", "device"),
     ],
     figures=lambda rows: [
-        Show("slowest in", cells=lambda rows: count_of(rows.slowest_repeats, rows.repeats)),
-        Show("slowness", "of the median rank", Number(".3f")),
-        *(Show(f"p{p}_seconds", f"{p} % ms", MILLISECONDS) for p in STEP_PERCENTILES),
+        ShownColumn("slowest in", cells=lambda rows: count_of(rows.slowest_repeats, rows.repeats)),
+        ShownColumn("slowness", "of the median rank", ScaledFormat(".3f")),
+        *(ShownColumn(f"p{p}_seconds", f"{p} % ms", MILLISECONDS) for p in STEP_PERCENTILES),
     ],
     caption=f"up to {SHOWN_SLOW_RANKS} slowest ranks of each case and the fastest; "
     "percentiles of the steps of all repeats. The JSON report has every rank",

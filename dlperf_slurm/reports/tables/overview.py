@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Optional
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.reports.cells import Cell, Table, make_table
-from dlperf_slurm.reports.tables import Marks, Show, TableSpec
+from dlperf_slurm.reports.tables import FootnoteMarks, ShownColumn, TableSpec
 from dlperf_slurm.reports.tables.inference import LATENCIES
 from dlperf_slurm.reports.tables.training import THROUGHPUT, explain_limits, show_training_figures
 from dlperf_slurm.results.cases import Results
@@ -123,7 +123,7 @@ class Overview:
         return [case is not None and self.is_measured[case] for case in row.cases]
 
 
-def make_overviews(results: Results, marks: Marks) -> tuple[Overview, ...]:
+def make_overviews(results: Results, marks: FootnoteMarks) -> tuple[Overview, ...]:
     """Make the overviews: one per model of training, then of inference, in the tables' order."""
     found = []
     for spec in (THROUGHPUT, LATENCIES):
@@ -133,7 +133,7 @@ def make_overviews(results: Results, marks: Marks) -> tuple[Overview, ...]:
     return tuple(found)
 
 
-def _list_cases(spec: TableSpec, results: Results, marks: Marks) -> "DataFrame":
+def _list_cases(spec: TableSpec, results: Results, marks: FootnoteMarks) -> "DataFrame":
     """Sort the cases of a declaration by table, and add their footnote marks."""
     rows = marks.add(spec.rows(results), spec.notes)
     groups = rows.groupby([*spec.by], sort=False, dropna=False).indices.values()
@@ -179,14 +179,14 @@ def tabulate_overview(overview: Overview) -> Table:
     if len({row.group for row in overview.rows}) > 1:
         columns[overview.group_header] = [Cell(row.group) for row in overview.rows]
     text_columns = len(columns)
-    throughputs = Show("samples_per_s", marks=True, counts=True).make_cells(overview.cases)
+    throughputs = ShownColumn("samples_per_s", marks=True, counts=True).make_cells(overview.cases)
     for i in shown:
         columns[overview.places[i]] = _read_at(overview, i, throughputs)
     if shown:
         largest = shown[-1]
         at = f" at {overview.places[largest]}"
         if overview.has_scaling and not overview.is_inference:
-            cells = Show("weak_scaling_efficiency", bounds=False).make_cells(overview.cases)
+            cells = ShownColumn("weak_scaling_efficiency", bounds=False).make_cells(overview.cases)
             columns[f"efficiency{at}"] = _read_at(overview, largest, cells)
         positions = [row.cases[largest] for row in overview.rows]
         there = overview.cases.iloc[[p for p in positions if p is not None]]
@@ -213,7 +213,7 @@ def _make_speedup_cells(cases: "DataFrame", references: Collection[str]) -> list
     """Make cells of precision speedups; 1 for the reference, also if it is the only precision."""
     is_reference = cases.precision.isin(references) & cases.samples_per_s.notna()
     speedup = cases.precision_speedup.mask(cases.precision_speedup.isna() & is_reference, 1.0)
-    shown = Show("precision_speedup", missing=NO_REFERENCE)
+    shown = ShownColumn("precision_speedup", missing=NO_REFERENCE)
     return shown.make_cells(cases.assign(precision_speedup=speedup))
 
 
@@ -229,7 +229,7 @@ def tabulate_cases(overview: Overview) -> Table:
     measured = cases[cases.repeats_measured > 0]
     figures = show_training_figures(cases)
     if has_speedup(measured).any():
-        figures.append(Show("precision_speedup", "times the reference", missing=""))
+        figures.append(ShownColumn("precision_speedup", "times the reference", missing=""))
     words = {
         "framework": [row.label for row, _ in order],
         "precision": [row.precision for row, _ in order],

@@ -12,8 +12,8 @@ from dlperf_slurm.reports.cells import Cell, Table, join_cells
 from dlperf_slurm.reports.tables import (
     COLUMNS,
     OF_CASES,
-    Marks,
-    Show,
+    FootnoteMarks,
+    ShownColumn,
     TableSpec,
     count_of,
     find_known,
@@ -31,7 +31,7 @@ from dlperf_slurm.results.labels import (
     number_groups,
 )
 from dlperf_slurm.results.notes import DATA, SCALING
-from dlperf_slurm.results.number_formats import NO_REFERENCE, Number
+from dlperf_slurm.results.number_formats import NO_REFERENCE, ScaledFormat
 from dlperf_slurm.results.ratios import DATA_AXES, choose_reference
 
 if TYPE_CHECKING:
@@ -71,19 +71,19 @@ def _name_throughputs(rows: "DataFrame") -> str:
     return f"{first.model}: " + ", ".join([first.precision, size, *first.constants])
 
 
-def show_training_figures(rows: "DataFrame", is_wide: bool = True) -> list[Show]:
+def show_training_figures(rows: "DataFrame", is_wide: bool = True) -> list[ShownColumn]:
     """Return the columns of throughput, scaling, FLOP/s, and shares of the peaks."""
     measured = rows[rows.repeats_measured > 0]
     most = measured.tflops_per_device.max()
     prefix, factor = ("G", 1000.0) if 0 < most < 1 else ("T", 1.0)
     is_searched = rows.has_batch_search.any()
     return [
-        *([Show("batch_sizes_measured", cells=join_sizes)] if is_searched else []),
+        *([ShownColumn("batch_sizes_measured", cells=join_sizes)] if is_searched else []),
         *show_throughput(rows),
-        Show("speedup"),
-        Show("weak_scaling_efficiency", bounds=is_wide),
-        Show("tflops_per_device", f"{prefix}FLOP/s per device", Number(".3g", factor)),
-        *map(Show, find_known(measured, *LIMITS)),
+        ShownColumn("speedup"),
+        ShownColumn("weak_scaling_efficiency", bounds=is_wide),
+        ShownColumn("tflops_per_device", f"{prefix}FLOP/s per device", ScaledFormat(".3g", factor)),
+        *map(ShownColumn, find_known(measured, *LIMITS)),
     ]
 
 
@@ -115,9 +115,9 @@ def explain_limits(measured: "DataFrame") -> list[str]:
     return [LIMITS[name] for name in find_known(measured, *LIMITS)]
 
 
-def _show_cases(rows: "DataFrame") -> list[Show]:
-    compiler = [Show("compiler")] if rows.has_compilers.iloc[0] else []
-    return [Show("label", "framework"), *compiler, Show("topology")]
+def _show_cases(rows: "DataFrame") -> list[ShownColumn]:
+    compiler = [ShownColumn("compiler")] if rows.has_compilers.iloc[0] else []
+    return [ShownColumn("label", "framework"), *compiler, ShownColumn("topology")]
 
 
 THROUGHPUT = TableSpec(
@@ -139,7 +139,7 @@ NARROW_THROUGHPUT = replace(THROUGHPUT, figures=partial(show_training_figures, i
 # speedups of precisions and compilers, as a pivot table: a row per topology, a column per precision
 
 
-def make_precision_tables(results: Results, marks: Marks) -> Iterator[Table]:
+def make_precision_tables(results: Results, marks: FootnoteMarks) -> Iterator[Table]:
     """Make a table for each model and framework with several precisions or compilers."""
     training = results.training
     for _, rows in training.groupby("precision_table"):
@@ -150,7 +150,7 @@ PRECISIONS = "precision"
 OF_PRECISIONS = ("samples_per_s", "precision_speedup", "speedup")
 
 
-def _make_precision_table(rows: "DataFrame", marks: Marks) -> Table:
+def _make_precision_table(rows: "DataFrame", marks: FootnoteMarks) -> Table:
     first = rows.iloc[0]
     reference = first.reference_precision
     precisions, compilers = rows.precision.unique(), rows.compiler.unique()
@@ -172,7 +172,7 @@ def _make_precision_table(rows: "DataFrame", marks: Marks) -> Table:
 
     def join(name: str, bounds: bool = False, has_marks: bool = False) -> Any:
         """Make cells [precisions][topologies] of a column, each with a value per compiler."""
-        cells = iter(Show(name, bounds=bounds, missing=NO_REFERENCE).make_cells(full))
+        cells = iter(ShownColumn(name, bounds=bounds, missing=NO_REFERENCE).make_cells(full))
         numbers = iter(notes)
         return [
             [
@@ -246,17 +246,17 @@ SOURCES = TableSpec(
     title=lambda rows: f"{rows.model.iloc[0]}: where the data come from",
     words=lambda rows: [
         show_label(set(VARIANTS) - set(DATA_AXES)),
-        Show("data", cells=_describe_sources),
-        Show("topology"),
-        *([Show("precision")] if rows.precision.nunique() > 1 else []),
+        ShownColumn("data", cells=_describe_sources),
+        ShownColumn("topology"),
+        *([ShownColumn("precision")] if rows.precision.nunique() > 1 else []),
     ],
     figures=lambda rows: [
-        *([Show("batch_size_per_device", "batch size")]
+        *([ShownColumn("batch_size_per_device", "batch size")]
           if rows.batch_size_per_device.nunique() > 1 else []),
-        Show("samples_per_s", bounds=False, marks=True),
-        Show("computed_samples_per_s"),
-        Show("data_waiting_share"),
-        Show("relative_to_device_data"),
+        ShownColumn("samples_per_s", bounds=False, marks=True),
+        ShownColumn("computed_samples_per_s"),
+        ShownColumn("data_waiting_share"),
+        ShownColumn("relative_to_device_data"),
     ],
     caption="medians; waiting: share of the window in which the rank that waited longest had "
     "no batch, by the host's clock",
@@ -267,28 +267,30 @@ SOURCES = TableSpec(
 # training to accuracy
 
 
-def _show_accuracy(rows: "DataFrame") -> list[Show]:
+def _show_accuracy(rows: "DataFrame") -> list[ShownColumn]:
     target = rows.target_top1.max()
-    reached = Show(
+    reached = ShownColumn(
         "seeds_at_target", f"reached {100 * target:g} %",
         cells=lambda rows: count_of(rows.seeds_at_target, rows.seeds.fillna(0)),
     )  # fmt: skip
     reference = choose_reference(set(rows.precision[rows.repeats_measured > 0]))
     is_compared = reference and rows.precision.nunique() > 1
-    speedup = Show("train_speedup", f"speedup over {reference}")
+    speedup = ShownColumn("train_speedup", f"speedup over {reference}")
     return [
-        Show("batch_size_per_device", "batch size"),
-        Show("seeds", cells=_count_seeds, marks=True),
-        *map(Show, ("top1_average", "top1_deviation", "top1_lowest", "top1_highest", "epochs")),
+        ShownColumn("batch_size_per_device", "batch size"),
+        ShownColumn("seeds", cells=_count_seeds, marks=True),
+        *map(
+            ShownColumn, ("top1_average", "top1_deviation", "top1_lowest", "top1_highest", "epochs")
+        ),
         *([reached] if target > 0 else []),
-        Show("train_seconds"),
+        ShownColumn("train_seconds"),
         *([speedup] if is_compared else []),
     ]
 
 
 def _count_seeds(rows: "DataFrame") -> list[Cell]:
     return [
-        Cell(count or None, Number(".0f", unit="" if count == planned else f" of {planned}"))
+        Cell(count or None, ScaledFormat(".0f", unit="" if count == planned else f" of {planned}"))
         for count, planned in zip(rows.seeds.fillna(0).tolist(), rows.repeats_planned.tolist())
     ]
 
@@ -301,7 +303,7 @@ ACCURACY = TableSpec(
         **rows.iloc[0]
     ),
     words=lambda rows: [
-        show_label(set(VARIANTS) - {"data"}), Show("precision"), Show("topology"),
+        show_label(set(VARIANTS) - {"data"}), ShownColumn("precision"), ShownColumn("topology"),
     ],
     figures=_show_accuracy,
     caption="top-1 after the last epoch, one value per seed; standard deviation (n - 1) in "

@@ -46,14 +46,14 @@ _DRIVERS = ("gpu_driver", "cuda_driver")
 
 
 @dataclass(frozen=True)
-class Folder:
+class ResultsFolder:
     """The run directories of a results folder, sorted by name, and one line per problem."""
 
     runs: tuple[Path, ...]
     problems: tuple[str, ...]
 
 
-def list_runs(results_dir: Path) -> Folder:
+def list_runs(results_dir: Path) -> ResultsFolder:
     """List the runs of a results folder; InputError if the folder cannot be read.
 
     Other files and folders are ignored. A run with a second name (a symbolic link) counts once.
@@ -77,7 +77,7 @@ def list_runs(results_dir: Path) -> Folder:
             problems.append(str(error))
         except OSError as error:
             problems.append(f"{path}: cannot be read: {error.strerror}")
-    return Folder(tuple(runs.values()), tuple(problems))
+    return ResultsFolder(tuple(runs.values()), tuple(problems))
 
 
 def _is_archive(path: Path, paths: Sequence[Path]) -> bool:

@@ -51,7 +51,7 @@ CREATE TABLE entries (folder VARCHAR, {", ".join(_DEFINITIONS)});
 
 
 @dataclass(frozen=True)
-class StoredRun:
+class CachedRun:
     """The cached entries of a run, valid while its files have this digest."""
 
     digest: str
@@ -59,7 +59,7 @@ class StoredRun:
 
 
 @dataclass(frozen=True)
-class Catalogue:
+class RunCache:
     """All entries of a results folder, and one line per problem.
 
     `entries` has the columns ENTRIES. `read_runs` is the number of new or changed runs, which were
@@ -77,7 +77,7 @@ def find_catalogue(results_dir: Path) -> Path:
     return find_cache_dir() / f"catalogue-{hash_path(results_dir)}.duckdb"
 
 
-def read_catalogue(results_dir: Path) -> Catalogue:
+def read_catalogue(results_dir: Path) -> RunCache:
     """Update and return the catalogue of a results folder; InputError if it cannot be read.
 
     If the catalogue cannot be stored, a problem says so, and the next call reads the runs again.
@@ -85,8 +85,8 @@ def read_catalogue(results_dir: Path) -> Catalogue:
     folder = list_runs(results_dir)
     problems = [*folder.problems]
     stored = _load(results_dir, problems)
-    runs: dict[str, StoredRun] = {}
-    changed: dict[str, StoredRun] = {}
+    runs: dict[str, CachedRun] = {}
+    changed: dict[str, CachedRun] = {}
     for run_dir in folder.runs:
         digest = digest_run(run_dir)
         known = stored.get(run_dir.name)
@@ -94,7 +94,7 @@ def read_catalogue(results_dir: Path) -> Catalogue:
             runs[run_dir.name] = known
             continue
         try:
-            changed[run_dir.name] = StoredRun(digest, tuple(read_entries(run_dir)))
+            changed[run_dir.name] = CachedRun(digest, tuple(read_entries(run_dir)))
         except InputError as error:
             problems.append(str(error))
     gone = stored.keys() - runs.keys() - changed.keys()
@@ -102,10 +102,10 @@ def read_catalogue(results_dir: Path) -> Catalogue:
         _store(results_dir, changed, gone, problems)
     rows = [row for run in {**runs, **changed}.values() for row in run.entries]
     count = len(runs) + len(changed)
-    return Catalogue(make_entry_frame(rows), tuple(dict.fromkeys(problems)), count, len(changed))
+    return RunCache(make_entry_frame(rows), tuple(dict.fromkeys(problems)), count, len(changed))
 
 
-def _load(results_dir: Path, problems: list[str]) -> dict[str, StoredRun]:
+def _load(results_dir: Path, problems: list[str]) -> dict[str, CachedRun]:
     """Load the cached runs; empty if there is no usable catalogue.
 
     Removes a broken catalogue and adds a line to `problems`.
@@ -130,7 +130,7 @@ def _load(results_dir: Path, problems: list[str]) -> dict[str, StoredRun]:
 
 
 def _store(
-    results_dir: Path, changed: Mapping[str, StoredRun], gone: Iterable[str], problems: list[str]
+    results_dir: Path, changed: Mapping[str, CachedRun], gone: Iterable[str], problems: list[str]
 ) -> None:
     """Store changed runs and delete missing ones in a single transaction.
 
@@ -225,7 +225,7 @@ def _make_tables(connection: "DuckDBPyConnection") -> None:
     connection.execute("INSERT INTO layout VALUES (?)", [_LAYOUT])
 
 
-def _read_runs(connection: "DuckDBPyConnection", results_dir: Path) -> dict[str, StoredRun]:
+def _read_runs(connection: "DuckDBPyConnection", results_dir: Path) -> dict[str, CachedRun]:
     columns = ", ".join(_COLUMNS)
     # insertion order is that of the matrix
     rows = connection.execute(f"SELECT folder, {columns} FROM entries ORDER BY rowid").fetchall()
@@ -233,4 +233,4 @@ def _read_runs(connection: "DuckDBPyConnection", results_dir: Path) -> dict[str,
     for folder, *values in rows:
         entries.setdefault(folder, []).append((str(results_dir / folder), *values))
     digests = connection.execute("SELECT folder, digest FROM runs").fetchall()
-    return {folder: StoredRun(digest, tuple(entries.get(folder, ()))) for folder, digest in digests}
+    return {folder: CachedRun(digest, tuple(entries.get(folder, ()))) for folder, digest in digests}

@@ -15,7 +15,7 @@ from dlperf_slurm.published.layouts.parts.figures import make_run_figures
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.number_formats import Duration
+from dlperf_slurm.results.number_formats import DurationFormat
 from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
 
 
@@ -140,7 +140,7 @@ def test_failed_training_is_named_in_its_place():
     ],
 )
 def test_duration_is_as_short_as_it_is_precise(seconds, text):
-    assert Duration().write(seconds) == text
+    assert DurationFormat().write(seconds) == text
 
 
 def lay_out(*cases: CaseOutcomes):

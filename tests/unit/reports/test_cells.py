@@ -16,7 +16,14 @@ from dlperf_slurm.reports.cells import Cell, Table, join_cells, make_table
 from dlperf_slurm.reports.formats import latex, list_formats, markdown
 from dlperf_slurm.reports.formats.html import load_template
 from dlperf_slurm.reports.formats.page.tables import make_html_table
-from dlperf_slurm.results.number_formats import COUNT, MILLISECONDS, RATIO, SHARE, Duration, Number
+from dlperf_slurm.results.number_formats import (
+    COUNT,
+    MILLISECONDS,
+    RATIO,
+    SHARE,
+    DurationFormat,
+    ScaledFormat,
+)
 from dlperf_slurm.stats.median import Interval
 
 INTERVAL = Interval(95.625, 97.788)
@@ -46,9 +53,9 @@ INTERVAL = Interval(95.625, 97.788)
         (Cell(770.0, repeats=(1, 3), notes=(2,)), "770.00", "n=1 of 3", "770.00 n=1 of 3 [2]"),
         (Cell(None, problem="not run", notes=(2,)), "not run", "", "not run [2]"),
         (Cell(0.0123456, MILLISECONDS), "12.35", "", "12.35"),
-        (Cell(1.234e-5, Number(".2g")), "1.2e-05", "", "1.2e-05"),
-        (Cell(2, Number(".0f", unit=" of 3")), "2 of 3", "", "2 of 3"),
-        (Cell(31500.0, Duration()), "8 h 45 min", "", "8 h 45 min"),
+        (Cell(1.234e-5, ScaledFormat(".2g")), "1.2e-05", "", "1.2e-05"),
+        (Cell(2, ScaledFormat(".0f", unit=" of 3")), "2 of 3", "", "2 of 3"),
+        (Cell(31500.0, DurationFormat()), "8 h 45 min", "", "8 h 45 min"),
         (Cell("word", notes=(1,)), "word", "", "word [1]"),
         (Cell("word", notes=(2, 1, 2)), "word", "", "word [1][2]"),
         (Cell("word", notes=(1,), marks_first=True), "word", "", "[1] word"),
@@ -87,7 +94,7 @@ def test_interval_that_is_not_shown_limits_digits_too():
     ("cell", "figure"),
     [
         (Cell(0.7777, SHARE, Interval(0.701, 0.802)), 0.7777),
-        (Cell(723.4, Duration()), 723.4),
+        (Cell(723.4, DurationFormat()), 723.4),
         (Cell(None, problem="3 of 4 failed"), None),
         # a word, although it begins with digits
         (Cell("64 -> 16"), None),

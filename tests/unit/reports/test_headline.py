@@ -6,7 +6,7 @@ from report_values import make_measured, rename, summarize_cases
 from support.problems import assert_problem
 
 from dlperf_slurm.cli.report import choose_telling
-from dlperf_slurm.reports.headline import Finding
+from dlperf_slurm.reports.headline import Headline
 from dlperf_slurm.reports.summarize import tabulate_run
 
 STEADY = [0.1, 0.1001, 0.1002, 0.1003, 0.1004, 0.1005]
@@ -109,8 +109,8 @@ def test_run_without_a_figure_has_no_findings():
 
 
 def test_terminal_is_told_three_findings_with_a_doubt_among_them():
-    sure = [Finding(f"figure {number}") for number in range(4)]
-    doubts = [Finding("doubt", is_doubt=True), Finding("other doubt", is_doubt=True)]
+    sure = [Headline(f"figure {number}") for number in range(4)]
+    doubts = [Headline("doubt", is_doubt=True), Headline("other doubt", is_doubt=True)]
     assert choose_telling([*sure, *doubts]) == [*sure[:2], doubts[0]]
     assert choose_telling(sure) == sure[:3]
     assert choose_telling(doubts) == doubts[:1]

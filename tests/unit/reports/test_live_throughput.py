@@ -19,7 +19,7 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import STATE, Event, append_event
 from dlperf_slurm.jobs.run_ownership import mark_own
 from dlperf_slurm.reports import live_throughput
-from dlperf_slurm.reports.live_throughput import RateSoFar
+from dlperf_slurm.reports.live_throughput import LiveThroughput
 from dlperf_slurm.scheduler.state import COMPLETED, RUNNING, TaskState
 from dlperf_slurm.scheduler.submitter import submit_run
 
@@ -32,7 +32,7 @@ def measure(run, topology, repeat, window_seconds):
 
 
 def test_it_is_the_median_of_the_repeats_of_the_case_that_ended_last(staged_run):
-    rate = RateSoFar(staged_run)
+    rate = LiveThroughput(staged_run)
     states = [measure(staged_run, "1n1g", 1, 1.0)]
     assert rate.describe(states) == "pytorch 1n1g fp32: 80.0 images/s"
     states.append(measure(staged_run, "1n2g", 1, 1.0))
@@ -43,7 +43,7 @@ def test_it_is_the_median_of_the_repeats_of_the_case_that_ended_last(staged_run)
 
 
 def test_what_has_not_completed_or_is_not_sound_tells_none(staged_run):
-    rate = RateSoFar(staged_run)
+    rate = LiveThroughput(staged_run)
     task = find_task(staged_run, "1n1g", 1)
     assert rate.describe([TaskState(task, "7", RUNNING, "")]) == ""
     record = make_failed_record(read_case(staged_run, task), OUT_OF_MEMORY, "rank 0: x")
@@ -54,7 +54,7 @@ def test_what_has_not_completed_or_is_not_sound_tells_none(staged_run):
 def test_no_more_records_are_read_than_a_look_has_time_for(staged_run, monkeypatch):
     monkeypatch.setattr(live_throughput, "MOST_READ", 1)
     states = [measure(staged_run, "1n1g", repeat, float(repeat)) for repeat in (1, 2)]
-    assert RateSoFar(staged_run).describe(states) == "pytorch 1n1g fp32: 40.0 images/s"
+    assert LiveThroughput(staged_run).describe(states) == "pytorch 1n1g fp32: 40.0 images/s"
 
 
 def test_wait_shows_it_and_ends_in_brief(bin_dir, staged_run, capsys):

@@ -29,8 +29,8 @@ from dlperf_slurm.reports.plots.distribution import find_range, list_quantiles, 
 from dlperf_slurm.reports.plots.lines import (
     MOST_LINES,
     Chart,
-    Point,
-    Series,
+    PlotPoint,
+    PlotSeries,
     draw_chart,
     open_panels,
 )
@@ -272,7 +272,10 @@ def test_many_frameworks_get_a_panel_each():
 
 def test_nothing_lies_outside_its_axes():
     chart = Chart(
-        (Series("a", (Point(1, 5, 4, 9), Point(2, 6, 1, 30))),), "x", "y", ((1, "1"), (2, "2"))
+        (PlotSeries("a", (PlotPoint(1, 5, 4, 9), PlotPoint(2, 6, 1, 30))),),
+        "x",
+        "y",
+        ((1, "1"), (2, "2")),
     )
     with use_style():
         low, high = draw_chart(chart).axes[0].get_ylim()

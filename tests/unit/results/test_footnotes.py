@@ -1,6 +1,6 @@
 """Footnotes are numbered in the order of their cells, and each says what all its cells have."""
 
-from dlperf_slurm.results.footnotes import Footnotes, Remark
+from dlperf_slurm.results.footnotes import Footnotes, FootnoteTemplate
 
 VARIES = "the repeats vary by {:.0f} %"
 SLOWED = "in {} of {} repeats steps took longer, in the worst by {:.1f} %"
@@ -8,14 +8,14 @@ SLOWED = "in {} of {} repeats steps took longer, in the worst by {:.1f} %"
 
 def test_texts_are_numbered_in_the_order_of_their_cells():
     footnotes = Footnotes()
-    notes = ["needs a GPU", Remark(VARIES, (5.0,)), "needs a GPU", "excluded"]
+    notes = ["needs a GPU", FootnoteTemplate(VARIES, (5.0,)), "needs a GPU", "excluded"]
     assert [footnotes.number(note) for note in notes] == [1, 2, 1, 3]
     assert footnotes.texts == ["needs a GPU", "the repeats vary by 5 %", "excluded"]
 
 
 def test_remarks_of_one_form_have_one_number_and_a_range_of_figures():
     footnotes = Footnotes()
-    remarks = [Remark(VARIES, (percent,)) for percent in (7.0, 15.2, 5.1)]
+    remarks = [FootnoteTemplate(VARIES, (percent,)) for percent in (7.0, 15.2, 5.1)]
     assert [footnotes.number(remark) for remark in remarks] == [1, 1, 1]
     assert footnotes.texts == ["the repeats vary by 5 to 15 %"]
 
@@ -23,7 +23,7 @@ def test_remarks_of_one_form_have_one_number_and_a_range_of_figures():
 def test_each_figure_has_a_range_of_its_own_unless_it_is_written_alike():
     footnotes = Footnotes()
     for figures in ((5, 7, 2.04), (7, 7, 1.96)):
-        footnotes.number(Remark(SLOWED, figures))
+        footnotes.number(FootnoteTemplate(SLOWED, figures))
     assert footnotes.texts == ["in 5 to 7 of 7 repeats steps took longer, in the worst by 2.0 %"]
 
 
@@ -34,6 +34,6 @@ def test_braces_of_a_plain_text_are_left_alone():
 
 
 def test_remark_alone_is_its_text():
-    assert str(Remark(SLOWED, (5, 7, 2.04))) == (
+    assert str(FootnoteTemplate(SLOWED, (5, 7, 2.04))) == (
         "in 5 of 7 repeats steps took longer, in the worst by 2.0 %"
     )

@@ -20,7 +20,7 @@ from dlperf_slurm.contract.phases import (
 )
 from dlperf_slurm.jobs.sidecars import Beside
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.startup_phases import QUEUE, Start, find_start
+from dlperf_slurm.results.startup_phases import QUEUE, StartupPhases, find_start
 
 SECONDS = {SCRIPT: 1.0, RANKS: 2.0, LOOK: 0.5, FIRST_STEP: 4.0, WARMUP: 8.0, WINDOW: 16.0}
 STARTED_AT = "2026-01-01T00:01:00Z"
@@ -40,7 +40,7 @@ def make_case(*starts, submitted_at="2026-01-01T00:00:00Z", **changes) -> CaseOu
     return CaseOutcomes(case.case, tuple(outcomes))
 
 
-def find_first(case) -> Start:
+def find_first(case) -> StartupPhases:
     return find_start(case.outcomes[0])
 
 
@@ -64,7 +64,7 @@ def test_queue_ends_where_the_script_began(submitted_at, seconds):
 
 
 def test_record_without_phases_tells_nothing_and_makes_no_table():
-    assert find_first(make_case(None)) == Start()
+    assert find_first(make_case(None)) == StartupPhases()
     assert find_tables(summarize(make_manifest(), [make_case(None)]), "starts") == []
 
 

@@ -21,7 +21,7 @@ from dlperf_slurm.published.layouts.parts.precision_pairs import (
     pair_precisions,
 )
 from dlperf_slurm.reports.cells import Cell, Table
-from dlperf_slurm.results.number_formats import PERCENT, Number
+from dlperf_slurm.results.number_formats import PERCENT, ScaledFormat
 
 # units of times; a table has the largest one that its longest time reaches
 _UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
@@ -53,7 +53,7 @@ def _make_time_table(
         cells = [Cell(_average(figure), PERCENT, problem=ABSENT) for figure in own]
         columns.append((f"Accuracy - {name_precision(precision)}", cells))
     for precision, own in found.items():
-        times = [Cell(f.train_seconds, Number(factor=1 / size), problem=ABSENT) for f in own]
+        times = [Cell(f.train_seconds, ScaledFormat(factor=1 / size), problem=ABSENT) for f in own]
         columns.append((f"Time to train - {name_precision(precision)}", times))
     if pair.is_complete:
         pairs = zip(found[pair.reference], found[pair.reduced])
@@ -98,9 +98,9 @@ def _deviation(figure: Figure) -> Optional[float]:
 
 
 # in NVIDIA's order and terms
-_STATISTICS: dict[str, tuple[Callable[[Figure], Optional[float]], Number]] = {
+_STATISTICS: dict[str, tuple[Callable[[Figure], Optional[float]], ScaledFormat]] = {
     "avg top1": (_average, PERCENT),
-    "standard deviation": (_deviation, Number(".5f")),
+    "standard deviation": (_deviation, ScaledFormat(".5f")),
     "minimum top1": (lambda figure: min(figure.top1, default=None), PERCENT),
     "maximum top1": (lambda figure: max(figure.top1, default=None), PERCENT),
 }

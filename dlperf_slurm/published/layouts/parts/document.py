@@ -9,7 +9,7 @@ from dlperf_slurm.published.layouts.parts.figures import ABSENT, NO_FIGURE, Figu
 from dlperf_slurm.reports.cells import Cell, Table, make_table
 from dlperf_slurm.results.footnotes import Footnotes, Note
 from dlperf_slurm.results.labels import find_unit
-from dlperf_slurm.results.number_formats import Number
+from dlperf_slurm.results.number_formats import ScaledFormat
 from dlperf_slurm.results.ratios import divide
 
 Key = TypeVar("Key", bound=Hashable)
@@ -161,7 +161,7 @@ def make_column_cells(figures: Sequence[Figure], name: str) -> list[Cell]:
     if all(figure.table for figure, _ in known):
         enough = (n for n in range(MOST_DECIMALS) if all(round(v, n) == v for v in rounded))
         decimals = next(enough, MOST_DECIMALS)
-    form = Number(f".{decimals}f")
+    form = ScaledFormat(f".{decimals}f")
     return [
         Cell(value, form, problem=figure.problem if name == "samples_per_s" else ABSENT)
         for figure, value in zip(figures, values)

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Optional
 
-from dlperf_slurm.reports.plots.lines import HEADROOM, Point, is_wide_range
+from dlperf_slurm.reports.plots.lines import HEADROOM, PlotPoint, is_wide_range
 from dlperf_slurm.reports.plots.style import SERIES_COLORS
 
 # in SVG user units, about one CSS pixel each
@@ -31,7 +31,7 @@ MARKERS = (
 
 
 @dataclass(frozen=True)
-class Look:
+class SeriesStyle:
     """The style of a series: dashes by `kind`, colour and marker by `hue`.
 
     `hue` is the index of the label, or of the kind if all series have the same label; None in the
@@ -61,17 +61,17 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """A series of points; `tips[i]` is the tooltip of point i."""
 
     name: str
-    look: Look
-    points: tuple[Point, ...]
+    look: SeriesStyle
+    points: tuple[PlotPoint, ...]
     tips: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Dot:
+class ChartPoint:
     """A point in SVG coordinates, with the ends of its error bar and its tooltip."""
 
     x: float
@@ -83,9 +83,9 @@ class Dot:
 
 @dataclass(frozen=True)
 class Curve:
-    line: Line
+    line: ChartLine
     path: str
-    dots: tuple[Dot, ...]
+    dots: tuple[ChartPoint, ...]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class LineChart:
     title: str
     caption: str
     ticks: tuple[tuple[float, str], ...]
-    lines: tuple[Line, ...]
+    lines: tuple[ChartLine, ...]
     ideal: Optional[float] = None
     unit: str = ""
     width: float = WIDTH
@@ -162,9 +162,9 @@ class LineChart:
         return round(HEIGHT - BOTTOM - share * room, 1)
 
 
-def _place_line(chart: LineChart, line: Line) -> Curve:
+def _place_line(chart: LineChart, line: ChartLine) -> Curve:
     dots = tuple(
-        Dot(
+        ChartPoint(
             chart.place_x(point.x),
             chart.place_y(point.y),
             None if point.low is None else chart.place_y(point.low),
@@ -205,10 +205,10 @@ TREND_WIDTH, TREND_HEIGHT = 96.0, 22.0
 
 
 @dataclass(frozen=True)
-class Trend:
+class Sparkline:
     """A sparkline of values between `lowest` and `highest`, or a bar for a single place."""
 
-    look: Look
+    look: SeriesStyle
     places: tuple[int, ...]
     values: tuple[float, ...]
     count: int

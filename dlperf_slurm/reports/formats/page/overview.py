@@ -7,31 +7,31 @@ from typing import Optional
 
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.reports.cells import Cell, Table
-from dlperf_slurm.reports.formats.page.charts import Line, LineChart, Look, Trend
+from dlperf_slurm.reports.formats.page.charts import ChartLine, LineChart, SeriesStyle, Sparkline
 from dlperf_slurm.reports.formats.page.tables import HtmlTable, make_html_table
-from dlperf_slurm.reports.plots.lines import Point
+from dlperf_slurm.reports.plots.lines import PlotPoint
 from dlperf_slurm.reports.plots.scaling import make_points
-from dlperf_slurm.reports.tables import Show
+from dlperf_slurm.reports.tables import ShownColumn
 from dlperf_slurm.reports.tables.overview import (
     Overview,
     OverviewRow,
     has_speedup,
     tabulate_overview,
 )
-from dlperf_slurm.results.number_formats import Number
+from dlperf_slurm.results.number_formats import ScaledFormat
 
 # for each case in order: its point in a chart and its tooltip; None without a figure
-Points = Sequence[Optional[tuple[Point, str]]]
+Points = Sequence[Optional[tuple[PlotPoint, str]]]
 
 
 @dataclass(frozen=True)
-class Key:
+class LegendEntry:
     """A legend entry that shows or hides the series of one label or one kind."""
 
     group: str
     index: int
     text: str
-    look: Look
+    look: SeriesStyle
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class OverviewSection:
     """A table with a style and a sparkline for each row, and charts of its series."""
 
     table: HtmlTable
-    looks: tuple[Look, ...]
-    trends: tuple[Optional[Trend], ...]
+    looks: tuple[SeriesStyle, ...]
+    trends: tuple[Optional[Sparkline], ...]
     trend_header: str
-    keys: tuple[Key, ...]
+    keys: tuple[LegendEntry, ...]
     charts: tuple[LineChart, ...]
 
 
@@ -74,7 +74,9 @@ def _name_kind(overview: Overview, precision: str, group: str) -> str:
     return ", ".join(part for part, is_told in zip(parts, differs) if is_told)
 
 
-def _explain_trends(overview: Overview, trends: Sequence[Optional[Trend]], is_share: bool) -> Table:
+def _explain_trends(
+    overview: Overview, trends: Sequence[Optional[Sparkline]], is_share: bool
+) -> Table:
     """Make the overview's table, with sparklines explained in the caption."""
     table = tabulate_overview(overview)
     lowest = next((trend.lowest for trend in trends if trend is not None), None)
@@ -84,26 +86,28 @@ def _explain_trends(overview: Overview, trends: Sequence[Optional[Trend]], is_sh
     return replace(table, caption=f"{table.caption}; {scaling}")
 
 
-def _make_look(overview: Overview, row: OverviewRow) -> Look:
+def _make_look(overview: Overview, row: OverviewRow) -> SeriesStyle:
     label = overview.labels.index(row.label)
     kind = overview.kinds.index((row.precision, row.group))
-    return Look(label, kind, label if len(overview.labels) > 1 else kind)
+    return SeriesStyle(label, kind, label if len(overview.labels) > 1 else kind)
 
 
-def _list_keys(overview: Overview) -> Iterator[Key]:
+def _list_keys(overview: Overview) -> Iterator[LegendEntry]:
     """List the legend entries; none for a label or kind that all series share."""
     if len(overview.labels) > 1:
         for index, label in enumerate(overview.labels):
-            yield Key("label", index, label, Look(index, 0, index))
+            yield LegendEntry("label", index, label, SeriesStyle(index, 0, index))
     if len(overview.kinds) > 1:
         for index, (precision, group) in enumerate(overview.kinds):
             hue = None if len(overview.labels) > 1 else index
-            yield Key("kind", index, _name_kind(overview, precision, group), Look(0, index, hue))
+            yield LegendEntry(
+                "kind", index, _name_kind(overview, precision, group), SeriesStyle(0, index, hue)
+            )
 
 
 def _make_trends(
-    overview: Overview, looks: Sequence[Look], is_share: bool
-) -> tuple[Optional[Trend], ...]:
+    overview: Overview, looks: Sequence[SeriesStyle], is_share: bool
+) -> tuple[Optional[Sparkline], ...]:
     """Make a sparkline for each row, of efficiency or throughput; None without figures."""
     shown = overview.measured_places
     figures = overview.read("weak_scaling_efficiency" if is_share else "samples_per_s")
@@ -120,7 +124,7 @@ def _make_trends(
     highest = max(values, default=0.0)
     lowest = _find_lowest(values) if is_share else 0.0
     return tuple(
-        Trend(
+        Sparkline(
             look,
             tuple(shown.index(i) for i, _ in own),
             tuple(value for _, value in own),
@@ -146,7 +150,7 @@ def _tell(overview: Overview, place: int, value: float, is_share: bool) -> str:
     return f"{text} at {overview.places[place]}"
 
 
-def _list_charts(overview: Overview, looks: Sequence[Look]) -> Iterator[Optional[LineChart]]:
+def _list_charts(overview: Overview, looks: Sequence[SeriesStyle]) -> Iterator[Optional[LineChart]]:
     """Make the charts of throughput, efficiency and precision speedup, over two or more places."""
     if not overview.has_scaling:
         return
@@ -156,7 +160,9 @@ def _list_charts(overview: Overview, looks: Sequence[Look]) -> Iterator[Optional
     places = dict(zip(overview.places, _place(overview)))
     cases, by = overview.cases, "batch_size_per_device" if overview.is_inference else "topology"
 
-    def list_points(name: str, show: Show, units: Sequence[str], factor: float = 1.0) -> Points:
+    def list_points(
+        name: str, show: ShownColumn, units: Sequence[str], factor: float = 1.0
+    ) -> Points:
         points = make_points(cases, name, places, factor, by)
         shown = zip(cases.index, show.read_cells(cases), units)
         return [
@@ -166,25 +172,27 @@ def _list_charts(overview: Overview, looks: Sequence[Look]) -> Iterator[Optional
 
     bars = "Bars: 95 % intervals, or the range of too few repeats."
     throughput = f"Throughput, {overview.unit}, over {over}"
-    points = list_points("samples_per_s", Show("samples_per_s"), [overview.unit] * len(cases))
+    points = list_points(
+        "samples_per_s", ShownColumn("samples_per_s"), [overview.unit] * len(cases)
+    )
     yield _make_chart(overview, looks, throughput, bars, points)
     if not overview.is_inference:
         title = "Weak-scaling efficiency, %"
         text = "100 %: each device as fast as those of the smallest topology."
         units = [f"% of {baseline}'s" for baseline in cases.baseline]
-        show = Show("weak_scaling_efficiency", form=Number(factor=100))
+        show = ShownColumn("weak_scaling_efficiency", form=ScaledFormat(factor=100))
         points = list_points("weak_scaling_efficiency", show, units, 100)
         yield _make_chart(overview, looks, title, text, points, 100.0)
     text = "1: as fast as the reference precision; above it, faster."
     units = [f"times {reference}" for reference in cases.reference_precision]
-    points = list_points("precision_speedup", Show("precision_speedup"), units)
+    points = list_points("precision_speedup", ShownColumn("precision_speedup"), units)
     others = [point if is_other else None for point, is_other in zip(points, has_speedup(cases))]
     yield _make_chart(overview, looks, "Times the reference precision", text, others, 1.0)
 
 
 def _make_chart(
     overview: Overview,
-    looks: Sequence[Look],
+    looks: Sequence[SeriesStyle],
     title: str,
     caption: str,
     points: Points,
@@ -204,14 +212,16 @@ def _make_chart(
     return LineChart(title, caption, ticks, tuple(lines), ideal)
 
 
-def _make_line(row: OverviewRow, look: Look, names: Sequence[str], points: Points) -> Line:
+def _make_line(
+    row: OverviewRow, look: SeriesStyle, names: Sequence[str], points: Points
+) -> ChartLine:
     shown, tips = [], []
     for name, case in zip(names, row.cases):
         found = None if case is None else points[case]
         if found is not None:
             shown.append(found[0])
             tips.append(f"{row.name} at {name}: {found[1]}")
-    return Line(row.name, look, tuple(shown), tuple(tips))
+    return ChartLine(row.name, look, tuple(shown), tuple(tips))
 
 
 def _place(overview: Overview) -> list[float]:

@@ -10,7 +10,7 @@ MOST_ROWS = 40
 
 
 @dataclass(frozen=True)
-class Note:
+class HtmlFootnote:
     """A footnote below its table."""
 
     id: str
@@ -20,10 +20,10 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Mark:
+class FootnoteMark:
     """A footnote number in a cell; the first mark of a note is the target of its back link."""
 
-    note: Note
+    note: HtmlFootnote
     is_first: bool
 
 
@@ -36,8 +36,8 @@ class HtmlTable:
 
     id: str
     table: Table
-    rows: tuple[tuple[tuple[Cell, tuple[Mark, ...]], ...], ...]
-    notes: tuple[Note, ...]
+    rows: tuple[tuple[tuple[Cell, tuple[FootnoteMark, ...]], ...], ...]
+    notes: tuple[HtmlFootnote, ...]
     places: tuple[int, ...]
 
     @property
@@ -67,7 +67,7 @@ def make_html_table(table: Table, table_id: str, footnotes: Sequence[str]) -> Ht
     """Make the HTML model of a table with its footnotes; `footnotes[n - 1]` is number n."""
     numbers = sorted({number for row in table.rows for cell in row for number in cell.marks})
     notes = {
-        number: Note(
+        number: HtmlFootnote(
             f"{table_id}-note-{number}",
             number,
             footnotes[number - 1],
@@ -80,7 +80,7 @@ def make_html_table(table: Table, table_id: str, footnotes: Sequence[str]) -> Ht
     for row in table.rows:
         cells = []
         for cell in row:
-            cells.append((cell, tuple(Mark(notes[n], n not in seen) for n in cell.marks)))
+            cells.append((cell, tuple(FootnoteMark(notes[n], n not in seen) for n in cell.marks)))
             seen.update(cell.marks)
         rows.append(tuple(cells))
     places = tuple(_find_places(row[i] for row in table.rows) for i in range(len(table.header)))
