@@ -17,14 +17,14 @@ RENDEZVOUS_PORT = "${DLPERF_SLURM_PORT}"
 _START_TORCHRUN = 'exec torchrun --rdzv-conf=is_host=$((SLURM_NODEID == 0)) "$@"'
 
 
-class Expanding(str):
+class ShellTemplate(str):
     """A word of a command line in which the job's bash expands `${NAME}` and nothing else."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
-class Ranks:
+class RankLayout:
     """The ranks to start: topology, cores of each rank, and options of the launcher.
 
     `wrapper` precedes the program of each rank, or with torchrun the launcher on each node. With
@@ -42,7 +42,7 @@ class Ranks:
     has_gpus: bool = False
 
 
-MakeCommand = Callable[[Ranks, Sequence[str]], list[str]]
+MakeCommand = Callable[[RankLayout, Sequence[str]], list[str]]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _register(*joinings: str, starts_nodes: bool = False) -> Callable[[MakeComma
 
 
 @_register(*KINDS)
-def command(ranks: Ranks, program: Sequence[str]) -> list[str]:
+def command(ranks: RankLayout, program: Sequence[str]) -> list[str]:
     """Start ranks by the site's own command, such as TACC's `ibrun -n 16`.
 
     Raises InputError if the site has none.
@@ -87,7 +87,7 @@ def command(ranks: Ranks, program: Sequence[str]) -> list[str]:
 
 
 @_register(MPI)
-def mpirun(ranks: Ranks, program: Sequence[str]) -> list[str]:
+def mpirun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
     """Start ranks by Open MPI's mpirun, with or without Slurm; it ends all ranks if one fails.
 
     The site's flags replace the default placement, in which each rank may use all cores of its
@@ -99,7 +99,7 @@ def mpirun(ranks: Ranks, program: Sequence[str]) -> list[str]:
 
 
 @_register(MPI, SLURM)
-def srun(ranks: Ranks, program: Sequence[str]) -> list[str]:
+def srun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
     """Start ranks as the tasks of one Slurm step (srun(1)).
 
     --cpus-per-task is explicit because srun stopped inheriting it from sbatch in Slurm 22.05, and
@@ -124,7 +124,7 @@ def srun(ranks: Ranks, program: Sequence[str]) -> list[str]:
 
 
 @_register(TORCHRUN, starts_nodes=True)
-def torchrun(ranks: Ranks, program: Sequence[str]) -> list[str]:
+def torchrun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
     """Start ranks by torchrun, which srun starts once per node (torch.distributed.run).
 
     torchrun gets the cores of all ranks on its node. Ranks use RANK, WORLD_SIZE and MASTER_ADDR
@@ -134,8 +134,8 @@ def torchrun(ranks: Ranks, program: Sequence[str]) -> list[str]:
     nodes, local_size = ranks.topology.nodes, ranks.topology.devices_per_node
     rendezvous = [
         *("bash", "-c", _START_TORCHRUN, "torchrun", "--rdzv-backend=c10d"),
-        Expanding("--rdzv-id=${SLURM_JOB_ID}"),
-        Expanding(f"--rdzv-endpoint=${{SLURMD_NODENAME}}{ranks.host_suffix}:{RENDEZVOUS_PORT}"),
+        ShellTemplate("--rdzv-id=${SLURM_JOB_ID}"),
+        ShellTemplate(f"--rdzv-endpoint=${{SLURMD_NODENAME}}{ranks.host_suffix}:{RENDEZVOUS_PORT}"),
     ]
     return [
         "srun",

@@ -12,7 +12,7 @@ from dlperf_slurm.program import COMMAND
 if TYPE_CHECKING:
     from dlperf_slurm.jobs.run_directory import Run
     from dlperf_slurm.scheduler.state import TaskState
-    from dlperf_slurm.scheduler.submitter import Feeder
+    from dlperf_slurm.scheduler.submitter import Submitter
 
     Release = Callable[[Sequence[TaskState], int], list[str]]
 
@@ -40,7 +40,7 @@ def advise(
 
 
 def follow_run(
-    run: "Run", feeder: "Feeder", before: Collection[str] = (), is_own: bool = True
+    run: "Run", feeder: "Submitter", before: Collection[str] = (), is_own: bool = True
 ) -> None:
     """Follow a run to its end, submit the groups that wait, and report.
 

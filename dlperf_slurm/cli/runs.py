@@ -195,10 +195,10 @@ def run_status(options: argparse.Namespace) -> None:
 
 def run_wait(options: argparse.Namespace) -> None:
     from dlperf_slurm.jobs.run_ownership import is_own
-    from dlperf_slurm.scheduler.submitter import Feeder
+    from dlperf_slurm.scheduler.submitter import Submitter
 
     run = find_chosen_run(options)
-    follow_run(run, Feeder(run, say, PATIENCE_SECONDS), is_own=is_own(run))
+    follow_run(run, Submitter(run, say, PATIENCE_SECONDS), is_own=is_own(run))
 
 
 def run_cancel(options: argparse.Namespace) -> None:
@@ -225,14 +225,14 @@ def _mark_own(run: "Run") -> None:
 def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
     from dlperf_slurm.jobs.disk_space import TASK_BYTES, check_free
     from dlperf_slurm.scheduler.submit import find_unsubmitted
-    from dlperf_slurm.scheduler.submitter import Feeder
+    from dlperf_slurm.scheduler.submitter import Submitter
 
     say(f"Run directory: {run.path}")
     if run.manifest.scheduler == "local":
         _warn_of_noise()
     with advise(f"{COMMAND} resume {run.path}"):
         check_free(run.path, TASK_BYTES * len(run.read_all_tasks()))
-        feeder = Feeder(run, say, PATIENCE_SECONDS if must_wait else 0.0)
+        feeder = Submitter(run, say, PATIENCE_SECONDS if must_wait else 0.0)
         feeder.submit()
         has_array_jobs = len(find_unsubmitted(run)) < len(run.list_group_ids())
         if not must_wait or not (has_array_jobs or feeder.waiting):

@@ -35,7 +35,7 @@ LEFT_OUT = frozenset((LOCK_FILE, RESERVE_FILE, PRIVATE_FILE))
 
 
 @dataclass(frozen=True)
-class Archived:
+class ArchiveSummary:
     """A written archive: its path and size, with the number of files in it and their bytes."""
 
     path: Path
@@ -72,7 +72,7 @@ def _is_run(path: Path) -> bool:
     return False
 
 
-def write_archive(run: Run, output: Path, is_removed: bool = False) -> Archived:
+def write_archive(run: Run, output: Path, is_removed: bool = False) -> ArchiveSummary:
     """Pack a finished run into an archive and verify it; with `is_removed`, delete the folder.
 
     The folder is deleted last, after the archive has been read back and its digests compared.
@@ -102,7 +102,7 @@ def write_archive(run: Run, output: Path, is_removed: bool = False) -> Archived:
         if is_removed:
             remove_run(run)
     content_bytes = sum(status[0] for status in before.values())
-    return Archived(output, len(before), content_bytes, output.stat().st_size)
+    return ArchiveSummary(output, len(before), content_bytes, output.stat().st_size)
 
 
 def remove_run(run: Run) -> None:

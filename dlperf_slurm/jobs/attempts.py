@@ -17,9 +17,9 @@ from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, Record
 from dlperf_slurm.files.archives import list_names
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.markers import NO_START
-from dlperf_slurm.jobs.record_validation import UnbelievableError, read_believed
+from dlperf_slurm.jobs.record_validation import InvalidRecordError, read_believed
 from dlperf_slurm.jobs.run_directory import Run, RunTask
-from dlperf_slurm.jobs.sidecars import NOTHING_BESIDE, Beside
+from dlperf_slurm.jobs.sidecars import NOTHING_BESIDE, Sidecars
 from dlperf_slurm.version import __version__
 
 
@@ -32,7 +32,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class AttemptValidity:
     """The validity of an attempt: its valid record and step times, or the reason it has none.
 
     `start` is the validated start; None if the attempt has not started. `record` may also be the
@@ -45,7 +45,7 @@ class Judgement:
     record: Optional[Record]
     problem: str
     step_seconds: Any = field(default=None, compare=False, repr=False)
-    beside: Beside = NOTHING_BESIDE
+    beside: Sidecars = NOTHING_BESIDE
 
     @property
     def is_sound(self) -> bool:
@@ -93,7 +93,7 @@ def _list_stats(folder: Path) -> list[tuple[str, int, int, int]]:
     return sorted((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in found)
 
 
-def judge_attempt(run: Run, planned: PlannedCase, task: RunTask) -> Judgement:
+def judge_attempt(run: Run, planned: PlannedCase, task: RunTask) -> AttemptValidity:
     """Validate an attempt by its newest start with a valid record, else by its newest start.
 
     Status, retries, reports and `wait` all use this function.
@@ -104,21 +104,21 @@ def judge_attempt(run: Run, planned: PlannedCase, task: RunTask) -> Judgement:
         if judgement.is_sound:
             return judgement
         newest = newest or judgement
-    return newest or Judgement(None, None, "")
+    return newest or AttemptValidity(None, None, "")
 
 
-def judge_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) -> Judgement:
+def judge_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) -> AttemptValidity:
     """Validate the record of one start of an attempt."""
     try:
         believed = read_believed(run.path, run.run_id, planned, task, start.path)
     except FileNotFoundError:
-        return Judgement(start, None, "")
-    except UnbelievableError as error:
-        return Judgement(start, None, f"invalid record: {error}")
+        return AttemptValidity(start, None, "")
+    except InvalidRecordError as error:
+        return AttemptValidity(start, None, f"invalid record: {error}")
     except (ContractError, OSError) as error:
-        return Judgement(start, None, f"broken record: {error}")
+        return AttemptValidity(start, None, f"broken record: {error}")
     problem = _describe_failure(believed.record)
-    return Judgement(start, believed.record, problem, believed.step_seconds, believed.beside)
+    return AttemptValidity(start, believed.record, problem, believed.step_seconds, believed.beside)
 
 
 def _describe_failure(record: Record) -> str:

@@ -14,7 +14,7 @@ from dlperf_slurm.jobs.grouping import ArrayTask, Group
 from dlperf_slurm.jobs.launch_command import make_container_parts, make_starter
 from dlperf_slurm.jobs.node_prolog import list_data_folders, list_starting_words
 from dlperf_slurm.jobs.sandbox import BoundedEnvironment
-from dlperf_slurm.launchers import Expanding
+from dlperf_slurm.launchers import ShellTemplate
 from dlperf_slurm.worker.rendezvous import MPI, TORCHRUN
 
 PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"
@@ -175,7 +175,7 @@ def _name_image(kind: JobKind, site: Site, folders: Sequence[str]) -> Optional[N
         return None
     command = make_container_parts(site, kind, folders).digest_command
     image = container.image
-    return NamedImage(container.runtime, image, [Expanding(image), *command])
+    return NamedImage(container.runtime, image, [ShellTemplate(image), *command])
 
 
 def sort_items(values: Mapping[str, str]) -> list[tuple[str, str]]:

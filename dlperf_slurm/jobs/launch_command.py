@@ -13,7 +13,7 @@ from dlperf_slurm.config.site import Site
 from dlperf_slurm.containers import RUNTIMES, ContainerOptions, ContainerStart, Mount, parse_mount
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.templating import JobValues, fill_word, fill_words, list_job_values
-from dlperf_slurm.launchers import LAUNCHERS, NO_MPI, Expanding, Ranks
+from dlperf_slurm.launchers import LAUNCHERS, NO_MPI, RankLayout, ShellTemplate
 from dlperf_slurm.worker.rendezvous import MPI
 
 LAUNCHERS_BY_SRUN = ("srun", "torchrun")
@@ -33,9 +33,9 @@ def make_starter(
     values = list_job_values(site, kind)
     parts = make_container_parts(site, kind, folders)
     rank_env = {**_choose_interface(site, chosen), **site.rank_env, **chosen.rank_env}
-    assignments = [Expanding(f"{name}={value}") for name, value in sorted(rank_env.items())]
+    assignments = [ShellTemplate(f"{name}={value}") for name, value in sorted(rank_env.items())]
     where = f"environments.{kind.framework}"
-    ranks = Ranks(
+    ranks = RankLayout(
         topology=kind.topology,
         cpus_per_rank=site.cpus_per_rank,
         mpi=site.launcher.mpi if site.ranks == MPI else NO_MPI,
@@ -61,7 +61,7 @@ def _choose_interface(site: Site, chosen: Environment) -> dict[str, str]:
 def _split_command(text: str, values: JobValues) -> list[str]:
     filled = fill_word(text, values, "launcher.command")
     try:
-        return [Expanding(word) for word in shlex.split(filled)]
+        return [ShellTemplate(word) for word in shlex.split(filled)]
     except ValueError as error:
         raise InputError(f"launcher.command: {filled!r}: {error}") from error
 
@@ -84,9 +84,9 @@ def make_container_parts(site: Site, kind: JobKind, folders: Sequence[str]) -> C
         )
     return ContainerOptions(
         parts.directives,
-        [Expanding(word) for word in parts.launcher_flags],
-        [Expanding(word) for word in parts.wrapper],
-        [Expanding(word) for word in parts.digest_command],
+        [ShellTemplate(word) for word in parts.launcher_flags],
+        [ShellTemplate(word) for word in parts.wrapper],
+        [ShellTemplate(word) for word in parts.digest_command],
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dlperf_slurm.config.folders import check_search_folder
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.launchers import Expanding
+from dlperf_slurm.launchers import ShellTemplate
 
 _PLAIN_DIRECTIVE = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.,:;/@%=&|[]()*!<>~{}^?"
@@ -76,7 +76,7 @@ def quote_expanding(text: str) -> str:
 def quote_words(words: Sequence[str]) -> str:
     """Quote the words of a command line for bash; bash expands `${NAME}` in Expanding words."""
     return " ".join(
-        quote_expanding(word) if isinstance(word, Expanding) else shlex.quote(word)
+        quote_expanding(word) if isinstance(word, ShellTemplate) else shlex.quote(word)
         for word in words
     )
 

@@ -40,7 +40,7 @@ from dlperf_slurm.jobs.record_consistency import (
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
 from dlperf_slurm.jobs.sidecars import (
     NOTHING_BESIDE,
-    Beside,
+    Sidecars,
     find_beside_problem,
     parse_beside,
 )
@@ -56,12 +56,12 @@ _DETAILS = {
 }
 
 
-class UnbelievableError(ContractError):
+class InvalidRecordError(ContractError):
     """A record that contradicts its case, its run or itself; the message names file and field."""
 
 
 @dataclass(frozen=True)
-class Believed:
+class ValidatedRecord:
     """A record that passed validation, whatever its status.
 
     `step_seconds` is the array [ranks, steps] of an OK record, in the order of its ranks; None if
@@ -70,16 +70,16 @@ class Believed:
 
     record: Record
     step_seconds: Any
-    beside: Beside = NOTHING_BESIDE
+    beside: Sidecars = NOTHING_BESIDE
 
 
 def read_believed(
     run_dir: Path, run_id: str, planned: PlannedCase, task: RunTask, folder: Path
-) -> Believed:
+) -> ValidatedRecord:
     """Read and validate the record in the folder of one start of an array task.
 
     Raises FileNotFoundError without a record, ContractError for an unreadable one, and
-    UnbelievableError for one that contradicts its case, the manifest or itself. The message names
+    InvalidRecordError for one that contradicts its case, the manifest or itself. The message names
     the file, the field, its value and the expected value.
     """
     name = folder.relative_to(run_dir)
@@ -97,22 +97,22 @@ def read_believed(
     )
     if problem:
         cut = problem[:MAX_PROBLEM_CHARACTERS]
-        raise UnbelievableError(f"{name}/{RECORD_FILE}: {cut}")
+        raise InvalidRecordError(f"{name}/{RECORD_FILE}: {cut}")
     if record.status != OK:
-        return Believed(record, None)
+        return ValidatedRecord(record, None)
     details = _read_details(folder, run_dir)
     seconds = _parse_steps(folder, details.get(STEP_SECONDS_FILE), record)
     problem = "" if seconds is None else find_step_problem(record, seconds)
     if problem:
-        raise UnbelievableError(f"{name}/{STEP_SECONDS_FILE}: {problem}")
+        raise InvalidRecordError(f"{name}/{STEP_SECONDS_FILE}: {problem}")
     beside = parse_beside(details)
     problem = find_token_problem(record, beside.token_seconds, seconds)
     if problem:
-        raise UnbelievableError(f"{name}/{TOKEN_SECONDS_FILE}: {problem}")
+        raise InvalidRecordError(f"{name}/{TOKEN_SECONDS_FILE}: {problem}")
     problem = find_beside_problem(beside, record)
     if problem:
-        raise UnbelievableError(f"{name}/{problem[:MAX_PROBLEM_CHARACTERS]}")
-    return Believed(record, seconds, beside)
+        raise InvalidRecordError(f"{name}/{problem[:MAX_PROBLEM_CHARACTERS]}")
+    return ValidatedRecord(record, seconds, beside)
 
 
 def _read_case(run_dir: Path, task: RunTask) -> Case:

@@ -15,7 +15,7 @@ from dlperf_slurm.jobs.decode import decode
 
 
 @dataclass(frozen=True)
-class Beside:
+class Sidecars:
     """The contents of the sidecar files of a record; None for each file that was not written.
 
     `token_seconds` is the array [ranks, steps, tokens] of text generation.
@@ -26,13 +26,13 @@ class Beside:
     token_seconds: Any = field(default=None, compare=False, repr=False)
 
 
-NOTHING_BESIDE = Beside()
+NOTHING_BESIDE = Sidecars()
 
 
-def parse_beside(details: Mapping[str, Detail]) -> Beside:
+def parse_beside(details: Mapping[str, Detail]) -> Sidecars:
     """Parse the sidecar files, given by name; raises ContractError for an invalid file."""
     surroundings, peaks = details.get(SURROUNDINGS_FILE), details.get(PEAKS_FILE)
-    return Beside(
+    return Sidecars(
         None if surroundings is None else decode(Surroundings, *surroundings),
         None if peaks is None else decode(Peaks, *peaks),
         _parse_tokens(details.get(TOKEN_SECONDS_FILE)),
@@ -48,7 +48,7 @@ def _parse_tokens(detail: Optional[Detail]) -> Any:
         raise ContractError(str(error)) from error
 
 
-def find_beside_problem(beside: Beside, record: Record) -> str:
+def find_beside_problem(beside: Sidecars, record: Record) -> str:
     """Return the sidecar file and field that contradict the record, or ''."""
     if beside.surroundings is not None:
         hosts = {one.host for one in beside.surroundings.hosts}

@@ -23,7 +23,7 @@ from dlperf_slurm.jobs.run_directory import CASES_FILE, EXTERNAL_SCRIPTS_FILE
 _OF_TASK = ("attempt", "repeat", "seed")
 
 
-class Pieces:
+class StringTable:
     """A string table: distinct texts one after the other, each with the same terminator."""
 
     def __init__(self, earlier: str, end: str) -> None:
@@ -60,8 +60,8 @@ class TaskTables:
     def __init__(self, site: Site, run_id: str, earlier: Mapping[str, str]) -> None:
         self._site = site
         self._run_id = run_id
-        self._cases = Pieces(earlier.get(CASES_FILE, ""), "\n")
-        self._scripts = Pieces(earlier.get(EXTERNAL_SCRIPTS_FILE, ""), "\0")
+        self._cases = StringTable(earlier.get(CASES_FILE, ""), "\n")
+        self._scripts = StringTable(earlier.get(EXTERNAL_SCRIPTS_FILE, ""), "\0")
         self._case_offsets: dict[str, int] = {}
 
     def make_table(

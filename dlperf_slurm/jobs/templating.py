@@ -7,7 +7,7 @@ from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.launchers import Expanding
+from dlperf_slurm.launchers import ShellTemplate
 
 JobValues = Mapping[str, object]
 
@@ -41,7 +41,7 @@ def fill_word(text: str, values: JobValues, key: str) -> str:
 
 def fill_words(words: Sequence[str], values: JobValues, key: str) -> list[str]:
     """Render words of a command line, in which the job's bash then expands `${NAME}`."""
-    return [Expanding(fill_word(word, values, key)) for word in words]
+    return [ShellTemplate(fill_word(word, values, key)) for word in words]
 
 
 def fill_directives(site: Site, topology: Topology) -> list[str]:

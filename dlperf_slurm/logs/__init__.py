@@ -24,7 +24,7 @@ from typing import (
 )
 
 from dlperf_slurm.logs.failures import FailureScan
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import join_patterns
 from dlperf_slurm.logs.settings import SettingScan
@@ -33,15 +33,15 @@ from dlperf_slurm.logs.windows import Window
 if TYPE_CHECKING:
     from typing import Protocol
 
-    class Run(Protocol):
+    class RunParser(Protocol):
         """Parser of one run's lines, in log order and in little memory."""
 
         def is_under_way(self, rank: int) -> bool:
             """Return whether the rank (-1: any) timed a step; then START begins its next run."""
 
-        def add(self, line: Line) -> None: ...
+        def add(self, line: LogLine) -> None: ...
 
-        def finish(self) -> "Reading":
+        def finish(self) -> "ParsedRun":
             """Return the result of the lines so far; `problem` is set if the run is incomplete."""
 
     class Format(Protocol):
@@ -57,10 +57,10 @@ if TYPE_CHECKING:
         START: Optional[Pattern[str]]
         """The line that begins a run; a log may contain several runs."""
 
-        RULES: Tuple["Rule", ...]
+        RULES: Tuple["PublisherRule", ...]
         """Publishers' ways to compute a throughput from such logs; the first is the default."""
 
-        def start_run(self) -> Run: ...
+        def start_run(self) -> RunParser: ...
 
 
 # package with one table or module per format; imported by this name only
@@ -100,7 +100,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ParsedRun:
     """Result of parsing one run; if it has a `problem`, its figures must not be used.
 
     Publishers' rules use `marks`, the timed lines of the lowest rank that printed any, and
@@ -120,11 +120,11 @@ class Reading:
     marks: Tuple[Mark, ...] = ()
 
 
-def suits_all(reading: Reading, identity: Identity) -> bool:
+def suits_all(reading: ParsedRun, identity: Identity) -> bool:
     return True
 
 
-class Rule(NamedTuple):
+class PublisherRule(NamedTuple):
     """A publisher's rule for one throughput; `compute` raises RuleError if values are missing.
 
     `suits` selects the runs whose throughput was published by this rule: the default is the first
@@ -132,8 +132,8 @@ class Rule(NamedTuple):
     """
 
     name: str
-    compute: Callable[[Reading, Identity], float]
-    suits: Callable[[Reading, Identity], bool] = suits_all
+    compute: Callable[[ParsedRun, Identity], float]
+    suits: Callable[[ParsedRun, Identity], bool] = suits_all
 
 
 def list_formats() -> List[str]:
@@ -159,7 +159,7 @@ def load_format(name: str) -> "Format":
     return cast("Format", make_format(path.name, read_table(path)))
 
 
-def find_formats(lines: Iterable[Line]) -> List[str]:
+def find_formats(lines: Iterable[LogLine]) -> List[str]:
     """Return the sorted names of all formats with a SIGNATURE in the log; reads the whole log."""
     signatures = {name: load_format(name).SIGNATURE for name in list_formats()}
     # few lines match any SIGNATURE: one joined match per line instead of one per format
@@ -171,7 +171,7 @@ def find_formats(lines: Iterable[Line]) -> List[str]:
     return sorted(claims)
 
 
-def read_runs(log_format: "Format", lines: Iterable[Line]) -> List[Reading]:
+def read_runs(log_format: "Format", lines: Iterable[LogLine]) -> List[ParsedRun]:
     """Parse the runs of a log, in log order; without a timed step, return one with a problem.
 
     A rank that prints START again after a timed step begins its next run; lines of other ranks that
@@ -199,13 +199,13 @@ def read_runs(log_format: "Format", lines: Iterable[Line]) -> List[Reading]:
 class _RunLines:
     """Parser and scans of one run; `started` are the ranks whose START is in it."""
 
-    def __init__(self, run: "Run") -> None:
+    def __init__(self, run: "RunParser") -> None:
         self.run = run
         self.failures = FailureScan()
         self.settings = SettingScan()
         self.started: Set[int] = set()
 
-    def add(self, line: Line) -> None:
+    def add(self, line: LogLine) -> None:
         self.run.add(line)
         self.failures.add(line)
         self.settings.add(line)
@@ -215,7 +215,7 @@ class _RunLines:
         has_failed = bool(self.failures.message) and (rank < 0 or rank in self.started)
         return self.run.is_under_way(rank) or has_failed
 
-    def finish(self) -> Reading:
+    def finish(self) -> ParsedRun:
         """Return the run's result; settings that the format did not read are the scan's."""
         reading = self.run.finish()
         stated: Dict[str, Any] = {

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Pattern, Sequence, Tuple, cast
 
-from dlperf_slurm.logs import Identity, Reading, Rule, patterns
+from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule, patterns
 from dlperf_slurm.logs.marks import Mark, name_position
 from dlperf_slurm.logs.publisher_rules import (
     Compute,
@@ -79,7 +79,7 @@ class TableFormat(NamedTuple):
 
     SIGNATURE: Pattern[str]
     START: Optional[Pattern[str]]
-    RULES: Tuple[Rule, ...]
+    RULES: Tuple[PublisherRule, ...]
     start_run: Callable[[], TimedRun]
 
 
@@ -282,18 +282,18 @@ def _find_short_rank(run: TimedRun, reaches: Sequence[str]) -> str:
     return ""
 
 
-def _make_rule(where: str, table: Table) -> Rule:
+def _make_rule(where: str, table: Table) -> PublisherRule:
     _check(where, table, "rule", "name")
     known = [name for name in RULES if name in table]
     if len(known) != 1:
         raise FormatError(f"{where}: is to have one of {', '.join(RULES)}")
     fewest, most = table.get("devices", [0, sys.maxsize])
 
-    def suits(_: Reading, identity: Identity) -> bool:
+    def suits(_: ParsedRun, identity: Identity) -> bool:
         return bool(fewest <= identity.devices <= most)
 
     try:
-        return Rule(table["name"], RULES[known[0]](table), suits)
+        return PublisherRule(table["name"], RULES[known[0]](table), suits)
     except (TypeError, ValueError) as error:
         raise FormatError(f"{where}: {known[0]} takes numbers such as [20, 120]") from error
 

@@ -3,7 +3,7 @@
 import re
 from typing import Dict
 
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.lines import LogLine
 
 LONGEST_QUOTE = 160
 
@@ -82,7 +82,7 @@ class FailureScan:
             return self._traceback.exception
         return self.message
 
-    def add(self, line: Line) -> None:
+    def add(self, line: LogLine) -> None:
         text, previous = line.text, self._previous.get(line.rank, "")
         self._previous[line.rank] = text
         if self.is_out_of_memory or _ECHO.match(text):
@@ -98,7 +98,7 @@ class FailureScan:
         elif ("nan" in text or "NaN" in text or "inf" in text) and _BAD_LOSS.search(text):
             self.message = _quote("the loss is not finite", line)
 
-    def _add_out_of_memory(self, line: Line) -> None:
+    def _add_out_of_memory(self, line: LogLine) -> None:
         message = _quote("ran out of memory", line)
         if _HAS_SEVERITY.match(line.text):
             self._failed_allocation = self._failed_allocation or message
@@ -114,7 +114,7 @@ class _Traceback:
         self._rank, self._is_open = rank, is_open
         self._is_source = self._is_chained = False
 
-    def add(self, line: Line) -> None:
+    def add(self, line: LogLine) -> None:
         text = line.text
         if line.rank != self._rank:
             return
@@ -133,7 +133,7 @@ class _Traceback:
             self._is_open = self._is_source = False
 
 
-def _quote(what: str, line: Line) -> str:
+def _quote(what: str, line: LogLine) -> str:
     rank = "" if line.rank < 0 else f" on rank {line.rank}"
     text = line.text.strip()
     shown = text[:LONGEST_QUOTE] + ("..." if len(text) > LONGEST_QUOTE else "")

@@ -3,7 +3,7 @@
 import re
 from typing import Dict, Iterable, List, NamedTuple, Set
 
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.patterns import DATE_TIME, parse_time
 
 # devices as TensorFlow and PyTorch list them, whatever they are called
@@ -43,7 +43,7 @@ _TIME = re.compile(DATE_TIME)
 _HEAD_CHARACTERS = 60
 
 
-class Surroundings(NamedTuple):
+class LogHardware(NamedTuple):
     """Hardware, versions and times in a log; "" or 0 where it has none.
 
     `started` and `ended` are seconds by the log's own clock, in an unknown time zone.
@@ -55,7 +55,7 @@ class Surroundings(NamedTuple):
     ended: float
 
 
-def scan_surroundings(lines: Iterable[Line]) -> Surroundings:
+def scan_surroundings(lines: Iterable[LogLine]) -> LogHardware:
     """Collect hardware, versions and times; joins several devices, keeps the first version."""
     devices: Set[str] = set()
     versions: Dict[str, str] = {}
@@ -71,7 +71,7 @@ def scan_surroundings(lines: Iterable[Line]) -> Surroundings:
         if time is not None:
             seconds = parse_time(time.group())
             started, ended = min(started or seconds, seconds), max(ended, seconds)
-    return Surroundings(" and ".join(_drop_cut_names(devices)), versions, started, ended)
+    return LogHardware(" and ".join(_drop_cut_names(devices)), versions, started, ended)
 
 
 def _drop_cut_names(names: Set[str]) -> List[str]:

@@ -31,7 +31,7 @@ Source = Tuple[str, str]
 """Rank and stream in a label of Open MPI; ("-1", "") without a label."""
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """A line without label and indentation; rank -1 if no launcher labelled it.
 
     `is_last_unended` is true for a file's last line without a line end: it may be cut short.
@@ -42,7 +42,7 @@ class Line(NamedTuple):
     is_last_unended: bool
 
 
-def read_lines(path: Path) -> Iterator[Line]:
+def read_lines(path: Path) -> Iterator[LogLine]:
     """Yield the lines of a log, plain or gzip.
 
     Raises OSError, EOFError or zlib.error if the log cannot be read to its end.
@@ -63,7 +63,7 @@ def _read_chunks(stream: "IO[bytes]", path: Path) -> Iterator[bytes]:
         yield chunk
 
 
-def split_lines(chunks: Iterable[bytes]) -> Iterator[Line]:
+def split_lines(chunks: Iterable[bytes]) -> Iterator[LogLine]:
     """Yield the lines of each rank from the physical lines of a log.
 
     Open MPI forwards output in blocks: a line that is cut at the end of a block continues in the
@@ -73,10 +73,10 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[Line]:
     for chunk in chunks:
         yield from _split_line(chunk, cut)
     for (rank, _), text in cut.items():
-        yield Line(int(rank), text.lstrip(" \t"), True)
+        yield LogLine(int(rank), text.lstrip(" \t"), True)
 
 
-def _split_line(chunk: bytes, cut: Dict[Source, str]) -> List[Line]:
+def _split_line(chunk: bytes, cut: Dict[Source, str]) -> List[LogLine]:
     """Split a physical line at progress bars' carriage returns and at labels of other ranks.
 
     `cut` has the beginnings of lines that are not complete yet.
@@ -97,7 +97,7 @@ def _split_line(chunk: bytes, cut: Dict[Source, str]) -> List[Line]:
         parts = [_split_label(piece) for piece in text.split("\r")]
     last = len(parts) - 1
     return [
-        Line(rank, part.lstrip(" \t"), is_unended and index == last)
+        LogLine(rank, part.lstrip(" \t"), is_unended and index == last)
         for index, (rank, part) in enumerate(parts)
     ]
 

@@ -4,7 +4,7 @@ from functools import reduce
 from math import gcd
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.lines import LogLine
 
 Position = Tuple[int, ...]
 
@@ -41,7 +41,7 @@ class Marks:
     def has_rank(self, rank: int) -> bool:
         return rank in self._by_rank
 
-    def add(self, line: Line, mark: Mark) -> None:
+    def add(self, line: LogLine, mark: Mark) -> None:
         marks = self._by_rank.setdefault(line.rank, [])
         if marks and mark.position <= marks[-1].position:
             if mark in marks[-4:]:
@@ -91,7 +91,7 @@ class RankMarks:
         """Return whether a launcher's label has this rank."""
         return self._labelled.has_rank(rank)
 
-    def add(self, line: Line, mark: Mark) -> None:
+    def add(self, line: LogLine, mark: Mark) -> None:
         if line.rank >= 0:
             self._labelled.add(line, mark)
             return
@@ -148,7 +148,7 @@ class RankMarks:
         return reduce(gcd, counts, 0) or 1
 
 
-def _describe_start_over(line: Line, last: Mark, mark: Mark) -> str:
+def _describe_start_over(line: LogLine, last: Mark, mark: Mark) -> str:
     steps = f"goes back from {name_position(last.position)} to {name_position(mark.position)}"
     if line.rank >= 0:
         return f"rank {line.rank} {steps}: the run was started over"

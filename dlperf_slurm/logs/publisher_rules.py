@@ -2,11 +2,11 @@
 
 from typing import Callable, Optional, Sequence, TypeVar
 
-from dlperf_slurm.logs import Identity, Reading
+from dlperf_slurm.logs import Identity, ParsedRun
 from dlperf_slurm.logs.patterns import subtract_times
 
 Value = TypeVar("Value")
-Compute = Callable[[Reading, Identity], float]
+Compute = Callable[[ParsedRun, Identity], float]
 
 
 class RuleError(ValueError):
@@ -62,7 +62,7 @@ def average_lines(
     if the log has fewer values, or if the number of devices is needed and missing.
     """
 
-    def compute(reading: Reading, identity: Identity) -> float:
+    def compute(reading: ParsedRun, identity: Identity) -> float:
         if is_per_device and identity.devices <= 0:
             raise RuleError("takes the number of devices")
         values = reading.series.get(series, ()) if series else [m.value for m in reading.marks]
@@ -80,7 +80,7 @@ def time_lines(first: int, last: int, after_step: int = -1) -> Compute:
     RuleError as `time_steps` does.
     """
 
-    def compute(reading: Reading, identity: Identity) -> float:
+    def compute(reading: ParsedRun, identity: Identity) -> float:
         times = [
             mark.time for mark in reading.marks if mark.position[-1] > after_step and mark.time > 0
         ]
@@ -95,7 +95,7 @@ def time_between(first: int, last: int) -> Compute:
     The rule raises RuleError if the time of one of the steps is missing.
     """
 
-    def compute(reading: Reading, identity: Identity) -> float:
+    def compute(reading: ParsedRun, identity: Identity) -> float:
         times = {mark.position[-1]: mark.time for mark in reading.marks if mark.time > 0}
         if first not in times or last not in times:
             raise RuleError(f"takes the times of steps {first} and {last}, the log lacks one")
@@ -105,7 +105,7 @@ def time_between(first: int, last: int) -> Compute:
     return compute
 
 
-def average_epochs(reading: Reading, identity: Identity) -> float:
+def average_epochs(reading: ParsedRun, identity: Identity) -> float:
     """Return the harmonic mean of the epochs' printed rates without the first epoch's.
 
     Raises RuleError if the log has fewer than two rates, or a rate of 0.
@@ -113,7 +113,7 @@ def average_epochs(reading: Reading, identity: Identity) -> float:
     return average_harmonically(take_values(reading.series.get("epoch_rates", ()), 1, None))
 
 
-def take_final(reading: Reading, identity: Identity) -> float:
+def take_final(reading: ParsedRun, identity: Identity) -> float:
     """Return the first throughput that the log prints for the whole run.
 
     Raises RuleError if there is none.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Set, Tuple
 from dlperf_slurm.contract.record import FAILED, OK, OUT_OF_MEMORY
 from dlperf_slurm.logs import (
     Identity,
-    Reading,
-    Rule,
+    ParsedRun,
+    PublisherRule,
     compute_samples_per_s,
     find_formats,
     list_formats,
@@ -19,7 +19,7 @@ from dlperf_slurm.logs import (
     read_runs,
 )
 from dlperf_slurm.logs.failures import FailureScan
-from dlperf_slurm.logs.hardware import Surroundings, scan_surroundings
+from dlperf_slurm.logs.hardware import LogHardware, scan_surroundings
 from dlperf_slurm.logs.lines import read_lines
 from dlperf_slurm.logs.path_settings import read_name, read_path_date, read_path_hardware
 from dlperf_slurm.logs.publisher_rules import RuleError
@@ -98,7 +98,7 @@ def import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
     return [ImportedRun(str(path), path, "", identity, status, reason)]
 
 
-def _place_run(run: ImportedRun, around: Surroundings, settings: Identity) -> ImportedRun:
+def _place_run(run: ImportedRun, around: LogHardware, settings: Identity) -> ImportedRun:
     """Add hardware, software and date to a run: the user's, else the log's, else the path's."""
     versions = {**around.versions, **run.identity.versions}
     named = read_path_hardware(run.path)
@@ -154,7 +154,7 @@ def _import_runs(
     ]
 
 
-def _drop_attempts(readings: Sequence[Reading]) -> List[Reading]:
+def _drop_attempts(readings: Sequence[ParsedRun]) -> List[ParsedRun]:
     """Drop runs that failed and were retried in the same log; the next run notes the problem."""
     kept = []
     attempts: List[str] = []
@@ -170,8 +170,8 @@ def _drop_attempts(readings: Sequence[Reading]) -> List[Reading]:
 def _import_run(
     path: Path,
     format_name: str,
-    rules: Sequence[Rule],
-    reading: Reading,
+    rules: Sequence[PublisherRule],
+    reading: ParsedRun,
     options: ImportOptions,
 ) -> ImportedRun:
     named = read_name(path)
@@ -264,7 +264,7 @@ def _find_gap(windows: Sequence[Window], identity: Identity) -> str:
     return ""
 
 
-def _find_contradiction(reading: Reading, identity: Identity) -> str:
+def _find_contradiction(reading: ParsedRun, identity: Identity) -> str:
     """Return a message if the throughput by times and the printed rates disagree, or ""."""
     if not reading.printed or any(
         w.is_per_device and not identity.devices for w in reading.printed
@@ -281,8 +281,8 @@ def _find_contradiction(reading: Reading, identity: Identity) -> str:
 
 
 def _choose_rule(
-    rules: Sequence[Rule], reading: Reading, identity: Identity, options: ImportOptions
-) -> Rule:
+    rules: Sequence[PublisherRule], reading: ParsedRun, identity: Identity, options: ImportOptions
+) -> PublisherRule:
     for rule in rules:
         if rule.name == options.rule_name if options.rule_name else rule.suits(reading, identity):
             return rule
@@ -290,8 +290,8 @@ def _choose_rule(
 
 
 def _apply_rules(
-    rules: Sequence[Rule], reading: Reading, identity: Identity, options: ImportOptions
-) -> Tuple[Optional[float], Rule, str]:
+    rules: Sequence[PublisherRule], reading: ParsedRun, identity: Identity, options: ImportOptions
+) -> Tuple[Optional[float], PublisherRule, str]:
     """Return the throughput by the requested rule, or by the first that suits and gives one.
 
     Returns the rule too, and the reason if there is no throughput.

@@ -8,7 +8,7 @@ import re
 from typing import Dict, List, Set, Tuple
 
 from dlperf_slurm.contract.axes import FOLDER, HOROVOD, INFER, ON_DEVICE, PARAMETER_SERVER, TRAIN
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.lines import LogLine
 
 CASE_SETTINGS = {"mode": TRAIN, "data": ON_DEVICE, "compiler": "none", "gradient_sync": "native"}
 """Settings of a case that most logs do not state, and what a case has if they do not."""
@@ -94,7 +94,7 @@ class SettingScan:
     def __init__(self) -> None:
         self._stated: Dict[str, Set[str]] = {}
 
-    def add(self, line: Line) -> None:
+    def add(self, line: LogLine) -> None:
         if _ANY.search(line.text):
             for name, value in _read_line(line.text):
                 self._stated.setdefault(name, set()).add(value)

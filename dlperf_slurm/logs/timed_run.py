@@ -25,7 +25,7 @@ from typing import (
     Union,
 )
 
-from dlperf_slurm.logs import Identity, Reading
+from dlperf_slurm.logs import Identity, ParsedRun
 from dlperf_slurm.logs.marks import Mark, Marks, Position, RankMarks
 from dlperf_slurm.logs.patterns import (
     DATE_TIME,
@@ -40,9 +40,9 @@ from dlperf_slurm.logs.patterns import (
 from dlperf_slurm.logs.windows import Window, merge_unlabelled
 
 if TYPE_CHECKING:
-    from dlperf_slurm.logs.lines import Line
+    from dlperf_slurm.logs.lines import LogLine
 
-Handler = Callable[["TimedRun", "Line", Match[str]], None]
+Handler = Callable[["TimedRun", "LogLine", Match[str]], None]
 Lines = Sequence[Union[Pattern[str], Tuple[Pattern[str], Handler]]]
 
 # NVIDIA's DLLogger prints `DLL time - step metric : value unit ...`
@@ -132,13 +132,13 @@ class TimedRun:
         """Append a figure to the series of this name."""
         self.series.setdefault(name, []).append(figure)
 
-    def add(self, line: "Line") -> None:
+    def add(self, line: "LogLine") -> None:
         self.ranks.add(line.rank)
         self.facts = self.facts_by_rank.setdefault(line.rank, {})
         if not self._take(line, self.format.lines) and not self.is_under_way(line.rank):
             self._take(line, self.format.announcements)
 
-    def _take(self, line: "Line", entries: Lines) -> bool:
+    def _take(self, line: "LogLine", entries: Lines) -> bool:
         for entry in entries:
             pattern, handle = entry if isinstance(entry, tuple) else (entry, take_line)
             match = pattern.match(line.text)
@@ -154,7 +154,7 @@ class TimedRun:
             joined.update(self.facts_by_rank[rank])
         return joined
 
-    def finish(self) -> Reading:
+    def finish(self) -> ParsedRun:
         self.facts = self._join_facts()
         make_windows, first_marks = self.format.make_windows, self.first_marks
         by_rank = {-1: first_marks} if self.format.is_of_job else self.marks.by_rank
@@ -163,7 +163,7 @@ class TimedRun:
         )
         list_printed = self.format.list_printed or (lambda run, rank, marks: ())
         fault = self._find_fault()
-        return Reading(
+        return ParsedRun(
             identity=self.format.identify(self),
             windows=merge_unlabelled(windows) if isinstance(self.marks, RankMarks) else windows,
             series={
@@ -216,7 +216,7 @@ def find_early_end(run: TimedRun, announced: str, interval: str, first_step: int
     return f"the log ends at step {found}, the last line is of step {last}" if found < last else ""
 
 
-def take_line(run: TimedRun, line: "Line", match: Match[str]) -> None:
+def take_line(run: TimedRun, line: "LogLine", match: Match[str]) -> None:
     """Keep the values in the named groups of a line."""
     found = {name: text for name, text in match.groupdict().items() if text is not None}
     line = line._replace(rank=int(found.pop("rank", line.rank)))
@@ -238,7 +238,7 @@ def take_line(run: TimedRun, line: "Line", match: Match[str]) -> None:
         run.facts.update(found)
 
 
-def _take_mark(run: TimedRun, line: "Line", found: Dict[str, str]) -> None:
+def _take_mark(run: TimedRun, line: "LogLine", found: Dict[str, str]) -> None:
     position = tuple(int(found.pop(name)) for name in ("epoch", "step") if name in found)
     time = parse_time(found.pop("time")) if "time" in found else float(found.pop("unix_time", 0))
     mark = Mark(
@@ -254,7 +254,7 @@ def _take_mark(run: TimedRun, line: "Line", found: Dict[str, str]) -> None:
 def if_whole(pattern: Pattern[str], handler: Handler = take_line) -> Tuple[Pattern[str], Handler]:
     """Return an entry of `lines` that ignores a last line that may be cut short."""
 
-    def handle(run: TimedRun, line: "Line", match: Match[str]) -> None:
+    def handle(run: TimedRun, line: "LogLine", match: Match[str]) -> None:
         if not line.is_last_unended:
             handler(run, line, match)
 
@@ -274,7 +274,7 @@ def dll_line(
         for group, name in metrics.items()
     )
 
-    def handle(run: TimedRun, line: "Line", match: Match[str]) -> None:
+    def handle(run: TimedRun, line: "LogLine", match: Match[str]) -> None:
         is_cut = any(match.end(group) == len(line.text) for group in metrics)
         if not (is_cut and line.is_last_unended):
             handler(run, line, match)
@@ -282,7 +282,7 @@ def dll_line(
     return re.compile(rf"DLL (?P<time>{DATE_TIME}) - ?{body}{''.join(values)}"), handle
 
 
-def _keep_parameters(run: TimedRun, line: "Line", match: Match[str]) -> None:
+def _keep_parameters(run: TimedRun, line: "LogLine", match: Match[str]) -> None:
     run.facts.update(_PARAMETER.findall(match.group(1).strip()))
 
 

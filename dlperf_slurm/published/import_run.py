@@ -45,7 +45,7 @@ from dlperf_slurm.jobs.partial_runs import LOCK_FILE, PARTIAL_SUFFIX, hold_parti
 from dlperf_slurm.jobs.private_values import hide_private_values
 from dlperf_slurm.jobs.run_directory import CASES_FILE, SCRIPTS_DIR, Run
 from dlperf_slurm.jobs.stage import find_git_state, make_run_id
-from dlperf_slurm.jobs.task_tables import Pieces, format_case
+from dlperf_slurm.jobs.task_tables import StringTable, format_case
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.runs import SETTINGS, ImportedRun
 from dlperf_slurm.logs.settings import CASE_SETTINGS
@@ -219,7 +219,7 @@ def _write_records(folder: Path, run_id: str, cases: dict[str, list[ImportedRun]
     import numpy
 
     rows: list[str] = []
-    planned = Pieces("", "\n")
+    planned = StringTable("", "\n")
     events = [Event(STAGED, format_now(), group_id=GROUP_ID)]
     for case_id, runs in cases.items():
         for repeat, run in enumerate(runs, start=1):

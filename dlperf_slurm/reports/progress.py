@@ -15,7 +15,7 @@ from dlperf_slurm.scheduler.pending_hints import describe_pending
 from dlperf_slurm.scheduler.state import COMPLETED, PENDING, SKIPPED, TaskState, count_states
 
 if TYPE_CHECKING:
-    from dlperf_slurm.scheduler.submitter import Feeder
+    from dlperf_slurm.scheduler.submitter import Submitter
     from dlperf_slurm.scheduler.track import Tracker
 
 # (states of a poll, number of polls) -> a line for each action taken, such as a released job
@@ -60,7 +60,7 @@ def show_progress(
     mend: Mend,
     named: set[str],
     console: Console,
-    feeder: "Optional[Feeder]" = None,
+    feeder: "Optional[Submitter]" = None,
     before: Collection[str] = (),
 ) -> None:
     """Follow a run to its end and print each failure and pending reason once.
@@ -77,7 +77,7 @@ def show_progress(
 
 
 def _show_bar(
-    tracker: "Tracker", counter: ProgressCounts, console: Console, feeder: "Optional[Feeder]"
+    tracker: "Tracker", counter: ProgressCounts, console: Console, feeder: "Optional[Submitter]"
 ) -> Iterator[tuple[list[TaskState], Console]]:
     from rich.progress import (
         BarColumn,
@@ -107,7 +107,7 @@ def _show_bar(
 
 
 def _print_changes(
-    tracker: "Tracker", counter: ProgressCounts, console: Console, feeder: "Optional[Feeder]"
+    tracker: "Tracker", counter: ProgressCounts, console: Console, feeder: "Optional[Submitter]"
 ) -> Iterator[tuple[list[TaskState], Console]]:
     from dlperf_slurm.scheduler.follow import follow_run
 

@@ -13,7 +13,7 @@ from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, read_journal
 from dlperf_slurm.jobs.manifest import PlannedCase, find_block
 from dlperf_slurm.jobs.markers import list_markers, list_skipped
 from dlperf_slurm.jobs.run_directory import Run, RunTask
-from dlperf_slurm.jobs.sidecars import NOTHING_BESIDE, Beside
+from dlperf_slurm.jobs.sidecars import NOTHING_BESIDE, Sidecars
 from dlperf_slurm.results.process_pool import map_on_cores
 from dlperf_slurm.stats.median import compute_median
 
@@ -40,7 +40,7 @@ class Outcome:
     batch_seconds: tuple[float, ...] = ()
     step_seconds: tuple[float, ...] = ()
     rank_step_seconds: Any = field(default=None, compare=False, repr=False)
-    beside: Beside = NOTHING_BESIDE
+    beside: Sidecars = NOTHING_BESIDE
     is_unhealthy: bool = False
     submitted_at: str = ""
 

@@ -10,7 +10,7 @@ from typing import Optional
 from dlperf_slurm.jobs.run_directory import RunTask
 
 
-class Budget:
+class TimeBudget:
     """Time budget of `within_seconds`, which starts at the first `has_time_for`; 0 is no limit."""
 
     def __init__(self, within_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -33,7 +33,7 @@ from dlperf_slurm.scheduler.state import (
     WORD_OF_QUEUE,
     WORD_OF_RECORD,
     Decision,
-    Row,
+    QueueRow,
 )
 from dlperf_slurm.scheduler.task_facts import TaskFacts, classify_record
 
@@ -48,7 +48,7 @@ _NODE_FAILURE = re.compile(
 
 def describe_state(facts: TaskFacts, decision: Decision) -> str:
     """Return why an array task is in the decided state, or '' if the state says enough."""
-    row = facts.row or Row()
+    row = facts.row or QueueRow()
     if decision.state == STAGED:
         return "not submitted yet"
     if decision.source == WORD_OF_FILES:
@@ -70,11 +70,11 @@ def describe_state(facts: TaskFacts, decision: Decision) -> str:
     return _get_reason(row) if decision.state in (PENDING, UNKNOWN) else ""
 
 
-def _get_reason(row: Row) -> str:
+def _get_reason(row: QueueRow) -> str:
     return "" if row.reason == "None" else row.reason
 
 
-def _describe_row(facts: TaskFacts, row: Row) -> str:
+def _describe_row(facts: TaskFacts, row: QueueRow) -> str:
     """Return the scheduler's reason, or a more specific one from the task's files."""
     reason = _get_reason(row)
     if row.state == NODE_FAIL:
@@ -124,7 +124,7 @@ def _describe_hold(facts: TaskFacts) -> str:
     )
 
 
-def _describe_loss(row: Row) -> str:
+def _describe_loss(row: QueueRow) -> str:
     if row.is_local:
         return "the process that ran it is gone"
     if row.state == COMPLETED:
@@ -132,7 +132,7 @@ def _describe_loss(row: Row) -> str:
     return "neither queue, accounting nor files know how it ended"
 
 
-def _describe_node_failure(facts: TaskFacts, row: Row) -> str:
+def _describe_node_failure(facts: TaskFacts, row: QueueRow) -> str:
     """Return which node failed: as Slurm says in the job's output, else one of the job's nodes."""
     found = _NODE_FAILURE.search(_read_tail(facts.folder.path / ERROR_FILE))
     if found is not None:

@@ -9,7 +9,7 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import JournalError
 from dlperf_slurm.jobs.journal import TRACKED, Event, append_event
 from dlperf_slurm.scheduler.state import STAGED, TaskState
-from dlperf_slurm.scheduler.submitter import Feeder
+from dlperf_slurm.scheduler.submitter import Submitter
 from dlperf_slurm.scheduler.track import Tracker
 
 TICK_SECONDS = 1.0
@@ -18,13 +18,13 @@ POLL_GROWTH = 1.5
 AWAY_SECONDS = 600.0
 
 
-def follow_run(tracker: Tracker, feeder: Optional[Feeder] = None) -> Iterator[list[TaskState]]:
+def follow_run(tracker: Tracker, feeder: Optional[Submitter] = None) -> Iterator[list[TaskState]]:
     """Yield the states of all array tasks until all are final.
 
     Files are read every second; the scheduler is polled at a growing interval, and sooner if its
     answer decides a state or if array tasks ended while groups wait for a free queue slot.
     Raises OSError if the run directory is missing for AWAY_SECONDS, SchedulerError as
-    `Feeder.submit_waiting` does.
+    `Submitter.submit_waiting` does.
     """
     manifest = tracker.run.manifest
     interval = min(TICK_SECONDS * 5, manifest.poll_seconds)

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 
 from dlperf_slurm.contract.times import format_now, parse_time
 from dlperf_slurm.jobs.journal import SUBMITTED, UNMARKED, Event
-from dlperf_slurm.scheduler.state import UNKNOWN, Row
+from dlperf_slurm.scheduler.state import UNKNOWN, QueueRow
 from dlperf_slurm.scheduler.task_facts import TaskFacts
 
 
@@ -38,7 +38,7 @@ class GracePeriod:
         The first call for a missing task adds an event, so that later processes continue the count.
         For a task without markers that this host submitted, the count begins at its submission.
         """
-        row, task = facts.row or Row(), facts.task
+        row, task = facts.row or QueueRow(), facts.task
         submitted = self._submitted.get(task.group_id)
         if row.state == UNKNOWN and not any(facts.files[:2]) and submitted is not None:
             return _compute_age_seconds(submitted) >= self._lost_after_seconds

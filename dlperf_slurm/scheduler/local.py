@@ -20,7 +20,7 @@ from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.files.writing import open_to_append, write_file, write_once
 from dlperf_slurm.jobs.markers import MARKER_LIMIT_BYTES, MARKERS_DIR, SKIPPED, read_hold
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, open_run
-from dlperf_slurm.scheduler.budget import Budget
+from dlperf_slurm.scheduler.budget import TimeBudget
 from dlperf_slurm.scheduler.machine_lock import LOOK_SECONDS, hold_machine
 from dlperf_slurm.slurm_client import clean_environment
 
@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
     cancelled = threading.Event()
     signal.signal(signal.SIGTERM, lambda signal_number, frame: cancelled.set())
     run = open_run(run_dir)
-    budget = Budget(run.manifest.within_seconds)
+    budget = TimeBudget(run.manifest.within_seconds)
     for task in budget.order(run.read_tasks(group_id)[:array_size]):
         # array tasks of all runs wait for each other: two at a time would share the cores
         with hold_machine(cancelled, run.run_id):

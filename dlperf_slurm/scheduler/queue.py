@@ -24,7 +24,7 @@ from dlperf_slurm.jobs.manifest import MAX_REPEATS
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, Run, make_job_name
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.machine_lock import find_first_in_line
-from dlperf_slurm.scheduler.state import FINAL_STATES, PENDING, REVOKED, UNKNOWN, Row
+from dlperf_slurm.scheduler.state import FINAL_STATES, PENDING, REVOKED, UNKNOWN, QueueRow
 
 Result = TypeVar("Result")
 
@@ -46,16 +46,16 @@ _PIECE = timedelta(days=1)
 _NO_ACCOUNTING = ("accounting storage is disabled", "sacct is not on PATH")
 
 
-class CutListError(SchedulerError):
+class TruncatedListError(SchedulerError):
     """A list of array tasks that squeue truncated, such as "7_[0,2,4,...]"."""
 
 
-class Line(NamedTuple):
+class QueueLine(NamedTuple):
     """One line of squeue or sacct: a job, its array tasks, and their row."""
 
     job_id: str
     array_tasks: tuple[range, ...]
-    row: Row
+    row: QueueRow
     name: str
     user_id: str = ""
     script: str = ""
@@ -91,12 +91,12 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         self._scripts_dir = scripts_dir
         self._user_ids = {os.geteuid(), *user_ids}
         self._since = since
-        self._lines: list[Line] = []
-        self._rows: dict[str, Row] = {}
+        self._lines: list[QueueLine] = []
+        self._rows: dict[str, QueueRow] = {}
         self.job_names = set(job_names)
         self.calls = {"squeue": 0, "sacct": 0}
         # rows of the run's array tasks in the last squeue output
-        self.queue: dict[str, Row] = {}
+        self.queue: dict[str, QueueRow] = {}
 
     def register_job(self, job_id: str) -> None:
         # submitit's own method would cause a scheduler call for each new job
@@ -115,19 +115,19 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         forgotten = [
             job_id
             for job_id in self._registered
-            if rows.get(job_id, Row(REVOKED)).state == REVOKED
+            if rows.get(job_id, QueueRow(REVOKED)).state == REVOKED
             and self.get_row(job_id).state not in FINAL_STATES
         ]
         if forgotten:
             array_job_ids = {job_id.partition("_")[0] for job_id in forgotten}
             accounted = self._ask_accounting([f"--jobs={','.join(sorted(array_job_ids))}"])
             for job_id in forgotten:
-                rows[job_id] = accounted.get(job_id, rows.get(job_id, Row(UNKNOWN)))
+                rows[job_id] = accounted.get(job_id, rows.get(job_id, QueueRow(UNKNOWN)))
         self._rows.update(rows)
 
-    def get_row(self, job_id: str) -> Row:
-        """Return the last known row of an array task, or `Row()`."""
-        return self._rows.get(job_id, Row())
+    def get_row(self, job_id: str) -> QueueRow:
+        """Return the last known row of an array task, or `QueueRow()`."""
+        return self._rows.get(job_id, QueueRow())
 
     def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
         """Return submitit's view of an array task."""
@@ -144,12 +144,12 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         command = ["squeue", "--states=all", f"--user={users}", *where, form]
         try:
             lines = parse_lines(self._call(command))
-        except CutListError:
+        except TruncatedListError:
             lines = parse_lines(self._call([*command, "--array"]))
-        queue: dict[str, Row] = {}
+        queue: dict[str, QueueRow] = {}
         for line in filter(self._is_ours, lines):
             for job_id in line.list_ids():
-                known = queue.get(job_id, Row(REVOKED)).state
+                known = queue.get(job_id, QueueRow(REVOKED)).state
                 # in a federation each cluster has a row; use that of the cluster that runs the job
                 if known == REVOKED or (known == PENDING and line.row.state != REVOKED):
                     queue[job_id] = line.row
@@ -199,11 +199,11 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
             ids = {job_id.partition("_")[0] for job_id in accounted}
         return min(filter(slurm_client.is_job_id, ids), key=int, default=None)
 
-    def _is_ours(self, line: Line) -> bool:
+    def _is_ours(self, line: QueueLine) -> bool:
         is_in_folder = bool(line.script) and Path(line.script).parent == self._scripts_dir
         return line.name in self.job_names or is_in_folder
 
-    def _ask_since(self, start: datetime, options: Sequence[str]) -> dict[str, Row]:
+    def _ask_since(self, start: datetime, options: Sequence[str]) -> dict[str, QueueRow]:
         """Return the rows since `start`; day by day if slurmdbd refuses the whole range.
 
         Where a day exceeds MaxQueryTimeRange too, accounting is of no use.
@@ -214,7 +214,7 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         except SchedulerError as error:
             if _TOO_WIDE.search(str(error)) is None:
                 raise
-        rows: dict[str, Row] = {}
+        rows: dict[str, QueueRow] = {}
         while start < datetime.now().astimezone():
             end = start + _PIECE
             times = [
@@ -225,7 +225,9 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
             start = end
         return rows
 
-    def _ask_accounting(self, options: Sequence[str], is_final_only: bool = True) -> dict[str, Row]:
+    def _ask_accounting(
+        self, options: Sequence[str], is_final_only: bool = True
+    ) -> dict[str, QueueRow]:
         """Return the rows of the run's array tasks in accounting, by default only final ones.
 
         For a job that the queue has forgotten other rows are outdated, but an array task that was
@@ -254,7 +256,7 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         return slurm_client.run_client(command)
 
 
-def parse_lines(output: str, has_heading: bool = False) -> list[Line]:
+def parse_lines(output: str, has_heading: bool = False) -> list[QueueLine]:
     """Parse the output of squeue or sacct; raises SchedulerError if squeue's heading is missing.
 
     Without a heading, an empty queue looks the same as other output.
@@ -269,7 +271,9 @@ def parse_lines(output: str, has_heading: bool = False) -> list[Line]:
             continue
         # "CANCELLED by 1000", and "CANCELLED+" where a column is cut
         state = (cells[1].split() or [UNKNOWN])[0].rstrip("+")
-        lines.append(Line(*parse_ids(cells[0]), Row(state, cells[3], cells[2]), *cells[4:7]))
+        lines.append(
+            QueueLine(*parse_ids(cells[0]), QueueRow(state, cells[3], cells[2]), *cells[4:7])
+        )
     if not has_heading:
         raise SchedulerError(f"squeue printed no table: {output.strip()[:200]!r}")
     return lines
@@ -282,7 +286,7 @@ def parse_ids(text: str) -> tuple[str, tuple[range, ...]]:
         number = int(array_task_id) if re.fullmatch(r"\d{1,9}", array_task_id) else 0
         return job_id, (range(number, number + 1),)
     if "..." in text:
-        raise CutListError(f"a list of array tasks is cut: {text[:80]!r}")
+        raise TruncatedListError(f"a list of array tasks is cut: {text[:80]!r}")
     match = _ARRAY_TASKS.fullmatch(text)
     found = []
     for part in match[2].split(",") if match else [""]:
@@ -303,9 +307,9 @@ class ProcessWatcher(core.InfoWatcher):
     def __init__(self, run_id: str = "") -> None:
         super().__init__()
         self._run_id = run_id
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, QueueRow] = {}
         self.calls: dict[str, int] = {}
-        self.queue: dict[str, Row] = {}
+        self.queue: dict[str, QueueRow] = {}
 
     def register_job(self, job_id: str) -> None:
         self._registered.add(job_id)
@@ -324,11 +328,11 @@ class ProcessWatcher(core.InfoWatcher):
             elsewhere = f"on {host}, where alone it can be seen whether it lives" if host else ""
             reason = elsewhere or (waiting if is_alive else "")
             state = PENDING if is_alive else UNKNOWN
-            self._rows[job_id] = Row(state, reason, is_local=True)
+            self._rows[job_id] = QueueRow(state, reason, is_local=True)
 
-    def get_row(self, job_id: str) -> Row:
+    def get_row(self, job_id: str) -> QueueRow:
         """Return the last known row of an array task."""
-        return self._rows.get(job_id, Row(is_local=True))
+        return self._rows.get(job_id, QueueRow(is_local=True))
 
     def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
         """Return submitit's view of an array task."""
@@ -340,7 +344,7 @@ class ProcessWatcher(core.InfoWatcher):
         return self.get_info(job_id, mode).get("State", UNKNOWN)
 
 
-def _make_info(job_id: str, row: Optional[Row]) -> dict[str, str]:
+def _make_info(job_id: str, row: Optional[QueueRow]) -> dict[str, str]:
     return {} if row is None else {"JobID": job_id, "State": row.state}
 
 

@@ -12,7 +12,7 @@ from dlperf_slurm.scheduler.state import (
     PENDING,
     REQUEUED_STATES,
     UNKNOWN,
-    Row,
+    QueueRow,
     TaskState,
 )
 
@@ -20,7 +20,9 @@ JOB_ENDED_EARLY = "its job ended before its turn"
 _SAME_FOR_ALL = REQUEUED_STATES | {"", PENDING, UNKNOWN, COMPLETED, CANCELLED}
 
 
-def get_row_of_array_task(row: Row, has_started: bool, is_over: bool, has_job_begun: bool) -> Row:
+def get_row_of_array_task(
+    row: QueueRow, has_started: bool, is_over: bool, has_job_begun: bool
+) -> QueueRow:
     """Derive the row that an array task would have in a job of its own.
 
     array task                        job                               row

@@ -106,7 +106,7 @@ class StartFiles(NamedTuple):
     stopped: str = ""
 
 
-class Row(NamedTuple):
+class QueueRow(NamedTuple):
     """The scheduler's last answer about an array task.
 
     `state` is Slurm's state, UNKNOWN if the scheduler does not know the job, "" if not asked.
@@ -124,7 +124,7 @@ class Row(NamedTuple):
         return self.state in FINAL_STATES
 
 
-class Rule(NamedTuple):
+class StateRule(NamedTuple):
     """One row of the state table."""
 
     record: str
@@ -160,36 +160,36 @@ class TaskState(NamedTuple):
 _ENDED = "ended, told"
 
 RULES = (
-    Rule("valid", _ENDED, "any", "any", "any", COMPLETED),
-    Rule("valid", "any", "any", "over, no job", "any", COMPLETED),
-    Rule("valid", "started", "any", "requeued", "any", COMPLETED),
-    Rule("any", "any", "any", "no job", "any", STAGED),
-    Rule("any", "any", "yes", "over", "any", WORD_OF_FILES),
-    Rule("any", _ENDED, "yes", "any", "any", WORD_OF_FILES),
-    Rule("any", _ENDED, "any", "local", "any", WORD_OF_RECORD),
-    Rule("any", _ENDED, "any", "pending, requeued", "any", WORD_OF_QUEUE),
-    Rule("any", _ENDED, "any", "live, not asked, revoked", "any", COMPLETING),
-    Rule("any", _ENDED, "any", "node failed", "any", WORD_OF_QUEUE),
-    Rule("memory", _ENDED, "any", "any", "any", WORD_OF_RECORD),
-    Rule("named, silent", "ended", "any", "any", "any", WORD_OF_RECORD),
-    Rule("any", _ENDED, "any", "stopped by Slurm", "any", WORD_OF_QUEUE),
-    Rule("any", _ENDED, "any", "any", "yes", CANCELLED),
-    Rule("signal, silent", _ENDED, "any", "unknown", "any", COMPLETING),
-    Rule("signal", _ENDED, "any", "failed", "any", PREEMPTED),
-    Rule("any", _ENDED, "any", "any", "any", WORD_OF_RECORD),
-    Rule("any", "started", "any", "local, not asked, pending", "any", RUNNING),
-    Rule("any", "not started", "any", "local, not asked", "any", PENDING),
-    Rule("any", "any", "any", "unknown, missing", "yes", CANCELLED),
-    Rule("any", "any", "any", "unknown", "any", UNKNOWN),
-    Rule("any", "any", "any", "missing, overdue", "any", LOST),
-    Rule("any", "any", "any", "completed", "any", COMPLETING),
-    Rule("any", "any", "any", "revoked", "any", RUNNING),
-    Rule("any", "any", "any", "any", "any", WORD_OF_QUEUE),
+    StateRule("valid", _ENDED, "any", "any", "any", COMPLETED),
+    StateRule("valid", "any", "any", "over, no job", "any", COMPLETED),
+    StateRule("valid", "started", "any", "requeued", "any", COMPLETED),
+    StateRule("any", "any", "any", "no job", "any", STAGED),
+    StateRule("any", "any", "yes", "over", "any", WORD_OF_FILES),
+    StateRule("any", _ENDED, "yes", "any", "any", WORD_OF_FILES),
+    StateRule("any", _ENDED, "any", "local", "any", WORD_OF_RECORD),
+    StateRule("any", _ENDED, "any", "pending, requeued", "any", WORD_OF_QUEUE),
+    StateRule("any", _ENDED, "any", "live, not asked, revoked", "any", COMPLETING),
+    StateRule("any", _ENDED, "any", "node failed", "any", WORD_OF_QUEUE),
+    StateRule("memory", _ENDED, "any", "any", "any", WORD_OF_RECORD),
+    StateRule("named, silent", "ended", "any", "any", "any", WORD_OF_RECORD),
+    StateRule("any", _ENDED, "any", "stopped by Slurm", "any", WORD_OF_QUEUE),
+    StateRule("any", _ENDED, "any", "any", "yes", CANCELLED),
+    StateRule("signal, silent", _ENDED, "any", "unknown", "any", COMPLETING),
+    StateRule("signal", _ENDED, "any", "failed", "any", PREEMPTED),
+    StateRule("any", _ENDED, "any", "any", "any", WORD_OF_RECORD),
+    StateRule("any", "started", "any", "local, not asked, pending", "any", RUNNING),
+    StateRule("any", "not started", "any", "local, not asked", "any", PENDING),
+    StateRule("any", "any", "any", "unknown, missing", "yes", CANCELLED),
+    StateRule("any", "any", "any", "unknown", "any", UNKNOWN),
+    StateRule("any", "any", "any", "missing, overdue", "any", LOST),
+    StateRule("any", "any", "any", "completed", "any", COMPLETING),
+    StateRule("any", "any", "any", "revoked", "any", RUNNING),
+    StateRule("any", "any", "any", "any", "any", WORD_OF_QUEUE),
 )
 
 
 def decide_state(
-    record: str, record_state: str, files: StartFiles, row: Optional[Row], is_cancelled: bool
+    record: str, record_state: str, files: StartFiles, row: Optional[QueueRow], is_cancelled: bool
 ) -> Decision:
     """Decide the state of an array task.
 
@@ -215,7 +215,7 @@ def find_rule(record: str, start: str, is_stopped: bool, queue: str, is_cancelle
     return next(fitting)
 
 
-def fits(rule: Rule, facts: Sequence[str]) -> bool:
+def fits(rule: StateRule, facts: Sequence[str]) -> bool:
     """Return whether a rule matches all facts."""
     return all(
         cell == "any" or fact in cell.split(", ") or ("over" in cell.split(", ") and fact in OVER)
@@ -242,7 +242,7 @@ _MEANINGS = {
 }
 
 
-def classify_row(row: Optional[Row]) -> str:
+def classify_row(row: Optional[QueueRow]) -> str:
     """Classify the scheduler's answer: one of QUEUE_ROWS."""
     if row is None:
         return "no job"
@@ -258,7 +258,7 @@ def classify_row(row: Optional[Row]) -> str:
     return _MEANINGS.get(row.state, "live")
 
 
-def needs_record(files: StartFiles, row: Optional[Row], has_ended_before: bool) -> bool:
+def needs_record(files: StartFiles, row: Optional[QueueRow], has_ended_before: bool) -> bool:
     """Return whether the record can change the state, so that it has to be read.
 
     `has_ended_before`: an earlier start of the attempt has ended.

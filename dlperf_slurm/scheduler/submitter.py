@@ -35,15 +35,15 @@ AGAIN_SECONDS = 10.0
 def submit_run(run: Run, report: Callable[[str], None], patience_seconds: float = 0.0) -> int:
     """Submit every staged group that is not submitted yet; return how many array jobs started.
 
-    Raises SchedulerError as `Feeder.submit` does, and if groups wait or were refused.
+    Raises SchedulerError as `Submitter.submit` does, and if groups wait or were refused.
     """
-    feeder = Feeder(run, report, patience_seconds)
+    feeder = Submitter(run, report, patience_seconds)
     feeder.submit()
     feeder.raise_for_rest()
     return feeder.started
 
 
-class Feeder:
+class Submitter:
     """Submitter of a run's groups, which keeps trying those that a limit on jobs refused.
 
     `waiting` maps these groups to Slurm's message; `refused` maps groups that Slurm never takes,

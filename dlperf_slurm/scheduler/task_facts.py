@@ -6,7 +6,7 @@ from typing import Optional
 from dlperf_slurm.contract.nodes import describe_unhealthy
 from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, TERMINATED, Record
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.jobs.attempts import Judgement, Start, find_start
+from dlperf_slurm.jobs.attempts import AttemptValidity, Start, find_start
 from dlperf_slurm.jobs.failed_nodes import UNHEALTHY
 from dlperf_slurm.jobs.markers import read_killed, read_marker
 from dlperf_slurm.jobs.run_directory import Run, RunTask
@@ -19,7 +19,7 @@ from dlperf_slurm.scheduler.state import (
     SILENT,
     VALID,
     Decision,
-    Row,
+    QueueRow,
     StartFiles,
     decide_state,
 )
@@ -38,8 +38,8 @@ class TaskFacts:
     array_job_id: str
     start: int
     files: StartFiles
-    attempt: Judgement
-    row: Optional[Row]
+    attempt: AttemptValidity
+    row: Optional[QueueRow]
     is_cancelled: bool
 
     @property
@@ -51,10 +51,10 @@ class TaskFacts:
         return self.task.find_job_id(self.array_job_id)
 
     @property
-    def failed(self) -> Judgement:
+    def failed(self) -> AttemptValidity:
         """The validity of the newest start, with its record, if no start is valid."""
         if self.attempt.start is None or self.attempt.start.number < self.start:
-            return Judgement(self.folder, None, "")
+            return AttemptValidity(self.folder, None, "")
         return self.attempt
 
     def decide(self) -> Decision:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional
 from dlperf_slurm import slurm_client
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import JournalError, SchedulerError
-from dlperf_slurm.jobs.attempts import Judgement, judge_attempt, print_files
+from dlperf_slurm.jobs.attempts import AttemptValidity, judge_attempt, print_files
 from dlperf_slurm.jobs.journal import (
     CANCELLED,
     REFUSED,
@@ -41,7 +41,7 @@ from dlperf_slurm.scheduler.state import (
     COMPLETING,
     FINAL_STATES,
     UNKNOWN,
-    Row,
+    QueueRow,
     StartFiles,
     TaskState,
     classify_row,
@@ -59,7 +59,7 @@ class CachedState(NamedTuple):
 
     state: TaskState
     seen: Optional[Seen]
-    row: Row
+    row: QueueRow
     files: str
 
 
@@ -243,22 +243,24 @@ class Tracker:
 
     def _gather(
         self, task: RunTask, seen: Seen, final: Optional[TaskState]
-    ) -> tuple[TaskFacts, str, Row]:
+    ) -> tuple[TaskFacts, str, QueueRow]:
         """Return the facts about an array task, the fingerprint of its files, and the job's row."""
         start = max((n for n, kind in seen if kind not in OF_NO_START), default=NO_START)
         kinds = frozenset(kind for n, kind in seen if n == start or kind in OF_NO_START)
         array_job_id = self._find_array_job_id(task, start)
-        job_row = self.watcher.get_row(task.find_job_id(array_job_id)) if array_job_id else Row()
+        job_row = (
+            self.watcher.get_row(task.find_job_id(array_job_id)) if array_job_id else QueueRow()
+        )
         row = job_row
         if task.shared_job is not None:
             is_begun = task.job in self._begun_jobs
             row = get_row_of_array_task(row, "started" in kinds, OVER in kinds, is_begun)
         if final is not None and row.state in ("", UNKNOWN) and final.start >= start:
             # the scheduler forgets, the journal does not
-            row = Row(final.state, final.detail, row.nodes)
+            row = QueueRow(final.state, final.detail, row.nodes)
         files = StartFiles("started" in kinds, "ended" in kinds)
         known_row = row if array_job_id or final is not None else None
-        attempt, fingerprint = Judgement(None, None, ""), ""
+        attempt, fingerprint = AttemptValidity(None, None, ""), ""
         has_ended = any(kind == "ended" for _, kind in seen)
         if not self._has_whole_journal or needs_record(files, known_row, has_ended):
             # fingerprinted before reading: files written meanwhile change it, and are read again
@@ -324,7 +326,7 @@ def _read_final_states(
             if task is not None:
                 job_id, start = event.array_job_id, event.start
                 state = TaskState(task, job_id, event.state, event.detail, start)
-                found[marker] = CachedState(state, None, Row(), event.files)
+                found[marker] = CachedState(state, None, QueueRow(), event.files)
     return found
 
 

@@ -6,18 +6,18 @@ from dlperf_slurm.config.job_settings import LauncherOptions
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.quoting import quote_words
-from dlperf_slurm.launchers import LAUNCHERS, Ranks
+from dlperf_slurm.launchers import LAUNCHERS, RankLayout
 
 PROGRAM = ["python", "-m", "worker"]
 TOPOLOGY = parse_topology("2n8g")
 
 
-def make_ranks(topology="2n8g", **changes) -> Ranks:
+def make_ranks(topology="2n8g", **changes) -> RankLayout:
     values = {"cpus_per_rank": 4, "mpi": "pmix", "flags": (), **changes}
-    return Ranks(parse_topology(topology), **values)
+    return RankLayout(parse_topology(topology), **values)
 
 
-def make_command(launcher: str, ranks: Ranks, program: list[str]) -> list[str]:
+def make_command(launcher: str, ranks: RankLayout, program: list[str]) -> list[str]:
     return LAUNCHERS[launcher].make_command(ranks, program)
 
 

@@ -12,8 +12,8 @@ used, so that a log that lost later epochs gives the same throughput.
 import re
 from typing import List, Match, Tuple
 
-from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import COUNT, LOGGER_PREFIX, NAMESPACE, NUMBER
 from dlperf_slurm.logs.publisher_rules import RuleError, average
@@ -36,7 +36,7 @@ SIGNATURE = _SPEED
 START = re.compile(LOGGER_PREFIX + NAMESPACE)
 
 
-def _add_rank(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _add_rank(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     epoch, rank, time = match.groups()
     run.devices.add((-1, rank))
     if time:
@@ -82,11 +82,11 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _average_dlperf(reading: Reading, identity: Identity) -> float:
+def _average_dlperf(reading: ParsedRun, identity: Identity) -> float:
     rates = [mark.value for mark in reading.marks if mark.position[0] == 0]
     if len(rates) != 120:
         raise RuleError(f"takes 120 lines of the first epoch, the log has {len(rates)}")
     return round(average(rates[20:]), 2)
 
 
-RULES = (Rule("DLPerf: arithmetic mean of values[20:120]", _average_dlperf),)
+RULES = (PublisherRule("DLPerf: arithmetic mean of values[20:120]", _average_dlperf),)

@@ -15,8 +15,8 @@ import re
 from statistics import median
 from typing import List, Match, Tuple
 
-from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark, RankMarks
 from dlperf_slurm.logs.patterns import COUNT, DECIMAL, LOGGER_PREFIX, NAMESPACE
 from dlperf_slurm.logs.publisher_rules import RuleError, average
@@ -39,7 +39,7 @@ SIGNATURE = re.compile(LOGGER_PREFIX + r"\[step \d+\](?:\s+mlm_loss=|, Loss mlm/
 START = re.compile(LOGGER_PREFIX + NAMESPACE)
 
 
-def _add_step(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _add_step(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     take_line(run, line, match)
     if match.group("mean_ms"):
         run.keep("latencies_ms", float(match.group("mean_ms")))
@@ -100,7 +100,7 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _average_dlperf(reading: Reading, identity: Identity) -> float:
+def _average_dlperf(reading: ParsedRun, identity: Identity) -> float:
     latencies, devices = reading.series.get("latencies_ms", ()), identity.devices
     if devices == 0 or len(latencies) != 200 * devices:
         raise RuleError(f"takes 200 lines of each device, the log has {len(latencies)} lines")
@@ -113,4 +113,8 @@ def _average_dlperf(reading: Reading, identity: Identity) -> float:
     return round(average(rates), 2)
 
 
-RULES = (Rule("DLPerf: mean over steps 101 to 200 of the median device's rate", _average_dlperf),)
+RULES = (
+    PublisherRule(
+        "DLPerf: mean over steps 101 to 200 of the median device's rate", _average_dlperf
+    ),
+)

@@ -11,7 +11,7 @@ that of the iterations in the log.
 import re
 from typing import List, Tuple
 
-from dlperf_slurm.logs import Identity, Rule
+from dlperf_slurm.logs import Identity, PublisherRule
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import COUNT, NUMBER, join_patterns, parse_number
 from dlperf_slurm.logs.publisher_rules import average, take_final
@@ -82,4 +82,4 @@ start_run = TimedFormat(
     find_fault=_find_fault,
 ).start_run
 
-RULES = (Rule("Horovod: the total that the benchmark prints", take_final),)
+RULES = (PublisherRule("Horovod: the total that the benchmark prints", take_final),)

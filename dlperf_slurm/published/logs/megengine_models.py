@@ -12,7 +12,7 @@ complete if the last epoch that began has its "Test" line.
 import re
 from typing import List, Tuple
 
-from dlperf_slurm.logs import Identity, Reading, Rule
+from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import COUNT, DECIMAL, LOGGER_PREFIX
 from dlperf_slurm.logs.publisher_rules import RuleError, average_lines
@@ -60,7 +60,7 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _average_but_first(reading: Reading, identity: Identity) -> float:
+def _average_but_first(reading: ParsedRun, identity: Identity) -> float:
     seconds = average_lines(1)(reading, identity)
     if seconds <= 0 or identity.global_batch_size <= 0:
         raise RuleError("takes times above 0, and a batch size")
@@ -68,5 +68,7 @@ def _average_but_first(reading: Reading, identity: Identity) -> float:
 
 
 RULES = (
-    Rule("global batch size over the mean of the lines' times but the first", _average_but_first),
+    PublisherRule(
+        "global batch size over the mean of the lines' times but the first", _average_but_first
+    ),
 )

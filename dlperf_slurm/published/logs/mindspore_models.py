@@ -12,8 +12,8 @@ epoch in logs that print "epoch: [3/90]".
 import re
 from typing import Dict, List, Match, Tuple
 
-from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark, RankMarks
 from dlperf_slurm.logs.patterns import (
     COUNT,
@@ -45,7 +45,7 @@ START = _ARGUMENTS
 class _Run:
     def __init__(self) -> None:
         # a mark's position is its epoch, 0 if the line has none
-        self._times: List[Tuple[Line, Mark]] = []
+        self._times: List[Tuple[LogLine, Mark]] = []
         self._loss_lines: Dict[Tuple[int, int, int], int] = {}
         self._step = 0
         self._timed_steps: List[float] = []
@@ -56,7 +56,7 @@ class _Run:
     def is_under_way(self, rank: int) -> bool:
         return any(rank in (-1, line.rank) for line, _ in self._times)
 
-    def add(self, line: Line) -> None:
+    def add(self, line: LogLine) -> None:
         time, loss = _TIME.match(line.text), _LOSS.match(line.text)
         arguments = _ARGUMENTS.match(line.text)
         if time is not None:
@@ -67,7 +67,7 @@ class _Run:
         elif arguments is not None:
             self._parameters = parse_namespace(arguments.group(1))
 
-    def _add_time(self, line: Line, time: Match[str]) -> None:
+    def _add_time(self, line: LogLine, time: Match[str]) -> None:
         seconds = parse_number(time.group(3)) / (1000 if time.group(4) == "ms" else 1)
         mean = parse_number(time.group(5)) / 1000
         self._times.append((line, Mark((int(time.group(1) or 0),), value=seconds, mean=mean)))
@@ -80,7 +80,7 @@ class _Run:
         where = (rank, epoch, step)
         self._loss_lines[where] = self._loss_lines.get(where, 0) + 1
 
-    def finish(self) -> Reading:
+    def finish(self) -> ParsedRun:
         lines = self._place_times()
         by_rank = lines.by_rank
         windows = [
@@ -88,7 +88,7 @@ class _Run:
             for rank, marks in by_rank.items()
             for window in make_warm_window(rank, _list_intervals(marks))
         ]
-        return Reading(
+        return ParsedRun(
             identity=self._make_identity(len(by_rank)),
             windows=merge_unlabelled(windows),
             series={
@@ -149,7 +149,7 @@ def start_run() -> _Run:
     return _Run()
 
 
-def _time_100_steps(reading: Reading, identity: Identity) -> float:
+def _time_100_steps(reading: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput, from the seconds on all ranks' lines of steps 21 to 120.
 
     Stops at the first line in the log after step 120.
@@ -165,7 +165,7 @@ def _time_100_steps(reading: Reading, identity: Identity) -> float:
 
 
 RULES = (
-    Rule(
+    PublisherRule(
         "DLPerf: global batch size x 100 over the mean rank's time of steps 21 to 120",
         _time_100_steps,
     ),

@@ -14,8 +14,8 @@ its parameters announce, each up to the same step.
 import re
 from typing import Dict, List, Match, Tuple
 
-from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import DATE_TIME, NUMBER, PRECISIONS, parse_time
 from dlperf_slurm.logs.publisher_rules import average_epochs, round_significantly, time_steps
@@ -50,7 +50,7 @@ SIGNATURE = re.compile(
 START = re.compile(rf"{DLL}PARAMETER arch : |{_ARGUMENTS.pattern}")
 
 
-def _end_epoch(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _end_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     if line.rank == next(iter(run.marks.by_rank), line.rank):
         take_line(run, line, match)
         # a record with validation has a time after the validation
@@ -58,7 +58,7 @@ def _end_epoch(run: TimedRun, line: Line, match: Match[str]) -> None:
             run.keep(_name_time("end", line.rank, match), parse_time(match.group("time")))
 
 
-def _start_epoch(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _start_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     run.keep(_name_time("start", line.rank, match), parse_time(match.group("time")))
 
 
@@ -66,7 +66,7 @@ def _name_time(what: str, rank: int, match: Match[str]) -> str:
     return f"{what} of epoch {int(match.group('epoch'))} on rank {rank}"
 
 
-def _end_rank(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _end_rank(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     run.ended_ranks.add(line.rank)
 
 
@@ -156,11 +156,11 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _average_epochs(reading: Reading, identity: Identity) -> float:
+def _average_epochs(reading: ParsedRun, identity: Identity) -> float:
     return round_significantly(average_epochs(reading, identity), 5)
 
 
-def _time_100_steps(reading: Reading, identity: Identity) -> float:
+def _time_100_steps(reading: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput; like the publisher's script, it counts lines of all ranks."""
     devices, times = max(identity.devices, 1), reading.series.get("line_times", ())
     rate = time_steps(times, 20 * devices, 120 * devices, identity.batch_size_per_device)
@@ -168,6 +168,10 @@ def _time_100_steps(reading: Reading, identity: Identity) -> float:
 
 
 RULES = (
-    Rule("harmonic mean of the epochs but the first, 5 significant digits", _average_epochs),
-    Rule("DLPerf: global batch size x 100 over the time from step 20 to step 120", _time_100_steps),
+    PublisherRule(
+        "harmonic mean of the epochs but the first, 5 significant digits", _average_epochs
+    ),
+    PublisherRule(
+        "DLPerf: global batch size x 100 over the time from step 20 to step 120", _time_100_steps
+    ),
 )

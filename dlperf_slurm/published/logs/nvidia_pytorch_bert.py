@@ -13,8 +13,8 @@ arguments announce.
 import re
 from typing import List, Match, Tuple
 
-from dlperf_slurm.logs import Identity, Rule
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs import Identity, PublisherRule
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark, Marks
 from dlperf_slurm.logs.patterns import NUMBER, name_precision, parse_number, parse_time
 from dlperf_slurm.logs.publisher_rules import take_final, time_lines
@@ -44,13 +44,13 @@ SIGNATURE = re.compile(
 )
 
 
-def _add_step(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _add_step(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     run.facts.update({name: text for name, text in match.groupdict().items() if text})
     position = (int(match.group("step")) + run.read_count("skipped"),)
     run.marks.add(line, Mark(position, parse_time(match.group("time"))))
 
 
-def _end_run(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _end_run(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     take_line(run, line, match)
     run.keep("raw_seconds", parse_number(match.group("raw_seconds") or "0"))
 
@@ -108,8 +108,8 @@ start_run = TimedFormat(
 ).start_run
 
 RULES = (
-    Rule("training_sequences_per_second", take_final),
-    Rule(
+    PublisherRule("training_sequences_per_second", take_final),
+    PublisherRule(
         "DLPerf: 90 steps over their time, from the 20th iteration after 5",
         time_lines(20, 110, after_step=5),
     ),

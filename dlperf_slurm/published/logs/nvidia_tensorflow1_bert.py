@@ -13,8 +13,8 @@ it announced. An announced evaluation must be complete too, though its rate is n
 import re
 from typing import List, Match, Tuple
 
-from dlperf_slurm.logs import Identity, Rule
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs import Identity, PublisherRule
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark, Marks
 from dlperf_slurm.logs.patterns import name_precision
 from dlperf_slurm.logs.publisher_rules import average_lines, time_between
@@ -42,7 +42,7 @@ SIGNATURE = re.compile(rf"{DLL}(?:Iteration: \d+ | )\s*throughput_train : ")
 START = re.compile(rf"{_LOGGED}\*\*\*\*\* Configuaration \*\*\*\*\*")
 
 
-def _add_step(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _add_step(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     index = len(run.marks.by_rank.get(line.rank, ()))
     take_line(run, line, match)
     is_skipped = run.facts.pop("is_skipped", "") != ""
@@ -50,7 +50,7 @@ def _add_step(run: TimedRun, line: Line, match: Match[str]) -> None:
         run.keep(f"skipped of rank {line.rank}", index)
 
 
-def _add_argument(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _add_argument(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     run.facts.setdefault(match.group("name"), match.group("value"))
 
 
@@ -114,6 +114,6 @@ start_run = TimedFormat(
 ).start_run
 
 RULES = (
-    Rule("arithmetic mean of all values", average_lines(0)),
-    Rule("DLPerf: 100 steps over their time, from iteration 20", time_between(20, 120)),
+    PublisherRule("arithmetic mean of all values", average_lines(0)),
+    PublisherRule("DLPerf: 100 steps over their time, from iteration 20", time_between(20, 120)),
 )

@@ -11,7 +11,7 @@ announced.
 import re
 from statistics import median
 
-from dlperf_slurm.logs import Identity, Reading, Rule
+from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
 from dlperf_slurm.logs.patterns import COUNT, name_precision
 from dlperf_slurm.logs.publisher_rules import (
     average,
@@ -75,21 +75,21 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _has_all_steps(reading: Reading, identity: Identity) -> bool:
+def _has_all_steps(reading: ParsedRun, identity: Identity) -> bool:
     """Return whether most lines are one step apart."""
     gaps = [steps for steps, _ in list_between(reading.marks)]
     return bool(gaps) and median(gaps) == 1
 
 
-def _average_100(reading: Reading, identity: Identity) -> float:
+def _average_100(reading: ParsedRun, identity: Identity) -> float:
     rates = take_values([mark.value for mark in reading.marks], 0, 100)
     return round(average([round(rate, 2) for rate in rates]), 2)
 
 
 RULES = (
     # the first two are NVIDIA's READMEs': for logs with a line per step, and with 30 lines
-    Rule("train_throughput", take_final, _has_all_steps),
-    Rule("arithmetic mean of values[5:30]", average_lines(5, 30)),
-    Rule("DLPerf: arithmetic mean of values[0:100]", _average_100),
-    Rule("DLPerf: 99 steps over their time, from the first line", time_lines(1, 100)),
+    PublisherRule("train_throughput", take_final, _has_all_steps),
+    PublisherRule("arithmetic mean of values[5:30]", average_lines(5, 30)),
+    PublisherRule("DLPerf: arithmetic mean of values[0:100]", _average_100),
+    PublisherRule("DLPerf: 99 steps over their time, from the first line", time_lines(1, 100)),
 )

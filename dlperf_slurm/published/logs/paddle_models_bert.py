@@ -10,7 +10,7 @@ A run is complete if it has the last line that its arguments announce (`num_trai
 import re
 from typing import List, Tuple
 
-from dlperf_slurm.logs import Identity, Reading, Rule
+from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import COUNT, NUMBER, name_precision
 from dlperf_slurm.logs.publisher_rules import average, take_values
@@ -72,7 +72,7 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _average_100_rates(reading: Reading, identity: Identity) -> float:
+def _average_100_rates(reading: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput: a trainer's batch size times the mean printed speed.
 
     The printed speed is already multiplied by the number of trainers.
@@ -82,4 +82,4 @@ def _average_100_rates(reading: Reading, identity: Identity) -> float:
     return round(average([round(speed * batch_size, 4) for speed in speeds]), 2)
 
 
-RULES = (Rule("DLPerf: mean of a node's batch size x values[20:120]", _average_100_rates),)
+RULES = (PublisherRule("DLPerf: mean of a node's batch size x values[20:120]", _average_100_rates),)

@@ -11,7 +11,7 @@ A run is complete if it has its last batch: `max_iter`, or `num_epochs` of `tota
 import re
 from typing import List, Sequence, Tuple
 
-from dlperf_slurm.logs import Identity, Reading, Rule
+from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import (
     COUNT,
@@ -103,7 +103,7 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _average_100_rates(reading: Reading, identity: Identity) -> float:
+def _average_100_rates(reading: ParsedRun, identity: Identity) -> float:
     seconds = take_values([mark.value for mark in reading.marks], 20, 120)
     if min(seconds) <= 0:
         raise RuleError("takes times above 0")
@@ -111,8 +111,8 @@ def _average_100_rates(reading: Reading, identity: Identity) -> float:
 
 
 RULES = (
-    Rule("DLPerf: mean of global batch size over values[20:120]", _average_100_rates),
-    Rule(
+    PublisherRule("DLPerf: mean of global batch size over values[20:120]", _average_100_rates),
+    PublisherRule(
         "DLPerf: global batch size x 100 over the time from line 20 to line 120",
         time_lines(20, 120),
     ),

@@ -11,8 +11,8 @@ A run is complete if the last epoch has its mean ("[Avg]"). The log does not hav
 import re
 from typing import List, Match, Tuple
 
-from dlperf_slurm.logs import Identity, Rule
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs import Identity, PublisherRule
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import COUNT, LOGGER_PREFIX, NUMBER, parse_number
 from dlperf_slurm.logs.publisher_rules import average_lines
@@ -36,14 +36,14 @@ SIGNATURE = re.compile(LOGGER_PREFIX + r"\[Train\]\[Epoch \d+/\d+\]\[Iter: \d+/\
 START = re.compile(LOGGER_PREFIX + r"==\s+PaddleClas is powered by PaddlePaddle !\s+==")
 
 
-def _add_iteration(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _add_iteration(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     take_line(run, line, match)
     rate = parse_number(match.group("ips"))
     run.keep("rates", rate)
     run.keep("batch_sizes", round(parse_number(match.group("seconds")) * rate))
 
 
-def _keep_model(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _keep_model(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     run.facts.setdefault("model", match.group("model"))
 
 
@@ -113,7 +113,7 @@ start_run = TimedFormat(
 
 
 RULES = (
-    Rule(
+    PublisherRule(
         "arithmetic mean of values[1:], times the devices",
         average_lines(1, is_per_device=True, series="rates"),
     ),

@@ -13,8 +13,8 @@ whose steps stop before the signal has lost lines.
 import re
 from typing import Match
 
-from dlperf_slurm.logs import Identity, Rule
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs import Identity, PublisherRule
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.patterns import DATE_TIME, NUMBER, parse_time, subtract_times
 from dlperf_slurm.logs.publisher_rules import average_lines
 from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun
@@ -41,7 +41,7 @@ SIGNATURE = re.compile(rf"{_HEAD}epoch:\d+ +train +step:\d+ .*ips: ")
 START = re.compile(r"==        PaddleClas is powered by PaddlePaddle !        ==")
 
 
-def _add_setting(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _add_setting(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     """Store a setting of the indented, nested configuration under its dotted path."""
     path = run.facts.get("path", "").split(".")[: len(match.group("indent")) // 4]
     run.facts["path"] = ".".join([*path, match.group("name")])
@@ -95,10 +95,10 @@ start_run = TimedFormat(
 ).start_run
 
 RULES = (
-    Rule(
+    PublisherRule(
         "devices x arithmetic mean of values[10:]",
         average_lines(10, is_per_device=True),
         lambda _, run: run.devices > 8,
     ),
-    Rule("devices x arithmetic mean of values[8:]", average_lines(8, is_per_device=True)),
+    PublisherRule("devices x arithmetic mean of values[8:]", average_lines(8, is_per_device=True)),
 )

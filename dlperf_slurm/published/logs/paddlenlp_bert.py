@@ -12,8 +12,8 @@ give that number.
 import re
 from typing import List, Match, Tuple
 
-from dlperf_slurm.logs import Identity, Rule
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs import Identity, PublisherRule
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import NUMBER, name_precision
 from dlperf_slurm.logs.publisher_rules import average_lines
@@ -36,7 +36,7 @@ SIGNATURE = re.compile(_HEAD + r"\d+, epoch: .*ips: \S{1,60} seq")
 START = re.compile(r"Namespace\(.*max_predictions_per_seq=")
 
 
-def _add_command(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _add_command(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     """Add options of the launcher's command that are not among the run's own arguments."""
     for name, value in _OPTION.findall(line.text):
         run.facts.setdefault(name, value)
@@ -82,6 +82,8 @@ start_run = TimedFormat(
 ).start_run
 
 RULES = (
-    Rule("devices x arithmetic mean of values[10:]", average_lines(10, is_per_device=True)),
-    Rule("devices x arithmetic mean of values[9:]", average_lines(9, is_per_device=True)),
+    PublisherRule(
+        "devices x arithmetic mean of values[10:]", average_lines(10, is_per_device=True)
+    ),
+    PublisherRule("devices x arithmetic mean of values[9:]", average_lines(9, is_per_device=True)),
 )

@@ -12,8 +12,8 @@ of an epoch of fewer than 80. A run is complete if each rank printed all lines o
 import re
 from typing import List, Match, Sequence, Tuple
 
-from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark, RankMarks
 from dlperf_slurm.logs.patterns import COUNT, DECIMAL, LOGGER_PREFIX
 from dlperf_slurm.logs.publisher_rules import RuleError, average, take_values
@@ -32,7 +32,7 @@ SIGNATURE = _BATCH
 START = None
 
 
-def _add_batch(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _add_batch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     take_line(run, line, match)
     if int(match.group("step")) > 5:
         run.keep("times_after_fifth", float(match.group("seconds")))
@@ -82,7 +82,7 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _average_dlperf(reading: Reading, identity: Identity) -> float:
+def _average_dlperf(reading: ParsedRun, identity: Identity) -> float:
     times = take_values(reading.series.get("times_after_fifth", ()), 20, 120)
     if average(times) <= 0 or identity.global_batch_size <= 0:
         raise RuleError("takes times above 0, and a batch size")
@@ -90,7 +90,7 @@ def _average_dlperf(reading: Reading, identity: Identity) -> float:
 
 
 RULES = (
-    Rule(
+    PublisherRule(
         "DLPerf: global batch size over the mean of times[20:120], of all after batch 5",
         _average_dlperf,
     ),

@@ -12,8 +12,8 @@ cycles announced ("Starting cycle: 0/1") ended; evaluation between them prints n
 import re
 from typing import List, Match, Tuple
 
-from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import COUNT, GLOG_TIME, NUMBER, join_patterns, parse_number
 from dlperf_slurm.logs.publisher_rules import RuleError
@@ -39,16 +39,16 @@ SIGNATURE = join_patterns(_CURRENT, _BOTH)
 START = re.compile(_PREFIX + rf"Starting (?:a training )?cycle: 0/{COUNT}")
 
 
-def _keep_average(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _keep_average(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     run.keep("averages", parse_number(match.group("average")))
 
 
-def _add_both(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _add_both(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     _keep_average(run, line, match)
     take_line(run, line, match)
 
 
-def _end_cycle(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _end_cycle(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     """End a cycle, stored by its last step because `tee` may print its end twice."""
     run.ended[-1, run.last[0] if run.marks else 0] = 0.0
 
@@ -80,11 +80,11 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _print_average(reading: Reading, identity: Identity) -> float:
+def _print_average(reading: ParsedRun, identity: Identity) -> float:
     averages = reading.series.get("averages", ())
     if not averages or averages[-1] <= 0:
         raise RuleError("takes the average that the hook prints, the log has none")
     return averages[-1]
 
 
-RULES = (Rule("the last 'average_examples_per_sec' printed", _print_average),)
+RULES = (PublisherRule("the last 'average_examples_per_sec' printed", _print_average),)

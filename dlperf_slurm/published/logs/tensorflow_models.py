@@ -11,8 +11,8 @@ Steps after the last multiple of `log_steps` may have no line.
 import re
 from typing import Match
 
-from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.patterns import GLOG_TIME, NUMBER
 from dlperf_slurm.logs.publisher_rules import average_lines, take_values, time_steps
 from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, find_lacking_steps, take_line
@@ -41,26 +41,26 @@ SIGNATURE = re.compile(
 )
 
 
-def _begin_settings(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _begin_settings(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     run.facts.clear()
     run.facts["section"] = "evaluation"
 
 
-def _add_timed(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _add_timed(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     _end_settings(run, line, match)
     take_line(run, line, match)
 
 
-def _end_settings(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _end_settings(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     run.facts.pop("section", None)
 
 
-def _add_stats(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _add_stats(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     _add_settings(run, line, match)
     run.ended_ranks.add(line.rank)
 
 
-def _add_settings(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _add_settings(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     """Store parameters, printed over many lines in sections, as "section.name"."""
     if "section" not in run.facts:
         return
@@ -119,7 +119,7 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _time_5_intervals(reading: Reading, identity: Identity) -> float:
+def _time_5_intervals(reading: ParsedRun, identity: Identity) -> float:
     marks = take_values(reading.marks, 0, 6)
     steps = marks[5].position[0] - marks[0].position[0]
     samples = steps // 5 * identity.global_batch_size
@@ -127,6 +127,8 @@ def _time_5_intervals(reading: Reading, identity: Identity) -> float:
 
 
 RULES = (
-    Rule("arithmetic mean of values[1:6], 2 decimals", average_lines(1, 6, digits=2)),
-    Rule("DLPerf: 5 intervals over their time, from the first line, 2 decimals", _time_5_intervals),
+    PublisherRule("arithmetic mean of values[1:6], 2 decimals", average_lines(1, 6, digits=2)),
+    PublisherRule(
+        "DLPerf: 5 intervals over their time, from the first line, 2 decimals", _time_5_intervals
+    ),
 )

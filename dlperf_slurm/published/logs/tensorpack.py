@@ -12,8 +12,8 @@ A run is complete if it prints "Training has finished!".
 import re
 from typing import Dict, List, Match, Tuple
 
-from dlperf_slurm.logs import Identity, Rule
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs import Identity, PublisherRule
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import COUNT, NUMBER, parse_number
 from dlperf_slurm.logs.publisher_rules import average_lines
@@ -43,7 +43,7 @@ SIGNATURE = re.compile(_PREFIX + r"Epoch \d+ \(global_step \d+\) finished, time:
 START = _TOWERS
 
 
-def _add_epoch(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _add_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     """Add an epoch; its duration, such as `1 hour 2 minutes 5 seconds`, is summed by unit."""
     parts = _PART.findall(match.group("duration"))
     seconds = sum(float(count) * _SECONDS[unit] for count, unit in parts)
@@ -51,7 +51,7 @@ def _add_epoch(run: TimedRun, line: Line, match: Match[str]) -> None:
     run.marks.add(line, Mark(position, value=seconds, number=number))
 
 
-def _add_rate(run: TimedRun, line: Line, match: Match[str]) -> None:
+def _add_rate(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     """Store a rate under the last step printed before it."""
     marks = run.marks.by_rank.get(line.rank)
     step = marks[-1].position[0] if marks else 0
@@ -117,7 +117,7 @@ start_run = TimedFormat(
 
 
 RULES = (
-    Rule(
+    PublisherRule(
         "mean of 'Throughput (samples/sec)' but the first", average_lines(1, series="epoch_rates")
     ),
 )

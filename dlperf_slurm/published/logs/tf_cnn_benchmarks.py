@@ -12,8 +12,8 @@ import re
 from typing import Dict, List
 
 from dlperf_slurm.contract.axes import FOLDER, ON_DEVICE
-from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.patterns import COUNT, NUMBER, parse_number, read_count
 from dlperf_slurm.logs.publisher_rules import take_values
 from dlperf_slurm.logs.settings import WORDS
@@ -44,7 +44,7 @@ class _Run:
         """Return whether the rank has its total: headers may come between other workers' steps."""
         return bool(self._totals) if rank < 0 else rank in self._totals
 
-    def add(self, line: Line) -> None:
+    def add(self, line: LogLine) -> None:
         text = line.text.rstrip()
         step, total, header = _STEP.match(text), _TOTAL.match(text), _HEADER.match(text)
         if step is not None:
@@ -65,10 +65,10 @@ class _Run:
         self._header_count += name == "Model"
         self._header.setdefault(name, value.replace(" global", ""))
 
-    def finish(self) -> Reading:
+    def finish(self) -> ParsedRun:
         steps = read_count(self._header, "Num batches") or self._last_step
         totals = [total for rank in sorted(self._totals) for total in self._totals[rank]]
-        return Reading(
+        return ParsedRun(
             identity=self._make_identity(),
             windows=tuple(
                 Window(rank=rank, steps=steps, samples_per_s=min(self._totals[rank]))
@@ -125,8 +125,8 @@ def start_run() -> _Run:
     return _Run()
 
 
-def _print_total(reading: Reading, identity: Identity) -> float:
+def _print_total(reading: ParsedRun, identity: Identity) -> float:
     return take_values(reading.series["totals"], 0, 1)[0]
 
 
-RULES = (Rule("tf_cnn_benchmarks: 'total images/sec' of the first worker", _print_total),)
+RULES = (PublisherRule("tf_cnn_benchmarks: 'total images/sec' of the first worker", _print_total),)

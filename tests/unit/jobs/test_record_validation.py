@@ -23,7 +23,7 @@ from dlperf_slurm.contract.case import Case, Training
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.record import BatchTrial, Epoch
 from dlperf_slurm.jobs.record_consistency import find_token_problem
-from dlperf_slurm.jobs.record_validation import UnbelievableError, read_believed
+from dlperf_slurm.jobs.record_validation import InvalidRecordError, read_believed
 from dlperf_slurm.jobs.run_directory import CASES_FILE
 
 TOPOLOGY = "1n2g"
@@ -48,7 +48,7 @@ def believe(run, task, planned_changes=None):
 def refuse(run, task, record, planned_changes=None) -> str:
     """Why this record is not believed in its place."""
     write_record(run, task, record)
-    with pytest.raises(UnbelievableError) as caught:
+    with pytest.raises(InvalidRecordError) as caught:
         believe(run, task, planned_changes)
     message = str(caught.value)
     assert message.startswith(
@@ -327,7 +327,7 @@ def test_tokens_beside_a_record_are_read_and_judged(staged_run, task, case):
     path = write_record(staged_run, task, make_record(case))
     numpy.save(path.parent / "step_seconds.npy", numpy.full((2, 10), 0.2))
     numpy.save(path.parent / "token_seconds.npy", GENERATIONS)
-    with pytest.raises(UnbelievableError, match=r"token_seconds\.npy: has the shape"):
+    with pytest.raises(InvalidRecordError, match=r"token_seconds\.npy: has the shape"):
         believe(staged_run, task)
 
 

@@ -20,7 +20,7 @@ from dlperf_slurm.contract.phases import SCRIPT, Phase
 from dlperf_slurm.contract.step_archive import Detail
 from dlperf_slurm.jobs.sidecars import (
     NOTHING_BESIDE,
-    Beside,
+    Sidecars,
     find_beside_problem,
     parse_beside,
 )
@@ -45,7 +45,7 @@ def test_what_was_written_is_read(tmp_path):
     write_surroundings(tmp_path, SOUND)
     content = (tmp_path / SURROUNDINGS_FILE).read_bytes()
     beside = parse_beside({SURROUNDINGS_FILE: Detail(content, SURROUNDINGS_FILE)})
-    assert beside == Beside(SOUND)
+    assert beside == Sidecars(SOUND)
     assert find_beside_problem(beside, make_record(CASE)) == ""
 
 
@@ -63,7 +63,7 @@ def test_record_may_have_nothing_beside_it():
     ],
 )
 def test_what_contradicts_the_record_is_named(surroundings, problem):
-    found = find_beside_problem(Beside(surroundings), make_record(CASE))
+    found = find_beside_problem(Sidecars(surroundings), make_record(CASE))
     assert found.startswith(f"{SURROUNDINGS_FILE}: ")
     assert problem in found
 

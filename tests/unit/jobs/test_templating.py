@@ -10,7 +10,7 @@ from support.problems import assert_problem
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.quoting import quote_expanding, quote_words
-from dlperf_slurm.launchers import Expanding
+from dlperf_slurm.launchers import ShellTemplate
 
 
 def test_directives_are_templates_over_the_topology():
@@ -97,7 +97,7 @@ def test_names_in_braces_alone_are_expanded(text, value):
 
 
 def test_word_that_is_not_expanding_stays_as_it_is():
-    assert quote_words(["${A}", Expanding("${A}")]) == "'${A}' \"${A-}\""
+    assert quote_words(["${A}", ShellTemplate("${A}")]) == "'${A}' \"${A-}\""
 
 
 def test_setup_modules_and_after_modules_of_a_site_stand_in_this_order_before_its_variables():

@@ -8,7 +8,7 @@ from support.problems import assert_problem
 from dlperf_slurm.logs import Identity, compute_samples_per_s
 from dlperf_slurm.logs.failures import FailureScan
 from dlperf_slurm.logs.hardware import scan_surroundings
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark, Marks
 from dlperf_slurm.logs.path_settings import read_name
 from dlperf_slurm.logs.patterns import (
@@ -33,7 +33,7 @@ from dlperf_slurm.logs.windows import Window, make_rate_window, make_time_window
 def scan(*texts):
     failures = FailureScan()
     for text in texts:
-        failures.add(Line(-1, text, False))
+        failures.add(LogLine(-1, text, False))
     return failures
 
 
@@ -122,11 +122,11 @@ def test_ranks_print_their_tracebacks_at_the_same_time():
     failures = FailureScan()
     printed = [(0, "Exception ignored in: <function x>"), (1, "step 3"), (0, TRACEBACK)]
     for rank, text in printed:
-        failures.add(Line(rank, text, False))
+        failures.add(LogLine(rank, text, False))
     assert failures.find_failure(is_complete=False) == ""
     printed = [(1, TRACEBACK), (0, TRACEBACK), *((rank, text) for text in FRAME for rank in (0, 1))]
     for rank, text in [*printed, (0, "KeyError: 0"), (1, "KeyError: 1")]:
-        failures.add(Line(rank, text, False))
+        failures.add(LogLine(rank, text, False))
     assert_problem(failures.find_failure(is_complete=False), says=("rank 1", "KeyError: 1"))
 
 
@@ -146,14 +146,14 @@ def test_ranks_print_their_tracebacks_at_the_same_time():
 )  # fmt: skip
 def test_arguments_and_messages_state_settings(text, stated):
     settings = SettingScan()
-    settings.add(Line(-1, text, False))
+    settings.add(LogLine(-1, text, False))
     assert settings.finish() == stated
 
 
 def test_evaluation_during_training_is_training():
     settings = SettingScan()
     for text in ("mode: train", "mode: val", "use_synthetic: True", "use_synthetic: False"):
-        settings.add(Line(-1, text, False))
+        settings.add(LogLine(-1, text, False))
     assert settings.finish() == {"mode": "train"}
 
 
@@ -177,7 +177,7 @@ def test_evaluation_during_training_is_training():
     ],
 )
 def test_devices_are_read_by_their_names(text, hardware):
-    assert scan_surroundings([Line(-1, text, False)]).hardware == hardware
+    assert scan_surroundings([LogLine(-1, text, False)]).hardware == hardware
 
 
 def test_long_lines_are_quoted_in_part():
@@ -204,13 +204,13 @@ def test_new_year_lies_between_times_without_a_year():
 def fill_marks(*positions, rank=0, may_repeat=False):
     marks = Marks(may_repeat)
     for index, position in enumerate(positions):
-        marks.add(Line(rank, "", False), Mark(position, 10.0 * index, 1.0))
+        marks.add(LogLine(rank, "", False), Mark(position, 10.0 * index, 1.0))
     return marks
 
 
 def test_line_that_is_there_twice_counts_once():
     marks = fill_marks((1,), (2,))
-    marks.add(Line(0, "", False), Mark((2,), 10.0, 1.0))
+    marks.add(LogLine(0, "", False), Mark((2,), 10.0, 1.0))
     assert len(marks.by_rank[0]) == 2
     assert marks.problem == ""
 
@@ -244,7 +244,7 @@ def test_micro_batches_multiply_steps():
 def test_window_needs_times_that_go_forward():
     marks = Marks()
     for step, time in ((1, 10.0), (2, 20.0), (3, 15.0)):
-        marks.add(Line(0, "", False), Mark((step,), time, 1.0))
+        marks.add(LogLine(0, "", False), Mark((step,), time, 1.0))
     assert make_time_window(0, marks.by_rank[0]) == ()
     assert make_time_window(0, marks.by_rank[0][:1]) == ()
 
@@ -293,7 +293,7 @@ def take_dll(text, is_last_unended=False, **metrics):
     entry = dll_line("(?:x|Summary:) ", **metrics)
     log_format = TimedFormat((entry,), lambda run: Identity(), lambda *_: (), lambda run: "")
     run = log_format.start_run()
-    run.add(Line(0, f"DLL 2023-08-04 05:48:55.591805 - {text}", is_last_unended))
+    run.add(LogLine(0, f"DLL 2023-08-04 05:48:55.591805 - {text}", is_last_unended))
     return run
 
 
@@ -355,7 +355,7 @@ def test_huge_line_is_searched_once(word):
 def make_marks(*steps: int) -> Marks:
     marks = Marks()
     for step in steps:
-        marks.add(Line(0, "", False), Mark((1, step), float(step), 1.0))
+        marks.add(LogLine(0, "", False), Mark((1, step), float(step), 1.0))
     return marks
 
 
@@ -379,5 +379,5 @@ def test_steps_that_begin_anew_with_an_epoch_are_no_gap():
     marks = Marks()
     for epoch in (1, 2):
         for step in (10, 20, 30, 40):
-            marks.add(Line(0, "", False), Mark((epoch, step)))
+            marks.add(LogLine(0, "", False), Mark((epoch, step)))
     assert marks.problem == ""

@@ -3,7 +3,7 @@
 import pytest
 from support.problems import assert_problem
 
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark, RankMarks
 from dlperf_slurm.logs.windows import Window, drop_warmup, make_warm_window, merge_unlabelled
 
@@ -12,7 +12,9 @@ def _collect(entries):
     """RankMarks of (rank, step, text), where the text is all that the line says."""
     lines = RankMarks()
     for rank, step, text in entries:
-        lines.add(Line(rank, f"step {step} {text}", False), Mark((step,), value=float(len(text))))
+        lines.add(
+            LogLine(rank, f"step {step} {text}", False), Mark((step,), value=float(len(text)))
+        )
     return lines
 
 

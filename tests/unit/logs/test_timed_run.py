@@ -6,7 +6,7 @@ import pytest
 from support.problems import assert_problem
 
 from dlperf_slurm.logs import Identity
-from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark, RankMarks
 from dlperf_slurm.logs.timed_run import TimedFormat, find_lacking_steps, if_whole
 from dlperf_slurm.logs.windows import list_since_last, make_warm_window
@@ -26,7 +26,7 @@ def start(*lines, **others):
 
 def feed(run, *texts, rank=-1):
     for text in texts:
-        run.add(Line(rank, text, False))
+        run.add(LogLine(rank, text, False))
     return run
 
 
@@ -91,7 +91,7 @@ def test_announcements_are_over_with_the_first_timed_step():
 def test_line_that_the_end_of_the_file_may_have_cut_is_not_taken():
     for is_unended, count in ((True, 0), (False, 1)):
         run = start(if_whole(STEP))
-        run.add(Line(-1, "step 7: 0.5", is_unended))
+        run.add(LogLine(-1, "step 7: 0.5", is_unended))
         assert len(run.first_marks) == count
 
 

@@ -8,7 +8,7 @@ from builders import make_manifest, make_outcomes, make_planned_case, read_csv
 from report_values import find_tables, summarize, write_rows
 
 from dlperf_slurm.contract.peaks import DevicePeak, Peaks
-from dlperf_slurm.jobs.sidecars import Beside
+from dlperf_slurm.jobs.sidecars import Sidecars
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.operation_counts import count_decoded_bytes
 
@@ -48,7 +48,7 @@ def add_tokens(outcome, tokens):
         outcome.record, case=replace(outcome.record.case, model="llama", model_parameters=SMALL)
     )
     peaks = Peaks("run", "case", 1, 1, "fp32", (DevicePeak("node1", 1e12, 64, 4e6),), ())
-    return replace(outcome, record=record, beside=Beside(peaks=peaks, token_seconds=tokens))
+    return replace(outcome, record=record, beside=Sidecars(peaks=peaks, token_seconds=tokens))
 
 
 def read_cells(*cases: CaseOutcomes) -> list[dict[str, str]]:

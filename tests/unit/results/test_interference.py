@@ -16,7 +16,7 @@ from dlperf_slurm.contract.host_noise import (
     Surroundings,
 )
 from dlperf_slurm.contract.record import HOST
-from dlperf_slurm.jobs.sidecars import Beside
+from dlperf_slurm.jobs.sidecars import Sidecars
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.interference import describe_interference, make_banner
@@ -31,7 +31,7 @@ def make_case(*windows, stolen=0.0, gpus=()) -> CaseOutcomes:
     outcomes = []
     for outcome, window in zip(case.outcomes, windows):
         hosts = () if window is None else (HostSurroundings("n1", 1.0, (), gpus, (window,)),)
-        beside = Beside(Surroundings("run", outcome.case_id, outcome.repeat, 1, hosts))
+        beside = Sidecars(Surroundings("run", outcome.case_id, outcome.repeat, 1, hosts))
         telemetry = (make_telemetry(HOST, stolen_share=stolen),)
         record = dataclasses.replace(outcome.record, telemetry=telemetry)
         outcomes.append(dataclasses.replace(outcome, record=record, beside=beside))

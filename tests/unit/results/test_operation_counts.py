@@ -7,7 +7,7 @@ from builders import make_manifest, make_outcomes, make_planned_case
 from report_values import summarize
 
 from dlperf_slurm.contract.peaks import OF_FRAMEWORK, OF_MPI, AllReduce, DevicePeak, Peaks
-from dlperf_slurm.jobs.sidecars import Beside
+from dlperf_slurm.jobs.sidecars import Sidecars
 from dlperf_slurm.reports.summarize import tabulate_run
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
@@ -36,7 +36,7 @@ def make_case(
         own = dataclasses.replace(record.case, device=device)
         record = dataclasses.replace(record, case=own, ranks=ranks)
         peaks = Peaks("run", outcome.case_id, outcome.repeat, 1, "fp32", devices, tuple(sums))
-        outcomes.append(dataclasses.replace(outcome, record=record, beside=Beside(peaks=peaks)))
+        outcomes.append(dataclasses.replace(outcome, record=record, beside=Sidecars(peaks=peaks)))
     return CaseOutcomes(case.case, tuple(outcomes))
 
 

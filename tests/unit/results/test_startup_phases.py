@@ -18,7 +18,7 @@ from dlperf_slurm.contract.phases import (
     WINDOW,
     Phase,
 )
-from dlperf_slurm.jobs.sidecars import Beside
+from dlperf_slurm.jobs.sidecars import Sidecars
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.startup_phases import QUEUE, StartupPhases, find_start
 
@@ -32,7 +32,7 @@ def make_case(*starts, submitted_at="2026-01-01T00:00:00Z", **changes) -> CaseOu
     outcomes = []
     for outcome, seconds in zip(case.outcomes, starts):
         phases = tuple(Phase(name, value) for name, value in (seconds or {}).items())
-        beside = Beside(Surroundings("run", outcome.case_id, outcome.repeat, 1, (), phases))
+        beside = Sidecars(Surroundings("run", outcome.case_id, outcome.repeat, 1, (), phases))
         record = dataclasses.replace(outcome.record, started_at=STARTED_AT)
         outcomes.append(
             dataclasses.replace(outcome, record=record, beside=beside, submitted_at=submitted_at)

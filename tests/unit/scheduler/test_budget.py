@@ -9,7 +9,7 @@ from support import local_runs
 from support.tool import find_states, run_tool
 
 from dlperf_slurm.jobs.run_directory import RunTask
-from dlperf_slurm.scheduler.budget import Budget
+from dlperf_slurm.scheduler.budget import TimeBudget
 
 CASES = ("first", "second")
 TASKS = [
@@ -31,7 +31,7 @@ class Clock:
 def run_within(seconds, task_seconds):
     """Return the (case, repeat) that start, if each takes `task_seconds`."""
     clock = Clock()
-    budget = Budget(seconds, clock)
+    budget = TimeBudget(seconds, clock)
     begun = []
     for task in budget.order(TASKS):
         if budget.has_time_for(task):
@@ -61,7 +61,7 @@ def test_what_would_end_in_time_is_begun_and_what_would_not_is_left_out():
 @pytest.mark.parametrize("task_seconds", [(30, 10, 10), (10, 30, 10)])
 def test_time_for_one_more_is_judged_by_the_longest_so_far(task_seconds):
     clock = Clock()
-    budget = Budget(75, clock)
+    budget = TimeBudget(75, clock)
     for seconds, repeat in zip(task_seconds, (1, 2, 3)):
         assert budget.has_time_for(RunTask("1n1g", repeat, f"cases/first/r{repeat}/a1"))
         clock.seconds += seconds
@@ -72,7 +72,7 @@ def test_time_for_one_more_is_judged_by_the_longest_so_far(task_seconds):
 
 def test_what_is_tried_again_is_begun_after_the_time():
     clock = Clock()
-    budget = Budget(5, clock)
+    budget = TimeBudget(5, clock)
     assert budget.has_time_for(TASKS[0])
     clock.seconds += 10
     assert not budget.has_time_for(RunTask("1n1g", 0, "cases/first/r2/a1"))

@@ -10,8 +10,8 @@ from builders import print_queue, show_queue, write_program
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.scheduler.queue import (
     SEPARATOR,
-    CutListError,
     QueueWatcher,
+    TruncatedListError,
     parse_ids,
     parse_lines,
 )
@@ -143,7 +143,7 @@ def test_list_that_is_cut_is_asked_for_one_by_one(bin_dir):
     watcher = make_watcher(0, 2)
     assert find_states(watcher, 0, 2) == ["PENDING", "PENDING"]
     assert watcher.calls == {"squeue": 2, "sacct": 0}
-    with pytest.raises(CutListError):
+    with pytest.raises(TruncatedListError):
         parse_ids("7_[0,2,...]")
 
 

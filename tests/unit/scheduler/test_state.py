@@ -19,7 +19,7 @@ from dlperf_slurm.scheduler.state import (
     STARTS,
     VALID,
     WORD_OF_RECORD,
-    Row,
+    QueueRow,
     StartFiles,
     classify_row,
     classify_start,
@@ -34,73 +34,79 @@ STARTED = StartFiles(has_started=True)
 ENDED = StartFiles(True, True, 1)
 WELL = StartFiles(True, True, 0)
 TOLD = StartFiles(True, True, 143)
-GONE = Row("UNKNOWN")
-MISSING = Row("UNKNOWN", is_overdue=True)
-HERE = Row("PENDING", is_local=True)
-AGAIN = Row("PENDING", "BeginTime")
+GONE = QueueRow("UNKNOWN")
+MISSING = QueueRow("UNKNOWN", is_overdue=True)
+HERE = QueueRow("PENDING", is_local=True)
+AGAIN = QueueRow("PENDING", "BeginTime")
 
 # row of the table, situation, record, files, queue, whether it was cancelled, state
 CASES = [
-    (1, "measured", VALID, WELL, Row("COMPLETED"), False, "COMPLETED"),
-    (1, "measured, the queue is behind", VALID, WELL, Row("RUNNING"), False, "COMPLETED"),
+    (1, "measured", VALID, WELL, QueueRow("COMPLETED"), False, "COMPLETED"),
+    (1, "measured, the queue is behind", VALID, WELL, QueueRow("RUNNING"), False, "COMPLETED"),
     (1, "measured, requeued by hand", VALID, WELL, AGAIN, False, "COMPLETED"),
-    (1, "measured, then cancelled", VALID, TOLD, Row("CANCELLED"), True, "COMPLETED"),
+    (1, "measured, then cancelled", VALID, TOLD, QueueRow("CANCELLED"), True, "COMPLETED"),
     (1, "measured, no accounting", VALID, WELL, MISSING, False, "COMPLETED"),
-    (2, "a record whose markers are lost", VALID, NEVER, Row("COMPLETED"), False, "COMPLETED"),
-    (2, "record written, killed after it", VALID, STARTED, Row("NODE_FAIL"), False, "COMPLETED"),
+    (2, "a record whose markers are lost", VALID, NEVER, QueueRow("COMPLETED"), False, "COMPLETED"),
+    (2, "record written, killed after it", VALID, STARTED, QueueRow("NODE_FAIL"), False,
+     "COMPLETED"),
     (2, "run by hand, measured", VALID, STARTED, None, False, "COMPLETED"),
-    (3, "measured, killed, waits again", VALID, STARTED, Row("REQUEUED"), False, "COMPLETED"),
+    (3, "measured, killed, waits again", VALID, STARTED, QueueRow("REQUEUED"), False, "COMPLETED"),
     (4, "staged", SILENT, NEVER, None, False, "STAGED"),
     (5, "held, not started", SILENT, StartFiles(stopped="CANCELLED"), GONE, False, "CANCELLED"),
     (5, "no time left for it", SILENT, StartFiles(stopped="SKIPPED"), GONE, False, "SKIPPED"),
     (6, "local time limit", SILENT, TOLD._replace(stopped="TIMEOUT"), HERE, False, "TIMEOUT"),
-    (6, "limit in a shared job", SILENT, TOLD._replace(stopped="TIMEOUT"), Row("RUNNING"), False,
-     "TIMEOUT"),
+    (6, "limit in a shared job", SILENT, TOLD._replace(stopped="TIMEOUT"), QueueRow("RUNNING"),
+     False, "TIMEOUT"),
     (7, "failed locally", NAMED, ENDED, HERE, False, "FAILED"),
     (7, "killed locally", SIGNAL, TOLD, HERE, False, "FAILED"),
     (8, "failed, and Slurm starts it again", NAMED, ENDED, AGAIN, False, "PENDING"),
-    (8, "requeuehold", SIGNAL, TOLD, Row("REQUEUE_HOLD"), False, "REQUEUE_HOLD"),
-    (8, "SPECIAL_EXIT", NAMED, ENDED, Row("SPECIAL_EXIT"), False, "SPECIAL_EXIT"),
-    (9, "failed, an epilog takes minutes", NAMED, ENDED, Row("COMPLETING"), False, "COMPLETING"),
-    (9, "failed, no scheduler answers", NAMED, ENDED, Row(), False, "COMPLETING"),
-    (9, "ended on a sibling cluster", SIGNAL, TOLD, Row("REVOKED"), False, "COMPLETING"),
-    (10, "node died under it", NAMED, ENDED, Row("NODE_FAIL"), False, "NODE_FAIL"),
-    (11, "out of memory, then killed", MEMORY, TOLD, Row("CANCELLED"), False, "OUT_OF_MEMORY"),
-    (12, "a rank raised", NAMED, ENDED, Row("FAILED"), False, "FAILED"),
-    (12, "ended well, record damaged", SILENT, WELL, Row("COMPLETED"), False, "FAILED"),
+    (8, "requeuehold", SIGNAL, TOLD, QueueRow("REQUEUE_HOLD"), False, "REQUEUE_HOLD"),
+    (8, "SPECIAL_EXIT", NAMED, ENDED, QueueRow("SPECIAL_EXIT"), False, "SPECIAL_EXIT"),
+    (9, "failed, an epilog takes minutes", NAMED, ENDED, QueueRow("COMPLETING"), False,
+     "COMPLETING"),
+    (9, "failed, no scheduler answers", NAMED, ENDED, QueueRow(), False, "COMPLETING"),
+    (9, "ended on a sibling cluster", SIGNAL, TOLD, QueueRow("REVOKED"), False, "COMPLETING"),
+    (10, "node died under it", NAMED, ENDED, QueueRow("NODE_FAIL"), False, "NODE_FAIL"),
+    (11, "out of memory, then killed", MEMORY, TOLD, QueueRow("CANCELLED"), False, "OUT_OF_MEMORY"),
+    (12, "a rank raised", NAMED, ENDED, QueueRow("FAILED"), False, "FAILED"),
+    (12, "ended well, record damaged", SILENT, WELL, QueueRow("COMPLETED"), False, "FAILED"),
     (12, "failed, nobody knows the job", NAMED, ENDED, GONE, False, "FAILED"),
-    (13, "time limit", SILENT, TOLD, Row("TIMEOUT"), False, "TIMEOUT"),
-    (13, "preempted, PreemptMode=CANCEL", SIGNAL, TOLD, Row("PREEMPTED"), False, "PREEMPTED"),
-    (13, "preempted, the ranks were warned", SIGNAL, ENDED, Row("PREEMPTED"), False, "PREEMPTED"),
-    (13, "scancel by somebody", SILENT, TOLD, Row("CANCELLED"), False, "CANCELLED"),
+    (13, "time limit", SILENT, TOLD, QueueRow("TIMEOUT"), False, "TIMEOUT"),
+    (13, "preempted, PreemptMode=CANCEL", SIGNAL, TOLD, QueueRow("PREEMPTED"), False, "PREEMPTED"),
+    (13, "preempted, the ranks were warned", SIGNAL, ENDED, QueueRow("PREEMPTED"), False,
+     "PREEMPTED"),
+    (13, "scancel by somebody", SILENT, TOLD, QueueRow("CANCELLED"), False, "CANCELLED"),
     (14, "our cancel, Slurm forgot the job", SIGNAL, TOLD, MISSING, True, "CANCELLED"),
     (15, "told to end, accounting lags", SILENT, TOLD, GONE, False, "COMPLETING"),
-    (16, "preempted, left within GraceTime", SIGNAL, TOLD, Row("FAILED"), False, "PREEMPTED"),
-    (16, "the same, ranks were warned", SIGNAL, ENDED, Row("FAILED"), False, "PREEMPTED"),
-    (17, "a dead rank ended the others", SILENT, TOLD, Row("FAILED"), False, "FAILED"),
-    (17, "a rank said why, then was killed", NAMED, TOLD, Row("FAILED"), False, "FAILED"),
+    (16, "preempted, left within GraceTime", SIGNAL, TOLD, QueueRow("FAILED"), False, "PREEMPTED"),
+    (16, "the same, ranks were warned", SIGNAL, ENDED, QueueRow("FAILED"), False, "PREEMPTED"),
+    (17, "a dead rank ended the others", SILENT, TOLD, QueueRow("FAILED"), False, "FAILED"),
+    (17, "a rank said why, then was killed", NAMED, TOLD, QueueRow("FAILED"), False, "FAILED"),
     (17, "told to end, nobody knows why", SIGNAL, TOLD, MISSING, False, "FAILED"),
-    (18, "started, nobody asked", SILENT, STARTED, Row(), False, "RUNNING"),
-    (18, "started, the queue is behind", SILENT, STARTED, Row("PENDING", "Priority"), False,
+    (18, "started, nobody asked", SILENT, STARTED, QueueRow(), False, "RUNNING"),
+    (18, "started, the queue is behind", SILENT, STARTED, QueueRow("PENDING", "Priority"), False,
      "RUNNING"),
     (18, "runs locally", SILENT, STARTED, HERE, False, "RUNNING"),
-    (19, "submitted, nobody asked", SILENT, NEVER, Row(), False, "PENDING"),
+    (19, "submitted, nobody asked", SILENT, NEVER, QueueRow(), False, "PENDING"),
     (19, "waits locally", SILENT, NEVER, HERE, False, "PENDING"),
     (20, "our cancel while it waited", SILENT, NEVER, GONE, True, "CANCELLED"),
     (21, "unknown to squeue, sacct lags", SILENT, STARTED, GONE, False, "UNKNOWN"),
     (22, "accounting off, gone for long", SILENT, STARTED, MISSING, False, "LOST"),
-    (22, "local process is gone", SILENT, STARTED, Row("UNKNOWN", is_local=True), False, "LOST"),
-    (22, "its files never came", SILENT, STARTED, Row("COMPLETED", is_overdue=True), False, "LOST"),
-    (23, "ended, its files lag", SILENT, STARTED, Row("COMPLETED"), False, "COMPLETING"),
-    (24, "a sibling cluster runs it", SILENT, NEVER, Row("REVOKED"), False, "RUNNING"),
+    (22, "local process is gone", SILENT, STARTED, QueueRow("UNKNOWN", is_local=True), False,
+     "LOST"),
+    (22, "its files never came", SILENT, STARTED, QueueRow("COMPLETED", is_overdue=True), False,
+     "LOST"),
+    (23, "ended, its files lag", SILENT, STARTED, QueueRow("COMPLETED"), False, "COMPLETING"),
+    (24, "a sibling cluster runs it", SILENT, NEVER, QueueRow("REVOKED"), False, "RUNNING"),
     (25, "waits again after a start", SILENT, STARTED, AGAIN, False, "PENDING"),
-    (25, "launch failed, held", SILENT, NEVER, Row("PENDING", "launch failed requeued held"), False,
-     "PENDING"),
-    (25, "suspended", SILENT, STARTED, Row("SUSPENDED"), False, "SUSPENDED"),
-    (25, "two starts, one measured", VALID, STARTED, Row("RUNNING"), False, "RUNNING"),
-    (25, "time limit, killed before a word", SILENT, STARTED, Row("TIMEOUT"), False, "TIMEOUT"),
-    (25, "node died, no file of it", SILENT, STARTED, Row("NODE_FAIL"), False, "NODE_FAIL"),
-    (25, "script failed before its start", SILENT, NEVER, Row("FAILED"), False, "FAILED"),
+    (25, "launch failed, held", SILENT, NEVER, QueueRow("PENDING", "launch failed requeued held"),
+     False, "PENDING"),
+    (25, "suspended", SILENT, STARTED, QueueRow("SUSPENDED"), False, "SUSPENDED"),
+    (25, "two starts, one measured", VALID, STARTED, QueueRow("RUNNING"), False, "RUNNING"),
+    (25, "time limit, killed before a word", SILENT, STARTED, QueueRow("TIMEOUT"), False,
+     "TIMEOUT"),
+    (25, "node died, no file of it", SILENT, STARTED, QueueRow("NODE_FAIL"), False, "NODE_FAIL"),
+    (25, "script failed before its start", SILENT, NEVER, QueueRow("FAILED"), False, "FAILED"),
 ]  # fmt: skip
 ALL = list(itertools.product(RECORDS, STARTS, (False, True), QUEUE_ROWS, (False, True)))
 
@@ -171,14 +177,14 @@ LIVE_CODES = (
 @pytest.mark.parametrize("code", ENDED_CODES + LIVE_CODES)
 def test_state_code_of_slurm_is_final_when_the_job_has_ended(code):
     assert (code in FINAL_STATES) == (code in ENDED_CODES)
-    state = decide(SILENT, STARTED, Row(code)).state
+    state = decide(SILENT, STARTED, QueueRow(code)).state
     assert (state in FINAL_STATES) == (code in ENDED_CODES and code != "COMPLETED")
 
 
 def test_classes_cover_what_is_classified():
     assert {classify_start(files) for files in (NEVER, STARTED, ENDED, TOLD)} == set(STARTS)
-    rows = [None, Row(), HERE, GONE, MISSING, AGAIN, Row("COMPLETED", is_overdue=True)]
-    assert {*map(classify_row, rows + [Row(c) for c in ENDED_CODES + LIVE_CODES])} == set(
+    rows = [None, QueueRow(), HERE, GONE, MISSING, AGAIN, QueueRow("COMPLETED", is_overdue=True)]
+    assert {*map(classify_row, rows + [QueueRow(c) for c in ENDED_CODES + LIVE_CODES])} == set(
         QUEUE_ROWS
     )
 
@@ -189,7 +195,7 @@ def test_classes_cover_what_is_classified():
     [("LOST", "missing"), ("SKIPPED", "stopped by Slurm"), ("UNHEALTHY", "stopped by Slurm")],
 )
 def test_final_state_of_the_journal_stands_for_a_row(state, meaning):
-    assert classify_row(Row(state)) == meaning
+    assert classify_row(QueueRow(state)) == meaning
 
 
 @pytest.mark.parametrize("exit_code", [130, 137, 143])
@@ -198,7 +204,7 @@ def test_exit_code_of_a_signal_says_that_a_script_was_told_to_end(exit_code):
 
 
 def test_record_is_read_where_it_can_matter():
-    for row in [None, *map(Row, ENDED_CODES), Row(), *map(Row, LIVE_CODES)]:
+    for row in [None, *map(QueueRow, ENDED_CODES), QueueRow(), *map(QueueRow, LIVE_CODES)]:
         is_over = classify_row(row) in OVER
         assert needs_record(ENDED, row, has_ended_before=False)
         assert needs_record(STARTED, row, has_ended_before=True)
@@ -220,5 +226,5 @@ def test_record_is_read_where_it_can_matter():
     ],
 )  # fmt: skip
 def test_row_of_a_job_that_array_tasks_share(job, has_started, is_over, has_begun, expected):
-    row = get_row_of_array_task(Row(job, "r", "n1"), has_started, is_over, has_begun)
+    row = get_row_of_array_task(QueueRow(job, "r", "n1"), has_started, is_over, has_begun)
     assert row[:3] == (*expected, "n1")

@@ -26,7 +26,7 @@ from dlperf_slurm.jobs.journal import (
 from dlperf_slurm.scheduler.cancel import cancel_run
 from dlperf_slurm.scheduler.follow import follow_run
 from dlperf_slurm.scheduler.sbatch_errors import is_limit_that_passes, is_no_answer
-from dlperf_slurm.scheduler.submitter import Feeder, submit_run
+from dlperf_slurm.scheduler.submitter import Submitter, submit_run
 from dlperf_slurm.scheduler.track import Tracker
 
 GROUPS = ["1n1g", "1n2g", "2n2g"]
@@ -123,7 +123,7 @@ def test_limit_leaves_the_rest_with_the_command_that_goes_on(slurm, staged_run):
 
 
 def test_groups_go_as_room_appears_and_each_once(slurm, staged_run):
-    feeder = Feeder(staged_run, print, patience_seconds=60)
+    feeder = Submitter(staged_run, print, patience_seconds=60)
     feeder.submit()
     feeder.submit_waiting()
     assert (list(feeder.waiting), slurm.list_taken()) == (["1n2g", "2n2g"], ["1n1g"])
@@ -140,7 +140,7 @@ def test_groups_go_as_room_appears_and_each_once(slurm, staged_run):
 def test_limit_is_waited_for_while_jobs_of_the_user_can_make_room(home, bin_dir, staged_run, limit):
     slurm = FakeSlurm(home, bin_dir, limit)
     said = []
-    feeder = Feeder(staged_run, said.append)
+    feeder = Submitter(staged_run, said.append)
     feeder.submit()
     if limit == 1:
         with pytest.raises(SchedulerError, match=r"limit .*max_array_size"):
@@ -156,7 +156,7 @@ def test_limit_is_waited_for_while_jobs_of_the_user_can_make_room(home, bin_dir,
 
 
 def test_controller_that_is_away_for_a_moment_stops_no_feeding(slurm, bin_dir, staged_run):
-    feeder = Feeder(staged_run, print, patience_seconds=60)
+    feeder = Submitter(staged_run, print, patience_seconds=60)
     feeder.submit()
     write_program(bin_dir, "sbatch", "echo 'Unable to contact slurm controller' >&2; exit 1")
     feeder.submit_waiting()
@@ -198,7 +198,7 @@ def limit_site(run, **values):
 def test_no_more_is_submitted_than_the_site_says_and_none_is_refused(home, bin_dir, staged_run):
     slurm = FakeSlurm(home, bin_dir, limit=99)
     said = []
-    feeder = Feeder(limit_site(staged_run, max_submitted=3), said.append)
+    feeder = Submitter(limit_site(staged_run, max_submitted=3), said.append)
     feeder.submit()
     words = "the site's max_submitted is 3"
     assert feeder.waiting == {"1n2g": words, "2n2g": words}
@@ -215,14 +215,14 @@ def test_no_more_is_submitted_than_the_site_says_and_none_is_refused(home, bin_d
 def test_jobs_of_other_runs_count_too(home, bin_dir, staged_run):
     slurm = FakeSlurm(home, bin_dir, limit=99)
     (home / "queue").write_text("77 2 other\n", encoding="utf-8")
-    feeder = Feeder(limit_site(staged_run, max_submitted=3), print)
+    feeder = Submitter(limit_site(staged_run, max_submitted=3), print)
     feeder.submit()
     assert (list(feeder.waiting), slurm.list_taken()) == (GROUPS, [])
 
 
 def test_group_larger_than_the_limit_is_named_once_nothing_is_queued(home, bin_dir, staged_run):
     FakeSlurm(home, bin_dir, limit=99)
-    feeder = Feeder(limit_site(staged_run, max_submitted=1), print)
+    feeder = Submitter(limit_site(staged_run, max_submitted=1), print)
     feeder.submit()
     with pytest.raises(SchedulerError, match=r"^1n1g .*max_submitted is 1"):
         feeder.submit_waiting()
@@ -237,7 +237,7 @@ def test_variables_of_the_shell_that_sbatch_does_not_see_are_named_once(
     monkeypatch.setenv("SBATCH_ACCOUNT", "mine")
     monkeypatch.setenv("SBATCH_QOS", "high")
     said = []
-    feeder = Feeder(limit_site(staged_run, inherit=("SBATCH_ACCOUNT",)), said.append)
+    feeder = Submitter(limit_site(staged_run, inherit=("SBATCH_ACCOUNT",)), said.append)
     feeder.submit()
     feeder.submit()
     assert sum("`inherit`" in line and "SBATCH_QOS" in line for line in said) == 1
@@ -260,7 +260,7 @@ def test_cluster_of_the_shell_is_never_dropped_in_silence(
     FakeSlurm(home, bin_dir, limit=99)
     monkeypatch.setenv(variable, value)
     said = []
-    Feeder(limit_site(staged_run, clusters=clusters), said.append).submit()
+    Submitter(limit_site(staged_run, clusters=clusters), said.append).submit()
     (line,) = [line for line in said if variable in line]
     assert line.startswith("not heeded") is not is_heeded
     assert ("--set clusters=" in line) is not is_heeded
@@ -275,7 +275,7 @@ def test_cluster_of_the_site_is_named_to_each_client(home, bin_dir, staged_run):
     for name in ("sacct", "scancel"):
         write_program(bin_dir, name, f'echo "$0 $*" >> {home}/options')
     run = limit_site(staged_run, clusters="far", max_submitted=99)
-    Feeder(run, print).submit()
+    Submitter(run, print).submit()
     tracker = Tracker(run)
     states = tracker.refresh(ask_scheduler=True)
     assert {state.state for state in states} == {"PENDING"}
@@ -290,7 +290,7 @@ def test_cluster_of_the_site_is_named_to_each_client(home, bin_dir, staged_run):
 
 
 def test_who_follows_a_run_feeds_it(slurm, staged_run, monkeypatch):
-    feeder = Feeder(staged_run, print, patience_seconds=60)
+    feeder = Submitter(staged_run, print, patience_seconds=60)
     feeder.submit()
     # each sleep is a second of the follower's
     clock = iter(range(10_000))
@@ -304,7 +304,7 @@ def test_who_follows_a_run_feeds_it(slurm, staged_run, monkeypatch):
 
 def test_cancelled_run_is_fed_no_more(slurm, staged_run):
     said = []
-    feeder = Feeder(staged_run, said.append, patience_seconds=60)
+    feeder = Submitter(staged_run, said.append, patience_seconds=60)
     feeder.submit()
     slurm.end_all()
     assert cancel_run(staged_run, print) == 0
@@ -334,11 +334,11 @@ def test_submission_that_is_killed_while_it_waits_goes_on_with_nothing_twice(slu
 
 
 def test_group_that_was_taken_when_its_submission_was_killed_is_found(slurm, staged_run):
-    Feeder(staged_run, print).submit()
+    Submitter(staged_run, print).submit()
     append_event(staged_run.path, Event(SUBMITTING, format_now(), group_id="1n2g"))
     with (slurm.home / "queue").open("a") as queue:
         queue.write(f"7 2 {staged_run.run_id}.1n2g\n")
-    feeder = Feeder(staged_run, print)
+    feeder = Submitter(staged_run, print)
     feeder.submit()
     assert list(feeder.waiting) == ["2n2g"]
     ids = {e.group_id: e.array_job_id for e in read_journal(staged_run.path) if e.array_job_id}
