@@ -86,6 +86,14 @@ def test_running_statistics_take_a_tenth_of_the_batchs_unbiased_ones(compiler):
     numpy.testing.assert_allclose(statistics._variance.numpy(), variance, rtol=1e-5)
 
 
+def test_batch_with_one_value_per_channel_is_refused():
+    parameters = {**sessions.SMALL["resnet50"], "image_size": 32}
+    case = vary(CASE, model="resnet50", model_parameters=parameters, batch_size_per_device=1)
+    with pytest.raises(ValueError, match="more than one value per channel"):
+        sessions.start(case).step()
+    sessions.start(vary(case, batch_size_per_device=2)).step()
+
+
 def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
     with pytest.raises(MemoryError) as caught:
         paddle.empty([2**50])

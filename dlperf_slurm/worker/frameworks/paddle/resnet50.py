@@ -31,6 +31,12 @@ class BatchNorm(nn.BatchNorm2D):
         if not (self.training and self._is_biased):
             return super().forward(x)
         count = math.prod(x.shape) // self._variance.shape[0]
+        if count == 1:
+            # Paddle would return x itself; PyTorch refuses such a batch too
+            raise ValueError(
+                "batch normalization needs more than one value per channel in training; "
+                "use a larger batch size or larger images"
+            )
         correction = count / (count - 1)
         biased = self._variance / correction
         y = F.batch_norm(
