@@ -94,9 +94,9 @@ def make_main_parser(program: str = COMMAND) -> argparse.ArgumentParser:
     """Make the parser of the words before a command."""
     parser = argparse.ArgumentParser(
         prog=program,
-        description="Deep-learning benchmarks on Slurm clusters: a TOML matrix goes in, tables "
-        "to defend come out.",
-        epilog=f"The options of a command: {program} COMMAND --help",
+        description="Deep-learning benchmarks on Slurm clusters: from a TOML matrix to "
+        "reproducible tables.",
+        epilog=f"Options of a command: {program} COMMAND --help",
         formatter_class=_make_formatter,
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")

@@ -21,10 +21,13 @@ def add_commands(commands: "Commands") -> None:
     parser = add_command(commands, "archive", run_archive)
     parser.add_argument("run", metavar="RUN", help="run directory, run id or its beginning")
     parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="where to write it (RUN_ID.zip beside the run)"
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="path of the archive (default: RUN_ID.zip beside the run directory)",
     )
     parser.add_argument(
-        "--remove", action="store_true", help="remove the directory once the archive is verified"
+        "--remove", action="store_true", help="delete the run directory after verifying the archive"
     )
     add_results_option(parser)
 
@@ -39,10 +42,12 @@ def run_archive(options: argparse.Namespace) -> None:
     output = options.output or run.path.with_name(f"{run.run_id}{ARCHIVE_SUFFIX}")
     done = write_archive(run, output, options.remove)
     before, after = (size / MIB for size in (done.content_bytes, done.size_bytes))
-    say(f"{done.files} files, {before:.1f} MiB, are in one of {after:.1f} MiB; each was read again")
+    say(
+        f"Packed {done.files} files ({before:.1f} MiB) into {after:.1f} MiB, and verified each file"
+    )
     say(f"{run.path}: {'removed' if options.remove else 'is still there; --remove removes it'}")
     print(f"Archive: {done.path}")
-    print(f"Report it: {COMMAND} report {done.path}", flush=True)
+    print(f"Report: {COMMAND} report {done.path}", flush=True)
 
 
 def refuse_unfinished(run: "Run") -> None:
@@ -55,11 +60,13 @@ def refuse_unfinished(run: "Run") -> None:
     tracker = Tracker(run)
     left = [state for state in tracker.refresh(ask_scheduler=True) if not state.is_final]
     if tracker.scheduler_error:
-        raise SchedulerError(f"{tracker.scheduler_error}\nNothing was archived.")
+        raise SchedulerError(
+            f"{tracker.scheduler_error}\nNothing was archived; try again when Slurm responds."
+        )
     if left:
         words = ", ".join(f"{count} {state}" for state, count in count_states(left).items())
         raise InputError(
             f"{run.path}: {len(left)} array tasks have not ended: {words}\n"
-            f"Bring it to its end: {COMMAND} resume {run.path} --wait\n"
-            f"Or end it now:       {COMMAND} cancel {run.path}"
+            f"Finish the run: {COMMAND} resume {run.path} --wait\n"
+            f"Or cancel it:   {COMMAND} cancel {run.path}"
         )

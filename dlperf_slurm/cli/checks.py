@@ -25,23 +25,23 @@ def add_commands(commands: "Commands") -> None:
     command = add_command(commands, "parity", run_parity)
     command.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="default: all")
     command.add_argument(
-        "--model", action="append", default=[], help="several times for several; default: all"
+        "--model", action="append", default=[], help="may be repeated; default: all"
     )
-    command.add_argument("--site", default="local", help="site file or its name; default: local")
+    command.add_argument("--site", default="local", help="site name or file; default: local")
     add_set_option(command)
     add_results_option(command)
 
     command = add_command(commands, "audit", run_audit)
     command.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="CSV, Markdown, run, published source"
+        "files", nargs="+", type=Path, metavar="FILE", help="CSV, Markdown, run or published source"
     )
     command.add_argument(
         "--threshold",
         metavar="PERCENT",
         default="1%",
-        help="only count findings that are off by less, beyond rounding; default: 1%%",
+        help="ignore findings that differ by less than this, beyond rounding (default: 1%%)",
     )
-    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_argument("--json", action="store_true", help="print JSON")
     add_results_option(command)
 
 
@@ -84,14 +84,16 @@ def run_parity(options: argparse.Namespace) -> None:
     )
     console = make_console()
     rows = make_parity_rows(parity)
-    print_table(PARITY_HEADER, rows, console, "one rank, fp32: values, relative differences")
+    print_table(PARITY_HEADER, rows, console, "one rank, fp32: values and relative differences")
     rows = make_data_parallel_rows(data_parallel)
     print_table(DATA_PARALLEL_HEADER, rows, console, "two ranks, fp32: relative differences")
-    print(f"Files: {workplace.folder}", flush=True)
+    print(f"Arrays and logs: {workplace.folder}", flush=True)
     compared = [line for line in (*parity, *data_parallel) if not line.is_left_out]
     unlike = [line for line in compared if not line.is_same]
     if unlike:
-        raise CasesFailedError(f"{len(unlike)} of {len(compared)} comparisons failed, see above")
+        raise CasesFailedError(
+            f"{len(unlike)} of {len(compared)} comparisons failed, see the table above"
+        )
     if options.frameworks and not compared:
         raise EnvironmentMissingError("\n".join(line.problem for line in parity))
 
@@ -129,11 +131,11 @@ def run_audit(options: argparse.Namespace) -> None:
         _print_audit(audit, found, kinds, threshold)
     if found:
         count = len(found)
-        words = "1 cell does" if count == 1 else f"{count} cells do"
-        raise CasesFailedError(f"{words} not follow from the others")
+        words = "1 cell contradicts" if count == 1 else f"{count} cells contradict"
+        raise CasesFailedError(f"{words} others, see the findings above")
     if not audit.checked.is_anything:
         names = ", ".join(map(str, options.files))
-        raise InputError(f"{names}: has nothing that could be checked, as named above")
+        raise InputError(f"{names}: no cell can be recomputed from others; the reasons are above")
 
 
 def _print_audit(
@@ -157,13 +159,13 @@ def _print_audit(
             for f in found
         ]
         header = ["where", "cell", "printed", "follows", "beyond rounding", "kind", "why"]
-        print_table(header, rows, console, title="findings, the worst first", text_columns=None)
+        print_table(header, rows, console, title="findings, largest first", text_columns=None)
     if audit.not_audited:
         gaps = [
             [f"{gap.file}:{gap.line}", gap.what, str(gap.count), gap.reason]
             for gap in summarize_gaps(audit.not_audited)
         ]
-        header = ["first at", "what", "of these", "why"]
+        header = ["first at", "what", "count", "why"]
         print_table(header, gaps, console, title="not audited", text_columns=None)
     if kinds:
         lines = [
@@ -179,11 +181,10 @@ def _print_audit(
         f"{len(audit.findings) - len(found)} below {100 * threshold:g} %"
     )
     print(
-        f"checked too: {checked.latency_rows} rows' percentiles, "
-        f"{checked.throughputs_by_latency} throughputs by their latency, "
-        f"{checked.speedups_compared} speedups by each other, "
-        f"{checked.figures_compared} figures that are printed more than once; "
-        f"{checked.derived_cells_unchecked} speedups could not be checked",
+        f"also checked: percentiles of {checked.latency_rows} rows, "
+        f"{checked.throughputs_by_latency} throughputs against their latency, "
+        f"{checked.speedups_compared} speedups against each other, {checked.figures_compared} "
+        f"values printed more than once; not checkable: {checked.derived_cells_unchecked} speedups",
         flush=True,
     )
 

@@ -21,18 +21,19 @@ def add_commands(commands: "Commands") -> None:
     parser.add_argument(
         "--fail-if-slower",
         metavar="PERCENT",
-        help="exit code 6 if a case of B is slower by more, such as 3%%, beyond chance; 7 if it "
-        "takes more repeats to show that none is; 5 if a case of A cannot be compared",
+        help="exit code 6 if a case of B is significantly slower by more than this, such as "
+        "3%%; 7 if more repeats are needed to decide; 5 if a case of A cannot be compared",
     )
     parser.add_argument(
         "--equivalent-within",
         metavar="PERCENT",
-        help="the difference that does not matter (that of --fail-if-slower, or 2%%)",
+        help="largest difference that counts as equivalent (default: that of "
+        "--fail-if-slower, or 2%%)",
     )
     parser.add_argument(
         "--junit", type=Path, metavar="FILE", help="write a JUnit report for a CI system"
     )
-    add_output_options(parser, "print the figures as JSON")
+    add_output_options(parser, "print JSON")
     add_results_option(parser)
 
 

@@ -27,7 +27,7 @@ _FILES = ("matrix", "site", "logs", "files", "plot", "junit", "csv", "parquet")
 def add_commands(commands: "Commands") -> None:
     """Add `completion`."""
     command = add_command(commands, "completion", run_completion)
-    command.add_argument("shell", choices=SHELLS, help="the shell that the script is for")
+    command.add_argument("shell", choices=SHELLS, help="shell to print the script for")
 
 
 def run_completion(options: argparse.Namespace) -> None:

@@ -49,13 +49,13 @@ def introduce_local_run(
     too_long += list_too_long(plan, least, "takes at least")
     if too_long:
         raise InputError(
-            "\n".join(too_long[:MAX_SHOWN])
-            + "\nNothing was started. Leave these cases out, or set another limit: "
-            "--set time_limit_minutes.default=MINUTES"
+            "\n".join(too_long[:MAX_SHOWN]) + "\n"
+            "Nothing was started. Exclude these cases or raise the limit: --set "
+            "time_limit_minutes.default=MINUTES"
         )
     time = describe_time(plan, seconds, is_local=True)
     if within_seconds:
-        time += f"; --within begins no further repeat after {write_duration(within_seconds)}"
+        time += f"; --within: no repeat starts after {write_duration(within_seconds)}"
     return [f"site {loaded.name}: {explain_choice(options.site)}", *_describe_cases(plan), time]
 
 
@@ -67,7 +67,7 @@ def _describe_cases(plan: "Plan") -> list[str]:
     cases, tasks = len(plan.cases), plan.array_task_count
     lines = [f"{count_things(cases, 'case')}, {each} each: {count_things(tasks, 'array task')}"]
     for reason, count in Counter(left_out.reason for left_out in plan.left_out).items():
-        lines.append(f"left out: {count_things(count, 'case')}, as {reason}")
+        lines.append(f"left out: {count_things(count, 'case')}: {reason}")
     return lines
 
 

@@ -36,7 +36,7 @@ def advise(
         ):
             raise
         kind = type(error) if isinstance(error, DlperfError) else InputError
-        raise kind(f"{error}\nTo go on: {command}") from error
+        raise kind(f"{error}\nTo continue: {command}") from error
 
 
 def follow_run(
@@ -63,8 +63,8 @@ def follow_run(
             release = Releaser(run, read_retry_limits(run).launch).release
         else:
             say(
-                f"{run.run_id}: not started by you here; it is followed, and nothing of it is "
-                f"started. To try again what fails: {COMMAND} retry {run.path}"
+                f"{run.run_id}: you did not start this run on this host, so nothing is released "
+                f"or retried. To retry what fails: {COMMAND} retry {run.path}"
             )
         named: set[str] = set()
         while True:
@@ -83,7 +83,7 @@ def follow_run(
         warn_of_full_disk(run)
         calls = ", ".join(f"{count} {name}" for name, count in tracker.watcher.calls.items())
         if calls:
-            print(f"{len(tracker.array_job_ids)} sbatch; while waiting: {calls}")
+            print(f"{len(tracker.array_job_ids)} sbatch calls; while waiting: {calls}")
     with advise(f"{COMMAND} retry {run.path}"), name_full_disk(run.path):
         try:
             report_run(run, is_brief=True)
@@ -100,4 +100,4 @@ def warn_of_full_disk(run: "Run") -> None:
     from dlperf_slurm.jobs.disk_space import find_full_disk
 
     if full := find_full_disk(run.path):
-        say(f"{full}: array tasks there cannot write; then: {COMMAND} retry {run.path}")
+        say(f"{full}: array tasks cannot write. Free space, then: {COMMAND} retry {run.path}")

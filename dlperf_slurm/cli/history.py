@@ -26,28 +26,28 @@ def add_commands(commands: "Commands") -> None:
         action="append",
         type=Path,
         metavar="DIR",
-        help="folder of runs, several times for several (results)",
+        help="folder of runs; may be repeated (results)",
     )
-    text = "only cases whose id has this in it, or matches it as a whole with * and ?"
+    text = "only cases whose id contains this text, or matches it as a pattern with * and ?"
     add_repeated_option(parser, "--case", "PATTERN", text)
-    add_repeated_option(parser, "--framework", "NAME", "only cases of it")
+    add_repeated_option(parser, "--framework", "NAME", "only cases of this framework")
     parser.add_argument(
         "--fail-if-slower",
         metavar="PERCENT",
-        help="exit code 6 if a case of the newest run is slower by more, such as 3%%, beyond "
-        "chance, than the middle one of the runs before it; 7 if it takes "
-        "more repeats to tell, 5 if it cannot be told",
+        help="exit code 6 if a case of the newest run is significantly slower than the median "
+        "of the runs before it by more than this, such as 3%%; 7 if more repeats are needed "
+        "to decide; 5 if a case cannot be compared",
     )
     parser.add_argument(
         "--window",
         type=int,
         default=DEFAULT_WINDOW,
         metavar="RUNS",
-        help=f"how many comparable runs before the newest one count ({DEFAULT_WINDOW})",
+        help=f"number of earlier runs to compare the newest with ({DEFAULT_WINDOW})",
     )
-    add_output_options(parser, "print everything as JSON")
+    add_output_options(parser, "print JSON")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a line per case and run")
-    parser.add_argument("--parquet", type=Path, metavar="FILE", help="write the same as Parquet")
+    parser.add_argument("--parquet", type=Path, metavar="FILE", help="the same as Parquet")
 
 
 def run_history(options: argparse.Namespace) -> None:
@@ -57,7 +57,7 @@ def run_history(options: argparse.Namespace) -> None:
 
     limit = parse_percent(options.fail_if_slower)
     if options.window < 1:
-        raise InputError(f"--window: {options.window}: at least one run has to count")
+        raise InputError(f"--window: {options.window} is not allowed; allowed: at least 1")
     check_plot_file(options.plot)
     folders = options.results or [Path("results")]
     history = read_history(folders, options.case, options.framework)

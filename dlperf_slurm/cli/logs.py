@@ -29,13 +29,15 @@ def add_commands(commands: "Commands") -> None:
     """Add `import-logs`."""
     command = add_command(commands, "import-logs", run_import_logs)
     command.add_argument("logs", nargs="+", type=Path, metavar="LOG", help="file or directory")
-    command.add_argument("--format", help="the logs' format; default: found in each log")
-    command.add_argument("--rule", help="the publisher's rule by its name; default: the format's")
-    text = "say what logs do not: devices, nodes, batch_size_per_device, precision, ..."
+    command.add_argument("--format", help="log format; default: detected in each log")
+    command.add_argument(
+        "--rule", help="publisher's rule for the throughput; default: the format's"
+    )
+    text = "set what a log lacks: devices, nodes, batch_size_per_device, precision, ..."
     add_set_option(command, text)
     command.add_argument("--name", default="logs", help="name of the run (logs)")
     command.add_argument("--dry-run", action="store_true", help="write nothing")
-    command.add_argument("--json", action="store_true", help="print one JSON list of the logs")
+    command.add_argument("--json", action="store_true", help="print JSON")
     add_results_option(command)
 
 
@@ -60,7 +62,9 @@ def run_import_logs(options: argparse.Namespace) -> None:
         _write_run(runs, options)
     failed = sum(run.status != OK for run in runs)
     if failed:
-        raise CasesFailedError(f"{failed} of {len(runs)} runs in the logs are not ok, see above")
+        raise CasesFailedError(
+            f"{failed} of {len(runs)} runs in the logs are incomplete or failed; see above"
+        )
 
 
 def _describe(run: "ImportedRun") -> dict[str, object]:
@@ -93,9 +97,7 @@ def _print_runs(runs: "Sequence[ImportedRun]") -> None:
         (run.format_name, run.publisher_rule) for run in runs if run.publisher_samples_per_s
     )
     if any(run.status != OK and run.publisher_samples_per_s for run in runs):
-        print(
-            f"{PARTIAL.strip()} what is there of a log that is incomplete, by its publisher's rule"
-        )
+        print(f"{PARTIAL.strip()} incomplete log: the publisher's rule applied to the lines in it")
     for format_name, rule in rules:
         print(f"publisher's rule of {format_name}: {rule}")
 
@@ -157,8 +159,8 @@ def _write_run(runs: "Sequence[ImportedRun]", options: argparse.Namespace) -> No
     run = write_imported_run(options.results, options.name, runs, sys.argv)
     for left_out in runs:
         if find_missing(left_out.identity):
-            print(f"{PROGRAM}: warning: {left_out.log}: has no case in the run", file=sys.stderr)
+            print(f"{PROGRAM}: warning: {left_out.log}: left out of the run", file=sys.stderr)
     # with --json standard output contains nothing but the JSON
     stream = sys.stderr if options.json else sys.stdout
     print(f"Run directory: {run.path}", file=stream)
-    print(f"Report it: {COMMAND} report {run.path}", file=stream, flush=True)
+    print(f"Report: {COMMAND} report {run.path}", file=stream, flush=True)

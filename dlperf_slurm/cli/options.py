@@ -48,8 +48,8 @@ def add_site_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose a site and override single values of it."""
     parser.add_argument(
         "--site",
-        help="site file or its name; default: this cluster's name, else slurm, and local where "
-        "Slurm is not; submit takes local by name alone",
+        help="site name or file; default: this cluster's name, else slurm, or local on a "
+        "machine without Slurm; submit uses local only if named",
     )
     add_set_option(parser)
 
@@ -72,7 +72,9 @@ def add_repeated_option(
 def add_output_options(parser: argparse.ArgumentParser, json_text: str) -> None:
     """Add the options --json and --plot."""
     parser.add_argument("--json", action="store_true", help=json_text)
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .svg or .pdf")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw a plot to this .svg or .pdf file"
+    )
 
 
 def add_results_option(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +87,7 @@ def add_results_option(parser: argparse.ArgumentParser) -> None:
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the argument that names a run, by default the latest, and the folder of the runs."""
     parser.add_argument(
-        "run", nargs="?", help="run directory, run id or its beginning; default: the latest"
+        "run", nargs="?", help="run directory, run id or its beginning; default: the latest run"
     )
     add_results_option(parser)
 

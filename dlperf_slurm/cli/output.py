@@ -49,7 +49,7 @@ def warn(line: str) -> None:
 def check_plot_file(path: Optional[Path]) -> None:
     """Check the name of a plot's file; raises InputError for an unknown format."""
     if path is not None and path.suffix not in (".svg", ".pdf"):
-        raise InputError(f"--plot: {path}: write FILE.svg or FILE.pdf")
+        raise InputError(f"--plot: {path}: the file name must end with .svg or .pdf")
 
 
 def write_plot(plot: "Plot", path: Path) -> None:

@@ -31,20 +31,20 @@ def add_commands(commands: "Commands") -> None:
         "--layout",
         choices=(DEFAULT_LAYOUT, *list_layouts()),
         default=DEFAULT_LAYOUT,
-        help=f"whose tables to make ({DEFAULT_LAYOUT})",
+        help=f"table layout ({DEFAULT_LAYOUT})",
     )
     parser.add_argument(
-        "--published", metavar="SOURCE", help="lay out published figures instead of a run's"
+        "--published", metavar="SOURCE", help="lay out published results instead of a run"
     )
-    text = "set a published source beside it: dlperf, nvidia_pytorch_resnet50, ..."
+    text = "compare with a published source: dlperf, nvidia_pytorch_resnet50, ..."
     add_repeated_option(parser, "--against", "NAME", text)
     parser.add_argument(
         "--plots",
         choices=CHOICES,
         default=SOME,
-        help="figures: of the tables and of the steps worth a look, the same as PDF and PNG too, "
-        "of all cases' steps, or none, which is faster (some); all and none have a page of their "
-        "own",
+        help="some (default): plots of the tables and of unusual step times; files: also as "
+        "PDF and PNG; all: step times of every case; none: no plots, fastest. all and none "
+        "write a page of their own",
     )
 
 
@@ -124,13 +124,13 @@ def report_run(
         print(f"Report: {page}", flush=True)
     if not summary.is_complete:
         missing = summary.planned_repeats - summary.ok_repeats
-        words = f"{missing} of {summary.planned_repeats} repeats have no valid record"
+        words = f"{missing} of {summary.planned_repeats} repeats have no valid result"
         repeats = summary.results.frames.repeats
         if ((repeats.problem == "") | repeats.is_unhealthy).all():
             raise UnhealthyNodesError(
-                f"{words}, as nodes were not fit; the report's footnotes name each"
+                f"{words}, because of unhealthy nodes; the footnotes of the report list them"
             )
-        raise CasesFailedError(f"{words}; the report's footnotes name each")
+        raise CasesFailedError(f"{words}; the footnotes of the report list them")
 
 
 def _print_brief(summary: "Summary", run: "Run") -> None:
@@ -141,7 +141,7 @@ def _print_brief(summary: "Summary", run: "Run") -> None:
         print(finding.text)
     doubts = [summary.banner, *(one.text for one in summary.findings if one.is_doubt)]
     doubt = next((f"; {text}" for text in doubts if text), "")
-    print(f"How sure: {summary.measured}; {describe_certainty(summary.results)}{doubt}")
+    print(f"Confidence: {summary.measured}; {describe_certainty(summary.results)}{doubt}")
     print(f"Tables: {COMMAND} report {run.path}")
 
 
@@ -156,11 +156,11 @@ def _print_published(options: argparse.Namespace) -> None:
     from dlperf_slurm.published.layouts.parts.output import print_document
 
     if options.run is not None:
-        raise InputError("report: name either a RUN or --published SOURCE")
+        raise InputError("report: RUN and --published exclude each other; give one of them")
     if options.against:
-        raise InputError("report: --against goes with a RUN, not with --published SOURCE")
+        raise InputError("report: --against needs a RUN, and --published excludes it")
     if options.layout == DEFAULT_LAYOUT:
-        raise InputError(f"report: --published goes with --layout {' or '.join(list_layouts())}")
+        raise InputError(f"report: --published needs --layout {' or '.join(list_layouts())}")
     figures = read_source(options.published)
     document = load_layout(options.layout).lay_out(make_published_figures(figures))
     hardware = " and ".join(figures.hardware.unique())

@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 def add_commands(commands: "Commands") -> None:
     """Add the commands that make, follow and continue a run."""
     command = add_command(commands, "plan", run_plan)
-    command.add_argument("matrix", type=Path, help="TOML file")
-    command.add_argument("--json", action="store_true", help="print it as JSON, for programs")
+    command.add_argument("matrix", type=Path, help="matrix file (TOML)")
+    command.add_argument("--json", action="store_true", help="print JSON")
     add_site_options(command)
     add_results_option(command)
 
     command = add_command(commands, "render", run_render)
-    command.add_argument("matrix", type=Path, help="TOML file")
+    command.add_argument("matrix", type=Path, help="matrix file (TOML)")
     add_site_options(command)
     add_results_option(command)
 
     command = add_command(commands, "submit", run_submit)
-    command.add_argument("matrix", type=Path, help="TOML file")
+    command.add_argument("matrix", type=Path, help="matrix file (TOML)")
     _add_wait_option(command)
     command.add_argument(
         "--within",
         metavar="TIME",
-        help="begin no further repeat on this machine after so long, 5min; each case has one",
+        help="local runs: start no new repeat after this time (5min); each case gets at least one",
     )
     command.add_argument(
-        "--unchecked", action="store_true", help="without a look at what the cluster has"
+        "--unchecked", action="store_true", help="skip the checks of the cluster's limits"
     )
     _add_bad_nodes_option(command)
     add_site_options(command)
@@ -59,7 +59,7 @@ def add_commands(commands: "Commands") -> None:
         command.add_argument("run", metavar="RUN", help="run directory, run id or its beginning")
         _add_wait_option(command)
         if handler is run_resume:
-            add_set_option(command, "another site value for what is not submitted yet")
+            add_set_option(command, "set a site value for jobs not submitted yet")
         else:
             _add_bad_nodes_option(command)
         add_results_option(command)
@@ -68,16 +68,16 @@ def add_commands(commands: "Commands") -> None:
         command = add_command(commands, name, handler)
         add_run_options(command)
         if name == "status":
-            command.add_argument("--json", action="store_true", help="print it as JSON")
+            command.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_bad_nodes_option(parser: argparse.ArgumentParser) -> None:
-    text = "leave out nodes that failed in earlier runs, and did not measure since, or are slow"
+    text = "exclude nodes that are slow, or failed in earlier runs and have not measured since"
     parser.add_argument("--exclude-bad-nodes", action="store_true", help=text)
 
 
 def _add_wait_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--wait", action="store_true", help="follow it to the end, then report")
+    parser.add_argument("--wait", action="store_true", help="wait for the run to end, then report")
 
 
 def run_plan(options: argparse.Namespace) -> None:
@@ -123,8 +123,9 @@ def run_submit(options: argparse.Namespace) -> None:
     words = " ".join(map(shlex.quote, hide_private_values(options.words)))
     if options.site is None and not is_slurm_here():
         raise SchedulerError(
-            "sbatch is not on PATH: is this a login node, and Slurm's module loaded (module load "
-            f"slurm)?\nTo run on this machine, without a scheduler: {COMMAND} {words} --site local"
+            "sbatch is not on PATH. On a login node, load Slurm's module first (module load "
+            "slurm).\n"
+            f"To run on this machine, without Slurm: {COMMAND} {words} --site local"
         )
     with advise(f"{COMMAND} {words}", (SchedulerError, EnvironmentMissingError)):
         run = stage_matrix(options, is_to_run=True)
@@ -144,9 +145,9 @@ def run_resume(options: argparse.Namespace) -> None:
         for change in changes:
             say(f"site: {change}")
     if not options.wait and not find_unsubmitted(run):
-        print(f"{run.run_id}: all of it is submitted already; nothing was done")
-        print(f"See where it stands:    {COMMAND} status {run.path}")
-        print(f"Try again what failed:  {COMMAND} retry {run.path}")
+        print(f"{run.run_id}: everything is submitted already; nothing was done")
+        print(f"States:        {COMMAND} status {run.path}")
+        print(f"Retry failed:  {COMMAND} retry {run.path}")
         return
     _submit(run, options.wait)
 
@@ -166,10 +167,10 @@ def run_retry(options: argparse.Namespace) -> None:
             bad_nodes = list_bad_nodes(run.path.parent, run.manifest.site_name)
         count = stage_retry(run, bad_nodes, warn)
     if not count and not options.wait and not find_unsubmitted(run):
-        print(f"{run.run_id}: nothing that ended has to be tried again; nothing was done")
-        print(f"See where it stands:  {COMMAND} status {run.path}")
+        print(f"{run.run_id}: no array task needs a retry; nothing was done")
+        print(f"States:  {COMMAND} status {run.path}")
         return
-    say(f"trying again {count} of {len(before)} array tasks")
+    say(f"retrying {count} of {len(before)} array tasks")
     _submit(run, options.wait, before if count else ())
 
 
@@ -190,7 +191,7 @@ def run_status(options: argparse.Namespace) -> None:
     if tracker.journal_error:
         warn(tracker.journal_error)
     if tracker.scheduler_error:
-        raise SchedulerError(f"{tracker.scheduler_error}\nWhat is shown comes from files alone.")
+        raise SchedulerError(f"{tracker.scheduler_error}\nThe states shown come from files alone.")
 
 
 def run_wait(options: argparse.Namespace) -> None:
@@ -208,8 +209,8 @@ def run_cancel(options: argparse.Namespace) -> None:
     run = find_chosen_run(options)
     if options.run is None and not is_own(run):
         raise InputError(
-            f"{run.run_id}, the latest run in {options.results}, was not started by you here; to "
-            f"cancel it, name it: {COMMAND} cancel {run.path}"
+            f"{run.run_id}, the latest run in {options.results}, was not started by you on this "
+            f"host; to cancel it, name it: {COMMAND} cancel {run.path}"
         )
     print(f"{cancel_run(run, warn)} array tasks of {run.run_id} cancelled")
 
@@ -219,7 +220,7 @@ def _mark_own(run: "Run") -> None:
     from dlperf_slurm.jobs.run_ownership import mark_own
 
     if problem := mark_own(run):
-        warn(f"{problem}; a later `{COMMAND} wait` follows this run, and tries nothing again")
+        warn(f"{problem}; a later `{COMMAND} wait` will follow this run but retry nothing")
 
 
 def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
@@ -240,9 +241,9 @@ def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
     if must_wait:
         follow_run(run, feeder, before)
         return
-    print(f"Follow it:  {COMMAND} status {run.path}")
-    print(f"Or wait:    {COMMAND} wait {run.path}")
-    print(f"At the end: {COMMAND} report {run.path}")
+    print(f"Status: {COMMAND} status {run.path}")
+    print(f"Wait:   {COMMAND} wait {run.path}")
+    print(f"Report: {COMMAND} report {run.path}")
 
 
 def _warn_of_noise() -> None:
@@ -250,4 +251,4 @@ def _warn_of_noise() -> None:
     from dlperf_slurm.worker.host_noise import describe_here
 
     for line in describe_here():
-        warn(f"{line}; figures will be those of a shared machine")
+        warn(f"{line}; the results will be those of a shared machine")

@@ -27,45 +27,49 @@ def add_commands(commands: "Commands") -> None:
     command.add_argument("directory", nargs="?", type=Path, default=Path(), help="default: here")
 
     actions = add_actions(commands, "data")
-    kinds = add_actions(actions, "make", "make a small data set", metavar="KIND")
+    kinds = add_actions(actions, "make", "generate a small data set", metavar="KIND")
 
-    text = "made-up photographs, as large as ImageNet's, for models of images"
+    text = "synthetic photographs of the size of ImageNet's, for image models"
     kind = _add_kind(kinds, "images", text, run_make_images)
     _add_numbers(kind, ("train", 1000, "training images"), ("val", 100, "validation images"))
-    _add_numbers(kind, ("classes", 10, "classes"), ("size", 500, "longer side in pixels"))
+    _add_numbers(kind, ("classes", 10, "classes"), ("size", 500, "longer side, in pixels"))
 
-    text = "made-up tokenised text, no real words, for models of text"
+    text = "synthetic tokenised text, for language models"
     kind = _add_kind(kinds, "text", text, run_make_text)
-    _add_numbers(kind, ("train", 1_000_000, "training ids"), ("val", 100_000, "validation ids"))
+    _add_numbers(
+        kind, ("train", 1_000_000, "training token ids"), ("val", 100_000, "validation token ids")
+    )
     _add_numbers(kind, ("vocabulary", 30522, "size of the vocabulary"))
 
-    text = "1,797 handwritten digits (scikit-learn's), for models of images"
+    text = "scikit-learn's 1,797 handwritten digits, for image models"
     _add_kind(kinds, "digits", text, run_make_digits)
 
     actions = add_actions(commands, "env")
-    text = "create or update environments from pins"
+    text = "create or update environments with pinned packages"
     action = add_command(actions, "create", run_env_create, text)
-    action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="as in env list")
-    action.add_argument("--all", action="store_true", help="for every framework")
+    action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="see env list")
+    action.add_argument("--all", action="store_true", help="all frameworks")
     _add_device(action)
-    action.add_argument("--horovod", action="store_true", help="with Horovod, where it exists")
+    action.add_argument("--horovod", action="store_true", help="build Horovod too, where supported")
     action.add_argument(
-        "--any-build", action="store_true", help="also files of an index that PyPI does not have"
+        "--any-build",
+        action="store_true",
+        help="also accept files of an index that PyPI does not have",
     )
-    action.add_argument("--cpu-index", default="", metavar="URL", help="an index of CPU builds")
-    action = add_command(actions, "list", run_env_list, "which environments there are, and where")
+    action.add_argument("--cpu-index", default="", metavar="URL", help="index of CPU builds")
+    action = add_command(actions, "list", run_env_list, "list the environments and their paths")
     _add_device(action)
-    text = "what works in them, and what is missing"
+    text = "check that the environments work"
     action = add_command(actions, "check", run_env_check, text)
     action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="default: all")
     _add_device(action)
 
     actions = add_actions(commands, "config")
-    text = "every value and the layer that it came from"
+    text = "show every setting and the layer that sets it"
     action = add_command(actions, "show", run_config_show, text)
-    action.add_argument("matrix", nargs="?", type=Path, help="a matrix, for its [slurm] table")
+    action.add_argument("matrix", nargs="?", type=Path, help="matrix whose [slurm] table applies")
     add_site_options(action)
-    text = "JSON Schema of a file, for editors"
+    text = "print the JSON Schema of a file, for editors"
     action = add_command(actions, "schema", run_config_schema, text)
     action.add_argument("file", choices=("matrix", "site"))
 
@@ -105,11 +109,9 @@ def _add_kind(
     kind = add_command(kinds, name, handler, text)
     default = Path("data") / name
     kind.add_argument(
-        "directory", nargs="?", type=Path, default=default, help=f"to be made ({default})"
+        "directory", nargs="?", type=Path, default=default, help=f"folder to create ({default})"
     )
-    kind.add_argument(
-        "--seed", type=_parse_seed, default=0, metavar="N", help="another one, other files (0)"
-    )
+    kind.add_argument("--seed", type=_parse_seed, default=0, metavar="N", help="random seed (0)")
     return kind
 
 
@@ -126,13 +128,13 @@ def _add_numbers(parser: argparse.ArgumentParser, *options: "tuple[str, int, str
 
 def _parse_positive(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no integer of 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
     return int(text)
 
 
 def _parse_seed(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > LARGEST_SEED:
-        raise argparse.ArgumentTypeError(f"{text!r} is no integer of 0 ... {LARGEST_SEED}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer from 0 to {LARGEST_SEED}")
     return int(text)
 
 
@@ -143,20 +145,20 @@ def _make(directory: Path, recipe: "DatasetRecipe") -> None:
     from dlperf_slurm.worker.models import list_models, load_model
 
     asked = ", ".join(f"{name} {value}" for name, value in vars(recipe).items())
-    print(f"{directory}: making files ({asked})", flush=True)
+    print(f"{directory}: generating files ({asked})", flush=True)
     start = time.monotonic()
     contents = make_dataset(
         directory, recipe, lambda news: print(f"{directory}: {news}", flush=True)
     )
     size_bytes = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
     seconds = time.monotonic() - start
-    print(f"{directory}: {contents}, {size_bytes / 1e6:.1f} MB, after {seconds:.0f} s")
+    print(f"{directory}: {contents}, {size_bytes / 1e6:.1f} MB, in {seconds:.0f} s")
     path = directory.absolute()
     readers = [name for name in list_models() if load_model(name).DATASET == recipe.DATASET]
     model = {"name": readers[0], **recipe.sizes, "dataset": path.name}
     table = tomli_w.dumps({"model": model, "axes": {"data": "folder"}})
     print(f"\nIn a matrix, for {' or '.join(readers)}:\n\n{table}")
-    where = "from any other folder than this one" if _is_found(path) else "to find it"
+    where = "for use from any other folder" if _is_found(path) else "so that it is found"
     print(f"In the site file, {where}:\n\n{tomli_w.dumps({'datasets': {path.name: str(path)}})}")
 
 
@@ -166,7 +168,7 @@ def _is_found(path: Path) -> bool:
 
 
 def _add_device(action: argparse.ArgumentParser) -> None:
-    action.add_argument("--cuda", action="store_true", help="those for NVIDIA GPUs")
+    action.add_argument("--cuda", action="store_true", help="for NVIDIA GPUs (CUDA)")
 
 
 def choose_device(options: argparse.Namespace) -> str:
@@ -180,7 +182,9 @@ def resolve_frameworks(names: Sequence[str]) -> list[str]:
 
     for name in names:
         if name in PACKAGES:
-            print(f"{name}: the environment is {PACKAGES[name]}", file=sys.stderr, flush=True)
+            print(
+                f"{name}: package of the environment {PACKAGES[name]}", file=sys.stderr, flush=True
+            )
     return [PACKAGES.get(name, name) for name in names]
 
 
@@ -195,14 +199,14 @@ def run_env_create(options: argparse.Namespace) -> None:
     from dlperf_slurm.provision.environments.pins import list_pins, read_pins
 
     if options.all == bool(options.frameworks):
-        raise InputError(f"env create: name either frameworks ({', '.join(list_pins())}) or --all")
+        raise InputError(f"env create: give either frameworks ({', '.join(list_pins())}) or --all")
     device = choose_device(options)
     names = list_pins() if options.all else resolve_frameworks(options.frameworks)
     chosen = [read_pins(name, device) for name in names]
     without = [pins.framework for pins in chosen if not pins.can_have_horovod]
     if options.horovod and without and not options.all:
         why = f"does not exist for {', '.join(without)}" if device != CUDA else NOT_FOR_GPUS
-        raise InputError(f"env create: Horovod {why}")
+        raise InputError(f"env create: --horovod: Horovod {why}")
     missing = []
     for pins in chosen:
         with_horovod = options.horovod and pins.can_have_horovod
@@ -220,7 +224,8 @@ def run_env_create(options: argparse.Namespace) -> None:
             missing.append(pins.name)
     if missing:
         raise EnvironmentMissingError(
-            f"{len(missing)} of {len(chosen)} environments could not be made: {', '.join(missing)}"
+            f"{len(missing)} of {len(chosen)} environments could not be created: "
+            f"{', '.join(missing)}"
         )
 
 
@@ -234,7 +239,7 @@ def run_env_list(options: argparse.Namespace) -> None:
     print_table(header, rows, make_console(), text_columns=None)
     for framework, state, *_ in rows:
         if state not in ("current", NOT_TO_BE_HAD):
-            print(f"{framework} is {state}: {tell_creation(framework, device)}")
+            print(f"{framework} is {state}; to create it: {tell_creation(framework, device)}")
 
 
 def run_env_check(options: argparse.Namespace) -> None:
@@ -256,7 +261,7 @@ def run_env_check(options: argparse.Namespace) -> None:
             print(f"{check.framework}: {problem}")
     broken = [check.framework for check in checks if check.is_broken(bool(options.frameworks))]
     if broken:
-        raise EnvironmentMissingError(f"not in order: {', '.join(broken)}")
+        raise EnvironmentMissingError(f"broken, see above: {', '.join(broken)}")
 
 
 def run_config_show(options: argparse.Namespace) -> None:
@@ -266,7 +271,7 @@ def run_config_show(options: argparse.Namespace) -> None:
 
     of_matrix, of_site = split_assignments(options.set)
     if options.matrix is None and of_matrix:
-        raise InputError(f"--set {of_matrix[0]}: is of a matrix; name one")
+        raise InputError(f"--set {of_matrix[0]}: is a matrix value; name the matrix file")
     matrix = read_matrix(options.matrix, of_matrix) if options.matrix else None
     loaded = load_site(options.site, matrix.toml if matrix else None, of_site)
     rows = [

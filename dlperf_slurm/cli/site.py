@@ -19,25 +19,30 @@ if TYPE_CHECKING:
 def add_commands(commands: "Commands") -> None:
     """Add `site init` and `doctor`."""
     actions = add_actions(commands, "site")
-    text = "ask this cluster what it has, and write a site file"
+    text = "write a site file from what Slurm reports about this cluster"
     action = add_command(actions, "init", run_site_init, text)
     action.add_argument(
-        "file", nargs="?", type=Path, help="default: site_configs/CLUSTER.toml, found by itself"
+        "file",
+        nargs="?",
+        type=Path,
+        help="default: site_configs/CLUSTER.toml, which is found by name",
     )
     action.add_argument(
-        "--device", choices=("cuda", "cpu"), help="what ranks compute on; default: GPUs if any"
+        "--device",
+        choices=("cuda", "cpu"),
+        help="device of the ranks; default: cuda if nodes have GPUs",
     )
 
     command = add_command(commands, "doctor", run_doctor)
     command.add_argument(
-        "matrix", nargs="?", type=Path, help="TOML file; default: the quickstart of the package"
+        "matrix", nargs="?", type=Path, help="matrix file; default: the quickstart of the package"
     )
     command.add_argument(
         "--patience",
         type=float,
         default=10.0,
         metavar="MINUTES",
-        help="how long a probe job may wait for its turn; default: 10",
+        help="longest wait of a probe job in the queue (10)",
     )
     add_site_options(command)
     add_results_option(command)
@@ -60,16 +65,15 @@ def run_site_init(options: argparse.Namespace) -> None:
     survey = survey_cluster(cluster)
     if not survey.cluster_name and not survey.partitions:
         raise SchedulerError(
-            "\n".join(survey.problems) + f"\nFor a machine without Slurm: {COMMAND} doctor "
-            "--site local"
+            "\n".join(survey.problems) + "\n"
+            f"On a machine without Slurm: {COMMAND} doctor --site local"
         )
     if options.file is None and not survey.cluster_name:
         raise InputError("the name of this cluster is not known: name the FILE to write")
     path = options.file or Path("site_configs") / f"{survey.cluster_name}.toml"
     if path.exists():
         raise InputError(
-            f"{path}: is there already, and stays as it is; move it away to have it written anew, "
-            "or name another FILE"
+            f"{path}: already exists, and was not changed; move it away, or name another FILE"
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +103,9 @@ def run_doctor(options: argparse.Namespace) -> None:
     for left_out in dict.fromkeys(left_out.reason for left_out in plan.left_out):
         say(f"left out: {left_out}")
     if not plan.groups:
-        raise InputError(f"{options.matrix}: site {loaded.name} can run none of its cases")
+        raise InputError(
+            f"{options.matrix}: site {loaded.name} can run none of its cases, see above"
+        )
     unsound = []
     for finding in examine(plan, loaded, options.results, 60 * options.patience, say):
         say(str(finding))
@@ -112,4 +118,6 @@ def run_doctor(options: argparse.Namespace) -> None:
         raise SiteCheckError(f"checks: {', '.join(counts)}; see above")
     site = options.site or ("" if is_slurm_here() else loaded.name)
     chosen = ["--site", site] if site else []
-    say(f"checks passed; next: {COMMAND} {shlex.join(['submit', str(options.matrix), *chosen])}")
+    say(
+        f"All checks passed. Next: {COMMAND} {shlex.join(['submit', str(options.matrix), *chosen])}"
+    )

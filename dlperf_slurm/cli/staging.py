@@ -35,12 +35,8 @@ def load_plan(
 
     if not options.matrix.exists():
         near = options.matrix.with_suffix(".toml")
-        remedy = (
-            f"did you mean {near}?"
-            if near.exists()
-            else f"`{COMMAND} init` copies examples to here"
-        )
-        raise InputError(f"{options.matrix}: there is no such file; {remedy}")
+        remedy = f"did you mean {near}?" if near.exists() else f"copy the examples: {COMMAND} init"
+        raise InputError(f"{options.matrix}: no such file; {remedy}")
     of_matrix, of_site = split_assignments(options.set)
     file = read_matrix(options.matrix, of_matrix)
     expansion = expand_matrix(file)
@@ -95,8 +91,8 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
     )
     if within_seconds and loaded.site.scheduler != "local":
         raise InputError(
-            f"--within is for runs on this machine, and site {loaded.name} has a scheduler: set "
-            "fewer repeats, --set protocol.repeats=3"
+            f"--within is only for runs without a scheduler, and site {loaded.name} has one; use "
+            "fewer repeats: --set protocol.repeats=3"
         )
     if not plan.groups:
         reasons = dict.fromkeys(left_out.reason for left_out in plan.left_out)
@@ -117,7 +113,7 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
         for line in introduce_local_run(plan, loaded, options, within_seconds):
             say(line)
     for path in remove_leftovers(options.results):
-        say(f"Removed {path}, which a submission that was killed had left half-made")
+        say(f"Removed {path}, an incomplete run directory of a submission that was killed")
     return stage_run(options.results, file, loaded, plan, sys.argv, within_seconds)
 
 
@@ -167,5 +163,6 @@ def _check_requests(plan: "Plan", loaded: "LoadedSite") -> None:
             warn(str(finding))
     if faults:
         raise SchedulerError(
-            "\n".join(faults) + "\nNothing was submitted. To submit it all the same: --unchecked"
+            "\n".join(faults)
+            + ("\nNothing was submitted. To submit without these checks: --unchecked")
         )

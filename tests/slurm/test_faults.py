@@ -56,7 +56,7 @@ def retry(run):
 def is_nothing_to_retry(run):
     # if the journal was lost, submissions are journaled again
     said = retry(run)
-    return NOTHING_TO_RETRY in said or "trying again 0 of " in said
+    return NOTHING_TO_RETRY in said or "retrying 0 of " in said
 
 
 def report(run):
@@ -285,5 +285,5 @@ def test_files_cut_short_after_the_end_are_tried_again(cluster, tmp_path):
     details = find_details(run)
     assert [name for task, name in cut.items() if name not in details[task.marker]] == []
     assert wait(run).returncode == CASES_FAILED
-    assert "trying again 2 of " in retry(run)
+    assert "retrying 2 of " in retry(run)
     assert wait(run).returncode == 0

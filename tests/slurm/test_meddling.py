@@ -180,7 +180,7 @@ def test_launcher_that_is_killed_fails_its_task_and_is_named(run):
     assert wait(run).returncode == CASES_FAILED
     assert find_states(run) == {"1n1g.0": "FAILED"}
     assert "SIGKILL" in find_details(run)["1n1g.0"]
-    assert "trying again 1 of " in run_tool(["retry", str(run.path)], CHECKOUT).stdout
+    assert "retrying 1 of " in run_tool(["retry", str(run.path)], CHECKOUT).stdout
 
 
 def find_processes(name, word):

@@ -72,7 +72,7 @@ def test_task_that_dies_or_takes_too_long_ends_no_other_one_of_its_job(cluster, 
     faults.unlink()
     retried = run_tool(["retry", str(run.path), "--wait"], CHECKOUT)
     assert retried.returncode == 0, retried.stdout + retried.stderr
-    assert "trying again 2 of " in retried.stdout
+    assert "retrying 2 of " in retried.stdout
     assert "6 of 6 repeats measured" in " ".join(retried.stdout.split())
 
 

@@ -37,7 +37,7 @@ warmup_steps = 2
 measured_steps = {measured_steps}
 {protocol}
 """
-NOTHING_TO_RETRY = "nothing that ended has to be tried again"
+NOTHING_TO_RETRY = "no array task needs a retry"
 SMALL_RESNET = "image_size = 32\nwidth = 8\nstage_blocks = [1, 1, 1, 1]\nclasses = 10"
 
 

@@ -82,9 +82,7 @@ def test_report_of_an_archive_has_the_tables_of_the_run(run, capsys):
     assert main(["report", str(run), "--plots", "none"]) == 0
     printed = capsys.readouterr().out
     assert main(["archive", str(run)]) == 0
-    assert capsys.readouterr().out.endswith(
-        f"Report it: dlperf-slurm report {ARCHIVE.absolute()}\n"
-    )
+    assert capsys.readouterr().out.endswith(f"Report: dlperf-slurm report {ARCHIVE.absolute()}\n")
     assert main(["report", str(ARCHIVE), "--plots", "none"]) == 0
     beside = RESULTS / f"{DAY_1}-report"
     assert capsys.readouterr().out.splitlines()[:-1] == printed.splitlines()[:-1]

@@ -66,7 +66,7 @@ def test_sound_chain_is_told_line_by_line(matrix, capsys):
     starts = ["environment", "run directory", "limits", "sbatch --test-only", "run directory"]
     kept = [line for line in lines if line.startswith("ok")]
     assert [line[10:].partition(":")[0] for line in kept] == [*starts, "ranks"]
-    assert lines[-1] == "checks passed; next: dlperf-slurm submit matrix.toml --site slurm-cpu"
+    assert lines[-1] == "All checks passed. Next: dlperf-slurm submit matrix.toml --site slurm-cpu"
     # nothing is left of the probe, nor of the folder that was made for it
     assert not Path("results").exists()
 
@@ -209,7 +209,7 @@ def test_submit_refuses_what_the_cluster_would_never_give(matrix, capsys):
     assert main(["submit", *SLURM, "--set", "time_limit_minutes.default=61"]) == 3
     error = capsys.readouterr().err
     assert "time limit: 1n1g, 1n2g, 2n2g: 61 min are over the 60 of partition main" in error
-    assert "To submit it all the same: --unchecked" in error
+    assert "without these checks: --unchecked" in error
     assert not Path("results").exists()
 
 

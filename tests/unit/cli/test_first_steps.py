@@ -116,7 +116,7 @@ def test_resume_with_nothing_to_do_says_so_and_what_to_do(matrix, capsys, monkey
     monkeypatch.setattr("dlperf_slurm.scheduler.submit.find_unsubmitted", lambda run: {})
     assert main(["resume", str(run.path)]) == 0
     printed = capsys.readouterr().out
-    assert "all of it is submitted already; nothing was done" in printed
+    assert "everything is submitted already; nothing was done" in printed
     assert f"dlperf-slurm retry {run.path}" in printed
 
 
@@ -154,10 +154,10 @@ def test_submit_on_this_machine_says_what_it_starts(matrix, capsys, monkeypatch)
     assert lines[0].startswith("site local: ")
     assert lines[0].endswith("site_configs/local.toml, chosen by --site")
     assert lines[1] == "2 cases, 2 repeats each: 4 array tasks"
-    assert lines[2] == "left out: 1 case, as 2n2g needs 2 nodes, the site has 1"
+    assert lines[2] == "left out: 1 case: 2n2g needs 2 nodes, the site has 1"
     # four times half an hour
     assert "at most 2.0 h" in lines[3]
-    assert lines[3].endswith("; --within begins no further repeat after 5 min")
+    assert lines[3].endswith("; --within: no repeat starts after 5 min")
 
 
 def test_submit_on_this_machine_refuses_work_that_cannot_end_in_time(matrix, capsys):
@@ -182,4 +182,4 @@ def test_doctor_without_slurm_names_the_submit_that_runs_here(
     monkeypatch.setattr("dlperf_slurm.checks.doctor.examine", lambda *arguments: [])
     assert main(["doctor", matrix, *options]) == 0
     printed = capsys.readouterr().out
-    assert printed.endswith(f"; next: dlperf-slurm submit {matrix} --site {site}\n")
+    assert printed.endswith(f" Next: dlperf-slurm submit {matrix} --site {site}\n")

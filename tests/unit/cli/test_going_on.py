@@ -56,7 +56,7 @@ def write_inputs(home):
 
 def test_submission_that_fails_before_anything_is_written(cluster, home, capsys):
     words = write_inputs(home)
-    line = "To go on: dlperf-slurm submit matrix.toml --site ./tiny.toml"
+    line = "To continue: dlperf-slurm submit matrix.toml --site ./tiny.toml"
     # the environment is missing
     assert fail(capsys, *words) == (4, line)
     kill_controller(cluster)
@@ -136,7 +136,7 @@ def test_beside_another_submission(cluster, request, capsys, command, name):
     run = request.getfixturevalue(name)
     with hold_submit_lock(run.path):
         exit_code, line = fail(capsys, command, run.path)
-    assert (exit_code, line) == (3, f"To go on: dlperf-slurm {command} {run.path}")
+    assert (exit_code, line) == (3, f"To continue: dlperf-slurm {command} {run.path}")
 
 
 def test_wait_of_a_run_that_is_away_for_long(cluster, failed_run, capsys, monkeypatch):
@@ -146,7 +146,7 @@ def test_wait_of_a_run_that_is_away_for_long(cluster, failed_run, capsys, monkey
         lambda tracker, ask_scheduler: (failed_run.path / "gone").stat(),
     )
     exit_code, line = fail(capsys, "wait", failed_run.path)
-    assert (exit_code, line) == (2, f"To go on: dlperf-slurm wait {failed_run.path}")
+    assert (exit_code, line) == (2, f"To continue: dlperf-slurm wait {failed_run.path}")
 
 
 def kill(run, bin_dir):
@@ -168,5 +168,5 @@ def break_site(run, bin_dir):
 )
 def test_failed_run(cluster, failed_run, capsys, command, change, code, again):
     change(failed_run, cluster)
-    line = f"To go on: dlperf-slurm {again} {failed_run.path}"
+    line = f"To continue: dlperf-slurm {again} {failed_run.path}"
     assert fail(capsys, command, failed_run.path) == (code, line)

@@ -90,11 +90,11 @@ def test_published_figures_are_laid_out_without_a_run(home, capsys):
     ("arguments", "message"),
     [
         (["--layout", "nvidia", "--published", "nvidea"], "known: dlperf, "),
-        (["--published", "dlperf"], f"goes with --layout {' or '.join(list_layouts())}"),
-        (["run", "--layout", "nvidia", "--published", "dlperf"], "either a RUN or --published"),
+        (["--published", "dlperf"], f"needs --layout {' or '.join(list_layouts())}"),
+        (["run", "--layout", "nvidia", "--published", "dlperf"], "RUN and --published exclude"),
         (
             ["--layout", "nvidia", "--published", "dlperf", "--against", "dlperf"],
-            "--against goes with a RUN",
+            "--against needs a RUN",
         ),
     ],
 )

@@ -105,7 +105,7 @@ def test_report_says_what_was_left_out_and_a_retry_measures_it(submit_within, ho
     assert "2 more were left out" in page
     again = run_tool(["retry", str(run.path), "--wait"], home)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "trying again 2 of 3 array tasks" in again.stdout
+    assert "retrying 2 of 3 array tasks" in again.stdout
     assert "2/2 done: 2 COMPLETED" in again.stdout
     assert "3 of 3 repeats measured" in again.stdout
     assert "left out" not in again.stdout
@@ -116,5 +116,5 @@ def test_retry_of_a_run_without_failures_says_so_and_does_nothing(submit_within,
     run, _ = submit_within(0.0)
     again = run_tool(["retry", str(run.path)], home)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "nothing that ended has to be tried again" in again.stdout
+    assert "no array task needs a retry" in again.stdout
     assert len(run.read_all_tasks()) == 3

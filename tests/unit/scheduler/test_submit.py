@@ -167,7 +167,7 @@ def test_command_that_retries_submits_what_it_staged(cluster, staged_run, capsys
     submit_run(staged_run, print)
     journal_states(staged_run, "FAILED")
     assert main(["retry", str(staged_run.path)]) == 0
-    assert "trying again 6 of 6 array tasks\n" in capsys.readouterr().out
+    assert "retrying 6 of 6 array tasks\n" in capsys.readouterr().out
     assert list_submitted(staged_run) == [*GROUPS, *(f"{group}-try2" for group in GROUPS)]
 
 
@@ -181,7 +181,7 @@ def test_retry_whose_environment_is_gone_stages_nothing(cluster, staged_run, cap
     assert main(["retry", str(staged_run.path)]) == EnvironmentMissingError.exit_code
     told = capsys.readouterr().err
     assert f"pytorch: no environment at {gone}; create it with" in told
-    assert told.endswith(f"To go on: dlperf-slurm retry {staged_run.path}\n")
+    assert told.endswith(f"To continue: dlperf-slurm retry {staged_run.path}\n")
     assert staged_run.list_group_ids() == GROUPS
 
 
