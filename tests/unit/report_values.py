@@ -18,9 +18,11 @@ from dlperf_slurm.reports.plots import Plot
 from dlperf_slurm.reports.plots.run_plots import plot_run
 from dlperf_slurm.reports.plots.steps import ReadRepeat
 from dlperf_slurm.reports.summarize import Summary, TableMaker
+from dlperf_slurm.results.case_summary import make_run_frames, summarize_case
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
-from dlperf_slurm.results.columns import Column, list_records
+from dlperf_slurm.results.columns import Column, list_records, select_published
+from dlperf_slurm.results.repeats import REPEATS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -141,7 +143,7 @@ def list_rows(*cases: CaseOutcomes) -> list[Any]:
 
 def make_repeat_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
     """Return the columns of these cases' repeats as in files."""
-    return analyze(cases).repeat_columns
+    return select_published(REPEATS, make_run_frames([*map(summarize_case, cases)]).repeats)
 
 
 def list_dtypes(columns: Iterable[Column]) -> dict[str, str]:

@@ -82,9 +82,12 @@ def test_errors_and_help_of_the_module_name_the_module():
 
 def list_written_out(path):
     """List the strings of a module, without docstrings, that contain a command of the script."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     pattern = rf"{PROGRAM} ({'|'.join(COMMANDS)})\b"
+    text = path.read_text(encoding="utf-8")
+    if not re.search(pattern, text):
+        return []
+    tree = ast.parse(text)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     return [
         node.value
         for node in ast.walk(tree)

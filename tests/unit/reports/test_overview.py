@@ -1,6 +1,7 @@
 """An overview has every case of a model once, by series and place."""
 
 import dataclasses
+from functools import cache
 
 import pytest
 from report_values import make_measured, rename, summarize_cases
@@ -31,14 +32,19 @@ def make_cases():
     ]
 
 
+@cache
+def summarize_made():
+    return summarize_cases(make_cases())
+
+
 def make_overview(*cases):
-    summary = summarize_cases(cases or make_cases())
+    summary = summarize_cases(cases) if cases else summarize_made()
     (overview,) = make_overviews(summary.results, summary.marks)
     return overview
 
 
 def make_section(*cases):
-    summary = summarize_cases(cases or make_cases())
+    summary = summarize_cases(cases) if cases else summarize_made()
     overviews = make_overviews(summary.results, summary.marks)
     (section,) = make_sections(overviews, summary.footnotes)
     return section
