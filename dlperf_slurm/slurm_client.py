@@ -217,13 +217,18 @@ def read_cluster_config(clusters: str = "") -> dict[str, str]:
     return dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", output, re.M))
 
 
-def list_nodes(clusters: str = "") -> set[str]:
-    """Return the names of all nodes of the cluster, or an empty set if it does not answer."""
-    command = ["sinfo", *name_cluster(clusters), "--all", "--noheader", "--Node", "--format=%N"]
+def read_boot_times(clusters: str = "") -> dict[str, str]:
+    """Return when each node of the cluster was booted, as ISO 8601 in local time, or "".
+
+    The result is empty if the cluster does not answer.
+    """
+    command = ["scontrol", *name_cluster(clusters), "--all", "--oneliner", "show", "node"]
     try:
-        return set(run_client(command).split())
+        lines = run_client(command).splitlines()
     except SchedulerError:
-        return set()
+        return {}
+    nodes = (re.match(r"NodeName=(\S+)(?:.* BootTime=(\d\S*))?", line) for line in lines)
+    return {node[1]: node[2] or "" for node in nodes if node}
 
 
 def find_cluster_name() -> Optional[str]:

@@ -164,7 +164,8 @@ def run_retry(options: argparse.Namespace) -> None:
         before = {task.marker for task in run.read_all_tasks()}
         bad_nodes: list[str] = []
         if options.exclude_bad_nodes:
-            bad_nodes = list_bad_nodes(run.path.parent, run.manifest.site_name)
+            manifest = run.manifest
+            bad_nodes = list_bad_nodes(run.path.parent, manifest.site_name, manifest.clusters)
         count = stage_retry(run, bad_nodes, warn)
     if not count and not options.wait and not find_unsubmitted(run):
         print(f"{run.run_id}: no array task needs a retry; nothing was done")

@@ -125,7 +125,7 @@ def leave_out_bad_nodes(loaded: "LoadedSite", plan: "Plan", results: Path) -> "L
         exclude_nodes,
     )
 
-    nodes = list_bad_nodes(results, loaded.name)
+    nodes = list_bad_nodes(results, loaded.name, loaded.site.clusters or "")
     if loaded.site.scheduler == "slurm":
         nodes = drop_unknown_nodes(nodes, loaded.site.clusters or "", say)
     needed = max((group.topology.nodes for group in plan.groups), default=1)
@@ -135,8 +135,12 @@ def leave_out_bad_nodes(loaded: "LoadedSite", plan: "Plan", results: Path) -> "L
     return dataclasses.replace(loaded, site=site)
 
 
-def list_bad_nodes(results: Path, site_name: str) -> list[str]:
-    """List and print the nodes of a site that are slow, or failed and have not measured since."""
+def list_bad_nodes(results: Path, site_name: str, clusters: str = "") -> list[str]:
+    """List and print the nodes of a site that are slow, or failed and have not measured since.
+
+    A node that failed before it was booted is left out.
+    """
+    from dlperf_slurm.jobs.failed_nodes import drop_rebooted_nodes
     from dlperf_slurm.jobs.run_directory import list_run_ids
     from dlperf_slurm.reports.history_text import describe_node
     from dlperf_slurm.results.history.nodes import read_node_histories
@@ -148,7 +152,8 @@ def list_bad_nodes(results: Path, site_name: str) -> list[str]:
     bad = [node for node in histories if node.site_name == site_name and node.is_bad]
     for node in bad:
         say(f"bad {describe_node(node)}")
-    return [node.node for node in bad]
+    failed_at = {node.node: "" if node.slow else node.last_failed_at for node in bad}
+    return drop_rebooted_nodes(failed_at, clusters, say)
 
 
 def _check_requests(plan: "Plan", loaded: "LoadedSite") -> None:

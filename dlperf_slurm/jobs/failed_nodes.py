@@ -1,11 +1,13 @@
 """The state and reason of a failed array task -> the failed nodes; a site that excludes them."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.nodes import find_unhealthy_nodes
+from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.jobs.disk_space import is_for_want_of_room
 
 NODE_FAIL = "NODE_FAIL"
@@ -52,11 +54,29 @@ def drop_unknown_nodes(
 
     sbatch refuses a job that excludes a node that has left the cluster.
     """
-    known = slurm_client.list_nodes(clusters) if nodes else set()
+    known = slurm_client.read_boot_times(clusters) if nodes else {}
     for node in nodes:
         if known and node not in known:
             report(f"node {node} is not excluded: the cluster no longer has it")
     return [node for node in nodes if not known or node in known]
+
+
+def drop_rebooted_nodes(
+    failed_at: Mapping[str, str], clusters: str, report: Callable[[str], None]
+) -> list[str]:
+    """Return the nodes that were not booted since they failed; report the others.
+
+    `failed_at` are times in UTC; "" for a node that is bad whenever it was booted.
+    """
+    booted_at = slurm_client.read_boot_times(clusters) if failed_at else {}
+    kept = []
+    for node, time in failed_at.items():
+        boot = booted_at.get(node, "")
+        if time and boot and datetime.fromisoformat(boot).astimezone() > parse_time(time):
+            report(f"node {node} is not excluded: it was booted since it failed")
+        else:
+            kept.append(node)
+    return kept
 
 
 def describe_too_few(site: Site, needed: int) -> str:

@@ -2,16 +2,25 @@
 
 import dataclasses
 import json
+from datetime import timedelta
 
 import pandas
 import pytest
-from builders import make_ranks, make_record, make_site, read_case, write_record
+from builders import (
+    make_ranks,
+    make_record,
+    make_site,
+    read_case,
+    write_program,
+    write_record,
+)
 from history_runs import RESULTS, stage_seven
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.cli.staging import leave_out_bad_nodes, list_bad_nodes
 from dlperf_slurm.config.site import LoadedSite
+from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.jobs.journal import STATE, Event, append_event
 from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.jobs.run_directory import open_run
@@ -91,6 +100,15 @@ def test_node_that_measured_after_it_failed_is_mended(run, time, is_bad):
     assert ("measured since" in text) != is_bad
     assert list_bad_nodes(RESULTS, node.site_name) == (["n2"] if is_bad else [])
     assert list_bad_nodes(RESULTS, "another") == []
+
+
+@pytest.mark.parametrize("after_failure", [False, True])
+def test_node_that_was_booted_since_it_failed_is_believed(run, bin_dir, after_failure):
+    fail_at(run, AFTER, *UNHEALTHY)
+    moment = parse_time(AFTER).astimezone() + timedelta(minutes=1 if after_failure else -1)
+    shown = f"NodeName=n2 Arch=x86_64 BootTime={moment:%Y-%m-%dT%H:%M:%S} SlurmdStartTime=None"
+    write_program(bin_dir, "scontrol", f"echo '{shown}'")
+    assert list_bad_nodes(RESULTS, run.manifest.site_name) == ([] if after_failure else ["n2"])
 
 
 def test_history_ends_with_the_nodes_that_failed(run, capsys):

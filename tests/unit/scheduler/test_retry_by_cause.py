@@ -130,7 +130,7 @@ def test_node_that_failed_is_left_out(run, node):
 
 
 def test_node_that_has_left_the_cluster_is_not_left_out(run, bin_dir):
-    write_program(bin_dir, "sinfo", "echo n1; echo n3")
+    write_program(bin_dir, "scontrol", "echo NodeName=n1 State=IDLE; echo NodeName=n3")
     fail(run, "1n1g", *NODE_FAILURE)
     lines = []
     assert stage_retry_by_cause(run, lines.append) == 1
