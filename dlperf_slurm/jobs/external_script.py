@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from dlperf_slurm.config.toml_tables import ProblemCollector
 from dlperf_slurm.errors import InputError, raise_problems
-from dlperf_slurm.jobs.sandbox import render_command
+from dlperf_slurm.jobs.sandbox import begin_all, render_command
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.matrix.file import MatrixFile
 from dlperf_slurm.matrix.tables import ScriptTable
@@ -17,6 +17,7 @@ def check_commands(file: MatrixFile, cases: Iterable[MatrixCase], device: str) -
     """Raise InputError, with file and line, for script commands that fail to render for a case."""
     reporter = ProblemCollector(file.toml)
     wrong: set[str] = set()
+    begin_all()
     for case in cases:
         name, script = case.axes.script, case.script_table
         if script is None or name in wrong:

@@ -31,7 +31,12 @@ from dlperf_slurm.jobs.resources import (
     make_task_directives,
 )
 from dlperf_slurm.jobs.run_directory import make_job_name
-from dlperf_slurm.jobs.sandbox import BoundedEnvironment, make_environment
+from dlperf_slurm.jobs.sandbox import (
+    BoundedEnvironment,
+    begin_all,
+    begin_rendering,
+    make_environment,
+)
 from dlperf_slurm.jobs.task_tables import TaskTables
 from dlperf_slurm.jobs.templating import fill_directives
 
@@ -92,6 +97,7 @@ def render_scripts(
     ranks. Raises InputError if a value cannot be quoted where the template uses it, or a template
     of the site is missing or invalid.
     """
+    begin_all()
     files: dict[str, str] = {}
     tables = TaskTables(site, run_id, earlier)
     environments: dict[Optional[str], BoundedEnvironment] = {}
@@ -108,7 +114,7 @@ def render_scripts(
             if common.template not in environments:
                 environments[common.template] = make_environment(list_template_dirs(common))
             environment = environments[common.template]
-            environment.looped = 0
+            begin_rendering()
             scripts = make_framework_scripts(
                 group,
                 sites,
@@ -120,7 +126,8 @@ def render_scripts(
             )
             job = make_job_script(group, common, scripts, run_id, run_dir, header)
             text = environment.get_template(name).render(job=job)
-        except jinja2.TemplateError as error:
+        except (jinja2.TemplateError, ArithmeticError, TypeError, ValueError) as error:
+            # the last three are raised by expressions of the template
             raise InputError(f"{name}: {type(error).__name__}: {error}") from error
         except RecursionError as error:
             raise InputError(f"{name}: extends or includes itself without an end") from error
@@ -150,6 +157,7 @@ def render_verification(
     script = make_framework_script(
         kind, site, environment, command, set(), site, [str(run_dir).replace("${", "$${")]
     )
+    begin_rendering()
     return environment.get_template(VERIFY_TEMPLATE).render(
         framework=script,
         cpus_per_rank=site.cpus_per_rank,

@@ -1,19 +1,22 @@
-"""Untrusted templates -> their text, rendered in a sandbox with bounded loops and arithmetic.
+"""Untrusted templates -> their text, rendered in a sandbox with a budget of work.
 
 Script commands of a matrix, and the template named by a site file or a matrix's `[slurm]` table,
-are rendered on the login node. Both use Jinja2's sandbox with limits. Commands are restricted
-further: no assignments, macros or other files, and only a few filters and methods.
+are rendered on the login node. Both use Jinja2's sandbox. Every value that an expression makes or
+uses draws from a budget by its size, which bounds time and memory whatever the operation. Commands
+are restricted further: no assignments, macros or other files, and only a few filters and methods.
 """
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import jinja2
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
+from jinja2.filters import make_attrgetter
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from dlperf_slurm.config.folders import find_resource_dir
@@ -30,9 +33,16 @@ from dlperf_slurm.jobs.quoting import (
 MAX_COMMAND_CHARACTERS = 20_000
 MAX_TEXT_CHARACTERS = 1_000_000
 MAX_RANGE = 10_000
-MAX_LOOPED = 1_000_000
+# units of work, of about a microsecond; a list of 1,000 hosts takes about 2,000
+MAX_WORK = 200_000
+# all texts of a matrix together may use the first, and the second for each of them
+SHARED_WORK = 5_000_000
+SHARED_WORK_EACH = 2_000
+# what is done with so many items or characters takes about as long as evaluating an expression
+ITEMS_PER_UNIT = 10
+CHARACTERS_PER_UNIT = 100
 MAX_BITS = 4096
-MAX_EXPONENT = 64
+MAX_DIGITS = 1000
 
 _COMMAND_NODES = (
     nodes.Template,
@@ -63,6 +73,8 @@ _COMMAND_NODES = (
 _COMMAND_METHODS = ("startswith", "endswith", "lower", "upper", "strip", "split")
 _COMMAND_FILTERS = (
     "abs",
+    "charged",
+    "contains",
     "counted",
     "default",
     "first",
@@ -82,18 +94,56 @@ _COMMAND_FILTERS = (
     "trim",
     "upper",
 )
+# methods of texts, and filters of Jinja2, whose results are not much larger than what they get
+_TEMPLATE_METHODS = (
+    *_COMMAND_METHODS,
+    *("lstrip", "rstrip", "rsplit", "splitlines", "partition", "rpartition", "isdigit", "title"),
+)
+_TEMPLATE_FILTERS = (
+    *("abs", "capitalize", "default", "dictsort", "first", "float", "int", "items", "last"),
+    *("length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse", "round"),
+    *("select", "selectattr", "sort", "string", "title", "trim", "unique", "upper"),
+)
+
+
+class _Budget:
+    """The units of work that are left: of this rendering, and of all of them together."""
+
+    def __init__(self) -> None:
+        self.own = MAX_WORK
+        self.shared = SHARED_WORK
+
+    def draw(self, units: int) -> None:
+        """Use some units; raises SecurityError if none are left."""
+        self.own -= units
+        self.shared -= units
+        if self.own < 0:
+            raise SecurityError("does too much work: has too many loops, or too long texts in them")
+        if self.shared < 0:
+            raise SecurityError("does too much work together with the other ones: make it shorter")
+
+
+_budget = _Budget()
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """A Jinja2 sandbox that limits loop iterations and the size of numbers."""
+    """A Jinja2 sandbox that limits the work of a rendering and the size of numbers."""
 
     intercepted_binops = frozenset(("*", "**", "%"))
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.looped = 0
         self.globals = {"range": _make_range}
-        self.filters["counted"] = self.count
+        self.filters = {
+            name: self.filters[name] for name in _TEMPLATE_FILTERS if name in self.filters
+        }
+        self.filters["counted"] = _count
+        self.filters["charged"] = _charge
+        self.filters["contains"] = _contains
+        self.filters["int"] = _to_int
+        self.filters["join"] = _join
+        self.filters["replace"] = _replace
+        self.filters["sum"] = _sum
         self.filters["directive"] = quote_directive
         self.filters["option"] = quote_option
         self.filters["search_folder"] = quote_search_folder
@@ -104,21 +154,27 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def _parse(self, source: str, name: Any, filename: Any) -> nodes.Template:
         tree = super()._parse(source, name, filename)
-        for loop in tree.find_all(nodes.For):
-            loop.iter = nodes.Filter(loop.iter, "counted", [], [], None, None)
+        _charge_below(tree)
         return tree
 
     def join_path(self, template: str, parent: str) -> str:
         """Resolve an `extends` or `include`; a template that names itself gets the shipped one."""
         return f"dlperf/{template}" if template == parent else template
 
-    def count(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Yield the items of a loop; raises SecurityError beyond MAX_LOOPED items in all loops."""
-        for item in items:
-            self.looped += 1
-            if self.looped > MAX_LOOPED:
-                raise SecurityError(f"loops more than {MAX_LOOPED} times")
-            yield item
+    def wrap_str_format(self, value: Any) -> None:
+        """Leave `str.format` to `is_safe_attribute`: its widths make texts of any length."""
+
+    def is_safe_attribute(self, owner: Any, name: str, value: Any) -> bool:
+        """Return whether an attribute may be read: of texts and numbers, only some methods."""
+        if isinstance(owner, (str, int, float)) and name not in _TEMPLATE_METHODS:
+            return False
+        return super().is_safe_attribute(owner, name, value)
+
+    def call(self, context: Any, function: Any, *arguments: Any, **options: Any) -> Any:
+        """Call a function; the search of a method such as `split` is charged for both texts."""
+        for argument in arguments:
+            _draw_search(argument, getattr(function, "__self__", None))
+        return super().call(context, function, *arguments, **options)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Apply an operator to two numbers; raises SecurityError for other types or huge values."""
@@ -127,9 +183,102 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
                 raise SecurityError(f"{operator} is for numbers, not for {value!r:.40}")
             if isinstance(value, int) and value.bit_length() > MAX_BITS:
                 raise SecurityError(f"{operator}: the numbers are too large")
-        if operator == "**" and not abs(right) <= MAX_EXPONENT:
-            raise SecurityError(f"**: an exponent is at most {MAX_EXPONENT}")
+        if operator == "**" and isinstance(left, int) and isinstance(right, int):
+            bits = left.bit_length() * abs(right)
+            if bits > MAX_BITS:
+                raise SecurityError(f"**: the result has more than {MAX_BITS} bits")
         return super().call_binop(context, operator, left, right)
+
+
+def _charge_below(node: nodes.Node) -> None:
+    """Wrap every expression below a node in the filter that draws its value from the budget."""
+    is_file_name = isinstance(node, (nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport))
+    for name, value in [] if is_file_name else [*node.iter_fields()]:
+        if isinstance(value, nodes.Node):
+            setattr(node, name, _charge_node(value))
+        elif isinstance(value, list):
+            value[:] = [_charge_node(one) if isinstance(one, nodes.Node) else one for one in value]
+    if isinstance(node, nodes.For):
+        node.iter = _make_filter(node.iter, "counted")
+
+
+def _charge_node(node: nodes.Node) -> nodes.Node:
+    _charge_below(node)
+    if isinstance(node, nodes.Compare):
+        searches = [operand.op in ("in", "notin") for operand in node.ops]
+        if searches == [True]:
+            found = _make_filter(node.ops[0].expr, "contains", node.expr)
+            return found if node.ops[0].op == "in" else nodes.Not(found, lineno=node.lineno)
+        if any(searches):
+            raise SecurityError(f"line {node.lineno}: `in` compares two values")
+    is_value = isinstance(node, nodes.Expr) and not isinstance(
+        node, (nodes.Slice, nodes.TemplateData, nodes.NSRef)
+    )
+    return _make_filter(node, "charged") if is_value and _is_read(node) else node
+
+
+def _is_read(node: nodes.Node) -> bool:
+    """Return whether a name or tuple is read, and not assigned to."""
+    return getattr(node, "ctx", "load") == "load"
+
+
+def _make_filter(node: nodes.Node, name: str, *arguments: nodes.Node) -> nodes.Filter:
+    return nodes.Filter(node, name, [*arguments], [], None, None, lineno=node.lineno)
+
+
+# with the context as an argument, Jinja2 does not evaluate a filter while it compiles
+@jinja2.pass_context
+def _charge(context: Any, value: Any) -> Any:
+    """Draw the size of a value from the budget, and return the value."""
+    _budget.draw(_measure(value))
+    return value
+
+
+@jinja2.pass_context
+def _contains(context: Any, container: Any, item: Any) -> bool:
+    """Evaluate `item in container`."""
+    _draw_search(item, container)
+    return item in container
+
+
+def _count(items: Iterable[Any]) -> Iterator[Any]:
+    """Yield the items of a loop, each of which draws from the budget."""
+    for item in items:
+        _budget.draw(1)
+        yield item
+
+
+def _measure(value: Any) -> int:
+    """Return the units of work of an operation that is linear in a value, with all its items."""
+    kind = type(value)
+    if kind is str:
+        return 1 + len(value) // CHARACTERS_PER_UNIT
+    if kind is range:
+        return 1 + len(value) // ITEMS_PER_UNIT
+    if kind in (list, tuple):
+        return 1 + sum(map(_measure, value))
+    if kind is dict:
+        return 1 + sum(map(_measure, value)) + sum(map(_measure, value.values()))
+    if kind is int:
+        return 1 + value.bit_length() // MAX_BITS
+    return 1
+
+
+def _draw_search(item: Any, text: Any) -> None:
+    """Draw a search in a text, which takes the product of both lengths before Python 3.10."""
+    if isinstance(item, str) and isinstance(text, str):
+        _budget.draw(len(item) * len(text) // CHARACTERS_PER_UNIT // 100)
+
+
+def begin_all() -> None:
+    """Begin the budget of all texts of a matrix together."""
+    _budget.shared = SHARED_WORK
+
+
+def begin_rendering() -> None:
+    """Begin the budget of the next text."""
+    _budget.own = MAX_WORK
+    _budget.shared += SHARED_WORK_EACH
 
 
 def make_environment(template_dirs: Sequence[Path]) -> BoundedEnvironment:
@@ -176,8 +325,8 @@ def render_command(command: str, values: Mapping[str, object]) -> str:
 
 
 def _render_bounded(command: str, values: Mapping[str, object]) -> str:
-    environment, template = _compile_command(command)
-    environment.looped = 0
+    template = _compile_command(command)
+    begin_rendering()
     pieces: list[str] = []
     size = 0
     for piece in template.generate(values):
@@ -190,19 +339,17 @@ def _render_bounded(command: str, values: Mapping[str, object]) -> str:
 
 # cached, as thousands of cases may share a command
 @lru_cache(maxsize=16)
-def _compile_command(command: str) -> tuple[BoundedEnvironment, jinja2.Template]:
+def _compile_command(command: str) -> jinja2.Template:
     if len(command) > MAX_COMMAND_CHARACTERS:
         raise SecurityError(f"has more than {MAX_COMMAND_CHARACTERS} characters")
     environment = make_environment([])
-    environment.filters = {
-        **{name: environment.filters[name] for name in _COMMAND_FILTERS},
-        "join": _join,
-        "replace": _replace,
-    }
-    tree = environment.parse(command)
-    for node in tree.find_all(nodes.Node):
+    environment.filters = {name: environment.filters[name] for name in _COMMAND_FILTERS}
+    # parsed without the filters that charge, which are in the tree of the second
+    for node in ImmutableSandboxedEnvironment._parse(environment, command, None, None).find_all(
+        nodes.Node
+    ):
         _check_node(node)
-    return environment, environment.from_string(tree)
+    return environment.from_string(command)
 
 
 def render_setting(text: str, values: Mapping[str, object], key: str) -> str:
@@ -243,15 +390,56 @@ def _make_range(*bounds: int) -> range:
     return made
 
 
-def _join(items: Iterable[Any], separator: str = "") -> str:
-    texts = [str(item) for item in items]
+@jinja2.pass_environment
+def _join(
+    environment: BoundedEnvironment,
+    items: Iterable[Any],
+    separator: str = "",
+    attribute: Optional[str] = None,
+) -> str:
+    texts = [str(item) for item in _read_attribute(environment, items, attribute)]
     _check_size(sum(map(len, texts)) + len(texts) * len(separator))
     return separator.join(texts)
 
 
 def _replace(text: str, old: str, new: str) -> str:
+    _draw_search(old, text)
     _check_size(len(text) + text.count(old) * len(new))
     return text.replace(old, new)
+
+
+@jinja2.pass_environment
+def _sum(
+    environment: BoundedEnvironment,
+    items: Iterable[Any],
+    attribute: Optional[str] = None,
+    start: float = 0,
+) -> float:
+    """Add numbers; lists would be copied for each item."""
+    total = start
+    for item in _read_attribute(environment, items, attribute):
+        if not isinstance(item, (int, float)):
+            raise SecurityError(f"sum is for numbers, not for {item!r:.40}")
+        total += item
+    return total
+
+
+def _read_attribute(
+    environment: BoundedEnvironment, items: Iterable[Any], attribute: Optional[str]
+) -> Iterable[Any]:
+    return items if attribute is None else map(make_attrgetter(environment, attribute), items)
+
+
+def _to_int(value: Any, default: int = 0) -> int:
+    """Convert to an integer as Jinja2's filter does, within the digits that take no time."""
+    if isinstance(value, str) and len(value) > MAX_DIGITS:
+        raise SecurityError(f"int: the text has more than {MAX_DIGITS} characters")
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        with suppress(TypeError, ValueError, OverflowError):
+            return int(float(value))
+        return default
 
 
 def _check_size(characters: int) -> None:

@@ -45,7 +45,7 @@ def test_template_of_another_user_is_not_found_by_its_name(home, monkeypatch, na
     path = write(home, '{% extends "frameworks/framework.sh.j2" %}' if "/" in name else "", name)
     give_to_another_user(monkeypatch, path)
     (line,) = list_problems(home)
-    assert_problem(line, file=str(path), says=("user 4242",))
+    assert_problem(line, file=str(path), says=("4242",))
     give_to_another_user(monkeypatch, own)
     if "/" in name:
         path.unlink()
