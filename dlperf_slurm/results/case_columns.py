@@ -288,8 +288,9 @@ CASES: tuple[Column, ...] = (
             below.frames.repeats.case_id).sum().reindex(below.plan.index)
             .where(c["target_top1"] > 0)),
     Column("train_seconds", NUMBER, "s", "from the first step to the end of the last epoch's "
-        "validation, median over seeds", plain_median_of("train_seconds"), header="time to train",
-        form=DurationFormat(), missing=UNKNOWN),
+        "validation, median over seeds; missing if a seed did not reach the target",
+        plain_median_of("train_seconds"), header="time to train", form=DurationFormat(),
+        missing="target not reached"),
     declare_hidden("full_training_case", TEXT,
         baseline(ratios.find_full_trainings)),
     declare_ratio("train_speedup", "ratio", "time to train in the full precision over this one",

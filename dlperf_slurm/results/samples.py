@@ -22,13 +22,18 @@ OF_QUANTITY = ["case_id", "quantity"]
 def make_samples(repeats: "DataFrame", pooled: "DataFrame", quantities: Sequence[str]) -> "Series":
     """List the independent samples in long form, indexed by case, quantity and block.
 
-    The sample of a block is the median over its repeats. A latency percentile that needs the
-    batches of all repeats together has one sample, or none if there are still too few batches.
+    The sample of a block is the median over its repeats. A training has a time only if every seed
+    reached its target: over those that did, it would seem faster than it is. A latency percentile
+    that needs the batches of all repeats together has one sample, or none if there are still too
+    few batches.
     """
     from pandas import MultiIndex, Series, concat
 
     measured = repeats[repeats.samples_per_s.notna()]
     blocks = measured.groupby(["case_id", "block"])[list(quantities)].median()
+    failed = measured.case_id[measured.top1 < measured.target_top1].unique()
+    if len(failed):
+        blocks.loc[failed, "train_seconds"] = float("nan")
     samples = blocks.rename_axis(columns="quantity").stack().dropna().reorder_levels(INDEX)
     replaced, together = [], {}
     for row in pooled.itertuples():

@@ -119,6 +119,25 @@ def test_seeds_that_reached_the_target_are_counted():
     assert write_rows(table)[0][table.header.index("reached 90 %")] == "2 of 3"
 
 
+@pytest.mark.parametrize("top1", [[0.89, 0.9, 0.93], [0.1, 0.2, 0.3]])
+def test_training_that_missed_its_target_has_no_time_and_no_speedup(top1):
+    full = make_case([0.9, 0.91, 0.92], 600.0, target=0.9)
+    reduced = make_case(top1, 300.0, target=0.9, precision="amp-fp16")
+    rows = list_rows(full, reduced)
+    assert [row.train_seconds for row in rows] == [600.0, None]
+    assert [row.train_speedup for row in rows] == [1.0, None]
+    table = make_table(full, reduced)
+    column = table.header.index("time to train")
+    assert write_rows(table)[1][column] == "target not reached"
+    (layout, _) = lay_out(full, reduced)
+    cells = dict(zip(layout.header, write_rows(layout)[0]))
+    reached = [cells[name] for name in layout.header if name.startswith("Reached - ")]
+    # the reduced precision comes first
+    assert reached == [f"{sum(value >= 0.9 for value in top1)} of 3", "3 of 3"]
+    times = [cells[name] for name in layout.header if name.startswith("Time to train - ")]
+    assert times == ["-", "10.00", "-"]
+
+
 def test_failed_training_is_named_in_its_place():
     failed = make_outcomes(make_planned_case(epochs=3), problems=["out of memory: x"])
     table = make_table(make_case([0.7]), failed)
@@ -201,6 +220,7 @@ def test_nvidias_layout_of_one_seed_has_no_deviations():
 def test_csv_has_the_accuracies():
     cases = [make_case([0.75, 0.77, 0.79], seconds=90.0, target=0.76)]
     (line,) = read_csv(summarize(make_manifest(), cases))
-    names = ("top1_average", "top1_deviation", "top1_lowest", "top1_highest", "train_seconds")
-    assert [float(line[name]) for name in names] == pytest.approx([0.77, 0.02, 0.75, 0.79, 90.0])
+    names = ("top1_average", "top1_deviation", "top1_lowest", "top1_highest")
+    assert [float(line[name]) for name in names] == pytest.approx([0.77, 0.02, 0.75, 0.79])
+    assert line["train_seconds"] == ""
     assert (line["epochs"], line["seeds_at_target"]) == ("3.0", "2")

@@ -52,6 +52,9 @@ def _make_time_table(
     for precision, own in found.items():
         cells = [Cell(_average(figure), PERCENT, problem=ABSENT) for figure in own]
         columns.append((f"Accuracy - {name_precision(precision)}", cells))
+    if any(figure.seeds_at_target is not None for figure in figures):
+        for precision, own in found.items():
+            columns.append((f"Reached - {name_precision(precision)}", [*map(_count_reached, own)]))
     for precision, own in found.items():
         times = [Cell(f.train_seconds, ScaledFormat(factor=1 / size), problem=ABSENT) for f in own]
         columns.append((f"Time to train - {name_precision(precision)}", times))
@@ -87,6 +90,12 @@ def _make_seeds_table(
         text_columns=2,
         caption=f"top-1 in %, {counts} seeds; the standard deviation (n - 1) is of fractions",
     )
+
+
+def _count_reached(figure: Figure) -> str:
+    """Return how many seeds reached the target, as "2 of 3"."""
+    known = figure.seeds_at_target is not None
+    return f"{figure.seeds_at_target:.0f} of {len(figure.top1)}" if known else ABSENT
 
 
 def _average(figure: Figure) -> Optional[float]:

@@ -27,13 +27,14 @@ Figure = Any
 TEXTS = ("model", "mode", "framework", "label", "source", "precision", "compiler", "batch_group",
     "batch_sizes", "data_location", "variable_update", "hardware", "table", "problem")  # fmt: skip
 NUMBERS = ("samples_per_s", "train_seconds", *(f"latency_{part}_ms" for part in LATENCY_NAMES))
-OBJECTS = ("topology", "footnotes", "top1", "epochs")
+OBJECTS = ("topology", "footnotes", "top1", "epochs", "seeds_at_target")
 """Columns of the frame; a figure is the throughput of one case, or its problem.
 
 `label` is the framework, with its gradient synchronization if that is not the default; `source` is
 the publisher of the script. `batch_group` is the requested batch size: a number, or "max";
 `batch_sizes` joins the measured ones, empty if none is known. `top1` has the accuracy, as a
-fraction, for each seed of a training over `epochs`. `table` distinguishes published tables whose
+fraction, for each seed of a training over `epochs`; `seeds_at_target` counts those that reached
+its target, and is None without one. `table` distinguishes published tables whose
 figures must not be compared; a run's figures have none.
 """
 
@@ -41,7 +42,7 @@ figures must not be compared; a run's figures have none.
 NO_FIGURE = SimpleNamespace(
     **dict.fromkeys(TEXTS, ""), **dict.fromkeys(NUMBERS), topology=Topology(0, 0), footnotes=()
 )
-NO_FIGURE.problem, NO_FIGURE.top1 = ABSENT, ()
+NO_FIGURE.problem, NO_FIGURE.top1, NO_FIGURE.seeds_at_target = ABSENT, (), None
 
 
 def list_figures(figures: "DataFrame", mode: str) -> list[Figure]:
@@ -103,6 +104,7 @@ def make_published_figures(published: "DataFrame") -> "DataFrame":
             ],
             top1=[()] * len(figures),
             epochs=0,
+            seeds_at_target=None,
         )
     )
 
