@@ -13,7 +13,7 @@ from dlperf_slurm.containers import RUNTIMES
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.launchers import LAUNCHERS
 from dlperf_slurm.worker.frameworks import list_frameworks
-from dlperf_slurm.worker.rendezvous import KINDS, MPI, TORCHRUN, Joining
+from dlperf_slurm.worker.rendezvous import KINDS, MPI, TORCHRUN, RendezvousSettings
 
 # NVIDIA's "8.0" or AMD's "gfx90a"
 COMPUTE_CAPABILITY = r"^([0-9]{1,2}\.[0-9]|gfx[0-9a-f]{3,5})$"
@@ -256,9 +256,11 @@ class JobSettings(TomlModel):
     """Environments, by framework."""
 
     @property
-    def joining(self) -> Joining:
+    def joining(self) -> RendezvousSettings:
         """Return the rendezvous settings that the worker gets."""
-        return Joining(self.ranks, self.rendezvous.host_suffix, self.rendezvous.interface)
+        return RendezvousSettings(
+            self.ranks, self.rendezvous.host_suffix, self.rendezvous.interface
+        )
 
     @property
     def starting_launcher(self) -> str:

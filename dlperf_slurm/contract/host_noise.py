@@ -16,7 +16,7 @@ MIN_STOLEN_SHARE = 0.02
 
 
 @dataclasses.dataclass(frozen=True)
-class Neighbour:
+class OtherProcess:
     """Processes of one name outside the run; `cpu_share` is of the time of all CPUs."""
 
     name: str
@@ -37,7 +37,7 @@ class CpuUse:
     own_share: float
     other_share: float
     stolen_share: float
-    neighbours: Tuple[Neighbour, ...] = ()
+    neighbours: Tuple[OtherProcess, ...] = ()
 
     @property
     def has_neighbours(self) -> bool:
@@ -51,7 +51,7 @@ class CpuUse:
 
 
 @dataclasses.dataclass(frozen=True)
-class GpuBefore:
+class GpuState:
     """A GPU before any rank uses it: other processes on it, and why its clocks are throttled."""
 
     device: int
@@ -60,7 +60,7 @@ class GpuBefore:
 
 
 @dataclasses.dataclass(frozen=True)
-class HostSurroundings:
+class HostNoise:
     """Other load on a host, before the repeat and in its window; empty tuples if unknown.
 
     `load_average` is the kernel's one-minute average before the repeat.
@@ -69,23 +69,23 @@ class HostSurroundings:
     host: str
     load_average: float
     before: Tuple[CpuUse, ...] = ()
-    gpus: Tuple[GpuBefore, ...] = ()
+    gpus: Tuple[GpuState, ...] = ()
     window: Tuple[CpuUse, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
-class Surroundings:
+class NoiseReport:
     """Other load on all hosts of one attempt, and the phases of its rank 0."""
 
     run_id: str
     case_id: str
     repeat: int
     attempt: int
-    hosts: Tuple[HostSurroundings, ...]
+    hosts: Tuple[HostNoise, ...]
     phases: Tuple[Phase, ...] = ()
 
 
-def write_surroundings(folder: Path, surroundings: Surroundings) -> None:
+def write_surroundings(folder: Path, surroundings: NoiseReport) -> None:
     """Write the surroundings of an attempt into its folder; raises as `write_file`."""
     text = json.dumps(dataclasses.asdict(surroundings), indent=1, sort_keys=True) + "\n"
     write_file(folder / SURROUNDINGS_FILE, text.encode())

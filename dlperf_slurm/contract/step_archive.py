@@ -43,7 +43,7 @@ _FOLDED = (
 )
 
 
-class Detail(NamedTuple):
+class SidecarFile(NamedTuple):
     """The content of a sidecar file, and its path for messages."""
 
     content: bytes
@@ -86,7 +86,7 @@ def fold_details(folder: Path, case: Case) -> None:
             remove_file(folder / CASE_FILE)
 
 
-def read_details(folder: Path, limits: Mapping[str, int], root: Path) -> Dict[str, Detail]:
+def read_details(folder: Path, limits: Mapping[str, int], root: Path) -> Dict[str, SidecarFile]:
     """Read the sidecar files of a start, packed or not; missing files are left out.
 
     `limits` has the maximum size in bytes of each file to read, by name. Raises FileProblem for
@@ -98,7 +98,7 @@ def read_details(folder: Path, limits: Mapping[str, int], root: Path) -> Dict[st
     found = {}
     for name, limit in limits.items():
         with suppress(FileNotFoundError):
-            found[name] = Detail(read_bytes(folder / name, limit, root), str(folder / name))
+            found[name] = SidecarFile(read_bytes(folder / name, limit, root), str(folder / name))
     if len(found) < len(limits):
         # missing files may just have been packed
         folded = _read_folded(folder, limits, root)
@@ -107,7 +107,7 @@ def read_details(folder: Path, limits: Mapping[str, int], root: Path) -> Dict[st
 
 def _read_folded(
     folder: Path, limits: Mapping[str, int], root: Path
-) -> Optional[Dict[str, Detail]]:
+) -> Optional[Dict[str, SidecarFile]]:
     """Read sidecar files from `details.npz`; None if it does not exist."""
     path = folder / DETAILS_FILE
     found = {}
@@ -117,7 +117,7 @@ def _read_folded(
             for name in limits.keys() & members.keys():
                 where = f"{path}/{name}"
                 content = read_member(file, members[name], limits[name], where)
-                found[name] = Detail(content, where)
+                found[name] = SidecarFile(content, where)
     except FileNotFoundError:
         return None
     return found

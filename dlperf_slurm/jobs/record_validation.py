@@ -25,7 +25,7 @@ from dlperf_slurm.contract.record import (
     Record,
     find_record_problem,
 )
-from dlperf_slurm.contract.step_archive import Detail, read_details
+from dlperf_slurm.contract.step_archive import SidecarFile, read_details
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import parse_array
 from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, JSON_LIMIT_BYTES
@@ -199,14 +199,14 @@ def _find_search_problem(record: Record, asked: Case) -> Iterator[str]:
         yield f"case.axes.batch_size_per_device is {size}, which no trial of the record tried"
 
 
-def _read_details(folder: Path, run_dir: Path) -> dict[str, Detail]:
+def _read_details(folder: Path, run_dir: Path) -> dict[str, SidecarFile]:
     try:
         return read_details(folder, _DETAILS, run_dir)
     except FileProblem as error:
         raise ContractError(str(error)) from error
 
 
-def _parse_steps(folder: Path, detail: Optional[Detail], record: Record) -> Any:
+def _parse_steps(folder: Path, detail: Optional[SidecarFile], record: Record) -> Any:
     """Return the measured step times as an array [ranks, steps]; None without the file.
 
     Raises ContractError if inference by our worker has no step times, or if shape or values are

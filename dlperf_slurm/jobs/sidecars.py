@@ -4,11 +4,11 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
-from dlperf_slurm.contract.host_noise import SURROUNDINGS_FILE, Surroundings
+from dlperf_slurm.contract.host_noise import SURROUNDINGS_FILE, NoiseReport
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.peaks import NUMBER_FORMATS, PEAKS_FILE, Peaks
 from dlperf_slurm.contract.record import TOKEN_SECONDS_FILE, Record
-from dlperf_slurm.contract.step_archive import Detail
+from dlperf_slurm.contract.step_archive import SidecarFile
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import parse_array
 from dlperf_slurm.jobs.decode import decode
@@ -21,7 +21,7 @@ class Sidecars:
     `token_seconds` is the array [ranks, steps, tokens] of text generation.
     """
 
-    surroundings: Optional[Surroundings] = None
+    surroundings: Optional[NoiseReport] = None
     peaks: Optional[Peaks] = None
     token_seconds: Any = field(default=None, compare=False, repr=False)
 
@@ -29,17 +29,17 @@ class Sidecars:
 NOTHING_BESIDE = Sidecars()
 
 
-def parse_beside(details: Mapping[str, Detail]) -> Sidecars:
+def parse_beside(details: Mapping[str, SidecarFile]) -> Sidecars:
     """Parse the sidecar files, given by name; raises ContractError for an invalid file."""
     surroundings, peaks = details.get(SURROUNDINGS_FILE), details.get(PEAKS_FILE)
     return Sidecars(
-        None if surroundings is None else decode(Surroundings, *surroundings),
+        None if surroundings is None else decode(NoiseReport, *surroundings),
         None if peaks is None else decode(Peaks, *peaks),
         _parse_tokens(details.get(TOKEN_SECONDS_FILE)),
     )
 
 
-def _parse_tokens(detail: Optional[Detail]) -> Any:
+def _parse_tokens(detail: Optional[SidecarFile]) -> Any:
     if detail is None:
         return None
     try:
@@ -67,7 +67,7 @@ def find_beside_problem(beside: Sidecars, record: Record) -> str:
     return ""
 
 
-def _find_problem(told: Union[Surroundings, Peaks], hosts: Set[str], record: Record) -> str:
+def _find_problem(told: Union[NoiseReport, Peaks], hosts: Set[str], record: Record) -> str:
     for name in ("run_id", "case_id", "repeat", "attempt"):
         found, expected = getattr(told, name), getattr(record.case, name)
         if found != expected:

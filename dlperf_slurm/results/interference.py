@@ -7,7 +7,7 @@ cause the latter, because all processes of a virtual machine share one CPU allow
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.contract.host_noise import MIN_STOLEN_SHARE, CpuUse, HostSurroundings
+from dlperf_slurm.contract.host_noise import MIN_STOLEN_SHARE, CpuUse, HostNoise
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.footnotes import FootnoteTemplate, Note
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def list_hosts(outcomes: Iterable[Outcome]) -> Iterator[HostSurroundings]:
+def list_hosts(outcomes: Iterable[Outcome]) -> Iterator[HostNoise]:
     """Yield the recorded surroundings of all hosts of these repeats."""
     for outcome in outcomes:
         if outcome.beside.surroundings is not None:

@@ -54,7 +54,7 @@ from dlperf_slurm.worker.nodes.copies import read_on_node
 from dlperf_slurm.worker.nvml import refuse_shared_gpus
 from dlperf_slurm.worker.out_of_memory import OutOfMemory
 from dlperf_slurm.worker.parity import (
-    WrongWorkError,
+    CaseMismatchError,
     check_parameter_count,
     parse_arguments,
     verify_case,
@@ -64,8 +64,8 @@ from dlperf_slurm.worker.phases import ImportTimer, Phases
 from dlperf_slurm.worker.probe import probe_rank
 from dlperf_slurm.worker.progress import Position
 from dlperf_slurm.worker.provenance import describe_job, describe_python, gather_platforms
-from dlperf_slurm.worker.ranks import Alone
-from dlperf_slurm.worker.rendezvous import Joining, parse_run_arguments, read_options
+from dlperf_slurm.worker.ranks import SingleProcess
+from dlperf_slurm.worker.rendezvous import RendezvousSettings, parse_run_arguments, read_options
 from dlperf_slurm.worker.rendezvous.communicators import RankWorld, join_ranks
 from dlperf_slurm.worker.rendezvous.network import choose_network
 from dlperf_slurm.worker.search import search_batch_size
@@ -103,7 +103,7 @@ def main(arguments: List[str]) -> int:
             options.directory,
             partial(verify_case, joining=joining, references=options.reference),
             lambda case: (
-                Alone(options.data_rank)
+                SingleProcess(options.data_rank)
                 if case.world_size == 1
                 else join_ranks(joining, case, options.directory)
             ),
@@ -137,14 +137,14 @@ def conclude(attempt_dir: Path, exit_code: int) -> int:
 def run_attempt(
     attempt_dir: Path,
     work: Callable[[Case, Any, Path], None],
-    join: Callable[[Case], Union[RankWorld, Alone]],
+    join: Callable[[Case], Union[RankWorld, SingleProcess]],
 ) -> int:
     """Join the other ranks and do `work` on the case of this directory; return the exit code.
 
     SystemExit and KeyboardInterrupt count as failures too: a rank that left alone would wait for
     the others in MPI_Finalize.
     """
-    world: Union[RankWorld, Alone, None] = None
+    world: Union[RankWorld, SingleProcess, None] = None
     signs = OutOfMemory(())
     try:
         case = read_json(attempt_dir / CASE_FILE, Case)
@@ -162,7 +162,7 @@ def run_attempt(
             if world is not None:
                 world.end_after_failure()
         return 1
-    if ending.is_at_once and not isinstance(world, Alone):
+    if ending.is_at_once and not isinstance(world, SingleProcess):
         ending.end_at_once(world)
     return 0
 
@@ -171,7 +171,7 @@ def watch_case(
     case: Case,
     world: RankWorld,
     attempt_dir: Path,
-    joining: Joining,
+    joining: RendezvousSettings,
     phases: Phases,
 ) -> None:
     """Measure the case under a watchdog for stalls, the time limit and preemption."""
@@ -184,13 +184,13 @@ def measure_case(
     case: Case,
     world: RankWorld,
     attempt_dir: Path,
-    joining: Joining,
+    joining: RendezvousSettings,
     position: Position,
     phases: Phases,
 ) -> None:
     """Build, warm up, measure and gather; rank 0 writes step times first and the record last.
 
-    Raises WrongWorkError if the model or the record does not match the case.
+    Raises CaseMismatchError if the model or the record does not match the case.
     """
     rank_info = choose_network(world.place(case), world, joining)
     refuse_shared_gpus(case, rank_info, world, os.environ)
@@ -275,7 +275,7 @@ def measure_case(
         )
         problem = find_record_problem(record)
         if problem:
-            raise WrongWorkError(problem)
+            raise CaseMismatchError(problem)
         write_array(attempt_dir / STEP_SECONDS_FILE, step_seconds)
         write_array(attempt_dir / WARMUP_STEP_SECONDS_FILE, warmup_step_seconds)
         if measurement.data_wait_seconds:

@@ -177,7 +177,7 @@ def open_training_data(case: Case, classes: int) -> "Dataset":
     dataset = open_dataset(case, TRAIN_SPLIT)
     if not case.training.mixup_alpha:
         return dataset
-    return Mixtures(dataset, classes, case.training.mixup_alpha, case.seed)
+    return MixupImages(dataset, classes, case.training.mixup_alpha, case.seed)
 
 
 def find_learning_rate(training: Training, base_rate: float, progress: float) -> float:
@@ -203,7 +203,7 @@ def sum_losses(logits: "NDArray[Any]", labels: "NDArray[Any]") -> float:
     return float((numpy.log(numpy.exp(shifted).sum(axis=1)) - chosen).sum())
 
 
-class Mixtures:
+class MixupImages:
     """A data set of images with mixup (Zhang et al. 2017, arXiv:1710.09412).
 
     A sample's own weight is Beta(alpha, alpha) distributed, its partner a uniformly chosen sample.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Set, Tuple
 
-from dlperf_slurm.contract.host_noise import CpuUse, Neighbour
+from dlperf_slurm.contract.host_noise import CpuUse, OtherProcess
 
 PROC = Path("/proc")
 INIT = 1
@@ -32,7 +32,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Reading:
+class CpuCounters:
     """The counters at one time: ticks summed over all CPUs, and all visible processes by PID.
 
     `worked` is user, nice and system time; interrupts are only in `total`.
@@ -45,13 +45,13 @@ class Reading:
     processes: Dict[int, Process]
 
 
-def read_proc(proc: Path = PROC) -> Reading:
+def read_proc(proc: Path = PROC) -> CpuCounters:
     """Read the counters; raises OSError if /proc cannot be read."""
     fields = (proc / "stat").read_text(encoding="ascii").split(None, 11)[1:9]
     user, nice, system, idle, iowait, irq, softirq, stolen = map(int, fields)
     worked = user + nice + system
     total = worked + idle + iowait + irq + softirq + stolen
-    return Reading(time.monotonic(), total, worked, stolen, _read_processes(proc))
+    return CpuCounters(time.monotonic(), total, worked, stolen, _read_processes(proc))
 
 
 def _read_processes(proc: Path) -> Dict[int, Process]:
@@ -83,7 +83,7 @@ def read_stat(folder: Path) -> Tuple[str, List[str]]:
     return head.partition("(")[2], rest.split()
 
 
-def divide_time(first: Reading, last: Reading, launcher: int) -> Optional[CpuUse]:
+def divide_time(first: CpuCounters, last: CpuCounters, launcher: int) -> Optional[CpuUse]:
     """Compute the shares of CPU time between two readings; `launcher` is the run's root process.
 
     Returns None if the readings are less than SHORTEST_SECONDS apart.
@@ -110,7 +110,7 @@ def divide_time(first: Reading, last: Reading, launcher: int) -> Optional[CpuUse
         own_share=_limit(own_ticks / total),
         other_share=_limit(others / total),
         stolen_share=_limit((last.stolen - first.stolen) / total),
-        neighbours=tuple(Neighbour(name, _limit(by_name[name] / total)) for name in busiest),
+        neighbours=tuple(OtherProcess(name, _limit(by_name[name] / total)) for name in busiest),
     )
 
 
@@ -119,7 +119,7 @@ def _limit(share: float) -> float:
     return min(1.0, max(0.0, share))
 
 
-def _list_spent(first: Reading, last: Reading) -> Dict[int, int]:
+def _list_spent(first: CpuCounters, last: CpuCounters) -> Dict[int, int]:
     """Return the ticks between two readings by PID; an ended child's ticks count for its parent."""
     spent = {}
     for pid, process in last.processes.items():
@@ -182,7 +182,7 @@ class CpuWatch:
         return divide_time(self._first, last, launcher)
 
 
-def try_to_read() -> Optional[Reading]:
+def try_to_read() -> Optional[CpuCounters]:
     """Read the counters now; None if /proc cannot be read."""
     try:
         return read_proc()

@@ -24,7 +24,7 @@ from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.runs import ALL_SETTINGS, ImportedRun, ImportOptions, import_log
 from dlperf_slurm.worker.clock import LOG
 from dlperf_slurm.worker.failed_record import make_failed_record
-from dlperf_slurm.worker.processes import Child
+from dlperf_slurm.worker.processes import CommandRunner
 from dlperf_slurm.worker.provenance import describe_job, describe_platform
 
 
@@ -32,7 +32,7 @@ def run_script(attempt_dir: Path, command: Sequence[str]) -> int:
     """Run the attempt's script by the launcher `command`, parse its log; return the exit code."""
     case = read_json(attempt_dir / CASE_FILE, Case)
     started_at = format_now()
-    child = Child(has_session=True)
+    child = CommandRunner(has_session=True)
     with (attempt_dir / LOG_FILE).open("wb") as log:
         exit_code = child.run([*command, str(attempt_dir / SCRIPT_FILE)], attempt_dir, log, log)
     record = make_record(case, attempt_dir / LOG_FILE, exit_code)

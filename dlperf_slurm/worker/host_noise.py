@@ -14,9 +14,9 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.host_noise import (
     CpuUse,
-    GpuBefore,
-    HostSurroundings,
-    Surroundings,
+    GpuState,
+    HostNoise,
+    NoiseReport,
 )
 from dlperf_slurm.worker.cpu_use import CpuWatch
 from dlperf_slurm.worker.frameworks import RankInfo
@@ -29,7 +29,7 @@ LOOK_SECONDS = 0.5
 PROC = Path("/proc")
 
 
-def look_around(case: Case, rank_info: RankInfo, world: Any) -> Optional[HostSurroundings]:
+def look_around(case: Case, rank_info: RankInfo, world: Any) -> Optional[HostNoise]:
     """Report other use of this rank's host and GPUs before the case; None if not monitored here.
 
     The first rank of each host samples while all ranks wait, and prints noise to standard error.
@@ -44,11 +44,9 @@ def look_around(case: Case, rank_info: RankInfo, world: Any) -> Optional[HostSur
         # in different PID namespaces, a rank would count the other ranks as foreign processes
         can_tell = len({space for host, space in spaces if host == rank_info.host}) == 1
         use = watch_cpus() if can_tell else None
-        surroundings = HostSurroundings(
-            rank_info.host, os.getloadavg()[0], before=_tell(use), gpus=gpus
-        )
+        surroundings = HostNoise(rank_info.host, os.getloadavg()[0], before=_tell(use), gpus=gpus)
     elif gpus:
-        surroundings = HostSurroundings(rank_info.host, 0.0, gpus=gpus)
+        surroundings = HostNoise(rank_info.host, 0.0, gpus=gpus)
     if surroundings is not None:
         for line in describe_noise(surroundings):
             print(f"before the measurement: {line}", file=sys.stderr, flush=True)
@@ -71,7 +69,7 @@ def watch_cpus(is_rank: bool = True) -> Optional[CpuUse]:
     return watch.finish(os.getpid(), is_rank)
 
 
-def look_at_gpus(named: Mapping[int, str]) -> Iterator[GpuBefore]:
+def look_at_gpus(named: Mapping[int, str]) -> Iterator[GpuState]:
     """Yield, for GPUs given by local rank, their compute processes and clock throttle reasons."""
     nvml = load_nvml() if named else None
     if nvml is None:
@@ -82,7 +80,7 @@ def look_at_gpus(named: Mapping[int, str]) -> Iterator[GpuBefore]:
             others = ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle) or []
             bits = ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle) or 0
             names = tuple(_name_process(process.pid) for process in others)
-            yield GpuBefore(local_rank, names, name_reasons(bits))
+            yield GpuState(local_rank, names, name_reasons(bits))
 
 
 def _name_process(pid: int) -> str:
@@ -98,18 +96,18 @@ def _tell(use: Optional[CpuUse]) -> Tuple[CpuUse, ...]:
 
 
 def gather_surroundings(
-    case: Case, world: Any, before: Optional[HostSurroundings], window: Optional[CpuUse]
-) -> Surroundings:
+    case: Case, world: Any, before: Optional[HostNoise], window: Optional[CpuUse]
+) -> NoiseReport:
     """Gather the surroundings of all hosts to rank 0, empty elsewhere; all ranks must call this."""
     # CPU use that could not be attributed before the window cannot be attributed in it either
     whole = before and replace(before, window=_tell(window) if before.before else ())
     hosts = unite_hosts([one for one in world.gather(whole) if one is not None])
-    return Surroundings(case.run_id, case.case_id, case.repeat, case.attempt, tuple(hosts))
+    return NoiseReport(case.run_id, case.case_id, case.repeat, case.attempt, tuple(hosts))
 
 
-def unite_hosts(told: List[HostSurroundings]) -> List[HostSurroundings]:
+def unite_hosts(told: List[HostNoise]) -> List[HostNoise]:
     """Merge the reports of ranks to one per host, in rank order, with the GPUs of all its ranks."""
-    united: Dict[str, HostSurroundings] = {}
+    united: Dict[str, HostNoise] = {}
     for one in told:
         first = united.get(one.host)
         united[one.host] = replace(first, gpus=first.gpus + one.gpus) if first else one
@@ -119,11 +117,11 @@ def unite_hosts(told: List[HostSurroundings]) -> List[HostSurroundings]:
 def describe_here() -> Iterator[str]:
     """Describe the noise on this machine before this process starts a run on it."""
     use = watch_cpus(is_rank=False)
-    host = HostSurroundings(socket.gethostname(), os.getloadavg()[0], _tell(use))
+    host = HostNoise(socket.gethostname(), os.getloadavg()[0], _tell(use))
     return describe_noise(host)
 
 
-def describe_noise(one: HostSurroundings) -> Iterator[str]:
+def describe_noise(one: HostNoise) -> Iterator[str]:
     """Describe the noise on a host before a measurement, one line per finding."""
     for use in one.before:
         if use.has_neighbours:

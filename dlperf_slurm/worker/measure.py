@@ -65,7 +65,7 @@ class Step:
         self._taken += 1
 
 
-class Generation:
+class TimedGeneration:
     """The generation of all tokens for one batch of prompts, with the time of each token.
 
     The first token comes from the prefill, which reads the prompt. Times are by the host's clock,
@@ -124,7 +124,7 @@ def measure_steps(
     step: Callable[[], None] = whole_step
     generation = None
     if case.axes.is_generation:
-        step = generation = Generation(cast("GeneratingSession", session), case)
+        step = generation = TimedGeneration(cast("GeneratingSession", session), case)
     elif case.axes.mode == INFER:
         step = session.infer
     elif batches is None and case.axes.gradient_accumulation == 1:

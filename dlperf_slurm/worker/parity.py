@@ -16,9 +16,9 @@ from dlperf_slurm.worker.frameworks import start_session
 from dlperf_slurm.worker.measure import Step
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.provenance import describe_python
-from dlperf_slurm.worker.ranks import Alone
+from dlperf_slurm.worker.ranks import SingleProcess
 from dlperf_slurm.worker.reference_optimizers import make_optimizer, measure_norm
-from dlperf_slurm.worker.rendezvous import Joining, add_options
+from dlperf_slurm.worker.rendezvous import RendezvousSettings, add_options
 from dlperf_slurm.worker.rendezvous.communicators import RankWorld
 from dlperf_slurm.worker.rendezvous.network import choose_network
 from dlperf_slurm.worker.weights import generate_weights
@@ -43,7 +43,7 @@ HALF_ULP = 2.0**-24
 UNCERTAIN_PART = 1e-4
 
 
-class WrongWorkError(RuntimeError):
+class CaseMismatchError(RuntimeError):
     """A model, weights or record that do not match the case, so that no result may be used."""
 
 
@@ -68,20 +68,20 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 def verify_case(
     case: Case,
-    world: Union[RankWorld, Alone],
+    world: Union[RankWorld, SingleProcess],
     directory: Path,
-    joining: Joining,
+    joining: RendezvousSettings,
     references: Sequence[Path],
 ) -> None:
     """Compute losses, gradients and updates; rank 0 writes the arrays, then parity.json.
 
-    Raises WrongWorkError if the model does not have the definition's parameters and weights.
+    Raises CaseMismatchError if the model does not have the definition's parameters and weights.
     """
     model = load_model(case.model)
     definition = model.Definition(**case.model_parameters)
     rank_info = world.place(case)
     versions = describe_python()
-    if not isinstance(world, Alone):
+    if not isinstance(world, SingleProcess):
         rank_info = choose_network(rank_info, world, joining)
         versions.update(world.describe_versions())
     if case.device == "cuda":
@@ -140,32 +140,32 @@ def verify_case(
 
 
 def check_parameter_count(case: Case, session: "Session") -> None:
-    """Raise WrongWorkError unless the model has as many parameters as its definition."""
+    """Raise CaseMismatchError unless the model has as many parameters as its definition."""
     expected = load_model(case.model).Definition(**case.model_parameters).parameter_count
     if session.parameter_count != expected:
-        raise WrongWorkError(
+        raise CaseMismatchError(
             f"{case.axes.framework} built {session.parameter_count} parameters, "
             f"the model's definition has {expected}"
         )
 
 
 def check_weights(weights: "Arrays", expected: "Arrays") -> None:
-    """Raise WrongWorkError unless the model starts with exactly the weights of the case's seed."""
+    """Raise CaseMismatchError unless the initial weights are exactly those of the case's seed."""
     check_shapes(weights, expected, "weights")
     for name, values in expected.items():
         if (weights[name] != values).any():
-            raise WrongWorkError(f"{name} does not start with the weights of the case's seed")
+            raise CaseMismatchError(f"{name} does not start with the weights of the case's seed")
 
 
 def check_shapes(arrays: "Arrays", expected: "Arrays", what: str) -> None:
-    """Raise WrongWorkError for the first name, shape or type that is not the expected one."""
+    """Raise CaseMismatchError for the first name, shape or type that is not the expected one."""
     unlike = sorted(set(arrays) ^ set(expected))
     if unlike:
-        raise WrongWorkError(f"{what}: {unlike[0]} is either missing or unknown")
+        raise CaseMismatchError(f"{what}: {unlike[0]} is either missing or unknown")
     for name, values in expected.items():
         found = (arrays[name].shape, str(arrays[name].dtype))
         if found != (values.shape, "float32"):
-            raise WrongWorkError(f"{what}: {name} is {found}, not {values.shape} in float32")
+            raise CaseMismatchError(f"{what}: {name} is {found}, not {values.shape} in float32")
 
 
 def find_uncertain(gradient: "NDArray[Any]") -> "NDArray[Any]":

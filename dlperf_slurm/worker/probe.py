@@ -24,7 +24,7 @@ from dlperf_slurm.worker.nvml import (
     list_visible,
     load_nvml,
 )
-from dlperf_slurm.worker.rendezvous import Joining
+from dlperf_slurm.worker.rendezvous import RendezvousSettings
 from dlperf_slurm.worker.rendezvous.communicators import join_ranks
 
 MODULE_FILE = "module"
@@ -44,7 +44,7 @@ COUNTS: Dict[str, Callable[[Any], int]] = {
 }
 
 
-def probe_rank(folder: Path, joining: Joining) -> int:
+def probe_rank(folder: Path, joining: RendezvousSettings) -> int:
     """Write the findings of one rank of the case in this folder; always return 0."""
     host = socket.gethostname()
     path = folder / f"{ANSWER_PREFIX}{host}-{os.getpid()}.json"
@@ -67,7 +67,9 @@ def keep(path: Path, answer: Dict[str, Any]) -> None:
     write_file(path, json.dumps(answer).encode(), root=path.parent)
 
 
-def join(answer: Dict[str, Any], host: str, joining: Joining, case: Case, folder: Path) -> RankInfo:
+def join(
+    answer: Dict[str, Any], host: str, joining: RendezvousSettings, case: Case, folder: Path
+) -> RankInfo:
     """Join the other ranks and return this rank's RankInfo, or record why joining failed."""
     try:
         world = join_ranks(joining, case, folder)

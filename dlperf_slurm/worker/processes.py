@@ -15,7 +15,7 @@ TERMINATED_EXIT_CODE = 143
 PR_SET_PDEATHSIG = 1
 
 
-class Child:
+class CommandRunner:
     """Runs commands one after the other; SIGTERM ends the running command and then this process.
 
     With a session of its own (`has_session`), all of a command's processes are ended: a shell on

@@ -54,7 +54,7 @@ class Position:
         return [*self._earlier_seconds, *now]
 
 
-class Pace:
+class ProgressMonitor:
     """The longest step seen so far, and the time since the last progress.
 
     `stall_seconds` is the matrix's limit: None derives it from the steps so far, 0 is no limit.

@@ -93,7 +93,7 @@ class World:
         return False
 
 
-class Alone:
+class SingleProcess:
     """Replaces a World for a single process without MPI, which gets the data of any rank."""
 
     def __init__(self, data_rank: int) -> None:

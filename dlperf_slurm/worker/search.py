@@ -16,7 +16,7 @@ from dlperf_slurm.contract.record import FAILED, OK, OUT_OF_MEMORY, RECORD_FILE,
 from dlperf_slurm.worker.datasets import open_dataset
 from dlperf_slurm.worker.datasets.description import TRAIN_SPLIT, DataError
 from dlperf_slurm.worker.failed_record import conclude_attempt
-from dlperf_slurm.worker.processes import Child
+from dlperf_slurm.worker.processes import CommandRunner
 
 BATCH_FILE = "batch.json"
 TRIALS_DIR = "trials"
@@ -57,7 +57,7 @@ class TrialRunner:
     def __init__(self, command: Sequence[str]) -> None:
         """Take the command that starts `worker run` on all ranks, without the folder."""
         self._command = list(command)
-        self._child = Child()
+        self._child = CommandRunner()
         self.exit_code = 0
 
     def run(self, case: Case, folder: Path) -> Record:

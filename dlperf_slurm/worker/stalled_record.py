@@ -17,7 +17,7 @@ from dlperf_slurm.worker.watchdog import (
     PREEMPTED,
     STALLED,
     TIME_LIMIT,
-    Standing,
+    RankStatus,
     find_silence,
     find_stacks,
     find_standing,
@@ -28,7 +28,7 @@ ANSWERED_NOTHING = "no answer, as from a process that is stopped or waits for a 
 HELD = "in native code that holds the interpreter"
 
 
-def read_standings(attempt_dir: Path, case: Case) -> Tuple[Standing, ...]:
+def read_standings(attempt_dir: Path, case: Case) -> Tuple[RankStatus, ...]:
     """Read the Standings that ranks wrote, by rank; empty if the watchdog ended no rank."""
     found = (read_standing(find_standing(attempt_dir, rank)) for rank in range(case.world_size))
     return tuple(standing for standing in found if standing is not None)
@@ -83,7 +83,7 @@ def keep_steps(attempt_dir: Path, case: Case) -> int:
     return min(steps)
 
 
-def _sort(standings: Sequence[Standing]) -> List[Standing]:
+def _sort(standings: Sequence[RankStatus]) -> List[RankStatus]:
     """Sort stopped ranks first, then by least progress; of equals, the rarest position first."""
     places = [(standing.phases, standing.step, standing.at) for standing in standings]
     return sorted(
@@ -99,7 +99,7 @@ def _sort(standings: Sequence[Standing]) -> List[Standing]:
     )
 
 
-def _describe_cause(standings: Sequence[Standing]) -> str:
+def _describe_cause(standings: Sequence[RankStatus]) -> str:
     causes = {standing.cause for standing in standings}
     if PREEMPTED in causes:
         return f"{PREEMPTED}: told to end long before the job's time limit"
@@ -109,7 +109,7 @@ def _describe_cause(standings: Sequence[Standing]) -> str:
     return f"{STALLED}: no step ended for {seconds:.0f} s" if seconds else STALLED
 
 
-def _describe_place(standing: Standing) -> str:
+def _describe_place(standing: RankStatus) -> str:
     stopped = standing.stopped_seconds
     silence = f"no answer for {stopped:.0f} s, then " if stopped else ""
     if not standing.steps:

@@ -23,7 +23,7 @@ from dlperf_slurm.contract.json_files import ContractError, build_dataclass
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_json
 from dlperf_slurm.files.writing import write_file
-from dlperf_slurm.worker.progress import Pace, Position
+from dlperf_slurm.worker.progress import Position, ProgressMonitor
 from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ EARLY_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
-class Standing:
+class RankStatus:
     """The status of a rank when it was ended, and why: STALLED, TIME_LIMIT, PREEMPTED or CALLED.
 
     The rank had ended `step` of the `steps` of its phase, and no step for `quiet_seconds`. Its
@@ -79,7 +79,7 @@ def watch_rank(
     (attempt_dir / STALLS_DIR).mkdir(exist_ok=True)
     stacks = find_stacks(attempt_dir, world.rank)
     with stacks.open("w", encoding="utf-8") as file:
-        watch = Watch(attempt_dir, stall_seconds, world, file)
+        watch = WatchdogState(attempt_dir, stall_seconds, world, file)
         thread = threading.Thread(target=watch.run, name="watch", daemon=True)
         thread.start()
         try:
@@ -113,7 +113,7 @@ def find_silence(attempt_dir: Path, rank: int) -> Path:
     return attempt_dir / STALLS_DIR / f"rank-{rank}.silent"
 
 
-class Watch:
+class WatchdogState:
     """The state of the watchdog thread; setting `is_over` ends the thread."""
 
     def __init__(
@@ -125,7 +125,7 @@ class Watch:
         self._world = world
         self._stacks = stacks
         self._stopped_seconds = 0.0
-        self._pace = Pace(stall_seconds, time.monotonic())
+        self._pace = ProgressMonitor(stall_seconds, time.monotonic())
 
     def run(self) -> None:
         """Poll the position; end the process on a stall, a signal or a call of another rank."""
@@ -178,9 +178,9 @@ class Watch:
             if not self.is_over:
                 os._exit(EXIT_CODE)
 
-    def _describe(self, cause: str) -> Standing:
+    def _describe(self, cause: str) -> RankStatus:
         position = self.position
-        return Standing(
+        return RankStatus(
             rank=self._world.rank,
             host=socket.gethostname(),
             cause=cause,
@@ -224,10 +224,10 @@ def find_innermost_line() -> str:
     return f"{line.name} ({Path(line.filename).name}:{line.lineno})"
 
 
-def read_standing(path: Path) -> Optional[Standing]:
+def read_standing(path: Path) -> Optional[RankStatus]:
     """Read the Standing of a rank; None if there is no valid file."""
     try:
-        return build_dataclass(Standing, read_json(path), str(path), is_complete=True)
+        return build_dataclass(RankStatus, read_json(path), str(path), is_complete=True)
     except (FileNotFoundError, FileProblem, ContractError):
         return None
 

@@ -12,7 +12,7 @@ from dlperf_slurm.contract.record import FAILED, STEP_SECONDS_FILE
 from dlperf_slurm.contract.step_archive import SAMPLES_FILE
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.nvml import ask, find_handle, load_nvml
-from dlperf_slurm.worker.peaks import Setting, load_operations
+from dlperf_slurm.worker.peaks import PeakSettings, load_operations
 from dlperf_slurm.worker.peaks.device_peak import find_best_seconds
 from dlperf_slurm.worker.telemetry.series import ENERGY, POWER, SECONDS
 from dlperf_slurm.worker.telemetry.sources import choose_devices
@@ -117,7 +117,7 @@ def test_tf32_is_twice_as_fast_as_fp32(framework, hold):
 
 def measure_product(framework, number_format):
     """Return the FLOP/s of a large product; run in a separate process, which frees its memory."""
-    setting = Setting("cuda", number_format, 1)
+    setting = PeakSettings("cuda", number_format, 1)
     product = load_operations(framework).make_product(setting, PRODUCT_SIZE)
     return 2 * PRODUCT_SIZE**3 / find_best_seconds(product, PRODUCT_SECONDS)
 

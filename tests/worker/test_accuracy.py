@@ -5,7 +5,7 @@ import math
 import pytest
 
 from dlperf_slurm.contract.case import COSINE, Training
-from dlperf_slurm.worker.accuracy import Mixtures, find_learning_rate, sum_losses
+from dlperf_slurm.worker.accuracy import MixupImages, find_learning_rate, sum_losses
 from dlperf_slurm.worker.models import resnet50
 from dlperf_slurm.worker.synthetic_batch import SyntheticSamples
 
@@ -34,7 +34,7 @@ def test_losses_are_cross_entropies_whatever_the_size_of_the_logits():
 
 def test_mixture_is_of_two_samples_with_their_shares_as_probabilities():
     dataset = SyntheticSamples(SMALL, 8, seed=3)
-    mixed = Mixtures(dataset, classes=10, alpha=1.0, seed=3)
+    mixed = MixupImages(dataset, classes=10, alpha=1.0, seed=3)
     assert len(mixed) == 8
     for index in range(8):
         sample = mixed.read_sample(index, 0)
@@ -56,7 +56,7 @@ def mix(dataset, index, partner, labels):
 
 def test_mixtures_change_with_the_epoch_and_are_the_same_on_every_rank():
     dataset = SyntheticSamples(SMALL, 8, seed=3)
-    mixed, again = (Mixtures(dataset, classes=10, alpha=0.2, seed=3) for _ in range(2))
+    mixed, again = (MixupImages(dataset, classes=10, alpha=0.2, seed=3) for _ in range(2))
     same = mixed.read_sample(2, 1)["images"]
     assert (again.read_sample(2, 1)["images"] == same).all()
     assert (mixed.read_sample(2, 2)["images"] != same).any()

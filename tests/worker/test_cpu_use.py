@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_slurm.contract.host_noise import Neighbour
+from dlperf_slurm.contract.host_noise import OtherProcess
 from dlperf_slurm.worker.cpu_use import (
+    CpuCounters,
     CpuWatch,
     Process,
-    Reading,
     divide_time,
     find_launcher,
     list_own,
@@ -39,7 +39,7 @@ def make_processes(**ticks):
 
 
 def make_reading(seconds=0.0, total=0, worked=0, stolen=0, processes=None):
-    return Reading(seconds, total, worked, stolen, processes or make_processes())
+    return CpuCounters(seconds, total, worked, stolen, processes or make_processes())
 
 
 FIRST = make_reading()
@@ -60,7 +60,7 @@ def test_own_time_others_and_the_hypervisor_s_are_told_apart(ticks, counters, sh
     last = make_reading(10.0, 1000, *counters, make_processes(**ticks))
     use = divide_time(FIRST, last, LAUNCHER)
     assert (use.own_share, use.other_share, use.stolen_share) == shares
-    neighbours = (Neighbour("miner", 0.25),) if "stranger" in ticks else ()
+    neighbours = (OtherProcess("miner", 0.25),) if "stranger" in ticks else ()
     assert (use.neighbours, use.has_neighbours) == (neighbours, bool(neighbours))
     assert use.is_quiet == (not neighbours and not shares[2])
 

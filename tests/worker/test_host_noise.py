@@ -15,10 +15,10 @@ from support.problems import assert_problem
 from dlperf_slurm.contract.host_noise import (
     SURROUNDINGS_FILE,
     CpuUse,
-    GpuBefore,
-    HostSurroundings,
-    Neighbour,
-    Surroundings,
+    GpuState,
+    HostNoise,
+    NoiseReport,
+    OtherProcess,
 )
 from dlperf_slurm.contract.json_files import build_dataclass
 from dlperf_slurm.contract.phases import MEANINGS, PYTHON, WINDOW
@@ -80,7 +80,7 @@ def launch(tmp_path, code_dir, mpi):
         assert attempt.read_record().status == OK, attempt.stderr
         path = attempt.path / SURROUNDINGS_FILE
         data = json.loads(path.read_text(encoding="utf-8"))
-        return build_dataclass(Surroundings, data, path.name), attempt.stderr
+        return build_dataclass(NoiseReport, data, path.name), attempt.stderr
 
     return run
 
@@ -134,7 +134,7 @@ def test_run_without_it_names_neither_it_nor_its_own_ranks_and_has_its_phases(la
 )
 def test_clocks_of_gpus_are_seen_before_the_ranks_use_them(fake_nvml, gpu, before):
     fake_nvml(gpu)
-    assert look_around(CUDA, FIRST, TOGETHER).gpus == (GpuBefore(0, (), before),)
+    assert look_around(CUDA, FIRST, TOGETHER).gpus == (GpuState(0, (), before),)
 
 
 def test_run_without_telemetry_tells_nothing_of_its_surroundings():
@@ -150,28 +150,28 @@ def test_ranks_that_cannot_see_each_other_blame_nobody():
 
 
 def test_gpus_that_other_ranks_watched_are_those_of_their_host():
-    first = HostSurroundings("n1", 1.0, (QUIET,), (GpuBefore(0),))
-    others = [HostSurroundings("n2", 2.0), HostSurroundings("n1", 0.0, gpus=(GpuBefore(1),))]
+    first = HostNoise("n1", 1.0, (QUIET,), (GpuState(0),))
+    others = [HostNoise("n2", 2.0), HostNoise("n1", 0.0, gpus=(GpuState(1),))]
     united = unite_hosts([first, *others])
     assert [(one.host, one.load_average) for one in united] == [("n1", 1.0), ("n2", 2.0)]
-    assert united[0].gpus == (GpuBefore(0), GpuBefore(1))
+    assert united[0].gpus == (GpuState(0), GpuState(1))
 
 
 @pytest.mark.parametrize(
     ("use", "gpu", "says"),
     [
-        (QUIET, GpuBefore(0), ()),
+        (QUIET, GpuState(0), ()),
         (
-            CpuUse(0.5, 4, 0, 0.3, 0, (Neighbour("x", 0.25),)),
-            GpuBefore(0),
+            CpuUse(0.5, 4, 0, 0.3, 0, (OtherProcess("x", 0.25),)),
+            GpuState(0),
             ("n1", "30% of its 4 CPUs (x 25%)", "3.1"),
         ),
-        (CpuUse(0.5, 4, 0.3, 0.0, 0.2), GpuBefore(0), ("n1", "hypervisor", "20% of its CPUs")),
-        (QUIET, GpuBefore(2, ("python", "process 7")), ("GPU 2 of n1", "python, process 7")),
-        (QUIET, GpuBefore(2, (), ("power cap",)), ("GPU 2 of n1", "clocks", "power cap")),
+        (CpuUse(0.5, 4, 0.3, 0.0, 0.2), GpuState(0), ("n1", "hypervisor", "20% of its CPUs")),
+        (QUIET, GpuState(2, ("python", "process 7")), ("GPU 2 of n1", "python, process 7")),
+        (QUIET, GpuState(2, (), ("power cap",)), ("GPU 2 of n1", "clocks", "power cap")),
     ],
 )
 def test_what_is_not_quiet_is_one_line(use, gpu, says):
-    lines = list(describe_noise(HostSurroundings("n1", 3.14, (use,), (gpu,))))
+    lines = list(describe_noise(HostNoise("n1", 3.14, (use,), (gpu,))))
     assert len(lines) == bool(says)
     assert_problem(*lines or [""], says=says)

@@ -16,7 +16,7 @@ from dlperf_slurm.worker.failed_record import read_failures
 from dlperf_slurm.worker.models import bert, load_model, resnet50, vit
 from dlperf_slurm.worker.parity import (
     GRADIENTS_FILE,
-    WrongWorkError,
+    CaseMismatchError,
     check_shapes,
     check_weights,
     find_difference,
@@ -131,12 +131,12 @@ def test_element_of_a_gradient_that_has_cancelled_is_not_compared():
     ],
 )
 def test_arrays_of_other_names_shapes_or_types_are_named(arrays, message):
-    with pytest.raises(WrongWorkError, match=message):
+    with pytest.raises(CaseMismatchError, match=message):
         check_shapes(arrays, make_arrays(a=[1.0], b=[1.0]), "gradients")
 
 
 def test_weights_of_another_seed_are_refused_by_name():
-    with pytest.raises(WrongWorkError, match=r"^a .*weights"):
+    with pytest.raises(CaseMismatchError, match=r"^a .*weights"):
         check_weights(make_arrays(a=[1.0, 2.0]), make_arrays(a=[1.0, 2.5]))
 
 

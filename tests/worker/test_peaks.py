@@ -16,7 +16,7 @@ from dlperf_slurm.contract.record import OK
 from dlperf_slurm.worker.frameworks import list_frameworks
 from dlperf_slurm.worker.peaks import (
     Operation,
-    Setting,
+    PeakSettings,
     list_measured_frameworks,
     load_operations,
 )
@@ -48,7 +48,7 @@ def test_frameworks_that_are_measured_are_frameworks():
     assert peak == DevicePeak("n1", problem="no peak is measured with spin")
     assert {NUMBER_FORMATS["amp-bf16"], NUMBER_FORMATS["bf16"]} == {"bf16"}
     with pytest.raises(ValueError, match=r"MXNet .*bf16"):
-        load_operations("mxnet").make_product(Setting("cpu", "bf16", 1), 64)
+        load_operations("mxnet").make_product(PeakSettings("cpu", "bf16", 1), 64)
 
 
 def test_size_is_the_one_with_the_best_rate():
@@ -188,7 +188,7 @@ def measured(framework):
 
 
 def test_framework_multiplies_and_copies_all_of_it(measured):
-    operations, setting = load_operations(measured), Setting("cpu", "fp32", 1)
+    operations, setting = load_operations(measured), PeakSettings("cpu", "fp32", 1)
     for operation in (operations.make_product(setting, 64), operations.make_copy(setting, 1000)):
         result = operation.start()
         operation.wait(result)

@@ -13,10 +13,10 @@ from support.cases import vary
 from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.worker.probe import ANSWER_PREFIX, MODULE_FILE, probe_rank
-from dlperf_slurm.worker.rendezvous import Joining
+from dlperf_slurm.worker.rendezvous import RendezvousSettings
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-WITHOUT_MPI = Joining(ranks="torchrun")
+WITHOUT_MPI = RendezvousSettings(ranks="torchrun")
 ALONE = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29400"}
 # neither module would be there in all Pythons that these tests run in
 FRAMEWORK = '__version__ = "7.1"\n'

@@ -22,7 +22,7 @@ from dlperf_slurm.worker.rendezvous import (
     MPI,
     SLURM,
     TORCHRUN,
-    Joining,
+    RendezvousSettings,
     parse_run_arguments,
     read_options,
 )
@@ -37,7 +37,7 @@ from dlperf_slurm.worker.rendezvous.network import add_suffix, choose_network
 from dlperf_slurm.worker.rendezvous.rank_environment import (
     FINDERS,
     LOOPBACK,
-    Place,
+    RankEnvironment,
     find_first,
     find_place,
 )
@@ -46,8 +46,8 @@ from dlperf_slurm.worker.rendezvous.transport import (
     HELLO_BYTES,
     HELLO_SECONDS,
     NONCE_BYTES,
+    AuthenticationError,
     Channel,
-    StrangerError,
 )
 
 SECRET = b"s" * 32
@@ -95,7 +95,7 @@ def test_first_host_of_a_list_is_that_of_rank_0(nodes, first):
 )
 def test_variables_of_the_launcher_give_the_place(launcher, launch, alone):
     variables = VARIABLES[launcher]
-    assert find_place(launcher, variables) == Place(3, 4, "n07", launch)
+    assert find_place(launcher, variables) == RankEnvironment(3, 4, "n07", launch)
     assert find_place(launcher, {**variables, **alone}).first_host == LOOPBACK
 
 
@@ -122,10 +122,10 @@ def test_rank_0_that_is_not_on_the_first_host_says_so():
 
 
 def test_options_of_the_worker_say_how_to_join():
-    joining = Joining("slurm", host_suffix="i", interface="ib0")
+    joining = RendezvousSettings("slurm", host_suffix="i", interface="ib0")
     options = parse_run_arguments([*joining.list_words(), "folder"])
     assert read_options(options) == joining
-    assert Joining().list_words() == []
+    assert RendezvousSettings().list_words() == []
     assert {MPI, *FINDERS} == set(KINDS)
 
 
@@ -195,7 +195,7 @@ class Unreadable:
 def test_pickle_of_a_peer_with_another_secret_is_not_read(tmp_path):
     first, second = connect(SECRET, OTHER_SECRET)
     second.send(Trap(str(tmp_path / "sprung")))
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         first.receive()
     assert not (tmp_path / "sprung").exists()
 
@@ -222,14 +222,14 @@ def test_message_that_was_meddled_with_is_refused(change):
         # a rank's own words, as if they were its peer's
         first.send("word")
         there.sendall(there.recv(1000))
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         first.receive()
 
 
 def test_first_message_of_any_length_is_not_waited_for():
     here, there = make_tcp_pair()
     there.sendall(bytes(NONCE_BYTES) + struct.pack("!Q32s", HELLO_BYTES + 1, b""))
-    with pytest.raises(StrangerError, match=str(HELLO_BYTES + 1)):
+    with pytest.raises(AuthenticationError, match=str(HELLO_BYTES + 1)):
         Channel(here, SECRET, is_first=True).receive()
 
 
@@ -238,7 +238,7 @@ def gather_places(launch, size=3, secrets=None, seconds=20.0):
     secrets = secrets or [SECRET] * size
     with ThreadPoolExecutor(size) as pool:
         met = [
-            pool.submit(meet, Place(rank, size, LOOPBACK, launch), secrets[rank], seconds)
+            pool.submit(meet, RankEnvironment(rank, size, LOOPBACK, launch), secrets[rank], seconds)
             for rank in range(size)
         ]
         return [one.result() for one in met]
@@ -265,14 +265,16 @@ def test_strangers_who_connect_first_hold_up_nobody(launch, monkeypatch, count, 
     monkeypatch.setattr("dlperf_slurm.worker.rendezvous.connections.MAX_PENDING", 10)
     port = choose_ports(launch, SECRET)[0]
     with ExitStack() as strangers, ThreadPoolExecutor(4) as pool:
-        first = pool.submit(meet, Place(0, 3, LOOPBACK, launch), SECRET, 20.0)
+        first = pool.submit(meet, RankEnvironment(0, 3, LOOPBACK, launch), SECRET, 20.0)
         for _ in range(count):
             stranger = strangers.enter_context(socket.socket())
             call(stranger, port)
             if is_trickling:
                 stranger.send(b"x")
         began = time.monotonic()
-        others = [pool.submit(meet, Place(n, 3, LOOPBACK, launch), SECRET, 20.0) for n in (1, 2)]
+        others = [
+            pool.submit(meet, RankEnvironment(n, 3, LOOPBACK, launch), SECRET, 20.0) for n in (1, 2)
+        ]
         assert [sorted(one.result(20).channels) for one in (first, *others)] == [[1, 2], [0], [0]]
         assert time.monotonic() - began < HELLO_SECONDS
 
@@ -322,7 +324,7 @@ def test_rank_with_another_secret_does_not_come(launch):
 )
 def test_rank_that_is_not_there_is_named(launch, rank, host, message):
     with pytest.raises(PlacementError, match=message):
-        meet(Place(rank, 3, host, launch), SECRET, 0.2)
+        meet(RankEnvironment(rank, 3, host, launch), SECRET, 0.2)
 
 
 @pytest.fixture
@@ -508,7 +510,9 @@ PLACEMENT = replace(
 
 
 def test_frameworks_ranks_stand_on_the_network_of_the_interface():
-    moved = choose_network(PLACEMENT, TwoHosts(("10.9.0.2", "")), Joining(interface="lo"))
+    moved = choose_network(
+        PLACEMENT, TwoHosts(("10.9.0.2", "")), RendezvousSettings(interface="lo")
+    )
     assert moved.master_address == "127.0.0.1"
     assert moved.master_port == 20001
     assert moved.rank_addresses == ("127.0.0.1:20001", "10.9.0.2:20002")
@@ -518,17 +522,23 @@ def test_frameworks_ranks_stand_on_the_network_of_the_interface():
 def test_suffix_stands_behind_the_short_name(monkeypatch):
     assert add_suffix("n1.cluster", "") == "n1.cluster"
     monkeypatch.setattr("socket.gethostbyname", {"n1i": "10.8.0.1"}.__getitem__)
-    moved = choose_network(PLACEMENT, TwoHosts(("10.8.0.2", "")), Joining(host_suffix="i"))
+    moved = choose_network(
+        PLACEMENT, TwoHosts(("10.8.0.2", "")), RendezvousSettings(host_suffix="i")
+    )
     assert moved.rank_addresses == ("10.8.0.1:20001", "10.8.0.2:20002")
 
 
 @pytest.mark.parametrize(
     ("joining", "other", "message"),
     [
-        (Joining(interface="no-such0"), ("10.9.0.2", ""), r"n1\.cluster: .*'no-such0' .*IPv4"),
-        (Joining(host_suffix=" no"), ("10.9.0.2", ""), r"n1\.cluster: 'n1 no' .*host"),
+        (
+            RendezvousSettings(interface="no-such0"),
+            ("10.9.0.2", ""),
+            r"n1\.cluster: .*'no-such0' .*IPv4",
+        ),
+        (RendezvousSettings(host_suffix=" no"), ("10.9.0.2", ""), r"n1\.cluster: 'n1 no' .*host"),
         # where this host has it, and the other has not
-        (Joining(interface="lo"), ("", "n2: it has none"), "n2: it has none"),
+        (RendezvousSettings(interface="lo"), ("", "n2: it has none"), "n2: it has none"),
     ],
 )
 def test_network_that_a_host_lacks_is_told_on_all_ranks(joining, other, message):
@@ -538,4 +548,4 @@ def test_network_that_a_host_lacks_is_told_on_all_ranks(joining, other, message)
 
 def test_ranks_of_one_host_need_no_network():
     world = TwoHosts(("", "unasked"), hosts=("n1", "n1"))
-    assert choose_network(PLACEMENT, world, Joining(interface="no-such0")) is PLACEMENT
+    assert choose_network(PLACEMENT, world, RendezvousSettings(interface="no-such0")) is PLACEMENT

@@ -19,7 +19,7 @@ from dlperf_slurm.worker.watchdog import (
     STALLED,
     STALLS_DIR,
     TIME_LIMIT,
-    Standing,
+    RankStatus,
     find_silence,
     find_stacks,
     find_standing,
@@ -28,7 +28,7 @@ from dlperf_slurm.worker.watchdog import (
 RANKS = 4
 CASE = vary(attempts.CASE, topology="2n2g")
 HOSTS = ("n1", "n1", "n2", "n2")
-STANDING = Standing(
+STANDING = RankStatus(
     rank=0,
     host="n1",
     cause=STALLED,

@@ -20,7 +20,7 @@ from dlperf_slurm.contract.record import HOST, OK
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.telemetry import SAMPLES_FILE, Sampler, gather_telemetry
 from dlperf_slurm.worker.telemetry.__main__ import find_busy_cpus
-from dlperf_slurm.worker.telemetry.series import HostSamples, Series, summarize_samples
+from dlperf_slurm.worker.telemetry.series import DeviceSeries, HostSamples, summarize_samples
 from dlperf_slurm.worker.telemetry.sources import EnergyCounter
 
 psutil = pytest.importorskip("psutil", reason="needs psutil: pip install psutil")
@@ -78,7 +78,7 @@ def list_new_children():
 
 def make_series(device=0, **columns):
     count = max(map(len, columns.values()))
-    return Series(device, "GPU", {"seconds": [float(i) for i in range(count)], **columns})
+    return DeviceSeries(device, "GPU", {"seconds": [float(i) for i in range(count)], **columns})
 
 
 def summarize(*series):

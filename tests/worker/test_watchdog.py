@@ -20,8 +20,8 @@ from dlperf_slurm.worker.progress import (
     MEASURED,
     START_SECONDS,
     WARMUP,
-    Pace,
     Position,
+    ProgressMonitor,
 )
 from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 from dlperf_slurm.worker.watchdog import ANSWER_SECONDS, STALLS_DIR, is_preempted
@@ -62,14 +62,14 @@ FAULTS = {
     ],
 )
 def test_limit_follows_the_longest_step(stall_seconds, looks, limit_seconds):
-    pace = Pace(stall_seconds, 0.0)
+    pace = ProgressMonitor(stall_seconds, 0.0)
     for place, now in looks:
         pace.see(place, now)
     assert pace.limit_seconds == limit_seconds
 
 
 def test_quiet_begins_with_the_last_change():
-    pace = Pace(0.0, 0.0)
+    pace = ProgressMonitor(0.0, 0.0)
     for place, now in (((1, 0), 1.0), ((1, 1), 11.0), ((1, 1), 31.0)):
         pace.see(place, now)
     assert pace.find_quiet_seconds(41.0) == 30.0
@@ -188,7 +188,7 @@ def test_ranks_that_are_suspended_for_a_while_are_measured(make_attempt):
     for pid in attempt.list_pids():
         os.kill(pid, signal.SIGSTOP)
     # longer than the watch waits for the signal, far shorter than the stall limit
-    time.sleep(2 * Pace(24.0, 0.0).look_seconds)
+    time.sleep(2 * ProgressMonitor(24.0, 0.0).look_seconds)
     for pid in attempt.list_pids():
         os.kill(pid, signal.SIGCONT)
     assert attempt.finish(process).conclude().status == OK, attempt.stderr

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL.Image import Image
 
-    class Definition(Protocol):
+    class ImageModel(Protocol):
         """What a model of images must define."""
 
         @property
@@ -40,7 +40,7 @@ SUFFIXES = (b".jpeg", b".jpg", b".png")
 LAYOUT = "train/CLASS/*.jpeg and val/CLASS/*.jpeg"
 
 
-def open_folder(data_dir: str, split: str, definition: "Definition", seed: int) -> "ImageFolder":
+def open_folder(data_dir: str, split: str, definition: "ImageModel", seed: int) -> "ImageFolder":
     """Open one split of a folder in ImageNet's layout.
 
     Raises DataError, with a remedy, if the folder is not one, or has more classes than the model.
@@ -51,7 +51,7 @@ def open_folder(data_dir: str, split: str, definition: "Definition", seed: int) 
 class ImageFolder:
     """One split of a folder; images are listed when it is opened, and decoded when read."""
 
-    def __init__(self, data_dir: str, split: str, definition: "Definition", seed: int) -> None:
+    def __init__(self, data_dir: str, split: str, definition: "ImageModel", seed: int) -> None:
         import numpy
 
         check_pillow()
@@ -112,7 +112,7 @@ def describe_images(data_dir: str) -> ImageDescription:
         return ImageDescription()
 
 
-def check_class_count(data_dir: str, count: int, definition: "Definition") -> None:
+def check_class_count(data_dir: str, count: int, definition: "ImageModel") -> None:
     """Raise DataError if the folder has more classes than the model."""
     if count > definition.classes:
         raise DataError(

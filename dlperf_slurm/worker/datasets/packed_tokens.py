@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    class Definition(Protocol):
+    class DecoderModel(Protocol):
         """What a decoder model must define."""
 
         @property
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         def vocabulary_size(self) -> int: ...
 
 
-def open_folder(data_dir: str, split: str, definition: "Definition", seed: int) -> "PackedTokens":
+def open_folder(data_dir: str, split: str, definition: "DecoderModel", seed: int) -> "PackedTokens":
     """Open one split of a tokenized text; samples have nothing random, so `seed` is not used.
 
     Raises DataError, with a remedy, if the folder is not such a text or does not fit the model.
@@ -41,7 +41,7 @@ def open_folder(data_dir: str, split: str, definition: "Definition", seed: int) 
 class PackedTokens:
     """One split of a text, memory-mapped; its samples cover the whole text in order."""
 
-    def __init__(self, data_dir: str, split: str, definition: "Definition") -> None:
+    def __init__(self, data_dir: str, split: str, definition: "DecoderModel") -> None:
         self._arguments = (data_dir, split, definition)
         self._length = definition.sequence_length
         self._description: TextDescription = read_text_description(data_dir)

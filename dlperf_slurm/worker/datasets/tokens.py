@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.random import RandomState
     from numpy.typing import NDArray
 
-    class Definition(Protocol):
+    class MaskedTokenModel(Protocol):
         """What a model of two segments with masked tokens must define."""
 
         MASK_ID: int
@@ -50,7 +50,9 @@ MASKED_PART = 0.8
 CHANGED_PART = 0.9
 
 
-def open_folder(data_dir: str, split: str, definition: "Definition", seed: int) -> "TokenFolder":
+def open_folder(
+    data_dir: str, split: str, definition: "MaskedTokenModel", seed: int
+) -> "TokenFolder":
     """Open one split of a tokenized text.
 
     Raises DataError, with a remedy, if the folder is not such a text or does not fit the model.
@@ -68,7 +70,9 @@ class TokenFolder:
     al. 2018).
     """
 
-    def __init__(self, data_dir: str, split: str, definition: "Definition", seed: int) -> None:
+    def __init__(
+        self, data_dir: str, split: str, definition: "MaskedTokenModel", seed: int
+    ) -> None:
         self._arguments = (data_dir, split, definition, seed)
         self._definition = definition
         self._seed = seed
@@ -182,7 +186,7 @@ def mask_words(
     return masked, positions, masked_ids
 
 
-def describe_text(data_dir: str, definition: "Definition") -> TextDescription:
+def describe_text(data_dir: str, definition: "MaskedTokenModel") -> TextDescription:
     """Read dataset.json and check it against the model.
 
     Raises DataError if the model cannot use this text.

@@ -14,7 +14,7 @@ MAX_REASON_CHARACTERS = 200
 MAX_LINE_CHARACTERS = 80
 
 
-class Ended(NamedTuple):
+class CommandResult(NamedTuple):
     """The result of a command: exit code, or None at the time limit, and output."""
 
     exit_code: Optional[int]
@@ -28,7 +28,7 @@ class Ended(NamedTuple):
 
 def run_command(
     words: Sequence[str], seconds: float, env: Optional[Dict[str, str]] = None
-) -> Ended:
+) -> CommandResult:
     """Run a command for at most `seconds`; raises OSError if it cannot be started.
 
     A hung driver can block a process even after SIGKILL: neither the killed process nor the end of
@@ -53,7 +53,7 @@ def run_command(
                 with suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
         output.seek(0)
-        return Ended(exit_code, output.read(OUTPUT_LIMIT_BYTES).decode(errors="replace"))
+        return CommandResult(exit_code, output.read(OUTPUT_LIMIT_BYTES).decode(errors="replace"))
 
 
 def run_lines(lines: Sequence[str], what: str, seconds: float) -> List[str]:

@@ -29,7 +29,7 @@ class CopyError(Exception):
     """A failed copy of a data set to this node; the message says why."""
 
 
-class Size(NamedTuple):
+class FolderSize(NamedTuple):
     """The number of files and bytes, by which copies are compared."""
 
     files: int
@@ -101,7 +101,7 @@ def check_owner(status: os.stat_result, path: Path) -> None:
         )
 
 
-def make_copy(source: Path, path: Path) -> Size:
+def make_copy(source: Path, path: Path) -> FolderSize:
     """Copy to a temporary folder, compare sizes and rename; removes the folder on failure.
 
     Raises CopyError and OSError.
@@ -134,13 +134,13 @@ def is_archive(source: Path) -> bool:
     return source.is_file()
 
 
-def unpack(archive: Path, folder: Path) -> Size:
+def unpack(archive: Path, folder: Path) -> FolderSize:
     """Unpack a tar archive; return the size of its files according to tar's listing."""
     with tempfile.TemporaryFile() as listing:
         run(["tar", "-xvvf", str(archive), "-C", str(folder), "--no-same-owner"], listing.fileno())
         listing.seek(0)
         sizes = [int(found[1]) for found in map(_ARCHIVED_FILE.match, listing) if found]
-    return Size(len(sizes), sum(sizes))
+    return FolderSize(len(sizes), sum(sizes))
 
 
 def run(words: "list[str]", stdout: int = subprocess.DEVNULL) -> None:
@@ -154,7 +154,7 @@ def run(words: "list[str]", stdout: int = subprocess.DEVNULL) -> None:
         raise CopyError(f"{words[0]} failed with exit code {done.returncode}: {reason}")
 
 
-def measure(folder: Path) -> Size:
+def measure(folder: Path) -> FolderSize:
     """Count the files below a folder and their bytes, following links.
 
     Raises OSError if a folder cannot be read.
@@ -168,7 +168,7 @@ def measure(folder: Path) -> Size:
         for name in names:
             size_bytes += os.stat(os.path.join(parent, name)).st_size
             files += 1
-    return Size(files, size_bytes)
+    return FolderSize(files, size_bytes)
 
 
 def read_on_node(case: Case, attempt_dir: Path) -> Case:

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     class Operations(Protocol):
         """What a framework's module has."""
 
-        def make_product(self, setting: "Setting", size: int) -> "Operation":
+        def make_product(self, setting: "PeakSettings", size: int) -> "Operation":
             """Multiply a random matrix [size, size] by itself, in the setting's number format.
 
             Random, because a GPU multiplies constant matrices up to 20 % faster: fewer transistors
             switch.
             """
 
-        def make_copy(self, setting: "Setting", count: int) -> "Operation":
+        def make_copy(self, setting: "PeakSettings", count: int) -> "Operation":
             """Read an array of `count` float32 numbers and write as many."""
 
 
@@ -32,7 +32,7 @@ _OTHERS = ("all_reduce", "device_peak", "measure")
 
 
 @dataclass(frozen=True)
-class Setting:
+class PeakSettings:
     """Device ("cpu" or "cuda"), number format and CPU threads with which to compute."""
 
     device: str

@@ -13,7 +13,7 @@ from typing import Callable, List, Sequence
 
 from dlperf_slurm.contract.peaks import DevicePeak
 from dlperf_slurm.worker.host import keep_to_cpus
-from dlperf_slurm.worker.peaks import Operation, Setting, load_operations
+from dlperf_slurm.worker.peaks import Operation, PeakSettings, load_operations
 
 FLOAT_BYTES = 4
 # no device is fastest below the first size, and few need the last
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     host, framework, device, number_format, cpus = arguments
     if device == "cpu":
         keep_to_cpus(int(cpus), 0)
-    setting = Setting(device, number_format, int(cpus))
+    setting = PeakSettings(device, number_format, int(cpus))
     started = time.monotonic()
     operations = load_operations(framework)
     size = find_best_size(lambda size: operations.make_product(setting, size))

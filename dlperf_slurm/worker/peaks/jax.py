@@ -6,14 +6,14 @@ from typing import Any
 import jax
 from jax import numpy as jnp
 
-from dlperf_slurm.worker.peaks import Operation, Setting
+from dlperf_slurm.worker.peaks import Operation, PeakSettings
 
 FORMATS = {"bf16": jnp.bfloat16, "fp16": jnp.float16}
 # XLA's default on GPUs is TF32; JAX's "tensorfloat32" is not, in XLA's Triton kernels
 PRECISIONS = {"fp32": "highest"}
 
 
-def make_product(setting: Setting, size: int) -> Operation:
+def make_product(setting: PeakSettings, size: int) -> Operation:
     configure(setting)
     kind = FORMATS.get(setting.number_format, jnp.float32)
     matrix = jax.random.normal(jax.random.PRNGKey(1), (size, size), kind)
@@ -22,7 +22,7 @@ def make_product(setting: Setting, size: int) -> Operation:
     return Operation(lambda: multiply(matrix), wait)
 
 
-def make_copy(setting: Setting, count: int) -> Operation:
+def make_copy(setting: PeakSettings, count: int) -> Operation:
     array = jnp.ones(count, jnp.float32)
     # donated: new memory would cost a page fault per page
     negate = jax.jit(jnp.negative, donate_argnums=0)
@@ -35,7 +35,7 @@ def make_copy(setting: Setting, count: int) -> Operation:
     return Operation(start, wait)
 
 
-def configure(setting: Setting) -> None:
+def configure(setting: PeakSettings) -> None:
     """Set what JAX reads when a device is first asked for, and cannot change later."""
     os.environ["PJRT_NPROC"] = str(setting.cpus)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

@@ -3,12 +3,12 @@
 import os
 from typing import Any
 
-from dlperf_slurm.worker.peaks import Operation, Setting
+from dlperf_slurm.worker.peaks import Operation, PeakSettings
 
 FORMATS = {"fp32": "float32", "tf32": "float32", "fp16": "float16"}
 
 
-def make_product(setting: Setting, size: int) -> Operation:
+def make_product(setting: PeakSettings, size: int) -> Operation:
     """Multiply a random matrix [size, size] by itself.
 
     Raises ValueError for bf16, in which MXNet multiplies matrices only inside a network.
@@ -22,14 +22,14 @@ def make_product(setting: Setting, size: int) -> Operation:
     return Operation(lambda: mx.nd.dot(matrix, matrix, out=product), wait)
 
 
-def make_copy(setting: Setting, count: int) -> Operation:
+def make_copy(setting: PeakSettings, count: int) -> Operation:
     mx = load_mxnet(setting)
     array = mx.nd.ones(count, ctx=find_context(setting))
     copy = mx.nd.empty(count, ctx=find_context(setting))
     return Operation(lambda: mx.nd.negative(array, out=copy), wait)
 
 
-def load_mxnet(setting: Setting) -> Any:
+def load_mxnet(setting: PeakSettings) -> Any:
     """Import MXNet with the setting's threads and math mode, which it reads at import."""
     os.environ["OMP_NUM_THREADS"] = str(setting.cpus)
     os.environ["MXNET_CPU_WORKER_NTHREADS"] = "1"
@@ -39,7 +39,7 @@ def load_mxnet(setting: Setting) -> Any:
     return mxnet
 
 
-def find_context(setting: Setting) -> Any:
+def find_context(setting: PeakSettings) -> Any:
     mx = load_mxnet(setting)
     return mx.gpu(0) if setting.device == "cuda" else mx.cpu()
 

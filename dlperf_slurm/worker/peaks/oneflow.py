@@ -3,25 +3,25 @@
 import os
 from typing import Any
 
-from dlperf_slurm.worker.peaks import Operation, Setting
+from dlperf_slurm.worker.peaks import Operation, PeakSettings
 
 FORMATS = {"bf16": "bfloat16", "fp16": "float16"}
 
 
-def make_product(setting: Setting, size: int) -> Operation:
+def make_product(setting: PeakSettings, size: int) -> Operation:
     flow = load_oneflow(setting)
     kind = getattr(flow, FORMATS.get(setting.number_format, "float32"))
     matrix = flow.randn(size, size, device=setting.device).to(kind)
     return Operation(lambda: flow.matmul(matrix, matrix), wait)
 
 
-def make_copy(setting: Setting, count: int) -> Operation:
+def make_copy(setting: PeakSettings, count: int) -> Operation:
     flow = load_oneflow(setting)
     array = flow.ones(count, dtype=flow.float32, device=setting.device)
     return Operation(lambda: flow.negative(array), wait)
 
 
-def load_oneflow(setting: Setting) -> Any:
+def load_oneflow(setting: PeakSettings) -> Any:
     """Import OneFlow with the setting's threads; CUDA's libraries read whether TF32 is allowed."""
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setting.number_format == "tf32" else "0"
     import oneflow

@@ -3,25 +3,25 @@
 import os
 from typing import Any
 
-from dlperf_slurm.worker.peaks import Operation, Setting
+from dlperf_slurm.worker.peaks import Operation, PeakSettings
 
 FORMATS = {"bf16": "bfloat16", "fp16": "float16"}
 
 
-def make_product(setting: Setting, size: int) -> Operation:
+def make_product(setting: PeakSettings, size: int) -> Operation:
     paddle = load_paddle(setting)
     matrix = paddle.randn([size, size]).astype(FORMATS.get(setting.number_format, "float32"))
     return Operation(lambda: paddle.matmul(matrix, matrix), wait)
 
 
-def make_copy(setting: Setting, count: int) -> Operation:
+def make_copy(setting: PeakSettings, count: int) -> Operation:
     paddle = load_paddle(setting)
     array = paddle.ones([count], "float32")
     # in place: new memory would cost a page fault per page
     return Operation(lambda: array.scale_(-1.0), wait)
 
 
-def load_paddle(setting: Setting) -> Any:
+def load_paddle(setting: PeakSettings) -> Any:
     """Import Paddle and set device and threads; CUDA's libraries read whether TF32 is allowed."""
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setting.number_format == "tf32" else "0"
     import paddle

@@ -5,12 +5,12 @@ from typing import Any, Optional
 import torch
 from torch import distributed
 
-from dlperf_slurm.worker.peaks import Operation, Setting
+from dlperf_slurm.worker.peaks import Operation, PeakSettings
 
 FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def make_product(setting: Setting, size: int) -> Operation:
+def make_product(setting: PeakSettings, size: int) -> Operation:
     torch.set_num_threads(setting.cpus)
     torch.backends.cuda.matmul.allow_tf32 = setting.number_format == "tf32"
     kind = FORMATS.get(setting.number_format, torch.float32)
@@ -19,7 +19,7 @@ def make_product(setting: Setting, size: int) -> Operation:
     return Operation(lambda: torch.mm(matrix, matrix, out=product), wait)
 
 
-def make_copy(setting: Setting, count: int) -> Operation:
+def make_copy(setting: PeakSettings, count: int) -> Operation:
     array = torch.ones(count, device=setting.device)
     copy = torch.empty_like(array)
     return Operation(lambda: copy.copy_(array), wait)

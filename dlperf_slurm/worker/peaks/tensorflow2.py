@@ -4,23 +4,23 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlperf_slurm.worker.peaks import Operation, Setting
+from dlperf_slurm.worker.peaks import Operation, PeakSettings
 
 FORMATS = {"bf16": tf.bfloat16, "fp16": tf.float16}
 
 
-def make_product(setting: Setting, size: int) -> Operation:
+def make_product(setting: PeakSettings, size: int) -> Operation:
     configure(setting)
     matrix = tf.cast(tf.random.normal((size, size)), FORMATS.get(setting.number_format, tf.float32))
     return Operation(lambda: tf.linalg.matmul(matrix, matrix), wait)
 
 
-def make_copy(setting: Setting, count: int) -> Operation:
+def make_copy(setting: PeakSettings, count: int) -> Operation:
     array = tf.ones(count)
     return Operation(lambda: tf.math.negative(array), wait)
 
 
-def configure(setting: Setting) -> None:
+def configure(setting: PeakSettings) -> None:
     """Set threads, device and TF32; threads and device only before TensorFlow's first operation."""
     if not tf.config.threading.get_intra_op_parallelism_threads():
         tf.config.threading.set_intra_op_parallelism_threads(setting.cpus)

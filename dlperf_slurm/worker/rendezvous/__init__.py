@@ -17,7 +17,7 @@ KINDS = (MPI, SLURM, TORCHRUN)
 
 
 @dataclass(frozen=True)
-class Joining:
+class RendezvousSettings:
     """The rendezvous method of the ranks, and the network of the framework's communication."""
 
     ranks: str = MPI
@@ -35,14 +35,14 @@ class Joining:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `Joining.list_words` to a parser."""
+    """Add the options of `RendezvousSettings.list_words` to a parser."""
     parser.add_argument("--ranks", choices=KINDS, default=MPI, help="how ranks find each other")
     parser.add_argument("--host-suffix", default="", help="behind short names of hosts")
     parser.add_argument("--interface", default="", help="network interface of the framework")
 
 
-def read_options(options: argparse.Namespace) -> Joining:
-    return Joining(options.ranks, options.host_suffix, options.interface)
+def read_options(options: argparse.Namespace) -> RendezvousSettings:
+    return RendezvousSettings(options.ranks, options.host_suffix, options.interface)
 
 
 def parse_run_arguments(arguments: Sequence[str]) -> argparse.Namespace:

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Union
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.failures import write_loss
 from dlperf_slurm.worker.ranks import PlacementError, World
-from dlperf_slurm.worker.rendezvous import MPI, Joining
+from dlperf_slurm.worker.rendezvous import MPI, RendezvousSettings
 from dlperf_slurm.worker.rendezvous.connections import meet
 from dlperf_slurm.worker.rendezvous.network import add_suffix
 from dlperf_slurm.worker.rendezvous.rank_environment import find_place
@@ -77,7 +77,7 @@ class MpiWorld(World):
 class SocketWorld(World):
     """The ranks of one array task, joined over sockets without MPI."""
 
-    def __init__(self, joining: Joining, case: Case, attempt_dir: Path) -> None:
+    def __init__(self, joining: RendezvousSettings, case: Case, attempt_dir: Path) -> None:
         """Wait for all ranks to connect; raises PlacementError if they do not."""
         place = find_place(joining.ranks, os.environ)
         if place.size != case.world_size:
@@ -119,7 +119,7 @@ class SocketWorld(World):
 RankWorld = Union[MpiWorld, SocketWorld]
 
 
-def join_ranks(joining: Joining, case: Case, attempt_dir: Path) -> RankWorld:
+def join_ranks(joining: RendezvousSettings, case: Case, attempt_dir: Path) -> RankWorld:
     """Join all ranks of the case; raises PlacementError if not all of them connect."""
     if joining.ranks == MPI:
         return MpiWorld()

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Deque, Dict, List, NamedTuple, Tuple
 
 from dlperf_slurm.worker.ranks import LOWEST_PORT, PlacementError
-from dlperf_slurm.worker.rendezvous.rank_environment import LOOPBACK, Place
+from dlperf_slurm.worker.rendezvous.rank_environment import LOOPBACK, RankEnvironment
 from dlperf_slurm.worker.rendezvous.transport import Channel
 
 # below the kernel's ephemeral ports (ip_local_port_range)
@@ -31,7 +31,7 @@ PAUSE_SECONDS = 0.1
 MAX_PENDING = 200
 
 
-class Met(NamedTuple):
+class Connections(NamedTuple):
     """Open connections by rank, and the host of each rank."""
 
     channels: Dict[int, Channel]
@@ -51,22 +51,24 @@ def choose_ports(launch: str, secret: bytes) -> List[int]:
     return random.Random(seed).sample(PORTS, PORTS_TRIED)
 
 
-def meet(place: Place, secret: bytes, seconds: float = START_SECONDS) -> Met:
+def meet(place: RankEnvironment, secret: bytes, seconds: float = START_SECONDS) -> Connections:
     """Connect this rank; raises PlacementError if not all ranks connect within `seconds`."""
     deadline = time.monotonic() + seconds
     own_host = socket.gethostname()
     if place.size == 1:
-        return Met({}, [own_host])
+        return Connections({}, [own_host])
     if place.rank == 0:
         return _await_others(place, secret, own_host, deadline)
     channel = _reach_first(place, secret, own_host, deadline)
     # rank 0 answers when all ranks are connected
     channel.open()
     hosts: List[str] = channel.receive()
-    return Met({0: channel}, hosts)
+    return Connections({0: channel}, hosts)
 
 
-def _await_others(place: Place, secret: bytes, own_host: str, deadline: float) -> Met:
+def _await_others(
+    place: RankEnvironment, secret: bytes, own_host: str, deadline: float
+) -> Connections:
     channels: Dict[int, Channel] = {}
     hosts = {0: own_host}
     arrivals: "queue.Queue[Arrival]" = queue.Queue()
@@ -92,7 +94,7 @@ def _await_others(place: Place, secret: bytes, own_host: str, deadline: float) -
         # the closed connection of a rank that is gone already is reported later
         with suppress(OSError):
             channel.send(by_rank)
-    return Met(channels, by_rank)
+    return Connections(channels, by_rank)
 
 
 def _accept(
@@ -173,7 +175,7 @@ def _find_address(host: str) -> Tuple[int, str]:
     return family, "" if is_own else address
 
 
-def _reach_first(place: Place, secret: bytes, own_host: str, deadline: float) -> Channel:
+def _reach_first(place: RankEnvironment, secret: bytes, own_host: str, deadline: float) -> Channel:
     """Connect to rank 0 by trying all its ports; other programs may listen on some of them."""
     problem = "nobody listens"
     while time.monotonic() < deadline:

@@ -8,13 +8,13 @@ from typing import Any, Tuple
 
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.ranks import PlacementError
-from dlperf_slurm.worker.rendezvous import Joining
+from dlperf_slurm.worker.rendezvous import RendezvousSettings
 
 # ioctl for the IPv4 address of an interface (netdevice(7))
 SIOCGIFADDR = 0x8915
 
 
-def choose_network(rank_info: RankInfo, world: Any, joining: Joining) -> RankInfo:
+def choose_network(rank_info: RankInfo, world: Any, joining: RendezvousSettings) -> RankInfo:
     """Return the RankInfo with addresses on the site's network; all ranks must call this.
 
     On a single host nothing changes. Raises PlacementError on all ranks if any host has no address
@@ -48,7 +48,7 @@ def add_suffix(host: str, suffix: str) -> str:
     return host.partition(".")[0] + suffix if suffix else host
 
 
-def _find_own_address(host: str, joining: Joining) -> Tuple[str, str]:
+def _find_own_address(host: str, joining: RendezvousSettings) -> Tuple[str, str]:
     """Return this host's IPv4 address on the network and "", or "" and an error message."""
     name = add_suffix(host, joining.host_suffix)
     try:

@@ -10,7 +10,7 @@ from dlperf_slurm.worker.rendezvous import SLURM, TORCHRUN
 LOOPBACK = "127.0.0.1"
 
 
-class Place(NamedTuple):
+class RankEnvironment(NamedTuple):
     """Rank, world size, host of rank 0, and a text that is unique to the launch."""
 
     rank: int
@@ -19,7 +19,7 @@ class Place(NamedTuple):
     launch: str
 
 
-def find_place(launcher: str, environ: Mapping[str, str]) -> Place:
+def find_place(launcher: str, environ: Mapping[str, str]) -> RankEnvironment:
     """Return the place of this process; raises PlacementError if a variable is missing."""
     try:
         return FINDERS[launcher](environ)
@@ -31,7 +31,7 @@ def find_place(launcher: str, environ: Mapping[str, str]) -> Place:
         ) from error
 
 
-def _find_slurm_place(environ: Mapping[str, str]) -> Place:
+def _find_slurm_place(environ: Mapping[str, str]) -> RankEnvironment:
     nodes, rank = environ["SLURM_STEP_NODELIST"], int(environ["SLURM_PROCID"])
     if rank == 0 and int(environ.get("SLURM_NODEID", "0")) > 0:
         raise PlacementError(
@@ -39,7 +39,7 @@ def _find_slurm_place(environ: Mapping[str, str]) -> Place:
             f'of {nodes}, where ranks = "slurm" looks for it: leave out --distribution=arbitrary '
             'and SLURM_HOSTFILE, or set ranks = "mpi" or "torchrun" in the site file'
         )
-    return Place(
+    return RankEnvironment(
         rank=rank,
         size=int(environ["SLURM_NTASKS"]),
         first_host=LOOPBACK if environ.get("SLURM_STEP_NUM_NODES") == "1" else find_first(nodes),
@@ -47,11 +47,11 @@ def _find_slurm_place(environ: Mapping[str, str]) -> Place:
     )
 
 
-def _find_torchrun_place(environ: Mapping[str, str]) -> Place:
+def _find_torchrun_place(environ: Mapping[str, str]) -> RankEnvironment:
     host, port, size = (environ[name] for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"))
     run = environ.get("TORCHELASTIC_RUN_ID", "")
     restart = environ.get("TORCHELASTIC_RESTART_COUNT", "")
-    return Place(
+    return RankEnvironment(
         rank=int(environ["RANK"]),
         size=int(size),
         first_host=LOOPBACK if environ.get("LOCAL_WORLD_SIZE") == size else host,
@@ -66,7 +66,7 @@ def find_first(nodes: str) -> str:
     return re.sub(r"\[([^],-]*)[^]]*\]", r"\1", first.group())
 
 
-FINDERS: Dict[str, Callable[[Mapping[str, str]], Place]] = {
+FINDERS: Dict[str, Callable[[Mapping[str, str]], RankEnvironment]] = {
     SLURM: _find_slurm_place,
     TORCHRUN: _find_torchrun_place,
 }

@@ -13,7 +13,7 @@ import threading
 from contextlib import suppress
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-from dlperf_slurm.worker.rendezvous.connections import Met
+from dlperf_slurm.worker.rendezvous.connections import Connections
 from dlperf_slurm.worker.rendezvous.transport import Channel
 
 EXIT_CODE = 1
@@ -28,7 +28,9 @@ GOODBYE = "goodbye"
 class SocketCommunicator:
     """A communicator of all ranks of a launch, with mpi4py's method names."""
 
-    def __init__(self, rank: int, met: Met, report_loss: Callable[[int, str], None]) -> None:
+    def __init__(
+        self, rank: int, met: Connections, report_loss: Callable[[int, str], None]
+    ) -> None:
         """Start the thread; it calls report_loss(rank, host) for a peer that ends unexpectedly."""
         self._rank = rank
         self._channels = met.channels

@@ -25,7 +25,7 @@ HELLO_BYTES = 4096
 KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
-class StrangerError(ConnectionError):
+class AuthenticationError(ConnectionError):
     """A message from a peer that does not know the secret."""
 
 
@@ -82,15 +82,15 @@ class Channel:
     def receive(self) -> Any:
         """Return the next value; not thread-safe.
 
-        Raises StrangerError for a message with a wrong HMAC, UnreadableError for one that cannot
-        be unpickled, other OSErrors if the connection is lost.
+        Raises AuthenticationError for a message with a wrong HMAC, UnreadableError for one that
+        cannot be unpickled, other OSErrors if the connection is lost.
         """
         size, code = _HEADER.unpack(self._read(_HEADER.size))
         if self._limit is not None and size > self._limit:
-            raise StrangerError(f"a first message of {size} bytes")
+            raise AuthenticationError(f"a first message of {size} bytes")
         payload = self._read(size)
         if not hmac.compare_digest(code, _sign(self._receive_key, self._received, payload)):
-            raise StrangerError("a message from one who does not know the secret")
+            raise AuthenticationError("a message from one who does not know the secret")
         self._received += 1
         try:
             return pickle.loads(payload)

@@ -25,8 +25,8 @@ from dlperf_slurm.worker.telemetry.series import (
     READY,
     START,
     STOP,
+    DeviceSeries,
     HostSamples,
-    Series,
     summarize_samples,
 )
 from dlperf_slurm.worker.telemetry.sources import choose_devices
@@ -122,7 +122,7 @@ def choose_sources(case: Case, rank_info: RankInfo) -> List[str]:
 def read_samples(output: bytes) -> HostSamples:
     """Parse the output of the process; raises ValueError if it is incomplete."""
     data: Dict[str, Any] = json.loads(output.decode())
-    series = tuple(Series(**one) for one in data.pop("series"))
+    series = tuple(DeviceSeries(**one) for one in data.pop("series"))
     use = data.pop("cpu_use")
     cpu_use = (
         build_dataclass(CpuUse, use, "the sampling process", is_complete=True) if use else None

@@ -22,8 +22,8 @@ from dlperf_slurm.worker.telemetry.series import (
     SECONDS,
     START,
     STOP,
+    DeviceSeries,
     HostSamples,
-    Series,
 )
 from dlperf_slurm.worker.telemetry.sources import open_devices, open_host
 
@@ -35,7 +35,7 @@ class RankGoneError(EOFError):
     """A rank that ended or closed its end of the pipe."""
 
 
-class Samples:
+class TelemetrySamples:
     """The samples of all sources so far, with their times."""
 
     def __init__(self, sources: Sequence[Any]) -> None:
@@ -46,10 +46,10 @@ class Samples:
         for source, taken in zip(self._sources, self._taken):
             taken.append({SECONDS: time.monotonic(), **source.read()})
 
-    def list_series(self) -> Iterator[Series]:
+    def list_series(self) -> Iterator[DeviceSeries]:
         for source, taken in zip(self._sources, self._taken):
             columns = {name: [sample[name] for sample in taken] for name in taken[0]}
-            yield Series(source.device, source.name, columns)
+            yield DeviceSeries(source.device, source.name, columns)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     devices = {int(rank): gpu for rank, _, gpu in (d.partition("=") for d in options.device)}
     sources = [*(open_host() if options.is_host else ()), *open_devices(devices)]
     # a first reading, so that drivers are initialized before the window
-    Samples(sources).take()
+    TelemetrySamples(sources).take()
     sys.stdout.buffer.write(READY)
     sys.stdout.flush()
     try:
@@ -111,7 +111,7 @@ def sample_window(
 
     Raises RankGoneError.
     """
-    samples = Samples(sources)
+    samples = TelemetrySamples(sources)
     hear(START)
     cpu_seconds = read_cpu_seconds()
     samples.take()

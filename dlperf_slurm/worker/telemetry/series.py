@@ -41,7 +41,7 @@ THROTTLE_REASONS = {
 
 
 @dataclass(frozen=True)
-class Series:
+class DeviceSeries:
     """The samples of one device, or of its host, in the measured window.
 
     The columns, named by the constants above, are equally long. SECONDS is the host's monotonic
@@ -67,7 +67,7 @@ class HostSamples:
     host: str
     interval_seconds: float = 0.0
     cpu_seconds: float = 0.0
-    series: Tuple[Series, ...] = ()
+    series: Tuple[DeviceSeries, ...] = ()
     problem: str = ""
     cpu_use: Optional[CpuUse] = None
 
@@ -77,7 +77,7 @@ def summarize_samples(samples: Sequence[HostSamples]) -> Tuple[Telemetry, ...]:
     return tuple(_summarize(one, series) for one in samples for series in one.series)
 
 
-def _summarize(samples: HostSamples, series: Series) -> Telemetry:
+def _summarize(samples: HostSamples, series: DeviceSeries) -> Telemetry:
     energy_joules, mean_power_watts = _find_energy(series)
     return Telemetry(
         host=samples.host,
@@ -98,7 +98,7 @@ def _summarize(samples: HostSamples, series: Series) -> Telemetry:
     )
 
 
-def _find_energy(series: Series) -> Tuple[float, float]:
+def _find_energy(series: DeviceSeries) -> Tuple[float, float]:
     """Compute joules and mean watts from the counter, else from power over time; 0 if unknown."""
     counted = _list_pairs(series, ENERGY)
     if len(counted) > 1:
@@ -115,13 +115,13 @@ def _find_energy(series: Series) -> Tuple[float, float]:
     return joules, joules / (power[-1][0] - power[0][0])
 
 
-def _list_pairs(series: Series, column: str) -> List[Tuple[float, float]]:
+def _list_pairs(series: DeviceSeries, column: str) -> List[Tuple[float, float]]:
     """List (seconds, value) of the samples that are not NaN."""
     values = series.columns.get(column, [])
     return [pair for pair in zip(series.columns[SECONDS], values) if pair[1] == pair[1]]
 
 
-def _find_utilization(series: Series) -> float:
+def _find_utilization(series: DeviceSeries) -> float:
     """Compute the utilization, 0 ... 1: of a host from CPU counters, of a device from NVML."""
     busy, total = series.list_known(BUSY), series.list_known(TOTAL)
     if len(total) > 1 and total[-1] > total[0]:
@@ -129,7 +129,7 @@ def _find_utilization(series: Series) -> float:
     return _find_mean(series.list_known(UTILIZATION))
 
 
-def _find_stolen_share(series: Series) -> float:
+def _find_stolen_share(series: DeviceSeries) -> float:
     busy, stolen = series.list_known(BUSY), series.list_known(STOLEN)
     if len(stolen) < 2 or busy[-1] <= busy[0]:
         return 0.0

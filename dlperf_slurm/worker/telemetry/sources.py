@@ -48,7 +48,7 @@ RESIDENCIES = {
 }
 
 
-class DeviceSource:
+class NvidiaSource:
     """An NVIDIA GPU."""
 
     def __init__(self, nvml: Any, handle: Any, device: int) -> None:
@@ -138,7 +138,7 @@ def _scale(value: Any, factor: float = 1.0) -> float:
     return math.nan if value is None else factor * float(value)
 
 
-def open_devices(named: Mapping[int, str]) -> Iterator[Union[DeviceSource, AmdSource]]:
+def open_devices(named: Mapping[int, str]) -> Iterator[Union[NvidiaSource, AmdSource]]:
     """Open the GPU of each local rank; GPUs unknown to NVML or AMD SMI are left out."""
     if not named:
         return
@@ -148,7 +148,7 @@ def open_devices(named: Mapping[int, str]) -> Iterator[Union[DeviceSource, AmdSo
         if nvml is not None:
             handle = find_handle(nvml, name)
             if handle is not None:
-                yield DeviceSource(nvml, handle, local_rank)
+                yield NvidiaSource(nvml, handle, local_rank)
         elif amd is not None:
             handle = amd_smi.find_handle(amd, name)
             if handle is not None:

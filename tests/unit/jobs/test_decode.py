@@ -11,7 +11,7 @@ from builders import make_case, make_failed_record, make_record
 from outcome_builders import make_telemetry
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.host_noise import Surroundings
+from dlperf_slurm.contract.host_noise import NoiseReport
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError, read_json, write_json
 from dlperf_slurm.contract.peaks import Peaks
 from dlperf_slurm.contract.record import BatchTrial, Epoch, Record
@@ -119,7 +119,7 @@ def test_no_number_may_be_anything():
 
 
 def test_ranges_are_of_fields_that_there_are():
-    kinds, known = [Record, Case, Surroundings, Peaks, Event, Manifest], set()
+    kinds, known = [Record, Case, NoiseReport, Peaks, Event, Manifest], set()
     for kind in kinds:
         for field in dataclasses.fields(kind):
             known.add(f"{kind.__name__}.{field.name}")

@@ -10,14 +10,14 @@ from builders import make_case, make_record
 from dlperf_slurm.contract.host_noise import (
     SURROUNDINGS_FILE,
     CpuUse,
-    HostSurroundings,
-    Neighbour,
-    Surroundings,
+    HostNoise,
+    NoiseReport,
+    OtherProcess,
     write_surroundings,
 )
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.phases import SCRIPT, Phase
-from dlperf_slurm.contract.step_archive import Detail
+from dlperf_slurm.contract.step_archive import SidecarFile
 from dlperf_slurm.jobs.sidecars import (
     NOTHING_BESIDE,
     Sidecars,
@@ -26,13 +26,13 @@ from dlperf_slurm.jobs.sidecars import (
 )
 
 CASE = make_case()
-USE = CpuUse(2.0, 4, 0.5, 0.1, 0.0, (Neighbour("x", 0.1),))
-SOUND = Surroundings(
+USE = CpuUse(2.0, 4, 0.5, 0.1, 0.0, (OtherProcess("x", 0.1),))
+SOUND = NoiseReport(
     CASE.run_id,
     CASE.case_id,
     CASE.repeat,
     CASE.attempt,
-    (HostSurroundings("node1", 1.0, (USE,), (), (USE,)),),
+    (HostNoise("node1", 1.0, (USE,), (), (USE,)),),
 )
 
 
@@ -44,7 +44,7 @@ def change_window(**changes):
 def test_what_was_written_is_read(tmp_path):
     write_surroundings(tmp_path, SOUND)
     content = (tmp_path / SURROUNDINGS_FILE).read_bytes()
-    beside = parse_beside({SURROUNDINGS_FILE: Detail(content, SURROUNDINGS_FILE)})
+    beside = parse_beside({SURROUNDINGS_FILE: SidecarFile(content, SURROUNDINGS_FILE)})
     assert beside == Sidecars(SOUND)
     assert find_beside_problem(beside, make_record(CASE)) == ""
 
@@ -59,7 +59,7 @@ def test_record_may_have_nothing_beside_it():
     [
         (dataclasses.replace(SOUND, case_id="other"), "case_id is 'other'"),
         (dataclasses.replace(SOUND, repeat=2), "repeat is 2, "),
-        (dataclasses.replace(SOUND, hosts=(HostSurroundings("n9", 1.0),)), "the host 'n9'"),
+        (dataclasses.replace(SOUND, hosts=(HostNoise("n9", 1.0),)), "the host 'n9'"),
     ],
 )
 def test_what_contradicts_the_record_is_named(surroundings, problem):
@@ -80,4 +80,4 @@ def test_what_contradicts_the_record_is_named(surroundings, problem):
 def test_value_that_cannot_be_is_refused(surroundings, key):
     content = json.dumps(dataclasses.asdict(surroundings)).encode()
     with pytest.raises(ContractError, match=re.escape(f"a/surroundings.json: {key}")):
-        parse_beside({SURROUNDINGS_FILE: Detail(content, "a/surroundings.json")})
+        parse_beside({SURROUNDINGS_FILE: SidecarFile(content, "a/surroundings.json")})

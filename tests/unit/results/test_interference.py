@@ -10,10 +10,10 @@ from support.problems import assert_problem
 
 from dlperf_slurm.contract.host_noise import (
     CpuUse,
-    GpuBefore,
-    HostSurroundings,
-    Neighbour,
-    Surroundings,
+    GpuState,
+    HostNoise,
+    NoiseReport,
+    OtherProcess,
 )
 from dlperf_slurm.contract.record import HOST
 from dlperf_slurm.jobs.sidecars import Sidecars
@@ -22,7 +22,7 @@ from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.interference import describe_interference, make_banner
 
 QUIET = CpuUse(2.0, 4, 0.5, 0.01, 0.0)
-BUSY = CpuUse(2.0, 4, 0.4, 0.3, 0.05, (Neighbour("miner", 0.25),))
+BUSY = CpuUse(2.0, 4, 0.4, 0.3, 0.05, (OtherProcess("miner", 0.25),))
 
 
 def make_case(*windows, stolen=0.0, gpus=()) -> CaseOutcomes:
@@ -30,8 +30,8 @@ def make_case(*windows, stolen=0.0, gpus=()) -> CaseOutcomes:
     case = make_outcomes(make_planned_case(repeats=len(windows)), [100.0] * len(windows))
     outcomes = []
     for outcome, window in zip(case.outcomes, windows):
-        hosts = () if window is None else (HostSurroundings("n1", 1.0, (), gpus, (window,)),)
-        beside = Sidecars(Surroundings("run", outcome.case_id, outcome.repeat, 1, hosts))
+        hosts = () if window is None else (HostNoise("n1", 1.0, (), gpus, (window,)),)
+        beside = Sidecars(NoiseReport("run", outcome.case_id, outcome.repeat, 1, hosts))
         telemetry = (make_telemetry(HOST, stolen_share=stolen),)
         record = dataclasses.replace(outcome.record, telemetry=telemetry)
         outcomes.append(dataclasses.replace(outcome, record=record, beside=beside))
@@ -70,12 +70,12 @@ def test_steal_is_blamed_on_who_was_seen(window, key, says, is_silent):
 
 
 def test_name_with_braces_stays_as_it_is():
-    use = dataclasses.replace(BUSY, neighbours=(Neighbour("a{0}b", 0.3),))
+    use = dataclasses.replace(BUSY, neighbours=(OtherProcess("a{0}b", 0.3),))
     assert "(a{0}b)" in describe(make_case(use))[0]
 
 
 def test_gpu_that_others_used_is_named_once():
-    gpus = (GpuBefore(1, ("python",), ("power cap",)),)
+    gpus = (GpuState(1, ("python",), ("power cap",)),)
     used, capped = describe(make_case(QUIET, QUIET, gpus=gpus))
     assert_problem(used, says=("GPU 1 of n1", "in use", "python"))
     assert_problem(capped, says=("clocks", "GPU 1 of n1", "power cap"))
@@ -102,7 +102,7 @@ def test_gpu_that_others_used_is_named_once():
             "NOISY in 1 of 1 repeats: a hypervisor up to 50 % of the CPU time that was needed",
         ),
         (
-            make_case(QUIET, gpus=(GpuBefore(0, ("python",)),)),
+            make_case(QUIET, gpus=(GpuState(0, ("python",)),)),
             "NOISY in 1 of 1 repeats: GPUs were in use by python",
         ),
     ],

@@ -6,7 +6,7 @@ import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
 from report_values import find_tables, make_repeat_frame, read_column, summarize, write_rows
 
-from dlperf_slurm.contract.host_noise import Surroundings
+from dlperf_slurm.contract.host_noise import NoiseReport
 from dlperf_slurm.contract.phases import (
     FIRST_STEP,
     FRAMEWORK,
@@ -32,7 +32,7 @@ def make_case(*starts, submitted_at="2026-01-01T00:00:00Z", **changes) -> CaseOu
     outcomes = []
     for outcome, seconds in zip(case.outcomes, starts):
         phases = tuple(Phase(name, value) for name, value in (seconds or {}).items())
-        beside = Sidecars(Surroundings("run", outcome.case_id, outcome.repeat, 1, (), phases))
+        beside = Sidecars(NoiseReport("run", outcome.case_id, outcome.repeat, 1, (), phases))
         record = dataclasses.replace(outcome.record, started_at=STARTED_AT)
         outcomes.append(
             dataclasses.replace(outcome, record=record, beside=beside, submitted_at=submitted_at)

@@ -16,11 +16,11 @@ from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.pytorch.loader import Tensors
 
 if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets.images import Definition
+    from dlperf_slurm.worker.datasets.images import ImageModel
 
 
 def open_dali(
-    case: Case, rank_info: RankInfo, definition: "Definition", device: torch.device
+    case: Case, rank_info: RankInfo, definition: "ImageModel", device: torch.device
 ) -> Iterator[Tensors]:
     """Yield batches of this rank's share of the images without end, in an order that DALI draws.
 
@@ -42,7 +42,7 @@ def open_dali(
 
 
 def make_pipeline(
-    case: Case, rank_info: RankInfo, definition: "Definition", device: torch.device
+    case: Case, rank_info: RankInfo, definition: "ImageModel", device: torch.device
 ) -> Any:
     """Build the DALI pipeline: read this rank's shard, decode, augment and normalize.
 
