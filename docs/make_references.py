@@ -28,7 +28,7 @@ REFERENCES = {
     "site-reference.md": (SITE, Site),
 }
 
-KINDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false"}
+KINDS = {"string": "string", "integer": "integer", "number": "number", "boolean": "true or false"}
 
 Schema = Mapping[str, Any]
 

@@ -30,5 +30,5 @@ def parse_bound(value: Any) -> Bound:
         return Bound("=", value)
     match = re.fullmatch(r"(<=|>=|!=|<|>)\s*(\d+)", value) if isinstance(value, str) else None
     if match is None:
-        raise ValueError(f"{value!r} is neither a number nor a comparison such as '>=256'")
+        raise ValueError(f"{value!r} is not a number or a comparison such as '>=256'")
     return Bound(match[1], int(match[2]))

@@ -15,9 +15,12 @@ _NODE_PATH = re.compile(r"/.+|\$(?:\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)/.+", re.ASCII)
 
 def _check_node_path(path: str) -> str:
     if _NODE_PATH.fullmatch(path) is None:
-        raise ValueError(f"{path!r} is no folder below '/' or a variable, as '$SLURM_TMPDIR/x' is")
+        raise ValueError(
+            f"{path!r} is not an absolute path; allowed: a path that begins with '/' or a "
+            "variable, as '$SLURM_TMPDIR/x' does"
+        )
     if ".." in path.split("/"):
-        raise ValueError(f"{path!r}: '..' may lead anywhere; name the folder itself")
+        raise ValueError(f"{path!r}: '..' is not allowed; write the path without it")
     return path
 
 
@@ -25,11 +28,11 @@ class DatasetLocation(TomlModel):
     """Location of a data set's files."""
 
     path: Optional[Annotated[str, AfterValidator(make_absolute)]] = None
-    """Folder of its files, or with `stage_to` a tar archive of it; default: data/NAME."""
+    """Folder of the files, or with `stage_to` a tar archive of them; default: data/NAME."""
     stage_to: Optional[Annotated[str, AfterValidator(_check_node_path)]] = None
     """Folder on each node to copy it to and read it from, such as "$SLURM_TMPDIR/imagenet"."""
     on_login_node: bool = True
-    """Whether the login node can see `path`; otherwise it is not checked before the job runs."""
+    """Whether the login node can see `path`; if not, `path` is not checked before the job runs."""
 
 
 def spell_out_paths(settings: TomlTable) -> None:

@@ -14,13 +14,13 @@ from dlperf_slurm.config.suggestions import suggest
 
 # pydantic's error type -> message
 _KINDS = {
-    "bool_type": "is neither true nor false",
+    "bool_type": "is not true or false",
     "dict_type": "is not a table",
     "float_type": "is not a number",
     "int_from_float": "is not an integer",
     "int_type": "is not an integer",
     "model_type": "is not a table",
-    "string_type": "is not a text",
+    "string_type": "is not a string",
 }
 # pydantic's error type -> message, and the name of the limit in the error's context
 _BOUNDS = {
@@ -31,10 +31,10 @@ _BOUNDS = {
 }
 # pattern of a line that is not TOML -> hint
 _SYNTAX_HINTS = (
-    (re.compile(r"=\s*(True|False)\b"), "write true and false in small letters"),
-    (re.compile(r"=\s*0\d"), 'write a number that begins with 0 in quotes, as in "022"'),
-    (re.compile(r"=\s*\d[\d.]*\s*[A-Za-z:]"), "write a text in quotes"),
-    (re.compile(r"=\s*[A-Za-z_/~$.]"), "write a text in quotes"),
+    (re.compile(r"=\s*(True|False)\b"), "write true or false, in lower case"),
+    (re.compile(r"=\s*0\d"), 'to write a number with a leading zero, put it in quotes: "022"'),
+    (re.compile(r"=\s*\d[\d.]*\s*[A-Za-z:]"), "put text in quotes"),
+    (re.compile(r"=\s*[A-Za-z_/~$.]"), "put text in quotes"),
     (re.compile(r"^\s*[\w.-]+\s*:"), "write KEY = VALUE"),
 )
 
@@ -45,7 +45,7 @@ def describe_mistake(kind: type[BaseModel], mistake: Mapping[str, Any]) -> str:
     if error_type == "extra_forbidden":
         return _describe_unknown_key(mistake["loc"][-1], _find_fields(kind, mistake["loc"][:-1]))
     if error_type == "missing":
-        return "is required, and missing"
+        return "is required, but missing"
     if error_type == "value_error":
         return str(mistake["ctx"]["error"])
     if error_type == "literal_error":
@@ -82,10 +82,10 @@ def _say_what_to_write(
 ) -> str:
     if error_type == "string_type" and isinstance(value, (int, float)):
         # a shell removes the quotes of --set account="123"
-        return f'; in quotes it is one: "{shown}" (in a shell: \'"{shown}"\')'
+        return f'; to make it a string, put it in quotes: "{shown}" (in a shell: \'"{shown}"\')'
     if error_type == "dict_type" and field is not None and isinstance(field.default, dict):
         keys = ", ".join(f"{key} = {json.dumps(item)}" for key, item in field.default.items())
-        return f"; write {{ {keys} }}, with what you want" if keys else ""
+        return f"; write {{ {keys} }}, with your values" if keys else ""
     if isinstance(value, str) and (
         (error_type == "bool_type" and value in ("true", "false"))
         or (error_type in ("int_type", "float_type") and value.isdecimal())
@@ -102,7 +102,7 @@ def describe_syntax_error(text: str, error: Exception) -> str:
         return str(error)
     line = lines[int(found.group(1)) - 1].strip()
     if "overwrite" in str(error):
-        hint: Optional[str] = "the key or table is there twice"
+        hint: Optional[str] = "this key or table occurs twice"
     else:
         hint = next((words for pattern, words in _SYNTAX_HINTS if pattern.search(line)), None)
     return f"{error}: {line[:80]}" + (f"; {hint}" if hint else "")

@@ -40,7 +40,7 @@ def expand_home(path: str) -> Path:
         found = Path(path)
     # Python 3.9 may leave the path unchanged instead of raising
     if found.parts[:1] and found.parts[0].startswith("~"):
-        raise ValueError(f"{path!r}: there is no such home folder; set HOME")
+        raise ValueError(f"{path!r}: the home folder is unknown; set HOME")
     return found
 
 
@@ -183,7 +183,8 @@ def check_search_folder(folder: str) -> str:
     """Return a folder that is valid in PATH or PYTHONPATH; raises ValueError if it has a `:`."""
     if ":" in folder:
         raise ValueError(
-            f"{folder!r}: a ':' ends a folder in PATH and PYTHONPATH; choose one without"
+            f"{folder!r}: ':' is not allowed in the path, as it separates folders in PATH and "
+            "PYTHONPATH; choose another folder"
         )
     return folder
 

@@ -31,7 +31,10 @@ def _check_topology_key(text: str) -> str:
 def _check_gpu_type(text: str) -> str:
     # the type is the last part of --gres=gpu:a100
     if text.startswith("gpu:"):
-        raise ValueError(f"{text!r}: write the type alone, as in 'a100'; gpu_request says the rest")
+        raise ValueError(
+            f"{text!r}: write only the type of the GPU, such as 'a100'; gpu_request chooses the "
+            "option"
+        )
     return text
 
 
@@ -74,18 +77,19 @@ _DIRECTIVE = re.compile(r"--([A-Za-z0-9][\w-]*)(?:[= ].*)?|-([A-Za-z])(?: ?[^ ].
 def check_directive(line: str) -> str:
     """Return an #SBATCH option; raises ValueError if it is invalid, or set by the tool itself."""
     if not line.isprintable() or "\\" in line:
-        raise ValueError(f"{line!r}: line breaks and backslashes cannot stand on an #SBATCH line")
+        raise ValueError(
+            f"{line!r}: line breaks and backslashes are not allowed on an #SBATCH line"
+        )
     match = _DIRECTIVE.fullmatch(line)
     if match is None:
         raise ValueError(
-            f"{line!r} is no option as on an #SBATCH line; write '--name=value', '--name value' or "
-            "'-C value'"
+            f"{line!r} is not an #SBATCH option; write '--name=value', '--name value' or '-C value'"
         )
     name, letter = match.groups()
     for own, setter in OWN_OPTIONS.items():
         # sbatch accepts abbreviated options
         if own == OWN_LETTERS.get(letter) or (name and own.startswith(name)):
-            raise ValueError(f"{line!r}: --{own} is set by {setter}, and by nothing else")
+            raise ValueError(f"{line!r}: --{own} is already set by {setter}; remove it here")
     return line
 
 
@@ -107,7 +111,7 @@ def _check_runtime(name: str) -> str:
 
 
 def _check_ranks(name: str) -> str:
-    return check_known(name, KINDS, "a way for ranks to find each other")
+    return check_known(name, KINDS, "a rendezvous method")
 
 
 def _add_launchers(schema: dict[str, Any]) -> None:
@@ -130,9 +134,9 @@ class LauncherOptions(TomlModel):
     ] = "srun"
     """Program that starts the ranks."""
     mpi: str = "pmix"
-    """Value of `srun --mpi`; "none" omits the option."""
+    """Value of `srun --mpi`; with "none", the option is left out."""
     flags: OneOrMore[str] = ()
-    """More flags of the launcher (with torchrun: of srun), each a template over the topology."""
+    """More options of the launcher (with torchrun: of srun), each a template over the topology."""
     command: str = ""
     """Command line of the launcher "command", a template over the topology."""
 
@@ -141,7 +145,7 @@ class Rendezvous(TomlModel):
     """The network of the rendezvous, if hosts do not reach each other by their own names."""
 
     host_suffix: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]*$")] = ""
-    """Suffix of a short host name on that network, such as "i"."""
+    """Suffix to add to the short host name on the rendezvous network, such as "i"."""
     interface: Annotated[str, Field(pattern=r"^[^\s/]{0,15}$")] = ""
     """Network interface of the ranks, such as "ib0"; also set for NCCL and Gloo."""
 
@@ -165,7 +169,7 @@ class Container(TomlModel):
     options: OneOrMore[str] = ()
     """More options of the runtime, each a template over the topology."""
     mounts: OneOrMore[str] = ()
-    """More folders to mount, as "/folder" or "/outside:/inside"."""
+    """More bind mounts, as "/folder" or "/outside:/inside"."""
     entrypoint: bool = False
     """Whether the image's entry point runs first, in runtimes that can skip it."""
 
@@ -182,13 +186,13 @@ class Environment(TomlModel):
     modules: OneOrMore[str] = ()
     """Modules to load first."""
     setup: OneOrMore[str] = ()
-    """Lines of bash that run first; the array task fails if one does."""
+    """Lines of bash to run first; the array task fails if one fails."""
     env: EnvTable = {}
     """Environment variables; `${NAME}` in a value is expanded in the job."""
     rank_env: EnvTable = {}
     """Environment variables of the ranks only."""
     wrapper: OneOrMore[str] = ()
-    """Words between the launcher and Python or container, each a template over the topology."""
+    """Command that starts Python or the container on each rank, a template over the topology."""
     container: Optional[Container] = None
     """Container of the ranks."""
     host_python: Optional[str] = None
@@ -207,7 +211,7 @@ class JobSettings(TomlModel):
     qos: Optional[str] = None
     """Quality of service of the jobs."""
     constraint: Optional[str] = None
-    """Features that nodes must have (`--constraint`)."""
+    """Features that the nodes must have (`--constraint`)."""
     reservation: Optional[str] = None
     """Reservation of the jobs."""
     gpu_request: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
@@ -219,11 +223,11 @@ class JobSettings(TomlModel):
     exclusive: bool = False
     """Whether jobs have their nodes to themselves (`--exclusive`)."""
     memory_mib_per_node: Optional[Annotated[int, Field(ge=0)]] = None
-    """Memory to request on each node, in MiB; 0 is all."""
+    """Memory to request on each node, in MiB; 0 requests all."""
     time_limit_minutes: dict[Annotated[str, AfterValidator(_check_topology_key)], PositiveInt] = {
         "default": 30
     }
-    """Time limit of an array task, by topology or as "default"."""
+    """Time limit of an array task, in minutes, by topology or as "default"."""
     array_throttle: Optional[PositiveInt] = None
     """Array tasks of an array job that may run at the same time."""
     tasks_per_job: PositiveInt = 1
@@ -233,7 +237,7 @@ class JobSettings(TomlModel):
     task_request: Literal["ntasks-per-node", "ntasks"] = "ntasks-per-node"
     """Option by which sbatch and srun get the number of ranks."""
     setup: OneOrMore[str] = ()
-    """Lines of bash that run first in each array task; the task fails if one does."""
+    """Lines of bash that run first in each array task; the task fails if one fails."""
     modules: OneOrMore[str] = ()
     """Modules to load after `setup`."""
     after_modules: OneOrMore[str] = ()
@@ -243,13 +247,13 @@ class JobSettings(TomlModel):
     rank_env: EnvTable = {}
     """Environment variables of the ranks only, not of the script's own commands."""
     template: Optional[Annotated[str, AfterValidator(make_absolute)]] = None
-    """The site's own job script template."""
+    """Job script template of the site, in place of the one that ships."""
     node: NodeSettings = NodeSettings()
     """Setup and checks that run once on each node before the ranks start."""
     launcher: LauncherOptions = LauncherOptions()
     """How ranks are started."""
     ranks: Annotated[str, AfterValidator(_check_ranks), Field(json_schema_extra=_add_ranks)] = MPI
-    """Rendezvous of ranks: by mpi4py, or by sockets with the variables of srun or torchrun."""
+    """Rendezvous of the ranks: mpi4py, or sockets with the variables of srun or torchrun."""
     rendezvous: Rendezvous = Rendezvous()
     """Network of the rendezvous."""
     environments: dict[FrameworkName, Environment] = {}

@@ -14,21 +14,21 @@ class NodeCheck(TomlModel):
     """
 
     devices: bool = False
-    """As many GPUs respond as the job has on each node."""
+    """The number of GPUs that respond is the number that the job has on each node."""
     ecc: bool = False
     """No GPU has uncorrectable ECC errors, pending row remaps, or requires a reset."""
     xid_hours: Annotated[float, Field(ge=0, strict=False)] = 0.0
     """No hardware Xid error in the kernel log for so many hours; 0 skips the check."""
     clocks: bool = False
-    """No GPU is throttled by heat or power, or has clocks set below their default."""
+    """No GPU is throttled by temperature or power, or has clocks set below its default."""
     stale_processes: bool = False
-    """No process uses the GPUs, and none of yours is left from another job."""
+    """No process uses the GPUs, and no process of yours from another job is left."""
     free_memory_mib: Annotated[int, Field(ge=0)] = 0
-    """Free memory on the node, at least."""
+    """Minimum free memory of the node."""
     free_device_memory_mib: Annotated[int, Field(ge=0)] = 0
-    """Free memory on each GPU, at least."""
+    """Minimum free memory of each GPU."""
     commands: OneOrMore[str] = ()
-    """Lines of bash that must succeed, such as "nhc"; the last printed line is the reason."""
+    """Lines of bash that must succeed, such as "nhc"; the last line printed is the reason."""
 
 
 class NodeSettings(TomlModel):
@@ -39,4 +39,4 @@ class NodeSettings(TomlModel):
     check: NodeCheck = NodeCheck()
     """Checks that a node must pass."""
     timeout_seconds: Annotated[float, Field(gt=0, strict=False)] = 300.0
-    """Longest time of a line of `setup`, or of a check, on a node."""
+    """Time limit of each check, and of each line of `setup`, on a node."""

@@ -66,11 +66,11 @@ class SiteCondition(TomlModel):
     devices_per_node: OneOrMore[_Bound] = ()
     """Devices on each node of the topology."""
     world_size: OneOrMore[_Bound] = ()
-    """Devices of the topology, which is ranks."""
+    """Devices of the topology; there is one rank per device."""
     framework: OneOrMore[FrameworkName] = ()
     """Framework."""
     gradient_sync: OneOrMore[str] = ()
-    """How gradients of ranks come together: "native", "horovod" and others."""
+    """How gradients are summed over the ranks: "native", "horovod" and others."""
 
     def holds(self, kind: JobKind) -> bool:
         """Return whether a kind of job meets the condition."""
@@ -97,7 +97,7 @@ class SiteOverride(JobSettings):
     """Other settings for the jobs that `when` describes; tables are merged key by key."""
 
     when: SiteCondition
-    """Jobs that have these settings."""
+    """Jobs whose case has these settings."""
 
 
 def overlay(base: SomeTable, change: TomlModel) -> SomeTable:

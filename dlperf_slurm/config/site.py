@@ -67,7 +67,7 @@ class Retry(TomlModel):
     """How often `wait` retries an array task, by cause."""
 
     node_fail: Annotated[int, Field(ge=0, le=10)] = 2
-    """Retries after a node failed or was UNHEALTHY; a node that is known is excluded."""
+    """Retries after a node failed or was UNHEALTHY; if the node is known, it is excluded."""
     launch: Annotated[int, Field(ge=0, le=10)] = 1
     """Retries after the ranks could not be started, or a disk was full."""
     preempted: Annotated[int, Field(ge=0, le=10)] = 2
@@ -92,23 +92,23 @@ class Site(JobSettings):
     max_submitted: Optional[PositiveInt] = None
     """Largest number of your jobs in the queue, each array task counted; the others wait."""
     clusters: Optional[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]] = None
-    """Cluster of the jobs (`--clusters`); default: SLURM_CLUSTERS, or the host's own cluster."""
+    """Cluster of the jobs (`--clusters`); default: SLURM_CLUSTERS, or this host's cluster."""
     inherit: OneOrMore[Annotated[str, AfterValidator(check_inherited)]] = ()
-    """Variables of your shell that sbatch may read, such as "SBATCH_ACCOUNT"; removes others."""
+    """Variables such as "SBATCH_ACCOUNT" that sbatch may read from your shell; removes others."""
     env_from: OneOrMore[Annotated[str, AfterValidator(check_env_name)]] = ()
-    """Environment variables of your shell to pass to the jobs; their values stay private."""
+    """Environment variables of your shell to pass to the jobs, without writing their values."""
     umask: Optional[Annotated[str, Field(pattern="^0?[0-7]{3}$")]] = None
     """Umask of a run's files, in octal; default: "077", or "027" with a group."""
     group: Optional[str] = None
     """Group that may read the files of a run."""
     datasets: dict[str, DatasetOrPath] = {}
-    """Data sets by name: a table, or only the folder."""
+    """Data sets, by name: a table, or only the path of the folder."""
     tracking: Tracking = Tracking()
     """Polling intervals."""
     retry: Retry = Retry()
     """Automatic retries, by cause."""
     override: OneOrMoreTables[SiteOverride] = ()
-    """Other settings for some jobs; if several match, the last one wins."""
+    """Different settings for some jobs; if several tables match, the last one wins."""
 
     @model_validator(mode="before")
     @classmethod
@@ -216,17 +216,15 @@ def choose_site_file(requested: Optional[str]) -> Path:
         if path is None:
             known = sorted({p.stem for folder in list_site_dirs() for p in folder.glob("*.toml")})
             raise InputError(
-                f"--site {requested}: no such site; known: {', '.join(known)}"
-                f"{suggest(requested, known)}"
+                f"--site {requested}: not a site file or a known site; known: "
+                f"{', '.join(known)}{suggest(requested, known)}"
             )
         return path
     cluster_name = slurm_client.find_cluster_name()
     path = find_site_file(cluster_name) if cluster_name else None
     path = path or find_site_file("slurm" if slurm_client.is_slurm_here() else "local")
     if path is None:
-        raise InputError(
-            "the site configs that ship with the package are missing: install it again"
-        )
+        raise InputError("the site files of the package are missing; reinstall dlperf-slurm")
     return path
 
 
@@ -236,10 +234,10 @@ def explain_choice(requested: Optional[str]) -> str:
     if requested is not None:
         return f"{path}, chosen by --site"
     if path.stem == slurm_client.find_cluster_name():
-        return f"{path}, named as this cluster"
+        return f"{path}, which has the name of this cluster"
     if slurm_client.is_slurm_here():
-        return f"{path}, as no site file is named as this cluster"
-    return f"{path}, as there is no Slurm here"
+        return f"{path}, as no site file has the name of this cluster"
+    return f"{path}, as this machine has no Slurm"
 
 
 def load_site(
@@ -301,8 +299,8 @@ def _parse_setting(text: str) -> TomlFile:
     file = parse_assignment(text)
     if OVERRIDE in file.data:
         raise InputError(
-            f"--set {OVERRIDE}: is for files only: the site's, yours, or the matrix's [slurm]; "
-            "--set wins over it for the keys that it names"
+            f"--set {OVERRIDE}: [[override]] is only for files: a site file, your user file, or "
+            "[slurm] of a matrix; --set KEY=VALUE already wins over [[override]]"
         )
     spell_out_paths(file.data)
     return file

@@ -86,9 +86,12 @@ _OWN_OF_SBATCH = frozenset(
 def check_inherited(name: str) -> str:
     """Return the name of an allowed SBATCH_ variable; raises ValueError for any other name."""
     if not name.startswith("SBATCH_") or not name.isidentifier() or not name.isascii():
-        raise ValueError(f"{name!r} is no variable of sbatch; allowed: SBATCH_ACCOUNT and the like")
+        raise ValueError(
+            f"{name!r} is not allowed; allowed: names that begin with SBATCH_, such as "
+            "SBATCH_ACCOUNT"
+        )
     if name in _OWN_OF_SBATCH:
-        raise ValueError(f"{name!r} would change what every script needs as it is")
+        raise ValueError(f"{name!r} is not allowed, as each script sets that option itself")
     return name
 
 
@@ -96,9 +99,9 @@ def check_env_name(name: str) -> str:
     """Return the name of an environment variable; raises ValueError if invalid or reserved."""
     if not name.isidentifier() or not name.isascii():
         raise ValueError(
-            f"{name!r} is not a name for an environment variable; allowed: letters, digits and _, "
-            "no digit first"
+            f"{name!r} is not a valid environment variable name; allowed: letters, digits and _, "
+            "not beginning with a digit"
         )
     if name in SCRIPT_VARIABLES:
-        raise ValueError(f"{name!r} is a variable of the job script itself; choose another name")
+        raise ValueError(f"{name!r} is a variable of the job script; choose another name")
     return name

@@ -95,7 +95,7 @@ def read_toml(path: Path) -> TomlFile:
     try:
         text = read_text(path, TOML_LIMIT_BYTES)
     except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
+        raise InputError(f"{path}: no such file") from None
     except FileProblem as error:
         raise InputError(str(error)) from error
     except OSError as error:
@@ -103,7 +103,7 @@ def read_toml(path: Path) -> TomlFile:
     try:
         return TomlFile(str(path), text, parse_toml(text))
     except (tomllib.TOMLDecodeError, UnsupportedTomlError) as error:
-        raise InputError(f"{path}: not TOML: {describe_syntax_error(text, error)}") from error
+        raise InputError(f"{path}: not valid TOML: {describe_syntax_error(text, error)}") from error
 
 
 def parse_toml(text: str) -> TomlTable:
@@ -121,21 +121,21 @@ def parse_toml(text: str) -> TomlTable:
     except tomllib.TOMLDecodeError:
         raise
     except RecursionError:
-        raise UnsupportedTomlError(f"nested deeper than {MAX_DEPTH} levels") from None
+        raise UnsupportedTomlError(f"nested more than {MAX_DEPTH} levels deep") from None
     except ValueError:
-        raise UnsupportedTomlError("an integer has more than 64 bits") from None
+        raise UnsupportedTomlError("an integer does not fit into 64 bits") from None
     remaining: list[tuple[Any, KeyPath]] = [(data, ())]
     while remaining:
         value, path = remaining.pop()
         if len(path) > MAX_DEPTH:
             raise UnsupportedTomlError(
-                f"{format_key(path[:4])}...: nested deeper than {MAX_DEPTH} levels"
+                f"{format_key(path[:4])}...: nested more than {MAX_DEPTH} levels deep"
             )
         if type(value) is int and not -(2**63) <= value < 2**63:
-            raise UnsupportedTomlError(f"{format_key(path)}: an integer of more than 64 bits")
+            raise UnsupportedTomlError(f"{format_key(path)}: the integer does not fit into 64 bits")
         if isinstance(value, str) and "\0" in value:
             raise UnsupportedTomlError(
-                f"{format_key(path)}: {value!r:.80} has a NUL, which ends a text"
+                f"{format_key(path)}: {value!r:.80} contains a NUL character, which is not allowed"
             )
         if isinstance(value, dict):
             remaining += [(item, (*path, key)) for key, item in value.items()]
@@ -152,7 +152,7 @@ def parse_assignment(text: str) -> TomlFile:
     """
     key, equals, value = text.partition("=")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise InputError(f"--set {text!a}: is not UTF-8")
+        raise InputError(f"--set {text!a}: not valid UTF-8")
     if not equals or not key.strip():
         raise InputError(f"--set {text}: write KEY=VALUE, as in --set launcher.name=mpirun")
     # parsed as TOML, a value of several lines could set further keys
@@ -164,7 +164,7 @@ def parse_assignment(text: str) -> TomlFile:
             continue
         except UnsupportedTomlError as error:
             raise InputError(f"--set {text[:80]}: {error}") from error
-    raise InputError(f"--set {text}: {key!r} is not a TOML key")
+    raise InputError(f"--set {text}: {key!r} is not a valid TOML key")
 
 
 def _quote_toml(value: str) -> str:
@@ -207,7 +207,7 @@ def validate(kind: type[Model], data: TomlTable, reporter: ProblemCollector) -> 
     for mistake in mistakes[:MAX_MISTAKES]:
         reporter.add(_clean(mistake["loc"]), describe_mistake(kind, mistake))
     if len(mistakes) > MAX_MISTAKES:
-        reporter.add((), f"has {len(mistakes) - MAX_MISTAKES} more mistakes")
+        reporter.add((), f"{len(mistakes) - MAX_MISTAKES} more errors are not shown")
         return None
     sound = copy.deepcopy(data)
     # from last to first, so that removing items does not shift the indices of earlier ones

@@ -103,8 +103,8 @@ AXIS_SPECS = (
     AxisSpec(
         "batch_size_per_device",
         AnyBatchSize,
-        "Samples of one batch on each rank: a number, 'max' for the largest that fits, or "
-        "'256 -> 224 -> 196' for the first that fits.",
+        "Batch size of each rank: a number, 'max' for the largest that fits, or '256 -> 224 -> "
+        "196' for the first of these that fits.",
         unit="samples",
         label="",
         id_text="bs{}",
@@ -149,7 +149,7 @@ AXIS_SPECS = (
     AxisSpec(
         "data_workers",
         PositiveInt,
-        "Data loading workers on each rank.",
+        "Number of data loading workers per rank.",
         unit="readers",
         label="{} workers",
         id_text="workers{}",
@@ -159,7 +159,7 @@ AXIS_SPECS = (
     AxisSpec(
         "prefetch_batches",
         PositiveInt,
-        "Batches that are loaded in advance.",
+        "Number of batches to load in advance.",
         unit="batches",
         label="prefetch {}",
         id_text="prefetch{}",
@@ -167,12 +167,15 @@ AXIS_SPECS = (
         applies=_has_loader,
     ),
     AxisSpec(
-        "optimizer", Optimizer, "Optimizer; 'default' is the model's own.", applies=_is_training
+        "optimizer",
+        Optimizer,
+        "Optimizer; 'default' is the one of the model.",
+        applies=_is_training,
     ),
     AxisSpec(
         "gradient_accumulation",
         PositiveInt,
-        "Batches of each rank whose gradients are accumulated in one step.",
+        "Number of batches per rank whose gradients are accumulated in one step.",
         unit="batches",
         label="accumulate {}",
         id_text="accumulate{}",
@@ -198,8 +201,8 @@ AXIS_SPECS = (
     AxisSpec(
         "output_tokens",
         NaturalInt,
-        "Tokens to generate after each prompt, by prefill and decoding with a KV cache; 0 is a "
-        "forward pass.",
+        "Tokens to generate after each prompt, by prefill and decoding with a KV cache; 0 "
+        "measures a forward pass only.",
         unit="tokens",
         label="output {}",
         id_text="output{}",

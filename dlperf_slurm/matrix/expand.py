@@ -83,7 +83,7 @@ def expand_matrix(file: MatrixFile) -> Expansion:
         added = {tuple(point.values()): point for point in included}
         for key in filter(points.__contains__, added):
             case_id = _make_case(matrix, points[key]).case_id
-            reporter.add(("include", index), f"adds {case_id}, which is there already")
+            reporter.add(("include", index), f"adds {case_id}, which the matrix has already")
         points.update(added)
     cases: list[MatrixCase] = []
     excluded: list[ExcludedCase] = []
@@ -100,12 +100,15 @@ def expand_matrix(file: MatrixFile) -> Expansion:
     if len(cases) > MAX_CASES or task_count > MAX_ARRAY_TASKS:
         reporter.add(
             ("axes",),
-            f"makes {len(cases)} cases of {task_count} array tasks; at most {MAX_CASES} cases and "
-            f"{MAX_ARRAY_TASKS} array tasks are allowed",
+            f"makes {len(cases)} cases with {task_count} array tasks; at most {MAX_CASES} cases "
+            f"and {MAX_ARRAY_TASKS} array tasks are allowed",
         )
     for case_id, count in Counter(case.case_id for case in cases).items():
         if count > 1:
-            problem = f"{count} cases are called {case_id}: name the script otherwise than a value"
+            problem = (
+                f"{count} cases have the same name {case_id}; rename the script, whose name is "
+                "also a value of an axis"
+            )
             reporter.add(("scripts",), f"{problem} of another axis")
     raise_problems(reporter.problems)
     return Expansion(tuple(cases), tuple(excluded))
@@ -129,8 +132,9 @@ def _limit(points: Iterator[Point], budget: Iterator[int], file: MatrixFile) -> 
     for point in points:
         if next(budget, None) is None:
             raise InputError(
-                f"{file.toml.label}: its axes make more than {find_max_points(file.matrix)} "
-                "combinations, which is the most with as many conditions as it has; split it"
+                f"{file.toml.label}: the axes have more than {find_max_points(file.matrix)} "
+                "combinations, the most that a matrix with this many conditions may have; split "
+                "the matrix"
             )
         yield normalize(point)
 

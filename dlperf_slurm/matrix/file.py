@@ -136,7 +136,7 @@ def find_preset(model: str, name: Any) -> tuple[Mapping[str, Any], list[tuple[st
         # a value that is not a string is reported by the table's own validation
         return presets.get(name, {}) if isinstance(name, str) else {}, []
     if not presets:
-        return {}, [("preset", f"{model} has no presets; name its parameters instead")]
+        return {}, [("preset", f"{model} has no presets; set its parameters instead")]
     known = ", ".join(presets)
     message = f"{name!r} is not a preset of {model}; known: {known}{suggest(name, presets)}"
     return {}, [("preset", message)]
@@ -171,8 +171,8 @@ def _check_overrides(matrix: Matrix, reporter: ProblemCollector) -> None:
         for axis in sorted(overridden & override.when.model_fields_set):
             reporter.add(
                 ("override", index, "when", axis),
-                f"{axis} is itself set by an override, so that it cannot decide about another "
-                "axis; use include and exclude for such cases",
+                f"{axis} is set by an override, so it cannot be a condition of an override; use "
+                "include or exclude for these cases",
             )
 
 
@@ -181,11 +181,11 @@ def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
     known = [WORKER, *matrix.scripts]
     for name in matrix.scripts:
         if name == WORKER:
-            reporter.add(("scripts", name), f"{name!r} is this tool's own; choose another name")
+            reporter.add(("scripts", name), f"{name!r} is a name of this tool; choose another name")
         elif not re.fullmatch(r"[A-Za-z0-9_.+-]+", name):
             reporter.add(
                 ("scripts", name),
-                f"{name!r} becomes part of file names: letters, digits and _ . + - are allowed",
+                f"{name!r} is used in file names; allowed: letters, digits and _ . + -",
             )
     places: list[tuple[tuple[Any, ...], AxisTable]] = [(("axes",), matrix.axes)]
     for key in ("include", "override"):

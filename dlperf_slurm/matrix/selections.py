@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 TOPOLOGY_PARTS = {
     "nodes": "Nodes of the topology.",
     "devices_per_node": "Devices on each node of the topology.",
-    "world_size": "Devices of the topology, which is ranks.",
+    "world_size": "Devices of the topology; there is one rank per device.",
 }
 
 # maximum number of values of an axis
@@ -25,10 +25,12 @@ MAX_VALUES = 1_000
 def check_values(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return `values`; raises ValueError if they are empty or not distinct."""
     if not values:
-        raise ValueError("is empty; name at least one value")
+        raise ValueError("is an empty list; give at least one value")
     repeated = next((value for value, count in Counter(values).items() if count > 1), None)
     if repeated is not None:
-        raise ValueError(f"{repeated!r} is listed twice, which would make duplicate cases")
+        raise ValueError(
+            f"{repeated!r} is in the list twice, which would make duplicate cases; remove one"
+        )
     return values
 
 
@@ -74,7 +76,8 @@ else:
     Condition = create_model(
         "Condition",
         __base__=AxisTable,
-        __doc__='Cases that have, on each axis named here, one of the values; ">=256" for numbers.',
+        __doc__='Cases that have one of these values on each axis named here; ">=256" '
+        "compares numbers.",
         model=_make_field(Model, "Model, by its name."),
         **{s.name: _make_field(s.bound or s.kind, s.description) for s in AXIS_SPECS},
         **{part: _make_field(BoundOrNumber, text) for part, text in TOPOLOGY_PARTS.items()},
@@ -82,13 +85,13 @@ else:
     Selection = create_model(
         "Selection",
         __base__=AxisTable,
-        __doc__="Values for some of the axes; an axis that is not named is an empty tuple.",
+        __doc__="Values for some of the axes; axes that are not named are empty tuples.",
         **{s.name: _make_field(s.kind, s.description) for s in AXIS_SPECS},
     )
     AxesTable = create_model(
         "AxesTable",
         __base__=Selection,
-        __doc__="Everything that is varied; the cases are the product of the lists.",
+        __doc__="Lists of values for each axis; the cases are all combinations.",
         **{
             s.name: _make_field(
                 s.kind, s.description, (DEFAULTS[s.name],) if s.name in DEFAULTS else ...

@@ -18,27 +18,27 @@ class Protocol(TomlModel):
     """How a case is measured; the defaults are those of DLPerf."""
 
     repeats: PositiveInt = 7
-    """Independent array tasks of each case; the median over them is reported."""
+    """Repeats of each case, each an array task of its own; the tables show their median."""
     blocks: PositiveInt = 1
-    """Array jobs, run one after the other, that share the repeats of each case."""
+    """Number of array jobs, run one after the other, over which the repeats are spread."""
     warmup_steps: Annotated[int, Field(ge=0)] = 20
-    """Steps before the measured ones; they are in no result."""
+    """Warm-up steps before the measured ones; their times are not used."""
     measured_steps: PositiveInt = 100
-    """Steps of the measured window."""
+    """Number of measured steps."""
     shuffle_seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of the order of array tasks."""
+    """Seed for the random order of array tasks."""
     seed: Annotated[int, Field(ge=0)] = 1
-    """Seed of weights and of synthetic data."""
+    """Seed for weights and synthetic data."""
     batch_size_step: PositiveInt = 8
-    """Step of a search for the largest batch size."""
+    """Step size of the search for the largest batch size."""
     memory_limit_mib_per_device: Optional[PositiveInt] = None
-    """Memory limit of a rank, in MiB; a rank that exceeds it counts as out of memory."""
+    """Memory limit of a rank, in MiB; a rank above it counts as out of memory."""
     telemetry_interval_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
-    """Time between samples of power, clocks and memory; 0 takes no samples."""
+    """Interval between samples of power, clocks and memory; 0 takes no samples."""
     stall_seconds: Optional[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = None
-    """Time without a step after which a case has failed as stalled; 0 is never.
+    """Fail a case as stalled if no step ends for this time; 0 never does.
 
-    Where it is left out, the pace of the warm-up says how long is too long.
+    Default: 20 times the longest step so far, at least 60 s (docs/how-it-works.md).
     """
 
 
@@ -46,13 +46,13 @@ class ProtocolOverride(TomlModel):
     """The parts of the protocol that some cases have otherwise."""
 
     repeats: Optional[PositiveInt] = None
-    """Independent array tasks of each of these cases."""
+    """Repeats of each of these cases."""
     warmup_steps: Optional[Annotated[int, Field(ge=0)]] = None
-    """Steps before the measured ones."""
+    """Warm-up steps before the measured ones."""
     measured_steps: Optional[PositiveInt] = None
-    """Steps of the measured window."""
+    """Number of measured steps."""
     stall_seconds: Optional[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = None
-    """Time without a step after which one of these cases has failed; 0 is never."""
+    """Fail one of these cases as stalled if no step ends for this time; 0 never does."""
 
 
 class TrainingTable(TomlModel):
@@ -63,11 +63,11 @@ class TrainingTable(TomlModel):
     """
 
     epochs: Annotated[int, Field(ge=0)] = 0
-    """Passes over the data set; 0 measures steps instead."""
+    """Epochs to train; 0 measures steps instead."""
     target_top1: Optional[Annotated[float, Field(gt=0, le=1)]] = None
-    """Top-1 accuracy on the validation samples at which a training stops."""
+    """Top-1 accuracy on the validation samples at which training stops."""
     learning_rate: Optional[Annotated[float, Field(gt=0)]] = None
-    """Learning rate after the warm-up; the model's own by default."""
+    """Learning rate after the warm-up; default: the one of the model."""
     schedule: Literal["constant", "cosine"] = "constant"
     """Learning-rate schedule after the warm-up."""
     warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
@@ -79,7 +79,7 @@ class TrainingTable(TomlModel):
     def _check_warmup(self) -> "TrainingTable":
         if self.epochs and self.warmup_epochs >= self.epochs:
             raise ValueError(
-                f"warmup_epochs is {self.warmup_epochs}; allowed: less than epochs, {self.epochs}"
+                f"warmup_epochs is {self.warmup_epochs}; allowed: less than epochs ({self.epochs})"
             )
         return self
 
@@ -107,7 +107,7 @@ class ModelTable(TomlModel):
     preset: str = ""
     """Name of a published size; the other keys of the table override it."""
     dataset: str = ""
-    """Name of the data set that the data sources "folder" and "dali" read."""
+    """Data set that the data sources "folder" and "dali" read, by name."""
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -134,9 +134,9 @@ class ScriptTable(TomlModel):
     format: Annotated[str, OneOf("a log format", list_formats)]
     """Format of the log that the script prints."""
     rule: str = ""
-    """Name of the rule by which the publisher computes its result."""
+    """Rule by which the publisher computes the throughput, by name."""
     launch: Literal["single", "per-rank"] = "single"
-    """Whether one process starts all ranks, or the launcher starts one process per rank."""
+    """Whether one process starts all ranks; otherwise the launcher starts one process per rank."""
     env: dict[Annotated[str, AfterValidator(check_env_name)], str] = {}
     """Environment variables of the script."""
 
@@ -145,16 +145,16 @@ class Inclusion(Selection):
     """Additional cases; a model or axis that is not named takes all its values."""
 
     model: Values[Model] = ()
-    """Models of the additional cases; all by default."""
+    """Models of the additional cases; default: all."""
 
 
 class Override(Selection):
     """Other values for the cases that `when` describes."""
 
     when: Condition
-    """Cases that have these values."""
+    """Cases to change: those that have these values."""
     model: dict[str, Any] = {}
-    """Parameters of the model in these cases."""
+    """Model parameters of these cases."""
     protocol: ProtocolOverride = ProtocolOverride()
     """Protocol of these cases."""
 
@@ -163,16 +163,16 @@ class Exclusion(TomlModel):
     """Cases that are left out; the tables print the reason in their place."""
 
     when: Condition
-    """Cases that are left out."""
+    """Cases to leave out."""
     reason: str = "excluded by the matrix"
-    """Reason that the tables print in their place."""
+    """Reason that the tables print in place of these cases."""
 
 
 class Note(TomlModel):
     """A footnote for the table cells of the cases that `when` describes."""
 
     when: Condition
-    """Cases whose cells get the footnote."""
+    """Cases that get the footnote in tables."""
     text: Annotated[str, Field(min_length=1)]
     """Text of the footnote."""
 
@@ -183,22 +183,22 @@ class Matrix(TomlModel):
     title: str = ""
     """Title of the report."""
     model: Annotated[OneOrMoreTables[ModelTable], AfterValidator(_check_models_differ)]
-    """Models, with the sizes that differ from the published ones."""
+    """Models, with parameters that differ from the published ones."""
     axes: AxesTable
-    """The settings to vary."""
+    """Settings to vary."""
     protocol: Protocol = Protocol()
-    """How a case is measured."""
+    """How each case is measured."""
     training: TrainingTable = TrainingTable()
-    """Training to accuracy instead of a number of steps."""
+    """Training to an accuracy instead of a number of steps."""
     include: OneOrMore[Inclusion] = ()
-    """Cases in addition to the product of the axes."""
+    """Cases in addition to the combinations of the axes."""
     exclude: OneOrMore[Exclusion] = ()
-    """Cases that are left out."""
+    """Cases to leave out."""
     override: OneOrMore[Override] = ()
-    """Other values for some cases."""
+    """Different values for some cases."""
     note: OneOrMore[Note] = ()
-    """Footnotes of some cases."""
+    """Footnotes for some cases."""
     scripts: dict[str, ScriptTable] = {}
     """External scripts, by the name that the axis `script` uses."""
     slurm: dict[str, Any] = {}
-    """Settings of the site for this matrix."""
+    """Site settings for this matrix."""

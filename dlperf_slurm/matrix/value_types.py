@@ -90,7 +90,7 @@ def _list_choices(axis: str) -> list[str]:
 
 def _check_topology(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not a topology; write a text such as '2n8g'")
+        raise ValueError(f"{value!r} is not a topology; write a string such as '2n8g'")
     parse_topology(value)
     return value
 
@@ -98,20 +98,20 @@ def _check_topology(value: Any) -> str:
 def _check_loss_scale(value: Any) -> Union[int, str]:
     if value == DYNAMIC or (type(value) is int and value >= 1):
         return str(value) if value == DYNAMIC else int(value)
-    raise ValueError(f"{value!r} is neither {DYNAMIC!r} nor a whole number of 1 or more")
+    raise ValueError(f"{value!r} is not '{DYNAMIC!r}' or an integer of at least 1")
 
 
 def parse_batch_size(value: Any) -> Union[int, str]:
     """Parse a batch size into the value for `Axes`; raises ValueError if invalid."""
     if type(value) is int:
         if value < 1:
-            raise ValueError(f"{value} is no batch size; the smallest is 1")
+            raise ValueError(f"{value} is not a batch size; allowed: at least 1")
         return value
     search = parse_batch_search(value) if isinstance(value, str) else None
     if search is None:
         raise ValueError(
-            f"{value!r} is neither a number nor '{LARGEST}' nor a ladder such as "
-            "'256 -> 224 -> 196'"
+            f"{value!r} is not a number, '{LARGEST}' or a descending list such as '256 -> 224 -> "
+            "196'"
         )
     return search
 
@@ -127,7 +127,7 @@ def parse_batch_search(text: str) -> Optional[str]:
         return None
     ladder = tuple(int(part) for part in text.split("->"))
     if any(size <= smaller for size, smaller in zip(ladder, ladder[1:])) or ladder[-1] < 1:
-        raise ValueError(f"{text!r} must descend, from the largest batch size to try; least is 1")
+        raise ValueError(f"{text!r} must list batch sizes in descending order, each at least 1")
     return format_ladder(ladder)
 
 

@@ -48,7 +48,9 @@ def test_help_of_each_command_has_an_example_that_the_parser_takes(words, capsys
 
 def test_plan_names_the_site_and_why_it_is_this_one(matrix, bin_dir, capsys):
     main(["plan", matrix])
-    assert capsys.readouterr().out.splitlines()[0].endswith("local.toml, as there is no Slurm here")
+    assert (
+        capsys.readouterr().out.splitlines()[0].endswith("local.toml, as this machine has no Slurm")
+    )
     main(["plan", matrix, *LOCAL])
     assert capsys.readouterr().out.splitlines()[0].endswith("local.toml, chosen by --site")
 

@@ -79,7 +79,7 @@ def test_mistakes_of_all_layers_come_in_one_answer():
     for mistake in (
         "site.toml:1: partion: unknown key",
         "config.toml:2: acount: unknown key",
-        "matrix.toml:2: slurm.exclusive: 'yes' is neither true nor false",
+        "matrix.toml:2: slurm.exclusive: 'yes' is not true or false",
         "--set max_nodes=many: max_nodes: 'many' is not an integer",
     ):
         assert mistake in answer
@@ -98,7 +98,7 @@ def test_mistakes_of_all_layers_come_in_one_answer():
             (f"known: {', '.join(list_frameworks())}", "mean 'pytorch'"),
         ),
         ("[env]\n'A-B' = 'x'", 2, "env.A-B", ("'A-B'", "letters, digits and _")),
-        ("[env]\nA = 1", 2, "env.A", ("text", '"1"', "'\"1\"'")),
+        ("[env]\nA = 1", 2, "env.A", ("not a string", '"1"', "'\"1\"'")),
         (
             "directives = '--output=/tmp/x'",
             *(1, "directives", ("'--output=/tmp/x': --output", "run directory")),
@@ -267,9 +267,9 @@ def test_environment_that_no_path_can_name_is_refused(path, says):
 
 
 def test_text_with_a_nul_is_refused_in_files_and_options():
-    message = "env.A: 'x\\x00y' has a NUL, which ends a text"
-    assert read_mistakes('env.A = "x\\u0000y"\n') == [f"site.toml: not TOML: {message}"]
-    with pytest.raises(InputError, match=r"--set .*has a NUL"):
+    message = "env.A: 'x\\x00y' contains a NUL character, which is not allowed"
+    assert read_mistakes('env.A = "x\\u0000y"\n') == [f"site.toml: not valid TOML: {message}"]
+    with pytest.raises(InputError, match=r"--set .*contains a NUL"):
         load_site(write_site(""), None, ['env.A="x\\u0000y"'])
 
 
@@ -306,8 +306,8 @@ def test_data_set_is_a_folder_or_a_table_to_which_layers_add():
 @pytest.mark.parametrize(
     ("stage_to", "says"),
     [
-        ("scratch/digits", "below '/' or a variable"),
-        ("$TMPDIR", "below '/' or a variable"),
+        ("scratch/digits", "begins with '/' or a variable"),
+        ("$TMPDIR", "begins with '/' or a variable"),
         ("$TMPDIR/../digits", "'..'"),
     ],
 )

@@ -147,7 +147,7 @@ MISTAKES = [
     (replace_line("topology", ""), 3, "axes.topology", ("required",)),
     (
         set_axis("batch_size_per_device = 0"),
-        *(6, "axes.batch_size_per_device", ("0", "smallest is 1")),
+        *(6, "axes.batch_size_per_device", ("0", "at least 1")),
     ),
     (
         set_axis('batch_size_per_device = ["8"]'),
@@ -155,7 +155,7 @@ MISTAKES = [
     ),
     (
         set_axis('batch_size_per_device = "196 -> 224"'),
-        *(6, "axes.batch_size_per_device", ("'196 -> 224'", "descend")),
+        *(6, "axes.batch_size_per_device", ("'196 -> 224'", "descending")),
     ),
     (
         add_axis("precision = 'amp-fp61'"),

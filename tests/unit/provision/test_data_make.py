@@ -155,7 +155,7 @@ def test_numbers_that_are_none_are_usage_errors(home, capsys, value):
     with pytest.raises(SystemExit) as caught:
         main([*IMAGES, f"--train={value}"])
     assert caught.value.code == 2
-    assert_problem(capsys.readouterr().err, key="argument --train", says=("1 or more",))
+    assert_problem(capsys.readouterr().err, key="argument --train", says=("at least 1",))
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGKILL])
