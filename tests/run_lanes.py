@@ -2,9 +2,10 @@
 
     python tests/run_lanes.py check|test|test-all
 
-A lane is a target of the Makefile. Two run at a time; the output of one is printed when it ends. A
-lane that this machine cannot run is reported in one line with what to install, and does not fail.
-`make test-all` starts with the lanes of `make test`, unless they passed on the same files before.
+A lane is a target of the Makefile. Two run at a time, those that take longest first; the output of
+one is printed when it ends. A lane that this machine cannot run is reported in one line with what
+to install, and does not fail. `make test-all` starts with the lanes of `make test`, unless they
+passed on the same files before.
 """
 
 import hashlib
@@ -23,15 +24,15 @@ from support.obstacles import find_browser_obstacle, find_slurm_obstacle
 CHECKOUT = Path(__file__).resolve().parents[1]
 # the hash of the files on which `make test` last passed
 TESTED = CHECKOUT / ".venv" / "tested"
-# The two columns run in parallel, the lanes of each one after the other: lanes that compute beside
-# lanes that wait for ranks, a cluster or a package index.
+AT_ONCE = 2
+# by the seconds that they take, and so that one that computes runs beside one that waits
 SPEEDS = {
-    "check": (["test-fast"], ["lint"]),
-    "test": (["test-unit"], ["lint", "test-wheel", "test-worker"]),
-    "test-all": (
-        ["docs", "test-browser", "test-slow", "test-pythons", "test-changed"],
-        ["test-slurm", "test-release"],
-    ),
+    "check": ["test-fast", "lint"],
+    "test": ["test-unit", "test-worker", "test-wheel", "lint"],
+    "test-all": [
+        *("test-slurm", "test-changed", "test-pythons", "test-release"),
+        *("test-slow", "test-browser", "docs"),
+    ],
 }
 OBSTACLES = {"test-slurm": find_slurm_obstacle, "test-browser": find_browser_obstacle}
 NOT_RUN = "NOT RUN: "
@@ -65,10 +66,8 @@ def main() -> int:
 def run_lanes(speed: str, tree: str) -> int:
     """Run the lanes of a speed, and summarize them; return 1 if one failed."""
     start = time.monotonic()
-    columns = SPEEDS[speed]
-    with ThreadPoolExecutor(len(columns)) as pool:
-        columns_done = pool.map(lambda lanes: [run_lane(lane) for lane in lanes], columns)
-        results = [result for column in columns_done for result in column]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        results = list(pool.map(run_lane, SPEEDS[speed]))
     for result in results:
         print("\n".join(result.lines))
     failed = [result.lane for result in results if not result.has_passed]

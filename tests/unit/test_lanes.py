@@ -8,7 +8,7 @@ import pytest
 import run_lanes
 
 ROOT = Path(__file__).resolve().parents[2]
-LANES = [lane for columns in run_lanes.SPEEDS.values() for column in columns for lane in column]
+LANES = [lane for lanes in run_lanes.SPEEDS.values() for lane in lanes]
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def checkout(home, monkeypatch):
     (home / ".gitignore").write_text("/.venv\n", encoding="utf-8")
     (home / "file").write_text("1", encoding="utf-8")
     subprocess.run(["git", "init", "--quiet"], cwd=home, check=True)
-    monkeypatch.setattr(run_lanes, "SPEEDS", {"test": (["good"],), "test-all": (["other"],)})
+    monkeypatch.setattr(run_lanes, "SPEEDS", {"test": ["good"], "test-all": ["other"]})
     write_makefile(home, good=0, other=0)
     return home
 

@@ -159,9 +159,14 @@ def test_gate_tests_what_changed_in_brief_and_what_did_not_by_fewer_models():
     ]
 
 
-def test_gate_tests_a_pytorch_that_changed_by_all_that_needs_it():
+def test_gate_tests_a_pytorch_that_changed_by_what_test_worker_leaves_out():
     tasks = run_on_frameworks.choose_tasks(["pytorch"], {"pytorch"}, is_gate=True)
-    assert tasks == [Task("pytorch", False, ("-m", "(pytorch or framework)"))]
+    names = "bert or llama or vit or bf16 or fp16 or server"
+    assert tasks == [Task("pytorch", False, ("-m", "not exhaustive", "-k", names))]
+    assert (
+        f'-m "not exhaustive" -k "not ({names})"'
+        in (run_on_frameworks.CHECKOUT / "Makefile").read_text()
+    )
 
 
 def test_without_the_gate_all_are_tested_whole_whatever_changed():
