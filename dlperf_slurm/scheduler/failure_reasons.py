@@ -38,6 +38,8 @@ from dlperf_slurm.scheduler.state import (
 from dlperf_slurm.scheduler.task_facts import TaskFacts, classify_record
 
 TAIL_BYTES = 16 * 1024
+# Slurm's reason where a node could not start the batch script
+_LAUNCH_FAILURE = "JobLaunchFailure"
 
 # "srun: error: Node failure on n2", "slurmstepd: error: *** JOB 7 ON n2 CANCELLED AT ... DUE TO
 # NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"
@@ -86,7 +88,9 @@ def _describe_row(facts: TaskFacts, row: QueueRow) -> str:
     words = read_refusal(facts.run.path, facts.task.marker, facts.start)
     if not words and not facts.files.has_started and reason != JOB_ENDED_EARLY:
         words = _describe_script_end(facts.run.path, facts.job_id)
-    return words or reason
+    if words or reason != _LAUNCH_FAILURE:
+        return words or reason
+    return f"{reason} on {row.nodes}" if row.nodes else reason
 
 
 def _describe_failure(facts: TaskFacts) -> str:
@@ -110,7 +114,9 @@ def _describe_missing_record(facts: TaskFacts) -> str:
     words = f"{last_line!r} in" if last_line else "see"
     exit_code = "?" if facts.files.exit_code is None else facts.files.exit_code
     where = facts.folder.path.relative_to(facts.run.path) / ERROR_FILE
-    return f"no record, exit code {exit_code}: {words} {where}"
+    nodes = "" if facts.row is None or facts.row.is_local else facts.row.nodes
+    on_nodes = f" on {nodes}" if nodes else ""
+    return f"no record, exit code {exit_code}{on_nodes}: {words} {where}"
 
 
 def _describe_hold(facts: TaskFacts) -> str:

@@ -20,8 +20,8 @@ FULL_DISK = ("FAILED", "the disk at /shared cannot be written from n2, 0 MiB are
 RANK_ON_FULL_DISK = ("FAILED", "rank 0 on n2: OSError: [Errno 28] No space left on device: 'x'")
 WORDLESS = ("FAILED", "the launcher ended with exit code 1 and no rank said why; err is empty")
 PORT_TAKEN = ("FAILED", "rank 0 on n2: RuntimeError: [Errno 98] Address already in use")
-BATCH_NOT_STARTED = ("FAILED", "JobLaunchFailure")
-MISSING = ("FAILED", "no record, exit code 127: 'python: No such file or directory' in cases/x/err")
+BATCH_NOT_STARTED = ("FAILED", "JobLaunchFailure on n2")
+MISSING = ("FAILED", "no record, exit code 127 on n2: 'python: No such file' in cases/x/err")
 
 
 @pytest.fixture
@@ -121,9 +121,19 @@ def test_nothing_is_tried_again_where_the_site_says_so(run, failure):
     assert stage_retry_by_cause(run, print) == 0
 
 
-@pytest.mark.parametrize("node", ["n2", "gpu-a100-01", "2080ti-1", "3u1n1"])
-def test_node_that_failed_is_left_out(run, node):
-    fail(run, "1n1g", "NODE_FAIL", f"node {node} failed")
+@pytest.mark.parametrize(
+    ("failure", "node"),
+    [
+        *(
+            (("NODE_FAIL", f"node {node} failed"), node)
+            for node in ("n2", "gpu-a100-01", "2080ti-1", "3u1n1")
+        ),
+        (BATCH_NOT_STARTED, "n2"),
+        (MISSING, "n2"),
+    ],
+)
+def test_node_that_failed_is_left_out(run, failure, node):
+    fail(run, "1n1g", *failure)
     stage_retry_by_cause(run, print)
     script = run.find_script("1n1g-try2").read_text(encoding="utf-8")
     assert f"#SBATCH --exclude={node}\n" in script

@@ -20,6 +20,7 @@ from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.nodes import NodeReport, make_node_failure
 from dlperf_slurm.contract.record import OUT_OF_MEMORY, TERMINATED, Failure
 from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.jobs.failed_nodes import find_failed_nodes
 from dlperf_slurm.jobs.journal import (
     JOURNAL_FILE,
     STATE,
@@ -387,6 +388,17 @@ def test_script_that_ended_before_it_started_says_why(run, show, line, detail):
     show("FAILED", "NonZeroExitCode")
     (run.path / "scripts" / "1_0.log").write_text(f"{line}\n", encoding="utf-8")
     assert find_state(run) == ("FAILED", detail)
+
+
+@pytest.mark.parametrize("has_started", [False, True])
+def test_failure_before_the_ranks_started_names_the_node(bin_dir, run, task, has_started):
+    if has_started:
+        write_start(run, task, None, exit_code=127)
+    name = f"{run.run_id}.{GROUP}"
+    show_queue(bin_dir, "1_0|FAILED|n1|JobLaunchFailure", name=name)
+    state, detail = find_state(run)
+    assert (state, find_failed_nodes(state, detail)) == ("FAILED", ["n1"])
+    assert ("JobLaunchFailure" in detail, "127" in detail) == (not has_started, has_started)
 
 
 def test_journal_that_cannot_be_written_hides_no_state(run, task, case):
