@@ -55,21 +55,29 @@ def describe_state(facts: TaskFacts, decision: Decision) -> str:
         return "not submitted yet"
     if decision.source == WORD_OF_FILES:
         return "" if facts.files.has_ended else _describe_hold(facts)
+    if decision.state == PREEMPTED:
+        return _describe_preemption(facts, decision)
     if decision.source == WORD_OF_QUEUE:
         return _describe_row(facts, row)
     if decision.state == CANCELLED:
         return "by `cancel`"
     if decision.state == LOST:
         return row.reason or _describe_loss(row)
-    if decision.state == PREEMPTED:
-        words = _describe_failure(facts)
-        is_bare = words.startswith("terminated")
-        return f"{words} before the time limit, and nobody cancelled it" if is_bare else words
     if decision.source == WORD_OF_RECORD:
         return _describe_failure(facts)
     if decision.state == COMPLETING:
         return _describe_failure(facts) if facts.files.has_ended else ""
     return _get_reason(row) if decision.state in (PENDING, UNKNOWN) else ""
+
+
+def _describe_preemption(facts: TaskFacts, decision: Decision) -> str:
+    """Return the progress of the ranks, else Slurm's word, else what else was ruled out."""
+    words = _describe_failure(facts) if facts.files.has_ended else ""
+    if words.startswith(PREEMPTED.lower()):
+        return words
+    if decision.source == WORD_OF_QUEUE:
+        return "preempted by Slurm"
+    return f"{words} before the time limit, and nobody cancelled it"
 
 
 def _get_reason(row: QueueRow) -> str:

@@ -155,6 +155,7 @@ def test_record_says_how_an_ended_task_failed(
         ("", "TIMEOUT", "TIMEOUT"),
         ("", "FAILED", "FAILED"),
         (TERMINATED, "FAILED", "PREEMPTED"),
+        (TERMINATED, "PREEMPTED", "PREEMPTED"),
         (TERMINATED, "TIMEOUT", "TIMEOUT"),
         (TERMINATED, "NODE_FAIL", "NODE_FAIL"),
     ],
@@ -168,8 +169,9 @@ def test_end_by_a_signal_is_told_by_slurm_or_else_by_the_record(
     show(shown)
     found, detail = find_state(run)
     assert found == state
-    reasons = {"NODE_FAIL": "node n1 failed", "PREEMPTED": "nobody cancelled it"}
-    assert reasons.get(state, "terminated (SIGTERM)") in detail
+    reasons = {"NODE_FAIL": "node n1 failed", "PREEMPTED": "preempted by Slurm"}
+    others = "nobody cancelled it" if state == "PREEMPTED" else "terminated (SIGTERM)"
+    assert reasons.get(shown, others) in detail
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
