@@ -19,6 +19,7 @@ def main():  # type: () -> int
     """Run the command line and return its exit code.
 
     If Python is too old or a library is missing, print one line that says how to install the tool.
+    An exception that no command handles is written to a file, and never printed as a traceback.
     """
     if sys.version_info < (3, 9):
         from dlperf_slurm.installation import describe_old_python
@@ -32,9 +33,16 @@ def main():  # type: () -> int
         from dlperf_slurm.installation import describe_import_error
 
         line = describe_import_error(error)
-        if not line:
-            raise
-        return _refuse(line)
+        return _refuse(line) if line else _report(error)
+    except Exception as error:
+        return _report(error)
+
+
+def _report(error):  # type: (Exception) -> int
+    from dlperf_slurm.internal_error import report_internal_error
+    from dlperf_slurm.version import __version__
+
+    return report_internal_error(error, __version__)
 
 
 def _refuse(line):  # type: (str) -> int

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.cli.options import add_command, add_results_option, add_set_option
 from dlperf_slurm.cli.output import make_console
-from dlperf_slurm.errors import CasesFailedError
+from dlperf_slurm.errors import CasesFailedError, InputError
 from dlperf_slurm.program import COMMAND, PROGRAM
 
 if TYPE_CHECKING:
@@ -44,13 +44,18 @@ def add_commands(commands: "Commands") -> None:
 def run_import_logs(options: argparse.Namespace) -> None:
     """Read logs and write a run of them; raises CasesFailedError for a log of an incomplete run."""
     from dlperf_slurm.contract.record import OK
+    from dlperf_slurm.logs.declared_formats import FormatError
     from dlperf_slurm.logs.runs import ImportOptions, import_log
     from dlperf_slurm.published.import_groups import join_ranks
     from dlperf_slurm.published.import_options import check_options, list_logs, parse_settings
 
     chosen = ImportOptions(options.format or "", options.rule or "", parse_settings(options.set))
-    check_options(chosen)
-    runs = join_ranks([run for path in list_logs(options.logs) for run in import_log(path, chosen)])
+    try:
+        check_options(chosen)
+        imported = [run for path in list_logs(options.logs) for run in import_log(path, chosen)]
+    except FormatError as error:
+        raise InputError(str(error)) from error
+    runs = join_ranks(imported)
     for run in runs:
         for note in run.notes:
             print(f"{PROGRAM}: warning: {run.log}: {note}", file=sys.stderr)

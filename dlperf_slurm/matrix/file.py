@@ -24,6 +24,7 @@ from dlperf_slurm.config.toml_tables import (
 from dlperf_slurm.contract.axes import WORKER
 from dlperf_slurm.errors import raise_problems
 from dlperf_slurm.logs import load_format
+from dlperf_slurm.logs.declared_formats import FormatError
 from dlperf_slurm.matrix.selections import TOPOLOGY_PARTS, AxisTable, Selection
 from dlperf_slurm.matrix.tables import Matrix
 from dlperf_slurm.worker.models import list_models, load_model
@@ -63,6 +64,7 @@ def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
     if isinstance(toml.data.get("slurm"), dict):
         reporter.problems += find_layer_problems(SettingsLayer(toml, ("slurm",)))
     if matrix is not None:
+        _check_included_models(matrix, reporter)
         _check_overrides(matrix, reporter)
         _check_scripts(matrix, reporter)
     raise_problems(reporter.problems)
@@ -161,6 +163,16 @@ def find_parameter_problems(model: str, parameters: Mapping[str, Any]) -> list[t
     return problems
 
 
+def _check_included_models(matrix: Matrix, reporter: ProblemCollector) -> None:
+    declared = [model.name for model in matrix.model]
+    for index, selection in enumerate(matrix.include):
+        for name in selection.model:
+            try:
+                check_known(name, declared, "a [model] of this matrix")
+            except ValueError as error:
+                reporter.add(("include", index, "model"), str(error))
+
+
 def _check_overrides(matrix: Matrix, reporter: ProblemCollector) -> None:
     overridden = {axis for override in matrix.override for axis in override.named_axes()}
     if "topology" in overridden:
@@ -201,7 +213,11 @@ def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
             except ValueError as error:
                 reporter.add((*path, "script"), str(error))
     for name, script in matrix.scripts.items():
-        rules = [rule.name for rule in load_format(script.format).RULES]
+        try:
+            rules = [rule.name for rule in load_format(script.format).RULES]
+        except FormatError as error:
+            reporter.add(("scripts", name, "format"), str(error))
+            continue
         if script.rule and script.rule not in rules:
             reporter.add(
                 ("scripts", name, "rule"),

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from dlperf_slurm.cli import main
 from dlperf_slurm.logs.declared_formats import FormatError, make_format, read_table
 
 LINE = {"pattern": r"step (?P<step>{COUNT}): (?P<rate>{NUMBER})"}
@@ -55,3 +56,21 @@ def test_facts_become_counts_and_what_no_line_tells_is_0():
     assert run.format.identify(run).devices == 0
     run.facts.update(all="16", each="2")
     assert run.format.identify(run).devices == 8
+
+
+def test_invalid_table_is_a_mistake_of_the_user_in_every_command(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "formats"
+    folder.mkdir()
+    (folder / "own.toml").write_text("signature = 3\n", encoding="utf-8")
+    monkeypatch.setattr("dlperf_slurm.logs._find_folder", lambda: folder)
+    log = tmp_path / "x.log"
+    log.write_text("step 1\n", encoding="utf-8")
+    matrix = tmp_path / "m.toml"
+    matrix.write_text(
+        '[model]\nname = "resnet50"\n[axes]\nframework = "pytorch"\ntopology = "1n1g"\n'
+        'batch_size_per_device = 2\nscript = "x"\n[scripts.x]\nformat = "own"\ncommand = "true"\n',
+        encoding="utf-8",
+    )
+    for words in (["import-logs", log], ["plan", matrix, "--site", "local"]):
+        assert main([*map(str, words)]) == 2
+        assert "own.toml" in capsys.readouterr().err

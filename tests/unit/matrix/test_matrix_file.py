@@ -230,6 +230,10 @@ MISTAKES = [
         f"{TWO_MODELS}[[override]]\nmodel = {{ dropout = 0.0 }}\nwhen = {{ model = 'resnet50' }}\n",
         *(12, "override[0].model.dropout", ("of resnet50", "known: image_size")),
     ),
+    (
+        f"{SOUND}[[include]]\nmodel = 'vit'\n",
+        *(SOUND.count("\n") + 2, "include[0].model", ("'vit'", "[model]", "known: resnet50")),
+    ),
     # scripts
     (
         change_source('"official"]', '"offical"]'),
