@@ -8,14 +8,21 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.reports.cells import Cell
-from dlperf_slurm.reports.tables import read_intervals
+from dlperf_slurm.reports.tables import COLUMNS, read_intervals
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.labels import VARIANTS, label_cases
 from dlperf_slurm.results.stability import MAX_VARIATION
 from dlperf_slurm.stats.median import compute_coefficient_of_variation
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
+
+EFFICIENCY = "weak_scaling_efficiency"
+# shares of a device's peak, and that peak in words
+PEAKS = {
+    "measured_peak_share": "the measured peak of its devices",
+    "published_peak_share": "the published peak of its devices",
+}
 
 
 @dataclass(frozen=True)
@@ -75,8 +82,31 @@ def _describe_best(rows: "DataFrame", names: dict[str, str]) -> str:
         f"{case.model} {'trains' if case['mode'] == TRAIN else 'infers'} at {rate} {case.unit} at "
         f"best: {names[case.case_id]} on {case.topology} ({count_things(topology.nodes, 'node')} "
         f"with {count_things(topology.devices_per_node, 'device')}"
-        f"{' each' if topology.nodes > 1 else ''})."
+        f"{' each' if topology.nodes > 1 else ''}){_describe_ties(rows, case, names)}."
     )
+
+
+def _describe_ties(rows: "DataFrame", best: "Series", names: dict[str, str]) -> str:
+    """Name the cases whose 95 % interval overlaps with that of the fastest case."""
+    is_tie = (rows.interval_high >= best.interval_low) & (rows.case_id != best.case_id)
+    ties = rows[is_tie].sort_values("samples_per_s", ascending=False)
+    if ties.empty:
+        return ""
+    second = ties.iloc[0]
+    others = f" and {count_things(len(ties) - 1, 'other case')}" if len(ties) > 1 else ""
+    verb = "are" if len(ties) > 1 else "is"
+    return (
+        f"; {names[second.case_id]} on {second.topology}{others} {verb} as fast within the "
+        "95 % intervals"
+    )
+
+
+def _write_share(case: "Series", name: str) -> str:
+    """Write a share of 1 or a ratio with its interval and the digits of its table."""
+    column = COLUMNS[name]
+    (interval,) = read_intervals(case.to_frame().T, column.bounds)
+    cell = Cell(float(case[name]), column.form, interval=interval)
+    return f"{cell.text} {cell.bounds}".rstrip()
 
 
 def _describe_scaling(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]:
@@ -87,13 +117,11 @@ def _describe_scaling(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]
     largest = scaled.topology[scaled.world_size.idxmax()]
     efficiencies = scaled.weak_scaling_efficiency[scaled.topology == largest]
     best, worst = efficiencies.idxmax(), efficiencies.idxmin()
-    high, low = efficiencies[best], efficiencies[worst]
-    text = (
-        f"On {largest} its efficiency over {scaled.baseline[best]} is {100 * high:.0f} % "
-        f"({names[best]})"
-    )
-    worse = f", and {100 * low:.0f} % at worst ({names[worst]})" if low < high else ""
-    yield f"{text}{worse}."
+    shares = {case_id: _write_share(scaled.loc[case_id], EFFICIENCY) for case_id in (best, worst)}
+    over = scaled.baseline[best]
+    text = f"On {largest} its efficiency over {over} is {shares[best]}: {names[best]}"
+    is_worse = efficiencies[worst] < efficiencies[best]
+    yield text + (f", and {shares[worst]} at worst: {names[worst]}." if is_worse else ".")
 
 
 def _is_scaled(rows: "DataFrame") -> "DataFrame":
@@ -118,7 +146,8 @@ def _describe_precision(rows: "DataFrame", names: dict[str, str]) -> Iterator[st
             case = rows.loc[found.idxmax() if found is gains else found.idxmin()]
             yield (
                 f"{case.precision} {words} on {case.topology} ({names[case.case_id]}): "
-                f"{case.precision_speedup:.3g} times as fast as {case.reference_precision}."
+                f"{_write_share(case, 'precision_speedup')} times as fast as "
+                f"{case.reference_precision}."
             )
 
 
@@ -146,6 +175,15 @@ def _describe_doubts(results: Results, rows: "DataFrame") -> Iterator[str]:
             f"devices: {case.case_id} does {case.weak_scaling_efficiency:.3g} times as much "
             f"on each as {case.baseline}."
         )
+    for name, words in PEAKS.items():
+        above = rows[rows[name] > 1]
+        if len(above):
+            case = above.loc[above[name].idxmax()]
+            yield (
+                f"Warning: {count_things(len(above), 'case')} of {len(rows)} computed more than "
+                f"{words} allows, {case.case_id} {100 * case[name]:.0f} % of it: the steps did not "
+                "do the whole work, or the clock or the peak is wrong."
+            )
     few = int(rows.interval_low.isna().sum())
     if few:
         yield (

@@ -193,7 +193,7 @@ def test_nothing_reads_back_what_cells_print():
     # are explained where they stand, and long names broken where a terminal is narrow
     page = Path(formats.__file__).parent / "page"
     allowed = {Path(module.__file__) for module in (markdown, terminal)}
-    allowed |= {page / "figures.py", page / "words.py"}
+    allowed |= {page / "figures.py", page / "glossary.py"}
     modules = [*list_modules(formats), *list_modules(layouts)]
     modules += [Path(module.__file__) for module in (cells, terminal)]
     assert {path for path in modules if "re" in find_imports(path)} == allowed

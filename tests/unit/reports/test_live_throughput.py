@@ -88,7 +88,7 @@ def test_brief_report_is_five_lines_and_the_page(staged_run, capsys, is_brief):
     assert (lines[-1], page.is_file()) == (f"Report: {page}", True)
     if is_brief:
         assert [line.split(" ")[0] for line in lines] == [
-            "", "resnet50", "On", "How", "Tables:", "Report:",
+            "", "resnet50", "On", "Confidence:", "Tables:", "Report:",
         ]  # fmt: skip
         assert "6 of 6 repeats measured" in lines[3]
         assert "none of 3 cases has enough repeats for a 95 % interval" in lines[3]
