@@ -50,24 +50,30 @@ _PARSABLE = re.compile(r"^[ \t]*([1-9]\d{0,9})(?:;[\w.-]+)?[ \t\r]*$", re.M)
 _HINTS = (
     (
         r"[Mm]unge|authentication",
-        "is munged running here, and is the clock that of the controller? `munge -n | unmunge`",
+        (
+            "is munged running on this host, and is the clock the same as the controller's? "
+            "`munge -n | unmunge`"
+        ),
     ),
     (
         r"slurmdbd|database|accounting_storage",
-        "the accounting daemon does not answer: `sacctmgr show cluster` says when it is back",
+        "slurmdbd does not respond; `sacctmgr show cluster` works when it is back",
     ),
     (
         r"[Ii]nvalid job array specification",
         "an array has more elements than MaxArraySize allows: set max_array_size in the site file",
     ),
     (
-        r"contact slurm controller|Connection refused|[Tt]imed out|Zero Bytes|did not answer",
-        "the controller does not answer: `scontrol ping` says when it is back; what was submitted "
-        "runs on",
+        r"contact slurm controller|Connection refused|[Tt]imed out|Zero Bytes|did not respond",
+        "slurmctld does not respond; `scontrol ping` shows when it is back. Submitted jobs "
+        "continue",
     ),
     (
         r"configuration source|configuration file|slurm\.conf",
-        "this host knows no cluster: is it a login node, and does SLURM_CONF name the right file?",
+        (
+            "this host has no Slurm configuration: is it a login node, and does SLURM_CONF name "
+            "the right file?"
+        ),
     ),
 )
 
@@ -112,9 +118,9 @@ def describe_clusters(environment: Mapping[str, str], clusters: str) -> list[str
         if named and named == clusters:
             lines.append(f"jobs go to cluster {clusters}, as {variable} says")
         elif named:
-            place = f"cluster {clusters}" if clusters else "this host's own cluster"
+            place = f"cluster {clusters}" if clusters else "the cluster of this host"
             lines.append(
-                f"not heeded: {variable}={named}; jobs go to {place}. To have another one, set "
+                f"ignored: {variable}={named}; jobs go to {place}. For another cluster, set "
                 'clusters = "NAME" in the site file, or --set clusters=NAME'
             )
     return lines
@@ -162,7 +168,7 @@ def run_client(
     except subprocess.TimeoutExpired as error:
         # stderr may be "Slurm temporarily unable to accept job, sleeping and retrying"
         words = (error.stderr or b"").decode(errors="replace").strip()
-        message = f"{command[0]} did not answer in {timeout_seconds:.0f} s"
+        message = f"{command[0]} did not respond within {timeout_seconds:.0f} s"
         raise SchedulerError(add_hint(f"{message}: {words}" if words else message)) from None
     if done.returncode:
         message = done.stderr.strip() or f"exit code {done.returncode}"

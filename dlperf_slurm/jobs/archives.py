@@ -81,9 +81,9 @@ def write_archive(run: Run, output: Path, is_removed: bool = False) -> ArchiveSu
     retries the run. The folder is left intact in all these cases.
     """
     if output.suffix != ARCHIVE_SUFFIX:
-        raise InputError(f"--output: {output}: an archive is called *{ARCHIVE_SUFFIX}")
+        raise InputError(f"--output: {output}: the file name must end with {ARCHIVE_SUFFIX}")
     if output.exists():
-        raise InputError(f"{output}: is there already; name another one with --output")
+        raise InputError(f"{output}: already exists; choose another path with --output")
     partial = output.with_name(f".{output.stem}-{os.urandom(4).hex()}{ARCHIVE_SUFFIX}")
     with hold_submit_lock(run.path):
         before = dict(_list_files(run.path))
@@ -91,7 +91,10 @@ def write_archive(run: Run, output: Path, is_removed: bool = False) -> ArchiveSu
             sums = _write(run, before, partial)
             _verify(run, partial, sums)
             if dict(_list_files(run.path)) != before:
-                raise InputError(f"{run.path}: changed while it was read; is something at work?")
+                raise InputError(
+                    f"{run.path}: changed while it was being archived; is another command working "
+                    "on this run?"
+                )
             partial.rename(output)
         except OSError as error:
             if isinstance(error, FileProblem):
@@ -127,7 +130,9 @@ def _list_files(folder: Path) -> Iterator[tuple[str, tuple[int, int, str]]]:
             elif stat.S_ISREG(status.st_mode):
                 yield relative, (status.st_size, status.st_mtime_ns, "")
             else:
-                raise InputError(f"{path}: is no file, which no archive can have; remove it")
+                raise InputError(
+                    f"{path}: is not a regular file or folder, so it cannot be archived; remove it"
+                )
 
 
 def _refuse(error: OSError) -> None:
@@ -160,8 +165,8 @@ def _verify(run: Run, partial: Path, sums: Mapping[str, str]) -> None:
     """Read every file of an archive through the normal reader; FileProblem if one differs."""
     archive = find_archive(partial)
     if archive is None or archive.members.keys() != {*sums, SUMS_FILE}:
-        raise FileProblem(f"{partial}: has not the files of {run.path}")
+        raise FileProblem(f"{partial}: does not have the same files as {run.path}")
     for name, digest in sums.items():
         content = read_bytes(partial / name, FILE_LIMIT_BYTES, partial)
         if hashlib.sha256(content).hexdigest() != digest:
-            raise FileProblem(f"{partial}: {name} is not what {run.path} has")
+            raise FileProblem(f"{partial}: {name} differs from the file in {run.path}")

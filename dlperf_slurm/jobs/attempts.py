@@ -128,7 +128,7 @@ def _describe_failure(record: Record) -> str:
     if unhealthy:
         return unhealthy
     kind = "out of memory" if record.status == OUT_OF_MEMORY else "failed"
-    first_line = record.reason.splitlines()[0] if record.reason else "no reason was recorded"
+    first_line = record.reason.splitlines()[0] if record.reason else "no reason recorded"
     measured = f"{record.partial_steps} of {record.case.measured_steps} steps were measured"
-    rest = f"; {measured}, and are in no figure" if record.partial_steps else ""
+    rest = f"; {measured}, but are not used" if record.partial_steps else ""
     return f"{kind}: {first_line}{rest}"

@@ -42,8 +42,7 @@ def check_free(folder: Path, needed_bytes: int) -> None:
     free_bytes = shutil.disk_usage(place).free
     if free_bytes < needed_bytes:
         raise InputError(
-            f"{folder}: {describe_disk(place)}; the run needs about "
-            f"{_format_mib(needed_bytes)} MiB of it"
+            f"{folder}: {describe_disk(place)}; the run needs about {_format_mib(needed_bytes)} MiB"
         )
 
 

@@ -12,7 +12,7 @@ def parse_duration(text: str, option: str) -> float:
     """Parse "90s", "5min" or "1.5h" into seconds; raises InputError, which names the option."""
     found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?(s|min|h)", text.strip(), re.ASCII)
     if found is None or not float(found[1]):
-        raise InputError(f"{option}: {text!r} is no time, such as 90s, 5min or 1h")
+        raise InputError(f"{option}: {text!r} is not a duration, such as 90s, 5min or 1h")
     return float(found[1]) * _UNITS[found[2]]
 
 

@@ -81,8 +81,8 @@ def drop_rebooted_nodes(
 
 def describe_too_few(site: Site, needed: int) -> str:
     """Explain why `exclude_nodes` excludes no node for jobs of `needed` nodes."""
-    size = "does not say its max_nodes" if site.max_nodes is None else f"has {site.max_nodes}"
-    return f"no node is left out: a job takes {needed}, and the site {size}"
+    size = "does not set max_nodes" if site.max_nodes is None else f"has {site.max_nodes}"
+    return f"no node is excluded: a job needs {needed}, and the site {size}"
 
 
 def _exclude(directives: Sequence[str], nodes: Sequence[str]) -> tuple[str, ...]:

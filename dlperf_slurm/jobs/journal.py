@@ -121,7 +121,7 @@ def reserve_room(run_dir: Path) -> None:
             write_file(path, os.urandom(RESERVE_BYTES), root=run_dir, is_synced=True)
     except OSError as error:
         raise JournalError(
-            f"{run_dir}: has no free space for the journal: {error}; nothing was submitted"
+            f"{run_dir}: no free space to write the journal: {error}; nothing was submitted"
         ) from error
 
 
@@ -250,8 +250,8 @@ def hold_submit_lock(
             while not _take_lock(descriptor):
                 if time.monotonic() >= deadline:
                     raise SchedulerError(
-                        f"{run_dir}: another process is submitting this run; end it or wait until "
-                        "it is done, and try again"
+                        f"{run_dir}: another process is submitting this run; wait until it ends, "
+                        "or end it, then try again"
                     )
                 time.sleep(LOCK_POLL_SECONDS)
         except OSError:

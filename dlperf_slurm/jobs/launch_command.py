@@ -79,8 +79,8 @@ def make_container_parts(site: Site, kind: JobKind, folders: Sequence[str]) -> C
     parts = RUNTIMES[chosen.container.runtime](start)
     if parts.launcher_flags and site.launcher.name not in LAUNCHERS_BY_SRUN:
         raise InputError(
-            f"{key}.runtime: {chosen.container.runtime!r} is an option of srun, which launcher "
-            f"{site.launcher.name!r} is not; use launcher 'srun', or another runtime"
+            f"{key}.runtime: {chosen.container.runtime!r} is an option of srun, but the launcher "
+            f"is {site.launcher.name!r}; use launcher 'srun', or another runtime"
         )
     return ContainerOptions(
         parts.directives,

@@ -130,7 +130,7 @@ def read_manifest(path: Path) -> Manifest:
     try:
         manifest = _validate_protocols(read_json(file, Manifest, root=path), str(file))
     except FileNotFoundError:
-        raise InputError(f"{path}: not a run directory: it has no {MANIFEST_FILE}") from None
+        raise InputError(f"{path}: not a run directory, as it has no {MANIFEST_FILE}") from None
     except ContractError as error:
         raise InputError(str(error)) from error
     problem = find_manifest_problem(manifest)
@@ -173,13 +173,16 @@ def find_manifest_problem(manifest: Manifest) -> str:
     except ValueError as error:
         return f"created_at: {error}"
     if manifest.scheduler not in SCHEDULERS:
-        return f"scheduler is {manifest.scheduler[:80]!r}; allowed: {', '.join(SCHEDULERS)}"
+        return f"scheduler is {manifest.scheduler[:80]!r}; known: {', '.join(SCHEDULERS)}"
     if not re.fullmatch(_FILE_NAME, manifest.run_id):
-        return f"run_id is {manifest.run_id[:80]!r}, which is the name of no directory"
+        return f"run_id is {manifest.run_id[:80]!r}, which cannot be the name of a directory"
     for index, case in enumerate(manifest.cases):
         axes = case.axes
         if not re.fullmatch(_FILE_NAME, case.case_id):
-            return f"cases[{index}].case_id is {case.case_id[:80]!r}, the name of no directory"
+            return (
+                f"cases[{index}].case_id is {case.case_id[:80]!r}, which cannot be the name of a "
+                "directory"
+            )
         try:
             numbers = [axes.world_size, *axes.batch_ladder]
             numbers += [axes.batch_size] if not axes.has_batch_search else []
@@ -187,10 +190,13 @@ def find_manifest_problem(manifest: Manifest) -> str:
             return f"cases[{index}].axes: {error}"
         numbers += [axes.data_workers, axes.prefetch_batches, axes.gradient_accumulation]
         if not all(0 < number < 10**9 for number in numbers):
-            return f"cases[{index}].axes: a batch size or a number of batches is {min(numbers)}"
+            return (
+                f"cases[{index}].axes: a batch size or number of batches is {min(numbers)}; "
+                "allowed: at least 1"
+            )
     task_count = sum(case.repeats for case in manifest.cases)
     if task_count > MAX_REPEATS:
         return f"has {task_count} repeats; at most {MAX_REPEATS} are allowed"
     if len({case.case_id for case in manifest.cases}) < len(manifest.cases):
-        return "has two cases of one case_id"
+        return "two cases have the same case_id"
     return ""

@@ -151,7 +151,7 @@ def find_max_array_size(site: Site, must_reach_cluster: bool) -> int:
     except SchedulerError as error:
         if must_reach_cluster and not slurm_client.is_forbidden(str(error)):
             raise SchedulerError(
-                f"{error}\nTo run on this machine, without a scheduler: --site local"
+                f"{error}\nTo run on this machine, without Slurm: --site local"
             ) from error
         return DEFAULT_MAX_ARRAY_SIZE
     if not text.isdigit() or int(text) == 0:
@@ -171,7 +171,7 @@ def list_missing_environments(sites: Mapping[JobKind, Site]) -> list[str]:
         if venv is not None and not (Path(venv) / "bin" / "python").exists():
             lines.append(
                 f"{framework}: no environment at {venv}; create it with "
-                f"`{tell_creation(framework, site.device)}`, or name your own under "
+                f"`{tell_creation(framework, site.device)}`, or set your own in "
                 f"[environments.{framework}] of the site file"
             )
     return list(dict.fromkeys(lines))

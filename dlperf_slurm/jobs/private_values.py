@@ -37,8 +37,7 @@ def take_private_values(loaded: LoadedSite) -> tuple[Site, dict[str, str]]:
     for name in site.env_from:
         if name not in os.environ:
             raise InputError(
-                f"env_from: {name} is not in the environment of this command; export it, or leave "
-                "it out"
+                f"env_from: {name} is not set in this shell; export it, or remove it from env_from"
             )
         private[name] = shlex.quote(os.environ[name])
     public, hidden = _split(site.env, ("env",), loaded.sources)
@@ -64,8 +63,8 @@ def _refuse_private_rank_env(loaded: LoadedSite) -> None:
         _, hidden = _split(values, table, loaded.sources)
         if hidden:
             raise InputError(
-                f"--set {'.'.join(map(str, table))}: {', '.join(hidden)} would stand on a command "
-                "line, which all can read; give it in env, or by its name in env_from"
+                f"--set {'.'.join(map(str, table))}: {', '.join(hidden)} would be visible to "
+                "others on the command line; put it in env of a file, or its name in env_from"
             )
 
 
@@ -124,5 +123,5 @@ def share_with_group(folder: Path, site: Site) -> None:
     try:
         shutil.chown(folder, group=site.group)
     except (LookupError, OSError) as error:
-        raise InputError(f"group: {site.group!r} cannot be given {folder}: {error}") from error
+        raise InputError(f"group: cannot give {folder} to group {site.group!r}: {error}") from error
     folder.chmod(folder.stat().st_mode | 0o2000)

@@ -26,7 +26,7 @@ def quote_directive(value: object) -> str:
     text = str(value)
     if not text.isprintable() or "\\" in text:
         raise InputError(
-            f"{text!r}: line breaks, control characters and backslashes cannot stand on an "
+            f"{text!r}: line breaks, control characters and backslashes are not allowed on an "
             "#SBATCH line"
         )
     if text and _PLAIN_DIRECTIVE.issuperset(text):
@@ -34,7 +34,7 @@ def quote_directive(value: object) -> str:
     for quote in ('"', "'"):
         if quote not in text:
             return f"{quote}{text}{quote}"
-    raise InputError(f"{text!r}: both kinds of quotes cannot stand in one #SBATCH value")
+    raise InputError(f"{text!r}: a value on an #SBATCH line may contain only one kind of quotes")
 
 
 def quote_option(line: str) -> str:

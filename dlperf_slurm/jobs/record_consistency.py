@@ -40,26 +40,26 @@ def _find_rank_problems(record: Record) -> Iterator[str]:
     for index, rank in enumerate(record.ranks):
         is_whole_job = rank.rank == WHOLE_JOB
         if not is_whole_job and rank.rank != index:
-            yield f"ranks[{index}].rank is {rank.rank}; allowed: {index}, they are in order"
+            yield f"ranks[{index}].rank is {rank.rank}; allowed: {index}, as ranks are in order"
         if not is_whole_job and not 0 <= rank.local_rank < per_node:
             yield (
-                f"ranks[{index}].local_rank is {rank.local_rank}; allowed: 0 to {per_node - 1}, "
-                f"as {case.axes.topology} has it"
+                f"ranks[{index}].local_rank is {rank.local_rank}; allowed: 0 to {per_node - 1} "
+                f"with topology {case.axes.topology}"
             )
         if (rank.host, rank.local_rank) in places:
-            yield f"ranks[{index}] is a second local rank {rank.local_rank} of {rank.host!r}"
+            yield f"ranks[{index}] is the second local rank {rank.local_rank} on {rank.host!r}"
         places.add((rank.host, rank.local_rank))
         if rank.data_wait_seconds >= rank.window_seconds:
             yield (
-                f"ranks[{index}].data_wait_seconds is {rank.data_wait_seconds}; allowed: less than "
-                f"its window, {rank.window_seconds}"
+                f"ranks[{index}].data_wait_seconds is {rank.data_wait_seconds}; allowed: at most "
+                f"its window_seconds, {rank.window_seconds}"
             )
     hosts = {rank.host for rank in record.ranks}
     for index, one in enumerate(record.telemetry):
         if one.host not in hosts or one.device >= per_node:
             yield (
-                f"telemetry[{index}] is of device {one.device} of {one.host!r}, which no "
-                "rank ran on"
+                f"telemetry[{index}] is of device {one.device} on {one.host!r}, where no rank "
+                "used it"
             )
 
 
@@ -69,7 +69,7 @@ def _find_parameter_problem(record: Record) -> str:
     names, values = tuple(case.model_parameters), case.model_parameters.values()
     problem, count = _count_parameters(case.model, names, *values)
     if not problem and count != record.parameter_count:
-        return f"parameter_count is {record.parameter_count}; {case.model} has {count}"
+        return f"parameter_count is {record.parameter_count}, but {case.model} has {count}"
     return problem
 
 
@@ -88,7 +88,7 @@ def _count_parameters(
     definition = load_model(model).Definition(**parameters)
     weights = [one.size for one in islice(definition.list_parameters(), MAX_WEIGHTS)]
     if len(weights) == MAX_WEIGHTS:
-        return f"case.model_parameters: {model} has {MAX_WEIGHTS} weights or more with them", 0
+        return f"case.model_parameters: with these, {model} has {MAX_WEIGHTS} weights or more", 0
     return "", sum(weights)
 
 
@@ -97,25 +97,31 @@ def _find_training_problems(record: Record) -> Iterator[str]:
     case, epochs = record.case, record.epochs
     if not case.is_to_accuracy:
         if epochs or record.trained_samples:
-            yield f"trained_samples is {record.trained_samples}; the case trains over no epochs"
+            yield (
+                f"trained_samples is {record.trained_samples}, but the case does not train over "
+                "epochs"
+            )
         return
     target, top1 = case.training.target_top1, epochs[-1].top1 if epochs else 0.0
     is_short = len(epochs) < case.training.epochs and not (target and top1 >= target)
     if not epochs or is_short or len(epochs) > case.training.epochs:
-        yield f"epochs has {len(epochs)}; the case trains over {case.training.epochs}"
+        yield f"epochs has {len(epochs)} entries, but the case trains {case.training.epochs} epochs"
     elapsed = 0.0
     for index, epoch in enumerate(epochs):
         elapsed += epoch.training_seconds
         if epoch.number != index + 1 or epoch.elapsed_seconds < elapsed * (1 - WINDOW_TOLERANCE):
-            yield f"epochs[{index}] is epoch {epoch.number} after {epoch.elapsed_seconds} s"
+            yield (
+                f"epochs[{index}] is epoch {epoch.number} after {epoch.elapsed_seconds} s; epochs "
+                "must count up from 1, with increasing times"
+            )
     if record.ranks and abs(elapsed - record.ranks[0].window_seconds) > _find_slack(elapsed):
         yield (
-            f"ranks[0].window_seconds is {record.ranks[0].window_seconds}, its epochs took "
+            f"ranks[0].window_seconds is {record.ranks[0].window_seconds}, but its epochs took "
             f"{elapsed}"
         )
     if not record.trained_samples or record.trained_samples % case.global_batch_size:
         yield (
-            f"trained_samples is {record.trained_samples}; allowed: a multiple of the global batch "
+            f"trained_samples is {record.trained_samples}; allowed: multiples of the global batch "
             f"size, {case.global_batch_size}"
         )
 
@@ -124,15 +130,15 @@ def find_step_problem(record: Record, seconds: Any) -> str:
     """Return where step times [ranks, steps] contradict the record, or ''."""
     samples = seconds.shape[1] * record.case.global_batch_size
     if record.epochs and samples != record.trained_samples:
-        return f"has steps for {samples} samples, trained_samples is {record.trained_samples}"
+        return f"has steps for {samples} samples, but trained_samples is {record.trained_samples}"
     # steps must add up to the window, else throughput x mean step time is not the batch size
     for rank, total in zip(record.ranks, seconds.sum(axis=1)):
         window = rank.window_seconds
         longest = window * (1 + WINDOW_TOLERANCE) + CLOCK_SECONDS
         if not window - _find_slack(window) <= total <= longest:
             return (
-                f"the steps of rank {rank.rank} took {total:.6f} s together, its window "
-                f"{window:.6f} s"
+                f"the steps of rank {rank.rank} took {total:.6f} s in total, but its "
+                f"window_seconds is {window:.6f}"
             )
     return ""
 
@@ -146,14 +152,14 @@ def find_token_problem(record: Record, seconds: Any, step_seconds: Any) -> str:
 
     axes = record.case.axes
     if seconds is None:
-        return "is missing, and has the times of a generation" if axes.is_generation else ""
+        return "is missing; it has the times of the generation" if axes.is_generation else ""
     shape = (*(() if step_seconds is None else step_seconds.shape), axes.output_tokens)
     if not axes.is_generation or seconds.shape != shape:
-        return f"has the shape {seconds.shape}, not [ranks, steps, tokens] {shape}"
+        return f"shape is {seconds.shape}, not [ranks, steps, tokens] {shape}"
     if not (numpy.isfinite(seconds) & (seconds >= 0)).all():
-        return "has values that are no times"
+        return "has negative, infinite or NaN times"
     if (seconds.sum(axis=2) > step_seconds + CLOCK_SECONDS).any():
-        return "has tokens that together took longer than their step"
+        return "the tokens of a step took longer than the step"
     return ""
 
 

@@ -120,8 +120,8 @@ def _read_case(run_dir: Path, task: RunTask) -> Case:
         return read_planned_case(run_dir, task)
     except FileNotFoundError:
         raise ContractError(
-            f"{run_dir / CASES_FILE}: is missing, and says what its record is of; was the whole "
-            "run copied?"
+            f"{run_dir / CASES_FILE}: is missing, so the record cannot be checked; was the "
+            "whole run directory copied?"
         ) from None
 
 
@@ -187,16 +187,22 @@ def _find_search_problem(record: Record, asked: Case) -> Iterator[str]:
     ladder, step = asked.axes.batch_ladder, asked.batch_size_step
     wanted = f"'{asked.axes.batch_size_per_device}'"
     if not isinstance(size, int) or size < 1:
-        yield f"case.axes.batch_size_per_device is {_quote(size)}; allowed: a size that was found"
+        yield f"case.axes.batch_size_per_device is {_quote(size)}; allowed: a number"
     elif ladder and size not in ladder:
-        yield f"case.axes.batch_size_per_device is {size}, none of the sizes of {wanted}"
+        yield f"case.axes.batch_size_per_device is {size}, not one of the sizes in {wanted}"
     elif not ladder and size % step:
-        yield f"case.axes.batch_size_per_device is {size}, no multiple of {step}, as {wanted} asks"
+        yield (
+            f"case.axes.batch_size_per_device is {size}, not a multiple of {step}, as {wanted} "
+            "requires"
+        )
     elif not any(
         trial.batch_size_per_device >= size and not trial.is_out_of_memory
         for trial in record.batch_trials
     ):
-        yield f"case.axes.batch_size_per_device is {size}, which no trial of the record tried"
+        yield (
+            f"case.axes.batch_size_per_device is {size}, which is not among the sizes that the "
+            "job tried"
+        )
 
 
 def _read_details(folder: Path, run_dir: Path) -> dict[str, SidecarFile]:
@@ -226,9 +232,7 @@ def _parse_steps(folder: Path, detail: Optional[SidecarFile], record: Record) ->
     steps = seconds.shape[-1] if record.epochs and seconds.ndim else record.case.measured_steps
     shape = (len(record.ranks), steps)
     if seconds.shape != shape:
-        raise ContractError(
-            f"{detail.where}: has the shape {seconds.shape}, not [ranks, steps] {shape}"
-        )
+        raise ContractError(f"{detail.where}: shape is {seconds.shape}, not [ranks, steps] {shape}")
     if seconds.dtype.kind != "f" or not (numpy.isfinite(seconds) & (seconds >= 0)).all():
-        raise ContractError(f"{detail.where}: has values that are no times")
+        raise ContractError(f"{detail.where}: has negative, infinite or NaN times")
     return seconds

@@ -130,7 +130,7 @@ def render_scripts(
             # the last three are raised by expressions of the template
             raise InputError(f"{name}: {type(error).__name__}: {error}") from error
         except RecursionError as error:
-            raise InputError(f"{name}: extends or includes itself without an end") from error
+            raise InputError(f"{name}: extends or includes itself in a loop") from error
         files[f"scripts/{group.group_id}.sbatch"] = text
         names = {kind: script.name for kind, script in scripts.items()}
         files[f"scripts/{group.group_id}.tasks"] = tables.make_table(group, names, sites)

@@ -146,7 +146,9 @@ class Run:
         for index, line in enumerate(lines):
             match = _TASK.fullmatch(line)
             if match is None:
-                raise InputError(f"{path}:{index + 1}: {line[:80]!r} is no row of an array task")
+                raise InputError(
+                    f"{path}:{index + 1}: {line[:80]!r} is not a line about an array task"
+                )
             _, folder, job, seed, case = match.group(0, "folder", "job", "seed", "case")
             tasks.append(
                 RunTask(
@@ -191,18 +193,18 @@ def find_run(reference: Optional[str], results_dir: Path) -> Run:
         return open_run(Path(reference))
     if reference is not None and Path(reference).suffix == ARCHIVE_SUFFIX:
         raise InputError(
-            f"{reference}: an archive is read by report, compare and history alone; `unzip` makes "
-            "the run directory again"
+            f"{reference}: an archive; only report, compare and history read archives. To use "
+            "other commands, unpack it with `unzip`"
         )
     known = list_run_ids(results_dir)
     if reference is None:
         if not known:
-            raise InputError(f"{results_dir}: no runs here; name a run directory")
+            raise InputError(f"{results_dir}: contains no runs; name a run directory")
         return open_run(results_dir / known[-1])
     matching = [run_id for run_id in known if run_id.startswith(reference)]
     if len(matching) == 1:
         return open_run(results_dir / matching[0])
-    found = "several runs begin so" if matching else "no such run directory or run id"
+    found = "several runs begin with this" if matching else "no such run directory or run id"
     shown = ", ".join((matching or known)[-5:]) or "none"
     raise InputError(f"{reference}: {found} in {results_dir}; latest: {shown}")
 

@@ -180,9 +180,9 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         """Apply an operator to two numbers; raises SecurityError for other types or huge values."""
         for value in (left, right):
             if not isinstance(value, (int, float)):
-                raise SecurityError(f"{operator} is for numbers, not for {value!r:.40}")
+                raise SecurityError(f"{operator} needs numbers, not {value!r:.40}")
             if isinstance(value, int) and value.bit_length() > MAX_BITS:
-                raise SecurityError(f"{operator}: the numbers are too large")
+                raise SecurityError(f"{operator}: numbers too large")
         if operator == "**" and isinstance(left, int) and isinstance(right, int):
             bits = left.bit_length() * abs(right)
             if bits > MAX_BITS:
@@ -314,7 +314,7 @@ def render_command(command: str, values: Mapping[str, object]) -> str:
     try:
         return _render_bounded(command, values)
     except RecursionError:
-        raise ValueError("SecurityError: is nested too deep") from None
+        raise ValueError("SecurityError: nested too deeply") from None
     except jinja2.UndefinedError as error:
         raise ValueError(f"{error}; known: {', '.join(values)}") from error
     except jinja2.TemplateSyntaxError as error:
@@ -341,7 +341,7 @@ def _render_bounded(command: str, values: Mapping[str, object]) -> str:
 @lru_cache(maxsize=16)
 def _compile_command(command: str) -> jinja2.Template:
     if len(command) > MAX_COMMAND_CHARACTERS:
-        raise SecurityError(f"has more than {MAX_COMMAND_CHARACTERS} characters")
+        raise SecurityError(f"more than {MAX_COMMAND_CHARACTERS} characters")
     environment = make_environment([])
     environment.filters = {name: environment.filters[name] for name in _COMMAND_FILTERS}
     # parsed without the filters that charge, which are in the tree of the second
@@ -378,15 +378,14 @@ def _check_node(node: nodes.Node) -> None:
             isinstance(called, nodes.Getattr) and called.attr in _COMMAND_METHODS
         ):
             raise SecurityError(
-                f"line {node.lineno}: a command calls nothing but range, "
-                f"{', '.join(_COMMAND_METHODS)}"
+                f"line {node.lineno}: a command may call only range, {', '.join(_COMMAND_METHODS)}"
             )
 
 
 def _make_range(*bounds: int) -> range:
     made = range(*bounds)
     if made and (made[-1] - made[0]) // made.step >= MAX_RANGE:
-        raise SecurityError(f"range has more than {MAX_RANGE} items")
+        raise SecurityError(f"range: more than {MAX_RANGE} items")
     return made
 
 

@@ -61,7 +61,7 @@ def find_beside_problem(beside: Sidecars, record: Record) -> str:
         numbers = NUMBER_FORMATS.get(record.case.axes.precision)
         if not problem and beside.peaks.number_format != numbers:
             found = beside.peaks.number_format
-            problem = f"number_format is {found!r:.80}, its record is in {numbers!r}"
+            problem = f"number_format is {found!r:.80}, but the record has precision {numbers!r}"
         if problem:
             return f"{PEAKS_FILE}: {problem}"
     return ""
@@ -71,8 +71,8 @@ def _find_problem(told: Union[NoiseReport, Peaks], hosts: Set[str], record: Reco
     for name in ("run_id", "case_id", "repeat", "attempt"):
         found, expected = getattr(told, name), getattr(record.case, name)
         if found != expected:
-            return f"{name} is {found!r:.80}, its record has {expected!r}"
+            return f"{name} is {found!r:.80}, but the record has {expected!r}"
     strangers = hosts - {rank.host for rank in record.ranks}
     if strangers:
-        return f"has the host {min(strangers)!r:.80}, where no rank was"
+        return f"has host {min(strangers)!r:.80}, which ran no rank"
     return ""

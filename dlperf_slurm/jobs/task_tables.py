@@ -89,13 +89,16 @@ class TaskTables:
             yield row if case.script_table is None else [*row, self._add_script(task)]
 
     def _add_script(self, task: ArrayTask) -> str:
-        assert task.case.script_table is not None, "only a case of a script has a text of its own"
+        assert task.case.script_table is not None, (
+            "only a case with an external script has a command"
+        )
         text = render_external_script(
             task.case, task.case.script_table, task.repeat, self._site.device
         )
         if "\0" in text:
             raise InputError(
-                f"scripts.{task.case.axes.script}.command: has a NUL, which no script can have"
+                f"scripts.{task.case.axes.script}.command: contains a NUL character, which is "
+                "not allowed"
             )
         return str(self._scripts.add(text))
 

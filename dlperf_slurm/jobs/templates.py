@@ -48,13 +48,13 @@ def _find_problems(environment: BoundedEnvironment, own: Path, name: str) -> Ite
     while not trees or wanted:
         if wanted in [seen for seen, _ in trees]:
             ring = " extends ".join([*(seen for seen, _ in trees), wanted])
-            yield f"{folder / name}: extends itself: {ring}"
+            yield f"{folder / name}: extends itself in a loop: {ring}"
             return
         try:
             tree = environment.parse(_read(environment, wanted), wanted)
         except jinja2.TemplateNotFound:
             reason = f"extends {wanted!r}, which" if trees else "template"
-            yield f"{folder / name}: {reason} is not there; shipped: dlperf/base.sbatch.j2"
+            yield f"{folder / name}: {reason} does not exist; the package has dlperf/base.sbatch.j2"
             return
         except jinja2.TemplateSyntaxError as error:
             yield f"{folder / wanted}:{error.lineno}: {error.message}"
@@ -71,7 +71,7 @@ def _find_problems(environment: BoundedEnvironment, own: Path, name: str) -> Ite
 
 
 def _read(environment: BoundedEnvironment, name: str) -> str:
-    assert environment.loader is not None, "templates are read by a loader"
+    assert environment.loader is not None, "this environment has no template loader"
     return environment.loader.get_source(environment, name)[0]
 
 
@@ -92,6 +92,6 @@ def _find_unknown_blocks(path: Path, trees: list[nodes.Template]) -> Iterator[st
     for node in own.body:
         if isinstance(node, nodes.Block) and node.name not in known:
             yield (
-                f"{path}:{node.lineno}: what it extends has no block {node.name!r}; known: "
-                f"{', '.join(known)}{suggest(node.name, known)}"
+                f"{path}:{node.lineno}: the template that it extends has no block {node.name!r}; "
+                f"known: {', '.join(known)}{suggest(node.name, known)}"
             )

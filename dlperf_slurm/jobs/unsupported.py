@@ -64,16 +64,19 @@ def find_obstacle(case: MatrixCase, job_case: Case, settled: Site) -> Optional[s
 
 def _find_topology_obstacle(topology: Topology, site: Site, cpus_per_rank: int) -> Optional[str]:
     if site.max_nodes is not None and topology.nodes > site.max_nodes:
-        return f"{topology} needs {topology.nodes} nodes, the site has {site.max_nodes}"
+        return f"{topology} needs {topology.nodes} nodes, but the site has {site.max_nodes}"
     most = site.max_devices_per_node
     if most is not None and topology.devices_per_node > most:
-        return f"{topology} needs {topology.devices_per_node} devices per node, the site has {most}"
+        return (
+            f"{topology} needs {topology.devices_per_node} devices per node, but the site has "
+            f"{most}"
+        )
     if most is None and site.scheduler == "local" and site.device == "cpu":
         needed, present = topology.devices_per_node * cpus_per_rank, os.cpu_count() or 1
         if needed > present:
             return (
-                f"{topology} needs {needed} CPUs, this machine has {present}; to let ranks share "
-                f"them, set max_devices_per_node={topology.devices_per_node}"
+                f"{topology} needs {needed} CPUs, but this machine has {present}; to let ranks "
+                f"share CPUs, set max_devices_per_node={topology.devices_per_node}"
             )
     return None
 
@@ -104,10 +107,10 @@ def _find_size_obstacle(case: MatrixCase) -> Optional[str]:
     if steps <= largest:
         return None
     what = f"{per_step} tokens in each of {steps} steps" if per_step > 1 else f"{steps} steps"
-    remedy = f"set measured_steps and warmup_steps to {largest} at most in [protocol]"
+    remedy = f"set measured_steps and warmup_steps in [protocol] to at most {largest}"
     return (
-        f"the times of {what} on {ranks} ranks are more than the {ARRAY_LIMIT_BYTES // MIB} MiB "
-        f"that are read of a repeat: {remedy if largest else 'set fewer output_tokens'}"
+        f"the times of {what} on {ranks} ranks need more than {ARRAY_LIMIT_BYTES // MIB} MiB, the "
+        f"limit per repeat: {remedy if largest else 'set fewer output_tokens'}"
     )
 
 
@@ -117,7 +120,7 @@ def _find_search_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
     is_limited = site.device != "cpu" or site.scheduler != "local"
     if is_endless and not is_limited and not case.protocol.memory_limit_mib_per_device:
         return (
-            f"batch size '{case.axes.batch_size_per_device}' would take all memory of this "
+            f"batch size '{case.axes.batch_size_per_device}' would use all memory of this "
             "machine; set memory_limit_mib_per_device in [protocol]"
         )
     return None
@@ -132,16 +135,19 @@ def _find_inference_obstacle(case: MatrixCase) -> Optional[str]:
         if obstacle:
             return obstacle
     if axes.clip_global_norm:
-        return "clip_global_norm is for gradients, which mode 'infer' has not; use mode 'train'"
+        return (
+            "clip_global_norm is for gradients, which mode 'infer' does not compute; use mode "
+            "'train'"
+        )
     if axes.gradient_sync in (PARAMETER_SERVER, HOROVOD, SHARDED):
         return (
-            f"gradient_sync {axes.gradient_sync!r} brings gradients together, which mode 'infer' "
-            "has not; use 'native', or mode 'train'"
+            f"gradient_sync {axes.gradient_sync!r} sums gradients over the ranks, and mode "
+            "'infer' has none; use 'native', or mode 'train'"
         )
     if axes.data != ON_DEVICE:
         return (
-            f"data {axes.data!r} would be part of the latency of mode 'infer', whose batch is on "
-            f"the device; use data '{ON_DEVICE}', or mode 'train'"
+            f"data {axes.data!r} would be part of the latency that mode 'infer' measures; use "
+            f"data '{ON_DEVICE}', or mode 'train'"
         )
     return None
 
@@ -152,13 +158,14 @@ def _find_generation_obstacle(case: MatrixCase) -> Optional[str]:
     if not model.GENERATES:
         others = [repr(name) for name in list_models() if load_model(name).GENERATES]
         return (
-            f"{case.model} generates no text; use output_tokens = 0, or model {' or '.join(others)}"
+            f"{case.model} cannot generate text; use output_tokens = 0, or model "
+            f"{' or '.join(others)}"
         )
     most = model.Definition(**case.model_parameters).sequence_length
     if axes.prompt_length + axes.output_tokens > most:
         return (
-            f"prompt_length {axes.prompt_length} and output_tokens {axes.output_tokens} are "
-            f"together more than the sequence_length of {case.model}, {most}"
+            f"prompt_length {axes.prompt_length} plus output_tokens {axes.output_tokens} exceed "
+            f"the sequence_length of {case.model}, {most}"
         )
     return None
 
@@ -172,12 +179,15 @@ def _find_ranks_obstacles(case: MatrixCase, settled: Site) -> Iterator[str]:
         others = [f'"{kind}"' for kind in kinds]
         instead = f", or ranks = {' or '.join(others)}" if others else ""
         yield (
-            f'launcher {launcher!r} does not place ranks as ranks = "{ranks}" of the site needs '
-            f"it; use launcher {' or '.join(map(repr, fitting))}{instead}"
+            f'launcher {launcher!r} does not set the rank variables that ranks = "{ranks}" of the '
+            f"site needs; use launcher {' or '.join(map(repr, fitting))}{instead}"
         )
     need = _find_need_of_mpi(case)
     if ranks != MPI and need:
-        yield f'{need} needs MPI, which ranks = "{ranks}" of the site leave out; use ranks = "mpi"'
+        yield (
+            f'{need} needs MPI, but the site has ranks = "{ranks}", which does not use MPI; set '
+            'ranks = "mpi"'
+        )
 
 
 def _find_need_of_mpi(case: MatrixCase) -> str:
@@ -199,13 +209,13 @@ def _find_data_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
     path = Path(site.find_dataset_path(case.dataset))
     if path.is_dir() or (dataset.stage_to is not None and path.is_file()):
         return None
-    words = f"data {axes.data!r} reads the data set {case.dataset!r} from {path}"
+    words = f"data {axes.data!r} reads data set {case.dataset!r} at {path}"
     if path.is_file():
-        return f"{words}, which is no folder; a tar archive takes `stage_to` beside its path"
+        return f"{words}, which is not a folder; a tar archive also needs `stage_to`"
     return (
-        f"{words}, which is not there; name its folder in the site file's [datasets], or see: "
-        f"{COMMAND} data make; where compute nodes alone see it, say on_login_node = false in "
-        f"[datasets.{case.dataset}]"
+        f"{words}, which does not exist; set its folder in [datasets] of the site file, or create "
+        f"a small one: {COMMAND} data make. If only compute nodes can see it, set on_login_node = "
+        f"false in [datasets.{case.dataset}]"
     )
 
 
@@ -215,23 +225,23 @@ def _find_training_obstacle(case: MatrixCase) -> Optional[str]:
         return None
     if case.axes.data != FOLDER:
         return (
-            f"training over epochs needs real data in an order of its seed, which data "
-            f"{case.axes.data!r} has not; use data '{FOLDER}', or leave [training] out"
+            "training over epochs needs real data in an order set by the seed, and data "
+            f"{case.axes.data!r} has none; use data '{FOLDER}', or remove [training]"
         )
     if not load_model(case.model).HAS_ACCURACY:
         others = [repr(name) for name in list_models() if load_model(name).HAS_ACCURACY]
         return (
-            f"{case.model} has no accuracy to train to; use {' or '.join(others)}, or leave "
-            f"[training] out"
+            f"{case.model} has no accuracy to train to; use {' or '.join(others)}, or remove "
+            "[training]"
         )
     if case.axes.gradient_sync == SHARDED:
         return (
-            "gradient_sync 'sharded' brings weights together for each batch, also of a validation, "
-            "where ranks have unlike numbers of them; to train over epochs use 'native'"
+            "gradient_sync 'sharded' cannot validate, as ranks have different numbers of "
+            "validation batches; to train over epochs use 'native'"
         )
     if case.axes.has_batch_search:
         return (
-            f"training over epochs takes its batch size as a number, not "
+            "training over epochs needs a number as batch size, not "
             f"'{case.axes.batch_size_per_device}'"
         )
     return None
@@ -241,12 +251,12 @@ def _find_script_obstacle(case: MatrixCase) -> Optional[str]:
     """Return why an external script cannot run a case, or None; its framework is not checked."""
     axes = case.axes
     if axes.mode == INFER:
-        return f"script {axes.script!r} is a training script; use mode 'train'"
+        return f"script {axes.script!r} only trains; use mode 'train'"
     if case.training.epochs:
-        return f"script {axes.script!r} has its own way to train over epochs; leave [training] out"
+        return f"script {axes.script!r} trains over epochs in its own way; remove [training]"
     if axes.has_batch_search:
         return (
-            f"script {axes.script!r} takes its batch size as a number; "
-            f"'{axes.batch_size_per_device}' is for script '{WORKER}'"
+            f"script {axes.script!r} needs a number as batch size; '{axes.batch_size_per_device}' "
+            f"is only for script '{WORKER}'"
         )
     return None

@@ -70,14 +70,14 @@ def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
     ]
     if before.override != after.override:
         keys = sorted({text.partition("=")[0].strip() for text in assignments})
-        changes.append(f"{', '.join(keys)}: the same for all jobs now, whatever [[override]] says")
+        changes.append(f"{', '.join(keys)}: now the same for all jobs, overriding [[override]]")
     with hold_submit_lock(run.path):
         find_cut_short(run)
         group_ids = list(find_unsubmitted(run))
         if not group_ids:
             raise InputError(
-                f"--set: all array jobs of {run.run_id} are submitted, and keep their values; what "
-                f"is cancelled can be tried again with others: {COMMAND} cancel {run.path}"
+                f"--set: all array jobs of {run.run_id} are already submitted and keep their "
+                f"values; to change values, cancel and retry: {COMMAND} cancel {run.path}"
             )
         # rendered first: a value that cannot be rendered changes no file
         groups = _find_groups(run, group_ids, after)
@@ -123,7 +123,7 @@ def _read_assignment(text: str) -> SettingsLayer:
     for key in layer.data:
         if key not in MENDABLE:
             raise InputError(
-                f"--set {text}: {key} of a run stays as it is; may be mended: {', '.join(MENDABLE)}"
+                f"--set {text}: {key} of a run cannot be changed; allowed: {', '.join(MENDABLE)}"
             )
     return layer
 

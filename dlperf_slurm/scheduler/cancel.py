@@ -65,7 +65,8 @@ def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
             return ending
     states = ", ".join(f"{job_id} {state}" for job_id, state in sorted(left.items())[:10])
     raise SchedulerError(
-        f"{len(left)} of {len(before)} jobs of {run.run_id} go on after scancel: {states}"
+        f"{len(left)} of {len(before)} jobs of {run.run_id} are still running after scancel: "
+        f"{states}"
     )
 
 
@@ -97,7 +98,9 @@ def _cancel_local(run: Run, warn: Callable[[str], None]) -> int:
         return 0
     hosts = {local.find_other_host(array_job_id) for array_job_id in array_job_ids} - {""}
     if hosts:
-        raise SchedulerError(f"{run.run_id} runs on {', '.join(sorted(hosts))}; cancel it there")
+        raise SchedulerError(
+            f"{run.run_id} runs on {', '.join(sorted(hosts))}; cancel it on that host"
+        )
     _journal(run, array_job_ids, warn)
     for array_job_id in array_job_ids:
         local.terminate(array_job_id, run.path)

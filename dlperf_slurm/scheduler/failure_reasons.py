@@ -60,7 +60,7 @@ def describe_state(facts: TaskFacts, decision: Decision) -> str:
     if decision.source == WORD_OF_QUEUE:
         return _describe_row(facts, row)
     if decision.state == CANCELLED:
-        return "by `cancel`"
+        return "cancelled by `cancel`"
     if decision.state == LOST:
         return row.reason or _describe_loss(row)
     if decision.source == WORD_OF_RECORD:
@@ -109,7 +109,7 @@ def _describe_failure(facts: TaskFacts) -> str:
     if refusal and classify_record(record) == SILENT and not (record and record.status == OK):
         return refusal
     if record is None:
-        no_record = f"no valid record: {failed.problem}"
+        no_record = f"no valid result: {failed.problem}"
         return no_record if failed.problem else _describe_missing_record(facts)
     if record.status == OK:
         return failed.problem
@@ -133,17 +133,17 @@ def _describe_hold(facts: TaskFacts) -> str:
     if facts.files.has_started or not hold:
         return ""
     return (
-        f"not started, as the launches before it failed alike, the last with {hold!r}; when that "
-        f"is mended: `{COMMAND} retry {facts.run.path}`"
+        "not started, because previous array tasks failed to launch in the same way, the last "
+        f"with {hold!r}. After fixing that: `{COMMAND} retry {facts.run.path}`"
     )
 
 
 def _describe_loss(row: QueueRow) -> str:
     if row.is_local:
-        return "the process that ran it is gone"
+        return "the process that ran it no longer exists"
     if row.state == COMPLETED:
-        return f"its script ended and wrote no marker: see its log below {SCRIPTS_DIR}/"
-    return "neither queue, accounting nor files know how it ended"
+        return f"its script ended without reporting a state: see its log in {SCRIPTS_DIR}/"
+    return "not in the queue, in accounting or in the run's files"
 
 
 def _describe_node_failure(facts: TaskFacts, row: QueueRow) -> str:

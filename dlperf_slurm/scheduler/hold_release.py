@@ -71,7 +71,7 @@ class Releaser:
             if self._release(array_job_id, self._count_releases(cause), poll):
                 with suppress(OSError):
                     forget_hold(self._run.path, group_id)
-                yield f"array job {array_job_id} was held ({cause}), and is released"
+                yield f"array job {array_job_id} was held ({cause}) and has been released"
 
     def _release_unlaunched(self, held: Sequence[TaskState], poll: int) -> Iterator[str]:
         """Release the jobs that Slurm held because a node could not launch them."""
@@ -82,7 +82,7 @@ class Releaser:
             is_only = self._run.count_jobs(state.task.group_id) == 1
             job_id = state.array_job_id if is_only else state.task.find_job_id(state.array_job_id)
             if self._release(job_id, self._launch_tries, poll):
-                yield f"{job_id} was held ({state.detail}), and is released"
+                yield f"{job_id} was held ({state.detail}) and has been released"
 
     def _count_releases(self, cause: str) -> int:
         """Return how often a group that its job scripts held for this cause may be released."""

@@ -51,8 +51,8 @@ def open_own_folder() -> Iterator[int]:
         descriptor = _open_own(cached)
     if descriptor is None:
         raise SchedulerError(
-            f"{temporary} and {cached}: neither is a folder of this user, which is needed for the "
-            "lock of this machine"
+            f"neither {temporary} nor {cached} is a folder of this user; one of them is needed "
+            "for this machine's lock"
         )
     try:
         yield descriptor

@@ -16,47 +16,53 @@ HELD_BY_USER = "JobHeldUser"
 ADVICE = (
     (
         "launchfailedrequeuedheld",
-        "its node could not start it, and Slurm holds it: see slurmd's log there, then `scontrol "
-        "release {job}`, or `{command} cancel` and `retry`",
+        "its node could not start it, so Slurm holds it: see slurmd's log on the node, then "
+        "`scontrol release {job}`, or `{command} cancel` and `retry`",
     ),
-    ("jobheldadmin", "held by an administrator, who alone can release it"),
-    ("jobrequeuedinheldstate", "requeued and held: `scontrol release {job}` lets it go"),
-    ("jobhel", "held: `scontrol release {job}` lets it go"),
-    ("jobholdmaxrequeue", "requeued too often, and held: `scontrol release {job}` tries once more"),
+    ("jobheldadmin", "held by an administrator, and only an administrator can release it"),
+    ("jobrequeuedinheldstate", "requeued and held; to release it: `scontrol release {job}`"),
+    ("jobhel", "held; to release it: `scontrol release {job}`"),
+    (
+        "jobholdmaxrequeue",
+        "requeued too often, so Slurm holds it; to try once more: `scontrol release {job}`",
+    ),
     (
         "partitiontimelimit",
-        "it will never start: the partition allows less time; lower time_limit_minutes of the "
-        "site, or tasks_per_job, or name another partition",
+        "will never start: its time limit is above the partition's; lower time_limit_minutes or "
+        "tasks_per_job of the site, or use another partition",
     ),
     (
         "partitionnodelimit",
-        "it will never start: the partition allows fewer nodes; leave the topology out, or name "
-        "another partition",
+        "will never start: it needs more nodes than the partition allows; exclude the topology, "
+        "or use another partition",
     ),
-    ("partitiondown", "the partition takes no jobs now: `sinfo -p PARTITION`"),
-    ("partitioninactive", "the partition starts no jobs now: `sinfo -p PARTITION`"),
-    ("badconstraints", "no node has what it asks for: `scontrol show job {job}` says what that is"),
-    ("invalidaccount", "the account cannot be used: name another one as `account` of the site"),
-    ("invalidqos", "the QOS cannot be used: name another one as `qos` of the site"),
-    ("accountnotallowed", "the partition does not take this account"),
-    ("qosnotallowed", "the partition does not take this QOS"),
-    ("reservationdeleted", "its reservation is gone: name another one, or none"),
-    ("reqnodenotavail", "a node that it asks for is down or reserved: `sinfo -R`"),
-    ("nodedown", "a node that it asks for is down: `sinfo -R`"),
+    ("partitiondown", "the partition accepts no jobs now: see `sinfo -p PARTITION`"),
+    ("partitioninactive", "the partition starts no jobs now: see `sinfo -p PARTITION`"),
+    ("badconstraints", "no node has the resources that it requests: see `scontrol show job {job}`"),
+    ("invalidaccount", "the account cannot be used; set another `account` in the site file"),
+    ("invalidqos", "the QOS cannot be used; set another `qos` in the site file"),
+    (
+        "accountnotallowed",
+        "the partition does not accept this account; set another `account` or `partition`",
+    ),
+    ("qosnotallowed", "the partition does not accept this QOS; set another `qos` or `partition`"),
+    ("reservationdeleted", "its reservation no longer exists; set another `reservation`, or none"),
+    ("reqnodenotavail", "a node that it requires is down or reserved: see `sinfo -R`"),
+    ("nodedown", "a node that it requires is down: see `sinfo -R`"),
     (
         r"(qos|assoc|association)\w*(wall|time)",
-        "it will never start: a limit of the QOS or account allows less time; lower "
+        "will never start: its time limit is above that of the QOS or account; lower "
         "time_limit_minutes of the site",
     ),
     (
         r"(qos|assoc|association)\w*per(job|node)",
-        "it will never start: a limit of the QOS or account allows less for one job: `sacctmgr "
-        "show qos`",
+        "will never start: it requests more than the QOS or account allows for one job: see "
+        "`sacctmgr show qos`",
     ),
     (
         r"(qos|assoc|association)",
-        "a limit of the QOS or account: it starts when other jobs have ended, unless it asks for "
-        "more than the limit by itself: `sacctmgr show qos`",
+        "waits for a limit of the QOS or account; starts when other jobs end, unless it alone "
+        "requests more than the limit: see `sacctmgr show qos`",
     ),
 )
 
@@ -83,10 +89,10 @@ def describe_pending(run: Run, states: Sequence[TaskState]) -> list[str]:
         advice = find_advice(reason, jobs)
         if hold:
             advice = (
-                f"held, as the launches before them failed alike, the last with {hold!r}; when "
-                f"that is mended: `scontrol release {jobs}`, and at the end `{COMMAND} retry "
-                f"{run.path}`"
+                "held, because previous array tasks failed to launch in the same way, the last "
+                f"with {hold!r}. After fixing that: `scontrol release {jobs}`, and at the end "
+                f"`{COMMAND} retry {run.path}`"
             )
-        text = f"{reason}, {len(found)} of array job {jobs}"
+        text = f"{reason} ({len(found)} array tasks of job {jobs})"
         lines.append(f"{text}: {advice}" if advice else text)
     return lines

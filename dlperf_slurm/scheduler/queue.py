@@ -275,7 +275,7 @@ def parse_lines(output: str, has_heading: bool = False) -> list[QueueLine]:
             QueueLine(*parse_ids(cells[0]), QueueRow(state, cells[3], cells[2]), *cells[4:7])
         )
     if not has_heading:
-        raise SchedulerError(f"squeue printed no table: {output.strip()[:200]!r}")
+        raise SchedulerError(f"squeue printed no table, but: {output.strip()[:200]!r}")
     return lines
 
 
@@ -286,13 +286,13 @@ def parse_ids(text: str) -> tuple[str, tuple[range, ...]]:
         number = int(array_task_id) if re.fullmatch(r"\d{1,9}", array_task_id) else 0
         return job_id, (range(number, number + 1),)
     if "..." in text:
-        raise TruncatedListError(f"a list of array tasks is cut: {text[:80]!r}")
+        raise TruncatedListError(f"a list of array tasks is cut off: {text[:80]!r}")
     match = _ARRAY_TASKS.fullmatch(text)
     found = []
     for part in match[2].split(",") if match else [""]:
         numbers = _RANGE.fullmatch(part)
         if numbers is None:
-            raise SchedulerError(f"no list of array tasks: {text[:80]!r}")
+            raise SchedulerError(f"not a list of array tasks: {text[:80]!r}")
         first, last, step = numbers.groups()
         found.append(range(int(first), int(last or first) + 1, int(step or 1)))
     return job_id, tuple(found)
@@ -320,12 +320,12 @@ class ProcessWatcher(core.InfoWatcher):
     def update(self) -> None:
         """Check which processes live; a local array task that has not started is PENDING."""
         first = find_first_in_line()
-        waiting = "" if first in ("", self._run_id) else f"run {first} has this machine"
+        waiting = "" if first in ("", self._run_id) else f"run {first} is using this machine"
         for job_id in self._registered:
             array_job_id = job_id.rpartition("_")[0]
             host = local.find_other_host(array_job_id)
             is_alive = bool(host) or local.is_alive(array_job_id)
-            elsewhere = f"on {host}, where alone it can be seen whether it lives" if host else ""
+            elsewhere = f"runs on {host}; only there can its state be seen" if host else ""
             reason = elsewhere or (waiting if is_alive else "")
             state = PENDING if is_alive else UNKNOWN
             self._rows[job_id] = QueueRow(state, reason, is_local=True)

@@ -110,7 +110,7 @@ def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
             if not full or time.monotonic() > deadline:
                 return _stage_again(run, site, again, report)
         if not told:
-            told = f"{full}: {len(again)} array tasks are tried again when there is room"
+            told = f"{full}: {len(again)} array tasks will be retried when there is free space"
             report(told)
         time.sleep(ROOM_POLL_SECONDS)
 
@@ -140,7 +140,7 @@ def _stage_again(
     excluding = exclude_nodes(site, nodes, _count_needed(run, tasks))
     _stage(run, tasks, excluding)
     without = f" without {', '.join(nodes)}" if excluding != site else ""
-    report(f"{len(again)} array tasks are tried again{without}: {again[0].detail}")
+    report(f"retrying {len(again)} array tasks{without}: {again[0].detail}")
     return len(again)
 
 
@@ -201,8 +201,8 @@ def read_site(run: Run) -> Site:
     site = read_frozen_site(run.path / SITE_FILE)
     if site.scheduler != run.manifest.scheduler:
         raise InputError(
-            f"{run.path / SITE_FILE}: scheduler = {site.scheduler!r}, and {MANIFEST_FILE} says "
-            f"{run.manifest.scheduler!r}: one of them was changed after the run was made"
+            f"{run.path / SITE_FILE}: scheduler = {site.scheduler!r}, but {MANIFEST_FILE} has "
+            f"{run.manifest.scheduler!r}; one of the files was changed after the run was made"
         )
     return site
 

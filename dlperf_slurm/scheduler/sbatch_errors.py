@@ -12,8 +12,8 @@ from dlperf_slurm.program import COMMAND
 
 # Slurm's clients if the controller does not answer, and `run_client` on its own timeout
 _NO_ANSWER = re.compile(
-    r"did not answer in|Unable to contact slurm controller|Socket timed out|Connection refused|"
-    r"Zero Bytes were transmitted|in standby mode|Communication connection failure"
+    r"did not respond within|Unable to contact slurm controller|Socket timed out|"
+    r"Connection refused|Zero Bytes were transmitted|in standby mode|Communication connection failure"
 )
 # the limits that Slurm names; those on the number of submitted jobs are temporary
 _NAMED_LIMIT = re.compile(r"\b(?:QOS|Assoc)\w*Limit\b")
@@ -75,6 +75,7 @@ def refuse_impossible(run: Run, group_ids: Sequence[str]) -> None:
     if problems:
         lines = (f"{group_id} cannot run: {problem}" for group_id, problem in problems.items())
         raise SchedulerError(
-            "\n".join(lines) + "\nNothing more was submitted. When the cause is gone: "
-            f"{COMMAND} resume {run.path} (--set KEY=VALUE for a site value)"
+            "\n".join(lines) + "\n"
+            f"Nothing more was submitted. After fixing the cause: {COMMAND} resume {run.path} "
+            "(--set KEY=VALUE changes a site value)"
         )

@@ -85,7 +85,7 @@ def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
     except RuntimeError as error:
         # submitit raises it if srun is not on PATH
         raise SchedulerError(
-            f"{group_id} was not submitted: {error}; this takes a login node"
+            f"{group_id} was not submitted: {error}; submit from a login node"
         ) from error
 
 
@@ -156,7 +156,7 @@ def _call_sbatch(run: Run, group_id: str, executor: core.Executor) -> tuple[str,
             array_job_id = find_submitted(run, group_id)
         except SchedulerError as silence:
             raise SchedulerError(
-                f"{error}\nWhether it was taken nevertheless is not known: {silence}"
+                f"{error}\nIt is not known whether Slurm accepted the job: {silence}"
             ) from silence
         return (array_job_id, "") if array_job_id is not None else ("", str(error))
     return jobs[0].job_id.rpartition("_")[0], ""
@@ -169,6 +169,7 @@ def _journal_submitted(run: Run, group_id: str, array_job_id: str) -> None:
         append_reserved(run.path, event)
     except JournalError as error:
         raise JournalError(
-            f"{group_id}: array job {array_job_id} was submitted, and {error}\n"
-            f"It runs on. When the journal can be written again: {COMMAND} resume {run.path}"
+            f"{group_id}: array job {array_job_id} was submitted, but {error}\n"
+            f"The job continues. When the journal can be written again: {COMMAND} resume "
+            f"{run.path}"
         ) from error

@@ -114,16 +114,18 @@ class Submitter:
         lines += [_describe_wait(*waiting) for waiting in self.waiting.items()]
         count = len(self.run.list_group_ids())
         done = count - len(self.waiting) - len(self.refused)
-        lines.append(f"{done} of {count} array jobs are submitted, and run on.")
+        lines.append(f"{done} of {count} array jobs are submitted, and continue.")
         command = f"{COMMAND} resume {self.run.path}"
         if self.waiting:
             lines.append(
-                f"When others have ended: {command}; with --wait it submits the rest as room "
-                "appears. An array that is larger than the limit never fits: submit the matrix "
-                "anew with --set max_array_size=N"
+                f"When jobs have ended: {command}; with --wait it submits the rest as queue slots "
+                "become free. An array larger than the limit never fits: submit the matrix again "
+                "with --set max_array_size=N"
             )
         else:
-            lines.append(f"When the cause is gone: {command} (--set KEY=VALUE for a site value)")
+            lines.append(
+                f"After fixing the cause: {command} (--set KEY=VALUE changes a site value)"
+            )
         raise SchedulerError("\n".join(lines))
 
     def _submit_once(self) -> None:
@@ -135,7 +137,7 @@ class Submitter:
                 return
             reserve_room(run.path)
             for group_id, array_job_id in find_cut_short(run).items():
-                self._report(f"{group_id}: array job {array_job_id} was submitted already")
+                self._report(f"{group_id}: array job {array_job_id} was already submitted")
             group_ids = list(find_unsubmitted(run))
             if run.manifest.scheduler == "slurm" and not self._is_checked:
                 self._name_unheeded()
@@ -157,7 +159,7 @@ class Submitter:
             missing = [name for name in self.refused if blocks.get(name, 1) < block]
             hindrance = self._find_hindrance(group_id, blocks)
             if missing:
-                self._refuse(group_id, f"its block begins after {missing[0]}, which was refused")
+                self._refuse(group_id, f"it runs after {missing[0]}, which was refused")
             elif hindrance:
                 self._wait(group_id, hindrance)
             else:
@@ -168,10 +170,10 @@ class Submitter:
         block = blocks.get(group_id, 1)
         earlier = [name for name in self.waiting if blocks.get(name, 1) < block]
         if earlier:
-            return f"its block begins after {earlier[0]}"
+            return f"it runs after {earlier[0]}"
         size, limit = self.run.count_jobs(group_id), self.run.manifest.max_submitted
         if limit is not None and self._queued + size > limit:
-            return f"the site's max_submitted is {limit}"
+            return f"max_submitted of the site is {limit}"
         return next((words for other, words in self._full.items() if other <= size), "")
 
     def _submit_group(self, group_id: str, lock: int) -> None:
@@ -187,8 +189,9 @@ class Submitter:
             self._wait(group_id, refusal)
         elif is_no_answer(refusal):
             raise SchedulerError(
-                f"{group_id} was not submitted: {refusal}\nWhat was submitted before it runs on. "
-                f"When the cause is gone: {COMMAND} resume {self.run.path}"
+                f"{group_id} was not submitted: {refusal}\n"
+                f"What was submitted before continues. After fixing the cause: {COMMAND} resume "
+                f"{self.run.path}"
             )
         else:
             self._refuse(group_id, refusal)
@@ -208,7 +211,7 @@ class Submitter:
         if self.waiting:
             self._report(
                 f"the run was cancelled: {len(self.waiting)} array jobs are not submitted; to "
-                f"submit them nevertheless: {COMMAND} resume {self.run.path}"
+                f"submit them anyway: {COMMAND} resume {self.run.path}"
             )
         self.waiting = {}
 
@@ -228,15 +231,15 @@ class Submitter:
         names = slurm_client.list_unheeded(os.environ, self.run.manifest.inherit)
         if names:
             self._report(
-                f"not heeded, as `inherit` of the site does not name it: {', '.join(names)}"
+                f"ignored, as `inherit` of the site does not name them: {', '.join(names)}"
             )
 
 
 def describe_silence(error: SchedulerError) -> str:
     """Return a line that says that the scheduler is asked again, and why."""
-    return f"the scheduler does not answer, and is asked again: {error}".split("\n")[0]
+    return f"the scheduler does not respond, trying again: {error}".split("\n")[0]
 
 
 def _describe_wait(group_id: str, words: str) -> str:
     first_line = words.split("\n")[0]
-    return f"{group_id} waits for room: {first_line}"
+    return f"{group_id} waits for a free queue slot: {first_line}"

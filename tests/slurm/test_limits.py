@@ -35,7 +35,8 @@ def test_submission_that_waits_submits_the_rest_as_room_appears(cluster, tmp_pat
     done = submit(run, "--wait")
     assert done.returncode == 0, done.stderr
     assert (
-        "2n1g waits for room: sbatch failed: sbatch: error: QOSMaxSubmitJobPerUser" in done.stdout
+        "2n1g waits for a free queue slot: sbatch failed: sbatch: error: QOSMaxSubmitJobPerUser"
+        in done.stdout
     )
     assert "6/6 done: 6 COMPLETED" in done.stdout
     assert list_submitted(run) == ["1n1g", "1n2g", "2n1g"]
@@ -54,7 +55,7 @@ def test_submission_that_is_killed_while_it_waits_is_gone_on_with(cluster, tmp_p
     left = submit(run)
     if "2n1g" not in list_submitted(run):
         assert left.returncode == SCHEDULER_ERROR
-        assert "2 of 3 array jobs are submitted, and run on." in left.stderr
+        assert "2 of 3 array jobs are submitted, and continue." in left.stderr
         assert f"dlperf-slurm resume {run.path}" in left.stderr
     await_that(lambda: list(find_states(run).values())[:2] == ["COMPLETED"] * 2, "room", 120)
     done = submit(run, "--wait")
@@ -66,7 +67,7 @@ def test_queue_of_four_is_fed_without_a_refusal_whoever_is_killed_meanwhile(clus
     run = stage_quick(tmp_path, ["qos=limited", "max_submitted=4"], repeats=10)
     feeder = start_tool(["resume", str(run.path), "--wait"], CHECKOUT)
     line = ""
-    while "waits for room: the site's max_submitted is 4" not in line:
+    while "waits for a free queue slot: max_submitted of the site is 4" not in line:
         line = feeder.stdout.readline()
         assert "QOSMaxSubmitJobPerUser" not in line
         assert line, feeder.stderr.read()

@@ -142,7 +142,7 @@ def test_queue_that_hangs_for_more_than_a_minute_is_asked_again(run, tmp_path, g
     write_wrapper(tmp_path / "bin", "squeue", hang)
     follower = start_wait(run, PATH=put_first_on_path(tmp_path / "bin"))
     line = ""
-    while "did not answer in 60 s" not in line:
+    while "did not respond within 60 s" not in line:
         line = follower.stdout.readline()
         assert line, follower.stderr.read()
     gate.touch()

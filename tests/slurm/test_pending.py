@@ -22,7 +22,9 @@ def test_wait_says_that_a_task_is_held_and_what_lets_it_go(cluster, tmp_path):
     job = find_array_job(run)
     await_that(lambda: find_details(run)["1n1g.0"] == "JobHeldUser", "squeue says why")
     status = run_tool(["status", str(run.path)], CHECKOUT).stdout
-    told = f"pending: JobHeldUser, 1 of array job {job}: held: `scontrol release {job}` lets it go"
+    told = (
+        f"pending: JobHeldUser, 1 of array job {job}: held; to release it: `scontrol release {job}`"
+    )
     assert told in " ".join(status.split())
     line = ""
     while "pending: " not in line:
@@ -41,7 +43,7 @@ def test_wait_says_that_a_partition_will_never_start_a_task(cluster, tmp_path):
     submit(run)
     await_that(lambda: find_details(run)["1n1g.0"] == "PartitionTimeLimit", "squeue says why")
     status = run_tool(["status", str(run.path)], CHECKOUT).stdout
-    assert "it will never start: the partition allows less time" in " ".join(status.split())
+    assert "will never start: its time limit is above the partition's" in " ".join(status.split())
     run_tool(["cancel", str(run.path)], CHECKOUT)
 
 
@@ -73,6 +75,6 @@ def test_array_whose_launches_fail_alike_is_held_and_the_cause_named(cluster, tm
     await_that(lambda: "COMPLETING" not in find_states(run).values(), "the last one has ended")
     assert list(find_states(run).values()).count("FAILED") in (3, 4)
     status = " ".join(run_tool(["status", str(run.path)], CHECKOUT).stdout.split())
-    assert "held, as the launches before them failed alike" in status
+    assert "held, because previous array tasks failed to launch" in status
     assert f"scontrol release {find_array_job(run)}" in status
     run_tool(["cancel", str(run.path)], CHECKOUT)

@@ -117,7 +117,7 @@ def test_plan_ends_with_the_totals_and_what_its_repeats_can_tell(files, bin_dir,
 def test_plan_names_what_is_left_out(files, bin_dir, capsys):
     _, out, _ = run_main([*PLAN, "--set", "max_nodes=1"], capsys)
     lines = out.splitlines()
-    place = lines.index("  1 case: 2n2g needs 2 nodes, the site has 1")
+    place = lines.index("  1 case: 2n2g needs 2 nodes, but the site has 1")
     assert lines[place + 1].strip() == "pytorch-resnet50-2n2g-bs8-fp32"
 
 

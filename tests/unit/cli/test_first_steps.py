@@ -59,7 +59,7 @@ def test_plan_names_each_reason_once_and_some_of_its_cases(matrix, capsys):
     batches = "axes.batch_size_per_device=[1, 2, 3, 4, 5]"
     main(["plan", matrix, *LOCAL, "--set", 'axes.topology="2n1g"', "--set", batches])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[3] == "  5 cases: 2n1g needs 2 nodes, the site has 1"
+    assert lines[3] == "  5 cases: 2n1g needs 2 nodes, but the site has 1"
     assert lines[4].endswith("bs3-fp32, and 2 more")
 
 
@@ -156,7 +156,7 @@ def test_submit_on_this_machine_says_what_it_starts(matrix, capsys, monkeypatch)
     assert lines[0].startswith("site local: ")
     assert lines[0].endswith("site_configs/local.toml, chosen by --site")
     assert lines[1] == "2 cases, 2 repeats each: 4 array tasks"
-    assert lines[2] == "left out: 1 case: 2n2g needs 2 nodes, the site has 1"
+    assert lines[2] == "left out: 1 case: 2n2g needs 2 nodes, but the site has 1"
     # four times half an hour
     assert "at most 2.0 h" in lines[3]
     assert lines[3].endswith("; --within: no repeat starts after 5 min")

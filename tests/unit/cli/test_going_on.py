@@ -82,7 +82,7 @@ def test_submission_that_waits_outlasts_a_controller_away_from_the_start(
     # it comes to the missing environment, which is looked for after the plan is made
     assert main([*words, "--wait"]) == 4
     told = capsys.readouterr()
-    assert told.out.startswith("the scheduler does not answer, and is asked again: scontrol failed")
+    assert told.out.startswith("the scheduler does not respond, trying again: scontrol failed")
     assert told.err.endswith("submit matrix.toml --site ./tiny.toml --wait\n")
 
 

@@ -208,12 +208,12 @@ def test_bound_on_loops_is_for_each_case_alone():
 
 
 HOSTILE_COMMANDS = {
-    "{{ cycler.__init__.__globals__.os.system('touch pwned') }}": "calls nothing but",
-    "{{ ().__class__.__base__.__subclasses__() }}": "a command calls nothing but range",
+    "{{ cycler.__init__.__globals__.os.system('touch pwned') }}": "may call only",
+    "{{ ().__class__.__base__.__subclasses__() }}": "a command may call only range",
     "{{ ''['__class__'] }}": "access to attribute '__class__' of 'str' object is unsafe",
-    "{% for i in range(10**12) %}{% endfor %}": "range has more than 10000 items",
+    "{% for i in range(10**12) %}{% endfor %}": "range: more than 10000 items",
     "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}": "too much work",
-    "{{ 'x' * 10**10 }}": "* is for numbers, not for 'x'",
+    "{{ 'x' * 10**10 }}": "* needs numbers, not 'x'",
     "{{ 10**10**9**99 }}": "the result has more than 4096 bits",
     # each is short, and took minutes or gigabytes: a loop of operations that are linear in a text
     "{% for i in range(900) %}{% for j in range(900) %}{% if range(9999)|sum < 0 %}x{% endif %}"
@@ -232,14 +232,14 @@ HOSTILE_COMMANDS = {
     + "{% endfor %}" * 8: "too much work",
     "{% for a in range(999) %}{% if [[1], [1]]|sum(start=[]) %}{% endif %}{% endfor %}": "sum is",
     "{{ ('9' ~ range(999)|join)|int }}": "int: the text has more",
-    "{{ '%1000000000d' % 1 }}": "% is for numbers, not for '%1000000000d'",
+    "{{ '%1000000000d' % 1 }}": "% needs numbers, not '%1000000000d'",
     "{{ 'x' | center(10**10) }}": "No filter named 'center'",
     "{{ range(9999) | join(framework | replace('t', range(9999) | join)) }}": "makes more than",
     "{% set a = 'x' ~ framework %}{{ a }}": "assign cannot stand in a command; allowed:",
     "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}": "macro cannot stand in a command",
     "{% include '/etc/passwd' %}": "include cannot stand in a command",
-    "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}": "is nested too deep",
-    "x" * 30_000: "has more than 20000 characters",
+    "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}": "nested too deeply",
+    "x" * 30_000: "more than 20000 characters",
 }
 
 
@@ -279,8 +279,8 @@ def test_work_of_all_cases_together_is_bounded():
     [
         ("{{ job.__class__.__mro__ }}", "access to attribute '__class__' of 'JobScript'"),
         ("{{ cycler.__init__.__globals__ }}", "access to attribute '__init__'"),
-        ("{% for i in range(10**12) %}{% endfor %}", "range has more than"),
-        ("{% macro m(n) %}{{ m(n) }}{{ m(n) }}{% endmacro %}{{ m(1) }}", "without an end"),
+        ("{% for i in range(10**12) %}{% endfor %}", "range: more than"),
+        ("{% macro m(n) %}{{ m(n) }}{{ m(n) }}{% endmacro %}{{ m(1) }}", "in a loop"),
         ("{{ 'x'.center(10**10) }}", "access to attribute 'center' of 'str'"),
         (
             "{{ '{:9999999999}'.format(1) }}",
@@ -328,7 +328,10 @@ def test_script_starts_once_or_on_all_ranks(launch, starter, tmp_path):
     ("changes", "reason"),
     [
         ({"mode": "infer"}, "script 'official' .*use mode 'train'"),
-        ({"batch_size_per_device": "max"}, "script 'official' .*number; 'max' .*script 'worker'"),
+        (
+            {"batch_size_per_device": "max"},
+            "script 'official' .*number as batch size; 'max' .*script 'worker'",
+        ),
         # the adapter has no such compiler, the script may
         ({"compiler": "tensorrt"}, None),
     ],

@@ -85,7 +85,9 @@ def test_event_that_is_not_written_to_the_last_byte_is_an_error(home, full_disk,
 
 def test_room_that_cannot_be_had_is_an_error(home, full_disk):
     full_disk(RESERVE_BYTES // 2)
-    with pytest.raises(JournalError, match=r"free space for the journal.*nothing was submitted"):
+    with pytest.raises(
+        JournalError, match=r"free space to write the journal.*nothing was submitted"
+    ):
         reserve_room(home)
 
 

@@ -117,7 +117,7 @@ def test_archive_is_data_only_where_nodes_unpack_it(tmp_path):
     for dataset in ({"path": str(archive)}, {"path": str(archive), "stage_to": "$TMPDIR/x"}):
         site = make_site(datasets={"digits": dataset})
         reasons.append(find_obstacle(case, make_case(case, site, "", 1, 1), site))
-    assert "a tar archive takes `stage_to`" in reasons[0]
+    assert "a tar archive also needs `stage_to`" in reasons[0]
     assert reasons[1] is None
 
 

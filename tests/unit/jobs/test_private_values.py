@@ -102,14 +102,14 @@ def test_variable_is_inherited_by_its_name(stage, home, monkeypatch):
 
 def test_variable_to_inherit_that_is_not_set_is_named(stage, monkeypatch, home):
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    with pytest.raises(InputError, match="env_from: HF_TOKEN is not in the environment"):
+    with pytest.raises(InputError, match="env_from: HF_TOKEN is not set in this shell"):
         stage(site='env_from = "HF_TOKEN"\n')
     assert not [*home.glob("results/*")]
 
 
 @pytest.mark.parametrize("table", ["rank_env", "environments.pytorch.rank_env"])
 def test_variable_for_command_lines_is_not_taken_from_the_command(stage, home, table):
-    with pytest.raises(InputError, match=rf"--set {table}: HF_TOKEN would stand on a command line"):
+    with pytest.raises(InputError, match=rf"--set {table}: HF_TOKEN would be visible to others"):
         stage(f"{table}.HF_TOKEN={SECRET}")
     assert not find_files_with(home, "s3cret")
     assert hide_private_values([f"--set={table}.HF_TOKEN={SECRET}"]) == (
@@ -173,7 +173,7 @@ def test_site_may_let_a_group_read(stage):
 
 
 def test_group_that_there_is_not_is_named(stage, home):
-    with pytest.raises(InputError, match="group: 'no-such-group' cannot be given"):
+    with pytest.raises(InputError, match="group: cannot give"):
         stage(site='group = "no-such-group"\n')
     assert not [*home.glob("results/*")]
 

@@ -167,8 +167,8 @@ def test_override_gives_one_framework_the_ranks_of_mpi():
 )
 @pytest.mark.parametrize("ranks", ["slurm", "torchrun"])
 def test_what_needs_mpi_is_refused_without_it(changes, need, ranks):
-    reason = f'{need} needs MPI, which ranks = "{ranks}" of the site leave out; use ranks = "mpi"'
-    assert reason in explain(make_site(ranks=ranks), **changes)
+    reason = explain(make_site(ranks=ranks), **changes)
+    assert f'{need} needs MPI, but the site has ranks = "{ranks}"' in reason
     assert "needs MPI" not in (explain(make_site(), **changes) or "")
 
 
@@ -187,10 +187,10 @@ def test_mindspore_without_other_ranks_needs_no_mpi():
 )
 def test_launcher_that_places_ranks_otherwise_is_refused(ranks, launcher, instead):
     site = make_site(ranks=ranks, launcher={"name": launcher})
-    assert explain(site) == (
-        f'launcher {launcher!r} does not place ranks as ranks = "{ranks}" of the site needs it; '
-        f"use launcher {instead}"
-    )
+    reason = explain(site)
+    assert reason.startswith(f"launcher {launcher!r} ")
+    assert f'ranks = "{ranks}"' in reason
+    assert reason.endswith(f"use launcher {instead}")
 
 
 def test_each_way_of_ranks_has_launchers():

@@ -142,7 +142,7 @@ def test_impossible_figure_of_a_rank_is_refused(staged_run, task, case, name, va
         (lambda ranks: ranks[::-1], "ranks[0].rank is 1; allowed: 0"),
         (
             lambda ranks: tuple(dataclasses.replace(rank, local_rank=1) for rank in ranks),
-            "ranks[1] is a second local rank 1 of 'node1'",
+            "ranks[1] is the second local rank 1 on 'node1'",
         ),
     ],
 )
@@ -156,7 +156,7 @@ def test_ranks_that_are_not_in_their_places_are_refused(
 @pytest.mark.parametrize("changes", [{"host": "elsewhere"}, {"device": 2}])
 def test_telemetry_of_a_device_that_no_rank_had_is_refused(staged_run, task, case, changes):
     record = make_record(case, telemetry=(make_telemetry(**changes),))
-    assert "which no rank ran on" in refuse(staged_run, task, record)
+    assert "where no rank used it" in refuse(staged_run, task, record)
 
 
 def test_no_step_is_no_measurement(staged_run, task, case):
@@ -168,7 +168,7 @@ def test_no_step_is_no_measurement(staged_run, task, case):
 
 def test_another_model_than_the_case_has_is_refused(staged_run, task, case):
     message = refuse(staged_run, task, make_record(case, parameter_count=110_106_428))
-    assert "parameter_count is 110106428; resnet50 has 25557032" in message
+    assert "parameter_count is 110106428, but resnet50 has 25557032" in message
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_model_that_cannot_be_built_is_refused_at_once(
 
 def test_samples_beside_those_of_the_steps_are_refused(staged_run, task, case):
     message = refuse(staged_run, task, make_record(case, trained_samples=10**9))
-    assert "trained_samples is 1000000000; the case trains over no epochs" in message
+    assert "trained_samples is 1000000000, but the case does not train over epochs" in message
 
 
 def write_steps(run, task, seconds) -> None:
@@ -204,13 +204,19 @@ def test_steps_of_training_that_do_not_add_up_to_their_window_are_refused(
 ):
     write_steps(staged_run, task, [[0.2 * factor] * 10, [0.2] * 10])
     message = refuse(staged_run, task, make_record(case))
-    assert f"the steps of rank 0 took {2 * factor:.6f} s together, its window 2.000000 s" in message
+    assert (
+        f"the steps of rank 0 took {2 * factor:.6f} s in total, but its window_seconds is 2.000000"
+        in message
+    )
 
 
 def test_window_that_is_shorter_than_steps_of_milliseconds_is_refused(staged_run, task, case):
     write_steps(staged_run, task, [[0.0005] * 10] * 2)
     message = refuse(staged_run, task, make_record(case, window_seconds=1e-6))
-    assert "the steps of rank 0 took 0.005000 s together, its window 0.000001 s" in message
+    assert (
+        "the steps of rank 0 took 0.005000 s in total, but its window_seconds is 0.000001"
+        in message
+    )
 
 
 @pytest.mark.parametrize(
@@ -249,10 +255,10 @@ def test_batch_size_that_a_job_found_is_believed(staged_run, task, case, size, b
 @pytest.mark.parametrize(
     ("size", "batch_size", "expected"),
     [
-        (8000, SEARCHED, "is 8000, none of the sizes of '64 -> 16'"),
-        (SEARCHED, SEARCHED, "is '64 -> 16'; allowed: a size that was found"),
-        (60, "max", "is 60, no multiple of 8"),
-        (8000, "max", "is 8000, which no trial of the record tried"),
+        (8000, SEARCHED, "is 8000, not one of the sizes in '64 -> 16'"),
+        (SEARCHED, SEARCHED, "is '64 -> 16'; allowed: a number"),
+        (60, "max", "is 60, not a multiple of 8"),
+        (8000, "max", "is 8000, which is not among the sizes that the job tried"),
     ],
 )
 def test_batch_size_that_no_job_can_have_found_is_refused(
@@ -272,13 +278,17 @@ def make_epoch(number, **changes):
     [
         ((make_epoch(1), make_epoch(2)), 160, ""),
         ((make_epoch(1, top1=0.9),), 160, ""),
-        ((make_epoch(1),), 160, "epochs has 1; the case trains over 2"),
-        ((), 160, "epochs has 0; the case trains over 2"),
+        ((make_epoch(1),), 160, "epochs has 1 entries, but the case trains 2"),
+        ((), 160, "epochs has 0 entries, but the case trains 2"),
         ((make_epoch(1), make_epoch(3)), 160, "epochs[1] is epoch 3"),
         ((make_epoch(1), make_epoch(2, elapsed_seconds=1.0)), 160, "epochs[1] is epoch 2 after 1"),
         ((make_epoch(1), make_epoch(2, training_seconds=9.0)), 160, "epochs[1] is epoch 2 after 3"),
-        ((make_epoch(1), make_epoch(2)), 161, "allowed: a multiple of the global batch size, 16"),
-        ((make_epoch(1), make_epoch(2)), 320, "has steps for 160 samples, trained_samples is 320"),
+        ((make_epoch(1), make_epoch(2)), 161, "allowed: multiples of the global batch size, 16"),
+        (
+            (make_epoch(1), make_epoch(2)),
+            320,
+            "has steps for 160 samples, but trained_samples is 320",
+        ),
     ],
 )
 def test_training_is_that_of_its_epochs(staged_run, task, case, epochs, samples, expected):
@@ -301,20 +311,20 @@ GENERATIONS = numpy.full((2, 10, 3), 0.1)
     ("seconds", "axes", "problem"),
     [
         (GENERATIONS, {"output_tokens": 3}, ""),
-        (None, {"output_tokens": 3}, "is missing, and has the times of a generation"),
+        (None, {"output_tokens": 3}, "is missing; it has the times of the generation"),
         (None, {}, ""),
-        (GENERATIONS, {}, "has the shape (2, 10, 3), not [ranks, steps, tokens] (2, 10, 0)"),
+        (GENERATIONS, {}, "shape is (2, 10, 3), not [ranks, steps, tokens] (2, 10, 0)"),
         (
             GENERATIONS[:, :9],
             {"output_tokens": 3},
-            "has the shape (2, 9, 3), not [ranks, steps, tokens] (2, 10, 3)",
+            "shape is (2, 9, 3), not [ranks, steps, tokens] (2, 10, 3)",
         ),
-        (-GENERATIONS, {"output_tokens": 3}, "has values that are no times"),
-        (math.inf * GENERATIONS, {"output_tokens": 3}, "has values that are no times"),
+        (-GENERATIONS, {"output_tokens": 3}, "has negative, infinite or NaN times"),
+        (math.inf * GENERATIONS, {"output_tokens": 3}, "has negative, infinite or NaN times"),
         (
             2 * GENERATIONS,
             {"output_tokens": 3},
-            "has tokens that together took longer than their step",
+            "the tokens of a step took longer than the step",
         ),
     ],
 )
@@ -327,7 +337,7 @@ def test_tokens_beside_a_record_are_read_and_judged(staged_run, task, case):
     path = write_record(staged_run, task, make_record(case))
     numpy.save(path.parent / "step_seconds.npy", numpy.full((2, 10), 0.2))
     numpy.save(path.parent / "token_seconds.npy", GENERATIONS)
-    with pytest.raises(InvalidRecordError, match=r"token_seconds\.npy: has the shape"):
+    with pytest.raises(InvalidRecordError, match=r"token_seconds\.npy: shape is"):
         believe(staged_run, task)
 
 

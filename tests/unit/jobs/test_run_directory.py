@@ -82,12 +82,12 @@ def test_run_that_is_not_the_only_one_is_refused_with_the_latest(results, named,
 
 
 def test_results_without_runs_say_so(home):
-    with pytest.raises(InputError, match=r"results: no runs here"):
+    with pytest.raises(InputError, match=r"results: contains no runs"):
         find_run(None, home / "results")
 
 
 def test_folder_without_a_manifest_is_not_a_run(home):
-    with pytest.raises(InputError, match=r"not a run directory: it has no manifest\.json"):
+    with pytest.raises(InputError, match=r"not a run directory, as it has no manifest\.json"):
         open_run(home)
 
 
@@ -122,8 +122,8 @@ def test_manifest_with_a_wrong_key_is_refused_by_its_name(results, changes, key)
     [
         ({"run_id": ".."}, "run_id"),
         ({"created_at": "yesterday"}, "created_at"),
-        ({"scheduler": "pbs"}, "scheduler is 'pbs'; allowed: slurm, local"),
-        ({"cases": 2}, "two cases of one case_id"),
+        ({"scheduler": "pbs"}, "scheduler is 'pbs'; known: slurm, local"),
+        ({"cases": 2}, "two cases have the same case_id"),
     ],
 )
 def test_manifest_of_no_run_is_refused(results, changes, says):

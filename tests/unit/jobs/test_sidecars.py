@@ -59,7 +59,7 @@ def test_record_may_have_nothing_beside_it():
     [
         (dataclasses.replace(SOUND, case_id="other"), "case_id is 'other'"),
         (dataclasses.replace(SOUND, repeat=2), "repeat is 2, "),
-        (dataclasses.replace(SOUND, hosts=(HostNoise("n9", 1.0),)), "the host 'n9'"),
+        (dataclasses.replace(SOUND, hosts=(HostNoise("n9", 1.0),)), "host 'n9'"),
     ],
 )
 def test_what_contradicts_the_record_is_named(surroundings, problem):

@@ -185,7 +185,7 @@ def test_manifest_names_what_is_left_out_with_the_reason(home):
     run = stage(home / "results", max_nodes=1)
     reasons = {case.axes.topology: case.reason for case in run.manifest.cases}
     assert reasons == {
-        "1n1g": "", "1n2g": "", "2n2g": "2n2g needs 2 nodes, the site has 1",
+        "1n1g": "", "1n2g": "", "2n2g": "2n2g needs 2 nodes, but the site has 1",
     }  # fmt: skip
 
 

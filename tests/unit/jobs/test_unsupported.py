@@ -130,7 +130,7 @@ def test_times_are_no_more_than_are_read_again(topology, steps, generation, most
     assert explain_steps(most) is None
     reason = explain_steps(most + 1)
     assert "128 MiB" in reason
-    assert f"to {most} at most in [protocol]" in reason
+    assert f"in [protocol] to at most {most}" in reason
 
 
 def test_data_set_that_is_not_there_is_an_obstacle(tmp_path):

@@ -156,13 +156,13 @@ def test_case_without_a_sound_repeat_has_a_word_for_it(problems, word):
 
 
 def test_left_out_case_is_not_run_for_a_reason():
-    planned = make_planned_case("2n8g", reason="2n8g needs 2 nodes, the site has 1")
+    planned = make_planned_case("2n8g", reason="2n8g needs 2 nodes, but the site has 1")
     summary = summarize_cases(
         make_outcomes(make_planned_case("1n1g", repeats=6), [1.0] * 6), make_outcomes(planned)
     )
     (table,) = find_tables(summary, "throughput")
     assert read_column(table, "images/s")[1].text == "not run"
-    assert read_marks(summary, table.rows[1]) == ["2n8g needs 2 nodes, the site has 1"]
+    assert read_marks(summary, table.rows[1]) == ["2n8g needs 2 nodes, but the site has 1"]
 
 
 def test_note_of_several_cells_is_one_footnote():

@@ -186,7 +186,9 @@ def test_launches_that_fail_alike_leave_the_others_for_a_retry(stage_local, home
     assert submit(run, "--wait").returncode == 5
     assert list(find_states(run).values()) == ["FAILED"] * 3 + ["CANCELLED"] * 2
     detail = find_details(run)["1n1g.4"]
-    assert detail.startswith("not started, as the launches before it failed alike, the last with ")
+    assert detail.startswith(
+        "not started, because previous array tasks failed to launch in the same way, the last with "
+    )
     assert str(setup) in detail
     assert detail.endswith(f"when that is mended: `dlperf-slurm retry {run.path}`")
     setup.touch()
@@ -284,8 +286,8 @@ def test_run_of_another_host_is_neither_lost_nor_cancelled_from_here(stage_local
         monkeypatch.setattr(socket, "gethostname", lambda: "login2")
         states = Tracker(run).refresh(ask_scheduler=True)
         assert {state.state for state in states} == {"PENDING"}
-        assert states[0].detail == f"on {here}, where alone it can be seen whether it lives"
-        with pytest.raises(SchedulerError, match=f"runs on {here}; cancel it there"):
+        assert states[0].detail == f"runs on {here}; only there can its state be seen"
+        with pytest.raises(SchedulerError, match=f"runs on {here}; cancel it on that host"):
             cancel_run(run, print)
         monkeypatch.undo()
     assert CANCELLED not in [event.event for event in read_journal(run.path)]

@@ -21,8 +21,8 @@ def make_state(array_task_id, reason, state=PENDING, array_job_id="7"):
 @pytest.mark.parametrize(
     ("reason", "advice"),
     [
-        ("JobHeldUser", "held: `scontrol release 7`"),
-        ("job requeued in held state", "requeued and held: `scontrol release 7`"),
+        ("JobHeldUser", "held; to release it: `scontrol release 7`"),
+        ("job requeued in held state", "requeued and held; to release it: `scontrol release 7`"),
         ("JobHeldAdmin", "held by an administrator"),
         ("launch failed requeued held", "its node"),
         ("launch_failed_requeued_held", "its node"),
@@ -31,8 +31,8 @@ def make_state(array_task_id, reason, state=PENDING, array_job_id="7"):
         ("QOSMaxWallDurationPerJobLimit", "never start: .*time_limit_minutes"),
         ("AssocMaxWallDurationPerJobLimit", "never start: .*time_limit_minutes"),
         ("QOSMaxCpuPerJobLimit", "never start: .*`sacctmgr"),
-        ("QOSMaxJobsPerUserLimit", "^a limit .*when other jobs"),
-        ("AssocGrpGRES", "^a limit .*when other jobs"),
+        ("QOSMaxJobsPerUserLimit", "^waits for a limit .*when other jobs"),
+        ("AssocGrpGRES", "^waits for a limit .*when other jobs"),
         ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", "`sinfo -R`"),
         ("BadConstraints", "`scontrol show job 7`"),
     ],
@@ -55,8 +55,8 @@ def test_reasons_are_told_once_with_their_jobs(staged_run):
         make_state(4, "n1", RUNNING),
     ]
     assert describe_pending(staged_run, states) == [
-        "JobHeldUser, 2 of array job 7,8: held: `scontrol release 7,8` lets it go",
-        "Priority, 1 of array job 7",
+        "JobHeldUser (2 array tasks of job 7,8): held; to release it: `scontrol release 7,8`",
+        "Priority (1 array tasks of job 7)",
     ]
 
 
@@ -68,8 +68,9 @@ def test_reason_is_named_when_it_is_seen_first(staged_run):
         staged_run, [make_state(0, "Priority"), make_state(1, "JobHeldUser")], named, console
     )
     assert console.file.getvalue().splitlines() == [
-        "  pending: Priority, 1 of array job 7",
-        "  pending: JobHeldUser, 1 of array job 7: held: `scontrol release 7` lets it go",
+        "  pending: Priority (1 array tasks of job 7)",
+        "  pending: JobHeldUser (1 array tasks of job 7): held; to release it: "
+        "`scontrol release 7`",
     ]
 
 
@@ -80,4 +81,4 @@ def test_array_that_its_script_has_held_is_told_with_the_failure(staged_run):
         *("held", "'exit code 69 on n1: no /a/b'", "`scontrol release 7`"),
         f"`dlperf-slurm retry {staged_run.path}`",
     )
-    assert_problem(line, key="JobHeldUser, 1 of array job 7", says=says)
+    assert_problem(line, key="JobHeldUser (1 array tasks of job 7)", says=says)

@@ -62,7 +62,7 @@ def test_ids_are_read_in_all_their_shapes(text, job_id, array_task_ids):
 
 @pytest.mark.parametrize("text", ["7_[1-5-9]", "7_[,]", "7_[1-9999999999]", "7_[-3]", "7_[1:2]"])
 def test_list_that_is_none_is_no_answer(text):
-    with pytest.raises(SchedulerError, match=r"no list .*7_"):
+    with pytest.raises(SchedulerError, match=r"not a list .*7_"):
         parse_ids(text)
 
 
@@ -208,7 +208,7 @@ def test_accounting_that_fails_is_not_accounting_that_does_not_know(bin_dir):
     words = "sacct: error: Problem talking to the database: Connection refused"
     write_program(bin_dir, "sacct", f"echo '{words}' >&2; exit 1")
     for ask in (watcher.update, watcher.find_array_job_id):
-        with pytest.raises(SchedulerError, match="accounting daemon"):
+        with pytest.raises(SchedulerError, match="slurmdbd"):
             ask()
     assert watcher.get_row("7_0").state == "RUNNING"
     show_accounting(bin_dir)

@@ -165,7 +165,7 @@ def test_retry_by_hand_leaves_out_the_nodes_that_it_is_told(run, bad_nodes, max_
     assert stage_retry(run, bad_nodes, said.append) == 1
     script = run.find_script("1n1g-try2").read_text(encoding="utf-8")
     assert ("#SBATCH --exclude=n9\n" in script) == (max_nodes == 4)
-    told = ["no node is left out: a job takes 1, and the site has 1"]
+    told = ["no node is excluded: a job needs 1, and the site has 1"]
     assert said == (told if is_told else [])
 
 
@@ -201,5 +201,5 @@ def test_full_disk_is_waited_for_before_anything_is_staged(run, monkeypatch):
     said = []
     assert stage_retry_by_cause(run, said.append) == 1
     assert "has 0.0 of" in said[0]
-    assert "1 array tasks are tried again when there is room" in said[0]
+    assert "1 array tasks will be retried when there is free space" in said[0]
     assert len(said) == 2

@@ -200,10 +200,10 @@ def test_no_more_is_submitted_than_the_site_says_and_none_is_refused(home, bin_d
     said = []
     feeder = Submitter(limit_site(staged_run, max_submitted=3), said.append)
     feeder.submit()
-    words = "the site's max_submitted is 3"
+    words = "max_submitted of the site is 3"
     assert feeder.waiting == {"1n2g": words, "2n2g": words}
     assert slurm.list_asked() == ["1n1g"]
-    assert said[1] == f"1n2g waits for room: {words}"
+    assert said[1] == f"1n2g waits for a free queue slot: {words}"
     slurm.end_all()
     feeder.submit_waiting()
     assert list(feeder.waiting) == ["2n2g"]
@@ -224,7 +224,7 @@ def test_group_larger_than_the_limit_is_named_once_nothing_is_queued(home, bin_d
     FakeSlurm(home, bin_dir, limit=99)
     feeder = Submitter(limit_site(staged_run, max_submitted=1), print)
     feeder.submit()
-    with pytest.raises(SchedulerError, match=r"^1n1g .*max_submitted is 1"):
+    with pytest.raises(SchedulerError, match=r"^1n1g .*max_submitted of the site is 1"):
         feeder.submit_waiting()
 
 
@@ -262,7 +262,7 @@ def test_cluster_of_the_shell_is_never_dropped_in_silence(
     said = []
     Submitter(limit_site(staged_run, clusters=clusters), said.append).submit()
     (line,) = [line for line in said if variable in line]
-    assert line.startswith("not heeded") is not is_heeded
+    assert line.startswith("ignored") is not is_heeded
     assert ("--set clusters=" in line) is not is_heeded
 
 
@@ -355,7 +355,7 @@ def test_group_that_was_taken_when_its_submission_was_killed_is_found(slurm, sta
         (f"sbatch failed: sbatch: error: QOSMaxWallDurationPerJobLimit\n{POLICY}", False),
         (f"sbatch failed: sbatch: error: QOSMaxNodePerJobLimit\n{POLICY}", False),
         (
-            "sbatch did not answer in 60 s: sbatch: error: Slurm temporarily unable to accept "
+            "sbatch did not respond within 60 s: sbatch: error: Slurm temporarily unable to accept "
             "job, sleeping and retrying",
             True,
         ),
