@@ -171,6 +171,9 @@ def test_counters_of_former_drivers_are_read():
     [
         ("0,1", []),
         ("GPU-11,GPU-12", []),
+        # behind what is no device CUDA sees no other
+        ("0,7,1", ["1 of 2 GPUs answer"]),
+        ("0,-1,1", ["1 of 2 GPUs answer"]),
         ("2,7", ["1 of 2 GPUs answer"]),
         ("", ["0 of 2 GPUs answer"]),
     ],
@@ -179,6 +182,45 @@ def test_gpus_of_the_job_alone_count(programs, monkeypatch, visible, problems):
     show_gpus(programs, {}, {}, {})
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert check(devices=True) == (problems, [])
+
+
+INSTANCE = """<mig_device><gpu_instance_id>{place}</gpu_instance_id>
+<compute_instance_id>0</compute_instance_id><fb_memory_usage><free>{free} MiB</free>
+</fb_memory_usage></mig_device>"""
+STRANGER = """<process_info><gpu_instance_id>2</gpu_instance_id>
+<compute_instance_id>0</compute_instance_id><type>C</type><process_name>python</process_name>
+</process_info>"""
+
+
+@pytest.mark.parametrize(
+    ("visible", "asked", "says"),
+    [
+        ("MIG-a,MIG-d", {"devices": True}, ""),
+        ("MIG-a,MIG-gone", {"devices": True}, "1 of 2"),
+        ("0,3", {"devices": True}, ""),
+        ("3,4", {"devices": True}, "1 of 2"),
+        ("MIG-GPU-10aa/1/0,MIG-GPU-11aa/2/0", {"devices": True}, ""),
+        ("GPU-10,GPU-11", {"devices": True}, ""),
+        ("MIG-a", {"stale_processes": True}, ""),
+        ("MIG-b", {"stale_processes": True}, "GPU 0 instance 1 is in use by python"),
+        ("MIG-a", {"free_device_memory_mib": 101}, "100 MiB"),
+        ("MIG-a", {"ecc": True}, "GPU 0 instance 0 has 2 uncorrectable"),
+    ],
+)
+def test_instances_of_gpus_count_as_devices(programs, monkeypatch, visible, asked, says):
+    instances = "".join(INSTANCE.format(place=place, free=100 * place) for place in (1, 2))
+    gpus = "".join(
+        f"<gpu><uuid>GPU-{bus}aa</uuid><mig_devices>{instances}</mig_devices><fb_memory_usage>"
+        "<free>9999 MiB</free></fb_memory_usage><ecc_errors><volatile><dram_uncorrectable>2"
+        f"</dram_uncorrectable></volatile></ecc_errors><processes>{STRANGER}</processes></gpu>"
+        for bus in (10, 11)
+    )
+    listed = "".join(f"  MIG 3g.40gb Device: (UUID: MIG-{name})\n" for name in "abcd")
+    shown = f"<nvidia_smi_log>{gpus}</nvidia_smi_log>"
+    write_program(programs, "nvidia-smi", f"[ $1 = -L ] && printf '{listed}' || printf '{shown}'")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    problems, _ = check(**asked)
+    assert (says in " ".join(problems)) if says else problems == []
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,14 @@ Uses the driver's own program and not pynvml, which the host's Python may not ha
 """
 
 import re
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from xml.etree import ElementTree
 
 from dlperf_slurm.worker.nodes.commands import MAX_REASON_CHARACTERS, run_command
 
 QUERY = ("nvidia-smi", "-q", "-x")
+# the query has no UUIDs of MIG instances
+LIST = ("nvidia-smi", "-L")
 # throttle reasons that indicate a problem; idling and the power limit do not
 _HELD_DOWN = re.compile(
     r"clocks_(?:throttle|event)_reason_"
@@ -29,29 +31,45 @@ class DeviceError(Exception):
 
 
 class Gpu(NamedTuple):
-    """A GPU: name such as "GPU 3", and its values by their path in the XML."""
+    """A GPU or MIG instance: name such as "GPU 3", and its values by their path in the XML.
+
+    `ids` are its names in CUDA_VISIBLE_DEVICES, beside its number.
+    """
 
     name: str
-    uuid: str
+    ids: Tuple[str, ...]
     values: Mapping[str, str]
     processes: Tuple[str, ...]
 
 
 def query_gpus(seconds: float, environ: Mapping[str, str]) -> List[Gpu]:
     """Ask nvidia-smi for the GPUs of this job on this node; raises DeviceError if that fails."""
+    gpus = read_gpus(_call(QUERY, seconds))
+    if any(" instance " in gpu.name for gpu in gpus):
+        uuids = re.findall(r"\(UUID: (MIG-[^)]+)\)", _call(LIST, seconds))
+        instances = (number for number, gpu in enumerate(gpus) if " instance " in gpu.name)
+        for number, uuid in zip(instances, uuids):
+            gpus[number] = gpus[number]._replace(ids=(uuid, *gpus[number].ids))
+    return choose_visible(gpus, environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def _call(command: Sequence[str], seconds: float) -> str:
     try:
-        ended = run_command(QUERY, seconds)
+        ended = run_command(command, seconds)
     except OSError as error:
         raise DeviceError(f"nvidia-smi cannot be started: {error.strerror}") from error
     if ended.exit_code is None:
         raise DeviceError(f"nvidia-smi did not answer within {seconds:g} s")
     if ended.exit_code:
         raise DeviceError(f"nvidia-smi failed with exit code {ended.exit_code}: {ended.last_line}")
-    return choose_visible(read_gpus(ended.output), environ.get("CUDA_VISIBLE_DEVICES"))
+    return ended.output
 
 
 def read_gpus(text: str) -> List[Gpu]:
-    """Parse the output of nvidia-smi to all its GPUs; raises DeviceError if it is not XML."""
+    """Parse the output of nvidia-smi to its GPUs, those with MIG instances to these.
+
+    Raises DeviceError if it is not XML.
+    """
     start = text.find("<nvidia_smi_log")
     try:
         root = ElementTree.fromstring(text[max(start, 0) :])
@@ -60,11 +78,31 @@ def read_gpus(text: str) -> List[Gpu]:
     gpus = []
     for index, element in enumerate(root.findall("gpu")):
         values = dict(_list_values(element, ""))
-        processes = tuple(
-            name for name in (_name_process(info) for info in element.iter("process_info")) if name
-        )
-        gpus.append(Gpu(f"GPU {index}", values.get("uuid", ""), values, processes))
+        uuid = values.get("uuid", "")
+        processes = list(element.iter("process_info"))
+        instances = element.findall("mig_devices/mig_device")
+        if not instances:
+            gpus.append(Gpu(f"GPU {index}", (uuid,), values, _name_processes(processes)))
+        for number, instance in enumerate(instances):
+            place = _find_place(instance)
+            own = [info for info in processes if _find_place(info) == place]
+            ids = (f"MIG-{uuid}/{'/'.join(place)}", uuid)
+            # what is not of the instance itself is of its GPU
+            of_both = {**values, **dict(_list_values(instance, ""))}
+            name = f"GPU {index} instance {number}"
+            gpus.append(Gpu(name, ids, of_both, _name_processes(own)))
     return gpus
+
+
+def _find_place(element: ElementTree.Element) -> Tuple[str, str]:
+    """Return the ids of a GPU instance and its compute instance."""
+    ids = (element.findtext(name, "") for name in ("gpu_instance_id", "compute_instance_id"))
+    first, second = (text.strip() for text in ids)
+    return first, second
+
+
+def _name_processes(processes: Sequence[ElementTree.Element]) -> Tuple[str, ...]:
+    return tuple(filter(None, map(_name_process, processes)))
 
 
 def _list_values(element: ElementTree.Element, path: str) -> Iterator[Tuple[str, str]]:
@@ -87,14 +125,22 @@ def _name_process(info: ElementTree.Element) -> str:
 def choose_visible(gpus: List[Gpu], visible: Optional[str]) -> List[Gpu]:
     """Select the GPUs in CUDA_VISIBLE_DEVICES, by index or UUID; all if it is not set.
 
-    Entries that the driver does not list are left out.
+    A UUID may be cut short. CUDA sees nothing behind an entry that is no device (CUDA C++
+    Programming Guide, "CUDA Environment Variables").
     """
     if visible is None:
         return gpus
-    by_name: Dict[str, Gpu] = {str(index): gpu for index, gpu in enumerate(gpus)}
-    by_name.update((gpu.uuid, gpu) for gpu in gpus)
-    names = [name.strip() for name in visible.split(",")]
-    return [by_name[name] for name in names if name in by_name]
+    found: List[Gpu] = []
+    for name in (name.strip() for name in visible.split(",")):
+        if name.isdigit():
+            fitting = gpus[int(name) : int(name) + 1]
+        else:
+            is_id = name.startswith(("GPU-", "MIG-"))
+            fitting = [gpu for gpu in gpus if is_id and any(i.startswith(name) for i in gpu.ids)]
+        if not fitting:
+            break
+        found.append(fitting[0])
+    return found
 
 
 def find_ecc_problem(gpu: Gpu) -> str:
