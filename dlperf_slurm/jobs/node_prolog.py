@@ -60,6 +60,8 @@ def list_starting_words(site: Site, topology: Topology) -> Sequence[str]:
     """
     if site.scheduler == "local":
         return []
+    # a step of one task gets one GPU of a job that asks for GPUs per task, unless it asks for more
+    is_by_task = any(line.startswith("--gpus-per-task") for line in site.directives)
     return [
         "env",
         *(word for name in _OF_RANKS for word in ("-u", name)),
@@ -68,6 +70,7 @@ def list_starting_words(site: Site, topology: Topology) -> Sequence[str]:
         f"--ntasks={topology.nodes}",
         "--ntasks-per-node=1",
         f"--cpus-per-task={site.cpus_per_rank}",
+        *([f"--gres=gpu:{topology.devices_per_node}"] if is_by_task else []),
         "--mpi=none",
         # a failed node must not end the checks of the others
         "--kill-on-bad-exit=0",

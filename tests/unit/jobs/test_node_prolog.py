@@ -68,6 +68,13 @@ def test_one_machine_makes_ready_without_srun():
     assert line.strip().startswith("exec python -m dlperf_slurm.worker node /shared/")
 
 
+def test_check_of_a_node_sees_its_gpus_though_the_job_asks_for_them_by_task():
+    directives = ["--gpus-per-task=1"]
+    site = make_site(node=NODE, environments=make_environment(), directives=directives)
+    (line,) = (x for x in render(site)["scripts/2n8g.sbatch"].splitlines() if "worker node " in x)
+    assert " --gres=gpu:8 " in line
+
+
 def test_host_makes_ready_where_ranks_are_in_a_container_and_they_see_the_copy():
     container = {"runtime": "apptainer", "image": "/images/pytorch"}
     site = make_site(datasets=STAGED, environments={"pytorch": {"container": container}})
