@@ -50,6 +50,7 @@ run_array_task() { # ARRAY_TASK_ID
   make_start_folder
   reserve_disk_space
   redirect_output
+  raise_limits
   export_worker_environment
   trap end_array_task EXIT
   trap 'exit 143' TERM
@@ -161,6 +162,17 @@ redirect_output() {
   fi
   exec >> "$attempt_dir/out" 2>> "$attempt_dir/err" < /dev/null
 }
+
+# Data loaders need open files, and RDMA locked memory: raise the soft limits, open files not to
+# billions, which some programs close one by one.
+raise_limits() {
+  local open_files
+  open_files=$(ulimit -S -n)
+  if [ "$open_files" != unlimited ] && [ "$open_files" -lt 65536 ]; then
+    ulimit -S -n 65536 2> /dev/null || ulimit -S -n "$(ulimit -H -n)"
+  fi
+  ulimit -S -l "$(ulimit -H -l)"
+} 2> /dev/null
 
 export_worker_environment() {
   # in a job of `sbatch --export=NONE`, srun would start ranks without an environment

@@ -270,6 +270,16 @@ def test_home_folder_is_that_of_the_password_database_if_it_is_not_set(make, hom
     assert job.read("seen").strip() == pwd.getpwuid(os.geteuid()).pw_dir
 
 
+def test_soft_limits_are_raised(make):
+    limit = "ulimit -S -n 300 && ulimit -H -n 400 && ulimit -S -l 8"
+    job = make(launch="  echo $(ulimit -S -n) $(ulimit -S -l) > seen")
+    script = job.script.read_text()
+    job.script.write_text(f"{limit}\n{script}")
+    assert job.run() == 0
+    locked = subprocess.check_output(["bash", "-c", "ulimit -H -l"], text=True).strip()
+    assert job.read("seen").split() == ["400", locked]
+
+
 def is_bound(server, port):
     try:
         server.bind(("", port))
