@@ -88,6 +88,9 @@ POLICIES = {
 }
 
 
+NUMA_CPUS = (("node0", "0-1"), ("node1", "2-3"), ("node2", ""), ("power", "0-3"))
+
+
 @pytest.mark.parametrize(
     ("files", "facts"),
     [
@@ -100,7 +103,7 @@ POLICIES = {
             {"cpu_sockets": "2", "cpu_cores": "4", "cpu_smt": "on"},
         ),
         (
-            {f"{NODES}/{name}/cpulist": "" for name in ("node0", "node1", "power")},
+            {f"{NODES}/{name}/cpulist": cpus for name, cpus in NUMA_CPUS},
             {"numa_nodes": "2"},
         ),
         # rounded, so that nodes of one make agree
@@ -421,6 +424,19 @@ def test_gpu_is_near_to_cpus_of_its_node(host, monkeypatch, rank, cpus, environ,
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cpus)
     names = ("gpu_numa_node", "cpu_numa_nodes", "gpu_affinity")
     assert describe_gpu_affinity(rank, environ, host) == dict(zip(names, facts))
+
+
+@pytest.mark.parametrize(
+    ("node", "distance", "affinity"),
+    [("2", "10 40 10", "near"), ("2", "40 10 10", "far"), ("2", "", None), ("3", "", None)],
+)
+def test_nearest_node_with_cpus_stands_for_one_of_memory_alone(host, node, distance, affinity):
+    (host / "sys/bus/pci/devices/0000:3b:00.0/numa_node").write_text(node)
+    memory = host / "sys/devices/system/node/node2"
+    memory.mkdir()
+    (memory / "cpulist").write_text("\n")
+    (memory / "distance").write_text(distance)
+    assert describe_gpu_affinity(0, {}, host).get("gpu_affinity") == affinity
 
 
 def test_nothing_is_said_of_nodes_that_are_not_known(host, tmp_path, monkeypatch):

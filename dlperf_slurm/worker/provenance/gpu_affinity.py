@@ -12,7 +12,7 @@ from dlperf_slurm.worker.nvml import (
     load_nvml,
 )
 from dlperf_slurm.worker.provenance.files import ROOT, list_folder, read_text
-from dlperf_slurm.worker.provenance.machine import format_ranges
+from dlperf_slurm.worker.provenance.machine import NODES, format_ranges
 
 AFFINITY = "gpu_affinity"
 NEAR = "near"
@@ -35,12 +35,13 @@ def describe_gpu_affinity(
     bus = None if handle is None else ask(nvml, "nvmlDeviceGetPciInfo", handle)
     node = "" if bus is None else read_gpu_node(bus.busId, root)
     allowed = list_allowed_nodes(os.sched_getaffinity(0), root)
-    if not (node and allowed):
+    near = find_cpu_node(node, root)
+    if not (near and allowed):
         return {}
     return {
         "gpu_numa_node": node,
         "cpu_numa_nodes": format_ranges(allowed),
-        AFFINITY: NEAR if int(node) in allowed else FAR,
+        AFFINITY: NEAR if int(near) in allowed else FAR,
     }
 
 
@@ -56,13 +57,30 @@ def read_gpu_node(bus_id: object, root: Path) -> str:
     return node if node.isdigit() else ""
 
 
+def find_cpu_node(node: str, root: Path) -> str:
+    """Return a NUMA node, or the nearest one with CPUs if it has memory alone; "" if not listed."""
+    cpus = list_node_cpus(root)
+    if not node or int(node) not in cpus:
+        return ""
+    if cpus[int(node)]:
+        return node
+    # in the order of the nodes
+    distances = read_text(root / NODES / f"node{node}" / "distance").split()
+    found = [(int(d), number) for d, number in zip(distances, sorted(cpus)) if cpus[number]]
+    return str(min(found)[1]) if found else ""
+
+
+def list_node_cpus(root: Path) -> Dict[int, Set[int]]:
+    """Return the CPUs of each NUMA node, none for a node of memory alone."""
+    return {
+        int(path.name[len("node") :]): parse_ranges(read_text(path / "cpulist"))
+        for path in list_folder(root / NODES, "node[0-9]*")
+    }
+
+
 def list_allowed_nodes(cpus: Set[int], root: Path) -> List[int]:
     """List the NUMA nodes that have any of these CPUs, ascending."""
-    return sorted(
-        int(path.name[len("node") :])
-        for path in list_folder(root / "sys/devices/system/node", "node[0-9]*")
-        if cpus & parse_ranges(read_text(path / "cpulist"))
-    )
+    return sorted(number for number, own in list_node_cpus(root).items() if cpus & own)
 
 
 def parse_ranges(text: str) -> Set[int]:

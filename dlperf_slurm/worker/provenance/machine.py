@@ -14,6 +14,8 @@ from dlperf_slurm.worker.provenance.files import (
     read_text,
 )
 
+NODES = "sys/devices/system/node"
+
 
 def describe_cpu(root: Path = ROOT) -> Dict[str, str]:
     """Describe all CPUs and memory of the host, not only this process's share (sysfs, /proc)."""
@@ -26,7 +28,14 @@ def describe_cpu(root: Path = ROOT) -> Dict[str, str]:
             "cpu_count": str(os.cpu_count()),
             **_describe_topology(cpu),
             "cpu_smt": read_text(cpu / "smt/control"),
-            "numa_nodes": _count(list_folder(root / "sys/devices/system/node", "node[0-9]*")),
+            # without those of memory alone, which the same hosts may have or not
+            "numa_nodes": _count(
+                [
+                    path
+                    for path in list_folder(root / NODES, "node[0-9]*")
+                    if read_text(path / "cpulist")
+                ]
+            ),
             **_describe_frequency(cpu),
             "memory_gib": _read_memory_gib(root),
         }
