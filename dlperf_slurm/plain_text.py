@@ -2,10 +2,14 @@
 
 import re
 
-# C0 and C1 control characters except tabs and line ends, DEL, bidirectional controls, surrogates
-_CONTROLS = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+# C0 and C1 control characters except tabs and line ends, DEL, bidirectional controls, invisible
+# spaces, other line and paragraph separators, surrogates
+_CONTROLS = (
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff"
+    "\ud800-\udfff]"
+)
 # first characters of formulas in spreadsheets
-_FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\n")
+_FORMULA_SIGNS = ("=", "+", "-", "@", "\t")
 
 
 def count_things(number: int, noun: str) -> str:
@@ -19,7 +23,15 @@ def strip_controls(text: str) -> str:
     return re.sub(_CONTROLS, "", text)
 
 
+def make_one_line(text: str) -> str:
+    """Remove control characters; join the lines of the text, stripped, with spaces."""
+    if text.isprintable():
+        return text
+    lines = re.split("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]", text)
+    return strip_controls(" ".join(filter(None, map(str.strip, lines))))
+
+
 def defuse_cell(text: str) -> str:
     """Make a text safe for a CSV cell: an apostrophe precedes a text that begins like a formula."""
-    plain = strip_controls(text)
-    return f"'{plain}" if plain.startswith(_FORMULA_SIGNS) else plain
+    plain = strip_controls(text).replace("\n", " ")
+    return f"'{plain}" if plain.lstrip(" ").startswith(_FORMULA_SIGNS) else plain

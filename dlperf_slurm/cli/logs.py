@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Optional
 from dlperf_slurm.cli.options import add_command, add_results_option, add_set_option
 from dlperf_slurm.cli.output import make_console
 from dlperf_slurm.errors import CasesFailedError, InputError
+from dlperf_slurm.plain_text import make_one_line
 from dlperf_slurm.program import COMMAND, PROGRAM
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def run_import_logs(options: argparse.Namespace) -> None:
     runs = join_ranks(imported)
     for run in runs:
         for note in run.notes:
-            print(f"{PROGRAM}: warning: {run.log}: {note}", file=sys.stderr)
+            print(f"{PROGRAM}: warning: {make_one_line(run.log)}: {note}", file=sys.stderr)
     if options.json:
         print(json.dumps([_describe(run) for run in runs], indent=1))
     else:
@@ -90,6 +91,7 @@ def _print_runs(runs: "Sequence[ImportedRun]") -> None:
     from dlperf_slurm.contract.record import OK
     from dlperf_slurm.reports.terminal import print_table
 
+    runs = [dataclasses.replace(run, log=make_one_line(run.log)) for run in runs]
     header = ["log", "format", "what", "status", "samples/s", "publisher's", "differs"]
     folder = _find_common_folder([run.log for run in runs])
     rows = [_make_row(run, folder) for run in runs]

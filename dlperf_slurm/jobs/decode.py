@@ -1,8 +1,9 @@
 """JSON of the contract -> its dataclass; msgspec validates keys, types and ranges in one pass.
 
 This is the only validator for the JSON files of a run directory. A field that is not in RANGES is
-limited to PLAUSIBLE, so that no number is unlimited. The worker has no msgspec, and writes and
-reads its own files with `contract.json_files`.
+limited to PLAUSIBLE, so that no number is unlimited. Control characters are removed from texts, and
+line ends from names, so that they reach no terminal and no file of a report. The worker has no
+msgspec, and writes and reads its own files with `contract.json_files`.
 """
 
 import dataclasses
@@ -18,6 +19,7 @@ from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError, take
 from dlperf_slurm.contract.record import HOST, WHOLE_JOB
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import JSON_LIMIT_BYTES, decode_text, parse_json, read_bytes
+from dlperf_slurm.plain_text import make_one_line, strip_controls
 
 D = TypeVar("D")
 Range = tuple[float, float]
@@ -78,6 +80,12 @@ RANGES: Mapping[str, Range] = {
 }
 
 
+# texts of several lines; all others are names
+MULTILINE = ("detail", "message", "reason", "traceback")
+# what JSON contains if a text has control characters: an escape, or a byte beyond printable ASCII
+_MAY_BE_UNPLAIN = re.compile(rb"\\[bfnrtu]|[\x7f-\xff]")
+
+
 def read_json(path: Path, kind: type[D], root: Optional[Path] = None) -> D:
     """Read a file that `contract.json_files.write_json` wrote; refuse links below `root`.
 
@@ -96,13 +104,14 @@ def decode(kind: type[D], content: bytes, where: str, is_versioned: bool = False
     With `is_versioned`, `schema_version` must be that of this tool. Raises ContractError, which
     begins with `where` and names the key.
     """
-    try:
-        value = _make_decoder(cast(type, kind), is_versioned).decode(content)
-        return msgspec.convert(value, kind, from_attributes=True)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        pass
-    # The JSON is invalid, or has an unpaired surrogate, which parse_json replaces: decode again
-    # with Python's reader, for its error message or its value.
+    if not _MAY_BE_UNPLAIN.search(content):
+        try:
+            value = _make_decoder(cast(type, kind), is_versioned).decode(content)
+            return msgspec.convert(value, kind, from_attributes=True)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            pass
+    # The JSON is invalid, or has texts to clean: decode with Python's reader, for its error message
+    # or its value.
     try:
         data = parse_json(decode_text(content, where), where)
     except FileProblem as error:
@@ -114,11 +123,27 @@ def decode(kind: type[D], content: bytes, where: str, is_versioned: bool = False
 
 def build(kind: type[D], data: object, where: str, is_versioned: bool = False) -> D:
     """Build a dataclass from decoded JSON, and validate it; raises ContractError as `decode`."""
+    struct = _make_struct(cast(type, kind), is_versioned)
     try:
-        value: Any = msgspec.convert(data, _make_struct(cast(type, kind), is_versioned))
+        # validated first: what is valid is not nested deeply
+        value: Any = msgspec.convert(data, struct)
+        plain = _clean(data, "")
+        if plain != data:
+            value = msgspec.convert(plain, struct)
     except msgspec.ValidationError as error:
         raise ContractError(f"{where}: {_describe(error, data)}") from error
     return msgspec.convert(value, kind, from_attributes=True)
+
+
+def _clean(value: Any, key: str) -> Any:
+    """Return decoded JSON with plain texts; `key` is the name of the value or of its list."""
+    if isinstance(value, str):
+        return strip_controls(value) if key in MULTILINE else make_one_line(value)
+    if isinstance(value, list):
+        return [_clean(item, key) for item in value]
+    if isinstance(value, dict):
+        return {make_one_line(name): _clean(item, name) for name, item in value.items()}
+    return value
 
 
 @cache

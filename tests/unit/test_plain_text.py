@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -11,19 +12,21 @@ from rich.text import Text
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, format_manifest
-from dlperf_slurm.plain_text import count_things, defuse_cell, strip_controls
+from dlperf_slurm.plain_text import count_things, defuse_cell, make_one_line, strip_controls
 from dlperf_slurm.reports.plain_console import PlainConsole
 
 # clears the screen, sets the window's title and the color, reverses the text direction
-HOSTILE = "a\x1b[2J\x1b]0;pwned\x07\x9b31m\rb\u202ec\x08\x7f"
-PLAIN = "a[2J]0;pwned31mbc"
+HOSTILE = "a\x1b[2J\x1b]0;pwned\x07\x9b31m\u200b\u202ec\x08\x7f"
+PLAIN = "a[2J]0;pwned31mc"
+# begins a line that seems to be one of the tool's own
+FORGED = f"{HOSTILE}\r\n\u2028FORGED"
 
 
 def test_controls_are_stripped_and_lines_stay():
     assert strip_controls(f"{HOSTILE}\n\té漢\ud800") == f"{PLAIN}\n\té漢"
 
 
-@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\x1b="])
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\x1b=", " ="])
 def test_formula_is_text_in_a_cell(sign):
     assert defuse_cell(f"{sign}1+1") == f"'{strip_controls(sign)}1+1"
     assert defuse_cell(f"1{sign}1") == strip_controls(f"1{sign}1")
@@ -40,18 +43,18 @@ def test_console_keeps_its_own_styles_alone():
 def hostile_run(staged_run):
     """Write hostile text to the title, a note, a device, versions, a host and a reason."""
     cases = tuple(
-        dataclasses.replace(case, notes=(f"=note {HOSTILE}",)) for case in staged_run.manifest.cases
+        dataclasses.replace(case, notes=(f"=note {FORGED}",)) for case in staged_run.manifest.cases
     )
-    manifest = dataclasses.replace(staged_run.manifest, title=HOSTILE, cases=cases)
+    manifest = dataclasses.replace(staged_run.manifest, title=FORGED, cases=cases)
     (staged_run.path / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
     for repeat in (1, 2):
         task = find_task(staged_run, "1n1g", repeat)
-        record = make_record(read_case(staged_run, task), versions={"torch": HOSTILE})
+        record = make_record(read_case(staged_run, task), versions={"torch": FORGED})
         (rank,) = record.ranks
-        ranks = (dataclasses.replace(rank, host=f"@{HOSTILE}", device_name=HOSTILE),)
+        ranks = (dataclasses.replace(rank, host=f"@{FORGED}", device_name=FORGED),)
         write_record(staged_run, task, dataclasses.replace(record, ranks=ranks))
     task = find_task(staged_run, "1n2g")
-    write_record(staged_run, task, make_failed_record(read_case(staged_run, task), reason=HOSTILE))
+    write_record(staged_run, task, make_failed_record(read_case(staged_run, task), reason=FORGED))
     return staged_run
 
 
@@ -68,6 +71,41 @@ def test_commands_print_no_control_characters(hostile_run, capsys, arguments):
     assert captured.out
     for text in captured:
         assert strip_controls(text) == text
+        assert not re.search(r"^\s*FORGED", text, re.M)
+
+
+@pytest.mark.parametrize("layout", [[], ["--layout", "dlperf"], ["--plots", "all"]])
+def test_files_of_a_report_have_no_control_characters(hostile_run, layout):
+    main(["report", str(hostile_run.path), *layout])
+    endings = set()
+    for path in (hostile_run.path / "report").iterdir():
+        if path.suffix in (".csv", ".html", ".json", ".md", ".svg", ".tex"):
+            endings.add(path.suffix)
+            text = path.read_bytes().decode()
+            assert strip_controls(text) == text, path.name
+            assert not re.search(r"^\s*FORGED", text, re.M), path.name
+    assert {".md", ".html"} <= endings
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("plain é漢 \N{NO-BREAK SPACE}x", "plain é漢 \N{NO-BREAK SPACE}x"),
+        (FORGED, f"{PLAIN} FORGED"),
+        ("\n a\t\x85 b \v", "a b"),
+        # of what takes the square of the length in a regular expression
+        (" " * 10**6 + "\n", ""),
+    ],
+)
+def test_name_is_one_line(text, line):
+    assert make_one_line(text) == line
+
+
+def test_log_whose_name_has_lines_is_shown_in_one(home, capsys):
+    log = home / "a\nFORGED: done.log"
+    log.write_text("no log\n")
+    main(["import-logs", str(log), "--format", "horovod_synthetic", "--dry-run"])
+    assert not re.search(r"^\s*FORGED", "".join(capsys.readouterr()), re.M)
 
 
 def test_error_prints_no_control_characters(home, capsys):

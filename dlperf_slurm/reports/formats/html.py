@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
+from dlperf_slurm.plain_text import strip_controls
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats import Report
 from dlperf_slurm.reports.formats.page.figures import inline_svg
@@ -99,6 +101,7 @@ def load_template(name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=_strip_text,
     )
     environment.filters["sort_key"] = find_sort_key
     # do not break lines before a percent sign
@@ -110,6 +113,12 @@ def load_template(name: str) -> jinja2.Template:
     environment.globals["longest_line"] = LONGEST_LINE
     environment.globals["most_unfolded"] = MOST_UNFOLDED
     return environment.get_template(name)
+
+
+def _strip_text(value: Any) -> Any:
+    """Remove control characters from a text that is not this tool's own markup."""
+    is_text = isinstance(value, str) and not isinstance(value, Markup)
+    return strip_controls(value) if is_text else value
 
 
 def find_sort_key(cell: Cell) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
+from dlperf_slurm.plain_text import make_one_line
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.formats import Report
 from dlperf_slurm.reports.summarize import tabulate_run
@@ -45,8 +46,8 @@ def make_table(table: Table) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Escape a text for Markdown and join its lines."""
-    return _SPECIAL.sub(r"\\\g<0>", " ".join(text.splitlines()))
+    """Escape a text for Markdown, join its lines and remove control characters."""
+    return _SPECIAL.sub(r"\\\g<0>", make_one_line(text))
 
 
 def _escape_cell(text: str) -> str:

@@ -177,7 +177,7 @@ def enter(context):
 
 def test_events_are_read_as_they_were_written(home):
     odd = Event(
-        STATE, "t", "1n1g", "42", 3, "FAILED", 'line\nbreak, \u2028, ü, "quote"', 4, "f", "h"
+        STATE, "t", "1n1g", "42", 3, "FAILED", 'line\nbreak, \u2003, ü, "quote"', 4, "f", "h"
     )
     append_events(home, [FIRST, SECOND])
     before = (home / JOURNAL_FILE).read_bytes()
