@@ -14,7 +14,7 @@ import struct
 import zipfile
 import zlib
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Dict, Iterable, Iterator, NamedTuple, Optional, Set, Tuple
@@ -32,6 +32,9 @@ FILE_LIMIT_BYTES = 2**29
 # limit for the central directory; one of a million members has about 100 MiB
 LIST_LIMIT_BYTES = 2**28
 MEMBERS_LIMIT = 2_000_000
+# maximum size of all members together, beside MOST_INFLATED times the size of the archive
+INFLATED_BYTES = 2**28
+MOST_INFLATED = 100
 # more than deflate can add to data that it cannot compress
 _ADDED_BYTES = 2**20
 # a fixed time for all members, so that archives are reproducible
@@ -82,18 +85,27 @@ class Archive:
     path: Path
     members: Dict[str, Member]
     folders: Dict[str, Set[str]]
+    kept: Dict[Path, bytes] = field(default_factory=dict, compare=False, repr=False)
 
     @contextmanager
-    def open_member(self, path: Path) -> Iterator[BinaryIO]:
+    def open_member(self, path: Path, limit: int = FILE_LIMIT_BYTES) -> Iterator[BinaryIO]:
         """Open a file by its path below the archive's path; raises as `reading.open_file`."""
+        yield io.BytesIO(self._read(path, limit))
+
+    def open_kept(self, path: Path, limit: int) -> BinaryIO:
+        """Open a file that is read for each array task, and inflated once."""
+        if path not in self.kept:
+            self.kept[path] = self._read(path, limit)
+        return io.BytesIO(self.kept[path])
+
+    def _read(self, path: Path, limit: int) -> bytes:
         name = self._find_name(path)
         if name in self.folders:
             raise FileProblem(f"{path}: is no regular file")
         if name not in self.members:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         with self.path.open("rb") as file:
-            content = read_member(file, self.members[name], FILE_LIMIT_BYTES, str(path))
-        yield io.BytesIO(content)
+            return read_member(file, self.members[name], limit, str(path))
 
     def list_names(self, path: Path) -> Set[str]:
         """List the names in a folder; raises FileNotFoundError if it does not exist."""
@@ -148,6 +160,11 @@ def _open_archive(path: str, device: int, inode: int, size_bytes: int, time: flo
     with Path(path).open("rb") as file:
         found = list_members(file, path)
     tops = {name.partition("/")[0] for name in found}
+    inflated_bytes = sum(member.size_bytes for member in found.values())
+    if inflated_bytes > INFLATED_BYTES + MOST_INFLATED * size_bytes:
+        raise FileProblem(
+            f"{path}: is no archive of a run: its members have {inflated_bytes} bytes"
+        )
     if len(tops) != 1 or not all("/" in name for name in found):
         raise FileProblem(f"{path}: is no archive of a run: its members are not in one folder")
     members = {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Iterator, Optional
 
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.archives import find_archive
+from dlperf_slurm.files.archives import FILE_LIMIT_BYTES, find_archive
 from dlperf_slurm.files.folders import encode_path, open_folder
 
 MIB = 2**20
@@ -31,16 +31,18 @@ _DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else ord(" ") for byte 
 
 
 @contextmanager
-def open_file(path: Path, root: Optional[Path] = None) -> Iterator[BinaryIO]:
+def open_file(
+    path: Path, root: Optional[Path] = None, limit: int = FILE_LIMIT_BYTES
+) -> Iterator[BinaryIO]:
     """Open a regular file for reading; below `root`, no link is followed.
 
-    If `root` is an archive, the file is one of its members, read into memory. Raises
-    FileNotFoundError if it is missing; FileProblem for a folder, pipe or device (opening never
-    blocks), and for a link below `root`.
+    If `root` is an archive, the file is one of its members, read into memory, and has at most
+    `limit` bytes. Raises FileNotFoundError if it is missing; FileProblem for a folder, pipe or
+    device (opening never blocks), and for a link below `root`.
     """
     archive = None if root is None else find_archive(root)
     if archive is not None:
-        with archive.open_member(path) as file:
+        with archive.open_member(path, limit) as file:
             yield file
         return
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
@@ -62,7 +64,7 @@ def open_file(path: Path, root: Optional[Path] = None) -> Iterator[BinaryIO]:
 
 def read_bytes(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] = None) -> bytes:
     """Read a file; raises as `open_file`, and FileProblem for more than `limit` bytes."""
-    with open_file(path, root) as file:
+    with open_file(path, root, limit) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise FileProblem(f"{path}: has more than {limit} bytes, the most that such a file has")

@@ -1,18 +1,23 @@
 """An array task of a run -> its case, from the run's file of cases (one JSON line per case)."""
 
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import ContractError, take_values
 from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.archives import find_archive
 from dlperf_slurm.files.reading import open_file, parse_json, read_text
 from dlperf_slurm.jobs.decode import build
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
 
 # for the line of one case
 LINE_LIMIT_BYTES = 2**20
+# for the file of cases in an archive, which is kept in memory
+ARCHIVED_LIMIT_BYTES = 2**26
 # for the whole file of cases, or of external scripts
 TEXTS_LIMIT_BYTES = 2**28
 
@@ -24,13 +29,20 @@ def read_planned_case(run_dir: Path, task: RunTask) -> Case:
     """
     where = f"{run_dir / CASES_FILE}: the case {task.case_id}"
     try:
-        with open_file(run_dir / CASES_FILE, run_dir) as file:
+        with _open_cases(run_dir) as file:
             file.seek(task.case_offset)
             line = file.readline(LINE_LIMIT_BYTES)
     except FileProblem as error:
         raise ContractError(str(error)) from error
     case = _parse_line(line, where)
     return replace(case, repeat=task.repeat, attempt=task.attempt, seed=task.seed)
+
+
+def _open_cases(run_dir: Path) -> AbstractContextManager[BinaryIO]:
+    archive = find_archive(run_dir)
+    if archive is None:
+        return open_file(run_dir / CASES_FILE, run_dir)
+    return archive.open_kept(run_dir / CASES_FILE, ARCHIVED_LIMIT_BYTES)
 
 
 # all repeats of a case share one line

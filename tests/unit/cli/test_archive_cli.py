@@ -19,6 +19,7 @@ from dlperf_slurm.contract.record import Record
 from dlperf_slurm.contract.step_archive import DETAILS_FILE, fold_details
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.archives import read_member
 from dlperf_slurm.jobs import archives
 from dlperf_slurm.jobs.journal import SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.markers import MARKERS_DIR
@@ -89,6 +90,20 @@ def test_report_of_an_archive_has_the_tables_of_the_run(run, capsys):
     for name in TABLES:
         assert (beside / name).read_bytes() == (run / "report" / name).read_bytes(), name
     assert list_contents(beside / "steps") == list_contents(run / "report" / "steps") != {}
+
+
+def test_cases_of_an_archive_are_inflated_once(run, monkeypatch):
+    main(["archive", str(run), "--output", "run.zip"])
+    names = []
+
+    def read(file, member, limit, where):
+        names.append(Path(where).name)
+        return read_member(file, member, limit, where)
+
+    monkeypatch.setattr("dlperf_slurm.files.archives.read_member", read)
+    main(["report", "run.zip"])
+    assert names.count("record.json") > 1
+    assert names.count("cases.jsonl") == 1
 
 
 def test_archive_has_every_file_of_the_run_and_their_digests(run):

@@ -214,3 +214,19 @@ def test_changed_byte_of_a_member_is_noticed(name):
     content[len(name) + 40] ^= 1
     with pytest.raises(FileProblem, match=f"^a.zip/{name}: is damaged"):
         read(io.BytesIO(content), name)
+
+
+@pytest.mark.parametrize(("megabytes", "is_refused"), [(90, False), (130, True)])
+def test_archive_of_few_bytes_that_inflate_to_many_is_refused(tmp_path, megabytes, is_refused):
+    path = tmp_path / "run.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(3):
+            archive.writestr(f"run/{number}", bytes(megabytes * 10**6))
+    if not is_refused:
+        assert find_archive(path) is not None
+        # a member of which a reader wants less is not inflated whole
+        with pytest.raises(FileProblem, match="more than 1000 bytes"):
+            read_text(path / "0", 1000, root=path)
+        return
+    with pytest.raises(FileProblem, match="390000000 bytes"):
+        find_archive(path)
