@@ -18,6 +18,8 @@
 # Files and markers of an array task: docs/run-directory.md. Failures: docs/faults.md.
 
 : "${run_dir:?}" "${group_id:?}"
+# sbatch passes on the user's token of auth/jwt, with which any program of a rank could submit jobs
+unset SLURM_JWT
 job_id=${SLURM_ARRAY_JOB_ID:-${DLPERF_SLURM_JOB_ID:-by-hand}}
 tasks_per_job='' last_array_task_id=0 limit_seconds=0 warning_seconds=0 end_seconds=0
 # number of launch failures with the same exit code after which the array is held

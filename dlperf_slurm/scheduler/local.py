@@ -40,6 +40,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 _JOB_ID = re.compile(r"local-([1-9][0-9]{0,9})-([0-9]{1,20})@(.*)", re.ASCII | re.DOTALL)
 
 TERMINATION_GRACE_SECONDS = 20.0
+GROUP_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -130,19 +131,32 @@ def run_array_task(
         if left_seconds < 0 or cancelled.is_set():
             state = "CANCELLED" if cancelled.is_set() else "TIMEOUT"
             mark_killed(run_dir, group_id, array_task_id, state)
-            end_process_group(process)
-            return
+            break
         cancelled.wait(LOOK_SECONDS)
+    # also after a normal end: what is left would run beside the next array task
+    end_process_group(process)
 
 
 def end_process_group(process: "subprocess.Popen[bytes]") -> None:
-    """Send SIGTERM to a process's group, and SIGKILL if the process does not end in time."""
+    """Send SIGTERM to a process's group, and SIGKILL if not all of it ends in time."""
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal_number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=TERMINATION_GRACE_SECONDS)
-            return
+        deadline = time.monotonic() + TERMINATION_GRACE_SECONDS
+        if has_processes(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal_number)
+        while has_processes(process.pid) and time.monotonic() < deadline:
+            time.sleep(GROUP_POLL_SECONDS)
+    process.poll()
+
+
+def has_processes(group: int) -> bool:
+    """Return whether a process group has processes that have not ended (proc_pid_stat(5))."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, group_id = _read_stat(path)[:3]
+            if int(group_id) == group and state not in "ZX":
+                return True
+    return False
 
 
 def find_claim(run_dir: Path, group_id: str) -> Path:
@@ -204,12 +218,16 @@ def _runs_tasks_of(pid: int, run_dir: Path) -> bool:
 
 def _read_start_time(pid: int) -> Optional[str]:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        state, *rest = _read_stat(Path(f"/proc/{pid}/stat"))
     except OSError:
         return None
-    # the second field is the program's name in parentheses, and may contain any characters
-    state, *rest = stat.rpartition(")")[2].split()
     return None if state == "Z" else rest[18]
+
+
+def _read_stat(path: Path) -> list[str]:
+    """Read the fields of a process from its state on, as texts; raises OSError."""
+    # the second field is the program's name in parentheses, and may contain any characters
+    return path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
 if __name__ == "__main__":

@@ -23,11 +23,13 @@ class Phases:
     """The phases of an attempt that have ended, in order."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        """Begin with the job script's first timestamp, or without one with this process."""
+        """Begin with the job script's first timestamp, or with this process if one is missing."""
         process_start = find_process_start()
         begun, launched = (_read(environ, name) for name in (BEGUN_VARIABLE, LAUNCHED_VARIABLE))
         known = [(SCRIPT, launched), (LAUNCHER, process_start), (PYTHON, time.time())]
-        self._begun = begun or launched or process_start or time.time()
+        # without the launch, the time of script and launcher would count as Python's
+        first = begun or launched if launched else process_start
+        self._begun = first or time.time()
         skipped = 0 if begun and launched else 1 if launched else 2
         # name and end of each phase
         self._ends: List[Tuple[str, float]] = [

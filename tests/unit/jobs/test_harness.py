@@ -460,3 +460,11 @@ def test_job_that_is_ended_starts_no_further_array_task(make):
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 143
     assert job.list_markers() == ["g.0.s0.finished"]
+
+
+def test_ranks_have_no_token_of_the_user(tmp_path):
+    launch = f'  echo "${{SLURM_JWT-none}} ${{SLURM_JOB_ID}}" > token\n{MEASURE}'
+    job = Job(tmp_path / "run", launch)
+    assert job.start(SLURM_JWT="abc").wait(60) == 0
+    (token,) = job.run_dir.rglob("token")
+    assert token.read_text() == "none 71\n"

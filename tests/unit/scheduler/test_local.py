@@ -197,6 +197,23 @@ def test_launches_that_fail_alike_leave_the_others_for_a_retry(stage_local, home
     assert count_all_starts(run) == [0] * 5 + [1] * 5
 
 
+@pytest.mark.parametrize("must_wait", [False, True])
+def test_whole_group_of_a_script_is_ended(tmp_path, monkeypatch, must_wait):
+    """Also what ignores SIGTERM, and what a script has left that ended at once by itself."""
+    monkeypatch.setattr(local, "TERMINATION_GRACE_SECONDS", 0.5)
+    child = "trap '' TERM; echo $BASHPID > pid; for ((i = 0; i < 600; i++)); do sleep 0.1; done"
+    code = f"({child}) &\nwhile [ ! -s pid ]; do sleep 0.01; done"
+    script = f"{code}\nwait" if must_wait else code
+    process = subprocess.Popen(["bash", "-c", script], cwd=tmp_path, start_new_session=True)
+    await_that(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "a child")
+    pid = int((tmp_path / "pid").read_text())
+    assert local.has_processes(process.pid)
+    local.end_process_group(process)
+    assert not local.has_processes(process.pid)
+    assert local.make_job_id(pid) is None
+    assert process.wait(10) in (0, -signal.SIGTERM)
+
+
 def test_time_limit_ends_a_task_and_the_next_goes_on(stage_local):
     run = stage_local()
     stand_in.choose_behaviour(list_attempt_dirs(run)[0], "hang")
