@@ -31,6 +31,8 @@ def add_commands(commands: "Commands") -> None:
     command = add_command(commands, "import-logs", run_import_logs)
     command.add_argument("logs", nargs="+", type=Path, metavar="LOG", help="file or directory")
     command.add_argument("--format", help="log format; default: detected in each log")
+    text = "TOML file with formats of your own, [formats.NAME]; docs/logs.md has examples"
+    command.add_argument("--format-file", type=Path, metavar="FILE", help=text)
     command.add_argument(
         "--rule", help="publisher's rule for the throughput; default: the format's"
     )
@@ -45,14 +47,21 @@ def add_commands(commands: "Commands") -> None:
 def run_import_logs(options: argparse.Namespace) -> None:
     """Read logs and write a run of them; raises CasesFailedError for a log of an incomplete run."""
     from dlperf_slurm.contract.record import OK
-    from dlperf_slurm.logs.declared_formats import FormatError
-    from dlperf_slurm.logs.runs import ImportOptions, import_log
+    from dlperf_slurm.logs import FormatError
+    from dlperf_slurm.logs.runs import MEASURED, ImportOptions, import_log
     from dlperf_slurm.published.import_groups import join_ranks
-    from dlperf_slurm.published.import_options import check_options, list_logs, parse_settings
+    from dlperf_slurm.published.import_options import (
+        check_options,
+        list_logs,
+        parse_settings,
+        read_format_file,
+    )
 
-    chosen = ImportOptions(options.format or "", options.rule or "", parse_settings(options.set))
+    tables = read_format_file(options.format_file) if options.format_file else {}
+    settings = parse_settings(options.set)
+    chosen = ImportOptions(options.format or "", options.rule or "", settings, tables)
+    check_options(chosen)
     try:
-        check_options(chosen)
         imported = [run for path in list_logs(options.logs) for run in import_log(path, chosen)]
     except FormatError as error:
         raise InputError(str(error)) from error
@@ -66,7 +75,8 @@ def run_import_logs(options: argparse.Namespace) -> None:
         _print_runs(runs)
     if not options.dry_run:
         _write_run(runs, options)
-    failed = sum(run.status != OK for run in runs)
+    fine = (OK, MEASURED) if options.dry_run else (OK,)
+    failed = sum(run.status not in fine for run in runs)
     if failed:
         raise CasesFailedError(
             f"{failed} of {len(runs)} runs in the logs are incomplete or failed; see above"
@@ -79,6 +89,7 @@ def _describe(run: "ImportedRun") -> dict[str, object]:
         "format": run.format_name,
         "status": run.status,
         "reason": run.reason,
+        "measured": run.measured,
         "samples_per_s": run.samples_per_s,
         "publisher_samples_per_s": run.publisher_samples_per_s,
         "publisher_rule": run.publisher_rule,
@@ -92,11 +103,11 @@ def _print_runs(runs: "Sequence[ImportedRun]") -> None:
     from dlperf_slurm.reports.terminal import print_table
 
     runs = [dataclasses.replace(run, log=make_one_line(run.log)) for run in runs]
-    header = ["log", "format", "what", "status", "samples/s", "publisher's", "differs"]
+    header = ["log", "format", "what", "status", "measured", "samples/s", "publisher's", "differs"]
     folder = _find_common_folder([run.log for run in runs])
     rows = [_make_row(run, folder) for run in runs]
     title = f"logs below {folder}" if folder else ""
-    print_table(header, rows, make_console(), title, text_columns=4)
+    print_table(header, rows, make_console(), title, text_columns=5)
     for run in runs:
         if run.reason:
             print(f"{run.log}: {run.reason}")
@@ -139,6 +150,7 @@ def _make_row(run: "ImportedRun", folder: str) -> list[str]:
         run.format_name,
         " ".join(word for word in words if word),
         run.status,
+        run.measured,
         _format_figure(run.samples_per_s),
         _format_figure(run.publisher_samples_per_s) + (PARTIAL if is_partial else ""),
         _describe_difference(run.samples_per_s, run.publisher_samples_per_s),

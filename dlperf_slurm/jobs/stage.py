@@ -67,6 +67,10 @@ FROZEN_CODE = (
 )
 
 
+# log formats are files of this folder, those of the matrix too
+FORMATS_DIR = "dlperf_slurm/published/logs"
+
+
 def stage_run(
     results_dir: Path,
     file: MatrixFile,
@@ -123,6 +127,9 @@ def _fill(
     if private:
         write_private_values(folder, private)
     freeze_code(folder)
+    for name, table in file.matrix.formats.items():
+        path = folder / CODE_DIR / FORMATS_DIR / f"{name}.json"
+        write_file(path, json.dumps(table, default=str).encode(), root=folder)
     stage_groups(folder, run_dir, manifest, plan.groups, site)
 
 

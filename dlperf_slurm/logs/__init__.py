@@ -14,6 +14,7 @@ from typing import (
     Dict,
     Iterable,
     List,
+    Mapping,
     NamedTuple,
     Optional,
     Pattern,
@@ -28,7 +29,7 @@ from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import join_patterns
 from dlperf_slurm.logs.settings import SettingScan
-from dlperf_slurm.logs.windows import Window
+from dlperf_slurm.logs.windows import STEPS, TOKENS, Window
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -65,6 +66,9 @@ if TYPE_CHECKING:
 
 # package with one table or module per format; imported by this name only
 FORMATS = "dlperf_slurm.published.logs"
+Tables = Mapping[str, Mapping[str, Any]]
+"""Tables of log formats, by name."""
+NO_TABLES: Tables = {}
 # a run directory has the tables as JSON: Python before 3.11 cannot read TOML
 _SUFFIXES = (".py", ".toml", ".json")
 
@@ -76,7 +80,8 @@ class Identity:
     `framework` and `model` are this project's names of adapters and models. `batch_size_per_device`
     is that of a micro-batch: with gradient accumulation a step is one micro-batch. `hardware` is
     the device name, `software` the versions in one text, `date` the day. `mode`, `data`, `compiler`
-    and `gradient_sync` are values of the axes with these names.
+    and `gradient_sync` are values of the axes with these names. `total_batch_size` has the samples
+    of a step on all devices, `sequence_length` the tokens of a sample.
     """
 
     framework: str = ""
@@ -93,10 +98,12 @@ class Identity:
     data: str = ""
     compiler: str = ""
     gradient_sync: str = ""
+    total_batch_size: int = 0
+    sequence_length: int = 0
 
     @property
     def global_batch_size(self) -> int:
-        return self.batch_size_per_device * self.devices
+        return self.total_batch_size or self.batch_size_per_device * self.devices
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,14 @@ class ParsedRun:
     marks: Tuple[Mark, ...] = ()
 
 
+class FormatError(ValueError):
+    """Error in a format's table: the file, the key, and the allowed values."""
+
+
+class NumberError(ValueError):
+    """Error of a log whose text a format takes for a number."""
+
+
 def suits_all(reading: ParsedRun, identity: Identity) -> bool:
     return True
 
@@ -136,6 +151,16 @@ class PublisherRule(NamedTuple):
     suits: Callable[[ParsedRun, Identity], bool] = suits_all
 
 
+def _compute_nothing(reading: ParsedRun, identity: Identity) -> float:
+    from dlperf_slurm.logs.publisher_rules import RuleError
+
+    raise RuleError("there is no rule")
+
+
+NO_RULE = PublisherRule("", _compute_nothing)
+"""Rule of a format whose publisher has none."""
+
+
 def list_formats() -> List[str]:
     """Return the sorted names of all formats."""
     names = (path.stem for path in _find_folder().iterdir() if path.suffix in _SUFFIXES)
@@ -146,29 +171,37 @@ def _find_folder() -> Path:
     return Path(cast(str, import_module(FORMATS).__file__)).parent
 
 
-def load_format(name: str) -> "Format":
+def load_format(name: str, tables: Tables = NO_TABLES) -> "Format":
     """Return a format's module, or the format that its table declares.
 
-    Raises FileNotFoundError for an unknown name, FormatError for an invalid table.
+    `tables` are the user's own formats. Raises FormatError for an unknown name or invalid table.
     """
-    if (_find_folder() / f"{name}.py").exists():
+    if name not in tables and (_find_folder() / f"{name}.py").exists():
         return cast("Format", import_module(f"{FORMATS}.{name}"))
     from dlperf_slurm.logs.declared_formats import make_format, read_table
 
+    if name in tables:
+        return cast("Format", make_format(f"formats.{name}", tables[name]))
+    if name not in list_formats():
+        raise FormatError(f"{name!r} is not a log format; known: {', '.join(list_formats())}")
     path = _find_folder() / f"{name}.toml"
     return cast("Format", make_format(path.name, read_table(path)))
 
 
-def find_formats(lines: Iterable[LogLine]) -> List[str]:
-    """Return the sorted names of all formats with a SIGNATURE in the log; reads the whole log."""
-    signatures = {name: load_format(name).SIGNATURE for name in list_formats()}
+def find_formats(lines: Iterable[LogLine], tables: Tables = NO_TABLES) -> List[str]:
+    """Return the sorted names of all formats with a SIGNATURE in the log; reads the whole log.
+
+    If one of the user's own formats (`tables`) has a SIGNATURE there, only these are returned.
+    """
+    names = {*list_formats(), *tables}
+    signatures = {name: load_format(name, tables).SIGNATURE for name in names}
     # few lines match any SIGNATURE: one joined match per line instead of one per format
     any_signature = join_patterns(*signatures.values())
     claims: Set[str] = set()
     for line in lines:
         if any_signature.match(line.text):
             claims |= {name for name, each in signatures.items() if each.match(line.text)}
-    return sorted(claims)
+    return sorted(claims & set(tables) or claims)
 
 
 def read_runs(log_format: "Format", lines: Iterable[LogLine]) -> List[ParsedRun]:
@@ -258,4 +291,7 @@ def compute_samples_per_s(windows: Iterable[Window], identity: Identity) -> floa
 def _compute_rate(window: Window, identity: Identity) -> float:
     if window.seconds > 0:
         return window.steps * identity.global_batch_size / window.seconds
-    return window.samples_per_s * (identity.devices if window.is_per_device else 1)
+    rate = window.samples_per_s * (identity.devices if window.is_per_device else 1)
+    if window.unit == STEPS:
+        return rate * identity.global_batch_size
+    return rate / identity.sequence_length if window.unit == TOKENS else rate

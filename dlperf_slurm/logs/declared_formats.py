@@ -1,18 +1,21 @@
 """A log format's table -> its patterns, identity, window, end and rules.
 
-The keys are explained in docs/adding.md. A pattern may use parts of `logs.patterns`, such as
+The keys are explained in docs/logs.md. A pattern may use parts of `logs.patterns`, such as
 `{NUMBER}`; the named groups of a line are explained in `logs.timed_run`.
 """
 
 import json
 import re
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Pattern, Sequence, Tuple, cast
 
-from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule, patterns
+from dlperf_slurm.logs import FormatError, Identity, ParsedRun, PublisherRule, patterns
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark, name_position
+from dlperf_slurm.logs.patterns import join_patterns
 from dlperf_slurm.logs.publisher_rules import (
     Compute,
     average_epochs,
@@ -21,20 +24,31 @@ from dlperf_slurm.logs.publisher_rules import (
     time_between,
     time_lines,
 )
+from dlperf_slurm.logs.settings import ALL_SETTINGS, WORDS
 from dlperf_slurm.logs.timed_run import (
     DLL,
+    INTERVAL,
     PARAMETERS,
+    SECONDS,
+    VALUES,
+    Handler,
     TimedFormat,
     TimedRun,
     dll_line,
     find_early_end,
     if_whole,
+    take_line,
+    take_values,
 )
 from dlperf_slurm.logs.windows import (
     Window,
+    count_steps,
+    drop_warmup,
     list_since_last,
     list_timed,
     make_printed_window,
+    make_rate_window,
+    make_seconds_window,
     make_time_or_rate_window,
     make_time_window,
     make_warm_rate_window,
@@ -57,21 +71,25 @@ PIECES: Dict[str, str] = {
 KEYS: Dict[str, Dict[str, type]] = {
     "format": {"signature": str, "start": str, "lines": list, "announcements": list,
         "speaks_for_job": bool, "identity": dict, "window": dict, "end": dict, "rules": list},
-    "line": {"pattern": str, "is_whole": bool, "dll": str, "metrics": dict, "parameters": bool},
+    "line": {"pattern": str, "is_whole": bool, "dll": str, "metrics": dict, "parameters": bool,
+        "json": str, "where": dict, "csv": str, "columns": dict, "pairs": str, "steps": int},
     "identity": dict.fromkeys(Identity.__dataclass_fields__, object),
-    "value": {"fact": str, "names": dict, "otherwise": str, "counts": list, "over": str,
+    "value": {"fact": str, "names": dict, "otherwise": str, "counts": list, "over": object,
         "flags": list, "precision": str},
-    "window": {"kind": str, "warmup_lines": int, "is_per_device": bool, "has_printed_rates": bool},
+    "window": {"kind": str, "warmup_lines": int, "warmup_steps": int, "is_per_device": bool,
+        "has_printed_rates": bool},
     "end": {"closing_line": str, "epochs": list, "last_epoch": str, "last_step": str,
         "step_interval": str, "first_step": int, "samples_per_epoch": str, "epoch_count": list,
-        "reaches": list},
+        "reaches": list, "refuse": dict},
     "rule": {"name": str, "average": list, "time_lines": list, "time_between": list, "final": bool,
         "epochs": bool, "digits": int, "is_per_device": bool, "after_step": int, "devices": list},
 }  # fmt: skip
 
 
-class FormatError(ValueError):
-    """Error in a format's table: the file, the key, and the allowed values."""
+FACTS = (*ALL_SETTINGS, "total_batch_size", "sequence_length")
+"""Fields of a run that are facts with these names, unless the table's identity says otherwise."""
+_PAIR = re.compile(r"(\w+)=(\S+)")
+_NUMBER = re.compile(rf"{patterns.NUMBER}$")
 
 
 class TableFormat(NamedTuple):
@@ -84,7 +102,10 @@ class TableFormat(NamedTuple):
 
 
 def read_table(path: Path) -> Table:
-    """Read a format's TOML, or its JSON copy in a run directory (for Python without tomllib)."""
+    """Read a format's TOML, or its JSON copy in a run directory (for Python without tomllib).
+
+    Raises FormatError for text that is not TOML.
+    """
     frozen = path.with_suffix(".json")
     if frozen.exists():
         return cast(Table, json.loads(frozen.read_text(encoding="utf-8")))
@@ -97,28 +118,48 @@ def read_table(path: Path) -> Table:
 
 def make_format(name: str, table: Table) -> TableFormat:
     """Make a format from its table; raises FormatError, with file and key, if it is invalid."""
-    _check(name, table, "format", "signature", "lines", "identity", "window", "rules")
-    window, end = table["window"], table.get("end", {})
-    _check(f"{name}: window", window, "window", "kind")
+    _check(name, table, "format", "lines")
+    window, end = table.get("window", {}), dict(table.get("end", {}))
+    _check(f"{name}: window", window, "window")
     _check(f"{name}: end", end, "end")
-    kind, warmup = window["kind"], window.get("warmup_lines", 0)
-    if kind not in WINDOWS:
-        raise FormatError(f"{name}: window.kind: {kind!r} is none of {', '.join(sorted(WINDOWS))}")
+    kind, warmup = window.get("kind", "values"), window.get("warmup_lines", 0)
+    lines = _make_lines(f"{name}: lines", table["lines"])
+    if any(_has_end(line) for line in table["lines"]):
+        end.setdefault("closing_line", "the line of its end is")
+    kinds = sorted((*WINDOWS, *OF_RUN, "values"))
+    if kind not in kinds:
+        raise FormatError(f"{name}: window.kind: {kind!r} is none of {', '.join(kinds)}")
     timed = TimedFormat(
-        lines=_make_lines(f"{name}: lines", table["lines"]),
+        lines=lines,
         announcements=_make_lines(f"{name}: announcements", table.get("announcements", ())),
-        identify=_make_identify(f"{name}: identity", table["identity"]),
-        make_windows=lambda run, rank, marks: WINDOWS[kind](rank, marks, window),
+        identify=_make_identify(f"{name}: identity", table.get("identity", {})),
+        make_windows=lambda run, rank, marks: _make_windows(kind, run, rank, marks, window),
+        find_fault=lambda run: _find_refused(run, end),
         find_problem=lambda run: find_end(run, end),
         list_printed=(lambda run, rank, marks: make_printed_window(rank, marks, warmup))
         if window.get("has_printed_rates")
         else None,
-        is_of_job=table.get("speaks_for_job", False),
+        is_of_job=table.get("speaks_for_job", kind in OF_RUN),
+        is_total=kind == "total",
     )
     start = _compile(f"{name}: start", table["start"]) if "start" in table else None
-    rules = [_make_rule(f"{name}: rules[{i}]", rule) for i, rule in enumerate(table["rules"])]
-    signature = _compile(f"{name}: signature", table["signature"])
+    rules = [_make_rule(f"{name}: rules[{i}]", r) for i, r in enumerate(table.get("rules", ()))]
+    signature = (
+        _compile(f"{name}: signature", table["signature"])
+        if "signature" in table
+        else _make_signature(name, lines)
+    )
     return TableFormat(signature, start, tuple(rules), timed.start_run)
+
+
+def _make_signature(name: str, lines: Sequence[Any]) -> Pattern[str]:
+    """Make the signature of the lines that are timed, or that may be."""
+    compiled = [line if hasattr(line, "pattern") else line[0] for line in lines]
+    timed = {"step", "json", "csv", "pairs", *VALUES}
+    found = [pattern for pattern in compiled if timed & pattern.groupindex.keys()]
+    if not found:
+        raise FormatError(f"{name}: no line has a group of {', '.join(sorted(VALUES))}")
+    return join_patterns(*found)
 
 
 def _check(where: str, table: Table, kind: str, *needed: str) -> None:
@@ -148,21 +189,135 @@ def _compile(where: str, pattern: str) -> Pattern[str]:
 def _make_lines(where: str, lines: Sequence[Table]) -> List[Any]:
     made: List[Any] = []
     for index, line in enumerate(lines):
-        _check(f"{where}[{index}]", line, "line")
+        _check(f"{where}[{index}]", line, "line", *(("columns",) if "csv" in line else ()))
         if line.get("parameters"):
             made.append(PARAMETERS)
         elif "dll" in line:
             made.append(dll_line(line["dll"], **line["metrics"]))
+        elif "json" in line:
+            prefix = _compile(f"{where}[{index}].json", line["json"]).pattern
+            made.append((re.compile(rf"(?:{prefix})(?P<json>\{{.*\}})\s*$"), _take_json(line)))
+        elif "csv" in line:
+            made += _make_csv(line)
+        elif "pairs" in line:
+            prefix = _compile(f"{where}[{index}].pairs", line["pairs"]).pattern
+            made.append((re.compile(rf"(?:{prefix})(?P<pairs>.*\S)\s*$"), _take_pairs))
         else:
             pattern = _compile(f"{where}[{index}].pattern", line.get("pattern", ""))
-            made.append(if_whole(pattern) if line.get("is_whole") else pattern)
+            handler = _number_steps(line["steps"]) if "steps" in line else take_line
+            made.append(if_whole(pattern, handler) if line.get("is_whole") else (pattern, handler))
     return made
+
+
+def _has_end(line: Table) -> bool:
+    return "(?P<end>" in line.get("pattern", "") or "end" in line.get("columns", ())
+
+
+def _number_steps(steps: int) -> Handler:
+    """Return the handler of lines that do not number their steps: `steps` for each line."""
+
+    def handle(run: TimedRun, line: LogLine, match: "re.Match[str]") -> None:
+        run.counted[line.rank] = run.counted.get(line.rank, 0) + steps
+        found = {name: text for name, text in match.groupdict().items() if text is not None}
+        take_values(run, line, {**found, "step": str(run.counted[line.rank])})
+
+    return handle
+
+
+def _take_json(table: Table) -> Handler:
+    """Return the handler of JSON objects: a group of each column, `a.b` is b in the object a.
+
+    A line is left to others unless it has all columns, and the values of `where`.
+    """
+
+    def handle(run: TimedRun, line: LogLine, match: "re.Match[str]") -> Optional[bool]:
+        try:
+            data = json.loads(match.group("json"))
+        except ValueError:
+            return False
+        if any(_look_up(data, key) != value for key, value in table.get("where", {}).items()):
+            return False
+        found = {name: _look_up(data, key) for name, key in table.get("columns", {}).items()}
+        if any(value is None for value in found.values()):
+            return False
+        take_values(run, line, {name: _format_value(value) for name, value in found.items()})
+        return True
+
+    return handle
+
+
+def _look_up(data: Any, key: str) -> Any:
+    """Return the value of a dotted key; names of the data may contain dots themselves."""
+    if not isinstance(data, dict) or key in data:
+        return data.get(key) if isinstance(data, dict) else None
+    parts = key.split(".")
+    for count in range(len(parts) - 1, 0, -1):
+        name = ".".join(parts[:count])
+        if name in data:
+            return _look_up(data[name], ".".join(parts[count:]))
+    return None
+
+
+def _format_value(value: Any) -> str:
+    return repr(value) if isinstance(value, float) and value < 1e15 else str(value)
+
+
+def _make_csv(table: Table) -> List[Any]:
+    """Return the entries of a table's header, and of its rows: a group of each column."""
+    columns, separator = table["columns"], table["csv"]
+
+    def split(line: LogLine) -> List[str]:
+        return [cell.strip().strip('"') for cell in line.text.split(separator)]
+
+    def take_header(run: TimedRun, line: LogLine, match: "re.Match[str]") -> Optional[bool]:
+        cells = split(line)
+        if not set(columns.values()) <= set(cells):
+            return False
+        run.headers[line.rank] = {group: cells.index(name) for group, name in columns.items()}
+        return True
+
+    def take_row(run: TimedRun, line: LogLine, match: "re.Match[str]") -> Optional[bool]:
+        cells, places = split(line), run.headers.get(line.rank, {})
+        if not places or len(cells) <= max(places.values()) or line.is_last_unended:
+            return False
+        found = {group: cells[place] for group, place in places.items() if cells[place]}
+        if not all(_NUMBER.match(found.get(name, "0")) for name in ("step", *VALUES)):
+            return False
+        take_values(run, line, found)
+        return True
+
+    named = "".join(rf"(?=.*{re.escape(name)})" for name in columns.values())
+    return [(re.compile(f"(?P<csv>{named})"), take_header), (re.compile("."), take_row)]
+
+
+def _take_pairs(run: TimedRun, line: LogLine, match: "re.Match[str]") -> None:
+    """Keep the values of a line of `name=value`, and `end` as a word of its own."""
+    found = dict(_PAIR.findall(match.group("pairs")))
+    if "end" in match.group("pairs").split():
+        found["end"] = ""
+    if not line.is_last_unended:
+        take_values(run, line, found)
 
 
 def _make_identify(where: str, table: Table) -> Callable[[TimedRun], Identity]:
     _check(where, table, "identity")
     makers = {key: _make_value(f"{where}.{key}", value) for key, value in table.items()}
-    return lambda run: Identity(**{key: make(run) for key, make in makers.items()})
+    return lambda run: Identity(
+        **{
+            **{key: _read_fact(run, key) for key in FACTS if key in run.facts},
+            **{key: make(run) for key, make in makers.items()},
+        }
+    )
+
+
+def _read_fact(run: TimedRun, name: str) -> Any:
+    """Return a field of a run from the fact with its name; "" or 0 if it is none."""
+    if isinstance(getattr(Identity(), name), int):
+        return run.read_count(name)
+    text = run.facts[name].strip()
+    if name == "precision":
+        return patterns.PRECISIONS.get(text.lower(), text)
+    return WORDS[name].get(text.lower(), "") if name in WORDS else text
 
 
 def _make_value(where: str, value: Any) -> MakeValue:
@@ -193,7 +348,8 @@ def _multiply(run: TimedRun, value: Table) -> int:
         product *= run.read_count(name)
     if "over" not in value:
         return product
-    divisor = run.read_count(value["over"])
+    over = value["over"]
+    divisor = _multiply(run, {"counts": [over] if isinstance(over, str) else over})
     return product // divisor if divisor else 0
 
 
@@ -217,6 +373,54 @@ WINDOWS: Dict[str, Callable[[int, List[Mark], Table], Tuple[Window, ...]]] = {
         rank, spread_over_epochs(marks)
     ),
 }
+
+
+OF_RUN = ("running", "total")
+"""Kinds of windows that are a figure of the whole run."""
+
+
+def _make_windows(
+    kind: str, run: TimedRun, rank: int, marks: List[Mark], table: Table
+) -> Tuple[Window, ...]:
+    if kind in WINDOWS:
+        return WINDOWS[kind](rank, marks, table)
+    values = _list_values(run, kind, marks, table)
+    if run.unit in (SECONDS, INTERVAL):
+        is_each = run.unit == SECONDS
+        return make_seconds_window(
+            rank, [(count, value * count if is_each else value) for count, value in values]
+        )
+    windows = make_rate_window(rank, values, table.get("is_per_device", False))
+    return tuple(replace(window, unit=run.unit) for window in windows)
+
+
+def _list_values(
+    run: TimedRun, kind: str, marks: List[Mark], table: Table
+) -> Sequence[Tuple[int, float]]:
+    """Return (steps, value) of the lines after the warm-up, of the last line, or of the total."""
+    if not marks and kind != "total":
+        return []
+    if kind == "total":
+        return [
+            (run.read_count("steps") or 1, rate) for rate in run.series.get("final_rates", [])[-1:]
+        ]
+    if kind == "running":
+        last = marks[-1]
+        return [(max(last.position[-1] - marks[0].position[-1], 1), last.value)]
+    counts = count_steps(marks) or [1]
+    if len(marks[0].position) > 1:
+        counts = [count for count, _ in spread_over_epochs(marks)]
+    return drop_warmup(
+        [(count, mark.value) for count, mark in zip(counts, marks)], table.get("warmup_steps", -1)
+    )
+
+
+def _find_refused(run: TimedRun, end: Table) -> str:
+    """Return the reason to refuse a log that has all facts of an entry of `refuse`, or ""."""
+    for reason, names in end.get("refuse", {}).items():
+        if all(name in run.facts for name in names):
+            return str(reason)
+    return ""
 
 
 def find_end(run: TimedRun, end: Table) -> str:

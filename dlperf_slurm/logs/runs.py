@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Set, Tuple
 
 from dlperf_slurm.contract.record import FAILED, OK, OUT_OF_MEMORY
 from dlperf_slurm.logs import (
+    NO_RULE,
     Identity,
+    NumberError,
     ParsedRun,
     PublisherRule,
+    Tables,
     compute_samples_per_s,
     find_formats,
     list_formats,
@@ -23,16 +26,12 @@ from dlperf_slurm.logs.hardware import LogHardware, scan_surroundings
 from dlperf_slurm.logs.lines import read_lines
 from dlperf_slurm.logs.path_settings import read_name, read_path_date, read_path_hardware
 from dlperf_slurm.logs.publisher_rules import RuleError
-from dlperf_slurm.logs.settings import CASE_SETTINGS
-from dlperf_slurm.logs.windows import Window
+from dlperf_slurm.logs.settings import ALL_SETTINGS
+from dlperf_slurm.logs.windows import STEPS, TOKENS, Window
 
 if TYPE_CHECKING:
     from dlperf_slurm.logs import Format
 
-# settings of a run from its log, its file name or the user
-SETTINGS = ("framework", "model", "nodes", "devices", "batch_size_per_device", "precision")
-# all settings that a run may have; SETTINGS are those that a record needs
-ALL_SETTINGS = (*SETTINGS, *CASE_SETTINGS)
 SURROUNDINGS = ("hardware", "software", "date")
 DEVICES_PER_NODE = 8
 
@@ -41,8 +40,10 @@ ADD_FORMAT = "docs/logs.md shows how to add a format in a few lines of TOML (--f
 INCOMPLETE = "incomplete"
 """Status of a run whose log ends early or has lost lines: it has at most a publisher's figure.
 
-A record never has this status, nor `CONTRADICTORY`, with which a run has no figure at all.
+A record never has this status, nor `MEASURED`, nor `CONTRADICTORY`, with which a run has no figure.
 """
+MEASURED = "measured"
+"""Status of a run without samples/s, as neither log nor user states all settings this needs."""
 CONTRADICTORY = "contradictory"
 """Status of a run whose printed rates do not agree with its times."""
 MOST_CONTRADICTION = 0.1
@@ -50,11 +51,15 @@ MOST_CONTRADICTION = 0.1
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Options on the command line for all logs; what is empty is read from each log."""
+    """Options on the command line for all logs; what is empty is read from each log.
+
+    `tables` are the user's own log formats, by name.
+    """
 
     format_name: str = ""
     rule_name: str = ""
     settings: Identity = field(default_factory=Identity)
+    tables: Tables = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,8 @@ class ImportedRun:
     An incomplete run may have the publisher's throughput. `log` is the path as given, with #1, #2
     ... if the log contains several runs. `reason` says why the run failed, or why a valid run has
     no publisher's figure. `label` distinguishes the case from others with the same settings.
-    `started` and `ended` are seconds by the log's clock, 0 if it has no times.
+    `measured` is the figure of the log alone, such as "894 ms a step". `started` and `ended` are
+    seconds by the log's clock, 0 if it has no times.
     """
 
     log: str
@@ -81,19 +87,24 @@ class ImportedRun:
     started: float = 0.0
     ended: float = 0.0
     notes: Tuple[str, ...] = ()
+    measured: str = ""
 
 
 def import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
     """Import the runs of one log; a log that is unreadable or of no format gives one failed run."""
     try:
-        names = [options.format_name] if options.format_name else find_formats(read_lines(path))
+        names = [options.format_name]
+        if not options.format_name:
+            names = find_formats(read_lines(path), options.tables)
         if len(names) == 1:
-            runs = _import_runs(path, names[0], load_format(names[0]), options)
+            runs = _import_runs(path, names[0], load_format(names[0], options.tables), options)
             around = scan_surroundings(read_lines(path))
             return [_place_run(run, around, options.settings) for run in runs]
         reason, status = _explain_format(path, names)
     except (OSError, EOFError, zlib.error) as error:
         reason, status = f"cannot be read to its end: {error}", FAILED
+    except NumberError as error:
+        reason, status = str(error), FAILED
     identity = _merge(options.settings, read_name(path))
     return [ImportedRun(str(path), path, "", identity, status, reason)]
 
@@ -175,15 +186,16 @@ def _import_run(
     options: ImportOptions,
 ) -> ImportedRun:
     named = read_name(path)
-    identity = _add_nodes(_merge(options.settings, reading.identity, named))
+    identity = _infer_settings(_merge(options.settings, reading.identity, named))
     run = ImportedRun(
         log=str(path),
         path=path,
         format_name=format_name,
         identity=identity,
         status=OUT_OF_MEMORY if reading.is_out_of_memory else FAILED,
-        reason=reading.problem or _find_gap(reading.windows, identity),
+        reason=reading.problem,
         publisher_rule=_choose_rule(rules, reading, identity, options).name,
+        measured=_describe_slowest(reading.windows),
         notes=(*reading.notes, *_find_contradictions(options.settings, reading.identity, named)),
     )
     figure, rule, reason = _apply_rules(rules, reading, identity, options)
@@ -193,6 +205,9 @@ def _import_run(
         )
     if run.reason:
         return run
+    status, gap = _find_gap(reading.windows, identity)
+    if status != OK:
+        return dataclasses.replace(run, status=status, reason=gap)
     contradiction = _find_contradiction(reading, identity)
     if contradiction:
         return dataclasses.replace(run, status=CONTRADICTORY, reason=contradiction)
@@ -224,8 +239,11 @@ def _merge(*identities: Identity) -> Identity:
     )
 
 
-def _add_nodes(identity: Identity) -> Identity:
-    """Infer the node count from the device count, assuming 8 devices per node."""
+def _infer_settings(identity: Identity) -> Identity:
+    """Infer the nodes, assuming 8 devices per node, and the batch of a device from that of all."""
+    total, devices = identity.total_batch_size, identity.devices
+    if total and devices and not identity.batch_size_per_device and total % devices == 0:
+        identity = dataclasses.replace(identity, batch_size_per_device=total // devices)
     if identity.nodes or not identity.devices:
         return identity
     nodes = max(1, identity.devices // DEVICES_PER_NODE)
@@ -245,23 +263,41 @@ def _find_contradictions(settings: Identity, told: Identity, named: Identity) ->
     ]
 
 
-def _find_gap(windows: Sequence[Window], identity: Identity) -> str:
-    """Return a line about what is missing to compute a throughput, or ""."""
+def _find_gap(windows: Sequence[Window], identity: Identity) -> Tuple[str, str]:
+    """Return status and reason of a run that has no throughput; OK and "" if it has."""
     if not windows:
-        return "the log has too few timed steps to leave out the warm-up"
+        return FAILED, "the log has too few timed steps to leave out the warm-up"
     needed: Set[str] = set()
     for window in windows:
-        if window.seconds > 0:
-            needed |= {"devices", "batch_size_per_device"}
+        if window.seconds > 0 or window.unit == STEPS:
+            if not identity.global_batch_size:
+                needed |= {"devices", "batch_size_per_device"}
         elif window.is_per_device:
             needed.add("devices")
+        if window.unit == TOKENS:
+            needed.add("sequence_length")
     missing = sorted(name for name in needed if not getattr(identity, name))
     if missing:
         options = " ".join(f"--set {name}=..." for name in missing)
-        return f"neither the log nor its name tells {' and '.join(missing)}; add {options}"
+        return MEASURED, (
+            f"{_describe_slowest(windows)}; for samples/s neither the log nor its name tells "
+            f"{' and '.join(missing)}; add {options}"
+        )
     if not compute_samples_per_s(windows, identity) > 0:
-        return "the log tells a rate of 0"
-    return ""
+        return FAILED, "the log tells a rate of 0"
+    return OK, ""
+
+
+def _describe_slowest(windows: Sequence[Window]) -> str:
+    """Describe what the slowest rank measured; "" without windows."""
+    slowest = max(
+        windows,
+        key=lambda window: (
+            window.seconds / window.steps if window.seconds else -window.samples_per_s
+        ),
+        default=None,
+    )
+    return slowest.describe() if slowest else ""
 
 
 def _find_contradiction(reading: ParsedRun, identity: Identity) -> str:
@@ -283,10 +319,10 @@ def _find_contradiction(reading: ParsedRun, identity: Identity) -> str:
 def _choose_rule(
     rules: Sequence[PublisherRule], reading: ParsedRun, identity: Identity, options: ImportOptions
 ) -> PublisherRule:
-    for rule in rules:
+    for rule in rules or (NO_RULE,):
         if rule.name == options.rule_name if options.rule_name else rule.suits(reading, identity):
             return rule
-    return rules[-1]
+    return rules[-1] if rules else NO_RULE
 
 
 def _apply_rules(
@@ -296,6 +332,8 @@ def _apply_rules(
 
     Returns the rule too, and the reason if there is no throughput.
     """
+    if not rules:
+        return None, NO_RULE, ""
     if options.rule_name:
         suiting = [rule for rule in rules if rule.name == options.rule_name]
         if not suiting:

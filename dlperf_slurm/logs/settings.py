@@ -13,6 +13,10 @@ from dlperf_slurm.logs.lines import LogLine
 CASE_SETTINGS = {"mode": TRAIN, "data": ON_DEVICE, "compiler": "none", "gradient_sync": "native"}
 """Settings of a case that most logs do not state, and what a case has if they do not."""
 
+# settings of a run from its log, its file name or the user; SETTINGS are those a record needs
+SETTINGS = ("framework", "model", "nodes", "devices", "batch_size_per_device", "precision")
+ALL_SETTINGS = (*SETTINGS, *CASE_SETTINGS)
+
 WORDS: Dict[str, Dict[str, str]] = {
     "mode": {
         **dict.fromkeys(("train", "training", "training_benchmark", "train_and_evaluate"), TRAIN),

@@ -1,15 +1,18 @@
-"""Lines of a log -> a Reading, by the named groups of a format's patterns.
+"""Lines of a log -> a ParsedRun, by the named groups of a format's patterns.
 
-A line with the group `step`, and possibly `epoch`, is timed: `rate` or `seconds` is its value;
-`mean` or `mean_ms`, and the clock's `time` or `unix_time`, are optional. A line with `epoch` and no
-`step` ends an epoch, possibly with its `rate`. A line with `rate` and neither of these ends a
-rank's run and gives the run's throughput. `rank` takes precedence over a launcher's label. `device`
-reports a device that takes part. The arguments of a `namespace`, `name` with its `value`, and other
-groups are facts, of which the last value counts.
+A line with the group `step`, and possibly `epoch` or `in_epoch` of an earlier line, is timed; its
+value is one of VALUES, of which `rate` is another name of `samples_per_s`. `mean` or `mean_ms`, and
+the clock's `time` or `unix_time`, are optional. A line with `epoch` and no `step` ends an epoch,
+possibly with its `rate`. A line with a rate and neither of these ends a rank's run and gives the
+run's throughput; a line with `end` ends it too. `rank` takes precedence over a launcher's label.
+`device` reports a device that takes part. `tflops` (per device) and `mfu` (%) are noted as the log
+prints them. The arguments of a `namespace`, `name` with its `value`, and other groups are facts, of
+which the last value counts.
 """
 
 import re
 from dataclasses import dataclass, field
+from statistics import median
 from typing import (
     TYPE_CHECKING,
     Callable,
@@ -25,7 +28,7 @@ from typing import (
     Union,
 )
 
-from dlperf_slurm.logs import Identity, ParsedRun
+from dlperf_slurm.logs import Identity, NumberError, ParsedRun
 from dlperf_slurm.logs.marks import Mark, Marks, Position, RankMarks
 from dlperf_slurm.logs.patterns import (
     DATE_TIME,
@@ -37,16 +40,33 @@ from dlperf_slurm.logs.patterns import (
     parse_time,
     read_count,
 )
-from dlperf_slurm.logs.windows import Window, merge_unlabelled
+from dlperf_slurm.logs.windows import SAMPLES, STEPS, TOKENS, Window, merge_unlabelled
 
 if TYPE_CHECKING:
     from dlperf_slurm.logs.lines import LogLine
 
-Handler = Callable[["TimedRun", "LogLine", Match[str]], None]
+Handler = Callable[["TimedRun", "LogLine", Match[str]], Optional[bool]]
+"""Takes a matching line; returns False to leave it to the patterns behind."""
 Lines = Sequence[Union[Pattern[str], Tuple[Pattern[str], Handler]]]
 
 # NVIDIA's DLLogger prints `DLL time - step metric : value unit ...`
 DLL = rf"DLL {DATE_TIME} - "
+
+# the value of a step, of the interval that a line ends, or of a second
+SECONDS, INTERVAL = "seconds", "interval"
+VALUES: Dict[str, Tuple[str, float]] = {
+    "rate": (SAMPLES, 1.0),
+    "samples_per_s": (SAMPLES, 1.0),
+    "tokens_per_s": (TOKENS, 1.0),
+    "steps_per_s": (STEPS, 1.0),
+    "seconds": (SECONDS, 1.0),
+    "milliseconds": (SECONDS, 1e-3),
+    "interval_seconds": (INTERVAL, 1.0),
+    "microseconds_per_sample": (SAMPLES, -1e6),
+}
+"""What a value counts, by its group, and its factor; a negative one is that of the reciprocal."""
+_RATES = [name for name, (unit, _) in VALUES.items() if unit in (SAMPLES, TOKENS, STEPS)]
+PRINTED = {"tflops": "TFLOP/s per device", "mfu": "% MFU"}
 
 _PARAMETER = re.compile(r"(?:^|  )([\w.]+) : (.*?)(?=$|  [\w.]+ : )")
 
@@ -60,7 +80,7 @@ class TimedFormat(NamedTuple):
     reports what a log is missing, `find_fault` what is wrong with a log that may be complete;
     `find_problem` may assume that there are timed steps in increasing order. `list_printed` makes
     the window of the printed rates, for formats whose throughput comes from times: the two must
-    agree.
+    agree. `is_total` means that throughput is the run's own total, and timed steps are not needed.
     """
 
     lines: Lines
@@ -73,6 +93,7 @@ class TimedFormat(NamedTuple):
     list_printed: "Optional[Callable[[TimedRun, int, List[Mark]], Tuple[Window, ...]]]" = None
     make_marks: Callable[[], Union[Marks, RankMarks]] = Marks
     is_of_job: bool = False
+    is_total: bool = False
 
     def start_run(self) -> "TimedRun":
         return TimedRun(self, self.make_marks())
@@ -85,7 +106,9 @@ class TimedRun:
     `facts` are those of the current line's rank, and in `finish` those of all ranks. `series` are
     printed figures by name, `devices` the (rank, name) of devices that take part, `ranks` the
     labels of all lines. `ended` has, by rank and epoch (or step), the figure on the line that ends
-    it, or 0.
+    it, or 0. `unit` is what the values of timed lines, or else the total, count.
+    `counted` are the steps of each rank whose lines have no number, `headers` the places of a
+    table's columns.
     """
 
     format: TimedFormat
@@ -97,9 +120,14 @@ class TimedRun:
     ended: Dict[Tuple[int, int], float] = field(default_factory=dict)
     ended_ranks: Set[int] = field(default_factory=set)
     ranks: Set[int] = field(default_factory=set)
+    unit: str = SAMPLES
+    counted: Dict[int, int] = field(default_factory=dict)
+    headers: Dict[int, Dict[str, int]] = field(default_factory=dict)
 
     def is_under_way(self, rank: int) -> bool:
-        """Return whether the rank (-1: any) timed a step."""
+        """Return whether the rank (-1: any) timed a step, or has the total where that counts."""
+        if self.format.is_total and self.series.get("final_rates"):
+            return True
         return bool(self.marks) if rank < 0 else self.marks.has_rank(rank)
 
     @property
@@ -142,8 +170,7 @@ class TimedRun:
         for entry in entries:
             pattern, handle = entry if isinstance(entry, tuple) else (entry, take_line)
             match = pattern.match(line.text)
-            if match is not None:
-                handle(self, line, match)
+            if match is not None and _handle(self, line, match, handle):
                 return True
         return False
 
@@ -173,6 +200,7 @@ class TimedRun:
             marks=tuple(first_marks),
             problem=fault or self._find_lack(),
             is_incomplete=not fault,
+            notes=self._list_printed(),
             printed=tuple(
                 window
                 for rank, marks in by_rank.items()
@@ -180,8 +208,16 @@ class TimedRun:
             ),
         )
 
+    def _list_printed(self) -> Tuple[str, ...]:
+        """Return a note with what the log itself prints of its use of the devices."""
+        printed = [
+            (values, PRINTED[name]) for name, values in self.series.items() if name in PRINTED
+        ]
+        texts = [f"{median(values[len(values) // 4 :]):.4g} {unit}" for values, unit in printed]
+        return (f"the log itself prints {' and '.join(texts)} (medians)",) if texts else ()
+
     def _find_fault(self) -> str:
-        if not self.marks:
+        if not self.marks and not (self.format.is_total and "final_rates" in self.series):
             return "the log holds no timed step"
         return self.marks.fault or self.format.find_fault(self)
 
@@ -195,6 +231,16 @@ class TimedRun:
             return ""
         ranks = f"ranks {', '.join(map(str, missing))}" if missing[-1] >= 0 else "the job"
         return f"the log ends before the run does: {what} missing of {ranks}"
+
+
+def _handle(run: TimedRun, line: "LogLine", match: Match[str], handle: Handler) -> bool:
+    """Return whether the handler took the line; raises NumberError if a value is no number."""
+    try:
+        return handle(run, line, match) is not False
+    except (ValueError, OverflowError) as error:
+        raise NumberError(
+            f"the format takes a value that is no number: {line.text[:80]!r}"
+        ) from error
 
 
 def find_lacking_steps(found: int, announced: int, interval: int = 1) -> str:
@@ -218,33 +264,54 @@ def find_early_end(run: TimedRun, announced: str, interval: str, first_step: int
 
 def take_line(run: TimedRun, line: "LogLine", match: Match[str]) -> None:
     """Keep the values in the named groups of a line."""
-    found = {name: text for name, text in match.groupdict().items() if text is not None}
+    take_values(run, line, {k: text for k, text in match.groupdict().items() if text is not None})
+    if "device" in match.re.groupindex:
+        run.devices |= {(line.rank, each.group("device")) for each in match.re.finditer(line.text)}
+
+
+def take_values(run: TimedRun, line: "LogLine", found: Dict[str, str]) -> None:
+    """Keep the values of a line by the names of their groups."""
     line = line._replace(rank=int(found.pop("rank", line.rank)))
+    for name in PRINTED.keys() & found.keys():
+        run.keep(name, parse_number(found.pop(name)))
+    if "end" in found:
+        run.ended_ranks.add(line.rank)
     if "step" in found:
         _take_mark(run, line, found)
     elif "epoch" in found:
         run.ended[line.rank, int(found["epoch"])] = parse_number(found.get("rate", "0"))
-    elif "rate" in found:
-        run.keep("final_rates", parse_number(found.pop("rate")))
+    elif any(name in found for name in _RATES):
+        run.keep("final_rates", _take_value(run, found))
         run.ended_ranks.add(line.rank)
         run.facts.update(found)
     elif "namespace" in found:
         run.facts.update(parse_namespace(found["namespace"]))
     elif "name" in found:
         run.facts[found["name"]] = found["value"].strip()
-    elif "device" in found:
-        run.devices |= {(line.rank, each.group("device")) for each in match.re.finditer(line.text)}
     else:
+        found.pop("device", None)
         run.facts.update(found)
 
 
+def _take_value(run: TimedRun, found: Dict[str, str]) -> float:
+    """Remove the value of a line from its groups, and note what it counts; 0 without a value."""
+    for name in VALUES.keys() & found.keys():
+        run.unit, factor = VALUES[name]
+        value = parse_number(found.pop(name))
+        return value * factor if factor > 0 else -factor / value if value > 0 else 0.0
+    return 0.0
+
+
 def _take_mark(run: TimedRun, line: "LogLine", found: Dict[str, str]) -> None:
-    position = tuple(int(found.pop(name)) for name in ("epoch", "step") if name in found)
+    if "in_epoch" in run.facts:
+        found.setdefault("epoch", run.facts["in_epoch"])
+    names = [name for name in ("epoch", "step") if name in found]
+    position = tuple(int(parse_number(found.pop(name))) for name in names)
     time = parse_time(found.pop("time")) if "time" in found else float(found.pop("unix_time", 0))
     mark = Mark(
         position,
         time,
-        value=parse_number(found.pop("rate", "") or found.pop("seconds", "0")),
+        value=_take_value(run, found),
         mean=float(found.pop("mean", "") or float(found.pop("mean_ms", 0)) / 1000),
     )
     run.marks.add(line, mark)

@@ -10,6 +10,8 @@ from dlperf_slurm.logs.patterns import subtract_times
 WARMUP_STEPS = 20
 """Steps left out, as in this project's own worker; a quarter of a run with fewer than 80."""
 
+SAMPLES, TOKENS, STEPS = "samples", "tokens", "steps"
+
 Interval = Tuple[int, float]
 """A number of steps, and their seconds or samples/s."""
 
@@ -19,7 +21,8 @@ class Window:
     """The steps that a rank timed after the warm-up; rank -1 is the whole job.
 
     A window has either `seconds` or a rate: `samples_per_s` is the harmonic mean weighted by steps,
-    of the job or of one device. `step_seconds` are the times of single steps, if the log has them.
+    of the job or of one device; by its `unit` it counts tokens or steps instead of samples.
+    `step_seconds` are the times of single steps, if the log has them.
     """
 
     rank: int
@@ -28,6 +31,14 @@ class Window:
     samples_per_s: float = 0.0
     is_per_device: bool = False
     step_seconds: Tuple[float, ...] = ()
+    unit: str = SAMPLES
+
+    def describe(self) -> str:
+        """Return what was measured, as the log prints it: "894 ms a step", "14.2 steps/s"."""
+        if self.seconds > 0:
+            return f"{self.seconds / self.steps * 1000:.4g} ms a step"
+        device = " per device" if self.is_per_device else ""
+        return f"{self.samples_per_s:.4g} {self.unit}/s{device}"
 
 
 def make_rate_window(
@@ -66,7 +77,7 @@ def make_warm_window(
     rank: int, intervals: Sequence[Interval], micro_batches: int = 1
 ) -> Tuple[Window, ...]:
     """Make the window of intervals (steps, seconds) after the warm-up; empty if none is left."""
-    return _make_window(rank, drop_warmup(intervals), micro_batches)
+    return make_seconds_window(rank, drop_warmup(intervals), micro_batches)
 
 
 def make_time_window(
@@ -85,7 +96,7 @@ def make_time_window(
     stride = min((count for count, _ in intervals if count > 0), default=1)
     if min((seconds for _, seconds in intervals), default=0.0) < 0:
         return ()
-    return _make_window(
+    return make_seconds_window(
         rank, [(count or stride, seconds) for count, seconds in intervals], micro_batches
     )
 
@@ -100,9 +111,10 @@ def make_time_or_rate_window(rank: int, marks: Sequence[Mark]) -> Tuple[Window, 
     return make_rate_window(rank, list_between(marks))
 
 
-def _make_window(
-    rank: int, intervals: Sequence[Interval], micro_batches: int
+def make_seconds_window(
+    rank: int, intervals: Sequence[Interval], micro_batches: int = 1
 ) -> Tuple[Window, ...]:
+    """Make the window of intervals (steps, seconds); empty without time."""
     steps, seconds = sum(count for count, _ in intervals), sum(taken for _, taken in intervals)
     if steps <= 0 or seconds <= 0:
         return ()
@@ -113,12 +125,16 @@ def _make_window(
     )
 
 
-def drop_warmup(intervals: Sequence[Interval]) -> List[Interval]:
-    """Return the intervals that begin after the warm-up; none if it ends in the last one."""
-    warmup_steps = min(WARMUP_STEPS, sum(steps for steps, _ in intervals) // 4)
+def drop_warmup(intervals: Sequence[Interval], warmup_steps: int = -1) -> List[Interval]:
+    """Return the intervals that begin after the warm-up; none if it ends in the last one.
+
+    Without `warmup_steps` it is that of WARMUP_STEPS, and at least the first interval.
+    """
+    if warmup_steps < 0:
+        warmup_steps = max(min(WARMUP_STEPS, sum(steps for steps, _ in intervals) // 4), 1)
     done = 0
     for index, (steps, _) in enumerate(intervals):
-        if done >= max(warmup_steps, 1):
+        if done >= warmup_steps:
             return list(intervals[index:])
         done += steps
     return []

@@ -23,8 +23,7 @@ from dlperf_slurm.config.toml_tables import (
 )
 from dlperf_slurm.contract.axes import WORKER
 from dlperf_slurm.errors import raise_problems
-from dlperf_slurm.logs import load_format
-from dlperf_slurm.logs.declared_formats import FormatError
+from dlperf_slurm.logs import FormatError, list_formats, load_format
 from dlperf_slurm.matrix.selections import TOPOLOGY_PARTS, AxisTable, Selection
 from dlperf_slurm.matrix.tables import Matrix
 from dlperf_slurm.worker.models import list_models, load_model
@@ -188,6 +187,26 @@ def _check_overrides(matrix: Matrix, reporter: ProblemCollector) -> None:
             )
 
 
+def _check_formats(matrix: Matrix, reporter: ProblemCollector) -> dict[str, dict[str, Any]]:
+    """Report invalid log formats of the matrix; return the valid ones."""
+    valid = {}
+    for name, table in matrix.formats.items():
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", name) or name in list_formats():
+            reporter.add(
+                ("formats", name),
+                f"{name!r} becomes a file name beside this tool's formats: letters, digits, _ and "
+                "- are allowed, and no name of a format that there is",
+            )
+            continue
+        try:
+            load_format(name, matrix.formats)
+        except FormatError as error:
+            reporter.add(("formats", name), str(error))
+            continue
+        valid[name] = table
+    return valid
+
+
 def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
     """Report invalid, unknown and reserved script names, and unknown rules of log formats."""
     known = [WORKER, *matrix.scripts]
@@ -212,11 +231,15 @@ def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
                 check_known(name, known, "a script")
             except ValueError as error:
                 reporter.add((*path, "script"), str(error))
+    own = _check_formats(matrix, reporter)
     for name, script in matrix.scripts.items():
         try:
-            rules = [rule.name for rule in load_format(script.format).RULES]
-        except FormatError as error:
-            reporter.add(("scripts", name, "format"), str(error))
+            check_known(script.format, [*list_formats(), *matrix.formats], "a log format")
+            if script.format in matrix.formats and script.format not in own:
+                continue
+            rules = [rule.name for rule in load_format(script.format, own).RULES]
+        except ValueError as error:
+            reporter.add(("scripts", name, "format"), f"{error}; docs/logs.md says how to add one")
             continue
         if script.rule and script.rule not in rules:
             reporter.add(

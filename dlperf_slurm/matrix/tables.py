@@ -8,9 +8,8 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from dlperf_slurm.config.suggestions import check_env_name
 from dlperf_slurm.config.toml_tables import OneOrMore, OneOrMoreTables, TomlModel
 from dlperf_slurm.contract.case import NO_TRAINING, Training
-from dlperf_slurm.logs import list_formats
 from dlperf_slurm.matrix.selections import AxesTable, Condition, Selection, Values, check_values
-from dlperf_slurm.matrix.value_types import Model, OneOf, PositiveInt
+from dlperf_slurm.matrix.value_types import Model, PositiveInt
 from dlperf_slurm.worker.models import load_model
 
 
@@ -131,8 +130,8 @@ class ScriptTable(TomlModel):
 
     command: Annotated[str, Field(min_length=1)]
     """Bash code, as a Jinja2 template with the values of a case."""
-    format: Annotated[str, OneOf("a log format", list_formats)]
-    """Format of the log that the script prints."""
+    format: str
+    """Format of the log that the script prints: one of this tool's, or of [formats]."""
     rule: str = ""
     """Rule by which the publisher computes the throughput, by name."""
     launch: Literal["single", "per-rank"] = "single"
@@ -200,5 +199,7 @@ class Matrix(TomlModel):
     """Footnotes for some cases."""
     scripts: dict[str, ScriptTable] = {}
     """External scripts, by the name that the axis `script` uses."""
+    formats: dict[str, dict[str, Any]] = {}
+    """Log formats of external scripts, by the name that `format` of a script uses."""
     slurm: dict[str, Any] = {}
     """Site settings for this matrix."""

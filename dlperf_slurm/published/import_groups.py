@@ -9,8 +9,8 @@ from pathlib import Path
 from dlperf_slurm.contract.record import OK
 from dlperf_slurm.files.reading import open_file
 from dlperf_slurm.logs import Identity
-from dlperf_slurm.logs.runs import ALL_SETTINGS, ImportedRun
-from dlperf_slurm.logs.settings import CASE_SETTINGS
+from dlperf_slurm.logs.runs import ImportedRun
+from dlperf_slurm.logs.settings import ALL_SETTINGS, CASE_SETTINGS
 
 SECONDS_PER_DAY = 86400.0
 

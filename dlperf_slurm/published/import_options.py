@@ -4,12 +4,15 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from dlperf_slurm.config.suggestions import check_known, suggest
+from dlperf_slurm.config.toml_tables import parse_toml
 from dlperf_slurm.contract.axes import DATA_SOURCES, MODES
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.logs import Identity, list_formats, load_format
-from dlperf_slurm.logs.runs import ALL_SETTINGS, SURROUNDINGS, ImportOptions
+from dlperf_slurm.logs.declared_formats import FACTS
+from dlperf_slurm.logs.runs import SURROUNDINGS, ImportOptions
 from dlperf_slurm.logs.settings import WORDS
 
 _CHOICES = {"mode": MODES, "data": DATA_SOURCES}
@@ -24,7 +27,7 @@ def parse_settings(assignments: Sequence[str]) -> Identity:
         key = key.strip()
         if not equals or not value.strip():
             raise InputError(f"--set {text}: write KEY=VALUE, as in --set devices=8")
-        keys = (*ALL_SETTINGS, *SURROUNDINGS)
+        keys = (*FACTS, *SURROUNDINGS)
         if key not in keys:
             known = ", ".join(keys)
             raise InputError(f"--set {text}: unknown key; known: {known}{suggest(key, keys)}")
@@ -43,15 +46,33 @@ def parse_settings(assignments: Sequence[str]) -> Identity:
     return dataclasses.replace(Identity(), **values)  # type: ignore[arg-type]
 
 
+def read_format_file(path: Path) -> dict[str, Any]:
+    """Read the tables [formats.NAME] of a TOML file, or a file that is one format by its name.
+
+    Raises InputError for a file that cannot be read.
+    """
+    try:
+        data = parse_toml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as TOML: {error}") from error
+    formats = data.get("formats", {path.stem: data})
+    if not isinstance(formats, dict) or not all(isinstance(t, dict) for t in formats.values()):
+        raise InputError(f"{path}: formats: write a table [formats.NAME] for each format")
+    return formats
+
+
 def check_options(options: ImportOptions) -> None:
     """Validate the names of format and rule; raises InputError, which suggests the nearest name."""
-    names = list_formats()
+    names = [*list_formats(), *options.tables]
     try:
+        for name in options.tables:
+            load_format(name, options.tables)
         if options.format_name:
             check_known(options.format_name, names, "a log format")
             names = [options.format_name]
         if options.rule_name:
-            rules = list(dict.fromkeys(r.name for name in names for r in load_format(name).RULES))
+            formats = [load_format(name, options.tables) for name in names]
+            rules = list(dict.fromkeys(rule.name for each in formats for rule in each.RULES))
             check_known(options.rule_name, rules, "a publisher's rule")
     except ValueError as error:
         raise InputError(f"import: {error}") from error

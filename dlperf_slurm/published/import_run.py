@@ -47,8 +47,8 @@ from dlperf_slurm.jobs.run_directory import CASES_FILE, SCRIPTS_DIR, Run
 from dlperf_slurm.jobs.stage import find_git_state, make_run_id
 from dlperf_slurm.jobs.task_tables import StringTable, format_case
 from dlperf_slurm.logs import Identity
-from dlperf_slurm.logs.runs import SETTINGS, ImportedRun
-from dlperf_slurm.logs.settings import CASE_SETTINGS
+from dlperf_slurm.logs.runs import ImportedRun
+from dlperf_slurm.logs.settings import CASE_SETTINGS, SETTINGS
 from dlperf_slurm.matrix.axes import make_case_id
 from dlperf_slurm.published.import_groups import describe_surroundings, label_runs
 from dlperf_slurm.version import __version__

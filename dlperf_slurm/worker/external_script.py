@@ -21,7 +21,8 @@ from dlperf_slurm.contract.record import (
 )
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.logs import Identity
-from dlperf_slurm.logs.runs import ALL_SETTINGS, ImportedRun, ImportOptions, import_log
+from dlperf_slurm.logs.runs import ImportedRun, ImportOptions, import_log
+from dlperf_slurm.logs.settings import ALL_SETTINGS
 from dlperf_slurm.worker.clock import LOG
 from dlperf_slurm.worker.failed_record import make_failed_record
 from dlperf_slurm.worker.processes import CommandRunner

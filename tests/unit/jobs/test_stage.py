@@ -211,6 +211,20 @@ def test_frozen_worker_runs_without_the_package(staged_run):
     assert done.stdout.strip() == str(staged_run.path / "code/dlperf_slurm/__init__.py")
 
 
+def test_formats_of_the_matrix_are_beside_the_tool_s(home):
+    own = "[formats.mine]\nlines = [{ pattern = 'it (?P<step>.)' }]\n"
+    script = "[scripts.mine]\nformat = 'mine'\ncommand = 'true'\n"
+    run = stage(home / "results", ONE_TASK.replace("[protocol]", f"{own}{script}[protocol]"))
+    reads = (
+        "from dlperf_slurm.logs import load_format; print(load_format('mine').SIGNATURE.pattern)"
+    )
+    command = [sys.executable, "-S", "-c", reads]
+    printed = subprocess.run(
+        command, env={"PYTHONPATH": str(run.path / "code")}, capture_output=True, text=True
+    ).stdout
+    assert "it (?:.)" in printed
+
+
 def test_frozen_code_is_the_worker_and_no_more(staged_run):
     code = staged_run.path / "code/dlperf_slurm"
     assert sorted(path.name for path in code.iterdir()) == [

@@ -28,7 +28,7 @@ TABLE = {
         ({"identity": {"device": 1}}, ["identity", "'device'", "devices"]),
         ({"identity": {"devices": {"over": "x"}}}, ["identity.devices", "fact, counts"]),
         ({"window": {"kind": "rates"}}, ["window.kind", "'rates'", "warm rates"]),
-        ({"window": {}}, ["window", "kind is missing"]),
+        ({"lines": [{"pattern": "x"}], "signature": "x", "window": {"x": 1}}, ["window", "'x'"]),
         ({"end": {"last": "x"}}, ["end", "'last'", "last_step"]),
         ({"rules": [{"name": "mean"}]}, ["rules[0]", "average, time_lines"]),
         ({"rules": [{"name": "time", "time_lines": [1]}]}, ["rules[0]", "[20, 120]"]),

@@ -244,6 +244,14 @@ MISTAKES = [
         *(10, "scripts.official.format", (*list_formats(), "mean 'tf_cnn_benchmarks'")),
     ),
     (
+        change_source("[scripts.official]", "[formats.mine]\nline = []\n[scripts.official]"),
+        *(8, "formats.mine", ("'line'", "lines")),
+    ),
+    (
+        change_source("[scripts.official]", "[formats.keras]\nlines = []\n[scripts.official]"),
+        *(8, "formats.keras", ("'keras'", "letters")),
+    ),
+    (
         change_source("[scripts.official]", "[scripts.official]\nrule = 'mode'"),
         *(9, "scripts.official.rule"),
         [rule.name for rule in load_format("tf_cnn_benchmarks").RULES],

@@ -1,0 +1,196 @@
+"""Logs of trainers of language and vision models: what each measured, by hand and by its format."""
+
+import pytest
+
+from dlperf_slurm.logs import find_formats, list_formats
+from dlperf_slurm.logs.lines import split_lines
+from dlperf_slurm.logs.runs import ImportOptions, import_log
+
+MEGATRON = (
+    " iteration  {0}/   90 | consumed samples: 64 | elapsed time per iteration (ms): {1} | {2}"
+    "learning rate: 1E-05 | global batch size:    32 | lm loss: 2.5E+00 | loss scale: 1.0 |"
+)
+TITAN = "[rank0]:[titan] 2025-01-02 03:04:0{0},5 - root - INFO - step: {0}0  loss:  6.1  memory: 9"
+MLLOG = ':::MLLOG {{"namespace": "", "key": "{0}", "value": {1}, "metadata": {{{2}}}}}'
+TV = "Epoch: [0]  [ {0}/50]  eta: 0:43:31  lr: 0.1  img/s: {1}  loss: 6.8 (6.9)  time: 2.5"
+DETECTRON = "[01/02 03:04:05 d2]:  eta: 1:23:45  iter: {0}  total_loss: 4.6  time: {1}  x"
+FAIRSEQ = (
+    "2020-01-02 03:04:05 | INFO | train_inner | epoch 001:    {0} / 1000 loss=9, wps=400, ups={1}, "
+    "wpb=100, bsz=16, num_updates={0}, lr=0.1"
+)
+
+# format: lines, measured, samples/s or None; four equal intervals, of which the first is warm-up
+LOGS = {
+    "dlperf_log": (
+        ["dlperf-log/1 devices=2 batch_size_per_device=8 precision=fp32 mode=train"]
+        + [f"dlperf-log/1 step={step} seconds={0.9 if step == 5 else 0.1}" for step in (5, 10, 15)]
+        + ["dlperf-log/1 end"],
+        ("100 ms a step", 160.0),
+    ),
+    "megatron": (
+        [
+            MEGATRON.format(10, "9000.0", ""),
+            MEGATRON.format(20, "2000.0", "throughput per GPU (TFLOP/s/GPU): 100.0 | "),
+            MEGATRON.format(30, "2000.0", "throughput per GPU (TFLOP/s/GPU): 100.0 | "),
+            MEGATRON.format(40, "2000.0", ""),
+        ],
+        ("2000 ms a step", 16.0),
+    ),
+    "nemo": (
+        [
+            f"Training epoch 0, iteration {step}/99 | lr: 1e-4 | global_batch_size: 64 | "
+            f"global_step: {step} | train_step_timing in s: {seconds} | consumed_samples: 9"
+            for step, seconds in ((0, 9.0), (1, 2.0), (2, 2.0), (3, 2.0))
+        ],
+        ("2000 ms a step", 32.0),
+    ),
+    "torchtitan": (
+        [
+            "[titan] 2025-01-02 03:04:00,1 - root - INFO - Trainer is initialized with local batch "
+            "size 4, global batch size 8, gradient accumulation steps 1, sequence length 100, "
+            "total steps 40 (warmup 2).",
+            *(TITAN.format(i) + f"  tps: 1,{i and 0}00  mfu: 34.3%" for i in range(4)),
+        ],
+        ("1000 tokens/s per device", 20.0),
+    ),
+    "maxtext": (
+        [
+            "Num_devices: 4, shape (4,)",
+            "Config param max_target_length: 2048",
+            *(
+                f"completed step: {i}, seconds: 1.0, TFLOP/s/device: 150.0, Tokens/s/device: "
+                f"{rate}, total_weights: 9, loss: 9.1"
+                for i, rate in enumerate((10.0, 2048.0, 2048.0, 2048.0))
+            ),
+        ],
+        ("2048 tokens/s per device", 4.0),
+    ),
+    "nanogpt": (
+        [f"iter {i}0: loss 3.2, time {ms}ms, mfu 16.7%" for i, ms in enumerate((9e3, 50, 50, 50))],
+        ("50 ms a step", None),
+    ),
+    "hf_trainer": (
+        [
+            "***** Running training *****",
+            "  Instantaneous batch size per device = 4",
+            "  Total train batch size (w. parallel, distributed & accumulation) = 16",
+            "  Gradient Accumulation steps = 2",
+            "  Total optimization steps = 1,000",
+            "{'loss': 0.6347, 'learning_rate': 4.8e-05, 'epoch': 0.08}",
+            "{'train_runtime': 58.1, 'train_samples_per_second': 189.3, 'train_loss': 0.4}",
+        ],
+        ("189.3 samples/s", 189.3),
+    ),
+    "lightning": (
+        [f"Epoch {i}: 100%|##| 40/40 [00:02<00:00, {rate}it/s, v_num=0]"
+         for i, rate in enumerate((5.0, 20.0, 20.0))]
+        + ["`Trainer.fit` stopped: `max_epochs=3` reached."],
+        ("20 steps/s", None),
+    ),
+    "deepspeed": (
+        [f"[2022-01-02 03:04:05,6] [INFO] [timer.py:197:stop] 0/{step}, RunningAvgSamplesPerSec="
+         f"{rate}, CurrSamplesPerSec=9.0, MemAllocated=1GB"
+         for step, rate in ((10, 150.0), (20, 160.5))],
+        ("160.5 samples/s", 160.5),
+    ),
+    "mllog": (
+        [
+            MLLOG.format("global_batch_size", 64, ""),
+            MLLOG.format("tracked_stats", '{"throughput": 70.5}', '"epoch_num": 5'),
+            MLLOG.format("run_stop", "null", '"status": "success"'),
+            MLLOG.format("tracked_stats", '{"throughput": 72.5, "epoch_num": 9}', '"step": [2, 9]'),
+        ],
+        ("72.5 samples/s", 72.5),
+    ),
+    "keras": (
+        ["Epoch 1/2", "100/100 [====] - 9s 90ms/step - loss: 1.0",
+         "Epoch 2/2", "100/100 [====] - 2s 20ms/step - loss: 1.0"],
+        ("20 ms a step", None),
+    ),
+    "timm": (
+        [f"Train: 0 [ {step}/1251 (  4%)]  Loss: 6.9 (6.9)  Time: 0.3s,  {rate}/s  (0.3s,  7.5/s)  "
+         "LR: 1.0e-05" for step, rate in ((0, 9.0), (50, 80.0), (100, 80.0))],
+        ("80 samples/s", 80.0),
+    ),
+    "torchvision_references": (
+        ["Namespace(batch_size=32, model='resnet50', amp=True, world_size=2, data_path='/d')",
+         *(TV.format(step, rate) for step, rate in ((10, 9.5), (20, 64.0), (30, 64.0)))],
+        ("64 samples/s per device", 128.0),
+    ),
+    "mmengine": (
+        ["01/02 03:04:05 - mmengine - INFO - Epoch(train)   [1]"
+         f"[ {step}/733]  lr: 1.9e-03  eta: 1:00:00  time: {seconds}  data_time: 0.04  loss: 2.0"
+         for step, seconds in ((50, 0.9), (100, 0.5), (150, 0.5))],
+        ("500 ms a step", None),
+    ),
+    "detectron2": (
+        [DETECTRON.format(step, seconds) for step, seconds in ((19, 0.3), (39, 0.25))],
+        ("250 ms a step", None),
+    ),
+    "fairseq": (
+        [FAIRSEQ.format(step, rate) for step, rate in ((10, 1.0), (20, 4.0), (30, 4.0))]
+        + ["2020-01-02 03:04:05 | INFO | fairseq_cli.train | done training in 9.1 seconds"],
+        ("4 steps/s", 64.0),
+    ),
+    "nvidia_dlll": (
+        ['DLLL {"step": "PARAMETER", "data": {"num_layers": 50, "gpus": "0", "batch_size": 192}}',
+         'DLLL {"step": [0, 19], "data": {"train.loss": 7.1, "train.ips": 1400.0}}',
+         'DLLL {"step": [], "data": {"train.ips": 1430.5}}'],
+        ("1430 samples/s", 1430.5),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(params=sorted(LOGS))
+def name(request):
+    return request.param
+
+
+def _import(tmp_path, lines):
+    (tmp_path / "a.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (run,) = import_log(tmp_path / "a.log", ImportOptions())
+    return run
+
+
+def test_one_format_claims_the_log(name):
+    content = "\n".join(LOGS[name][0]).encode()
+    assert find_formats(split_lines([line + b"\n" for line in content.split(b"\n")])) == [name]
+
+
+def test_figures_are_those_computed_by_hand(tmp_path, name):
+    lines, (measured, samples_per_s) = LOGS[name]
+    run = _import(tmp_path, lines)
+    assert run.measured == measured
+    assert run.samples_per_s == (samples_per_s and pytest.approx(samples_per_s))
+    assert run.status == ("ok" if samples_per_s else "measured")
+    assert samples_per_s or "--set batch_size_per_device=..." in run.reason
+
+
+@pytest.mark.parametrize("cut", ["dlperf_log", "hf_trainer", "mllog", "lightning", "fairseq"])
+def test_log_without_its_end_is_incomplete(tmp_path, cut):
+    run = _import(tmp_path, LOGS[cut][0][:-1])
+    assert run.samples_per_s is None
+    assert run.status in ("incomplete", "failed")
+
+
+def test_own_figures_of_the_trainer_are_noted(tmp_path):
+    run = _import(tmp_path, LOGS["megatron"][0])
+    assert run.notes == ("the log itself prints 100 TFLOP/s per device (medians)",)
+
+
+def test_settings_of_the_log_are_read(tmp_path):
+    run = _import(tmp_path, LOGS["hf_trainer"][0])
+    identity = run.identity
+    assert (identity.devices, identity.batch_size_per_device, identity.mode) == (2, 4, "train")
+    run = _import(tmp_path, LOGS["torchvision_references"][0])
+    assert (run.identity.devices, run.identity.precision) == (2, "amp-fp16")
+
+
+def test_time_of_a_sample_that_is_called_that_of_a_step_is_refused(tmp_path):
+    run = _import(tmp_path, ["Train on 100 samples", *LOGS["keras"][0]])
+    assert (run.status, run.samples_per_s) == ("failed", None)
+    assert "Keras before 2.4" in run.reason
+
+
+def test_every_format_of_this_file_is_shipped():
+    assert set(LOGS) <= set(list_formats())
