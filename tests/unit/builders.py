@@ -24,7 +24,7 @@ from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.jobs.manifest import Manifest, PlannedCase
 from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.render import render_scripts
-from dlperf_slurm.jobs.run_directory import CASES_FILE, HARNESS_FILE, Run, RunTask
+from dlperf_slurm.jobs.run_directory import CASES_FILE, CODE_DIR, HARNESS_FILE, Run, RunTask
 from dlperf_slurm.jobs.task_tables import format_case
 from dlperf_slurm.matrix.axes import make_case_id
 from dlperf_slurm.matrix.expand import MatrixCase
@@ -51,6 +51,16 @@ repeats = 2
 warmup_steps = 3
 measured_steps = 10
 """
+
+
+def copy_run(run: Path, folder: Path) -> Path:
+    """Copy a run directory; the frozen code, which no test changes, is shared by hard links."""
+
+    def copy(source: str, target: str) -> None:
+        is_code = Path(source).is_relative_to(run / CODE_DIR)
+        (os.link if is_code else shutil.copy2)(source, target)
+
+    return Path(shutil.copytree(run, folder, copy_function=copy))
 
 
 def write_matrix(text: str = SMALL_MATRIX, path: Union[str, Path] = "matrix.toml") -> Path:

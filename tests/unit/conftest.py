@@ -2,12 +2,11 @@
 
 import gc
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
 import pytest
-from builders import SMALL_MATRIX, make_site, write_matrix
+from builders import SMALL_MATRIX, copy_run, make_site, write_matrix
 
 from dlperf_slurm.config.site import LoadedSite
 from dlperf_slurm.jobs.plan import resolve
@@ -30,6 +29,14 @@ def own_temporary_folder(tmp_path_factory):
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
         # tempfile caches the first folder
         patch.setattr(tempfile, "tempdir", None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_disks():
+    """Leave out fsync, which takes milliseconds: no test loses the power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
         yield
 
 
@@ -83,4 +90,4 @@ def small_run(tmp_path_factory) -> Path:
 @pytest.fixture
 def staged_run(small_run, home) -> Run:
     """Copy the small run for a test."""
-    return open_run(shutil.copytree(small_run, home / "results" / small_run.name))
+    return open_run(copy_run(small_run, home / "results" / small_run.name))
