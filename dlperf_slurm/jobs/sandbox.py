@@ -259,7 +259,7 @@ def _measure(value: Any) -> int:
         return 1 + sum(map(_measure, value))
     if kind is dict:
         return 1 + sum(map(_measure, value)) + sum(map(_measure, value.values()))
-    if kind is int:
+    if isinstance(value, int):
         return 1 + value.bit_length() // MAX_BITS
     return 1
 

@@ -181,7 +181,7 @@ def load_format(name: str, tables: Tables = NO_TABLES) -> "Format":
     from dlperf_slurm.logs.declared_formats import make_format, read_table
 
     if name in tables:
-        return cast("Format", make_format(f"formats.{name}", tables[name]))
+        return cast("Format", make_format(f"formats.{name}", dict(tables[name])))
     if name not in list_formats():
         raise FormatError(f"{name!r} is not a log format; known: {', '.join(list_formats())}")
     path = _find_folder() / f"{name}.toml"

@@ -13,7 +13,8 @@ from dlperf_slurm.program import COMMAND
 # Slurm's clients if the controller does not answer, and `run_client` on its own timeout
 _NO_ANSWER = re.compile(
     r"did not respond within|Unable to contact slurm controller|Socket timed out|"
-    r"Connection refused|Zero Bytes were transmitted|in standby mode|Communication connection failure"
+    r"Connection refused|Zero Bytes were transmitted|in standby mode|"
+    r"Communication connection failure"
 )
 # the limits that Slurm names; those on the number of submitted jobs are temporary
 _NAMED_LIMIT = re.compile(r"\b(?:QOS|Assoc)\w*Limit\b")
