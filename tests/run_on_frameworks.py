@@ -13,7 +13,10 @@ With --changed, only frameworks are tested whose files changed since then, and T
 tests marked exhaustive, and with Horovod only if its use or its build changed. An unchanged
 TensorFlow 1 is tested with ResNet-50 in fp32 alone, without XLA and parameter servers, to show that
 its environment can be created and works. `make test` does the same with PyTorch each time; here a
-changed PyTorch is tested with the other models and precisions.
+changed PyTorch is tested with the other models and precisions. If more than MOST_CHANGED frameworks
+changed, as by an edit of the interface that all share, these too are tested with ResNet-50 in fp32
+alone, without Horovod, and compared with PyTorch: all of their tests take 100 minutes. They remain
+unproven until `make test-frameworks` has run.
 """
 
 import argparse
@@ -50,6 +53,8 @@ PARALLEL = ["-n", "2", "--dist", "load", "--maxschedchunk", "1"]
 LEFT_TO_CHANGES = ("-k", "not (bert or llama or vit or bf16 or fp16 or xla or server)")
 # tests of the reference that test-worker leaves out
 NOT_IN_TEST_WORKER = ("-k", "bert or llama or vit or bf16 or fp16 or server")
+# the number of changed frameworks that --changed tests with more than ResNet-50
+MOST_CHANGED = 3
 NOT_MADE = ["its environment could not be made"]
 OWED_TESTS = ("tests/worker/test_adapter.py", "tests/worker/test_adapter_training.py")
 # Bytes of memory of tests that need more than some machines have: MindSpore frees no part of a
@@ -134,6 +139,7 @@ def name_horovod(framework: str) -> str:
 def choose_tasks(frameworks: Iterable[str], changed: set[str], is_gate: bool) -> list[Task]:
     """Choose complete tests of these frameworks, or as a gate short tests of the changed ones."""
     tasks = []
+    is_brief = len(changed.intersection(list_pins())) > MOST_CHANGED
     for framework in frameworks:
         horovod_changed = name_horovod(framework) in changed
         if not is_gate:
@@ -142,9 +148,9 @@ def choose_tasks(frameworks: Iterable[str], changed: set[str], is_gate: bool) ->
             options = ("-m", "not exhaustive")
             if framework == REFERENCE:
                 options += NOT_IN_TEST_WORKER
-            elif framework not in changed and not horovod_changed:
+            elif is_brief or (framework not in changed and not horovod_changed):
                 options += LEFT_TO_CHANGES
-            tasks.append(Task(framework, horovod_changed, options))
+            tasks.append(Task(framework, horovod_changed and not is_brief, options))
     return tasks
 
 

@@ -159,6 +159,13 @@ def test_gate_tests_what_changed_in_brief_and_what_did_not_by_fewer_models():
     ]
 
 
+def test_many_changed_frameworks_are_tested_briefly_and_without_horovod():
+    changed = {"jax", "mxnet", "mxnet-horovod", "oneflow", "paddle"}
+    tasks = run_on_frameworks.choose_tasks(["jax", "mxnet"], changed, is_gate=True)
+    options = ("-m", "not exhaustive", *run_on_frameworks.LEFT_TO_CHANGES)
+    assert tasks == [Task("jax", False, options), Task("mxnet", False, options)]
+
+
 def test_gate_tests_a_pytorch_that_changed_by_what_test_worker_leaves_out():
     tasks = run_on_frameworks.choose_tasks(["pytorch"], {"pytorch"}, is_gate=True)
     names = "bert or llama or vit or bf16 or fp16 or server"
