@@ -239,7 +239,7 @@ def measure_case(
         final_loss=session.read_loss(),
         data_wait_seconds=sum(measurement.data_wait_seconds),
     )
-    attention = session.name_attention()
+    attention = session.describe_attention()
     platform, hosts = gather_platforms(case, world, rank_info)
     telemetry, telemetry_problems = gather_telemetry(world, sampler, attempt_dir)
     surroundings = gather_surroundings(case, world, before, sampler.cpu_use)

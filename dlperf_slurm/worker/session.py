@@ -109,7 +109,7 @@ if TYPE_CHECKING:
 
         def read_peak_memory_bytes(self) -> int: ...
 
-        def name_attention(self) -> str:
+        def describe_attention(self) -> str:
             """Return the framework's name of the attention kernel; WRITTEN_OUT if it is unfused.
 
             Empty for a model without attention. Called on all ranks, after the measured window,

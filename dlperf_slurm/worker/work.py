@@ -50,7 +50,7 @@ class Work:
         """Return the model's loss for the network's logits and the batch that they are of."""
         return self.builder.compute_loss(self.definition, logits, batch)
 
-    def name_attention(self, kernel: str = WRITTEN_OUT) -> str:
+    def describe_attention(self, kernel: str = WRITTEN_OUT) -> str:
         """Return `kernel`, or '' for a model without attention."""
         return kernel if self.has_attention else ""
 

@@ -84,12 +84,12 @@ def describe_step(rank: Rank) -> list[str]:
         str(count("kernel")),
         str(count("product")),
         str(count("convolution")),
-        name_attention(rank),
+        describe_attention(rank),
         f"{sent / MIB:.1f}",
     ]
 
 
-def name_attention(rank: Rank) -> str:
+def describe_attention(rank: Rank) -> str:
     if any(True for _ in rank.list_kinds("attention")):
         return "cuDNN"
     for name, word in (("flash_fwd", "flash"), ("fmha", "memory-efficient")):

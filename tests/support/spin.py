@@ -111,7 +111,7 @@ class SpinSession:
     def read_peak_memory_bytes(self):
         return len(self.batch)
 
-    def name_attention(self):
+    def describe_attention(self):
         return ""
 
     def read_loss(self):

@@ -36,7 +36,7 @@ SOONEST_COMPILED = "vit"
 
 # six tokens that PyTorch 2.13 generates after each prompt of five, with the small decoder in
 # `sessions`, batch size 3 and seed 7
-WORDS = [
+GENERATED_TOKENS = [
     [124, 187, 7, 11, 12, 145],
     [80, 108, 196, 178, 100, 108],
     [84, 105, 191, 142, 126, 142],
@@ -247,16 +247,16 @@ def take_inferred_losses(case):
     return [*losses, session.evaluate_loss()]
 
 
-def test_words_from_the_cache_are_those_without_one_and_those_of_pytorch(framework, generating):
-    words, loss, without_cache = sessions.run_elsewhere(generate, generating)
+def test_tokens_from_the_cache_are_those_without_one_and_those_of_pytorch(framework, generating):
+    tokens, loss, without_cache = sessions.run_elsewhere(generate, generating)
     assert math.isfinite(loss)
     if generating.axes.precision == "fp32":
-        assert words == without_cache == WORDS
+        assert tokens == without_cache == GENERATED_TOKENS
         # logits of the last tokens are as from a forward pass over all tokens before them
         assert loss == pytest.approx(4.7919502, rel=1e-5)
     else:
         # rounding may choose either of two tokens that are nearly as likely
-        pairs = [pair for row in zip(words, without_cache) for pair in zip(*row)]
+        pairs = [pair for row in zip(tokens, without_cache) for pair in zip(*row)]
         assert sum(one == other for one, other in pairs) > len(pairs) / 2
         assert loss == pytest.approx(4.7919502, rel=1e-2)
 
@@ -267,8 +267,8 @@ def generate(case):
     session.prefill()
     for _ in range(case.axes.output_tokens - 1):
         session.decode()
-    words, loss = session.read_tokens().tolist(), session.read_loss()
-    return words, loss, session.continue_without_cache().tolist()
+    tokens, loss = session.read_tokens().tolist(), session.read_loss()
+    return tokens, loss, session.continue_without_cache().tolist()
 
 
 def test_each_prefill_begins_anew(generating_in_fp32):
@@ -279,15 +279,15 @@ def test_each_prefill_begins_anew(generating_in_fp32):
         for _ in range(decodings):
             session.decode()
         texts.append(session.read_tokens().tolist())
-    assert texts == [WORDS, [row[:3] for row in WORDS], WORDS]
+    assert texts == [GENERATED_TOKENS, [row[:3] for row in GENERATED_TOKENS], GENERATED_TOKENS]
 
 
-def test_prompt_may_be_one_word_and_the_text_as_long_as_the_model_reads(generating_in_fp32):
+def test_prompt_may_be_one_token_and_the_text_as_long_as_the_model_reads(generating_in_fp32):
     longest = generating_in_fp32.model_parameters["sequence_length"]
     case = vary(generating_in_fp32, prompt_length=1, output_tokens=longest - 1)
-    words, _, without_cache = generate(case)
-    assert numpy.shape(words) == (3, longest - 1)
-    assert words == without_cache
+    tokens, _, without_cache = generate(case)
+    assert numpy.shape(tokens) == (3, longest - 1)
+    assert tokens == without_cache
 
 
 def test_inference_changes_neither_weights_nor_statistics(framework, model):
@@ -460,7 +460,7 @@ def test_latencies_of_inference_make_up_its_throughput(framework, tmp_path):
 
 
 @sessions.needs_mpirun
-def test_times_of_words_make_up_their_generations_on_each_rank(generating_in_fp32, tmp_path):
+def test_times_of_tokens_make_up_their_generations_on_each_rank(generating_in_fp32, tmp_path):
     case = vary(generating_in_fp32, devices_per_node=2, warmup_steps=2, measured_steps=20)
     attempt = attempts.Attempt(tmp_path / "attempt", sessions.CHECKOUT, **vars(case))
     record = attempt.launch().conclude()

@@ -15,7 +15,7 @@ numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip insta
 VOCABULARY = 20000
 SMALL = bert.Definition(sequence_length=32, vocabulary_size=VOCABULARY, predictions_per_sequence=5)
 SMALL_LLAMA = llama.Definition(sequence_length=32, vocabulary_size=VOCABULARY)
-WORDS = 29
+TEXT_TOKENS = 29
 COUNT = 10000
 DESCRIPTION = {
     "vocabulary_size": VOCABULARY,
@@ -86,14 +86,14 @@ def split_sample(sample):
 
 def test_segments_are_the_texts_own(folder):
     samples = read_all(open_text(folder))
-    assert len(samples) == COUNT // WORDS
+    assert len(samples) == COUNT // TEXT_TOKENS
     for index, sample in enumerate(samples):
         first, second = split_sample(sample)
-        assert len(first) + len(second) == WORDS
+        assert len(first) + len(second) == TEXT_TOKENS
         assert (numpy.diff(first) == 1).all()
         assert (numpy.diff(second) % COUNT == 1).all()
         # the first is of whole sentences in one document, but the text's last, which is cut
-        assert first[0] == index * WORDS // 7 * 7
+        assert first[0] == index * TEXT_TOKENS // 7 * 7
         assert len(first) % 7 == 0 or first[-1] == COUNT - 1
         assert first[0] // 70 == first[-1] // 70
         # the second follows it, or begins a sentence of another document
@@ -235,7 +235,7 @@ def test_id_outside_of_the_vocabulary_is_an_error_not_a_crash_of_the_device(
             bert.Definition(sequence_length=10, predictions_per_sequence=8),
             100,
             [0, 1],
-            "sequence_length of 10 .* 7 words",
+            "sequence_length of 10 .* 7 tokens",
         ),
     ],
 )

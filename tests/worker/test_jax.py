@@ -270,7 +270,7 @@ def lower_step(case, platform="cpu"):
     )
     batch = prepare_batch(work.make_batch(), layers.LAYOUTS["default"][0], work.classes)
     lowered = training.step.trace(state, batch).lower(lowering_platforms=(platform,))
-    return lowered.as_text(), passes.name_attention()
+    return lowered.as_text(), passes.describe_attention()
 
 
 def list_products(text):

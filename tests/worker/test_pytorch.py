@@ -143,7 +143,7 @@ def test_kernel_of_attention_is_the_one_that_is_taken(mode, model, parameters, k
     running = sessions.start(case)
     # torch's CPU kernel does not support dropout, which BERT has in training only
     expected = "flash_attention_for_cpu" if model == "bert" and mode == INFER else kernel
-    assert running.name_attention() == expected
+    assert running.describe_attention() == expected
 
 
 def measure_saved_bytes(is_checkpointed):

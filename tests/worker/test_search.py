@@ -192,8 +192,8 @@ def test_no_room_for_the_smallest_gives_status_oom(stage, changes, samples, faul
     assert list_trials(record)[-len(tried) :] == tried
 
 
-WORDS = 5
-SHORT_BERT = {"sequence_length": WORDS + 3, "predictions_per_sequence": 1}
+TEXT_TOKENS = 5
+SHORT_BERT = {"sequence_length": TEXT_TOKENS + 3, "predictions_per_sequence": 1}
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def text(tmp_path):
         numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
         folder = tmp_path / "text" / "train"
         folder.mkdir(parents=True)
-        numpy.save(str(folder / "ids.npy"), numpy.full(WORDS * samples, 200, numpy.uint16))
+        numpy.save(str(folder / "ids.npy"), numpy.full(TEXT_TOKENS * samples, 200, numpy.uint16))
         for name in ("sentence_starts", "document_starts"):
             numpy.save(str(folder / f"{name}.npy"), numpy.arange(2))
         ids = {"classification_id": 101, "separator_id": 102, "mask_id": 103}

@@ -28,7 +28,7 @@ if not tf.__version__.startswith("1."):
 numpy = pytest.importorskip("numpy")
 
 from dlperf_slurm.worker.frameworks.tensorflow import layers  # noqa: E402
-from dlperf_slurm.worker.frameworks.tensorflow.parameter_servers import name_server  # noqa: E402
+from dlperf_slurm.worker.frameworks.tensorflow.parameter_servers import format_server_device  # noqa: E402
 from dlperf_slurm.worker.frameworks.tensorflow1 import graph, training  # noqa: E402
 from dlperf_slurm.worker.frameworks.tensorflow1.parameter_servers import (  # noqa: E402
     ParameterServers,
@@ -267,7 +267,7 @@ def test_weights_are_spread_over_the_servers_by_their_bytes_and_nothing_else_is(
     scalars = Counter()
     for variable, _ in forward.parameters.values():
         scalars[variable.device] += variable.shape.num_elements()
-    assert sorted(scalars) == [name_server(task) for task in range(2)]
+    assert sorted(scalars) == [format_server_device(task) for task in range(2)]
     assert max(scalars.values()) < 1.1 * min(scalars.values())
     assert statistic.device == placed.device
 

@@ -23,7 +23,7 @@ numpy = pytest.importorskip("numpy")
 from dlperf_slurm.worker.frameworks.tensorflow import bert, llama, resnet50, vit  # noqa: E402
 from dlperf_slurm.worker.frameworks.tensorflow.parameter_servers import (  # noqa: E402
     ServerGraph,
-    name_server,
+    format_server_device,
 )
 from dlperf_slurm.worker.frameworks.tensorflow2 import device, training  # noqa: E402
 from dlperf_slurm.worker.frameworks.tensorflow2.parameter_servers import make_weights  # noqa: E402
@@ -155,7 +155,7 @@ def test_weights_are_spread_over_the_servers_by_their_bytes(started):
     scalars = Counter()
     for weight in weights:
         scalars[weight.device] += weight.shape.num_elements()
-    assert sorted(scalars) == [name_server(task) for task in range(2)]
+    assert sorted(scalars) == [format_server_device(task) for task in range(2)]
     assert max(scalars.values()) < 1.1 * min(scalars.values())
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 # [CLS], and [SEP] after each of the two segments
-MARKS = 3
+SPECIAL_TOKENS = 3
 
 # Devlin et al. 2018, section 3.1: 80 % become the mask, 10 % a random token, 10 % stay unchanged
 MASKED_PART = 0.8
@@ -78,14 +78,14 @@ class TokenFolder:
         self._seed = seed
         self._is_training = split == TRAIN_SPLIT
         self._description = describe_text(data_dir, definition)
-        self._words = definition.sequence_length - MARKS
+        self._text_tokens = definition.sequence_length - SPECIAL_TOKENS
         folder = Path(data_dir) / split
         self._text = open_text(folder)
         documents = len(self._text.document_starts)
         if documents < 2 or len(self) == 0:
             raise DataError(
                 f"{str(folder)!r} has {len(self._text.ids)} ids in {documents} documents; "
-                f"a sequence of the model takes {self._words} ids, of two documents"
+                f"a sequence of the model takes {self._text_tokens} ids, of two documents"
             )
 
     def __reduce__(self) -> Any:
@@ -93,7 +93,7 @@ class TokenFolder:
         return type(self), self._arguments
 
     def __len__(self) -> int:
-        return len(self._text.ids) // self._words
+        return len(self._text.ids) // self._text_tokens
 
     def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
         """Return a sample with the keys and shapes of a synthetic one.
@@ -105,11 +105,11 @@ class TokenFolder:
         # validation masks the same tokens in each epoch
         epoch = epoch if self._is_training else 0
         random = numpy.random.RandomState([self._seed, epoch, index])
-        first, second, is_next = self._choose_segments(index * self._words, random)
+        first, second, is_next = self._choose_segments(index * self._text_tokens, random)
         self._check_ids(first, second)
-        input_ids, token_type_ids, words = self._join(first, second)
+        input_ids, token_type_ids, ordinary = self._join(first, second)
         count = self._definition.predictions_per_sequence
-        masked = mask_words(input_ids, words, count, self._description, random)
+        masked = mask_tokens(input_ids, ordinary, count, self._description, random)
         input_ids, masked_positions, masked_ids = masked
         return {
             "input_ids": input_ids,
@@ -126,7 +126,7 @@ class TokenFolder:
 
         They never are if the first segment ends its document.
         """
-        text, half = self._text, self._words // 2
+        text, half = self._text, self._text_tokens // 2
         sentence = text.find_sentence(position)
         begin = text.find_sentence_start(sentence)
         if position - begin >= half:
@@ -136,7 +136,7 @@ class TokenFolder:
         end = min(border if border > begin else begin + half, document_end)
         is_next = bool(random.randint(2)) and end < document_end
         other = text.find_sentence_start(text.choose_other_sentence(sentence, random))
-        second = text.read_ids(end if is_next else other, self._words - (end - begin))
+        second = text.read_ids(end if is_next else other, self._text_tokens - (end - begin))
         return text.read_ids(begin, end - begin), second, is_next
 
     def _check_ids(self, *segments: "NDArray[Any]") -> None:
@@ -159,24 +159,25 @@ class TokenFolder:
         input_ids = numpy.concatenate([classification, first, separator, second, separator])
         token_type_ids: "NDArray[Any]" = numpy.zeros(len(input_ids), numpy.int64)
         token_type_ids[len(first) + 2 :] = min(1, self._definition.type_vocabulary_size - 1)
-        marks = [0, len(first) + 1, len(input_ids) - 1]
-        return input_ids, token_type_ids, numpy.delete(numpy.arange(len(input_ids)), marks)
+        special = [0, len(first) + 1, len(input_ids) - 1]
+        return input_ids, token_type_ids, numpy.delete(numpy.arange(len(input_ids)), special)
 
 
-def mask_words(
+def mask_tokens(
     input_ids: "NDArray[Any]",
-    words: "NDArray[Any]",
+    ordinary: "NDArray[Any]",
     count: int,
     text: TextDescription,
     random: "RandomState",
 ) -> "Tuple[NDArray[Any], NDArray[Any], NDArray[Any]]":
-    """Mask `count` of the positions `words`: return masked input_ids, masked_positions, masked_ids.
+    """Mask `count` tokens: return masked input_ids, masked_positions and masked_ids.
 
-    Positions ascend without repeats; masked_ids are the ids before masking. All are int64.
+    `ordinary` are the positions of tokens that may be masked. Masked positions ascend without
+    repeats; masked_ids are the ids before masking. All are int64.
     """
     import numpy
 
-    positions = numpy.sort(random.permutation(words)[:count]).astype(numpy.int64)
+    positions = numpy.sort(random.permutation(ordinary)[:count]).astype(numpy.int64)
     draws = random.random_sample(count)
     replacements = random.randint(text.first_word_id, text.vocabulary_size, count)
     replacements[draws < MASKED_PART] = text.mask_id
@@ -193,14 +194,14 @@ def describe_text(data_dir: str, definition: "MaskedTokenModel") -> TextDescript
     """
     path = str(Path(data_dir) / DESCRIPTION_FILE)
     text = read_text_description(data_dir)
-    words = definition.sequence_length - MARKS
+    text_tokens = definition.sequence_length - SPECIAL_TOKENS
     check_vocabulary(text, data_dir, definition.vocabulary_size)
     if text.mask_id != definition.MASK_ID:
         raise DataError(f"{path!r}: mask_id is {text.mask_id}, the model's {definition.MASK_ID}")
-    if words < 2 or definition.predictions_per_sequence > words:
+    if text_tokens < 2 or definition.predictions_per_sequence > text_tokens:
         raise DataError(
-            f"a sequence_length of {definition.sequence_length} has room for {words} words of a "
-            f"text; predictions_per_sequence may be that at most, and two words are the least"
+            f"a sequence_length of {definition.sequence_length} holds {text_tokens} tokens of a "
+            "text; allowed: at least 2, and predictions_per_sequence at most as many"
         )
     return text
 

@@ -53,7 +53,7 @@ class Layer:
         return self.output_normalization(scope, x + self.dropout(scope, y))
 
 
-class MaskedWordHead:
+class MaskedTokenHead:
     """Masked-token head: [batch, length, hidden_size] -> [batch, predictions, vocabulary_size]."""
 
     def __init__(self, definition: Definition, name: str, word_embedding: Embedding) -> None:
@@ -77,7 +77,7 @@ class Bert:
     def __init__(self, definition: Definition) -> None:
         self.embeddings = Embeddings(definition, "embeddings")
         self.layers = [Layer(definition, f"layers.{i}") for i in range(definition.layers)]
-        self.masked_words = MaskedWordHead(definition, "masked_words", self.embeddings.word)
+        self.masked_words = MaskedTokenHead(definition, "masked_words", self.embeddings.word)
         self.pooler = Linear("pooler")
         self.next_sentence = Linear("next_sentence")
 
@@ -108,7 +108,7 @@ def compute_loss(
     definition: Definition, logits: Tuple[Array, Array], batch: Dict[str, Array]
 ) -> Array:
     """Return the mean masked-token cross-entropy plus the mean next-sentence cross-entropy."""
-    words, next_sentence = logits
-    return cross_entropy(words, batch["masked_ids"]) + cross_entropy(
+    tokens, next_sentence = logits
+    return cross_entropy(tokens, batch["masked_ids"]) + cross_entropy(
         next_sentence, batch["next_sentence_labels"]
     )

@@ -98,14 +98,14 @@ class Forward:
         self._attention, self._lack_of_cudnn = choose_attention(case, work, self.compute_type)
         self._attention_taken: Set[str] = set()
 
-    def name_attention(self) -> str:
+    def describe_attention(self) -> str:
         """Return what computes attention in all traced functions; '' for a model without attention.
 
         If cuDNN could not be used, the text has the reason too.
         """
         names = {XLA: f"{WRITTEN_OUT}{self._lack_of_cudnn}", CUDNN: "cuDNN"}
         found = " and ".join(sorted(names[each] for each in self._attention_taken))
-        return self._work.name_attention(found or WRITTEN_OUT)
+        return self._work.describe_attention(found or WRITTEN_OUT)
 
     def compute_logits(
         self, weights: Arrays, state: State, batch: Arrays, is_training: bool

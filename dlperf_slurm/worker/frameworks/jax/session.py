@@ -174,8 +174,8 @@ class JaxSession:
             return host.read_peak_resident_bytes()
         return int(self._device.memory_stats()["peak_bytes_in_use"])
 
-    def name_attention(self) -> str:
-        return self._forward.name_attention()
+    def describe_attention(self) -> str:
+        return self._forward.describe_attention()
 
     def read_loss(self) -> float:
         if self._is_training:

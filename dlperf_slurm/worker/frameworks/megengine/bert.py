@@ -47,7 +47,7 @@ class Layer(nn.Module):
         return self.output_normalization(x + self.dropout(y))
 
 
-class MaskedWordHead(nn.Module):
+class MaskedTokenHead(nn.Module):
     """Masked-token head: [batch, length, hidden_size] -> [batch, predictions, vocabulary_size]."""
 
     def __init__(self, definition: Definition, word_embedding: nn.Embedding) -> None:
@@ -77,7 +77,7 @@ class Bert(nn.Module):
         hidden = definition.hidden_size
         self.embeddings = Embeddings(definition)
         self.layers = [Layer(definition) for _ in range(definition.layers)]
-        self.masked_words = MaskedWordHead(definition, self.embeddings.word)
+        self.masked_words = MaskedTokenHead(definition, self.embeddings.word)
         self.pooler = nn.Linear(hidden, hidden)
         self.next_sentence = nn.Linear(hidden, 2)
 
@@ -102,7 +102,7 @@ def compute_loss(
     definition: Definition, logits: Tuple[Tensor, Tensor], batch: Dict[str, Tensor]
 ) -> Tensor:
     """Return the mean masked-token cross-entropy plus the mean next-sentence cross-entropy."""
-    words, next_sentence = logits
-    return F.nn.cross_entropy(words, batch["masked_ids"], axis=2) + F.nn.cross_entropy(
+    tokens, next_sentence = logits
+    return F.nn.cross_entropy(tokens, batch["masked_ids"], axis=2) + F.nn.cross_entropy(
         next_sentence, batch["next_sentence_labels"]
     )

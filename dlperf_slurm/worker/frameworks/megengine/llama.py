@@ -94,11 +94,11 @@ class Llama(nn.Module):
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
-        hidden, words = definition.hidden_size, definition.vocabulary_size
-        self.embedding = nn.Embedding(words, hidden)
+        hidden, vocabulary = definition.hidden_size, definition.vocabulary_size
+        self.embedding = nn.Embedding(vocabulary, hidden)
         self.layers = [Layer(definition) for _ in range(definition.layers)]
         self.normalization = RMSNorm(hidden, definition.normalization_epsilon)
-        self.head = nn.Linear(hidden, words, bias=False)
+        self.head = nn.Linear(hidden, vocabulary, bias=False)
         if definition.tied_embedding:
             self.head.weight = self.embedding.weight
         self.cosine, self.sine = (Tensor(table[:, None, :]) for table in definition.make_rotation())

@@ -211,8 +211,8 @@ class MegEngineSession:
             return int(mge.get_max_allocated_memory())
         return host.read_peak_resident_bytes()
 
-    def name_attention(self) -> str:
-        return self._work.name_attention()
+    def describe_attention(self) -> str:
+        return self._work.describe_attention()
 
     def read_loss(self) -> float:
         if self._is_training:

@@ -58,7 +58,7 @@ class Decoder(nn.Cell):
         return ops.matmul(x, self.weight.T) + self.bias
 
 
-class MaskedWordHead(nn.Cell):
+class MaskedTokenHead(nn.Cell):
     """Masked-token head: [batch, length, hidden_size] -> [batch, predictions, vocabulary_size]."""
 
     def __init__(self, definition: Definition, word_embedding: nn.Embedding) -> None:
@@ -87,7 +87,7 @@ class Bert(nn.Cell):
         hidden = definition.hidden_size
         self.embeddings = Embeddings(definition)
         self.layers = nn.CellList([Layer(definition) for _ in range(definition.layers)])
-        self.masked_words = MaskedWordHead(definition, self.embeddings.word)
+        self.masked_words = MaskedTokenHead(definition, self.embeddings.word)
         self.pooler = nn.Dense(hidden, hidden)
         self.next_sentence = nn.Dense(hidden, 2)
 
@@ -112,8 +112,8 @@ def compute_loss(
     definition: Definition, logits: Tuple[Tensor, Tensor], batch: Dict[str, Tensor]
 ) -> Tensor:
     """Return the mean masked-token cross-entropy plus the mean next-sentence cross-entropy."""
-    words, next_sentence = logits
-    words = words.reshape((-1, words.shape[-1]))
-    return ops.cross_entropy(words, batch["masked_ids"].reshape(-1)) + ops.cross_entropy(
+    tokens, next_sentence = logits
+    tokens = tokens.reshape((-1, tokens.shape[-1]))
+    return ops.cross_entropy(tokens, batch["masked_ids"].reshape(-1)) + ops.cross_entropy(
         next_sentence, batch["next_sentence_labels"]
     )

@@ -104,14 +104,14 @@ class Llama(nn.Cell):
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
-        hidden, words = definition.hidden_size, definition.vocabulary_size
-        self.embedding = nn.Embedding(words, hidden)
+        hidden, vocabulary = definition.hidden_size, definition.vocabulary_size
+        self.embedding = nn.Embedding(vocabulary, hidden)
         self.layers = nn.CellList([Layer(definition) for _ in range(definition.layers)])
         self.normalization = RMSNorm(definition)
         if definition.tied_embedding:
             self.head = TiedHead(self.embedding)
         else:
-            self.head = nn.Dense(hidden, words, has_bias=False)
+            self.head = nn.Dense(hidden, vocabulary, has_bias=False)
         cosine, sine = definition.make_rotation()
         self.cosine, self.sine = Tensor(cosine[:, None, :]), Tensor(sine[:, None, :])
 

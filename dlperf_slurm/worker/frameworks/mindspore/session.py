@@ -154,8 +154,8 @@ class MindSporeSession:
             return int(ms.runtime.max_memory_allocated())
         return host.read_peak_resident_bytes()
 
-    def name_attention(self) -> str:
-        return self._work.name_attention()
+    def describe_attention(self) -> str:
+        return self._work.describe_attention()
 
     def read_loss(self) -> float:
         if self._is_training:

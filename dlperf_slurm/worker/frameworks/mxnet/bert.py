@@ -53,7 +53,7 @@ class Layer(HybridBlock):
         return self.output_normalization(x + self.dropout(y))
 
 
-class MaskedWordHead(HybridBlock):
+class MaskedTokenHead(HybridBlock):
     """Masked-token head: [batch, length, hidden_size] -> [batch, predictions, vocabulary_size]."""
 
     def __init__(self, definition: Definition, word_embedding: nn.Embedding) -> None:
@@ -86,7 +86,7 @@ class Bert(HybridBlock):
         self.layers = nn.HybridSequential()
         for _ in range(definition.layers):
             self.layers.add(Layer(definition))
-        self.masked_words = MaskedWordHead(definition, self.embeddings.word)
+        self.masked_words = MaskedTokenHead(definition, self.embeddings.word)
         self.pooler = make_linear(hidden, hidden)
         self.next_sentence = make_linear(hidden, 2)
 
@@ -115,7 +115,7 @@ def compute_loss(
     batch: Dict[str, mx.nd.NDArray],
 ) -> mx.nd.NDArray:
     """Return the mean masked-token cross-entropy plus the mean next-sentence cross-entropy."""
-    words, next_sentence = logits
-    return compute_cross_entropy(words, batch["masked_ids"]) + compute_cross_entropy(
+    tokens, next_sentence = logits
+    return compute_cross_entropy(tokens, batch["masked_ids"]) + compute_cross_entropy(
         next_sentence, batch["next_sentence_labels"]
     )

@@ -95,14 +95,14 @@ class Llama(HybridBlock):
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
-        hidden, words = definition.hidden_size, definition.vocabulary_size
-        self.embedding = nn.Embedding(words, hidden)
+        hidden, vocabulary = definition.hidden_size, definition.vocabulary_size
+        self.embedding = nn.Embedding(vocabulary, hidden)
         self.layers = nn.HybridSequential()
         for _ in range(definition.layers):
             self.layers.add(Layer(definition))
         self.normalization = RMSNorm(definition)
         tied = self.embedding.collect_params() if definition.tied_embedding else None
-        self.head = make_linear(hidden, words, use_bias=False, params=tied)
+        self.head = make_linear(hidden, vocabulary, use_bias=False, params=tied)
         cosine, sine = (table[None, :, None] for table in definition.make_rotation())
         lengths = numpy.arange(1, definition.sequence_length + 1, dtype=numpy.int32)
         lengths = numpy.tile(lengths, (1, definition.heads // definition.kv_heads))

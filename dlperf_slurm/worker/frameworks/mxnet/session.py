@@ -175,8 +175,8 @@ class MXNetSession:
         free, total = mx.context.gpu_memory_info(self._device.device_id)
         return int(total - free)
 
-    def name_attention(self) -> str:
-        return self._work.name_attention()
+    def describe_attention(self) -> str:
+        return self._work.describe_attention()
 
     def read_loss(self) -> float:
         if self._is_training:

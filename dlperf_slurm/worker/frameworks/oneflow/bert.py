@@ -47,7 +47,7 @@ class Layer(nn.Module):
         return self.output_normalization(x + self.dropout(y))
 
 
-class MaskedWordHead(nn.Module):
+class MaskedTokenHead(nn.Module):
     """Masked-token head: [batch, length, hidden_size] -> [batch, predictions, vocabulary_size]."""
 
     def __init__(self, definition: Definition, word_embedding: nn.Embedding) -> None:
@@ -76,7 +76,7 @@ class Bert(nn.Module):
         hidden = definition.hidden_size
         self.embeddings = Embeddings(definition)
         self.layers = nn.ModuleList([Layer(definition) for _ in range(definition.layers)])
-        self.masked_words = MaskedWordHead(definition, self.embeddings.word)
+        self.masked_words = MaskedTokenHead(definition, self.embeddings.word)
         self.pooler = nn.Linear(hidden, hidden)
         self.next_sentence = nn.Linear(hidden, 2)
 
@@ -101,7 +101,7 @@ def compute_loss(
     definition: Definition, logits: Tuple[Tensor, Tensor], batch: Dict[str, Tensor]
 ) -> Tensor:
     """Return the mean masked-token cross-entropy plus the mean next-sentence cross-entropy."""
-    words, next_sentence = logits
-    return F.cross_entropy(words.flatten(0, 1), batch["masked_ids"].flatten()) + F.cross_entropy(
+    tokens, next_sentence = logits
+    return F.cross_entropy(tokens.flatten(0, 1), batch["masked_ids"].flatten()) + F.cross_entropy(
         next_sentence, batch["next_sentence_labels"]
     )

@@ -92,12 +92,12 @@ class Llama(nn.Module):
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
-        hidden, words = definition.hidden_size, definition.vocabulary_size
+        hidden, vocabulary = definition.hidden_size, definition.vocabulary_size
         length = definition.sequence_length
-        self.embedding = nn.Embedding(words, hidden)
+        self.embedding = nn.Embedding(vocabulary, hidden)
         self.layers = nn.ModuleList([Layer(definition) for _ in range(definition.layers)])
         self.normalization = RMSNorm(definition)
-        self.head = nn.Linear(hidden, words, bias=False)
+        self.head = nn.Linear(hidden, vocabulary, bias=False)
         if definition.tied_embedding:
             self.head.weight = self.embedding.weight
         for name, table in zip(("cosine", "sine"), definition.make_rotation()):

@@ -209,8 +209,8 @@ class OneFlowSession:
             return host.read_peak_resident_bytes()
         return int(flow._oneflow_internal.GetCUDAMemoryUsed()) * 2**20
 
-    def name_attention(self) -> str:
-        return self._work.name_attention()
+    def describe_attention(self) -> str:
+        return self._work.describe_attention()
 
     def read_loss(self) -> float:
         if self._is_training:

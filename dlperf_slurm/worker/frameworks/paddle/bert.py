@@ -62,7 +62,7 @@ class Decoder(nn.Layer):
         return paddle.matmul(x, self.weight, transpose_y=True) + self.bias
 
 
-class MaskedWordHead(nn.Layer):
+class MaskedTokenHead(nn.Layer):
     """Masked-token head: [batch, length, hidden_size] -> [batch, predictions, vocabulary_size]."""
 
     def __init__(self, definition: Definition, word_embedding: nn.Embedding) -> None:
@@ -90,7 +90,7 @@ class Bert(nn.Layer):
         hidden = definition.hidden_size
         self.embeddings = Embeddings(definition)
         self.layers = nn.LayerList([Layer(definition) for _ in range(definition.layers)])
-        self.masked_words = MaskedWordHead(definition, self.embeddings.word)
+        self.masked_words = MaskedTokenHead(definition, self.embeddings.word)
         self.pooler = nn.Linear(hidden, hidden)
         self.next_sentence = nn.Linear(hidden, 2)
 
@@ -116,7 +116,7 @@ def compute_loss(
     definition: Definition, logits: Tuple[Tensor, Tensor], batch: Dict[str, Tensor]
 ) -> Tensor:
     """Return the mean masked-token cross-entropy plus the mean next-sentence cross-entropy."""
-    words, next_sentence = logits
-    return F.cross_entropy(words.flatten(0, 1), batch["masked_ids"].flatten()) + F.cross_entropy(
+    tokens, next_sentence = logits
+    return F.cross_entropy(tokens.flatten(0, 1), batch["masked_ids"].flatten()) + F.cross_entropy(
         next_sentence, batch["next_sentence_labels"]
     )

@@ -82,12 +82,14 @@ class Llama(nn.Layer):
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
-        hidden, words = definition.hidden_size, definition.vocabulary_size
-        self.embedding = nn.Embedding(words, hidden)
+        hidden, vocabulary = definition.hidden_size, definition.vocabulary_size
+        self.embedding = nn.Embedding(vocabulary, hidden)
         self.layers = nn.LayerList([Layer(definition) for _ in range(definition.layers)])
         self.normalization = RMSNorm(definition)
         # nn.Linear would need the transposed embedding, which is another tensor
-        self.head = None if definition.tied_embedding else nn.Linear(hidden, words, bias_attr=False)
+        self.head = (
+            None if definition.tied_embedding else nn.Linear(hidden, vocabulary, bias_attr=False)
+        )
         for name, table in zip(("cosine", "sine"), definition.make_rotation()):
             tensor = paddle.to_tensor(table).unsqueeze(1)
             self.register_buffer(name, tensor, persistable=False)

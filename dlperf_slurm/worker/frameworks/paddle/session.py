@@ -171,8 +171,8 @@ class PaddleSession:
             return int(paddle.device.cuda.max_memory_allocated())
         return host.read_peak_resident_bytes()
 
-    def name_attention(self) -> str:
-        return self._work.name_attention("scaled_dot_product_attention")
+    def describe_attention(self) -> str:
+        return self._work.describe_attention("scaled_dot_product_attention")
 
     def read_loss(self) -> float:
         if self._is_training:

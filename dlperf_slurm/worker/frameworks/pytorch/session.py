@@ -219,7 +219,7 @@ class TorchSession:
             return int(torch.cuda.max_memory_allocated(self._device))
         return host.read_peak_resident_bytes()
 
-    def name_attention(self) -> str:
+    def describe_attention(self) -> str:
         """Return the attention kernels that torch runs in a forward pass of one sample.
 
         One sample only: a forward pass of the whole batch without the compiler may need more memory

@@ -69,7 +69,7 @@ class Decoder(tf.Module):
         return multiply_rows(x, self.weight, self.bias, transpose=True)
 
 
-class MaskedWordHead(tf.Module):
+class MaskedTokenHead(tf.Module):
     """Masked-token head: [batch, length, hidden_size] -> [batch, predictions, vocabulary_size]."""
 
     def __init__(self, definition: Definition, word_embedding: Embedding) -> None:
@@ -97,7 +97,7 @@ class Bert(tf.Module):
         hidden = definition.hidden_size
         self.embeddings = Embeddings(definition)
         self.layers = [Layer(definition) for _ in range(definition.layers)]
-        self.masked_words = MaskedWordHead(definition, self.embeddings.word)
+        self.masked_words = MaskedTokenHead(definition, self.embeddings.word)
         self.pooler = Linear(hidden, hidden)
         self.next_sentence = Linear(hidden, 2)
 
@@ -123,9 +123,9 @@ def compute_loss(
     definition: Definition, logits: Tuple[tf.Tensor, tf.Tensor], batch: Dict[str, tf.Tensor]
 ) -> tf.Tensor:
     """Return the mean masked-token plus the mean next-sentence cross-entropy, in float32."""
-    words, next_sentence = (tf.cast(values, tf.float32) for values in logits)
+    tokens, next_sentence = (tf.cast(values, tf.float32) for values in logits)
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch["masked_ids"], logits=words)
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch["masked_ids"], logits=tokens)
     ) + tf.reduce_mean(
         tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=batch["next_sentence_labels"], logits=next_sentence

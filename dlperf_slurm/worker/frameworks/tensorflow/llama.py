@@ -99,11 +99,13 @@ class Llama(tf.Module):
     def __init__(self, definition: Definition, compute_type: tf.DType) -> None:
         super().__init__()
         self.compute_type = compute_type
-        hidden, words = definition.hidden_size, definition.vocabulary_size
-        self.embedding = Embedding(words, hidden)
+        hidden, vocabulary = definition.hidden_size, definition.vocabulary_size
+        self.embedding = Embedding(vocabulary, hidden)
         self.layers = [Layer(definition) for _ in range(definition.layers)]
         self.normalization = RMSNorm(hidden, definition.normalization_epsilon)
-        self.head = None if definition.tied_embedding else Linear(hidden, words, has_bias=False)
+        self.head = (
+            None if definition.tied_embedding else Linear(hidden, vocabulary, has_bias=False)
+        )
         # kept in NumPy: a tensor would belong to the graph that is being built
         self.rotation = [table[:, None, :] for table in definition.make_rotation()]
 

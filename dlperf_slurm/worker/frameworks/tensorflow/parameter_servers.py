@@ -21,7 +21,7 @@ class ServerGraph:
 
     def __init__(self, cluster: Cluster, device: str) -> None:
         self.device = f"/job:worker/replica:0/task:{cluster.rank}{device}"
-        self.shared_device = name_server(0)
+        self.shared_device = format_server_device(0)
         self._rank = cluster.rank
         self._world_size = len(cluster.ranks)
         self._server_bytes = [0] * len(cluster.servers)
@@ -30,7 +30,7 @@ class ServerGraph:
         """Return the device of the server with the fewest bytes so far; `value` is a weight's."""
         server = self._server_bytes.index(min(self._server_bytes))
         self._server_bytes[server] += value.shape.num_elements() * value.dtype.size
-        return name_server(server)
+        return format_server_device(server)
 
     def exchange(
         self, variables: Sequence[tf.Variable], gradients: Gradients, update: Update
@@ -99,6 +99,6 @@ def join_servers(cluster: Cluster, threads: int, config: tf.compat.v1.ConfigProt
     return str(server.target)
 
 
-def name_server(task: int) -> str:
+def format_server_device(task: int) -> str:
     """Return TensorFlow's name of the device of a parameter server."""
     return f"/job:ps/replica:0/task:{task}/device:CPU:0"

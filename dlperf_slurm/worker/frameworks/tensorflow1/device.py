@@ -37,7 +37,7 @@ def make_config(case: Case, rank_info: RankInfo) -> tf.compat.v1.ConfigProto:
     return config
 
 
-def name_device(case: Case) -> str:
+def format_device(case: Case) -> str:
     """Return TensorFlow's name of the case's device in this process."""
     return "/device:GPU:0" if case.device == "cuda" else "/device:CPU:0"
 

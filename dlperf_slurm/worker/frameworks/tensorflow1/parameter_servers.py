@@ -7,7 +7,7 @@ import tensorflow as tf
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.tensorflow.parameter_servers import ServerGraph, join_servers
-from dlperf_slurm.worker.frameworks.tensorflow1.device import name_device
+from dlperf_slurm.worker.frameworks.tensorflow1.device import format_device
 from dlperf_slurm.worker.servers import Cluster, list_addresses
 
 
@@ -44,4 +44,4 @@ def join_parameter_servers(
     """Join the servers' cluster; adds to `config`, which the session must use too."""
     cluster = list_addresses(rank_info)
     target = join_servers(cluster, case.cpus_per_rank, config)
-    return ParameterServers(cluster, target, name_device(case))
+    return ParameterServers(cluster, target, format_device(case))

@@ -140,8 +140,8 @@ class TensorFlowSession:
             return host.read_peak_resident_bytes()
         return int(self._session.run(self._peak_memory))
 
-    def name_attention(self) -> str:
-        return self._work.name_attention()
+    def describe_attention(self) -> str:
+        return self._work.describe_attention()
 
     def read_loss(self) -> float:
         return float(self._session.run(self._program.loss))

@@ -18,7 +18,7 @@ from dlperf_slurm.worker.frameworks.tensorflow.training import (
     join_horovod,
     multiply,
 )
-from dlperf_slurm.worker.frameworks.tensorflow1.device import name_device
+from dlperf_slurm.worker.frameworks.tensorflow1.device import format_device
 
 LEADER = "/job:worker/replica:0/task:0"
 GROUP_KEY = 1
@@ -136,7 +136,7 @@ class Distribution:
 
 def join_ranks(case: Case, rank_info: RankInfo, config: tf.compat.v1.ConfigProto) -> Distribution:
     """Join the case's process group; adds to `config`, which the session must use too."""
-    device = name_device(case)
+    device = format_device(case)
     if rank_info.world_size == 1:
         return Distribution("", device, list)
     if case.axes.gradient_sync == "horovod":

@@ -175,8 +175,8 @@ class TensorFlowSession:
             return int(tf.config.experimental.get_memory_info(self._device)["peak"])
         return host.read_peak_resident_bytes()
 
-    def name_attention(self) -> str:
-        return self._work.name_attention()
+    def describe_attention(self) -> str:
+        return self._work.describe_attention()
 
     def read_loss(self) -> float:
         if self._is_training:
