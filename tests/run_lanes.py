@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.obstacles import find_browser_obstacle, find_slurm_obstacle
+from support.requirements import find_missing_browser, find_missing_slurm
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 # the hash of the files on which `make test` last passed
@@ -34,7 +34,7 @@ SPEEDS = {
         *("test-slow", "test-browser", "docs"),
     ],
 }
-OBSTACLES = {"test-slurm": find_slurm_obstacle, "test-browser": find_browser_obstacle}
+REQUIREMENTS = {"test-slurm": find_missing_slurm, "test-browser": find_missing_browser}
 NOT_RUN = "NOT RUN: "
 # lines about lanes that could not run, and the last line of each pytest
 SUMMARY_LINE = re.compile(
@@ -80,9 +80,9 @@ def run_lanes(speed: str, tree: str) -> int:
 
 def run_lane(lane: str) -> Result:
     """Run a lane if this machine can, and print its output."""
-    obstacle = OBSTACLES[lane]() if lane in OBSTACLES else ""
-    if obstacle:
-        return Result(lane, True, [f"{NOT_RUN}{lane}: {obstacle}"])
+    missing = REQUIREMENTS[lane]() if lane in REQUIREMENTS else ""
+    if missing:
+        return Result(lane, True, [f"{NOT_RUN}{lane}: {missing}"])
     start = time.monotonic()
     done = subprocess.run(
         ["make", "--no-print-directory", lane],

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.obstacles import find_browser_obstacle, find_chromium
+from support.requirements import find_chromium, find_missing_browser
 from unit.report_values import HOSTILE, make_cases, plot_cases, summarize_cases
 
 HOW = "see tests/browser/conftest.py for what to install"
@@ -22,7 +22,7 @@ def browser() -> Iterator:
     api = pytest.importorskip("playwright.sync_api", reason=f"needs playwright of PyPI: {HOW}")
     program = find_chromium()
     if not program:
-        pytest.skip(find_browser_obstacle())
+        pytest.skip(find_missing_browser())
     with api.sync_playwright() as playwright:
         # Chromium's sandbox does not run as root, as in a container
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []

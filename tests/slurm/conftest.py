@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from support.obstacles import find_slurm_obstacle
+from support.requirements import find_missing_slurm
 from support.slurm_runs import CHECKOUT, Cluster, ask
 from support.small_disk import mount_disk
 
@@ -20,11 +20,11 @@ DISK_MIB = 1024
 LEAKING_PREFIXES = ("SLURM_", "SBATCH_", "SPIN_", "OMPI_", "PRTE_", "PMI_", "PMIX_")
 
 
-def find_obstacle() -> str:
+def find_missing() -> str:
     """Return why no cluster can be started here, and what to do, or ''."""
-    obstacle = find_slurm_obstacle()
-    if obstacle:
-        return obstacle
+    missing = find_missing_slurm()
+    if missing:
+        return missing
     if not (find_managed_environment("pytorch") / "bin" / "python").exists():
         return (
             f"the ranks need the environment {find_managed_environment('pytorch')}: "
@@ -36,9 +36,9 @@ def find_obstacle() -> str:
 @pytest.fixture(scope="session")
 def cluster():
     """Start a cluster, and set its environment in this process, as on a login node."""
-    obstacle = find_obstacle()
-    if obstacle:
-        pytest.skip(obstacle)
+    missing = find_missing()
+    if missing:
+        pytest.skip(missing)
     # not below tmp_path: the path of a socket has at most 107 characters
     testbed = tempfile.mkdtemp(prefix="dlperf-slurm-", dir="/tmp")
     with pytest.MonkeyPatch.context() as patch:

@@ -14,7 +14,7 @@ from pathlib import Path
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import FAILURES_DIR, RECORD_FILE, STEP_SECONDS_FILE, Failure
-from support import stand_in
+from support import fake_environment
 
 # last messages of processes that end without a failure file
 LAST_WORDS = {
@@ -57,7 +57,7 @@ def run(samples, faults, folder):
         print(LAST_WORDS[fault], file=sys.stderr)
         return 134
     (folder / STEP_SECONDS_FILE).write_text(name)
-    write_json(folder / RECORD_FILE, stand_in.make_record(case))
+    write_json(folder / RECORD_FILE, fake_environment.make_record(case))
     return 0
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dlperf_slurm.jobs.run_directory import Run
-from support import stand_in
+from support import fake_environment
 from support.tool import stage
 
 MATRIX = """\
@@ -41,7 +41,7 @@ def stage_local(
     additional site values.
     """
     write_matrix_file(home, repeats, topologies, batch_size, protocol)
-    venv = f"environments.pytorch.venv={stand_in.make_venv(home / '.venv')}"
+    venv = f"environments.pytorch.venv={fake_environment.make_venv(home / '.venv')}"
     # fake ranks may share CPUs
     settings = (venv, "max_devices_per_node=8", *settings)
     options = [part for setting in settings for part in ("--set", setting)]

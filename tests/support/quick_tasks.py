@@ -14,7 +14,7 @@ from dlperf_slurm.contract.json_files import SCHEMA_VERSION
 from dlperf_slurm.contract.record import RECORD_FILE
 from support.attempts import CASE
 from support.cases import vary
-from support.stand_in import make_record
+from support.fake_environment import make_record
 
 # python -m dlperf_slurm.worker run|conclude FOLDER ...
 PYTHON = """\

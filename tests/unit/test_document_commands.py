@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import stand_in
+from support import fake_environment
 
 from dlperf_slurm.config.site import load_site
 from dlperf_slurm.jobs.plan import resolve
@@ -62,7 +62,7 @@ def list_commands(name: str) -> list[str]:
 @pytest.fixture
 def prepared(home):
     """Prepare a folder with the tool on PATH, and a fake environment that seems to be created."""
-    venv = stand_in.make_venv(home / ".environments" / "pytorch")
+    venv = fake_environment.make_venv(home / ".environments" / "pytorch")
     pins = read_pins("pytorch")
     stamp = f'{{"pins": "{pins.stamp}", "python": "{pins.pythons[0]}", "seconds": 1, "mib": 1}}'
     (venv / STAMP_FILE).write_text(stamp, encoding="utf-8")

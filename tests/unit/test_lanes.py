@@ -39,7 +39,7 @@ def run(speed, monkeypatch, capfd):
     return run_lanes.main(), capfd.readouterr().out
 
 
-@pytest.mark.parametrize("lane", sorted({*LANES, *run_lanes.OBSTACLES}))
+@pytest.mark.parametrize("lane", sorted({*LANES, *run_lanes.REQUIREMENTS}))
 def test_each_lane_is_a_target_of_the_makefile(lane):
     targets = re.findall(r"^([\w. -]+):(?!=)", (ROOT / "Makefile").read_text(), re.M)
     assert lane in {name for line in targets for name in line.split()}
@@ -57,7 +57,7 @@ def test_summary_ends_with_what_pytest_said_and_what_failed(checkout, monkeypatc
 
 def test_what_a_machine_cannot_run_is_one_line_and_fails_nothing(checkout, monkeypatch, capfd):
     write_makefile(checkout, good=1, other=0)
-    monkeypatch.setitem(run_lanes.OBSTACLES, "good", lambda: "needs root")
+    monkeypatch.setitem(run_lanes.REQUIREMENTS, "good", lambda: "needs root")
     code, out = run("test", monkeypatch, capfd)
     assert code == 0
     assert [line for line in out.splitlines() if "good" in line] == ["NOT RUN: good: needs root"]

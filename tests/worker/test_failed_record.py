@@ -1,7 +1,7 @@
 """What a failed attempt left behind -> its record, without MPI."""
 
 import pytest
-from support import attempts, stand_in
+from support import attempts, fake_environment
 from support.cases import vary
 from support.problems import assert_problem
 
@@ -64,7 +64,7 @@ def list_ranks(record):
 
 
 def test_sound_record_is_left_alone(attempt_dir):
-    good = stand_in.make_record(CASE)
+    good = fake_environment.make_record(CASE)
     write_json(attempt_dir / RECORD_FILE, good)
     add_failure(attempt_dir, 1)
     assert conclude(attempt_dir, 1) == good

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy
 import pytest
 from support import attempts, frozen_code, tasks
+from support.fake_environment import fill_disk
 from support.problems import assert_problem
 from support.sessions import SMALL
 from support.small_disk import find_obstacle, mount_disk
-from support.stand_in import fill_disk
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.record import (

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from support import attempts, limited_ranks, sessions, stand_in
+from support import attempts, fake_environment, limited_ranks, sessions
 from support.cases import vary
 from support.problems import assert_problem
 
@@ -303,7 +303,7 @@ def test_repeat_that_is_second_to_find_a_size_measures_that_of_the_first(stage):
 
 def test_of_many_that_find_a_size_at_once_one_decides(tmp_path):
     records = [
-        stand_in.make_record(vary(CASE, repeat=repeat, batch_size_per_device=8 * repeat))
+        fake_environment.make_record(vary(CASE, repeat=repeat, batch_size_per_device=8 * repeat))
         for repeat in range(1, 33)
     ]
     with ThreadPoolExecutor(8) as pool:

@@ -3,7 +3,7 @@
 import tempfile
 
 import pytest
-from support import local_runs, stand_in
+from support import fake_environment, local_runs
 from support.local_runs import list_attempt_dirs, stage_local
 from support.small_disk import MIB, find_obstacle, mount_disk
 from support.tool import find_details, find_states, run_tool
@@ -33,9 +33,9 @@ def read_errors(run):
 
 
 def test_submission_that_the_disk_has_no_room_for_is_refused(home, disk):
-    stand_in.fill_disk(disk, 6 * MIB)
+    fake_environment.fill_disk(disk, 6 * MIB)
     local_runs.write_matrix_file(home)
-    venv = f"environments.pytorch.venv={stand_in.make_venv(home / '.venv')}"
+    venv = f"environments.pytorch.venv={fake_environment.make_venv(home / '.venv')}"
     done = run_tool(["submit", "matrix.toml", "--site", "local", "--set", venv], home)
     assert done.returncode == INPUT_ERROR, done.stdout + done.stderr
     assert f"{disk} has 6.0 of 24.0 MiB free" in done.stderr
@@ -44,7 +44,7 @@ def test_submission_that_the_disk_has_no_room_for_is_refused(home, disk):
 
 def test_submission_of_a_staged_run_is_refused_while_the_disk_is_full(home, disk):
     run = stage_local(home)
-    stand_in.fill_disk(disk, MIB // 2)
+    fake_environment.fill_disk(disk, MIB // 2)
     done = run_tool(["resume", str(run.path)], home)
     assert done.returncode == INPUT_ERROR
     assert f"the disk at {disk} has 0.5 of 24.0 MiB free" in done.stderr
@@ -56,12 +56,12 @@ def test_submission_of_a_staged_run_is_refused_while_the_disk_is_full(home, disk
 def test_disk_that_is_full_when_a_task_starts_is_named_in_a_line(home, disk, free_kib):
     run = stage_local(home, repeats=2)
     first, second = list_attempt_dirs(run)
-    stand_in.choose_behaviour(first, "nap")
+    fake_environment.choose_behaviour(first, "nap")
     # there is room when it is submitted, and none a moment later
-    stand_in.choose_filler(first, disk, free_kib * 1024)
+    fake_environment.choose_filler(first, disk, free_kib * 1024)
     done = run_tool(["resume", str(run.path), "--wait"], home)
     assert done.returncode in (CASES_FAILED, INPUT_ERROR), done.stderr
-    assert stand_in.count_starts(second) == 0
+    assert fake_environment.count_starts(second) == 0
     assert f"the disk at {disk} has " in done.stdout + done.stderr
     assert len(read_errors(run)) < 1000
     if free_kib:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import local_runs, stand_in
+from support import fake_environment, local_runs
 from support.local_runs import list_attempt_dirs
 from support.tool import await_that, find_details, find_states, has_marker, run_tool
 
@@ -56,7 +56,7 @@ def submit(run: Run, *options: str) -> "subprocess.CompletedProcess[str]":
 
 
 def count_all_starts(run: Run):
-    return [stand_in.count_starts(path) for path in list_attempt_dirs(run)]
+    return [fake_environment.count_starts(path) for path in list_attempt_dirs(run)]
 
 
 def find_runner(run: Run, group_id: str = "1n1g") -> int:
@@ -134,11 +134,11 @@ def test_search_without_room_for_the_smallest_batch_is_out_of_memory(stage_local
 def test_array_tasks_of_all_groups_run_one_after_the_other(stage_local):
     run = stage_local(topologies=["1n1g", "1n2g"])
     for path in list_attempt_dirs(run):
-        stand_in.choose_behaviour(path, "nap")
+        fake_environment.choose_behaviour(path, "nap")
     submit(run, "--wait")
     spans = []
     for path in list_attempt_dirs(run):
-        start, end = (line.split()[1] for line in stand_in.read_log(path).splitlines())
+        start, end = (line.split()[1] for line in fake_environment.read_log(path).splitlines())
         spans.append((float(start), float(end)))
     spans.sort()
     assert len(spans) == 4
@@ -148,10 +148,10 @@ def test_array_tasks_of_all_groups_run_one_after_the_other(stage_local):
 def test_killed_rank_fails_its_task_while_the_next_still_runs(stage_local):
     run = stage_local()
     first, second = list_attempt_dirs(run)
-    stand_in.choose_behaviour(first, "killed")
-    stand_in.choose_behaviour(second, "hang")
+    fake_environment.choose_behaviour(first, "killed")
+    fake_environment.choose_behaviour(second, "hang")
     submit(run)
-    await_that(lambda: stand_in.count_starts(second), "the second array task runs")
+    await_that(lambda: fake_environment.count_starts(second), "the second array task runs")
     assert find_states(run) == {"1n1g.0": "FAILED", "1n1g.1": "RUNNING"}
 
 
@@ -176,7 +176,7 @@ def test_setup_that_fails_is_named(stage_local, monkeypatch, setting, words):
     assert detail.startswith("no record, exit code 69: ")
     assert words in detail
     assert detail.endswith(f"{run.read_all_tasks()[0].attempt_dir}/s0/err")
-    assert stand_in.count_starts(list_attempt_dirs(run)[0]) == 0
+    assert fake_environment.count_starts(list_attempt_dirs(run)[0]) == 0
 
 
 @pytest.mark.slow
@@ -216,7 +216,7 @@ def test_whole_group_of_a_script_is_ended(tmp_path, monkeypatch, must_wait):
 
 def test_time_limit_ends_a_task_and_the_next_goes_on(stage_local):
     run = stage_local()
-    stand_in.choose_behaviour(list_attempt_dirs(run)[0], "hang")
+    fake_environment.choose_behaviour(list_attempt_dirs(run)[0], "hang")
     command = local.make_command(run.path, "1n1g", 2, local.TimeLimit(seconds=3))
     assert subprocess.run(command).returncode == 0
     submit(run, "--wait")
@@ -225,7 +225,7 @@ def test_time_limit_ends_a_task_and_the_next_goes_on(stage_local):
 
 def test_cancel_ends_what_runs_and_what_waits(stage_local):
     run = stage_local(repeats=3)
-    stand_in.choose_behaviour(list_attempt_dirs(run)[0], "hang")
+    fake_environment.choose_behaviour(list_attempt_dirs(run)[0], "hang")
     submit(run)
     await_that(lambda: sum(count_all_starts(run)), "the first array task runs")
     runner = find_runner(run)
@@ -320,7 +320,7 @@ def test_cancel_of_what_has_ended_leaves_no_trace(stage_local):
 
 def test_cancel_finds_an_array_job_whose_submission_was_cut_short(stage_local):
     run = stage_local()
-    stand_in.choose_behaviour(list_attempt_dirs(run)[0], "hang")
+    fake_environment.choose_behaviour(list_attempt_dirs(run)[0], "hang")
     submit(run)
     await_that(lambda: sum(count_all_starts(run)), "the first array task runs")
     runner = find_runner(run)
@@ -335,7 +335,7 @@ def test_cancel_finds_an_array_job_whose_submission_was_cut_short(stage_local):
 
 def test_runner_that_was_killed_leaves_its_tasks_lost(stage_local):
     run = stage_local(repeats=3)
-    stand_in.choose_behaviour(list_attempt_dirs(run)[1], "hang")
+    fake_environment.choose_behaviour(list_attempt_dirs(run)[1], "hang")
     submit(run)
     await_that(lambda: count_all_starts(run)[1], "the second array task runs")
     await_that(lambda: has_marker(run, "1n1g.0", "ended"), "the first array task ended")

@@ -4,7 +4,7 @@ import tempfile
 from collections import Counter
 
 import pytest
-from support import local_runs, stand_in
+from support import fake_environment, local_runs
 from support.tool import await_that, find_states, run_tool, start_tool
 
 from dlperf_slurm.jobs.journal import SUBMITTED, SUBMITTING, read_journal
@@ -37,7 +37,7 @@ def assert_each_task_runs_once_after_resume(run):
     done = run_tool(["resume", str(run.path), "--wait"], run.path.parent)
     assert done.returncode == 0, done.stdout + done.stderr
     assert set(find_states(run).values()) == {"COMPLETED"}
-    starts = [stand_in.count_starts(path) for path in local_runs.list_attempt_dirs(run)]
+    starts = [fake_environment.count_starts(path) for path in local_runs.list_attempt_dirs(run)]
     assert starts == [1] * 6
     events = Counter((e.event, e.group_id) for e in read_journal(run.path))
     assert [events[SUBMITTED, group_id] for group_id in GROUPS] == [1, 1, 1]

@@ -1,8 +1,8 @@
 """A fake framework environment, without MPI and a framework, for real job scripts.
 
-As a program, `stand_in.py -m dlperf_slurm.worker run|search|conclude DIR ...` replaces the worker,
-in one process; `DIR/behaviour` selects another outcome than a valid record. DIR/log records when it
-ran. Its ranks need 1 MiB for each sample.
+As a program, `fake_environment.py -m dlperf_slurm.worker run|search|conclude DIR ...` replaces the
+worker, in one process; `DIR/behaviour` selects another outcome than a valid record. DIR/log records
+when it ran. Its ranks need 1 MiB for each sample.
 """
 
 import os

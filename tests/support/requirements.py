@@ -4,7 +4,7 @@ import os
 import shutil
 
 
-def find_slurm_obstacle() -> str:
+def find_missing_slurm() -> str:
     """Return why no Slurm cluster can be started here, and what to do, or ''."""
     if os.geteuid() != 0:
         return (
@@ -19,7 +19,7 @@ def find_slurm_obstacle() -> str:
     return ""
 
 
-def find_browser_obstacle() -> str:
+def find_missing_browser() -> str:
     """Return why no Chromium can be started or installed here, and what to do, or ''."""
     if find_chromium() or (os.geteuid() == 0 and shutil.which("apt-get")):
         return ""
