@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Optional
@@ -112,7 +113,7 @@ def render_scripts(
         name = BASE_TEMPLATE if common.template is None else Path(common.template).name
         try:
             if common.template not in environments:
-                environments[common.template] = make_environment(list_template_dirs(common))
+                environments[common.template] = _find_environment(common)
             environment = environments[common.template]
             begin_rendering()
             scripts = make_framework_scripts(
@@ -144,6 +145,17 @@ def list_template_dirs(site: Site) -> list[Path]:
     return [*own, find_resource_dir("templates")]
 
 
+def _find_environment(site: Site) -> BoundedEnvironment:
+    """Return the environment of a site's templates; the shipped ones are compiled once."""
+    folders = list_template_dirs(site)
+    return _share_environment(*folders) if site.template is None else make_environment(folders)
+
+
+@cache
+def _share_environment(*template_dirs: Path) -> BoundedEnvironment:
+    return make_environment(template_dirs)
+
+
 def render_verification(
     kind: JobKind, site: Site, options: Sequence[str], run_dir: Path, attempt_dir: Path
 ) -> str:
@@ -152,7 +164,7 @@ def render_verification(
     `run_dir` contains the frozen code; `attempt_dir`, below it, the case.
     """
     site = site.settle(kind)
-    environment = make_environment(list_template_dirs(site))
+    environment = _find_environment(site)
     command = ["verify", *options]
     script = make_framework_script(
         kind, site, environment, command, set(), site, [str(run_dir).replace("${", "$${")]
