@@ -71,12 +71,12 @@ def describe_state(facts: TaskFacts, decision: Decision) -> str:
 
 
 def _describe_preemption(facts: TaskFacts, decision: Decision) -> str:
-    """Return the progress of the ranks, else Slurm's word, else what else was ruled out."""
+    """Return the progress of the ranks, else the queue's reason, else what was ruled out."""
     words = _describe_failure(facts) if facts.files.has_ended else ""
     if words.startswith(PREEMPTED.lower()):
         return words
     if decision.source == WORD_OF_QUEUE:
-        return "preempted by Slurm"
+        return _get_reason(facts.row or QueueRow()) or "preempted by Slurm"
     return f"{words} before the time limit, and nobody cancelled it"
 
 
