@@ -73,22 +73,23 @@ def _check_requests(plan: Plan, site: Site, survey: Survey) -> tuple[list[CheckR
         for place in finding.places
     }
     asked = _test_scripts([group for group in plan.groups if group.group_id in doubted], site)
-    answers = {place: finding.status for finding in asked for place in finding.places}
-    findings = [_decide(finding, answers, survey.has_submit_plugin) for finding in found]
-    return [*findings, *(finding for finding in asked if not finding.is_sound)], doubted
+    answers = {place: finding for finding in asked for place in finding.places}
+    return [_decide(finding, answers, survey.has_submit_plugin) for finding in found], doubted
 
 
 def _decide(
-    finding: CheckResult, answers: Mapping[str, str], has_submit_plugin: bool
+    finding: CheckResult, answers: Mapping[str, CheckResult], has_submit_plugin: bool
 ) -> CheckResult:
     """Return a finding about a request in view of sbatch's answers about groups."""
-    found = {answers.get(place, "ok") for place in finding.places}
-    if finding.status != "fault" or not finding.decider or "fault" in found:
+    if finding.status != "fault" or not finding.decider:
         return finding
-    if "undecided" in found:
-        return replace(finding, status="undecided")
+    against = [answers[place] for place in finding.places if place in answers]
+    if against:
+        # "fault" comes before "undecided"
+        status, words = min((answer.status, answer.words) for answer in against)
+        return replace(finding, status=status, words=f"{finding.words} ({words})")
     if finding.decider == "queue" and not has_submit_plugin:
-        words = f"{finding.words}: sbatch would take the job, and it would stay PENDING for ever"
+        words = f"{finding.words}: sbatch would take it, and it would stay PENDING for ever"
         return replace(finding, words=words)
     return replace(finding, status="ok", words=f"{finding.words}, but sbatch takes the job")
 
