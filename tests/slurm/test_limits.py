@@ -1,15 +1,21 @@
 """Limits and refusals of a real Slurm: groups wait for queue slots; changed site values work."""
 
+import json
 import signal
 
 import pytest
+from support.quick_tasks import make_quick_venv
 from support.slurm_runs import (
     CHECKOUT,
+    QUICK_POLLS,
+    SITE,
+    ask,
     assert_array_tasks_in_accounting,
     count_starts_of_rank_0,
     stage_quick,
     stage_spin,
     submit,
+    write_matrix,
 )
 from support.tool import await_that, find_states, run_tool, start_tool
 
@@ -91,3 +97,23 @@ def test_account_that_was_refused_is_mended(cluster, tmp_path):
     assert "site: account: 'nobody' -> 'test'" in done.stdout
     report = run_tool(["report", str(run.path)], CHECKOUT)
     assert "changed on the way: account: 'nobody' -> 'test'" in " ".join(report.stdout.split())
+
+
+def test_what_sbatch_takes_for_its_qos_is_not_refused(cluster, tmp_path):
+    venv = make_quick_venv(tmp_path / "environment", 0.2)
+    matrix = write_matrix(tmp_path)
+    # a time limit of five minutes; the partition gives two, but not to this QOS
+    settings = ["partition=small", "qos=high", "directives=[]", *QUICK_POLLS]
+    settings += [f"environments.pytorch.venv={json.dumps(str(venv))}"]
+    command = ["submit", str(matrix), "--site", str(SITE), "--results", str(tmp_path / "results")]
+    command += [option for text in settings for option in ("--set", text)]
+    refused = run_tool(command, CHECKOUT)
+    assert refused.returncode == SCHEDULER_ERROR
+    assert "5 min are over the 2 of partition small" in refused.stderr
+    modify = ("sacctmgr", "-i", "modify", "qos", "high", "set")
+    ask(*modify, "flags+=PartitionTimeLimit")
+    try:
+        done = run_tool([*command, "--wait"], CHECKOUT)
+    finally:
+        ask(*modify, "flags-=PartitionTimeLimit")
+    assert done.returncode == 0, done.stdout + done.stderr
