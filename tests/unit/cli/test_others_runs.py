@@ -1,6 +1,8 @@
 """A run that somebody else made is followed and shown; only its name has it started or ended."""
 
+import itertools
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -125,13 +127,55 @@ def test_table_of_what_commands_do_has_all_commands():
     assert [*read_table()] == [*COMMANDS]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_command_that_takes_the_latest_run_starts_and_ends_only_own_ones(command, capsys):
-    with pytest.raises(SystemExit):
-        main([command, "--help"])
-    usage = capsys.readouterr().out.split("\n\n")[0]
-    _, _, submits, cancels, runs_code = read_table()[command]
-    if re.search(r"\[run\]", usage, re.I):
-        assert submits in ("no", "yours")
-        assert cancels in ("no", "named, or yours")
-        assert (submits == "yours") is runs_code.endswith("of yours")
+def list_files(run):
+    return {path: path.stat().st_mtime_ns for path in [run.path, *run.path.rglob("*")]}
+
+
+def may(cell, is_own, is_named):
+    """Return whether a cell of the table allows something for a run."""
+    return cell == "any" or ("named" in cell and is_named) or ("yours" in cell and is_own)
+
+
+BOTH = (False, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "has_ended", "is_named", "is_own"),
+    [
+        *(("wait", True, *chosen) for chosen in itertools.product(BOTH, BOTH)),
+        *(("cancel", False, *chosen) for chosen in itertools.product(BOTH, BOTH)),
+        *((command, ended, True, False) for command in ("resume", "retry") for ended in BOTH),
+        *(
+            (command, ended, True, True)
+            for command in ("status", "report", "compare", "history", "archive")
+            for ended in BOTH
+        ),
+    ],
+)
+def test_command_does_to_a_run_no_more_than_the_table_says(
+    request, cluster, home, staged_run, command, is_named, has_ended, is_own
+):
+    """A run whose array tasks failed could be tried again, and one in the queue be cancelled."""
+    if has_ended:
+        request.getfixturevalue("failed_run")
+    else:
+        append_event(staged_run.path, Event(SUBMITTED, format_now(), "1n1g", "1"))
+        name = f"{staged_run.run_id}.1n1g"
+        queue = print_queue("1_0|PENDING||Resources", "1_1|PENDING||Resources", name=name)
+        write_program(cluster, "squeue", queue)
+    if is_own:
+        mark_own(staged_run)
+    before = list_files(staged_run)
+    words = {"compare": [staged_run.path] * 2, "history": ["--results", staged_run.path.parent]}
+    with suppress(SystemExit):
+        main([command, *map(str, words.get(command, [staged_run.path]) if is_named else [])])
+    _, writes, submits, cancels, _ = read_table()[command]
+    submitted, cancelled = list_calls(home, "sbatch") != [], list_calls(home, "scancel") != []
+    assert submitted <= may(submits, is_own, is_named)
+    assert cancelled <= may(cancels, is_own, is_named)
+    assert writes != "no" or list_files(staged_run) == before
+    # neither is a test that nothing happens
+    if has_ended and command in ("wait", "retry"):
+        assert submitted == may(submits, is_own, is_named)
+    if not has_ended and command == "cancel":
+        assert cancelled == may(cancels, is_own, is_named)
