@@ -181,6 +181,20 @@ def test_sampler_that_dies_or_cannot_start_says_why(fake_nvml, monkeypatch, gpu,
     assert re.search(says, samples.problem)
 
 
+def test_interrupted_sampler_goes_on_until_its_rank_ends(list_new_children, capfd):
+    sampler = Sampler(CPU, FIRST)
+    (process,) = list_new_children()
+    # while it imports, and while it waits
+    process.send_signal(signal.SIGINT)
+    sampler.await_ready()
+    process.send_signal(signal.SIGINT)
+    sampler.start_window()
+    sampler.end_window()
+    assert sampler.finish().problem == ""
+    assert "Traceback" not in capfd.readouterr().err
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
 def test_sampler_leaves_no_process_behind(list_new_children):
     sample_window(CPU)
     assert list_new_children() == []

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -91,12 +92,17 @@ class Sampler:
 
     def _start(self, arguments: Sequence[str]) -> None:
         command = [sys.executable, "-m", "dlperf_slurm.worker.telemetry", *arguments]
+        # Inherited: an interrupt of the job ends the rank, whose end ends the process. By itself it
+        # would end with a traceback of whatever it imports or waits for.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
             )
         except OSError as error:
             self._problem = f"the sampling process did not start: {error}"
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _say(self, word: bytes) -> None:
         if self._process is None:
