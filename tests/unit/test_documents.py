@@ -62,6 +62,14 @@ def test_glossary_has_the_terms_that_the_page_explains():
     assert {word: rows.get(word) for word in GLOSSARY} == GLOSSARY
 
 
+def test_tests_that_documents_name_are_there():
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/\S+\.py)::(\w+)`", text)
+    assert named
+    for path, name in named:
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{name}"
+
+
 def test_links_between_documents_lead_somewhere():
     for file in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for link in re.findall(r"\]\(([^)\s]+)\)", file.read_text(encoding="utf-8")):
