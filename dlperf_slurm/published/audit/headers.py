@@ -35,7 +35,12 @@ LINE = "line"
 WORDS = ("framework", "source", "precision", "compiler", "model", "hardware", PATH, LINE)
 
 _SPEEDUP = r"speed-? ?up"
-_STATISTIC = r"(?:avg\b\.?|average|mean\b|median|\bp?[0-9]{2,3}(?:\.[0-9]+)? ?%?)"
+# a bare number only if it is a usual percentile: TP-16 and batch 32 are none
+_PERCENTILE = (
+    r"(?:\bp?[0-9]{2,3}(?:\.[0-9]+)? ?%|\bp[0-9]{2,3}(?:\.[0-9]+)?|\b[0-9]{2}th\b"
+    r"|(?<![\w.-])(?:50|75|90|95|98|99(?:\.[0-9]+)?|100)(?![\w.]))"
+)
+_STATISTIC = rf"(?:avg\b\.?|average|mean\b|median|{_PERCENTILE})"
 _MILLISECONDS = r"(?:[(\[]ms[)\]]|\bms$)"
 
 # quantities by their headers; the first matching pattern counts
@@ -53,18 +58,19 @@ _PATTERNS = (
     ("latency_{}", rf"({_STATISTIC}).* latency"),
     ("latency_{}", rf"latency.*?({_STATISTIC})"),
     ("latency_{}", rf"({_STATISTIC}) ?{_MILLISECONDS}"),
-    (LATENCY_AVG, r"^latency ?([(\[]m?s[)\]])?$"),
+    (LATENCY_AVG, r"^latency ?([(\[]m?s[)\]])?$|(^|_)step_time$"),
     (PRECISION_SPEEDUP, rf"throughput.*{_SPEEDUP}|{_SPEEDUP} .* / |precision {_SPEEDUP}"),
     (PRECISION_SPEEDUP, rf"{_SPEEDUP}.*\b(mixed|fp16|bf16|amp|fp32|tf32)\b(?!.*bsz)"),
     (PRECISION_SPEEDUP, rf"\b(fp16|bf16|amp) ?/ ?(fp32|tf32) {_SPEEDUP}"),
     (SPEEDUP, rf"{_SPEEDUP}|加速比"),
+    (SAMPLES_PER_S, r"(^|_)(samples|images|img|sequences|tokens)_per_s(ec)?$"),
     (SAMPLES_PER_S, r"through?put|throuthput|[a-z] ?/ ?s(ec(ond)?)?\b|per second|吞吐"),
     # NVIDIA's headers for throughputs of speech synthesis
     (SAMPLES_PER_S, r"number of (mels|samples) used"),
     (CONCURRENCY, r"concurrency|concurrent"),
     (DEVICES_PER_NODE, r"(gpu|device).*(/ ?node|per.node)"),
     (NODES, r"^(#|num.|number of )?nodes?( num|_num)?$|^节点数$"),
-    (BATCH_SIZE, r"^(batch.{0,2}size|bsz|bs$|batch$)"),
+    (BATCH_SIZE, r"^(batch.{0,2}size|bsz|bs$|batch$)|^(train|infer)_batch_size$"),
     (DEVICES, r"^(#|num.|number of )? ?(gpu|device)s?( num|_num|数)?$"),
     (TOPOLOGY, r"^topology$"),
     *((word, f"^{word}$") for word in WORDS),

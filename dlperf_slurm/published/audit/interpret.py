@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Optional
 
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.published.audit.headers import (
@@ -30,6 +31,7 @@ from dlperf_slurm.published.audit.rounding import (
     SPEEDUP,
     TIME_SPEEDUP,
     NotAudited,
+    PrintedCell,
     PrintedRow,
     read_count,
 )
@@ -53,6 +55,7 @@ def interpret_table(table: PipeTable, file: str) -> tuple[list[PrintedRow], list
     """Return the rows of a table, one per precision and variant of a line, and the unread parts."""
     table = _join_headers(table)
     columns = _drop_repeated(_name_bare(read_headers(table.header), table))
+    columns = _read_devices_per_node(columns, table)
     name = f"table at line {table.line}"
     gaps = [NotAudited(file, table.line, name, text) for text in _list_problems(table, columns)]
     if not _is_auditable(columns):
@@ -110,6 +113,24 @@ def _name_bare(columns: Sequence[PrintedColumn], table: PipeTable) -> list[Print
     return named
 
 
+def _read_devices_per_node(
+    columns: Sequence[PrintedColumn], table: PipeTable
+) -> list[PrintedColumn]:
+    """Read devices as those of a node if all rows have as many, and several counts of nodes."""
+    places = {column.quantity: place for place, column in enumerate(columns)}
+    if not {NODES, DEVICES} <= places.keys():
+        return list(columns)
+    nodes, devices = ({texts[places[name]] for _, texts in table.rows} for name in (NODES, DEVICES))
+    if len(nodes) == 1 or len(devices) > 1:
+        return list(columns)
+    return [
+        dataclasses.replace(column, quantity=DEVICES_PER_NODE)
+        if column.quantity == DEVICES
+        else column
+        for column in columns
+    ]
+
+
 def _name_section(rows: Sequence[PrintedRow], table: PipeTable) -> list[PrintedRow]:
     """Add the section to rows, and the precision if only the table's title names it."""
     if not rows or any(row.where for row in rows):
@@ -164,7 +185,7 @@ def _list_problems(table: PipeTable, columns: Sequence[PrintedColumn]) -> Iterat
 
 
 def _is_auditable(columns: Sequence[PrintedColumn]) -> bool:
-    """Return whether a column is derived, or is a latency, which has an order."""
+    """Return whether a column is derived, or is a latency, which has an order or a throughput."""
     derived = {SPEEDUP, EFFICIENCY, PRECISION_SPEEDUP, TIME_SPEEDUP}
     return any(c.quantity in derived or c.quantity.startswith("latency") for c in columns)
 
@@ -213,11 +234,30 @@ def _make_rows(
             devices=_count_devices(labels),
             cells={quantity: value.cell for quantity, value in values.items()},
             remark=" ".join(remarks),
-            topology=labels.get(TOPOLOGY, ""),
+            topology=_name_topology(labels),
             concurrency=read_count(labels.get(CONCURRENCY, "")),
+            numbers=_list_numbers(columns, texts),
         )
         for (precision, size, variant), values in groups.items()
     ]
+
+
+def _name_topology(labels: Mapping[str, str]) -> str:
+    """Return the printed topology, or that of nodes and devices, or ""."""
+    nodes, devices = read_count(labels.get(NODES, "")), _count_devices(labels)
+    is_whole = nodes and DEVICES in labels and devices % nodes == 0
+    return labels.get(TOPOLOGY, f"{nodes}n{devices // nodes}g" if is_whole else "")
+
+
+def _list_numbers(
+    columns: Sequence[PrintedColumn], texts: Sequence[str]
+) -> tuple[Optional[PrintedCell], ...]:
+    """Return the number of each column, or None where a cell is none."""
+    return tuple(
+        values[0].cell if len(values) == 1 else None
+        for column, text in zip(columns, texts)
+        for values in [read_values(text, column)]
+    )
 
 
 def _name_place(labels: Mapping[str, str]) -> str:

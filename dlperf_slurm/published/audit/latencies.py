@@ -11,6 +11,7 @@ from typing import Optional
 
 from dlperf_slurm.published.audit.rounding import (
     CONTRADICTION,
+    IN_SPREAD,
     LATENCY_AVG,
     LATENCY_OFF,
     ONE,
@@ -192,16 +193,22 @@ def _check_throughput(product: Product) -> Optional[Discrepancy]:
     found = _scale((samples.spread or samples.rounded) * latency.rounded, batch)
     if found.meets(_allow(latency)):
         return None
+    tails = [row.cells[name] for name in _list_percentiles(row)]
     reason = (
         f"{samples.text} x {latency.text} {_name_unit(product)} "
         f"/ {_count_samples(row)} = {float(product.ratio):.4f}"
     )
     follows = format_value(batch / latency.value, samples)
+    if tails and latency.rounded.low > tails[-1].rounded.high:
+        reason += f"; the mean is above {tails[-1].text} in {tails[-1].column}"
+        excess = measure_gap(found, ONE)
+        return make_finding(row, samples, LATENCY_OFF, follows, reason, excess)
     excess = measure_gap(found, _span_latencies(row, latency))
     if _scale(samples.cut * latency.cut, batch).meets(ONE):
         reason += ", and 1 only if digits were cut, not rounded"
         return make_finding(row, samples, TRUNCATED, follows, reason, excess)
-    return make_finding(row, samples, LATENCY_OFF, follows, reason, excess)
+    kind = LATENCY_OFF if excess or measure_gap(found, ONE) < _LEAST_EXCESS else IN_SPREAD
+    return make_finding(row, samples, kind, follows, reason, excess)
 
 
 def _span_latencies(row: PrintedRow, latency: PrintedCell) -> RoundingInterval:

@@ -14,6 +14,7 @@ SWAPPED = "swapped columns"
 ABOVE_DEVICES = "speedup above the device count"
 OUT_OF_ORDER = "percentiles out of order"
 LATENCY_OFF = "throughput x latency off"
+IN_SPREAD = "throughput x latency off, but inside the row's own spread"
 CONTRADICTION = "speedups contradict each other"
 DUPLICATE = "duplicate with another value"
 
@@ -111,6 +112,7 @@ class PrintedRow:
     speedups. `batch_size` and `topology` are "", and `devices` is 0, if they were not printed. A
     printed row of several precisions becomes one Row for each. `section` is shared by tables of one
     setting that belong together, such as one for each precision.
+    `numbers` are the cells of all columns.
     """
 
     file: str
@@ -132,6 +134,7 @@ class PrintedRow:
     topology: str = ""
     section: str = ""
     concurrency: int = 0
+    numbers: tuple[Optional[PrintedCell], ...] = ()
 
     @property
     def configuration(self) -> tuple[object, ...]:

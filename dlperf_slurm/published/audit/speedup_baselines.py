@@ -1,12 +1,13 @@
-"""Speedups without a baseline of fewer devices -> quotients by the row whose speedup is 1.
+"""Speedups without a baseline of fewer devices -> quotients by another row, or of two columns.
 
 Such a column compares software, machines or batch sizes; its baseline is the row of the same batch
 size, or of the whole table, whose speedup is 1. The baseline is used only if most other rows follow
-from it.
+from it. Or else the speedup is a ratio of two columns on its own line.
 """
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from fractions import Fraction
+from itertools import permutations
 from operator import attrgetter
 
 from dlperf_slurm.published.audit.derived import DerivedCell
@@ -16,8 +17,12 @@ from dlperf_slurm.published.audit.rounding import (
     SAMPLES_PER_S,
     SPEEDUP,
     TRAINING_TIME,
+    PrintedCell,
     PrintedRow,
 )
+
+# rows that must fit a ratio of two columns, which are chosen because they fit
+MIN_FITTING = 3
 
 # rows that may share a baseline, from those with most in common to a whole table
 _SHARED: tuple[Callable[[PrintedRow], tuple[object, ...]], ...] = tuple(
@@ -61,3 +66,41 @@ def _derive(row: PrintedRow, base: PrintedRow, quantity: str, name: str) -> Deri
     above, below = (row, base) if name == SAMPLES_PER_S else (base, row)
     cells = above.cells[name], below.cells[name]
     return DerivedCell(row, row.cells[quantity], *cells, Fraction(1), None, {})
+
+
+def derive_by_columns(rows: Sequence[PrintedRow], checked: Set[int]) -> Iterator[DerivedCell]:
+    """Yield the speedups that are ratios on their own line; `checked` are ids to leave out.
+
+    Headers need not say of which columns: it is those whose ratio fits most rows of the table.
+    """
+    tables: dict[tuple[str, str, str], list[tuple[PrintedRow, PrintedCell]]] = {}
+    for row in rows:
+        for cell in (row.cells.get(SPEEDUP), row.cells.get(PRECISION_SPEEDUP)):
+            if cell is not None and id(cell) not in checked:
+                tables.setdefault((row.file, row.table, cell.column), []).append((row, cell))
+    for entries in tables.values():
+        width = min(len(row.numbers) for row, _ in entries)
+        ratios = [_derive_ratio(entries, *pair) for pair in permutations(range(width), 2)]
+        best = max(ratios, key=_count_fitting, default=[])
+        fitting = [one for one in best if one.is_right]
+        is_told = len({one.cell.text for one in fitting}) > 1
+        if is_told and len(fitting) >= max(MIN_FITTING, len(entries) / 2):
+            yield from best
+
+
+def _count_fitting(derived: Sequence[DerivedCell]) -> int:
+    return sum(one.is_right for one in derived)
+
+
+def _derive_ratio(
+    entries: Sequence[tuple[PrintedRow, PrintedCell]], above: int, below: int
+) -> list[DerivedCell]:
+    """Return the speedups as ratios of two columns, where both have a number."""
+    return [
+        DerivedCell(row, cell, numerator, denominator, Fraction(1), None, {})
+        for row, cell in entries
+        for numerator, denominator in [(row.numbers[above], row.numbers[below])]
+        if numerator is not None
+        and denominator is not None
+        and cell.column not in (numerator.column, denominator.column)
+    ]

@@ -24,7 +24,7 @@ from dlperf_slurm.published.audit.rounding import (
     make_finding,
     measure_gap,
 )
-from dlperf_slurm.published.audit.speedup_baselines import derive_by_named_base
+from dlperf_slurm.published.audit.speedup_baselines import derive_by_columns, derive_by_named_base
 
 # key of the rows of one scaling curve
 _name_series: Callable[[PrintedRow], tuple[object, ...]] = attrgetter(
@@ -37,7 +37,8 @@ def derive_cells(rows: Sequence[PrintedRow]) -> list[DerivedCell]:
     """Return the derived cells whose inputs are among the rows."""
     derived = [*_derive_scaling(rows), *derive_precision_speedups(rows)]
     checked = {id(one.cell) for one in derived}
-    return [*derived, *derive_by_named_base(rows, checked)]
+    derived += derive_by_named_base(rows, checked)
+    return [*derived, *derive_by_columns(rows, {id(one.cell) for one in derived})]
 
 
 def _derive_scaling(rows: Sequence[PrintedRow]) -> Iterator[DerivedCell]:

@@ -7,7 +7,15 @@ from support.problems import assert_problem
 
 from dlperf_slurm.published.audit import Audit, audit_paths, rounding
 from dlperf_slurm.published.audit.headers import read_headers
-from dlperf_slurm.published.audit.rounding import DUPLICATE, OUT_OF_ORDER, STALE, WRONG, make_cell
+from dlperf_slurm.published.audit.rounding import (
+    DUPLICATE,
+    IN_SPREAD,
+    LATENCY_OFF,
+    OUT_OF_ORDER,
+    STALE,
+    WRONG,
+    make_cell,
+)
 
 HEADERS = {
     "scaling": "GPUs | img/s | speedup",
@@ -134,9 +142,9 @@ def write_table(text: str, title: str = "") -> str:
     return "\n".join([title, "", *(f"| {line} |" for line in (header, dashes, *rows)), ""])
 
 
-def audit_text(text: str) -> Audit:
-    Path("x.md").write_text(text, encoding="utf-8")
-    return audit_paths([Path("x.md")])
+def audit_text(text: str, name: str = "x.md") -> Audit:
+    Path(name).write_text(text, encoding="utf-8")
+    return audit_paths([Path(name)])
 
 
 def audit_table(*texts: str) -> Audit:
@@ -498,3 +506,49 @@ def test_text_that_is_no_positive_number_is_no_cell(text):
 def test_thousands_and_exponents_are_numbers():
     assert make_cell("12,411.97", "c").text == "12411.97"
     assert float(make_cell("1.5e-05", "c").value) == 1.5e-05
+
+
+OF_TP = "Batch size | Latency of TP-8 (ms) | Latency of TP-64 (ms) // 1 | 90 | 50 // 2 | 91 | 51"
+OF_NODES = "Nodes | GPUs | img/s | Weak scaling // 1 | 8 | 100.0 | 1.00 // 2 | 8 | 190.0 | {}"
+OF_RATIO = (
+    "Batch size | Seq len | Baseline latency (ms) | Ours latency (ms) | Speedup // 1 | 10 | 60 "
+    "| 20 | 3.0 // 1 | 20 | 90 | 25 | 3.6 // 1 | 40 | 100 | 40 | {} // 8 | 10 | 210 | 50 | 4.2"
+)
+OF_TIMM = (
+    "model,infer_samples_per_sec,infer_step_time,infer_batch_size\na,1000.0,64.0,64\n"
+    "b,2000.0,32.0,64\nc,{},16.0,64\n"
+)
+OF_MEANS = (
+    "Batch size | Throughput (img/s) | Latency avg (ms) | Latency 95% (ms) | Latency 99% (ms) // "
+    "10 | 1000 | {} | {} | {}"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (OF_TP, []),
+        (OF_NODES.format("1.90"), []),
+        (OF_NODES.format("1.80"), [("Weak scaling", "1.80", WRONG)]),
+        # total devices on other nodes are no duplicates of each other
+        ("Nodes | GPUs | img/s // 1 | 8 | 100.0 // 2 | 8 | 90.0 // 2 | 16 | 190.0", []),
+        (OF_RATIO.format("2.5"), []),
+        (OF_RATIO.format("3.5"), [("Speedup", "3.5", WRONG)]),
+        (OF_TIMM.format("4000.0"), []),
+        (OF_TIMM.format("5000.0"), [("infer_samples_per_sec", "5000.0", LATENCY_OFF)]),
+        (OF_MEANS.format(11.2, 10.5, 10.9), [("Throughput (img/s)", "1000", LATENCY_OFF)]),
+        (OF_MEANS.format(11.2, 12.5, 14.9), [("Throughput (img/s)", "1000", IN_SPREAD)]),
+    ],
+)
+def test_tables_of_other_people_are_read_as_they_mean_it(text, found):
+    if "//" in text:
+        findings = audit_text(write_table(text)).findings
+    else:
+        findings = audit_text(text, "x.csv").findings
+    assert [(f.cell.partition(":")[0], f.published, f.kind) for f in findings] == found
+
+
+def test_mean_above_the_percentiles_is_off_by_all_of_it():
+    (finding,) = audit_text(write_table(OF_MEANS.format(11.2, 10.5, 10.9))).findings
+    assert finding.excess == pytest.approx(0.115, abs=0.005)
+    assert "10.9" in finding.reason
