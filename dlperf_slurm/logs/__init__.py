@@ -112,8 +112,8 @@ class ParsedRun:
 
     Publishers' rules use `marks`, the timed lines of the lowest rank that printed any, and
     `series`, other printed figures by name, both in log order. `is_incomplete` means that the
-    problem is a log that ends early or has lost lines. `printed` has the rates that the log prints
-    for the same steps, if `windows` are computed from its times.
+    problem is a log that ends early or has lost lines; with `is_gapless` it lost none. `printed`
+    has the rates that the log prints for the same steps, if `windows` are computed from its times.
     """
 
     identity: Identity
@@ -122,6 +122,7 @@ class ParsedRun:
     problem: str
     is_out_of_memory: bool = False
     is_incomplete: bool = False
+    is_gapless: bool = False
     printed: Tuple[Window, ...] = ()
     notes: Tuple[str, ...] = ()
     marks: Tuple[Mark, ...] = ()

@@ -53,13 +53,15 @@ MOST_CONTRADICTION = 0.1
 class ImportOptions:
     """Options on the command line for all logs; what is empty is read from each log.
 
-    `tables` are the user's own log formats, by name.
+    `tables` are the user's own log formats, by name. A log that ends early counts if its window has
+    `least_steps`, unless that is 0: a script without an end of its own was ended.
     """
 
     format_name: str = ""
     rule_name: str = ""
     settings: Identity = field(default_factory=Identity)
     tables: Tables = field(default_factory=dict)
+    least_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,12 @@ def _import_run(
         notes=(*reading.notes, *_find_contradictions(options.settings, reading.identity, named)),
     )
     figure, rule, reason = _apply_rules(rules, reading, identity, options)
-    if reading.problem and reading.is_incomplete:
+    if reading.problem and reading.is_gapless and _has_steps(reading, options.least_steps):
+        reason, run = (
+            f"the script was ended early: {reading.problem}",
+            dataclasses.replace(run, reason=""),
+        )
+    elif reading.problem and reading.is_incomplete:
         return dataclasses.replace(
             run, status=INCOMPLETE, publisher_samples_per_s=figure, publisher_rule=rule.name
         )
@@ -286,6 +293,11 @@ def _find_gap(windows: Sequence[Window], identity: Identity) -> Tuple[str, str]:
     if not compute_samples_per_s(windows, identity) > 0:
         return FAILED, "the log tells a rate of 0"
     return OK, ""
+
+
+def _has_steps(reading: ParsedRun, least: int) -> bool:
+    """Return whether the window of each rank has so many steps; not if that is 0."""
+    return least > 0 and bool(reading.windows) and min(w.steps for w in reading.windows) >= least
 
 
 def _describe_slowest(windows: Sequence[Window]) -> str:

@@ -184,7 +184,8 @@ class TimedRun:
     def finish(self) -> ParsedRun:
         self.facts = self._join_facts()
         make_windows, first_marks = self.format.make_windows, self.first_marks
-        by_rank = {-1: first_marks} if self.format.is_of_job else self.marks.by_rank
+        is_one = self.format.is_of_job or (self.format.is_total and not self.marks)
+        by_rank = {-1: first_marks} if is_one else self.marks.by_rank
         windows = tuple(
             window for rank, marks in by_rank.items() for window in make_windows(self, rank, marks)
         )
@@ -200,6 +201,7 @@ class TimedRun:
             marks=tuple(first_marks),
             problem=fault or self._find_lack(),
             is_incomplete=not fault,
+            is_gapless=bool(self.marks) and not fault and not self.marks.gap,
             notes=self._list_printed(),
             printed=tuple(
                 window

@@ -77,7 +77,9 @@ def make_record(case: Case, log: Path, exit_code: int) -> Record:
 def _read_log(case: Case, log: Path) -> ImportedRun:
     """Read the only run of a log; the case fills in what the log does not contain."""
     asked = _describe_case(case)
-    options = ImportOptions(case.log_format or "", case.log_rule or "", asked)
+    options = ImportOptions(
+        case.log_format or "", case.log_rule or "", asked, least_steps=case.measured_steps
+    )
     runs = import_log(log, options)
     if len(runs) > 1:
         reason = f"the log holds {len(runs)} runs, not one"

@@ -6,6 +6,8 @@ compilation. The publisher's throughput is the script's own, which includes that
 ours if the log does not have the arguments, which give the micro-batches per step. Updates that
 loss scaling skips are steps here, but not samples in the script's own throughput.
 
+Fine-tuning on SQuAD has no times of steps, and its throughput is the script's own.
+
 A run is complete if it printed `training_sequences_per_second` and made the steps that its
 arguments announce.
 """
@@ -105,6 +107,7 @@ start_run = TimedFormat(
     make_windows=_make_windows,
     find_problem=_find_problem,
     make_marks=lambda: Marks(may_repeat=True),
+    is_total=True,
 ).start_run
 
 RULES = (

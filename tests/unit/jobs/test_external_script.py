@@ -90,6 +90,21 @@ def test_log_of_the_script_becomes_the_record(tmp_path, stream):
     assert (tmp_path / "log").read_bytes() == LOG.read_bytes()
 
 
+PRINT = "echo Epoch: [0][$i/900] Time 0.5 '(0.5)' Data 0.1 '(0.1)' Loss 7 '(7)'"
+STEPS = f"for i in $(seq 0 40); do {PRINT}; done"
+
+
+@pytest.mark.parametrize(("measured_steps", "status"), [(10, "ok"), (100, "failed")])
+def test_script_without_an_end_counts_if_it_made_the_measured_steps(
+    tmp_path, measured_steps, status
+):
+    asked = {"framework": "pytorch", "log_format": "pytorch_examples"}
+    record = run_script(make_attempt(tmp_path, STEPS, measured_steps=measured_steps, **asked))
+    assert record.status == status
+    assert "of 900" in record.reason
+    assert status == "failed" or record.samples_per_s == pytest.approx(128 / 0.5)
+
+
 def test_script_runs_in_its_attempt(tmp_path):
     run_script(make_attempt(tmp_path, "pwd"))
     assert (tmp_path / "log").read_text() == f"{tmp_path}\n"
