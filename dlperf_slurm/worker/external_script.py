@@ -30,12 +30,19 @@ from dlperf_slurm.worker.provenance import describe_job, describe_platform
 
 
 def run_script(attempt_dir: Path, command: Sequence[str]) -> int:
-    """Run the attempt's script by the launcher `command`, parse its log; return the exit code."""
+    """Run the attempt's script by the launcher `command`, parse its log; return the exit code.
+
+    A script whose log has twice the steps that the protocol asks for is ended: it has no limit.
+    """
     case = read_json(attempt_dir / CASE_FILE, Case)
+    enough = case.warmup_steps + 2 * case.measured_steps
     started_at = format_now()
     child = CommandRunner(has_session=True)
     with (attempt_dir / LOG_FILE).open("wb") as log:
-        exit_code = child.run([*command, str(attempt_dir / SCRIPT_FILE)], attempt_dir, log, log)
+        script = [*command, str(attempt_dir / SCRIPT_FILE)]
+        exit_code = child.run(
+            script, attempt_dir, log, log, lambda: _has_steps(case, attempt_dir / LOG_FILE, enough)
+        )
     record = make_record(case, attempt_dir / LOG_FILE, exit_code)
     write_json(attempt_dir / RECORD_FILE, replace(record, started_at=started_at))
     return 0 if record.status == OK else exit_code or 1
@@ -72,6 +79,12 @@ def make_record(case: Case, log: Path, exit_code: int) -> Record:
         publisher_rule=run.publisher_rule,
         publisher_samples_per_s=run.publisher_samples_per_s or 0.0,
     )
+
+
+def _has_steps(case: Case, log: Path, enough: int) -> bool:
+    """Return whether the log's throughput is of so many steps already."""
+    run = _read_log(case, log)
+    return run.status == OK and run.window is not None and run.window.steps >= enough
 
 
 def _read_log(case: Case, log: Path) -> ImportedRun:

@@ -4,14 +4,16 @@ import ctypes
 import os
 import signal
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import IO, Optional, Sequence
+from typing import IO, Callable, Optional, Sequence
 
 from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 
 TERMINATED_EXIT_CODE = 143
+POLL_SECONDS = 10.0
 PR_SET_PDEATHSIG = 1
 
 
@@ -31,10 +33,18 @@ class CommandRunner:
         signal.signal(signal.SIGTERM, self._terminate)
         signal.signal(TIME_LIMIT_SIGNAL, self._warn)
 
-    def run(self, command: Sequence[str], folder: Path, out: IO[bytes], err: IO[bytes]) -> int:
+    def run(
+        self,
+        command: Sequence[str],
+        folder: Path,
+        out: IO[bytes],
+        err: IO[bytes],
+        is_done: Optional[Callable[[], bool]] = None,
+    ) -> int:
         """Run a command and return its exit code; 128 + n after an end by signal n, as in a shell.
 
-        Raises SystemExit if this process received SIGTERM before the command ended.
+        A command is ended, with exit code 0, once `is_done`, which is asked now and then. Raises
+        SystemExit if this process received SIGTERM before the command ended.
         """
         self._process = subprocess.Popen(
             list(command),
@@ -47,10 +57,27 @@ class CommandRunner:
         if self._is_terminated:
             # SIGTERM came before there was a process to forward it to
             self._end_process()
-        exit_code = self._process.wait()
+        exit_code = self._wait(is_done) if is_done is not None else self._process.wait()
         if self._is_terminated:
             raise SystemExit(TERMINATED_EXIT_CODE)
         return exit_code if exit_code >= 0 else 128 - exit_code
+
+    def _wait(self, is_done: Callable[[], bool]) -> int:
+        """Wait for the command and return its exit code, or end it once it is done."""
+        process, seconds = self._process, POLL_SECONDS
+        assert process is not None, "no command was started"
+        while True:
+            try:
+                return process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                pass
+            begin = time.monotonic()
+            if is_done():
+                self._end_process()
+                process.wait()
+                return 0
+            # asking takes at most a twentieth of the time
+            seconds = max(POLL_SECONDS, 20 * (time.monotonic() - begin))
 
     def _terminate(self, signal_number: int, frame: Optional[FrameType]) -> None:
         self._is_terminated = True

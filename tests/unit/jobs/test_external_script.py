@@ -29,6 +29,8 @@ from dlperf_slurm.jobs.unsupported import find_obstacle
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.matrix.tables import ScriptTable
+from dlperf_slurm.worker import external_script
+from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 
 LOG = Path(__file__).parents[1] / "published" / "logs" / "tf_cnn_benchmarks" / "one_process.log"
 DEADLINE_SECONDS = 30
@@ -103,6 +105,20 @@ def test_script_without_an_end_counts_if_it_made_the_measured_steps(
     assert record.status == status
     assert "of 900" in record.reason
     assert status == "failed" or record.samples_per_s == pytest.approx(128 / 0.5)
+
+
+def test_script_without_a_limit_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr("dlperf_slurm.worker.processes.POLL_SECONDS", 0.1)
+    asked = {"framework": "pytorch", "log_format": "pytorch_examples", "measured_steps": 10}
+    attempt_dir = make_attempt(tmp_path, f"{STEPS}; echo $$ > pid; sleep 1000", **asked)
+    previous = [signal.getsignal(s) for s in (signal.SIGTERM, TIME_LIMIT_SIGNAL)]
+    try:
+        assert external_script.run_script(attempt_dir, ["bash"]) == 0
+    finally:
+        for number, handler in zip((signal.SIGTERM, TIME_LIMIT_SIGNAL), previous):
+            signal.signal(number, handler)
+    assert read_json(attempt_dir / "record.json", Record).status == "ok"
+    assert not is_running(int((tmp_path / "pid").read_text()))
 
 
 def test_script_runs_in_its_attempt(tmp_path):
