@@ -56,13 +56,18 @@ def run_import_logs(options: argparse.Namespace) -> None:
         parse_settings,
         read_format_file,
     )
+    from dlperf_slurm.published.nvidia_report import read_report
 
     tables = read_format_file(options.format_file) if options.format_file else {}
     settings = parse_settings(options.set)
     chosen = ImportOptions(options.format or "", options.rule or "", settings, tables)
     check_options(chosen)
     try:
-        imported = [run for path in list_logs(options.logs) for run in import_log(path, chosen)]
+        imported = [
+            run
+            for path in list_logs(options.logs)
+            for run in read_report(path, chosen) or import_log(path, chosen)
+        ]
     except FormatError as error:
         raise InputError(str(error)) from error
     runs = join_ranks(imported)

@@ -188,7 +188,7 @@ def _import_run(
     options: ImportOptions,
 ) -> ImportedRun:
     named = read_name(path)
-    identity = _infer_settings(_merge(options.settings, reading.identity, named))
+    identity = complete_identity(path, options.settings, reading.identity)
     run = ImportedRun(
         log=str(path),
         path=path,
@@ -231,6 +231,11 @@ def _import_run(
         publisher_rule=rule.name,
         window=window,
     )
+
+
+def complete_identity(path: Path, settings: Identity, stated: Identity) -> Identity:
+    """Return the settings of a run: the user's, else the log's, else its path's, else inferred."""
+    return _infer_settings(_merge(settings, stated, read_name(path)))
 
 
 def _merge(*identities: Identity) -> Identity:

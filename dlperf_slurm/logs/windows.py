@@ -36,9 +36,14 @@ class Window:
     def describe(self) -> str:
         """Return what was measured, as the log prints it: "894 ms a step", "14.2 steps/s"."""
         if self.seconds > 0:
-            return f"{self.seconds / self.steps * 1000:.4g} ms a step"
+            return f"{_format_figure(self.seconds / self.steps * 1000)} ms a step"
         device = " per device" if self.is_per_device else ""
-        return f"{self.samples_per_s:.4g} {self.unit}/s{device}"
+        return f"{_format_figure(self.samples_per_s)} {self.unit}/s{device}"
+
+
+def _format_figure(value: float) -> str:
+    """Format a figure with four significant digits, and all digits before the point."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def make_rate_window(
