@@ -269,10 +269,10 @@ class History:
 
 def _check_name(kind: str, name: str, known: Collection[str]) -> None:
     if name not in known:
-        raise InputError(f"{name!r} is no {kind}; known: {', '.join(known)}")
+        raise InputError(f"{name!r} is not a known {kind}; known: {', '.join(known)}")
 
 
 def _check_list(kind: str, values: Sequence[str]) -> None:
     """Raise InputError for a string in place of a list, as a string is a sequence of strings."""
     if isinstance(values, str):
-        raise InputError(f"{kind}: {values!r} is a text, not a list of texts")
+        raise InputError(f"{kind}: {values!r} is a string; give a list of strings")

@@ -87,7 +87,10 @@ class Axes:
         """The batch size per device; raises ValueError if the job has not found it yet."""
         if isinstance(self.batch_size_per_device, int):
             return self.batch_size_per_device
-        raise ValueError(f"batch size {self.batch_size_per_device!r} is to be found by the job")
+        raise ValueError(
+            f"the job searches for batch size {self.batch_size_per_device!r}, so it is not known "
+            "before"
+        )
 
     @property
     def has_batch_search(self) -> bool:

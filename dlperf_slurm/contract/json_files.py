@@ -66,8 +66,8 @@ def take_values(data: Mapping[str, Any], where: str) -> Dict[str, Any]:
     if type(version) is not int or version != SCHEMA_VERSION:
         raise ContractError(
             f"{where}: schema_version is {reprlib.repr(version)}, this dlperf-slurm reads "
-            f"{SCHEMA_VERSION}; read it with the version that wrote it (tool_version in the run's "
-            "manifest.json), or measure it again"
+            f"{SCHEMA_VERSION}; use the version that wrote it (tool_version in the run's "
+            "manifest.json), or measure again"
         )
     return values
 

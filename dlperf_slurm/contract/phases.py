@@ -20,16 +20,16 @@ MEANINGS = {
     SCRIPT: "from the script's beginning with the array task to its call of the launcher: setup, "
     "modules, making the nodes ready",
     LAUNCHER: "from there until the Python of rank 0 starts: the launcher, and a container's start",
-    PYTHON: "from there until that has imported the worker",
-    RANKS: "until all ranks have found each other",
-    LOOK: "placement, the look at the machine, and the device's peak where it is measured",
-    FRAMEWORK: "import statements while the session is built, almost all of them the framework's",
-    SESSION: "the rest of that: the framework's own rendezvous, network, weights and batch",
-    SAMPLER: "waiting for the sampling process, which has started beside the session",
-    FIRST_STEP: "the first step of the warm-up, with what is compiled in it",
-    WARMUP: "the rest of the warm-up, and waiting for the other ranks at its end",
-    WINDOW: "the measured steps; a training to accuracy as a whole",
-    GATHER: "bringing the figures of all ranks together, the peaks of the network, and writing",
+    PYTHON: "from then until the framework's Python has started the worker",
+    RANKS: "until all ranks have connected to each other",
+    LOOK: "placement of ranks, survey of the machine and, where measured, the device's peak",
+    FRAMEWORK: "import statements while the session is built, mostly the framework's",
+    SESSION: "rest of building the session: the framework's rendezvous, network, weights and batch",
+    SAMPLER: "waiting for the telemetry process, which starts while the session is built",
+    FIRST_STEP: "the first warm-up step, with compilation",
+    WARMUP: "the other warm-up steps, and waiting for the other ranks at their end",
+    WINDOW: "the measured steps; for training to an accuracy, all of it",
+    GATHER: "gathering the results of all ranks, measuring the network, and writing the record",
 }
 TO_FIRST_STEP = tuple(MEANINGS)[: tuple(MEANINGS).index(FIRST_STEP) + 1]
 

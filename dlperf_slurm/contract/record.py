@@ -203,7 +203,7 @@ def find_record_problem(record: Record) -> str:
     """Return why an OK record is not valid, or ''."""
     case = record.case
     if record.status not in STATUSES:
-        return f"status {record.status!r} is none of {', '.join(STATUSES)}"
+        return f"status is {record.status!r}; allowed: {', '.join(STATUSES)}"
     if record.status != OK:
         return ""
     found = sorted(rank.rank for rank in record.ranks)
@@ -212,18 +212,18 @@ def find_record_problem(record: Record) -> str:
     if found != list(range(case.world_size)):
         missing = sorted(set(range(case.world_size)) - set(found))
         if missing:
-            return f"ranks {missing} of {case.world_size} are missing from the record"
-        return f"has ranks {found}, the topology asks for {case.world_size}"
+            return f"ranks {missing} of {case.world_size} are missing in the record"
+        return f"has ranks {found}, but the topology needs {case.world_size}"
     hosts = {rank.host for rank in record.ranks}
     if len(hosts) != case.nodes:
-        return f"ran on {len(hosts)} hosts, the topology asks for {case.nodes}"
+        return f"ran on {len(hosts)} hosts, but the topology needs {case.nodes}"
     return _find_rank_problem(record)
 
 
 def _find_rank_problem(record: Record) -> str:
     for rank in record.ranks:
         if not (math.isfinite(rank.window_seconds) and rank.window_seconds > 0):
-            return f"rank {rank.rank} has a window of {rank.window_seconds} seconds"
+            return f"rank {rank.rank} has a window of {rank.window_seconds} s; allowed: above 0"
         if not math.isfinite(rank.final_loss):
-            return f"rank {rank.rank} ended with a loss of {rank.final_loss}"
+            return f"rank {rank.rank} ended with a loss of {rank.final_loss}, which is not finite"
     return ""

@@ -71,7 +71,7 @@ class _LimitedFile:
             LIST_LIMIT_BYTES + 1 if size < 0 else min(size, LIST_LIMIT_BYTES + 1)
         )
         if len(content) > LIST_LIMIT_BYTES:
-            raise zipfile.BadZipFile("its list of members is too long")
+            raise zipfile.BadZipFile("its directory of members is too long")
         return content
 
     def seekable(self) -> bool:
@@ -101,7 +101,7 @@ class Archive:
     def _read(self, path: Path, limit: int) -> bytes:
         name = self._find_name(path)
         if name in self.folders:
-            raise FileProblem(f"{path}: is no regular file")
+            raise FileProblem(f"{path}: is not a regular file")
         if name not in self.members:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         with self.path.open("rb") as file:
@@ -166,7 +166,7 @@ def _open_archive(path: str, device: int, inode: int, size_bytes: int, time: flo
             f"{path}: is no archive of a run: its members have {inflated_bytes} bytes"
         )
     if len(tops) != 1 or not all("/" in name for name in found):
-        raise FileProblem(f"{path}: is no archive of a run: its members are not in one folder")
+        raise FileProblem(f"{path}: is not an archive of a run: its members are not in one folder")
     members = {
         name.partition("/")[2]: member for name, member in found.items() if not name.endswith("/")
     }
@@ -178,7 +178,7 @@ def _open_archive(path: str, device: int, inode: int, size_bytes: int, time: flo
             name = name_above
     if folders.keys() & members.keys():
         strange = min(folders.keys() & members.keys())
-        raise FileProblem(f"{path}: its member {strange[:200]!r} is a file and a folder")
+        raise FileProblem(f"{path}: its member {strange[:200]!r} is both a file and a folder")
     return Archive(Path(path), members, folders)
 
 
@@ -193,12 +193,12 @@ def list_members(file: BinaryIO, where: str) -> Dict[str, Member]:
         with zipfile.ZipFile(_LimitedFile(file)) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, NotImplementedError, UnicodeError, ValueError, OSError) as error:
-        raise FileProblem(f"{where}: is no ZIP file that can be read: {error}") from error
+        raise FileProblem(f"{where}: cannot be read as a ZIP file: {error}") from error
     if len(entries) > MEMBERS_LIMIT:
         raise FileProblem(f"{where}: has more than {MEMBERS_LIMIT} members")
     members: Dict[str, Member] = {}
     for entry in entries:
-        problem = _find_problem(entry) or ("is there twice" if entry.filename in members else "")
+        problem = _find_problem(entry) or ("occurs twice" if entry.filename in members else "")
         if problem:
             raise FileProblem(f"{where}: its member {entry.filename[:200]!r} {problem}")
         members[entry.filename] = Member(
@@ -216,20 +216,20 @@ def list_members(file: BinaryIO, where: str) -> Dict[str, Member]:
 def read_member(file: BinaryIO, member: Member, limit: int, where: str) -> bytes:
     """Read a member of up to `limit` bytes; raises FileProblem for more, and if it is damaged."""
     if member.size_bytes > limit:
-        raise FileProblem(f"{where}: has more than {limit} bytes, the most that such a file has")
+        raise FileProblem(f"{where}: has more than {limit} bytes, the limit for this file")
     if member.stored_bytes > limit + _ADDED_BYTES:
-        raise FileProblem(f"{where}: is damaged: it takes more room than it has bytes")
+        raise FileProblem(f"{where}: is damaged: its contents are larger than their declared size")
     try:
         file.seek(member.offset)
         header = file.read(_LOCAL_HEADER.size)
         signature, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)
         if signature != b"PK\x03\x04":
-            raise ValueError("it does not begin as a member does")
+            raise ValueError("the header of a member is missing")
         if file.read(name_bytes) not in (
             member.name.encode(),
             member.name.encode("cp437", "ignore"),
         ):
-            raise ValueError("it has two names")
+            raise ValueError("a member has two different names")
         file.seek(extra_bytes, 1)
         content = file.read(member.stored_bytes)
         if member.is_deflated:
@@ -238,7 +238,7 @@ def read_member(file: BinaryIO, member: Member, limit: int, where: str) -> bytes
     except (struct.error, zlib.error, ValueError) as error:
         raise FileProblem(f"{where}: is damaged: {error}") from error
     if len(content) != member.size_bytes or zlib.crc32(content) != member.checksum:
-        raise FileProblem(f"{where}: is damaged: it is not what its checksum is of")
+        raise FileProblem(f"{where}: is damaged: checksum mismatch")
     return content
 
 
@@ -267,20 +267,20 @@ def _check_end(file: BinaryIO) -> None:
     file.seek(max(0, file.tell() - _END_BYTES))
     end = file.read(_END_BYTES)
     if not (end.startswith(b"PK\5\6") and end.endswith(b"\0\0")):
-        raise zipfile.BadZipFile("it has not the end of one")
+        raise zipfile.BadZipFile("the end of the archive is missing")
 
 
 def _find_problem(entry: zipfile.ZipInfo) -> str:
     """Return why a member is refused, or '' for a plain file or folder."""
     if _NO_NAME.search(entry.filename[:-1] if entry.is_dir() else entry.filename):
-        return "is no name below its folder"
+        return "is not a path below its folder"
     kind = stat.S_IFMT(entry.external_attr >> 16)
     if kind not in (0, stat.S_IFDIR if entry.is_dir() else stat.S_IFREG):
-        return "is a link, or no regular file"
+        return "is not a regular file"
     if entry.flag_bits & _ENCRYPTED:
         return "is encrypted"
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        return "is compressed in another way than deflate"
+        return "is not compressed with deflate"
     return ""
 
 
@@ -289,5 +289,5 @@ def _refuse_overlaps(members: Dict[str, Member], where: str) -> None:
     end = 0
     for name, member in sorted(members.items(), key=lambda item: item[1].offset):
         if member.offset < end:
-            raise FileProblem(f"{where}: its member {name[:200]!r} shares bytes with another one")
+            raise FileProblem(f"{where}: its member {name[:200]!r} overlaps another member")
         end = member.offset + _LOCAL_HEADER.size + member.stored_bytes

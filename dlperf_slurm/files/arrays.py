@@ -28,7 +28,7 @@ def parse_array(content: bytes, where: str) -> Any:
     start = len(_MAGIC) + 2 + int.from_bytes(content[len(_MAGIC) : len(_MAGIC) + 2], "little")
     header = _HEADER.fullmatch(content[len(_MAGIC) + 2 : min(start, LONGEST_HEADER_BYTES)])
     if not content.startswith(_MAGIC) or header is None:
-        raise FileProblem(f"{where}: is no .npy file of an array of numbers")
+        raise FileProblem(f"{where}: is not a .npy file with an array of numbers")
     kind = numpy.dtype(header[1].decode())
     shape = tuple(int(size) for size in header[3].split(b",") if size.strip())
     size = kind.itemsize
@@ -36,7 +36,7 @@ def parse_array(content: bytes, where: str) -> Any:
         size *= length
     if size != len(content) - start:
         raise FileProblem(
-            f"{where}: has {len(content) - start} bytes of numbers; its header tells of {size}"
+            f"{where}: has {len(content) - start} bytes of data; its header declares {size}"
         )
     array = numpy.frombuffer(content, kind, offset=start)
     return array.reshape(shape, order="F" if header[2] == b"True" else "C")

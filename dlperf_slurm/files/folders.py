@@ -76,7 +76,7 @@ def _encode(text: str) -> bytes:
     except UnicodeEncodeError:
         name = b"\0"
     if b"\0" in name:
-        raise FileProblem(f"{text!a}: is no name of a file")
+        raise FileProblem(f"{text!a}: is not a valid file name")
     return name
 
 
@@ -84,7 +84,7 @@ def list_parts(path: Path, root: Path) -> Iterator[bytes]:
     """Return the names between `root` and `path`; raises FileProblem if `path` leaves `root`."""
     parts = path.parts[len(root.parts) :]
     if path.parts[: len(root.parts)] != root.parts or ".." in parts:
-        raise FileProblem(f"{path}: leads out of {root}")
+        raise FileProblem(f"{path}: is outside {root}")
     return map(_encode, parts)
 
 
@@ -93,7 +93,7 @@ def _make_below(folder: int, name: bytes, path: Path) -> None:
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=folder)
     except OSError as error:
-        raise FileProblem(f"{path}: cannot be made: {error.strerror}") from error
+        raise FileProblem(f"{path}: cannot be created: {error.strerror}") from error
 
 
 def _open_below(folder: int, name: bytes, path: Path) -> int:
@@ -102,7 +102,7 @@ def _open_below(folder: int, name: bytes, path: Path) -> int:
     except OSError as error:
         if error.errno in IS_LINK:
             raise FileProblem(
-                f"{path}: {os.fsdecode(name)} is a link, or no folder; links in a run directory "
+                f"{path}: {os.fsdecode(name)} is a link or not a folder; links in a run directory "
                 "are not followed"
             ) from error
         raise

@@ -54,7 +54,7 @@ def open_file(
     # checked on the descriptor, as os.fdopen fails for a folder
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise FileProblem(f"{path}: is no regular file")
+            raise FileProblem(f"{path}: is not a regular file")
     except BaseException:
         os.close(descriptor)
         raise
@@ -67,7 +67,7 @@ def read_bytes(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] =
     with open_file(path, root, limit) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise FileProblem(f"{path}: has more than {limit} bytes, the most that such a file has")
+        raise FileProblem(f"{path}: has more than {limit} bytes, the limit for this file")
     return content
 
 
@@ -103,7 +103,7 @@ def parse_json(text: str, where: str) -> Any:
         data = json.loads(text, parse_int=_parse_integer if is_large else None)
         return _replace_half_pairs(data) if _HALF_PAIR.search(text) else data
     except RecursionError:
-        raise FileProblem(f"{where}: not JSON to be read: it is nested too deeply") from None
+        raise FileProblem(f"{where}: not JSON: nested too deeply") from None
     except ValueError as error:
         raise FileProblem(f"{where}: not JSON: {error}") from error
 
@@ -111,7 +111,7 @@ def parse_json(text: str, where: str) -> Any:
 def _parse_integer(digits: str) -> int:
     # -2**63 has 20 characters; int() of thousands of digits would be slow
     if len(digits) > 20 or not -_INT64 <= int(digits) < _INT64:
-        raise ValueError(f"{digits[:20]}... is an integer of more than 64 bits")
+        raise ValueError(f"{digits[:20]}... is an integer that does not fit into 64 bits")
     return int(digits)
 
 

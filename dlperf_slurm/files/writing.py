@@ -84,7 +84,7 @@ def open_to_append(path: Path, root: Optional[Path] = None, mode: int = 0o666) -
         raise FileProblem(f"{path}: cannot be written: {reason}") from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise FileProblem(f"{path}: cannot be written: is no regular file")
+            raise FileProblem(f"{path}: cannot be written: is not a regular file")
         # processes that inherit the descriptor expect blocking writes
         os.set_blocking(descriptor, True)
         yield descriptor
@@ -109,7 +109,7 @@ def _named_errors(path: Path, content: bytes) -> Iterator[None]:
     except OSError as error:
         room = ""
         if error.errno in _NO_ROOM:
-            room = f"; it has {len(content)} bytes, {_find_free_bytes(path.parent)} are free there"
+            room = f"; needed: {len(content)} bytes, free: {_find_free_bytes(path.parent)}"
         raise FileProblem(f"{path}: cannot be written: {error.strerror}{room}") from error
 
 

@@ -157,7 +157,7 @@ def run_attempt(
             rank = world.rank if world is not None else None
             report_failure(attempt_dir, rank, signs, error)
         except OSError as problem:
-            print(f"how this rank failed cannot be written: {problem}", file=sys.stderr)
+            print(f"cannot write how this rank failed: {problem}", file=sys.stderr)
         finally:
             if world is not None:
                 world.end_after_failure()
@@ -300,7 +300,7 @@ def check_memory_limit(case: Case, peak_memory_bytes: int) -> None:
     limit_bytes = case.memory_limit_bytes
     if limit_bytes and peak_memory_bytes > limit_bytes:
         peak_mib, limit_mib = math.ceil(peak_memory_bytes / MIB), limit_bytes // MIB
-        raise MemoryError(f"the peak of {peak_mib} MiB is above the limit of {limit_mib} MiB")
+        raise MemoryError(f"the memory peak of {peak_mib} MiB exceeds the limit of {limit_mib} MiB")
 
 
 if __name__ == "__main__":

@@ -155,7 +155,9 @@ def receive(pipe: Any, producer: Any) -> "Batch":
     """Return the next batch; raises RuntimeError if its producer has ended."""
     while not pipe.poll(1000):
         if not producer.is_alive():
-            raise RuntimeError(f"a producer of data 'zmq' ended with code {producer.exitcode}")
+            raise RuntimeError(
+                f"a producer process of data 'zmq' ended with exit code {producer.exitcode}"
+            )
     return unpack(pipe.recv_multipart())
 
 

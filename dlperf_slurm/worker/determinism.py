@@ -32,7 +32,7 @@ def make_deterministic(framework: str) -> None:
         # warn_only: operations without a deterministic kernel still run, with a warning on standard
         # error
         import_module("torch").use_deterministic_algorithms(True, warn_only=True)
-    print("verify: kernels are deterministic where there are such", file=sys.stderr, flush=True)
+    print("verify: deterministic kernels are used where they exist", file=sys.stderr, flush=True)
 
 
 def choose_variables(framework: str, environ: Dict[str, str]) -> Dict[str, str]:

@@ -95,7 +95,7 @@ def _read_log(case: Case, log: Path) -> ImportedRun:
     )
     runs = import_log(log, options)
     if len(runs) > 1:
-        reason = f"the log holds {len(runs)} runs, not one"
+        reason = f"the log contains {len(runs)} runs; allowed: one"
         return ImportedRun(str(log), log, case.log_format or "", asked, FAILED, reason)
     told = import_log(log, replace(options, settings=Identity()))[0].identity
     return replace(runs[0], identity=replace(told, versions=runs[0].identity.versions))
@@ -123,7 +123,7 @@ def _find_contradiction(case: Case, told: Identity) -> str:
     """
     asked = _describe_case(case)
     differences: List[str] = [
-        f"{name} is {getattr(told, name)} in the log and {getattr(asked, name)} in the case"
+        f"{name} is {getattr(told, name)} in the log but {getattr(asked, name)} in the case"
         for name in ALL_SETTINGS
         if name not in ("nodes", "gradient_sync")
         and getattr(told, name) not in ("", 0, getattr(asked, name))

@@ -82,10 +82,10 @@ def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failur
         return failures
     lines = _read_lines(attempt_dir / "err")
     if any(_OOM_SIGNS.search(line) for line in lines[-SIGN_TAIL_LINES:]):
-        message = "a process was killed at the job's memory limit"
+        message = "a process was killed for exceeding the job's memory limit"
         is_on_cpu = case.device == "cpu"
         if not is_on_cpu:
-            message += ", which is the host's, not the GPU's: see memory_mib_per_node"
+            message += "; this limits host memory, not GPU memory: see memory_mib_per_node"
         return (_describe_job(message, lines, is_out_of_memory=is_on_cpu), *failures)
     lost = tuple(failure for failure in failures if failure.error == RANK_LOST)
     failures = tuple(failure for failure in failures if failure.error != RANK_LOST)
@@ -153,7 +153,7 @@ def make_failed_record(case: Case, failures: Tuple[Failure, ...]) -> Record:
 
 def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failure:
     if _lacked_memory(lines, case, exit_code):
-        message = f"{case.axes.framework} ended a process that it had no memory for; see err"
+        message = f"{case.axes.framework} ended a process for lack of memory; see err"
         return _describe_job(message, lines, is_out_of_memory=True)
     taken = [line.strip() for line in lines[-SIGN_TAIL_LINES:] if _PORT_TAKEN.search(line)]
     if taken:
@@ -162,9 +162,9 @@ def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failur
         is_whole = _are_all_told_to_end(lines, exit_code)
         message = "terminated (SIGTERM)" + ("" if is_whole else " after a rank had ended")
     elif exit_code == 137:
-        message = "killed (SIGKILL), perhaps for the machine's lack of memory"
+        message = "killed (SIGKILL), perhaps because the node ran out of memory"
     elif exit_code == 0:
-        message = "the ranks ended without a record and without an error"
+        message = "the ranks ended without a record or an error message"
     else:
         message = f"the launcher ended with exit code {exit_code} and no rank said why; "
         last = [line.strip() for line in lines if re.search(r"\w", line)][-1:]

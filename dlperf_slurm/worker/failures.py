@@ -36,7 +36,9 @@ def write_failure(
 def write_loss(attempt_dir: Path, rank: int, host: str) -> None:
     """Write the failure of a rank that is gone, unless the rank has written one itself."""
     if not _find_file(attempt_dir, rank).exists():
-        message = "its process ended without an error message: killed, or crashed in native code"
+        message = (
+            "its process ended without an error message: it was killed, or crashed in native code"
+        )
         _write(attempt_dir, Failure(rank, host, RANK_LOST, message, "", False))
 
 

@@ -126,23 +126,24 @@ def describe_noise(one: HostNoise) -> Iterator[str]:
     for use in one.before:
         if use.has_neighbours:
             yield (
-                f"{one.host} is not quiet: {describe_others(use)}, load average "
+                f"{one.host} has other load: {describe_others(use)}, load average "
                 f"{one.load_average:.1f}"
             )
         if not use.is_quiet and not use.has_neighbours:
-            yield f"{one.host} is not quiet: a hypervisor takes {use.stolen_share:.0%} of its CPUs"
+            stolen = f"a hypervisor takes {use.stolen_share:.0%} of its CPUs"
+            yield f"{one.host} has other load: {stolen}"
     for gpu in one.gpus:
         where = f"GPU {gpu.device} of {one.host}"
         if gpu.other_processes:
-            yield f"{where} is in use by {', '.join(gpu.other_processes)}"
+            yield f"{where} is used by other processes: {', '.join(gpu.other_processes)}"
         if gpu.throttle_reasons:
-            yield f"{where} has its clocks held down: {', '.join(gpu.throttle_reasons)}"
+            yield f"clocks of {where} are throttled: {', '.join(gpu.throttle_reasons)}"
 
 
 def describe_others(use: CpuUse) -> str:
     """Describe the CPU share of other processes, and name the busiest as far as visible."""
     names = ", ".join(f"{one.name} {one.cpu_share:.0%}" for one in use.neighbours)
     plural = "CPUs" if use.cpus > 1 else "CPU"
-    return f"other processes take {use.other_share:.0%} of its {use.cpus} {plural}" + (
+    return f"other processes use {use.other_share:.0%} of its {use.cpus} {plural}" + (
         f" ({names})" if names else ""
     )

@@ -51,7 +51,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments after `verify`."""
     parser = argparse.ArgumentParser(prog="python -m dlperf_slurm.worker verify")
     parser.add_argument(
-        "--data-rank", type=int, default=0, help="a lone rank's batch is this one's"
+        "--data-rank", type=int, default=0, help="index of the batch of a single rank"
     )
     parser.add_argument(
         "--reference",
@@ -59,10 +59,12 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="DIR",
-        help="a verified directory to compare arrays with; of several, with their mean",
+        help="verified directory to compare arrays with; if several, with their mean",
     )
     add_options(parser)
-    parser.add_argument("directory", type=Path, metavar="DIR", help="with case.json")
+    parser.add_argument(
+        "directory", type=Path, metavar="DIR", help="attempt folder, with case.json"
+    )
     return parser.parse_args(arguments)
 
 
@@ -144,8 +146,8 @@ def check_parameter_count(case: Case, session: "Session") -> None:
     expected = load_model(case.model).Definition(**case.model_parameters).parameter_count
     if session.parameter_count != expected:
         raise CaseMismatchError(
-            f"{case.axes.framework} built {session.parameter_count} parameters, "
-            f"the model's definition has {expected}"
+            f"{case.axes.framework} built {session.parameter_count} parameters; the model "
+            f"definition has {expected}"
         )
 
 
@@ -154,18 +156,22 @@ def check_weights(weights: "Arrays", expected: "Arrays") -> None:
     check_shapes(weights, expected, "weights")
     for name, values in expected.items():
         if (weights[name] != values).any():
-            raise CaseMismatchError(f"{name} does not start with the weights of the case's seed")
+            raise CaseMismatchError(
+                f"the initial weights of {name} are not those of the case's seed"
+            )
 
 
 def check_shapes(arrays: "Arrays", expected: "Arrays", what: str) -> None:
     """Raise CaseMismatchError for the first name, shape or type that is not the expected one."""
     unlike = sorted(set(arrays) ^ set(expected))
     if unlike:
-        raise CaseMismatchError(f"{what}: {unlike[0]} is either missing or unknown")
+        raise CaseMismatchError(f"{what}: {unlike[0]} is missing in one of the two")
     for name, values in expected.items():
         found = (arrays[name].shape, str(arrays[name].dtype))
         if found != (values.shape, "float32"):
-            raise CaseMismatchError(f"{what}: {name} is {found}, not {values.shape} in float32")
+            raise CaseMismatchError(
+                f"{what}: {name} is {found}; expected: {values.shape} in float32"
+            )
 
 
 def find_uncertain(gradient: "NDArray[Any]") -> "NDArray[Any]":

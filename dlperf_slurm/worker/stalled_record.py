@@ -24,8 +24,8 @@ from dlperf_slurm.worker.watchdog import (
     read_standing,
 )
 
-ANSWERED_NOTHING = "no answer, as from a process that is stopped or waits for a file"
-HELD = "in native code that holds the interpreter"
+ANSWERED_NOTHING = "does not respond: its process is stopped, or waits for a file"
+HELD = "in native code that holds the GIL"
 
 
 def read_standings(attempt_dir: Path, case: Case) -> Tuple[RankStatus, ...]:
@@ -102,16 +102,16 @@ def _sort(standings: Sequence[RankStatus]) -> List[RankStatus]:
 def _describe_cause(standings: Sequence[RankStatus]) -> str:
     causes = {standing.cause for standing in standings}
     if PREEMPTED in causes:
-        return f"{PREEMPTED}: told to end long before the job's time limit"
+        return f"{PREEMPTED}: terminated long before the job's time limit"
     if TIME_LIMIT in causes:
-        return f"{TIME_LIMIT}: the job's time is nearly over"
+        return f"{TIME_LIMIT}: the job reached its time limit"
     seconds = max((standing.quiet_seconds for standing in standings), default=0.0)
     return f"{STALLED}: no step ended for {seconds:.0f} s" if seconds else STALLED
 
 
 def _describe_place(standing: RankStatus) -> str:
     stopped = standing.stopped_seconds
-    silence = f"no answer for {stopped:.0f} s, then " if stopped else ""
+    silence = f"no response for {stopped:.0f} s, then " if stopped else ""
     if not standing.steps:
         return f"{silence}{standing.phase}, at {standing.at}"
     number = min(standing.step + 1, standing.steps)

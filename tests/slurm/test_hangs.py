@@ -58,7 +58,7 @@ def test_warning_before_the_time_limit_ends_the_ranks(cluster, tmp_path, batch_s
     ask("scancel", "--batch", "--signal=USR1", f"{job}_0")
     assert wait(run).returncode == CASES_FAILED
     record = read_record(run)
-    assert "time limit: the job's time is nearly over: rank" in record.reason
+    assert "time limit: the job reached its time limit: rank" in record.reason
     assert find_states(run) == {"1n2g.0": "FAILED"}
 
 

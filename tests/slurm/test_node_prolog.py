@@ -106,7 +106,7 @@ def test_processes_that_another_job_left_are_found(cluster, tmp_path):
         assert wait(run).returncode == UNHEALTHY
     finally:
         cluster.call("exec", "n3", "kill", pid)
-    assert "processes of another job are left: sleep (" in find_details(run)["1n1g.0"]
+    assert "processes of another job are still running: sleep (" in find_details(run)["1n1g.0"]
 
 
 def test_data_is_copied_once_to_each_node_and_read_from_there(cluster, tmp_path):

@@ -255,7 +255,7 @@ def test_table_has_the_notes_that_it_refers_to(two_runs):
 def test_tables_set_published_figures_beside(run):
     assert len(run.tables(against=["dlperf"])) == len(run.tables()) + 1
     for wrong in (["dlpref"], "dlperf"):
-        with pytest.raises(dp.InputError, match=r"dlpref|is a text"):
+        with pytest.raises(dp.InputError, match=r"dlpref|is a string"):
             run.tables(against=wrong)
 
 
@@ -389,7 +389,7 @@ def test_history_is_of_the_selected_cases(two_runs):
     assert CASE_2 in str(history)
     assert CASE_2 in history._repr_html_()
     for options in ({"case": ["mxnet"]}, {"case": "1n2g"}):
-        with pytest.raises(dp.InputError, match=r"case is selected|'1n2g' is a text"):
+        with pytest.raises(dp.InputError, match=r"case matches|'1n2g' is a string"):
             dp.open_history(**options)
     with pytest.raises(dp.InputError, match=r"^nowhere: cannot be read"):
         dp.open_history("nowhere")

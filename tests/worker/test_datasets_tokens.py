@@ -163,8 +163,8 @@ def test_sentence_longer_than_half_the_sequence_is_cut_into_pieces(tmp_path):
     [
         (lambda path: path.unlink(), "cannot be read: .*No such file"),
         (lambda path: path.write_bytes(path.read_bytes()[:-8]), "cannot be read: "),
-        (lambda path: numpy.save(str(path), numpy.ones(9)), r"float64 \[9\]"),
-        (lambda path: numpy.save(str(path), numpy.ones((3, 3), int)), r"int64 \[3, 3\]"),
+        (lambda path: numpy.save(str(path), numpy.ones(9)), r"float64 of shape \[9\]"),
+        (lambda path: numpy.save(str(path), numpy.ones((3, 3), int)), r"int64 of shape \[3, 3\]"),
     ],
 )
 def test_damaged_file_is_named(folder, name, damage, message):
@@ -228,9 +228,9 @@ def test_id_outside_of_the_vocabulary_is_an_error_not_a_crash_of_the_device(
 @pytest.mark.parametrize(
     ("definition", "ids", "documents", "message"),
     [
-        (SMALL, 28, [0, 1], "28 ids in 2 documents"),
-        (SMALL, 100, [0], "100 ids in 1 documents"),
-        (SMALL_LLAMA, 32, [0, 1], "32 ids; .* 33"),
+        (SMALL, 28, [0, 1], "28 token ids in 2 documents"),
+        (SMALL, 100, [0], "100 token ids in 1 documents"),
+        (SMALL_LLAMA, 32, [0, 1], "32 token ids; .* 33"),
         (
             bert.Definition(sequence_length=10, predictions_per_sequence=8),
             100,

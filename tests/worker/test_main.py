@@ -211,7 +211,7 @@ def test_crash_of_a_rank_becomes_a_failed_record_with_its_traceback(
     (failure,) = record.failures
     assert (failure.rank, failure.error, failure.message) == (rank, "SpinError", "told to crash")
     assert re.search(f"spin/session.py.*in {function}", failure.traceback, re.S)
-    told = "MPI_ABORT" if way == MPI else f"ends: rank {rank} has failed"
+    told = "MPI_ABORT" if way == MPI else f"ends: rank {rank} failed"
     assert told in failed[scenario].stderr
 
 

@@ -172,10 +172,10 @@ def test_counters_of_former_drivers_are_read():
         ("0,1", []),
         ("GPU-11,GPU-12", []),
         # behind what is no device CUDA sees no other
-        ("0,7,1", ["1 of 2 GPUs answer"]),
-        ("0,-1,1", ["1 of 2 GPUs answer"]),
-        ("2,7", ["1 of 2 GPUs answer"]),
-        ("", ["0 of 2 GPUs answer"]),
+        ("0,7,1", ["1 of 2 GPUs respond"]),
+        ("0,-1,1", ["1 of 2 GPUs respond"]),
+        ("2,7", ["1 of 2 GPUs respond"]),
+        ("", ["0 of 2 GPUs respond"]),
     ],
 )
 def test_gpus_of_the_job_alone_count(programs, monkeypatch, visible, problems):
@@ -227,7 +227,7 @@ def test_instances_of_gpus_count_as_devices(programs, monkeypatch, visible, aske
     ("script", "problem"),
     [
         ("echo 'No devices were found'; exit 6", "exit code 6: No devices were found"),
-        ("echo oops", "not XML: "),
+        ("echo oops", "invalid XML: "),
         ("sleep 60", "0.5 s"),
     ],
 )
@@ -390,7 +390,7 @@ def test_copy_or_lock_of_another_user_is_refused(monkeypatch, tmp_path, source, 
     [
         ({}, "$SCRATCH/data", "SCRATCH is not set"),
         ({"SCRATCH": ""}, "${SCRATCH}/data", "SCRATCH is not set"),
-        ({}, "/proc/data", "copied to /proc/data"),
+        ({}, "/proc/data", "to /proc/data"),
     ],
 )
 def test_place_that_is_none_is_told(source, environ, target, problem):
@@ -401,7 +401,10 @@ def test_place_that_is_none_is_told(source, environ, target, problem):
 @pytest.mark.parametrize(
     ("script", "problem"),
     [
-        ('/bin/cp "$@"; rm "${@: -1}/dataset.json"', "2 files of 1024 bytes, not 3 of 1026"),
+        (
+            '/bin/cp "$@"; rm "${@: -1}/dataset.json"',
+            "2 files of 1024 bytes; expected: 3 files of 1026",
+        ),
         ('mkdir "${@: -1}"; echo "cp: No space left" >&2; exit 1', "exit code 1: cp: No space"),
     ],
 )
@@ -516,7 +519,7 @@ def test_rank_in_a_container_with_another_name_reads_what_all_nodes_agree_on(att
     report("n2", "/scratch/data")
     assert read_on_node(case, attempt).data_dir == "/scratch/data"
     report("n2", "/other")
-    with pytest.raises(FileNotFoundError, match="no copy of"):
+    with pytest.raises(FileNotFoundError, match="was not copied"):
         read_on_node(case, attempt)
 
 

@@ -122,11 +122,14 @@ def test_element_of_a_gradient_that_has_cancelled_is_not_compared():
     ("arrays", "message"),
     [
         (make_arrays(a=[1.0]), r"gradients: b .*missing"),
-        (make_arrays(a=[1.0], b=[1.0], c=[1.0]), r"gradients: c .*unknown"),
-        (make_arrays(a=[[1.0]], b=[1.0]), r"gradients: a is \(\(1, 1\), 'float32'\), not \(1,\)"),
+        (make_arrays(a=[1.0], b=[1.0], c=[1.0]), r"gradients: c is missing"),
+        (
+            make_arrays(a=[[1.0]], b=[1.0]),
+            r"gradients: a is \(\(1, 1\), 'float32'\); expected: \(1,\)",
+        ),
         (
             {"a": numpy.ones(1), "b": numpy.ones(1)},
-            r"gradients: a is \(\(1,\), 'float64'\), not \(1,\) in float32",
+            r"gradients: a is \(\(1,\), 'float64'\); expected: \(1,\) in float32",
         ),
     ],
 )
@@ -136,7 +139,7 @@ def test_arrays_of_other_names_shapes_or_types_are_named(arrays, message):
 
 
 def test_weights_of_another_seed_are_refused_by_name():
-    with pytest.raises(CaseMismatchError, match=r"^a .*weights"):
+    with pytest.raises(CaseMismatchError, match=r"weights of a "):
         check_weights(make_arrays(a=[1.0, 2.0]), make_arrays(a=[1.0, 2.5]))
 
 
@@ -324,7 +327,7 @@ def test_weights_of_another_seed_end_the_command(tmp_path, torch, monkeypatch, c
     plain = work.generate_weights
     monkeypatch.setattr(work, "generate_weights", lambda d, seed: plain(d, seed + 1))
     assert verify(make_case("bert"), tmp_path / "a") == 1
-    assert "weights of the case's seed" in capsys.readouterr().err
+    assert "the case's seed" in capsys.readouterr().err
 
 
 def verify_two_ranks(case, folder):

@@ -373,7 +373,7 @@ def test_barrier_holds_until_the_last_rank_comes(ranks):
 def test_ranks_in_different_collectives_say_so(ranks):
     ranks[1].gather(1, root=0)
     ranks[2].gather(2, root=0)
-    with pytest.raises(RuntimeError, match=r"rank 0 .*allgather, rank 1 .*gather"):
+    with pytest.raises(RuntimeError, match=r"rank 0 .*allgather, but rank 1 .*gather"):
         ranks[0].allgather(0)
 
 
@@ -467,7 +467,7 @@ none = world.gather_rows([])
 try:
     world.gather_rows([1.0] * (1 + world.rank))
 except ValueError as error:
-    assert "rank 1 has 2 figures, rank 0 has 1" in str(error)
+    assert "rank 1 has 2 values, but rank 0 has 1" in str(error)
 else:
     raise AssertionError("different numbers of figures were gathered")
 if world.rank == 0:
@@ -536,7 +536,11 @@ def test_suffix_stands_behind_the_short_name(monkeypatch):
             ("10.9.0.2", ""),
             r"n1\.cluster: .*'no-such0' .*IPv4",
         ),
-        (RendezvousSettings(host_suffix=" no"), ("10.9.0.2", ""), r"n1\.cluster: 'n1 no' .*host"),
+        (
+            RendezvousSettings(host_suffix=" no"),
+            ("10.9.0.2", ""),
+            r"n1\.cluster: host name 'n1 no'",
+        ),
         # where this host has it, and the other has not
         (RendezvousSettings(interface="lo"), ("", "n2: it has none"), "n2: it has none"),
     ],

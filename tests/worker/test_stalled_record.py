@@ -86,7 +86,7 @@ def test_no_rank_that_stood_still_is_no_stall(attempt_dir):
         # stopped, though it came as far
         (
             {1: {"stopped_seconds": 14.0}},
-            ": rank 1 on n1: no answer for 14 s, then step 4 of 10",
+            ": rank 1 on n1: no response for 14 s, then step 4 of 10",
         ),
         # told from a stall
         (
@@ -108,11 +108,11 @@ def test_rank_that_is_likeliest_to_blame_comes_first(attempt_dir, changes, words
 @pytest.mark.parametrize(
     ("stacks", "is_silent", "words"),
     [
-        ("", False, "no answer"),
+        ("", False, "does not respond"),
         # its timer alone wrote
         ("stacks of 3", False, "in native code"),
         # and after the others had waited: it was stopped
-        ("stacks of 3", True, "no answer"),
+        ("stacks of 3", True, "does not respond"),
     ],
 )
 def test_rank_that_says_nothing_comes_first_with_its_host(attempt_dir, stacks, is_silent, words):
@@ -150,4 +150,4 @@ def test_standing_that_cannot_be_read_is_no_answer(attempt_dir, text):
     for rank in (1, 2, 3):
         say(attempt_dir, rank)
     find_standing(attempt_dir, 0).write_text(text, encoding="utf-8")
-    assert ": rank 0 on n1: no answer" in describe(attempt_dir)
+    assert ": rank 0 on n1: does not respond" in describe(attempt_dir)

@@ -50,8 +50,8 @@ class PackedTokens:
         self._text = open_text(folder)
         if len(self) == 0:
             raise DataError(
-                f"{str(folder)!r} has {len(self._text.ids)} ids; a sequence of the model takes "
-                f"{self._length + 1}"
+                f"{str(folder)!r} has {len(self._text.ids)} token ids; one sequence of the model "
+                f"needs {self._length + 1}"
             )
 
     def __reduce__(self) -> Any:
@@ -67,7 +67,8 @@ class PackedTokens:
         least, largest = int(ids.min()), int(ids.max())
         if least < 0 or largest >= self._description.vocabulary_size:
             raise DataError(
-                f"{self._arguments[0]!r} has ids {least} to {largest}, the vocabulary_size in its "
-                f"{DESCRIPTION_FILE} is {self._description.vocabulary_size}; correct one of them"
+                f"{self._arguments[0]!r} has ids {least} to {largest}, but the vocabulary_size in "
+                f"its {DESCRIPTION_FILE} is {self._description.vocabulary_size}; correct one of "
+                "them"
             )
         return {"input_ids": ids[:-1], "labels": ids[1:]}

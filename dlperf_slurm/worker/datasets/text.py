@@ -72,8 +72,8 @@ def open_text(folder: Path) -> Text:
     ):
         if not len(starts) or starts[0] != 0 or starts[-1] >= end:
             raise DataError(
-                f"{str(folder / name)!r} must begin with 0 and end below {end}; "
-                "make the text's files again"
+                f"{str(folder / name)!r} must begin with 0 and end below {end}; generate the data "
+                "set again"
             )
     return text
 
@@ -85,11 +85,12 @@ def _map_array(path: Path) -> "NDArray[Any]":
         array: "NDArray[Any]" = numpy.load(str(path), mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(
-            f"{str(path)!r} cannot be read: {error}; `dlperf-slurm data make text` makes such files"
+            f"{str(path)!r} cannot be read: {error}; to generate such files: `dlperf-slurm "
+            "data make text`"
         ) from error
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DataError(
-            f"{str(path)!r} has {array.dtype} {list(array.shape)}; integers of one dimension "
-            "are expected"
+            f"{str(path)!r} is {array.dtype} of shape {list(array.shape)}; allowed: "
+            "one-dimensional integers"
         )
     return array

@@ -84,8 +84,8 @@ class TokenFolder:
         documents = len(self._text.document_starts)
         if documents < 2 or len(self) == 0:
             raise DataError(
-                f"{str(folder)!r} has {len(self._text.ids)} ids in {documents} documents; "
-                f"a sequence of the model takes {self._text_tokens} ids, of two documents"
+                f"{str(folder)!r} has {len(self._text.ids)} token ids in {documents} documents; "
+                f"one sequence of the model needs {self._text_tokens} ids from two documents"
             )
 
     def __reduce__(self) -> Any:
@@ -144,8 +144,9 @@ class TokenFolder:
         largest = max(int(segment.max()) for segment in segments)
         if least < 0 or largest >= self._description.vocabulary_size:
             raise DataError(
-                f"{self._arguments[0]!r} has ids {least} to {largest}, the vocabulary_size in its "
-                f"{DESCRIPTION_FILE} is {self._description.vocabulary_size}; correct one of them"
+                f"{self._arguments[0]!r} has ids {least} to {largest}, but the vocabulary_size in "
+                f"its {DESCRIPTION_FILE} is {self._description.vocabulary_size}; correct one of "
+                "them"
             )
 
     def _join(
@@ -216,7 +217,8 @@ def read_text_description(data_dir: str) -> TextDescription:
     except OSError as error:
         path = str(Path(data_dir) / DESCRIPTION_FILE)
         raise DataError(
-            f"{path!r} cannot be read ({error.strerror}); `dlperf-slurm data make text` makes one"
+            f"{path!r} cannot be read ({error.strerror}); to generate such a data set: "
+            "`dlperf-slurm data make text`"
         ) from error
 
 
@@ -225,7 +227,7 @@ def check_vocabulary(text: TextDescription, data_dir: str, vocabulary_size: int)
     if text.vocabulary_size > vocabulary_size:
         path = str(Path(data_dir) / DESCRIPTION_FILE)
         raise DataError(
-            f"{path!r}: vocabulary_size is {text.vocabulary_size}, the model's is "
-            f"{vocabulary_size}; set it in the matrix's [[model]] table, "
-            f"or make a text with --vocabulary {vocabulary_size}"
+            f"{path!r}: vocabulary_size is {text.vocabulary_size}, but the model's is "
+            f"{vocabulary_size}; set it in the [[model]] table of the matrix, or generate a data "
+            f"set with --vocabulary {vocabulary_size}"
         )

@@ -49,11 +49,11 @@ def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str]
         try:
             problems += find_xids(read_kernel_log(seconds), check.xid_hours * 3600, read_uptime())
         except OSError as error:
-            unknown.append(f"the kernel's log of Xid errors cannot be read: {error}")
+            unknown.append(f"cannot read Xid errors from the kernel log: {error}")
     if check.free_memory_mib:
         free = read_free_memory_mib()
         if free < check.free_memory_mib:
-            problems.append(f"{free} MiB of memory are free, not {check.free_memory_mib}")
+            problems.append(f"{free} MiB of memory are free; required: {check.free_memory_mib}")
     if check.stale_processes:
         problems += find_stale_processes(os.environ.get("SLURM_JOB_ID", ""))
     found = (run_line(line, "check", seconds) for line in check.commands)
@@ -73,7 +73,7 @@ def _check_devices(check: NodeChecks, case: Case, seconds: float) -> Iterator[st
         yield str(error)
         return
     if check.devices and len(gpus) < case.devices_per_node:
-        yield f"{len(gpus)} of {case.devices_per_node} GPUs answer"
+        yield f"{len(gpus)} of {case.devices_per_node} GPUs respond"
     for gpu in gpus:
         yield from filter(None, _find_gpu_problems(check, gpu))
 
@@ -95,7 +95,7 @@ def read_kernel_log(seconds: float) -> str:
     if ended.exit_code:
         raise OSError(ended.last_line or f"dmesg failed with exit code {ended.exit_code}")
     if ended.exit_code is None:
-        raise OSError(f"dmesg did not answer within {seconds:g} s")
+        raise OSError(f"dmesg did not respond within {seconds:g} s")
     return ended.output
 
 
@@ -130,7 +130,9 @@ def find_stale_processes(job_id: str) -> List[str]:
         stale = [pid for pid in list_stale_pids(job_id) if pid in stale]
     names = [f"{_read_name(pid)} ({pid})" for pid in stale[:MAX_NAMED]]
     more = f" and {len(stale) - MAX_NAMED} more" if len(stale) > MAX_NAMED else ""
-    return [f"processes of another job are left: {', '.join(names)}{more}"] if stale else []
+    return (
+        [f"processes of another job are still running: {', '.join(names)}{more}"] if stale else []
+    )
 
 
 def list_stale_pids(job_id: str) -> List[int]:

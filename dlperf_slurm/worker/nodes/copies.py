@@ -44,7 +44,7 @@ def copy_dataset(source: str, target: str, environ: Mapping[str, str]) -> NodeCo
     """
     started = time.monotonic()
     path = Path(expand(target, environ))
-    what = f"data {source} could not be copied to {path}"
+    what = f"could not copy data {source} to {path}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with hold_lock(path):
@@ -54,8 +54,8 @@ def copy_dataset(source: str, target: str, environ: Mapping[str, str]) -> NodeCo
             size = measure(path) if was_there else make_copy(Path(source), path)
             if was_there and not is_archive(Path(source)) and size != measure(Path(source)):
                 raise CopyError(
-                    f"{path} is there, and is not {source}: it has {size.files} files of "
-                    f"{size.size_bytes} bytes; remove it"
+                    f"{path} already exists and is not a copy of {source}: it has {size.files} "
+                    f"files of {size.size_bytes} bytes; remove it"
                 )
     except OSError as error:
         raise CopyError(f"{what}: {error}") from error
@@ -120,8 +120,8 @@ def make_copy(source: Path, path: Path) -> FolderSize:
         found = measure(partial)
         if found != expected:
             raise CopyError(
-                f"the copy of {source} has {found.files} files of {found.size_bytes} bytes, "
-                f"not {expected.files} of {expected.size_bytes}"
+                f"the copy of {source} has {found.files} files of {found.size_bytes} bytes; "
+                f"expected: {expected.files} files of {expected.size_bytes}"
             )
         partial.rename(path)
     except BaseException:
@@ -190,5 +190,7 @@ def read_on_node(case: Case, attempt_dir: Path) -> Case:
     if not paths:
         return case
     if len(paths) > 1:
-        raise FileNotFoundError(f"no copy of {case.data_dir} is of {socket.gethostname()}")
+        raise FileNotFoundError(
+            f"{case.data_dir} was not copied to this node, {socket.gethostname()}"
+        )
     return replace(case, data_dir=paths.pop())

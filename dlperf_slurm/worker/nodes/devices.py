@@ -59,7 +59,7 @@ def _call(command: Sequence[str], seconds: float) -> str:
     except OSError as error:
         raise DeviceError(f"nvidia-smi cannot be started: {error.strerror}") from error
     if ended.exit_code is None:
-        raise DeviceError(f"nvidia-smi did not answer within {seconds:g} s")
+        raise DeviceError(f"nvidia-smi did not respond within {seconds:g} s")
     if ended.exit_code:
         raise DeviceError(f"nvidia-smi failed with exit code {ended.exit_code}: {ended.last_line}")
     return ended.output
@@ -74,7 +74,7 @@ def read_gpus(text: str) -> List[Gpu]:
     try:
         root = ElementTree.fromstring(text[max(start, 0) :])
     except ElementTree.ParseError as error:
-        raise DeviceError(f"nvidia-smi answered what is not XML: {error}") from error
+        raise DeviceError(f"nvidia-smi printed invalid XML: {error}") from error
     gpus = []
     for index, element in enumerate(root.findall("gpu")):
         values = dict(_list_values(element, ""))
@@ -160,7 +160,7 @@ def find_ecc_problem(gpu: Gpu) -> str:
     if awaited:
         return f"{gpu.name} has {' and '.join(awaited)}"
     action = gpu.values.get("gpu_recovery_action", "None")
-    return "" if action in ("None", "N/A") else f"{gpu.name} asks for recovery: {action}"
+    return "" if action in ("None", "N/A") else f"{gpu.name} requires a recovery action: {action}"
 
 
 def find_clock_problem(gpu: Gpu) -> str:
@@ -171,18 +171,18 @@ def find_clock_problem(gpu: Gpu) -> str:
         if found is not None and value == "Active":
             reasons.append(found[1])
     if reasons:
-        return f"{gpu.name} has its clocks held down: {', '.join(reasons)}"
+        return f"clocks of {gpu.name} are throttled: {', '.join(reasons)}"
     now = _read_number(gpu, "applications_clocks/graphics_clock")
     default = _read_number(gpu, "default_applications_clocks/graphics_clock")
     if 0 < now < default:
-        return f"{gpu.name} has its clocks set to {now} MHz, below its default of {default} MHz"
+        return f"the clocks of {gpu.name} are set to {now} MHz, below the default of {default} MHz"
     return ""
 
 
 def find_memory_problem(gpu: Gpu, needed_mib: int) -> str:
     """Describe too little free memory of a GPU; "" if at least `needed_mib` MiB are free."""
     free = _read_number(gpu, "fb_memory_usage/free")
-    return f"{gpu.name} has {free} MiB free, not {needed_mib}" if free < needed_mib else ""
+    return f"{gpu.name} has {free} MiB free; required: {needed_mib}" if free < needed_mib else ""
 
 
 def find_process_problem(gpu: Gpu) -> str:

@@ -68,7 +68,7 @@ def _find_peak(case: Case, rank_info: RankInfo, attempt_dir: Path) -> DevicePeak
             with open_folder(place[1].parent, place[0], is_made=True):
                 write_file(place[1], json.dumps(asdict(peak)).encode(), root=place[0])
         except (OSError, FileProblem) as error:
-            print(f"the peak of {rank_info.host} is not kept: {error}", file=sys.stderr)
+            print(f"cannot cache the peak of {rank_info.host}: {error}", file=sys.stderr)
     return peak
 
 
@@ -92,7 +92,7 @@ def run_measurement(case: Case, host: str) -> DevicePeak:
     """Measure the peak in a process of its own, with the case's framework and number format."""
     framework = case.axes.framework
     if framework not in list_measured_frameworks():
-        return DevicePeak(host, problem=f"no peak is measured with {framework}")
+        return DevicePeak(host, problem=f"peaks are not measured with {framework}")
     numbers, cpus = NUMBER_FORMATS[case.axes.precision], str(case.cpus_per_rank)
     # shorter than what the watchdog takes for a stall
     limit_seconds = min(LIMIT_SECONDS, (case.stall_seconds or 2 * LIMIT_SECONDS) / 2)

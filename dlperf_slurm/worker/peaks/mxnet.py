@@ -14,7 +14,7 @@ def make_product(setting: PeakSettings, size: int) -> Operation:
     Raises ValueError for bf16, in which MXNet multiplies matrices only inside a network.
     """
     if setting.number_format not in FORMATS:
-        raise ValueError(f"MXNet multiplies no matrices of {setting.number_format} by themselves")
+        raise ValueError(f"MXNet has no matrix product for {setting.number_format}")
     mx = load_mxnet(setting)
     kind = FORMATS[setting.number_format]
     matrix = mx.nd.random.normal(shape=(size, size), ctx=find_context(setting)).astype(kind)

@@ -36,8 +36,8 @@ class RendezvousSettings:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `RendezvousSettings.list_words` to a parser."""
-    parser.add_argument("--ranks", choices=KINDS, default=MPI, help="how ranks find each other")
-    parser.add_argument("--host-suffix", default="", help="behind short names of hosts")
+    parser.add_argument("--ranks", choices=KINDS, default=MPI, help="rendezvous of the ranks")
+    parser.add_argument("--host-suffix", default="", help="suffix for short host names")
     parser.add_argument("--interface", default="", help="network interface of the framework")
 
 
@@ -49,5 +49,7 @@ def parse_run_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments after `run`."""
     parser = argparse.ArgumentParser(prog="python -m dlperf_slurm.worker run")
     add_options(parser)
-    parser.add_argument("directory", type=Path, metavar="DIR", help="with case.json")
+    parser.add_argument(
+        "directory", type=Path, metavar="DIR", help="attempt folder, with case.json"
+    )
     return parser.parse_args(arguments)

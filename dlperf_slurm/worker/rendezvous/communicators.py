@@ -82,7 +82,7 @@ class SocketWorld(World):
         place = find_place(joining.ranks, os.environ)
         if place.size != case.world_size:
             raise PlacementError(
-                f"the launcher has started {place.size} rank(s), the topology asks for "
+                f"the launcher started {place.size} rank(s), but the topology needs "
                 f"{case.world_size}"
             )
         secret = read_secret(os.environ) if place.size > 1 else b""
@@ -136,8 +136,8 @@ def read_secret(environ: Mapping[str, str]) -> bytes:
         secret = b""
     if len(secret) < FEWEST_SECRET_BYTES:
         raise PlacementError(
-            f"{SECRET_VARIABLE} is not there, which the job script makes for ranks without MPI; "
-            "does the container keep it, and the launcher hand it on?"
+            f"{SECRET_VARIABLE} is not set; the job script sets it for ranks without MPI. Does "
+            "the container keep it, and the launcher pass it on?"
         )
     return secret
 
@@ -149,9 +149,9 @@ def check_sizes(sizes: Sequence[int]) -> None:
     """
     for rank, size in enumerate(sizes):
         if size != sizes[0]:
-            raise ValueError(f"rank {rank} has {size} figures, rank 0 has {sizes[0]}")
+            raise ValueError(f"rank {rank} has {size} values, but rank 0 has {sizes[0]}")
     if sum(sizes) > MOST_FIGURES:
         raise ValueError(
-            f"{len(sizes)} ranks with {sizes[0]} figures each are more than the {MOST_FIGURES} "
-            "that are gathered: measure fewer steps"
+            f"{len(sizes)} ranks with {sizes[0]} values each exceed the limit of {MOST_FIGURES} "
+            "for gathering; measure fewer steps"
         )

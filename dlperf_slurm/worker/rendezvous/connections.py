@@ -82,8 +82,8 @@ def _await_others(
     except queue.Empty:
         missing = [str(rank) for rank in range(place.size) if rank not in hosts]
         raise PlacementError(
-            f"rank(s) {', '.join(missing)} of {place.size} did not come to rank 0 on "
-            f"{own_host}: did they start, and is there a firewall between the nodes?"
+            f"rank(s) {', '.join(missing)} of {place.size} did not connect to rank 0 on "
+            f"{own_host}: did they start, and does a firewall block the nodes?"
         ) from None
     finally:
         # wakes the thread in accept(2), which close(2) would not
@@ -157,7 +157,7 @@ def _listen(host: str, ports: List[int]) -> socket.socket:
                 return listener
             except OSError:
                 listener.close()
-    raise PlacementError(f"rank 0 finds none of its ports free: {', '.join(map(str, ports))}")
+    raise PlacementError(f"rank 0 found no free port among {', '.join(map(str, ports))}")
 
 
 def _find_address(host: str) -> Tuple[int, str]:
@@ -177,7 +177,7 @@ def _find_address(host: str) -> Tuple[int, str]:
 
 def _reach_first(place: RankEnvironment, secret: bytes, own_host: str, deadline: float) -> Channel:
     """Connect to rank 0 by trying all its ports; other programs may listen on some of them."""
-    problem = "nobody listens"
+    problem = "connection refused"
     while time.monotonic() < deadline:
         for port in choose_ports(place.launch, secret):
             try:
@@ -186,7 +186,7 @@ def _reach_first(place: RankEnvironment, secret: bytes, own_host: str, deadline:
                 is_unknown = isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN
                 if is_unknown:
                     raise PlacementError(
-                        f"rank {place.rank} on {own_host} does not know the host of rank 0, "
+                        f"rank {place.rank} on {own_host} cannot resolve the host name of rank 0, "
                         f"{place.first_host!r}: {error.strerror}; see rendezvous.host_suffix in "
                         "the site file"
                     ) from error
@@ -202,5 +202,5 @@ def _reach_first(place: RankEnvironment, secret: bytes, own_host: str, deadline:
                 connection.close()
         time.sleep(PAUSE_SECONDS)
     raise PlacementError(
-        f"rank {place.rank} on {own_host} does not reach rank 0 on {place.first_host}: {problem}"
+        f"rank {place.rank} on {own_host} cannot connect to rank 0 on {place.first_host}: {problem}"
     )

@@ -59,8 +59,10 @@ def _find_own_address(host: str, joining: RendezvousSettings) -> Tuple[str, str]
             answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request)
         return socket.inet_ntoa(answer[20:24]), ""
     except OSError as error:
-        what = f"{name!r} is not known as a host"
+        what = f"host name {name!r} cannot be resolved"
         if joining.interface:
             names = ", ".join(name for _, name in socket.if_nameindex())
-            what = f"interface {joining.interface!r} has no IPv4 address; interfaces: {names}"
+            what = (
+                f"interface {joining.interface!r} has no IPv4 address; interfaces with one: {names}"
+            )
         return "", f"{host}: {what} ({error.strerror}); see rendezvous in the site file"

@@ -26,8 +26,8 @@ def find_place(launcher: str, environ: Mapping[str, str]) -> RankEnvironment:
     except (KeyError, ValueError) as error:
         name = "srun" if launcher == SLURM else launcher
         raise PlacementError(
-            f'{error}: ranks = "{launcher}" needs the variables that {name} gives to each rank; is '
-            "it the launcher, and does a container keep them?"
+            f'{error}: ranks = "{launcher}" needs the variables that {name} sets for each rank; '
+            "is that the launcher, and does the container keep its variables?"
         ) from error
 
 

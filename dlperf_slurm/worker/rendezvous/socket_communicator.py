@@ -20,7 +20,7 @@ EXIT_CODE = 1
 
 # control messages, beside those with values
 FAILING = "failing"
-ALL_ARE_FAILING = "all are failing"
+ALL_ARE_FAILING = "another rank failed"
 END = "end"
 GOODBYE = "goodbye"
 
@@ -88,7 +88,7 @@ class SocketCommunicator:
 
     def Abort(self, exit_code: int) -> None:
         """End all ranks, this one with `exit_code`."""
-        self._end(f"rank {self._rank} has failed", exit_code)
+        self._end(f"rank {self._rank} failed", exit_code)
 
     def leave(self) -> None:
         """Announce to the other ranks that the end of this one is not a failure."""
@@ -103,7 +103,7 @@ class SocketCommunicator:
     def _take(self, name: str, peer: int) -> Any:
         told, value = self._values[peer].get()
         if told != name:
-            raise RuntimeError(f"rank {self._rank} is in {name}, rank {peer} in {told}")
+            raise RuntimeError(f"rank {self._rank} calls {name}, but rank {peer} calls {told}")
         return value
 
     def _listen(self) -> None:

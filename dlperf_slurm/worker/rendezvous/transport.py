@@ -87,10 +87,10 @@ class Channel:
         """
         size, code = _HEADER.unpack(self._read(_HEADER.size))
         if self._limit is not None and size > self._limit:
-            raise AuthenticationError(f"a first message of {size} bytes")
+            raise AuthenticationError(f"the first message has {size} bytes, too many")
         payload = self._read(size)
         if not hmac.compare_digest(code, _sign(self._receive_key, self._received, payload)):
-            raise AuthenticationError("a message from one who does not know the secret")
+            raise AuthenticationError("a message does not have this job's secret")
         self._received += 1
         try:
             return pickle.loads(payload)

@@ -85,7 +85,7 @@ class Sampler:
             return samples
         except subprocess.TimeoutExpired:
             end_process(process)
-            problem = "did not answer"
+            problem = "did not respond"
         except ValueError:
             problem = f"ended with exit code {process.returncode}"
         return HostSamples(self._host, problem=f"the sampling process {problem}")

@@ -35,7 +35,7 @@ def assert_is_refused(message, path, version):
     """Assert that the message names the file, both versions, and what to do."""
     expected = f"{path}.*: schema_version is {re.escape(repr(version))}, this .* {SCHEMA_VERSION};"
     assert re.search(expected, message)
-    assert message.endswith("or measure it again")
+    assert message.endswith("or measure again")
 
 
 @pytest.mark.parametrize("kind", VALUES)

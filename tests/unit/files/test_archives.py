@@ -82,7 +82,7 @@ def test_what_is_not_there_is_not_found(make):
 def test_path_that_leads_out_of_an_archive_is_refused(make):
     path = make("run/a")
     (path.parent / "secret").write_text("x")
-    with pytest.raises(FileProblem, match="leads out of"):
+    with pytest.raises(FileProblem, match="is outside"):
         read_text(path / ".." / "secret", root=path)
 
 
@@ -166,7 +166,7 @@ def test_more_members_than_a_run_has_are_refused(monkeypatch):
 def test_members_that_share_their_bytes_are_refused():
     content = bytearray(make_zip(("a", b"x" * 999), ("b", b"x" * 999)).getvalue())
     struct.pack_into("<L", content, content.rindex(b"PK\1\2") + 42, 0)
-    with pytest.raises(FileProblem, match="'b' shares bytes"):
+    with pytest.raises(FileProblem, match="'b' overlaps"):
         list_members(io.BytesIO(content), "a.zip")
 
 
@@ -182,14 +182,14 @@ def test_file_cut_short_behind_a_zip_file_that_is_its_member_is_refused():
     inner = make_zip(("b", b"x")).getvalue()
     content = make_zip(("a.npz", inner), ("c", b"y")).getvalue()
     cut = content[: content.index(inner) + len(inner) + 5]
-    with pytest.raises(FileProblem, match="end of one"):
+    with pytest.raises(FileProblem, match="end of the archive"):
         list_members(io.BytesIO(cut), "a.zip")
 
 
 def test_member_with_another_name_before_its_bytes_is_refused():
     content = bytearray(make_zip(("a", b"x")).getvalue())
     content[content.index(b"a")] = ord("b")
-    with pytest.raises(FileProblem, match="two names"):
+    with pytest.raises(FileProblem, match="two different names"):
         read(io.BytesIO(content), "a")
 
 

@@ -82,15 +82,15 @@ def test_link_to_the_root_itself_is_followed(tmp_path):
 def test_path_that_leads_out_of_the_root_is_refused(tmp_path):
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "run").mkdir()
-    with pytest.raises(FileProblem, match="leads out of"):
+    with pytest.raises(FileProblem, match="is outside"):
         reading.read_text(tmp_path / "run" / ".." / "secret", root=tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800"])
 def test_name_of_no_file_is_refused(tmp_path, name):
-    with pytest.raises(FileProblem, match="name of a file"):
+    with pytest.raises(FileProblem, match="valid file name"):
         reading.read_text(tmp_path / name)
-    with pytest.raises(FileProblem, match="name of a file"):
+    with pytest.raises(FileProblem, match="valid file name"):
         reading.read_text(tmp_path / name, root=tmp_path)
 
 

@@ -146,7 +146,7 @@ def test_repeats_with_the_same_problem_share_a_footnote():
         (["not submitted"], "missing"),
         (["no record: TIMEOUT"], "missing"),
         (["not submitted", PROBLEM], "failed"),
-        (["invalid record: ranks [1] of 2 are missing from the record"], "invalid"),
+        (["invalid record: ranks [1] of 2 are missing in the record"], "invalid"),
         ([PROBLEM, "out of memory: rank 0"], "OOM"),
     ],
 )

@@ -62,7 +62,11 @@ def test_share_of_the_measured_peak_is_the_work_over_it():
             5e-4,
             "of the measured peak",
         ),
-        (DevicePeak("node2", problem="no peak is measured with spin"), None, "measured with spin"),
+        (
+            DevicePeak("node2", problem="peaks are not measured with spin"),
+            None,
+            "measured with spin",
+        ),
     ],
 )
 def test_peak_of_several_nodes_is_their_mean(second, tflops, note):

@@ -99,22 +99,24 @@ def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tensorpack_resnet", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--data", choices=DATA, required=True, help="where batches come from")
+    parser.add_argument("--data", choices=DATA, required=True, help="data source")
     parser.add_argument("--update", choices=UPDATES, required=True, help="of the variables")
     parser.add_argument("--batch", type=_parse_count, required=True, help="images per device")
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
-    parser.add_argument("--devices", type=_parse_count, default=1, help="that this process drives")
+    parser.add_argument("--devices", type=_parse_count, default=1, help="devices of this process")
     parser.add_argument(
         "--cpus-per-device",
         type=_parse_count,
         # the job script sets this to the CPUs of a rank
         default=os.environ.get("OMP_NUM_THREADS", "1"),
-        help="threads that compute for a device that is a CPU",
+        help="threads per device that is a CPU",
     )
     parser.add_argument("--precision", choices=("fp32",), default="fp32")
-    parser.add_argument("--warmup-steps", type=_parse_steps, default=20, help="at least so many")
+    parser.add_argument(
+        "--warmup-steps", type=_parse_steps, default=20, help="minimum number of steps"
+    )
     parser.add_argument("--measured-steps", type=_parse_count, default=100)
-    sizes = parser.add_argument_group("sizes of the model")
+    sizes = parser.add_argument_group("parameters of the model")
     sizes.add_argument("--image-size", type=_parse_count, default=Definition.image_size)
     sizes.add_argument(
         "--stage-blocks", type=_parse_count, nargs=4, default=Definition.stage_blocks
@@ -134,7 +136,7 @@ def _parse_steps(text: str) -> int:
 
 def _parse_whole(text: str, least: int) -> int:
     if not re.fullmatch("[0-9]{1,9}", text) or int(text) < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least {least}")
     return int(text)
 
 
