@@ -299,6 +299,7 @@ def count_rendered(command):
     return 1000
 
 
+@pytest.mark.integration
 def test_work_of_all_cases_together_is_bounded():
     """A command may do much work, or be of many cases, but not both."""
     assert 100 < count_rendered("{% for n in range(9000) %}{{ n }}{% endfor %}") < 400
