@@ -131,6 +131,7 @@ def test_dry_run_prints_one_json_list_and_writes_nothing(home, capsys):
             "format",
             "status",
             "reason",
+            "measured",
             "samples_per_s",
             "publisher_samples_per_s",
             "publisher_rule",
