@@ -244,7 +244,6 @@ def test_config_schema_has_the_known_names(capsys):
         assert "pytorch" in list_enum(schema, table, "framework")
         assert "horovod" in list_enum(schema, table, "gradient_sync")
     assert schema["$defs"]["ModelTable"]["properties"]["name"]["enum"] == list_models()
-    assert "tensorpack" in schema["$defs"]["ScriptTable"]["properties"]["format"]["enum"]
     # one value in place of a list, and a comparison in a condition
     framework = schema["$defs"]["AxesTable"]["properties"]["framework"]
     assert [choice["type"] for choice in framework["anyOf"]] == ["string", "array"]
