@@ -151,14 +151,17 @@ def select_published(columns: Sequence[Column], frame: "DataFrame") -> "DataFram
 
 def cast(values: "Series", dtype: str) -> "Series":
     """Convert values to a declared type; times are parsed from text in TIME_FORMAT."""
-    from pandas import to_datetime
+    from pandas import Timestamp, to_datetime
 
     # compare names: pandas considers its own `str` type equal to "string"
     if str(values.dtype) == dtype:
         return values
     if dtype != TIME:
         return values.astype(dtype)
-    return to_datetime(values, utc=True, format=TIME_FORMAT, errors="coerce").astype(TIME)
+    times = to_datetime(values, utc=True, format=TIME_FORMAT, errors="coerce")
+    # nanoseconds reach from 1677 to 2262; other times are missing, as invalid ones are
+    limits = (Timestamp.min.tz_localize("UTC"), Timestamp.max.tz_localize("UTC"))
+    return times.where(times.between(*limits)).astype(TIME)
 
 
 def list_values(column: "Series") -> list[Any]:

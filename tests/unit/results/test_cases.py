@@ -11,7 +11,14 @@ from report_values import HOSTILE, list_dtypes, make_cases, make_measured, renam
 from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.results.cases import CASE_TABLE, analyze
-from dlperf_slurm.results.columns import list_records, serialize_csv
+from dlperf_slurm.results.columns import (
+    TIME,
+    TIME_FORMAT,
+    cast,
+    list_records,
+    list_values,
+    serialize_csv,
+)
 from dlperf_slurm.results.labels import list_axes
 
 DTYPES = list_dtypes(CASE_TABLE)
@@ -110,6 +117,17 @@ def test_notes_have_the_figures_of_their_own_case():
     notes = [row["notes"] for row in describe(*rows)]
     assert "vary by 10 %" in notes[0]
     assert "vary by 20 %" in notes[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["9999-12-31T23:59:60Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "x", "", None],
+)
+def test_time_that_no_frame_can_have_is_missing(text):
+    known = "2024-02-29T00:00:00Z"
+    times = cast(pandas.Series([text, known], dtype=object), TIME)
+    assert times.dtype == TIME
+    assert [time and time.strftime(TIME_FORMAT) for time in list_values(times)] == [None, known]
 
 
 def test_csv_comes_back_as_the_frame_that_it_was():
