@@ -15,7 +15,7 @@ from typing import Any
 
 from rows import Row, print_rows
 
-from dlperf_slurm.jobs.attempts import print_files
+from dlperf_slurm.jobs.attempts import fingerprint_attempt
 from dlperf_slurm.jobs.journal import Event, append_events
 from dlperf_slurm.jobs.run_directory import RunTask, open_run
 
@@ -124,7 +124,7 @@ def _list_prints(run: Path) -> list[str]:
     """Return the fingerprint of each case's files; if it differs, a state is decided again."""
     opened = open_run(run)
     return [
-        print_files(opened, case, RunTask("", 0, f"cases/{case.case_id}/r1/a1"))
+        fingerprint_attempt(opened, case, RunTask("", 0, f"cases/{case.case_id}/r1/a1"))
         for case in opened.manifest.cases
     ]
 

@@ -53,7 +53,7 @@ class Launcher:
     """
 
     make_command: MakeCommand
-    joinings: tuple[str, ...]
+    rendezvous_methods: tuple[str, ...]
     starts_nodes: bool = False
 
     def count_tasks_per_node(self, topology: Topology) -> int:

@@ -126,7 +126,7 @@ def describe_clusters(environment: Mapping[str, str], clusters: str) -> list[str
     return lines
 
 
-def name_cluster(clusters: str) -> list[str]:
+def get_cluster_option(clusters: str) -> list[str]:
     """Return the Slurm option that selects a cluster; none for '', the host's own cluster."""
     return [f"--clusters={clusters}"] if clusters else []
 
@@ -192,7 +192,7 @@ def is_job_id(text: str) -> bool:
     return re.fullmatch("[1-9][0-9]{0,9}", text) is not None
 
 
-def find_job_id(answer: str) -> str:
+def parse_job_id(answer: str) -> str:
     """Return the job id in what `sbatch --parsable` printed, wherever it stands among other lines.
 
     Raises SchedulerError unless the output contains exactly one: a wrapper may print other numbers.
@@ -210,7 +210,7 @@ def cancel_jobs(job_ids: Sequence[str], clusters: str = "", job_name: str = "") 
     Raises SchedulerError if Slurm refuses.
     """
     name = [f"--name={job_name}"] if job_name else []
-    run_client(["scancel", *name_cluster(clusters), *name, *job_ids])
+    run_client(["scancel", *get_cluster_option(clusters), *name, *job_ids])
 
 
 def read_cluster_config(clusters: str = "") -> dict[str, str]:
@@ -218,7 +218,7 @@ def read_cluster_config(clusters: str = "") -> dict[str, str]:
 
     Raises SchedulerError if the cluster does not answer.
     """
-    output = run_client(["scontrol", *name_cluster(clusters), "show", "config"])
+    output = run_client(["scontrol", *get_cluster_option(clusters), "show", "config"])
     # values may be empty, so the pattern must not match line breaks
     return dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", output, re.M))
 
@@ -228,7 +228,7 @@ def read_boot_times(clusters: str = "") -> dict[str, str]:
 
     The result is empty if the cluster does not answer.
     """
-    command = ["scontrol", *name_cluster(clusters), "--all", "--oneliner", "show", "node"]
+    command = ["scontrol", *get_cluster_option(clusters), "--all", "--oneliner", "show", "node"]
     try:
         lines = run_client(command).splitlines()
     except SchedulerError:

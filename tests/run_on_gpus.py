@@ -38,7 +38,7 @@ from support.gpu_report import (
     read_outcomes,
 )
 
-from dlperf_slurm.config.folders import CUDA, find_managed_environment, name_environment
+from dlperf_slurm.config.folders import CUDA, find_managed_environment, get_environment_name
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.version import __version__
 
@@ -139,7 +139,7 @@ def find_python(framework: str) -> Optional[Path]:
     """Return the Python of a framework's GPU environment, or the tool's own for "", or None."""
     if not framework:
         return Path(sys.executable)
-    python = find_managed_environment(name_environment(framework, CUDA)) / "bin" / "python"
+    python = find_managed_environment(get_environment_name(framework, CUDA)) / "bin" / "python"
     return python if python.exists() else None
 
 
@@ -189,7 +189,7 @@ def try_part(
 def find_lack(part: Part, python: Optional[Path], gpus: int) -> str:
     """Return what is missing for a part, and what to do, or ''."""
     if python is None:
-        return f"there is no environment {name_environment(part.framework, CUDA)}: {MAKE_THEM}"
+        return f"there is no environment {get_environment_name(part.framework, CUDA)}: {MAKE_THEM}"
     done = subprocess.run([python, "-c", "import pytest"], stderr=subprocess.DEVNULL)
     if done.returncode != 0:
         return f"pytest is not in the environment of {part.framework or 'the tool'}: {MAKE_THEM}"

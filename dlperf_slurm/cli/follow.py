@@ -40,7 +40,7 @@ def advise(
 
 
 def follow_run(
-    run: "Run", feeder: "Submitter", before: Collection[str] = (), is_own: bool = True
+    run: "Run", submitter: "Submitter", before: Collection[str] = (), is_own: bool = True
 ) -> None:
     """Follow a run to its end, submit the groups that wait, and report.
 
@@ -49,15 +49,15 @@ def follow_run(
     refused groups.
     """
     from dlperf_slurm.cli.report import report_run
-    from dlperf_slurm.jobs.disk_space import name_full_disk
+    from dlperf_slurm.jobs.disk_space import convert_disk_full_error
     from dlperf_slurm.reports.progress import show_progress
     from dlperf_slurm.scheduler.hold_release import Releaser
     from dlperf_slurm.scheduler.retry import read_retry_limits, stage_retry_by_cause
     from dlperf_slurm.scheduler.track import Tracker
 
     # `wait` submits nothing
-    words = "resume --wait" if feeder.waiting else "wait"
-    with advise(f"{COMMAND} {words} {run.path}"), name_full_disk(run.path):
+    words = "resume --wait" if submitter.waiting else "wait"
+    with advise(f"{COMMAND} {words} {run.path}"), convert_disk_full_error(run.path):
         release: Release = _release_nothing
         if is_own:
             release = Releaser(run, read_retry_limits(run).launch).release
@@ -70,25 +70,25 @@ def follow_run(
         while True:
             task_count = len(run.read_all_tasks())
             tracker = Tracker(run)
-            show_progress(tracker, release, named, make_console(), feeder, before)
+            show_progress(tracker, release, named, make_console(), submitter, before)
             if not is_own:
                 break
             stage_retry_by_cause(run, say)
             # compared with the run directory, as another `wait` may have staged attempts
             if len(run.read_all_tasks()) == task_count:
                 break
-            feeder.submit()
+            submitter.submit()
         if tracker.journal_error:
             warn(tracker.journal_error)
         warn_of_full_disk(run)
         calls = ", ".join(f"{count} {name}" for name, count in tracker.watcher.calls.items())
         if calls:
             print(f"{len(tracker.array_job_ids)} sbatch calls; while waiting: {calls}")
-    with advise(f"{COMMAND} retry {run.path}"), name_full_disk(run.path):
+    with advise(f"{COMMAND} retry {run.path}"), convert_disk_full_error(run.path):
         try:
             report_run(run, is_brief=True)
         finally:
-            feeder.raise_for_rest()
+            submitter.raise_for_rest()
 
 
 def _release_nothing(states: "Sequence[TaskState]", poll: int) -> list[str]:
@@ -97,7 +97,7 @@ def _release_nothing(states: "Sequence[TaskState]", poll: int) -> list[str]:
 
 def warn_of_full_disk(run: "Run") -> None:
     """Print a message if the disk of a run is full, as its array tasks cannot write one."""
-    from dlperf_slurm.jobs.disk_space import find_full_disk
+    from dlperf_slurm.jobs.disk_space import describe_full_disk
 
-    if full := find_full_disk(run.path):
+    if full := describe_full_disk(run.path):
         say(f"{full}: array tasks cannot write. Free space, then: {COMMAND} retry {run.path}")

@@ -17,7 +17,7 @@ from dlperf_slurm.cli.options import (
     find_chosen_run,
 )
 from dlperf_slurm.cli.output import make_console, say, warn
-from dlperf_slurm.cli.staging import PATIENCE_SECONDS, load_plan, stage_matrix
+from dlperf_slurm.cli.staging import RETRY_SECONDS, load_plan, stage_matrix
 from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
 from dlperf_slurm.program import COMMAND
 
@@ -107,7 +107,7 @@ def run_render(options: argparse.Namespace) -> None:
     """Stage a run without submitting it; needs neither the cluster nor environments."""
     run = stage_matrix(options, is_to_run=False)
     for group_id in run.list_group_ids():
-        print(run.find_script(group_id))
+        print(run.get_script_path(group_id))
     print(f"Submit it: {COMMAND} resume {run.path}")
 
 
@@ -135,13 +135,13 @@ def run_submit(options: argparse.Namespace) -> None:
 
 def run_resume(options: argparse.Namespace) -> None:
     """Submit the groups of a run that are not submitted yet, or print that there are none."""
-    from dlperf_slurm.scheduler.amend import mend_site
+    from dlperf_slurm.scheduler.amend import amend_site
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
     run = find_chosen_run(options)
     _mark_own(run)
     if options.set:
-        run, changes = mend_site(run, options.set)
+        run, changes = amend_site(run, options.set)
         for change in changes:
             say(f"site: {change}")
     if not options.wait and not find_unsubmitted(run):
@@ -200,7 +200,7 @@ def run_wait(options: argparse.Namespace) -> None:
     from dlperf_slurm.scheduler.submitter import Submitter
 
     run = find_chosen_run(options)
-    follow_run(run, Submitter(run, say, PATIENCE_SECONDS), is_own=is_own(run))
+    follow_run(run, Submitter(run, say, RETRY_SECONDS), is_own=is_own(run))
 
 
 def run_cancel(options: argparse.Namespace) -> None:
@@ -234,13 +234,13 @@ def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
         _warn_of_noise()
     with advise(f"{COMMAND} resume {run.path}"):
         check_free(run.path, TASK_BYTES * len(run.read_all_tasks()))
-        feeder = Submitter(run, say, PATIENCE_SECONDS if must_wait else 0.0)
-        feeder.submit()
+        submitter = Submitter(run, say, RETRY_SECONDS if must_wait else 0.0)
+        submitter.submit()
         has_array_jobs = len(find_unsubmitted(run)) < len(run.list_group_ids())
-        if not must_wait or not (has_array_jobs or feeder.waiting):
-            feeder.raise_for_rest()
+        if not must_wait or not (has_array_jobs or submitter.waiting):
+            submitter.raise_for_rest()
     if must_wait:
-        follow_run(run, feeder, before)
+        follow_run(run, submitter, before)
         return
     print(f"Status: {COMMAND} status {run.path}")
     print(f"Wait:   {COMMAND} wait {run.path}")

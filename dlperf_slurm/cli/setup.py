@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.options import add_actions, add_command, add_site_options
 from dlperf_slurm.cli.output import make_console
-from dlperf_slurm.config.folders import CUDA, tell_creation
+from dlperf_slurm.config.folders import CUDA, get_creation_command
 from dlperf_slurm.errors import EnvironmentMissingError, InputError
 from dlperf_slurm.program import COMMAND, PROGRAM
 
@@ -239,7 +239,9 @@ def run_env_list(options: argparse.Namespace) -> None:
     print_table(header, rows, make_console(), text_columns=None)
     for framework, state, *_ in rows:
         if state not in ("current", NOT_TO_BE_HAD):
-            print(f"{framework} is {state}; to create it: {tell_creation(framework, device)}")
+            print(
+                f"{framework} is {state}; to create it: {get_creation_command(framework, device)}"
+            )
 
 
 def run_env_check(options: argparse.Namespace) -> None:

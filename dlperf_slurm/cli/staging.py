@@ -12,7 +12,7 @@ from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerEr
 from dlperf_slurm.program import COMMAND
 
 # how long a submission with `--wait` asks a controller that does not answer
-PATIENCE_SECONDS = 900.0
+RETRY_SECONDS = 900.0
 
 if TYPE_CHECKING:
     from dlperf_slurm.config.site import LoadedSite
@@ -29,7 +29,7 @@ def load_plan(
     Raises SchedulerError if the cluster does not answer and `must_reach_cluster` is set.
     """
     from dlperf_slurm.config.site import load_site
-    from dlperf_slurm.jobs.plan import find_max_array_size, resolve
+    from dlperf_slurm.jobs.plan import get_max_array_size, resolve
     from dlperf_slurm.matrix.expand import expand_matrix
     from dlperf_slurm.matrix.file import read_matrix, split_assignments
 
@@ -46,7 +46,7 @@ def load_plan(
         from dlperf_slurm.jobs.external_script import check_commands
 
         check_commands(file, expansion.cases, loaded.site.device)
-    max_array_size = find_max_array_size(loaded.site, must_reach_cluster)
+    max_array_size = get_max_array_size(loaded.site, must_reach_cluster)
     plan = resolve(expansion, loaded.site, max_array_size)
     if any(site.template for site in plan.sites.values()):
         # imports Jinja2
@@ -57,11 +57,11 @@ def load_plan(
 
 
 def load_plan_of_cluster(options: argparse.Namespace) -> "tuple[MatrixFile, LoadedSite, Plan]":
-    """Load the plan; with --wait, ask a cluster that does not answer again for PATIENCE_SECONDS."""
+    """Load the plan; with --wait, ask a cluster that does not answer again for RETRY_SECONDS."""
     from dlperf_slurm.scheduler.sbatch_errors import is_no_answer
     from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS, describe_silence
 
-    deadline = time.monotonic() + (PATIENCE_SECONDS if options.wait else 0.0)
+    deadline = time.monotonic() + (RETRY_SECONDS if options.wait else 0.0)
     while True:
         try:
             return load_plan(options, must_reach_cluster=True)

@@ -58,7 +58,7 @@ def describe_mistake(kind: type[BaseModel], mistake: Mapping[str, Any]) -> str:
         return f"{shown} is not allowed; {words} {mistake['ctx'][name]}"
     if error_type in _KINDS:
         field = _find_fields(kind, mistake["loc"][:-1]).get(str(mistake["loc"][-1]))
-        return f"{shown} {_KINDS[error_type]}{_say_what_to_write(error_type, value, shown, field)}"
+        return f"{shown} {_KINDS[error_type]}{_suggest_correction(error_type, value, shown, field)}"
     message = mistake["msg"]
     return f"{shown}: {message[0].lower()}{message[1:]}"
 
@@ -77,7 +77,7 @@ def _describe_unknown_key(key: object, known: Iterable[str]) -> str:
     return f"unknown key{near}{' Known' if near else '; known'}: {', '.join(names)}"
 
 
-def _say_what_to_write(
+def _suggest_correction(
     error_type: str, value: object, shown: str, field: Optional[FieldInfo]
 ) -> str:
     if error_type == "string_type" and isinstance(value, (int, float)):

@@ -189,12 +189,12 @@ def check_search_folder(folder: str) -> str:
     return folder
 
 
-def name_environment(framework: str, device: str) -> str:
+def get_environment_name(framework: str, device: str) -> str:
     """Return the name of a framework's managed environment for a device: "jax", "jax-cuda"."""
     return f"{framework}{CUDA_SUFFIX}" if device == CUDA else framework
 
 
-def tell_creation(framework: str, device: str) -> str:
+def get_creation_command(framework: str, device: str) -> str:
     """Return the command that creates a framework's managed environment for a device."""
     option = " --cuda" if device == CUDA else ""
     return f"{COMMAND} env create {framework}{option}"

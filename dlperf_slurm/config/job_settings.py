@@ -260,7 +260,7 @@ class JobSettings(TomlModel):
     """Environments, by framework."""
 
     @property
-    def joining(self) -> RendezvousSettings:
+    def rendezvous_settings(self) -> RendezvousSettings:
         """Return the rendezvous settings that the worker gets."""
         return RendezvousSettings(
             self.ranks, self.rendezvous.host_suffix, self.rendezvous.interface
@@ -272,7 +272,7 @@ class JobSettings(TomlModel):
         is_by_torchrun = self.ranks == TORCHRUN and self.launcher.name == "srun"
         return TORCHRUN if is_by_torchrun else self.launcher.name
 
-    def find_time_limit_minutes(self, topology: Topology) -> int:
+    def get_time_limit_minutes(self, topology: Topology) -> int:
         """Return an array task's time limit: of its topology, else the default, else 30."""
         limits = self.time_limit_minutes
         return limits.get(str(topology), limits.get("default", 30))

@@ -30,7 +30,7 @@ class JobKind:
     topology: Topology
 
 
-def find_job_kind(axes: Axes) -> JobKind:
+def get_job_kind(axes: Axes) -> JobKind:
     """Return the kind of job that runs a case with these axes."""
     return _make_kind(axes.framework, axes.gradient_sync, axes.topology)
 

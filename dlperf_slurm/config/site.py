@@ -18,7 +18,7 @@ from dlperf_slurm.config.folders import (
     find_resource_dir,
     find_stranger,
     find_user_config_dir,
-    name_environment,
+    get_environment_name,
 )
 from dlperf_slurm.config.job_settings import Environment, JobSettings, PositiveInt, make_absolute
 from dlperf_slurm.config.key_paths import KeyPath
@@ -112,7 +112,7 @@ class Site(JobSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _give_ranks_on_gpus_their_cores(cls, data: Any) -> Any:
+    def _set_default_cpus_per_gpu_rank(cls, data: Any) -> Any:
         """Set the default of `cpus_per_rank` for GPUs on Slurm."""
         is_given = isinstance(data, dict) and "cpus_per_rank" in data
         if is_given or not isinstance(data, dict):
@@ -125,7 +125,7 @@ class Site(JobSettings):
         # defaults are left out, as they would count as settings when the file is read again
         return [o.model_dump(mode="json", exclude_unset=True) for o in overrides]
 
-    def settle(self, kind: JobKind) -> "Site":
+    def resolve(self, kind: JobKind) -> "Site":
         """Return the site resolved for a kind of job: matching overrides applied, none left."""
         site = self
         for override in self.override:
@@ -133,9 +133,9 @@ class Site(JobSettings):
                 site = overlay(site, override)
         return site.model_copy(update={OVERRIDE: ()}) if self.override else self
 
-    def settle_each(self, kinds: Iterable[JobKind]) -> dict[JobKind, "Site"]:
+    def resolve_each(self, kinds: Iterable[JobKind]) -> dict[JobKind, "Site"]:
         """Return the site resolved for each kind of job, in the order of the kinds."""
-        return {kind: self.settle(kind) for kind in sorted(set(kinds))}
+        return {kind: self.resolve(kind) for kind in sorted(set(kinds))}
 
     def find_environment(self, framework: str) -> Environment:
         """Return the site's environment for a framework, else the one that `env create` makes."""
@@ -144,7 +144,7 @@ class Site(JobSettings):
             named.venv or named.modules or named.container or named.python != "python"
         ):
             return named
-        managed = find_managed_environment(name_environment(framework, self.device))
+        managed = find_managed_environment(get_environment_name(framework, self.device))
         return (named or Environment()).model_copy(update={"venv": str(managed)})
 
     @property
@@ -248,12 +248,12 @@ def load_site(
     Raises InputError with every mistake of every layer, each with its file and line.
     """
     path = choose_site_file(requested)
-    layers = [SettingsLayer(_settle_paths(read_toml(path)))]
+    layers = [SettingsLayer(_resolve_paths(read_toml(path)))]
     user_file = find_user_config_dir() / "config.toml"
     if user_file.is_file():
-        layers.append(SettingsLayer(_settle_paths(read_toml(user_file))))
+        layers.append(SettingsLayer(_resolve_paths(read_toml(user_file))))
     if matrix is not None and isinstance(matrix.data.get("slurm"), dict):
-        layers.append(SettingsLayer(_settle_paths(matrix, ("slurm",)), ("slurm",)))
+        layers.append(SettingsLayer(_resolve_paths(matrix, ("slurm",)), ("slurm",)))
     layers.extend(SettingsLayer(_parse_setting(text)) for text in assignments)
 
     raise_problems([problem for layer in layers for problem in find_layer_problems(layer)])
@@ -280,7 +280,7 @@ def read_frozen_site(path: Path) -> Site:
     return site
 
 
-def _settle_paths(file: TomlFile, prefix: KeyPath = ()) -> TomlFile:
+def _resolve_paths(file: TomlFile, prefix: KeyPath = ()) -> TomlFile:
     """Return the file with absolute paths of templates, and each data set as a table."""
     data = copy.deepcopy(file.data)
     settings = SettingsLayer(replace(file, data=data), prefix).data

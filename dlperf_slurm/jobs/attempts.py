@@ -19,7 +19,7 @@ from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.markers import NO_START
 from dlperf_slurm.jobs.record_validation import InvalidRecordError, read_believed
 from dlperf_slurm.jobs.run_directory import Run, RunTask
-from dlperf_slurm.jobs.sidecars import NOTHING_BESIDE, Sidecars
+from dlperf_slurm.jobs.sidecars import NO_SIDECARS, Sidecars
 from dlperf_slurm.version import __version__
 
 
@@ -45,7 +45,7 @@ class AttemptValidity:
     record: Optional[Record]
     problem: str
     step_seconds: Any = field(default=None, compare=False, repr=False)
-    beside: Sidecars = NOTHING_BESIDE
+    beside: Sidecars = NO_SIDECARS
 
     @property
     def is_sound(self) -> bool:
@@ -68,7 +68,7 @@ def find_start(attempt_dir: Path, number: int) -> Start:
     return Start(number, folder)
 
 
-def print_files(run: Run, planned: PlannedCase, task: RunTask) -> str:
+def fingerprint_attempt(run: Run, planned: PlannedCase, task: RunTask) -> str:
     """Fingerprint an attempt, so that its cached validation can be reused while it is unchanged.
 
     The hash covers the planned case, the names, sizes, times and inodes of the files (none is
@@ -93,21 +93,21 @@ def _list_stats(folder: Path) -> list[tuple[str, int, int, int]]:
     return sorted((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in found)
 
 
-def judge_attempt(run: Run, planned: PlannedCase, task: RunTask) -> AttemptValidity:
+def validate_attempt(run: Run, planned: PlannedCase, task: RunTask) -> AttemptValidity:
     """Validate an attempt by its newest start with a valid record, else by its newest start.
 
     Status, retries, reports and `wait` all use this function.
     """
     newest = None
     for start in list_starts(run.path / task.attempt_dir, run.path):
-        judgement = judge_start(start, run, planned, task)
+        judgement = validate_start(start, run, planned, task)
         if judgement.is_sound:
             return judgement
         newest = newest or judgement
     return newest or AttemptValidity(None, None, "")
 
 
-def judge_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) -> AttemptValidity:
+def validate_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) -> AttemptValidity:
     """Validate the record of one start of an attempt."""
     try:
         believed = read_believed(run.path, run.run_id, planned, task, start.path)

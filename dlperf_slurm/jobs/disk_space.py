@@ -46,7 +46,7 @@ def check_free(folder: Path, needed_bytes: int) -> None:
         )
 
 
-def find_full_disk(folder: Path, needed_bytes: int = RESERVE_BYTES) -> str:
+def describe_full_disk(folder: Path, needed_bytes: int = RESERVE_BYTES) -> str:
     """Describe the disk of a folder if it lacks space (by default, for an array task); else ''."""
     return describe_disk(folder) if shutil.disk_usage(folder).free < needed_bytes else ""
 
@@ -57,7 +57,7 @@ def is_for_want_of_room(words: str) -> bool:
 
 
 @contextmanager
-def name_full_disk(folder: Path) -> Iterator[None]:
+def convert_disk_full_error(folder: Path) -> Iterator[None]:
     """Convert an OSError of a full disk or quota into an InputError that names the disk."""
     try:
         yield

@@ -19,7 +19,7 @@ _NODE = re.compile(r"\b(?:node|on) (?=[\d.-]*[A-Za-z])(\w[\w.-]*)\b(?=:| failed|
 _EXCLUDE = re.compile(r"(?:--exclude[= ]|-x ?)(.+)")
 
 
-def find_failed_nodes(state: str, detail: str) -> list[str]:
+def parse_failed_nodes(state: str, detail: str) -> list[str]:
     """Return the nodes named by a state and its reason; none if the cause is not a single node."""
     if state == UNHEALTHY:
         # the output of a check command is free text, and could match _NODE by accident

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.config.folders import CUDA
-from dlperf_slurm.config.overrides import JobKind, find_job_kind
+from dlperf_slurm.config.overrides import JobKind, get_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.jobs.grouping import ArrayTask, Group
@@ -90,7 +90,7 @@ def make_framework_scripts(
     flag or a word of the site is not a valid template, or a required option is missing.
     """
     folders = [str(run_dir).replace("${", "$${"), *list_data_folders(group, common)]
-    starters = {(find_job_kind(task.case.axes), find_starter(task)) for task in group.array_tasks}
+    starters = {(get_job_kind(task.case.axes), find_starter(task)) for task in group.array_tasks}
     scripts = {
         kind: make_framework_script(
             kind,
@@ -149,7 +149,9 @@ def make_framework_script(
         env=sort_items({**own_env, **chosen.env}),
         has_secret=site.ranks != MPI,
         has_torchrun=site.starting_launcher == TORCHRUN,
-        launch_command=start([chosen.python, *worker, verb, *site.joining.list_words(), *options]),
+        launch_command=start(
+            [chosen.python, *worker, verb, *site.rendezvous_settings.list_words(), *options]
+        ),
         search_command=[*on_host, "search"] if "search" in starters else None,
         script_command=[*on_host, "script"],
         script_commands=[

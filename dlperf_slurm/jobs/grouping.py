@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Optional
 
-from dlperf_slurm.config.overrides import JobKind, find_job_kind
+from dlperf_slurm.config.overrides import JobKind, get_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.topology import Topology
-from dlperf_slurm.jobs.resources import find_resources
+from dlperf_slurm.jobs.resources import get_resource_key
 from dlperf_slurm.matrix.expand import MatrixCase
 
 # seconds between the signal at its time limit and the kill of an array task that shares its job
@@ -67,7 +67,7 @@ class Group:
     @cached_property
     def kinds(self) -> tuple[JobKind, ...]:
         """The distinct kinds of job of the array tasks, sorted."""
-        return tuple(sorted({find_job_kind(task.case.axes) for task in self.array_tasks}))
+        return tuple(sorted({get_job_kind(task.case.axes) for task in self.array_tasks}))
 
     @property
     def frameworks(self) -> tuple[str, ...]:
@@ -89,15 +89,15 @@ def group_array_tasks(
     """
     by_kind: dict[JobKind, list[ArrayTask]] = {}
     for task in tasks:
-        by_kind.setdefault(find_job_kind(task.case.axes), []).append(task)
+        by_kind.setdefault(get_job_kind(task.case.axes), []).append(task)
     groups: list[Group] = []
     for topology in sorted({kind.topology for kind in by_kind}):
         shapes: dict[Hashable, list[ArrayTask]] = {}
         settled: dict[Hashable, Site] = {}
         # sorted, so that an additional case does not renumber the shapes
         for kind in sorted(kind for kind in by_kind if kind.topology == topology):
-            of_kind = site.settle(kind)
-            resources = find_resources(of_kind, kind)
+            of_kind = site.resolve(kind)
+            resources = get_resource_key(of_kind, kind)
             settled.setdefault(resources, of_kind)
             shapes.setdefault(resources, []).extend(by_kind[kind])
         for number, (shared, same) in enumerate(shapes.items(), start=1):
@@ -111,7 +111,7 @@ def group_array_tasks(
 def _cut(tasks: Sequence[ArrayTask], settled: Site, max_jobs: int, group_id: str) -> list[Group]:
     """Split array tasks with the same resource requests into groups of at most `max_jobs` jobs."""
     topology = tasks[0].case.topology
-    tasks_per_job = find_tasks_per_job(settled)
+    tasks_per_job = compute_tasks_per_job(settled)
     if settled.max_submitted is not None:
         # two arrays fit the queue limit: one can wait while the other runs
         max_jobs = min(max_jobs, -(-settled.max_submitted // 2))
@@ -120,7 +120,7 @@ def _cut(tasks: Sequence[ArrayTask], settled: Site, max_jobs: int, group_id: str
         Group(
             group_id=group_id + (f"-{start // size + 1}" if len(tasks) > size else ""),
             topology=topology,
-            time_limit_minutes=settled.find_time_limit_minutes(topology),
+            time_limit_minutes=settled.get_time_limit_minutes(topology),
             array_tasks=tuple(tasks[start : start + size]),
             tasks_per_job=tasks_per_job,
         )
@@ -128,7 +128,7 @@ def _cut(tasks: Sequence[ArrayTask], settled: Site, max_jobs: int, group_id: str
     ]
 
 
-def find_tasks_per_job(settled: Site) -> Optional[int]:
+def compute_tasks_per_job(settled: Site) -> Optional[int]:
     """Return how many array tasks share a Slurm job; None if each is an element of an array.
 
     It is None for the local scheduler too, which runs array tasks one after the other anyway.

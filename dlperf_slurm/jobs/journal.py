@@ -28,7 +28,7 @@ JOURNAL_FILE = "journal.jsonl"
 LOCK_FILE = "submit.lock"
 LOCK_POLL_SECONDS = 0.5
 # how long a command that follows a run waits for another process that is submitting
-LOCK_PATIENCE_SECONDS = 60.0
+LOCK_TIMEOUT_SECONDS = 60.0
 # disk space that is reserved for the lines that follow an sbatch
 RESERVE_FILE = ".journal-reserve"
 RESERVE_BYTES = 64 * 1024
@@ -41,7 +41,7 @@ SUBMITTING = "submitting"
 SUBMITTED = "submitted"
 REFUSED = "refused"
 # site values were changed for groups that are not submitted yet
-MENDED = "mended"
+AMENDED = "amended"
 STATE = "state"
 # Slurm reports COMPLETED, but the job script left no marker
 UNMARKED = "unmarked"
@@ -234,18 +234,18 @@ def _build_event(values: Any, where: str) -> Event:
 
 @contextmanager
 def hold_submit_lock(
-    run_dir: Path, must_write: bool = True, patience_seconds: float = 0.0
+    run_dir: Path, must_write: bool = True, timeout_seconds: float = 0.0
 ) -> Iterator[int]:
     """Hold the submit lock of a run; yield its file descriptor, which sbatch inherits.
 
     The lock lives as long as any process that inherited the descriptor: an sbatch whose parent was
     killed still holds the lock, so that no other process looks for its job too early. Raises
-    SchedulerError if another process holds the lock for more than `patience_seconds`; JournalError
+    SchedulerError if another process holds the lock for more than `timeout_seconds`; JournalError
     if the lock file is not writable. With `must_write` false, as for `cancel`, an unwritable lock
     file is no error, and the lock is taken only if the file system allows it.
     """
     with _open_lock(run_dir, must_write) as descriptor:
-        deadline = time.monotonic() + patience_seconds
+        deadline = time.monotonic() + timeout_seconds
         try:
             while not _take_lock(descriptor):
                 if time.monotonic() >= deadline:

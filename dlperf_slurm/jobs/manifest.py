@@ -59,7 +59,7 @@ class PlannedCase:
 OWN_SETTINGS = tuple(f.name for f in fields(PlannedCase) if f.name in Protocol.model_fields)
 
 
-def find_block(repeat: int, blocks: int) -> int:
+def compute_block(repeat: int, blocks: int) -> int:
     """Return the block (from 1) of a repeat; repeats are dealt out to the blocks in turn."""
     return 1 + (repeat - 1) % blocks
 
@@ -68,7 +68,7 @@ def find_block(repeat: int, blocks: int) -> int:
 class Manifest:
     """The cases, site, user, command and tool version of a run; written before any submission.
 
-    `mended` has the site values that were changed afterwards for groups not submitted yet. With
+    `amended` has the site values that were changed afterwards for groups not submitted yet. With
     the local scheduler, no further repeat begins after `within_seconds`; 0 is no limit.
     `clusters`, `inherit` and `max_submitted` are those of the site.
     """
@@ -88,7 +88,7 @@ class Manifest:
     slowest_poll_seconds: float
     lost_after_seconds: float
     cases: tuple[PlannedCase, ...]
-    mended: tuple[str, ...] = ()
+    amended: tuple[str, ...] = ()
     within_seconds: float = 0.0
     clusters: str = ""
     inherit: tuple[str, ...] = ()

@@ -36,8 +36,8 @@ _MARKER = re.compile(
 _FINISHED = ("started", "ended")
 MARKER_LIMIT_BYTES = 2**20
 # the markers of an array task: (start number, kind)
-Seen = frozenset[tuple[int, str]]
-NOTHING_SEEN: Seen = frozenset()
+MarkerState = frozenset[tuple[int, str]]
+NO_MARKERS: MarkerState = frozenset()
 # text of a `killed` marker: the array task was not started because the run's time was over
 SKIPPED = "SKIPPED"
 
@@ -126,20 +126,20 @@ class MarkerFolder:
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._names: set[str] = set()
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, MarkerState] = {}
 
-    def read(self) -> Mapping[str, Seen]:
+    def read(self) -> Mapping[str, MarkerState]:
         """Return the current markers by array task; lists the marker folder once."""
         names = set(_list_names(self._run_dir))
         for name in self._names - names:
             task, number, kinds = _split_name(name)
             if task and not _is_in_other(name, names):
                 gone = {(number, kind) for kind in kinds}
-                self._seen[task] = self._seen.get(task, NOTHING_SEEN) - gone
+                self._seen[task] = self._seen.get(task, NO_MARKERS) - gone
         for name in names - self._names:
             task, number, kinds = _split_name(name)
             if task:
-                self._seen[task] = _add(self._seen.get(task, NOTHING_SEEN), number, kinds)
+                self._seen[task] = _add(self._seen.get(task, NO_MARKERS), number, kinds)
         self._names = names
         return self._seen
 
@@ -151,7 +151,7 @@ def _is_in_other(name: str, names: Set[str]) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _add(seen: Seen, start: int, kinds: tuple[str, ...]) -> Seen:
+def _add(seen: MarkerState, start: int, kinds: tuple[str, ...]) -> MarkerState:
     """Add a marker; cached, as most array tasks have equal sets of markers."""
     return seen | {(start, kind) for kind in kinds}
 

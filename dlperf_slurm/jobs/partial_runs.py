@@ -26,7 +26,7 @@ UNLOCKED_SECONDS = 3600.0
 
 
 @contextmanager
-def hold_partial(partial: Path) -> Iterator[None]:
+def create_partial_run(partial: Path) -> Iterator[None]:
     """Create a private folder, and lock it while a run directory is created in it."""
     partial.parent.mkdir(parents=True, exist_ok=True)
     partial.mkdir(mode=0o700)

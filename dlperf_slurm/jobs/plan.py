@@ -6,15 +6,15 @@ from functools import cached_property
 from pathlib import Path
 
 from dlperf_slurm import slurm_client
-from dlperf_slurm.config.folders import tell_creation
-from dlperf_slurm.config.overrides import JobKind, find_job_kind
+from dlperf_slurm.config.folders import get_creation_command
+from dlperf_slurm.config.overrides import JobKind, get_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import DALI, FOLDER
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_array_tasks
-from dlperf_slurm.jobs.manifest import find_block
-from dlperf_slurm.jobs.unsupported import find_obstacle
+from dlperf_slurm.jobs.manifest import compute_block
+from dlperf_slurm.jobs.unsupported import explain_unsupported
 from dlperf_slurm.matrix.expand import ExcludedCase, Expansion, MatrixCase
 
 # Slurm's default MaxArraySize is 1001: the largest index is 1000, from 0
@@ -35,7 +35,7 @@ class Plan:
     sites: Mapping[JobKind, Site]
     job_cases: Mapping[str, Case]
 
-    def find_node_hours(self, case: MatrixCase) -> float:
+    def compute_node_hours(self, case: MatrixCase) -> float:
         """Return the maximum node-hours of a case: every repeat at its time limit."""
         minutes = self.limit_minutes[case.case_id]
         return case.protocol.repeats * case.topology.nodes * minutes / 60
@@ -99,11 +99,11 @@ def resolve(expansion: Expansion, site: Site, max_array_size: int) -> Plan:
     left_out = list(expansion.excluded)
     cases: list[MatrixCase] = []
     job_cases: dict[str, Case] = {}
-    sites = site.settle_each(find_job_kind(case.axes) for case in expansion.cases)
+    sites = site.resolve_each(get_job_kind(case.axes) for case in expansion.cases)
     for case in expansion.cases:
-        settled = sites[find_job_kind(case.axes)]
+        settled = sites[get_job_kind(case.axes)]
         job_case = make_case(case, settled, "", 1, 1)
-        reason = find_obstacle(case, job_case, settled)
+        reason = explain_unsupported(case, job_case, settled)
         if reason is None:
             cases.append(case)
             job_cases[case.case_id] = job_case
@@ -113,7 +113,7 @@ def resolve(expansion: Expansion, site: Site, max_array_size: int) -> Plan:
     for case in cases:
         blocks = count_blocks(case, site)
         for repeat in range(1, case.protocol.repeats + 1):
-            of_block = by_block.setdefault(find_block(repeat, blocks), [])
+            of_block = by_block.setdefault(compute_block(repeat, blocks), [])
             of_block.append(ArrayTask(case, repeat, 1))
     groups: tuple[Group, ...] = ()
     for block, tasks in sorted(by_block.items()):
@@ -133,7 +133,7 @@ def count_blocks(case: MatrixCase, site: Site) -> int:
     return min(case.protocol.blocks, case.protocol.repeats)
 
 
-def find_max_array_size(site: Site, must_reach_cluster: bool) -> int:
+def get_max_array_size(site: Site, must_reach_cluster: bool) -> int:
     """Return the MaxArraySize of the site, else of the cluster, else Slurm's default.
 
     The default also holds where users may not read the cluster's configuration. Raises
@@ -171,13 +171,13 @@ def list_missing_environments(sites: Mapping[JobKind, Site]) -> list[str]:
         if venv is not None and not (Path(venv) / "bin" / "python").exists():
             lines.append(
                 f"{framework}: no environment at {venv}; create it with "
-                f"`{tell_creation(framework, site.device)}`, or set your own in "
+                f"`{get_creation_command(framework, site.device)}`, or set your own in "
                 f"[environments.{framework}] of the site file"
             )
     return list(dict.fromkeys(lines))
 
 
-def find_seed(case: MatrixCase, repeat: int) -> int:
+def compute_seed(case: MatrixCase, repeat: int) -> int:
     """Return the seed of a repeat.
 
     Repeats that train to accuracy have different seeds, as accuracies are published over several.
@@ -201,7 +201,7 @@ def make_case(case: MatrixCase, settled: Site, run_id: str, repeat: int, attempt
         cpus_per_rank=settled.cpus_per_rank,
         warmup_steps=case.protocol.warmup_steps,
         measured_steps=case.protocol.measured_steps,
-        seed=find_seed(case, repeat),
+        seed=compute_seed(case, repeat),
         log_format=case.script_table.format if case.script_table else None,
         log_rule=(case.script_table.rule or None) if case.script_table else None,
         batch_size_step=case.protocol.batch_size_step,

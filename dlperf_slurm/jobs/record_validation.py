@@ -39,9 +39,9 @@ from dlperf_slurm.jobs.record_consistency import (
 )
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
 from dlperf_slurm.jobs.sidecars import (
-    NOTHING_BESIDE,
+    NO_SIDECARS,
     Sidecars,
-    find_beside_problem,
+    find_sidecar_problem,
     parse_beside,
 )
 
@@ -70,7 +70,7 @@ class ValidatedRecord:
 
     record: Record
     step_seconds: Any
-    beside: Sidecars = NOTHING_BESIDE
+    beside: Sidecars = NO_SIDECARS
 
 
 def read_believed(
@@ -109,7 +109,7 @@ def read_believed(
     problem = find_token_problem(record, beside.token_seconds, seconds)
     if problem:
         raise InvalidRecordError(f"{name}/{TOKEN_SECONDS_FILE}: {problem}")
-    problem = find_beside_problem(beside, record)
+    problem = find_sidecar_problem(beside, record)
     if problem:
         raise InvalidRecordError(f"{name}/{problem[:MAX_PROBLEM_CHARACTERS]}")
     return ValidatedRecord(record, seconds, beside)

@@ -103,8 +103,8 @@ def render_scripts(
     tables = TaskTables(site, run_id, earlier)
     environments: dict[Optional[str], BoundedEnvironment] = {}
     for group in groups:
-        sites = site.settle_each(group.kinds)
-        common = find_common(list(sites.values()))
+        sites = site.resolve_each(group.kinds)
+        common = get_common_site(list(sites.values()))
         work = make_node_work(group, common)
         node_file = None
         if work is not None:
@@ -163,7 +163,7 @@ def render_verification(
 
     `run_dir` contains the frozen code; `attempt_dir`, below it, the case.
     """
-    site = site.settle(kind)
+    site = site.resolve(kind)
     environment = _find_environment(site)
     command = ["verify", *options]
     script = make_framework_script(
@@ -182,7 +182,7 @@ def render_verification(
     )
 
 
-def find_common(sites: Sequence[Site]) -> Site:
+def get_common_site(sites: Sequence[Site]) -> Site:
     """Return the site of a whole script: its `env` has the variables common to all kinds of job.
 
     The other settings of a script are equal for all kinds of job in a group.

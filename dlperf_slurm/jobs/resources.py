@@ -62,11 +62,11 @@ def list_container_directives(settled: Site, kind: JobKind) -> list[str]:
     return list(make_container_parts(settled, kind, ()).directives)
 
 
-def find_resources(settled: Site, kind: JobKind) -> tuple[Hashable, ...]:
+def get_resource_key(settled: Site, kind: JobKind) -> tuple[Hashable, ...]:
     """Return a key of all requested resources; kinds of job with equal keys can share an array."""
     topology = kind.topology
     return (
-        settled.find_time_limit_minutes(topology),
+        settled.get_time_limit_minutes(topology),
         make_gpu_directive(settled, topology.devices_per_node),
         *make_task_directives(settled, topology),
         *list_container_directives(settled, kind),

@@ -56,7 +56,7 @@ class RunTask(NamedTuple):
         """The job that runs the array task: group id, and index within the group."""
         return self.group_id, self.array_task_id if self.shared_job is None else self.shared_job
 
-    def find_job_id(self, array_job_id: str) -> str:
+    def get_job_id(self, array_job_id: str) -> str:
         """Return the Slurm job id, given the group's array job id; a plain job is element 0."""
         index = self.array_task_id if self.shared_job is None else self.shared_job
         return f"{array_job_id}_{index}"
@@ -135,7 +135,7 @@ class Run:
 
     def read_tasks(self, group_id: str) -> list[RunTask]:
         """Read the array tasks of a group by array_task_id; raises InputError without its file."""
-        path = self.find_tasks_file(group_id)
+        path = self.get_tasks_path(group_id)
         try:
             lines = read_text(path, root=self.path).rstrip("\n").split("\n")
         except FileNotFoundError:
@@ -164,10 +164,10 @@ class Run:
     def read_all_tasks(self) -> list[RunTask]:
         return [task for group_id in self.list_group_ids() for task in self.read_tasks(group_id)]
 
-    def find_script(self, group_id: str) -> Path:
+    def get_script_path(self, group_id: str) -> Path:
         return self.path / SCRIPTS_DIR / f"{group_id}.sbatch"
 
-    def find_tasks_file(self, group_id: str) -> Path:
+    def get_tasks_path(self, group_id: str) -> Path:
         return self.path / SCRIPTS_DIR / f"{group_id}.tasks"
 
 

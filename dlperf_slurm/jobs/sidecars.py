@@ -26,7 +26,7 @@ class Sidecars:
     token_seconds: Any = field(default=None, compare=False, repr=False)
 
 
-NOTHING_BESIDE = Sidecars()
+NO_SIDECARS = Sidecars()
 
 
 def parse_beside(details: Mapping[str, SidecarFile]) -> Sidecars:
@@ -48,7 +48,7 @@ def _parse_tokens(detail: Optional[SidecarFile]) -> Any:
         raise ContractError(str(error)) from error
 
 
-def find_beside_problem(beside: Sidecars, record: Record) -> str:
+def find_sidecar_problem(beside: Sidecars, record: Record) -> str:
     """Return the sidecar file and field that contradict the record, or ''."""
     if beside.surroundings is not None:
         hosts = {one.host for one in beside.surroundings.hosts}

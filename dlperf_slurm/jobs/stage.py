@@ -37,7 +37,7 @@ from dlperf_slurm.jobs.manifest import (
     format_manifest,
 )
 from dlperf_slurm.jobs.markers import MARKERS_DIR
-from dlperf_slurm.jobs.partial_runs import LOCK_FILE, PARTIAL_SUFFIX, hold_partial
+from dlperf_slurm.jobs.partial_runs import LOCK_FILE, PARTIAL_SUFFIX, create_partial_run
 from dlperf_slurm.jobs.plan import Plan, count_blocks
 from dlperf_slurm.jobs.private_values import (
     hide_private_values,
@@ -92,7 +92,7 @@ def stage_run(
     check_room(results_dir, plan.cases)
     partial = make_absolute_path(results_dir) / f".{run_id}{PARTIAL_SUFFIX}"
     try:
-        with hold_partial(partial):
+        with create_partial_run(partial):
             with file_permissions(site.file_mask):
                 _fill(
                     partial, run_dir, file, manifest, freeze_site(site, plan.cases), private, plan

@@ -8,7 +8,7 @@ in the file of cases and, for an external script, its byte offset in the file of
 import json
 from collections.abc import Iterator, Mapping
 
-from dlperf_slurm.config.overrides import JobKind, find_job_kind
+from dlperf_slurm.config.overrides import JobKind, get_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION
@@ -16,7 +16,7 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.external_script import render_external_script
 from dlperf_slurm.jobs.framework_script import find_starter
 from dlperf_slurm.jobs.grouping import ArrayTask, Group
-from dlperf_slurm.jobs.plan import find_seed, make_case
+from dlperf_slurm.jobs.plan import compute_seed, make_case
 from dlperf_slurm.jobs.run_directory import CASES_FILE, EXTERNAL_SCRIPTS_FILE
 
 # the fields of a case that differ between its array tasks
@@ -77,14 +77,14 @@ class TaskTables:
         self, group: Group, names: Mapping[JobKind, str], sites: Mapping[JobKind, Site]
     ) -> Iterator[list[str]]:
         for index, task in enumerate(group.array_tasks):
-            case, kind = task.case, find_job_kind(task.case.axes)
+            case, kind = task.case, get_job_kind(task.case.axes)
             offset = self._case_offsets.get(case.case_id)
             if offset is None:
                 planned = make_case(case, sites[kind], self._run_id, 1, 1)
                 offset = self._cases.add(format_case(planned))
                 self._case_offsets[case.case_id] = offset
             job = "-" if group.tasks_per_job is None else str(index // group.tasks_per_job)
-            seed = str(find_seed(case, task.repeat))
+            seed = str(compute_seed(case, task.repeat))
             row = [names[kind], task.attempt_dir, find_starter(task), job, seed, str(offset)]
             yield row if case.script_table is None else [*row, self._add_script(task)]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Optional
 
-from dlperf_slurm.config.folders import CUDA, find_managed_environment, tell_creation
+from dlperf_slurm.config.folders import CUDA, find_managed_environment, get_creation_command
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import (
     DALI,
@@ -40,7 +40,7 @@ ARRAY_HEADER_BYTES = 1024
 MINDSPORE = "mindspore"
 
 
-def find_obstacle(case: MatrixCase, job_case: Case, settled: Site) -> Optional[str]:
+def explain_unsupported(case: MatrixCase, job_case: Case, settled: Site) -> Optional[str]:
     """Return why the site or the framework cannot run a case, with what would work, or None.
 
     `settled` is the site resolved for the case's job, `job_case` the case as the worker reads it.
@@ -87,7 +87,7 @@ def _find_build_obstacle(case: MatrixCase, settled: Site) -> Optional[str]:
     pins = find_managed_pins(framework, settled)
     if pins is None:
         problem = describe_cpu_build(framework, settled)
-        remedy = f"; name one for GPUs, or none and `{tell_creation(framework, CUDA)}`"
+        remedy = f"; name one for GPUs, or none and `{get_creation_command(framework, CUDA)}`"
         return f"{framework}: {problem}{remedy}" if problem else None
     wrong = pins.none or (capability and find_missing_code(pins, capability))
     # a missing environment can be created with Horovod if its pins include a compiler
@@ -173,9 +173,9 @@ def _find_generation_obstacle(case: MatrixCase) -> Optional[str]:
 def _find_ranks_obstacles(case: MatrixCase, settled: Site) -> Iterator[str]:
     """Yield why the launcher or the case does not work with the site's rendezvous of ranks."""
     ranks, launcher = settled.ranks, settled.starting_launcher
-    kinds = LAUNCHERS[launcher].joinings
+    kinds = LAUNCHERS[launcher].rendezvous_methods
     if ranks not in kinds:
-        fitting = sorted(name for name in LAUNCHERS if ranks in LAUNCHERS[name].joinings)
+        fitting = sorted(name for name in LAUNCHERS if ranks in LAUNCHERS[name].rendezvous_methods)
         others = [f'"{kind}"' for kind in kinds]
         instead = f", or ranks = {' or '.join(others)}" if others else ""
         yield (

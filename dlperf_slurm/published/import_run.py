@@ -41,7 +41,7 @@ from dlperf_slurm.jobs.manifest import (
     format_manifest,
 )
 from dlperf_slurm.jobs.markers import MARKERS_DIR
-from dlperf_slurm.jobs.partial_runs import LOCK_FILE, PARTIAL_SUFFIX, hold_partial
+from dlperf_slurm.jobs.partial_runs import LOCK_FILE, PARTIAL_SUFFIX, create_partial_run
 from dlperf_slurm.jobs.private_values import hide_private_values
 from dlperf_slurm.jobs.run_directory import CASES_FILE, SCRIPTS_DIR, Run
 from dlperf_slurm.jobs.stage import find_git_state, make_run_id
@@ -71,7 +71,7 @@ def write_imported_run(
     partial = make_absolute_path(results_dir) / f".{run_id}{PARTIAL_SUFFIX}"
     manifest = _make_manifest(run_id, name, cases, command)
     try:
-        with hold_partial(partial):
+        with create_partial_run(partial):
             write_file(partial / MANIFEST_FILE, format_manifest(manifest).encode(), is_synced=True)
             (partial / MARKERS_DIR).mkdir()
             _write_records(partial, run_id, cases)

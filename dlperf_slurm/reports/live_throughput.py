@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dlperf_slurm.contract.axes import Axes
-from dlperf_slurm.jobs.attempts import judge_attempt
+from dlperf_slurm.jobs.attempts import validate_attempt
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.results.labels import find_unit
 from dlperf_slurm.results.number_formats import write_digits
@@ -34,7 +34,7 @@ class LiveThroughput:
         self._seen |= {task.marker for task in fresh}
         for task in fresh[-MOST_READ:]:
             planned = self._planned[task.case_id]
-            judgement = judge_attempt(self._run, planned, task)
+            judgement = validate_attempt(self._run, planned, task)
             if judgement.record is not None and judgement.is_sound:
                 rates = self._rates.setdefault(task.case_id, [])
                 rates.append(judgement.record.samples_per_s)

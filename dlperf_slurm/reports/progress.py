@@ -60,7 +60,7 @@ def show_progress(
     mend: Mend,
     named: set[str],
     console: Console,
-    feeder: "Optional[Submitter]" = None,
+    submitter: "Optional[Submitter]" = None,
     before: Collection[str] = (),
 ) -> None:
     """Follow a run to its end and print each failure and pending reason once.
@@ -70,14 +70,14 @@ def show_progress(
     """
     counter = ProgressCounts(tracker, before)
     show = _show_bar if console.is_terminal else _print_changes
-    for states, shown_on in show(tracker, counter, console, feeder):
+    for states, shown_on in show(tracker, counter, console, submitter):
         _name_failures(states, named, shown_on)
         name_reasons(tracker.run, states, named, shown_on)
         _print_lines(mend(states, tracker.poll_count), shown_on)
 
 
 def _show_bar(
-    tracker: "Tracker", counter: ProgressCounts, console: Console, feeder: "Optional[Submitter]"
+    tracker: "Tracker", counter: ProgressCounts, console: Console, submitter: "Optional[Submitter]"
 ) -> Iterator[tuple[list[TaskState], Console]]:
     from rich.progress import (
         BarColumn,
@@ -98,7 +98,7 @@ def _show_bar(
     )
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=None)
-        for states in follow_run(tracker, feeder):
+        for states in follow_run(tracker, submitter):
             text = counter.describe(states)
             # rate first, because a narrow terminal cuts the end
             text = f"{counter.rate}; {text}" if counter.rate else text
@@ -107,12 +107,12 @@ def _show_bar(
 
 
 def _print_changes(
-    tracker: "Tracker", counter: ProgressCounts, console: Console, feeder: "Optional[Submitter]"
+    tracker: "Tracker", counter: ProgressCounts, console: Console, submitter: "Optional[Submitter]"
 ) -> Iterator[tuple[list[TaskState], Console]]:
     from dlperf_slurm.scheduler.follow import follow_run
 
     last = ""
-    for states in follow_run(tracker, feeder):
+    for states in follow_run(tracker, submitter):
         text = counter.describe(states)
         rate = f"; {counter.rate}" if counter.rate else ""
         line = f"{counter.done}/{counter.total} done: {text}{rate}"

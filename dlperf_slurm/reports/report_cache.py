@@ -22,7 +22,7 @@ from dlperf_slurm.config.folders import PACKAGE, evict_oldest, hash_path, make_c
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.archives import find_archive
 from dlperf_slurm.files.writing import write_file
-from dlperf_slurm.jobs.attempts import print_files
+from dlperf_slurm.jobs.attempts import fingerprint_attempt
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.run_directory import CASES_FILE, Run
 from dlperf_slurm.reports.step_files import StepWriter, fingerprint_step_file, open_step_writer
@@ -125,7 +125,7 @@ def fingerprint_case(attempts: Attempts, case: PlannedCase, shared: tuple[object
     """Fingerprint everything that the results of a case depend on, without opening its files."""
     known = [
         (
-            print_files(attempts.run, case, task),
+            fingerprint_attempt(attempts.run, case, task),
             task,
             attempts.states.get(task.marker),
             task.group_id in attempts.submitted,

@@ -117,7 +117,7 @@ class Summary:
                 f"run {manifest.run_id} of logs made elsewhere, dlperf_slurm {version}, "
                 f"{self.ok_repeats} of {self.planned_repeats} repeats are whole"
             )
-        mended = f"; changed on the way: {'; '.join(manifest.mended)}" if manifest.mended else ""
+        mended = f"; changed on the way: {'; '.join(manifest.amended)}" if manifest.amended else ""
         return (
             f"run {manifest.run_id}, site {manifest.site_name}, {manifest.created_at}, "
             f"dlperf_slurm {version}, {self.measured}{mended}"

@@ -114,7 +114,7 @@ def _print_planned(plan: "Plan", console: Console) -> None:
                 case.case_id,
                 str(case.protocol.repeats),
                 f"{case.protocol.warmup_steps} + {case.protocol.measured_steps}",
-                f"{plan.find_node_hours(case):.1f}",
+                f"{plan.compute_node_hours(case):.1f}",
             ]
             for case in plan.cases
         ],

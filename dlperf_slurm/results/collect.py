@@ -8,12 +8,12 @@ from typing import Any, Optional
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.nodes import describe_unhealthy
 from dlperf_slurm.contract.record import Record
-from dlperf_slurm.jobs.attempts import judge_attempt
+from dlperf_slurm.jobs.attempts import validate_attempt
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, read_journal
-from dlperf_slurm.jobs.manifest import PlannedCase, find_block
+from dlperf_slurm.jobs.manifest import PlannedCase, compute_block
 from dlperf_slurm.jobs.markers import list_markers, list_skipped
 from dlperf_slurm.jobs.run_directory import Run, RunTask
-from dlperf_slurm.jobs.sidecars import NOTHING_BESIDE, Sidecars
+from dlperf_slurm.jobs.sidecars import NO_SIDECARS, Sidecars
 from dlperf_slurm.results.process_pool import map_on_cores
 from dlperf_slurm.stats.median import compute_median
 
@@ -40,7 +40,7 @@ class Outcome:
     batch_seconds: tuple[float, ...] = ()
     step_seconds: tuple[float, ...] = ()
     rank_step_seconds: Any = field(default=None, compare=False, repr=False)
-    beside: Sidecars = NOTHING_BESIDE
+    beside: Sidecars = NO_SIDECARS
     is_unhealthy: bool = False
     submitted_at: str = ""
 
@@ -82,7 +82,7 @@ class CaseOutcomes:
             return tuple(value for _, value in values)
         blocks: dict[int, list[float]] = {}
         for repeat, value in values:
-            blocks.setdefault(find_block(repeat, self.case.blocks), []).append(value)
+            blocks.setdefault(compute_block(repeat, self.case.blocks), []).append(value)
         return tuple(compute_median(blocks[block]) for block in sorted(blocks))
 
     @property
@@ -185,7 +185,7 @@ def read_outcome(
     submitted_at: Optional[str],
 ) -> Outcome:
     """Read the outcome of one attempt; `submitted_at` is None if the attempt is not submitted."""
-    judged = judge_attempt(run, planned, task)
+    judged = validate_attempt(run, planned, task)
     if judged.record is None or judged.problem:
         problem = judged.problem or _explain_absence(last_state, submitted_at is not None)
         is_unhealthy = judged.record is not None and describe_unhealthy(judged.record) != ""

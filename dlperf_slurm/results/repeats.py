@@ -13,7 +13,7 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.peaks import NUMBER_FORMATS
 from dlperf_slurm.contract.phases import MEANINGS
 from dlperf_slurm.contract.record import OK, WHOLE_JOB, Record
-from dlperf_slurm.jobs.manifest import PlannedCase, find_block
+from dlperf_slurm.jobs.manifest import PlannedCase, compute_block
 from dlperf_slurm.results.collect import Outcome
 from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, TIME, Column
 from dlperf_slurm.results.data_stalls import find_computed_rate, find_waiting_share
@@ -304,7 +304,7 @@ REPEATS: tuple[Column, ...] = (
         of_record(lambda record: " ".join(dict.fromkeys(rank.host for rank in record.ranks)))),
     Column("started_at", TIME, "", "UTC, to the second", of_record(lambda r: r.started_at)),
     Column("ended_at", TIME, "", "UTC, to the second", of_record(lambda r: r.ended_at)),
-    hide("block", COUNT, lambda repeat: find_block(repeat.outcome.repeat, repeat.case.blocks)
+    hide("block", COUNT, lambda repeat: compute_block(repeat.outcome.repeat, repeat.case.blocks)
         if repeat.case.blocks > 1 else repeat.outcome.repeat),
     hide_of_record("hardware", TEXT, describe_hardware),
     hide_of_record("devices", TEXT, _list_device_names),

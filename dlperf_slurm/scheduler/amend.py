@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import tomli_w
 
 from dlperf_slurm.config.layers import SettingsLayer, merge_layers
-from dlperf_slurm.config.overrides import OVERRIDE, collect_overrides, find_job_kind
+from dlperf_slurm.config.overrides import OVERRIDE, collect_overrides, get_job_kind
 from dlperf_slurm.config.site import Site, find_layer_problems
 from dlperf_slurm.config.toml_tables import (
     ProblemCollector,
@@ -19,8 +19,8 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError, raise_problems
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.case_file import read_texts
-from dlperf_slurm.jobs.grouping import ArrayTask, Group, find_tasks_per_job
-from dlperf_slurm.jobs.journal import MENDED, Event, append_event, hold_submit_lock
+from dlperf_slurm.jobs.grouping import ArrayTask, Group, compute_tasks_per_job
+from dlperf_slurm.jobs.journal import AMENDED, Event, append_event, hold_submit_lock
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, format_manifest
 from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.jobs.run_directory import (
@@ -34,10 +34,10 @@ from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler.retry import read_site
-from dlperf_slurm.scheduler.submit import find_cut_short, find_unsubmitted
+from dlperf_slurm.scheduler.submit import find_unsubmitted, recover_interrupted
 
 # keys that change only #SBATCH lines or when jobs are submitted, and no measured value
-MENDABLE = (
+AMENDABLE = (
     "account",
     "array_throttle",
     "constraint",
@@ -54,7 +54,7 @@ MENDABLE = (
 )
 
 
-def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
+def amend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
     """Change site values of a run, for its unsubmitted groups and for further attempts.
 
     Returns the changed run, and a line for each change. Safe to repeat after it was killed. Raises
@@ -65,14 +65,14 @@ def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
     after = _merge(run, assignments)
     changes = [
         f"{key}: {old!r} -> {new!r}"
-        for key in MENDABLE
+        for key in AMENDABLE
         if (old := getattr(before, key)) != (new := getattr(after, key))
     ]
     if before.override != after.override:
         keys = sorted({text.partition("=")[0].strip() for text in assignments})
         changes.append(f"{', '.join(keys)}: now the same for all jobs, overriding [[override]]")
     with hold_submit_lock(run.path):
-        find_cut_short(run)
+        recover_interrupted(run)
         group_ids = list(find_unsubmitted(run))
         if not group_ids:
             raise InputError(
@@ -86,12 +86,12 @@ def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
             groups, after, run.run_id, run.path, run.manifest.headline, earlier=earlier
         )
         if changes:
-            append_event(run.path, Event(MENDED, format_now(), detail="; ".join(changes)))
-            mended = (*run.manifest.mended, *changes)
+            append_event(run.path, Event(AMENDED, format_now(), detail="; ".join(changes)))
+            mended = (*run.manifest.amended, *changes)
             run = dataclasses.replace(
                 run,
                 manifest=dataclasses.replace(
-                    run.manifest, mended=mended, max_submitted=after.max_submitted
+                    run.manifest, amended=mended, max_submitted=after.max_submitted
                 ),
             )
             manifest = format_manifest(run.manifest).encode()
@@ -121,9 +121,9 @@ def _merge(run: Run, assignments: Sequence[str]) -> Site:
 def _read_assignment(text: str) -> SettingsLayer:
     layer = SettingsLayer(parse_assignment(text))
     for key in layer.data:
-        if key not in MENDABLE:
+        if key not in AMENDABLE:
             raise InputError(
-                f"--set {text}: {key} of a run cannot be changed; allowed: {', '.join(MENDABLE)}"
+                f"--set {text}: {key} of a run cannot be changed; allowed: {', '.join(AMENDABLE)}"
             )
     return layer
 
@@ -140,7 +140,7 @@ def _find_groups(run: Run, group_ids: Sequence[str], site: Site) -> list[Group]:
             for task in run.read_tasks(group_id)
         )
         topology = tasks[0].case.topology
-        settled = site.settle(find_job_kind(tasks[0].case.axes))
-        limit = settled.find_time_limit_minutes(topology)
-        groups.append(Group(group_id, topology, limit, tasks, find_tasks_per_job(settled)))
+        settled = site.resolve(get_job_kind(tasks[0].case.axes))
+        limit = settled.get_time_limit_minutes(topology)
+        groups.append(Group(group_id, topology, limit, tasks, compute_tasks_per_job(settled)))
     return groups

@@ -20,7 +20,7 @@ from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.queue import QueueWatcher, make_queue_watcher
 from dlperf_slurm.scheduler.state import COMPLETING
-from dlperf_slurm.scheduler.submit import find_cut_short, find_unsubmitted
+from dlperf_slurm.scheduler.submit import find_unsubmitted, recover_interrupted
 from dlperf_slurm.scheduler.track import Tracker
 
 # how often, and how many seconds apart, the queue is checked after scancel
@@ -38,7 +38,7 @@ def cancel_run(run: Run, warn: Callable[[str], None]) -> int:
     """
     with hold_submit_lock(run.path, must_write=False):
         try:
-            find_cut_short(run)
+            recover_interrupted(run)
         except JournalError as error:
             warn(str(error))
         if run.manifest.scheduler == "local":
@@ -77,7 +77,7 @@ def _count_tasks(run: Run, job_ids: Collection[str]) -> int:
     markers = list_markers(run.path)
     shared: Counter[str] = Counter()
     for task in run.read_all_tasks():
-        job_id = task.find_job_id(array_job_ids.get(task.group_id, ""))
+        job_id = task.get_job_id(array_job_ids.get(task.group_id, ""))
         kinds = set().union(*markers.get(task.marker, {}).values())
         if task.shared_job is not None and job_id in job_ids and OVER not in kinds:
             shared[job_id] += 1

@@ -52,7 +52,7 @@ class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
         after = [f"--dependency=afterany:{':'.join(self.awaited)}"] if self.awaited else []
         command = ["sbatch", "--parsable", *after, str(self.script)]
         output = slurm_client.run_client(command, keep_open=(self.lock,), inherit=self.inherit)
-        job_id = slurm_client.find_job_id(output)
+        job_id = slurm_client.parse_job_id(output)
         count = len(delayed_submissions)
         return [self.job_class(self.folder, f"{job_id}_{index}") for index in range(count)]
 
@@ -72,7 +72,7 @@ class LocalArrayExecutor(core.Executor):
         self, delayed_submissions: list[utils.DelayedSubmission]
     ) -> list[core.Job[Any]]:
         count = len(delayed_submissions)
-        log = self.run.find_script(self.group_id).with_suffix(".local.log")
+        log = self.run.get_script_path(self.group_id).with_suffix(".local.log")
         with open_to_append(log, root=self.run.path) as output:
             process = subprocess.Popen(
                 local.make_command(self.run.path, self.group_id, count, self.limit),

@@ -23,15 +23,15 @@ from dlperf_slurm.scheduler.state import (
     COMPLETED,
     COMPLETING,
     FAILED,
+    FROM_FILES,
+    FROM_QUEUE,
+    FROM_RECORD,
     LOST,
     PENDING,
     PREEMPTED,
     SILENT,
     STAGED,
     UNKNOWN,
-    WORD_OF_FILES,
-    WORD_OF_QUEUE,
-    WORD_OF_RECORD,
     Decision,
     QueueRow,
 )
@@ -53,17 +53,17 @@ def describe_state(facts: TaskFacts, decision: Decision) -> str:
     row = facts.row or QueueRow()
     if decision.state == STAGED:
         return "not submitted yet"
-    if decision.source == WORD_OF_FILES:
+    if decision.source == FROM_FILES:
         return "" if facts.files.has_ended else _describe_hold(facts)
     if decision.state == PREEMPTED:
         return _describe_preemption(facts, decision)
-    if decision.source == WORD_OF_QUEUE:
+    if decision.source == FROM_QUEUE:
         return _describe_row(facts, row)
     if decision.state == CANCELLED:
         return "cancelled by `cancel`"
     if decision.state == LOST:
         return row.reason or _describe_loss(row)
-    if decision.source == WORD_OF_RECORD:
+    if decision.source == FROM_RECORD:
         return _describe_failure(facts)
     if decision.state == COMPLETING:
         return _describe_failure(facts) if facts.files.has_ended else ""
@@ -75,7 +75,7 @@ def _describe_preemption(facts: TaskFacts, decision: Decision) -> str:
     words = _describe_failure(facts) if facts.files.has_ended else ""
     if words.startswith(PREEMPTED.lower()):
         return words
-    if decision.source == WORD_OF_QUEUE:
+    if decision.source == FROM_QUEUE:
         return _get_reason(facts.row or QueueRow()) or "preempted by Slurm"
     return f"{words} before the time limit, and nobody cancelled it"
 

@@ -18,7 +18,9 @@ POLL_GROWTH = 1.5
 AWAY_SECONDS = 600.0
 
 
-def follow_run(tracker: Tracker, feeder: Optional[Submitter] = None) -> Iterator[list[TaskState]]:
+def follow_run(
+    tracker: Tracker, submitter: Optional[Submitter] = None
+) -> Iterator[list[TaskState]]:
     """Yield the states of all array tasks until all are final.
 
     Files are read every second; the scheduler is polled at a growing interval, and sooner if its
@@ -51,12 +53,12 @@ def follow_run(tracker: Tracker, feeder: Optional[Submitter] = None) -> Iterator
             time.sleep(TICK_SECONDS)
             continue
         yield states
-        if feeder is not None and feeder.waiting:
+        if submitter is not None and submitter.waiting:
             ended = sum(state.is_final for state in states)
             makes_room = ended > ended_before and now >= fed_at + manifest.poll_seconds
             if is_due or makes_room:
                 fed_at, ended_before = now, ended
-                feeder.submit_waiting()
+                submitter.submit_waiting()
                 tracker.read_submissions()
         elif all(state.is_final or state.state == STAGED for state in states):
             _journal_calls(tracker)

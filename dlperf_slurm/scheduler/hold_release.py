@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import SchedulerError
-from dlperf_slurm.jobs.disk_space import RUN_BYTES, find_full_disk, is_for_want_of_room
+from dlperf_slurm.jobs.disk_space import RUN_BYTES, describe_full_disk, is_for_want_of_room
 from dlperf_slurm.jobs.markers import forget_hold, read_hold
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler.pending_hints import HELD_BY_USER
@@ -45,7 +45,7 @@ class Releaser:
         """
         now = time.monotonic()
         try:
-            is_full = find_full_disk(self._run.path, RUN_BYTES) != ""
+            is_full = describe_full_disk(self._run.path, RUN_BYTES) != ""
         except OSError:
             is_full = True
         if is_full:
@@ -80,7 +80,7 @@ class Releaser:
                 continue
             # a group of one job is a plain job, without an array index
             is_only = self._run.count_jobs(state.task.group_id) == 1
-            job_id = state.array_job_id if is_only else state.task.find_job_id(state.array_job_id)
+            job_id = state.array_job_id if is_only else state.task.get_job_id(state.array_job_id)
             if self._release(job_id, self._launch_tries, poll):
                 yield f"{job_id} was held ({state.detail}) and has been released"
 
@@ -96,7 +96,7 @@ class Releaser:
         if self._counts.get(job_id, 0) >= limit or self._polls.get(job_id) == poll:
             return False
         try:
-            cluster = slurm_client.name_cluster(self._run.manifest.clusters)
+            cluster = slurm_client.get_cluster_option(self._run.manifest.clusters)
             slurm_client.run_client(["scontrol", *cluster, "release", job_id])
         except SchedulerError:
             return False

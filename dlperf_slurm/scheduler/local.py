@@ -21,7 +21,7 @@ from dlperf_slurm.files.writing import open_to_append, write_file, write_once
 from dlperf_slurm.jobs.markers import MARKER_LIMIT_BYTES, MARKERS_DIR, SKIPPED, read_hold
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, open_run
 from dlperf_slurm.scheduler.budget import TimeBudget
-from dlperf_slurm.scheduler.machine_lock import LOOK_SECONDS, hold_machine
+from dlperf_slurm.scheduler.machine_lock import LOOK_SECONDS, lock_machine
 from dlperf_slurm.slurm_client import clean_environment
 
 MODULE = "dlperf_slurm.scheduler.local"
@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
     budget = TimeBudget(run.manifest.within_seconds)
     for task in budget.order(run.read_tasks(group_id)[:array_size]):
         # array tasks of all runs wait for each other: two at a time would share the cores
-        with hold_machine(cancelled, run.run_id):
+        with lock_machine(cancelled, run.run_id):
             if cancelled.is_set():
                 return 1
             if read_hold(run_dir, group_id):
@@ -159,20 +159,20 @@ def has_processes(group: int) -> bool:
     return False
 
 
-def find_claim(run_dir: Path, group_id: str) -> Path:
+def get_claim_path(run_dir: Path, group_id: str) -> Path:
     """Return the path of the file with the job id of the local process that runs a group."""
     return run_dir / SCRIPTS_DIR / f"{group_id}.local"
 
 
 def claim_group(run_dir: Path, group_id: str, job_id: str) -> bool:
     """Claim a group for this process; return False if another process has claimed it."""
-    return write_once(find_claim(run_dir, group_id), job_id.encode(), root=run_dir)
+    return write_once(get_claim_path(run_dir, group_id), job_id.encode(), root=run_dir)
 
 
 def read_claim(run_dir: Path, group_id: str) -> Optional[str]:
     """Return the job id of the local process that claimed a group, or None."""
     try:
-        return read_text(find_claim(run_dir, group_id), MARKER_LIMIT_BYTES, root=run_dir)
+        return read_text(get_claim_path(run_dir, group_id), MARKER_LIMIT_BYTES, root=run_dir)
     except OSError:
         return None
 

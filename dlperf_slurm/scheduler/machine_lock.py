@@ -21,14 +21,14 @@ MAX_NAME_BYTES = 255
 
 
 @contextlib.contextmanager
-def hold_machine(cancelled: Optional[threading.Event] = None, run_id: str = "") -> Iterator[None]:
+def lock_machine(cancelled: Optional[threading.Event] = None, run_id: str = "") -> Iterator[None]:
     """Hold the lock of this machine, so that this user's benchmarks do not run at the same time.
 
     Waits for its turn, or until `cancelled` is set; waiting processes can read `run_id`. Raises
     SchedulerError if no folder for the lock can be made.
     """
     cancelled = cancelled or threading.Event()
-    with open_own_folder() as folder, stand_in_line(folder, run_id) as is_first:
+    with open_own_folder() as folder, join_queue(folder, run_id) as is_first:
         # The folder itself is locked, because a lock file in it could be replaced.
         while not cancelled.is_set() and not (is_first() and _try_lock(folder, fcntl.LOCK_EX)):
             cancelled.wait(LOOK_SECONDS)
@@ -75,7 +75,7 @@ def _open_own(path: Path) -> Optional[int]:
 
 
 @contextlib.contextmanager
-def stand_in_line(folder: int, run_id: str = "") -> Iterator[Callable[[], bool]]:
+def join_queue(folder: int, run_id: str = "") -> Iterator[Callable[[], bool]]:
     """Join the queue in this folder; yield a function that returns whether this process is first.
 
     First come, first served: array tasks of runs that were submitted together alternate. An entry
@@ -113,7 +113,7 @@ def _list_places(folder: int) -> list[str]:
     return sorted(name for name in os.listdir(folder) if not name.startswith("."))
 
 
-def find_first_in_line() -> str:
+def get_first_in_queue() -> str:
     """Return the id of the run that is first in the queue for this machine, or ''."""
     with contextlib.suppress(SchedulerError), open_own_folder() as folder:
         for name in _list_places(folder):

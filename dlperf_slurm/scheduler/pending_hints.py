@@ -13,7 +13,7 @@ HELD_BY_USER = "JobHeldUser"
 # Patterns for the beginning of a reason in lower case, letters only; the first match is used.
 # Reasons of a job that only has to wait are not listed: Priority, Resources, Dependency, BeginTime,
 # Licenses, JobArrayTaskLimit, Prolog.
-ADVICE = (
+HINTS = (
     (
         "launchfailedrequeuedheld",
         "its node could not start it, so Slurm holds it: see slurmd's log on the node, then "
@@ -67,10 +67,10 @@ ADVICE = (
 )
 
 
-def find_advice(reason: str, job_id: str) -> str:
+def get_hint(reason: str, job_id: str) -> str:
     """Return what to do about a pending reason of squeue(1), or '' if waiting is enough."""
     name = re.sub(r"[^a-z]", "", reason.lower())
-    advice = next((advice for signs, advice in ADVICE if re.match(signs, name)), "")
+    advice = next((advice for signs, advice in HINTS if re.match(signs, name)), "")
     return advice.format(job=job_id, command=COMMAND)
 
 
@@ -86,7 +86,7 @@ def describe_pending(run: Run, states: Sequence[TaskState]) -> list[str]:
     lines = []
     for (reason, hold), found in sorted(waiting.items()):
         jobs = ",".join(dict.fromkeys(state.array_job_id for state in found))
-        advice = find_advice(reason, jobs)
+        advice = get_hint(reason, jobs)
         if hold:
             advice = (
                 "held, because previous array tasks failed to launch in the same way, the last "

@@ -23,7 +23,7 @@ from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
 from dlperf_slurm.jobs.manifest import MAX_REPEATS
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, Run, make_job_name
 from dlperf_slurm.scheduler import local
-from dlperf_slurm.scheduler.machine_lock import find_first_in_line
+from dlperf_slurm.scheduler.machine_lock import get_first_in_queue
 from dlperf_slurm.scheduler.state import FINAL_STATES, PENDING, REVOKED, UNKNOWN, QueueRow
 
 Result = TypeVar("Result")
@@ -87,7 +87,7 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         user_ids: Collection[int] = (),
     ) -> None:
         super().__init__()
-        self._cluster = slurm_client.name_cluster(clusters)
+        self._cluster = slurm_client.get_cluster_option(clusters)
         self._scripts_dir = scripts_dir
         self._user_ids = {os.geteuid(), *user_ids}
         self._since = since
@@ -319,7 +319,7 @@ class ProcessWatcher(core.InfoWatcher):
 
     def update(self) -> None:
         """Check which processes live; a local array task that has not started is PENDING."""
-        first = find_first_in_line()
+        first = get_first_in_queue()
         waiting = "" if first in ("", self._run_id) else f"run {first} is using this machine"
         for job_id in self._registered:
             array_job_id = job_id.rpartition("_")[0]

@@ -4,7 +4,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from dlperf_slurm.config.overrides import find_job_kind
+from dlperf_slurm.config.overrides import get_job_kind
 from dlperf_slurm.config.site import Retry, Site, read_frozen_site
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
@@ -12,7 +12,7 @@ from dlperf_slurm.jobs.disk_space import (
     RUN_BYTES,
     TASK_BYTES,
     check_free,
-    find_full_disk,
+    describe_full_disk,
     is_for_want_of_room,
 )
 from dlperf_slurm.jobs.failed_nodes import (
@@ -21,10 +21,10 @@ from dlperf_slurm.jobs.failed_nodes import (
     describe_too_few,
     drop_unknown_nodes,
     exclude_nodes,
-    find_failed_nodes,
+    parse_failed_nodes,
 )
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
-from dlperf_slurm.jobs.journal import LOCK_PATIENCE_SECONDS, hold_submit_lock
+from dlperf_slurm.jobs.journal import LOCK_TIMEOUT_SECONDS, hold_submit_lock
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.plan import list_missing_environments
 from dlperf_slurm.jobs.run_directory import (
@@ -50,7 +50,7 @@ _LAUNCH_FAILURE = re.compile(
 )
 _PORT_TAKEN = re.compile(r"\bEADDRINUSE\b|[Aa]ddress already in use|^a port was taken")
 NO_RETRY = Retry(node_fail=0, launch=0, preempted=0)
-ROOM_POLL_SECONDS = 5.0
+DISK_POLL_SECONDS = 5.0
 
 
 def stage_retry(
@@ -77,8 +77,8 @@ def stage_retry(
 
 
 def _check_environments(run: Run, tasks: Sequence[RunTask], site: Site) -> None:
-    kinds = {case.case_id: find_job_kind(case.axes) for case in run.manifest.cases}
-    missing = list_missing_environments(site.settle_each(kinds[task.case_id] for task in tasks))
+    kinds = {case.case_id: get_job_kind(case.axes) for case in run.manifest.cases}
+    missing = list_missing_environments(site.resolve_each(kinds[task.case_id] for task in tasks))
     if missing:
         raise EnvironmentMissingError("\n".join(missing))
 
@@ -98,7 +98,7 @@ def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
     told = ""
     while True:
         # locked for each check only: `cancel` must not wait for free disk space
-        with hold_submit_lock(run.path, patience_seconds=LOCK_PATIENCE_SECONDS):
+        with hold_submit_lock(run.path, timeout_seconds=LOCK_TIMEOUT_SECONDS):
             again = [
                 state
                 for task, state in _list_ended(run).items()
@@ -106,13 +106,13 @@ def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
             ]
             if not again:
                 return 0
-            full = find_full_disk(run.path, RUN_BYTES + TASK_BYTES * len(again))
+            full = describe_full_disk(run.path, RUN_BYTES + TASK_BYTES * len(again))
             if not full or time.monotonic() > deadline:
                 return _stage_again(run, site, again, report)
         if not told:
             told = f"{full}: {len(again)} array tasks will be retried when there is free space"
             report(told)
-        time.sleep(ROOM_POLL_SECONDS)
+        time.sleep(DISK_POLL_SECONDS)
 
 
 def read_retry_limits(run: Run) -> Retry:
@@ -134,7 +134,7 @@ def _stage_again(
         for state in again
         if state.state != PREEMPTED and not _PORT_TAKEN.search(state.detail)
     ]
-    named = {node for state in failed for node in find_failed_nodes(state.state, state.detail)}
+    named = {node for state in failed for node in parse_failed_nodes(state.state, state.detail)}
     nodes = drop_unknown_nodes(sorted(named), run.manifest.clusters, report)
     tasks = [state.task for state in again]
     excluding = exclude_nodes(site, nodes, _count_needed(run, tasks))

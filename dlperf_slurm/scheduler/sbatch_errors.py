@@ -65,7 +65,7 @@ def refuse_impossible(run: Run, group_ids: Sequence[str]) -> None:
     """
     problems = {}
     for group_id in group_ids:
-        command = ["sbatch", "--test-only", str(run.find_script(group_id))]
+        command = ["sbatch", "--test-only", str(run.get_script_path(group_id))]
         try:
             slurm_client.run_client(command, inherit=run.manifest.inherit)
         except SchedulerError as error:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from dlperf_slurm.jobs.markers import NOTHING_SEEN, Seen
+from dlperf_slurm.jobs.markers import NO_MARKERS, MarkerState
 from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.scheduler.state import (
     CANCELLED,
@@ -48,11 +48,13 @@ def is_before_its_turn(state: TaskState) -> bool:
     return state.is_final and state.detail == JOB_ENDED_EARLY
 
 
-def find_begun_jobs(tasks: Sequence[RunTask], markers: Mapping[str, Seen]) -> set[tuple[str, int]]:
+def find_begun_jobs(
+    tasks: Sequence[RunTask], markers: Mapping[str, MarkerState]
+) -> set[tuple[str, int]]:
     """Return the shared jobs that have started at least one of their array tasks."""
     return {
         task.job
         for task in tasks
         if task.shared_job is not None
-        and any(kind == "started" for _, kind in markers.get(task.marker, NOTHING_SEEN))
+        and any(kind == "started" for _, kind in markers.get(task.marker, NO_MARKERS))
     }

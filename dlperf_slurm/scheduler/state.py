@@ -88,9 +88,9 @@ QUEUE_ROWS = (
     *("completed", "overdue", "failed", "stopped by Slurm", "node failed", "unknown", "missing"),
 )
 OVER = frozenset(QUEUE_ROWS[7:])
-WORD_OF_FILES = "word of the files"
-WORD_OF_RECORD = "word of the record"
-WORD_OF_QUEUE = "word of the queue"
+FROM_FILES = "word of the files"
+FROM_RECORD = "word of the record"
+FROM_QUEUE = "word of the queue"
 
 
 class StartFiles(NamedTuple):
@@ -164,19 +164,19 @@ RULES = (
     StateRule("valid", "any", "any", "over, no job", "any", COMPLETED),
     StateRule("valid", "started", "any", "requeued", "any", COMPLETED),
     StateRule("any", "any", "any", "no job", "any", STAGED),
-    StateRule("any", "any", "yes", "over", "any", WORD_OF_FILES),
-    StateRule("any", _ENDED, "yes", "any", "any", WORD_OF_FILES),
-    StateRule("any", _ENDED, "any", "local", "any", WORD_OF_RECORD),
-    StateRule("any", _ENDED, "any", "pending, requeued", "any", WORD_OF_QUEUE),
+    StateRule("any", "any", "yes", "over", "any", FROM_FILES),
+    StateRule("any", _ENDED, "yes", "any", "any", FROM_FILES),
+    StateRule("any", _ENDED, "any", "local", "any", FROM_RECORD),
+    StateRule("any", _ENDED, "any", "pending, requeued", "any", FROM_QUEUE),
     StateRule("any", _ENDED, "any", "live, not asked, revoked", "any", COMPLETING),
-    StateRule("any", _ENDED, "any", "node failed", "any", WORD_OF_QUEUE),
-    StateRule("memory", _ENDED, "any", "any", "any", WORD_OF_RECORD),
-    StateRule("named, silent", "ended", "any", "any", "any", WORD_OF_RECORD),
-    StateRule("any", _ENDED, "any", "stopped by Slurm", "any", WORD_OF_QUEUE),
+    StateRule("any", _ENDED, "any", "node failed", "any", FROM_QUEUE),
+    StateRule("memory", _ENDED, "any", "any", "any", FROM_RECORD),
+    StateRule("named, silent", "ended", "any", "any", "any", FROM_RECORD),
+    StateRule("any", _ENDED, "any", "stopped by Slurm", "any", FROM_QUEUE),
     StateRule("any", _ENDED, "any", "any", "yes", CANCELLED),
     StateRule("signal, silent", _ENDED, "any", "unknown", "any", COMPLETING),
     StateRule("signal", _ENDED, "any", "failed", "any", PREEMPTED),
-    StateRule("any", _ENDED, "any", "any", "any", WORD_OF_RECORD),
+    StateRule("any", _ENDED, "any", "any", "any", FROM_RECORD),
     StateRule("any", "started", "any", "local, not asked, pending", "any", RUNNING),
     StateRule("any", "not started", "any", "local, not asked", "any", PENDING),
     StateRule("any", "any", "any", "unknown, missing", "yes", CANCELLED),
@@ -184,7 +184,7 @@ RULES = (
     StateRule("any", "any", "any", "missing, overdue", "any", LOST),
     StateRule("any", "any", "any", "completed", "any", COMPLETING),
     StateRule("any", "any", "any", "revoked", "any", RUNNING),
-    StateRule("any", "any", "any", "any", "any", WORD_OF_QUEUE),
+    StateRule("any", "any", "any", "any", "any", FROM_QUEUE),
 )
 
 
@@ -200,9 +200,9 @@ def decide_state(
     number = find_rule(record, start, bool(files.stopped), queue, is_cancelled)
     state = RULES[number - 1].state
     words = {
-        WORD_OF_FILES: files.stopped,
-        WORD_OF_RECORD: record_state,
-        WORD_OF_QUEUE: UNKNOWN if row is None else row.state,
+        FROM_FILES: files.stopped,
+        FROM_RECORD: record_state,
+        FROM_QUEUE: UNKNOWN if row is None else row.state,
     }
     return Decision(words.get(state, state), number, state if state in words else "")
 

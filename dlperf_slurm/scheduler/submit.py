@@ -7,7 +7,7 @@ from typing import Optional
 from submitit.core import core
 
 from dlperf_slurm import slurm_client
-from dlperf_slurm.config.overrides import find_job_kind
+from dlperf_slurm.config.overrides import get_job_kind
 from dlperf_slurm.config.site import read_frozen_site
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError, JournalError, SchedulerError
@@ -23,7 +23,7 @@ from dlperf_slurm.jobs.journal import (
     append_reserved,
     read_whole_journal,
 )
-from dlperf_slurm.jobs.manifest import find_block
+from dlperf_slurm.jobs.manifest import compute_block
 from dlperf_slurm.jobs.markers import read_claim
 from dlperf_slurm.jobs.run_directory import HARNESS_FILE, SITE_FILE, Run
 from dlperf_slurm.program import COMMAND
@@ -33,7 +33,7 @@ from dlperf_slurm.scheduler.queue import make_queue_watcher
 from dlperf_slurm.scheduler.sbatch_errors import is_surely_refused
 
 
-def find_cut_short(run: Run) -> dict[str, str]:
+def recover_interrupted(run: Run) -> dict[str, str]:
     """Journal the array jobs of interrupted submissions; return their ids by group.
 
     Only the process with the submit lock may call it.
@@ -80,8 +80,8 @@ def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
     if run.manifest.scheduler == "local":
         return LocalArrayExecutor(run, group_id, read_time_limit(run, group_id))
     try:
-        script, inherit = run.find_script(group_id), run.manifest.inherit
-        return SlurmArrayExecutor(script, lock, find_awaited(run, group_id), inherit)
+        script, inherit = run.get_script_path(group_id), run.manifest.inherit
+        return SlurmArrayExecutor(script, lock, get_dependencies(run, group_id), inherit)
     except RuntimeError as error:
         # submitit raises it if srun is not on PATH
         raise SchedulerError(
@@ -92,28 +92,28 @@ def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
 def read_time_limit(run: Run, group_id: str) -> local.TimeLimit:
     """Read the time limit of a group's array tasks from the run's site; raises InputError."""
     axes = {case.case_id: case.axes for case in run.manifest.cases}
-    kind = find_job_kind(axes[run.read_tasks(group_id)[0].case_id])
-    site = read_frozen_site(run.path / SITE_FILE).settle(kind)
-    minutes = site.find_time_limit_minutes(kind.topology)
+    kind = get_job_kind(axes[run.read_tasks(group_id)[0].case_id])
+    site = read_frozen_site(run.path / SITE_FILE).resolve(kind)
+    minutes = site.get_time_limit_minutes(kind.topology)
     return local.TimeLimit(60 * minutes, get_warning_seconds(minutes))
 
 
-def find_blocks(run: Run) -> dict[str, int]:
+def get_blocks(run: Run) -> dict[str, int]:
     """Return the block of each group of first attempts, or {} if no case has several blocks."""
     blocks = {case.case_id: case.blocks for case in run.manifest.cases}
     if all(count == 1 for count in blocks.values()):
         return {}
     firsts = {group_id: run.read_tasks(group_id)[0] for group_id in run.list_group_ids()}
     return {
-        group_id: find_block(task.repeat, blocks[task.case_id])
+        group_id: compute_block(task.repeat, blocks[task.case_id])
         for group_id, task in firsts.items()
         if task.attempt == 1
     }
 
 
-def find_awaited(run: Run, group_id: str) -> list[str]:
+def get_dependencies(run: Run, group_id: str) -> list[str]:
     """Return the array jobs of the block before a group's, for `--dependency=afterany`."""
-    blocks = find_blocks(run)
+    blocks = get_blocks(run)
     before = blocks.get(group_id, 1) - 1
     return [
         event.array_job_id
@@ -141,7 +141,7 @@ def submit_group(run: Run, group_id: str, lock: int) -> tuple[str, str]:
 
 
 def _call_sbatch(run: Run, group_id: str, executor: core.Executor) -> tuple[str, str]:
-    script = run.find_script(group_id)
+    script = run.get_script_path(group_id)
     try:
         with executor.batch():
             jobs = [

@@ -8,7 +8,7 @@ from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import JournalError, SchedulerError
 from dlperf_slurm.jobs.journal import (
     CANCELLED,
-    LOCK_PATIENCE_SECONDS,
+    LOCK_TIMEOUT_SECONDS,
     hold_submit_lock,
     read_journal,
     release_room,
@@ -23,24 +23,24 @@ from dlperf_slurm.scheduler.sbatch_errors import (
     refuse_impossible,
 )
 from dlperf_slurm.scheduler.submit import (
-    find_blocks,
-    find_cut_short,
     find_unsubmitted,
+    get_blocks,
+    recover_interrupted,
     submit_group,
 )
 
 AGAIN_SECONDS = 10.0
 
 
-def submit_run(run: Run, report: Callable[[str], None], patience_seconds: float = 0.0) -> int:
+def submit_run(run: Run, report: Callable[[str], None], retry_seconds: float = 0.0) -> int:
     """Submit every staged group that is not submitted yet; return how many array jobs started.
 
     Raises SchedulerError as `Submitter.submit` does, and if groups wait or were refused.
     """
-    feeder = Submitter(run, report, patience_seconds)
-    feeder.submit()
-    feeder.raise_for_rest()
-    return feeder.started
+    submitter = Submitter(run, report, retry_seconds)
+    submitter.submit()
+    submitter.raise_for_rest()
+    return submitter.started
 
 
 class Submitter:
@@ -48,14 +48,12 @@ class Submitter:
 
     `waiting` maps these groups to Slurm's message; `refused` maps groups that Slurm never takes,
     and groups of later blocks. A scheduler that does not answer is asked again for
-    `patience_seconds`. Nothing more is submitted once the run is cancelled.
+    `retry_seconds`. Nothing more is submitted once the run is cancelled.
     """
 
-    def __init__(
-        self, run: Run, report: Callable[[str], None], patience_seconds: float = 0.0
-    ) -> None:
+    def __init__(self, run: Run, report: Callable[[str], None], retry_seconds: float = 0.0) -> None:
         self.run = run
-        self.patience_seconds = patience_seconds
+        self.retry_seconds = retry_seconds
         self.waiting: dict[str, str] = {}
         self.refused: dict[str, str] = {}
         self.started = 0
@@ -75,7 +73,7 @@ class Submitter:
         SchedulerError if the scheduler does not answer, can never run a group, or another process
         is submitting the run; JournalError, before any sbatch, for a full disk.
         """
-        deadline = time.monotonic() + self.patience_seconds
+        deadline = time.monotonic() + self.retry_seconds
         while True:
             try:
                 self._submit_once()
@@ -101,7 +99,7 @@ class Submitter:
             has_jobs = False
         if has_jobs or self.started > started:
             self._moved = time.monotonic()
-        elif self.waiting and time.monotonic() > self._moved + self.patience_seconds:
+        elif self.waiting and time.monotonic() > self._moved + self.retry_seconds:
             self.raise_for_rest()
 
     def raise_for_rest(self) -> None:
@@ -130,13 +128,13 @@ class Submitter:
 
     def _submit_once(self) -> None:
         run = self.run
-        lock_patience_seconds = min(self.patience_seconds, LOCK_PATIENCE_SECONDS)
-        with hold_submit_lock(run.path, patience_seconds=lock_patience_seconds) as lock:
+        lock_timeout_seconds = min(self.retry_seconds, LOCK_TIMEOUT_SECONDS)
+        with hold_submit_lock(run.path, timeout_seconds=lock_timeout_seconds) as lock:
             if self._count_cancellations() > self._cancellations:
                 self._stop()
                 return
             reserve_room(run.path)
-            for group_id, array_job_id in find_cut_short(run).items():
+            for group_id, array_job_id in recover_interrupted(run).items():
                 self._report(f"{group_id}: array job {array_job_id} was already submitted")
             group_ids = list(find_unsubmitted(run))
             if run.manifest.scheduler == "slurm" and not self._is_checked:
@@ -151,7 +149,7 @@ class Submitter:
         self._full.clear()
         if self.run.manifest.max_submitted is not None and group_ids:
             self._queued = self._count_jobs()
-        blocks = find_blocks(self.run)
+        blocks = get_blocks(self.run)
         for group_id in group_ids:
             if group_id in self.refused:
                 continue

@@ -48,7 +48,7 @@ class TaskFacts:
 
     @property
     def job_id(self) -> str:
-        return self.task.find_job_id(self.array_job_id)
+        return self.task.get_job_id(self.array_job_id)
 
     @property
     def failed(self) -> AttemptValidity:

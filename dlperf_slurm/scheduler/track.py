@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional
 from dlperf_slurm import slurm_client
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import JournalError, SchedulerError
-from dlperf_slurm.jobs.attempts import AttemptValidity, judge_attempt, print_files
+from dlperf_slurm.jobs.attempts import AttemptValidity, fingerprint_attempt, validate_attempt
 from dlperf_slurm.jobs.journal import (
     CANCELLED,
     REFUSED,
@@ -22,12 +22,12 @@ from dlperf_slurm.jobs.journal import (
 )
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.markers import (
+    NO_MARKERS,
     NO_START,
-    NOTHING_SEEN,
     OF_NO_START,
     OVER,
     MarkerFolder,
-    Seen,
+    MarkerState,
     read_claim,
     read_marker,
 )
@@ -58,7 +58,7 @@ class CachedState(NamedTuple):
     """
 
     state: TaskState
-    seen: Optional[Seen]
+    seen: Optional[MarkerState]
     row: QueueRow
     files: str
 
@@ -120,7 +120,7 @@ class Tracker:
         seen = self._folder.read()
         self._begun_jobs = find_begun_jobs(self.tasks, seen)
         states = [
-            self._find_state(task, marker, seen.get(marker, NOTHING_SEEN))
+            self._find_state(task, marker, seen.get(marker, NO_MARKERS))
             for task, marker in zip(self.tasks, self._markers)
         ]
         self.has_open_question = any(state.state == COMPLETING for state in states)
@@ -149,7 +149,7 @@ class Tracker:
             for task, is_final in unfinished
             if not is_final
         }
-        self.watcher.follow(task.find_job_id(job_id) for task, job_id in jobs.items() if job_id)
+        self.watcher.follow(task.get_job_id(job_id) for task, job_id in jobs.items() if job_id)
         try:
             self.watcher.update()
             self.poll_count += 1
@@ -200,10 +200,10 @@ class Tracker:
         return claim if claim is not None and slurm_client.is_job_id(claim) else ""
 
     def _is_over(self, array_job_id: str, task: RunTask) -> bool:
-        state = self.watcher.get_row(task.find_job_id(array_job_id)).state
+        state = self.watcher.get_row(task.get_job_id(array_job_id)).state
         return state in FINAL_STATES or state == UNKNOWN
 
-    def _find_state(self, task: RunTask, marker: str, seen: Seen) -> TaskState:
+    def _find_state(self, task: RunTask, marker: str, seen: MarkerState) -> TaskState:
         cached = self._cache.get(marker)
         if cached is not None and self._is_current(cached, task, seen):
             if cached.seen is None:
@@ -226,10 +226,10 @@ class Tracker:
         is_asked = facts.row is not None and facts.row.state in (UNKNOWN, COMPLETED)
         return is_asked and self._grace.is_over(facts)
 
-    def _is_current(self, cached: CachedState, task: RunTask, seen: Seen) -> bool:
+    def _is_current(self, cached: CachedState, task: RunTask, seen: MarkerState) -> bool:
         """Return whether a cached state is still current."""
         state = cached.state
-        job_id = task.find_job_id(state.array_job_id)
+        job_id = task.get_job_id(state.array_job_id)
         if not state.is_final:
             return cached.seen == seen and cached.row == self.watcher.get_row(job_id)
         is_queued = classify_row(self.watcher.queue.get(job_id)) in ("pending", "requeued", "live")
@@ -242,14 +242,14 @@ class Tracker:
         return cached.files == self._fingerprint(task, seen)
 
     def _gather(
-        self, task: RunTask, seen: Seen, final: Optional[TaskState]
+        self, task: RunTask, seen: MarkerState, final: Optional[TaskState]
     ) -> tuple[TaskFacts, str, QueueRow]:
         """Return the facts about an array task, the fingerprint of its files, and the job's row."""
         start = max((n for n, kind in seen if kind not in OF_NO_START), default=NO_START)
         kinds = frozenset(kind for n, kind in seen if n == start or kind in OF_NO_START)
         array_job_id = self._find_array_job_id(task, start)
         job_row = (
-            self.watcher.get_row(task.find_job_id(array_job_id)) if array_job_id else QueueRow()
+            self.watcher.get_row(task.get_job_id(array_job_id)) if array_job_id else QueueRow()
         )
         row = job_row
         if task.shared_job is not None:
@@ -265,7 +265,7 @@ class Tracker:
         if not self._has_whole_journal or needs_record(files, known_row, has_ended):
             # fingerprinted before reading: files written meanwhile change it, and are read again
             fingerprint = self._fingerprint(task, seen)
-            attempt = judge_attempt(self.run, self._planned[task.case_id], task)
+            attempt = validate_attempt(self.run, self._planned[task.case_id], task)
         if not attempt.is_sound:
             files = read_files(self.run, task, start, kinds)
         is_cancelled = array_job_id in self._cancelled_ids and OVER not in kinds
@@ -274,9 +274,9 @@ class Tracker:
         )
         return facts, fingerprint, job_row
 
-    def _fingerprint(self, task: RunTask, seen: Seen) -> str:
+    def _fingerprint(self, task: RunTask, seen: MarkerState) -> str:
         """Fingerprint what decides a state: the attempt's files and its markers."""
-        files = print_files(self.run, self._planned[task.case_id], task)
+        files = fingerprint_attempt(self.run, self._planned[task.case_id], task)
         return f"{files} {_fingerprint_markers(seen)}".strip()
 
     def _keep(self, new: CachedState, facts: TaskFacts) -> None:
@@ -331,7 +331,7 @@ def _read_final_states(
 
 
 @lru_cache(maxsize=4096)
-def _fingerprint_markers(seen: Seen) -> str:
+def _fingerprint_markers(seen: MarkerState) -> str:
     """Format the start number and the kind of each marker, such as "0e 0s"."""
     return " ".join(f"{start}{kind[0]}" for start, kind in sorted(seen))
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Union
 
-from dlperf_slurm.config.folders import CUDA, find_managed_environment, name_environment
+from dlperf_slurm.config.folders import CUDA, find_managed_environment, get_environment_name
 from rehearsal.build import Library, build, build_nvml, find_packages
 from rehearsal.combinations import RANKS, SEARCH_MEMORY_MIB, Combination
 from rehearsal.compiled import Compilation
@@ -66,7 +66,7 @@ class Stage:
 
 def find_environment(framework: str) -> Path:
     """Return the folder of a framework's managed CUDA environment, which may be missing."""
-    return find_managed_environment(name_environment(framework, CUDA))
+    return find_managed_environment(get_environment_name(framework, CUDA))
 
 
 def ask(

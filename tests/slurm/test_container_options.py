@@ -68,7 +68,7 @@ def stage_containers(tmp_path, runtime):
     settings = set_container(runtime, PLUGINS.get(runtime, []))
     options = [option for text in settings for option in ("--set", text)]
     run = stage([str(matrix), "--site", str(SITE), "--results", str(tmp_path), *options], CHECKOUT)
-    return run.find_script("2n2g")
+    return run.get_script_path("2n2g")
 
 
 @pytest.mark.parametrize("runtime", sorted(RUNTIMES))

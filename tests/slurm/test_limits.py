@@ -51,13 +51,13 @@ def test_submission_that_waits_submits_the_rest_as_room_appears(cluster, tmp_pat
 
 def test_submission_that_is_killed_while_it_waits_is_gone_on_with(cluster, tmp_path):
     run = stage_more_than_the_limit(tmp_path / "results")
-    feeder = start_tool(["resume", str(run.path), "--wait"], CHECKOUT)
+    submitter = start_tool(["resume", str(run.path), "--wait"], CHECKOUT)
     line = ""
     while "2n1g waits for room" not in line:
-        line = feeder.stdout.readline()
-        assert line, feeder.stderr.read()
-    feeder.send_signal(signal.SIGKILL)
-    feeder.communicate()
+        line = submitter.stdout.readline()
+        assert line, submitter.stderr.read()
+    submitter.send_signal(signal.SIGKILL)
+    submitter.communicate()
     left = submit(run)
     if "2n1g" not in list_submitted(run):
         assert left.returncode == SCHEDULER_ERROR
@@ -71,14 +71,14 @@ def test_submission_that_is_killed_while_it_waits_is_gone_on_with(cluster, tmp_p
 
 def test_queue_of_four_is_fed_without_a_refusal_whoever_is_killed_meanwhile(cluster, tmp_path):
     run = stage_quick(tmp_path, ["qos=limited", "max_submitted=4"], repeats=10)
-    feeder = start_tool(["resume", str(run.path), "--wait"], CHECKOUT)
+    submitter = start_tool(["resume", str(run.path), "--wait"], CHECKOUT)
     line = ""
     while "waits for a free queue slot: max_submitted of the site is 4" not in line:
-        line = feeder.stdout.readline()
+        line = submitter.stdout.readline()
         assert "QOSMaxSubmitJobPerUser" not in line
-        assert line, feeder.stderr.read()
-    feeder.send_signal(signal.SIGKILL)
-    feeder.communicate()
+        assert line, submitter.stderr.read()
+    submitter.send_signal(signal.SIGKILL)
+    submitter.communicate()
     done = submit(run, "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "QOSMaxSubmitJobPerUser" not in done.stdout

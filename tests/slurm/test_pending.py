@@ -49,7 +49,7 @@ def test_wait_says_that_a_partition_will_never_start_a_task(cluster, tmp_path):
 
 def test_impossible_group_is_refused_before_any_other_is_submitted(cluster, tmp_path):
     run = stage_spin(tmp_path / "results", ["1n1g", "1n2g"], settings=["directives=[]"])
-    script = run.find_script("1n2g")
+    script = run.get_script_path("1n2g")
     sound = script.read_text(encoding="utf-8")
     script.write_text(sound.replace("#SBATCH --nodes=1", "#SBATCH --nodes=9"), encoding="utf-8")
     refused = submit(run)

@@ -44,7 +44,7 @@ def test_sbatch_accepts_each_script(cluster, tmp_path, site):
     run = stage([str(matrix), "--site", name, "--results", str(tmp_path), *options], CHECKOUT)
     assert run.list_group_ids() == list(TOPOLOGIES)
     for group_id in TOPOLOGIES:
-        command = ["sbatch", "--test-only", str(run.find_script(group_id))]
+        command = ["sbatch", "--test-only", str(run.get_script_path(group_id))]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, f"{group_id}: {done.stderr}"
 
@@ -55,7 +55,7 @@ def test_sbatch_accepts_the_whole_protocol(cluster, tmp_path, matrix):
     words = [str(path), "--site", "slurm", "--set", FEW_CORES, "--results", str(tmp_path)]
     run = stage(words, CHECKOUT)
     for group_id in run.list_group_ids():
-        command = ["sbatch", "--test-only", str(run.find_script(group_id))]
+        command = ["sbatch", "--test-only", str(run.get_script_path(group_id))]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, f"{group_id}: {done.stderr}"
 

@@ -152,7 +152,7 @@ def test_memory_beyond_the_job_limit_is_out_of_memory(cluster, tmp_path):
 
 def test_refusal_of_sbatch_is_passed_on_and_nothing_is_lost(cluster, tmp_path):
     run = stage_spin(tmp_path / "results", ["1n1g", "1n2g"], settings=["directives=[]"])
-    script = run.find_script("1n2g")
+    script = run.get_script_path("1n2g")
     sound = script.read_text(encoding="utf-8")
     broken = sound.replace("#SBATCH --nodes", "#SBATCH --partition=nosuch\n#SBATCH --nodes")
     script.write_text(broken, encoding="utf-8")

@@ -14,12 +14,12 @@ from dlperf_slurm.checks.doctor.probe import (
     run_on_slurm,
     stage_probe,
 )
-from dlperf_slurm.checks.doctor.probe_results import judge, read_answers
+from dlperf_slurm.checks.doctor.probe_results import evaluate_probe, read_answers
 from dlperf_slurm.checks.doctor.static_checks import ENVIRONMENT, check_without_jobs
 from dlperf_slurm.checks.parity.run_case import run_script
 from dlperf_slurm.config.site import LoadedSite
 from dlperf_slurm.jobs.plan import Plan
-from dlperf_slurm.scheduler.machine_lock import hold_machine
+from dlperf_slurm.scheduler.machine_lock import lock_machine
 from dlperf_slurm.scheduler.state import FINAL_STATES
 
 # a shared file system may show a node's files late
@@ -63,14 +63,14 @@ def _try(
         script = folder / "scripts" / f"{probe.group.group_id}.sbatch"
         minutes = probe.group.time_limit_minutes
         report(f"probe {probe.name}: {probe.case.topology} on this machine")
-        with hold_machine(run_id=folder.name[1:]):
+        with lock_machine(run_id=folder.name[1:]):
             exit_code = run_script(script, folder / "probe.log", 60 * minutes, ["0"])
         end = JobEnd("COMPLETED" if exit_code == 0 else "FAILED", f"exit code {exit_code}")
     else:
         end = run_on_slurm(probe, folder, wait_seconds, report)
         if end.state in FINAL_STATES:
             _await_files(attempt / "s0", probe.case.topology.world_size)
-    return judge(probe, end, attempt / "s0", folder)
+    return evaluate_probe(probe, end, attempt / "s0", folder)
 
 
 def _await_files(start: Path, ranks: int) -> None:

@@ -13,7 +13,7 @@ from typing import Optional
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.config.folders import make_absolute_path
-from dlperf_slurm.config.overrides import OVERRIDE, JobKind, find_job_kind
+from dlperf_slurm.config.overrides import OVERRIDE, JobKind, get_job_kind
 from dlperf_slurm.config.site import LoadedSite, Site
 from dlperf_slurm.contract.axes import WORKER
 from dlperf_slurm.contract.topology import Topology
@@ -94,7 +94,7 @@ def choose_probes(plan: Plan, site: Site) -> list[Probe]:
     probes = []
     for case in largest.values():
         topology = shrink(case.topology)
-        settled = settle(site, find_job_kind(case.axes), topology)
+        settled = settle(site, get_job_kind(case.axes), topology)
         axes = replace(case.axes, topology=str(topology), batch_size_per_device=1)
         probes.append(Probe(replace(case, axes=axes), settled))
     return probes
@@ -109,8 +109,8 @@ def shrink(topology: Topology) -> Topology:
 
 def settle(site: Site, kind: JobKind, topology: Topology) -> Site:
     """Resolve the site's settings for jobs of this kind, with a short time limit for a probe."""
-    settled = site.settle(kind)
-    minutes = min(LIMIT_MINUTES, settled.find_time_limit_minutes(kind.topology))
+    settled = site.resolve(kind)
+    minutes = min(LIMIT_MINUTES, settled.get_time_limit_minutes(kind.topology))
     changes = {
         "time_limit_minutes": {"default": minutes},
         "array_throttle": None,
@@ -190,7 +190,7 @@ def _submit(script: Path, site: Site, watcher: QueueWatcher) -> str:
     command = ["sbatch", "--parsable", str(script)]
     answer = slurm_client.run_client(command, inherit=site.inherit)
     try:
-        return slurm_client.find_job_id(answer)
+        return slurm_client.parse_job_id(answer)
     except SchedulerError:
         found = watcher.find_array_job_id()
         if found is None:
@@ -234,4 +234,4 @@ def _cancel(job_id: str, clusters: str, job_name: str, watcher: QueueWatcher) ->
             end = _ask(job_id, watcher)
             if end is None or end.state in {*FINAL_STATES, COMPLETING}:
                 return ""
-    return " ".join(["scancel", *slurm_client.name_cluster(clusters), job_id])
+    return " ".join(["scancel", *slurm_client.get_cluster_option(clusters), job_id])

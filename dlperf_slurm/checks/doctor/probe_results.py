@@ -8,7 +8,7 @@ from typing import Optional
 
 from dlperf_slurm.checks.doctor.finding import CheckResult, make_fault
 from dlperf_slurm.checks.doctor.probe import JobEnd, Probe
-from dlperf_slurm.config.folders import tell_creation
+from dlperf_slurm.config.folders import get_creation_command
 from dlperf_slurm.contract.json_files import ContractError, build_dataclass
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_json, read_text
@@ -16,10 +16,10 @@ from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.provision.environments.gpu_support import (
     MachineGpus,
     find_managed_pins,
+    format_cuda_version,
     list_gpu_problems,
-    name_cuda,
 )
-from dlperf_slurm.scheduler.pending_hints import find_advice
+from dlperf_slurm.scheduler.pending_hints import get_hint
 from dlperf_slurm.worker.probe import ANSWER_PREFIX
 
 ERROR_LIMIT_BYTES = 2**20
@@ -73,7 +73,7 @@ def read_last_error(start: Path) -> str:
     return found[-1][:MAX_CHARACTERS] if found else ""
 
 
-def judge(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list[CheckResult]:
+def evaluate_probe(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list[CheckResult]:
     """Return the findings of a probe; `start` is the folder of its job's answers and output."""
     answers = read_answers(start)
     if end.refusal:
@@ -121,7 +121,7 @@ def _explain_silence(probe: Probe, end: JobEnd, start: Path, folder: Path) -> Ch
             "undecided", "probe job", (name,), words, "`scontrol ping`, and call again"
         )
     if end.state == "PENDING":
-        advice = find_advice(end.reason, "JOB") or "call again with a longer --patience"
+        advice = get_hint(end.reason, "JOB") or "call again with a longer --patience"
         done = "could not be" if end.left else "was"
         words = f"it did not start in time, and {done} cancelled: {end.reason}"
         return CheckResult("undecided", "probe job", (name,), words, advice)
@@ -243,7 +243,7 @@ def _check_build(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> It
     if pins is None:
         return
     drivers = [answer.cuda for answer in answers if answer.cuda]
-    oldest = name_cuda(min(drivers)) if drivers else pins.cuda
+    oldest = format_cuda_version(min(drivers)) if drivers else pins.cuda
     for problem in list_gpu_problems(
         pins, MachineGpus(oldest, tuple(("", one) for one in capabilities))
     ):
@@ -261,4 +261,6 @@ def _mend_environment(probe: Probe) -> str:
     if environment.container is not None:
         return f"take an image that has it, or see environments.{framework}.container"
     python = f"{environment.venv}/bin/python" if environment.venv else environment.python
-    return f"`{python} -m pip install` it, or `{tell_creation(framework, probe.site.device)}`"
+    return (
+        f"`{python} -m pip install` it, or `{get_creation_command(framework, probe.site.device)}`"
+    )

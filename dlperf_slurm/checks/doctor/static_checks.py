@@ -9,13 +9,13 @@ from pathlib import Path
 from dlperf_slurm import slurm_client
 from dlperf_slurm.checks.doctor.finding import CheckResult, make_fault, merge_places
 from dlperf_slurm.checks.doctor.resource_requests import JobRequest, check_request
-from dlperf_slurm.config.folders import tell_creation
+from dlperf_slurm.config.folders import get_creation_command
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.errors import InputError, SchedulerError
 from dlperf_slurm.jobs.disk_space import check_room
 from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.jobs.plan import Plan, list_missing_environments
-from dlperf_slurm.jobs.render import find_common, render_scripts
+from dlperf_slurm.jobs.render import get_common_site, render_scripts
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.provision.sites.survey import Survey, survey_cluster
 from dlperf_slurm.scheduler.sbatch_errors import is_limit_that_passes, is_no_answer
@@ -97,7 +97,7 @@ def _decide(
 def _check_groups(plan: Plan, survey: Survey) -> list[CheckResult]:
     found = []
     for group in plan.groups:
-        settled = _add_inherited(find_common([plan.sites[kind] for kind in group.kinds]))
+        settled = _add_inherited(get_common_site([plan.sites[kind] for kind in group.kinds]))
         request = JobRequest(
             group.group_id, group.topology, group.job_count, group.job_minutes, settled
         )
@@ -122,7 +122,7 @@ def _check_environments(plan: Plan, site: Site) -> Iterator[CheckResult]:
     missing = {kind for kind in places if list_missing_environments({kind: plan.sites[kind]})}
     for framework, venv in sorted({(kind.framework, str(places[kind])) for kind in missing}):
         remedy = (
-            f"`{tell_creation(framework, site.device)}`, or name your own under "
+            f"`{get_creation_command(framework, site.device)}`, or name your own under "
             f"[environments.{framework}] of the site file"
         )
         yield make_fault(ENVIRONMENT, framework, f"no environment at {venv}", remedy)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional
 
-from dlperf_slurm.config.overrides import find_job_kind
+from dlperf_slurm.config.overrides import get_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import ContractError, write_json
@@ -20,7 +20,7 @@ from dlperf_slurm.jobs.decode import read_json
 from dlperf_slurm.jobs.render import render_verification
 from dlperf_slurm.jobs.stage import freeze_code
 from dlperf_slurm.scheduler.local import end_process_group
-from dlperf_slurm.scheduler.machine_lock import hold_machine
+from dlperf_slurm.scheduler.machine_lock import lock_machine
 from dlperf_slurm.slurm_client import clean_environment
 from dlperf_slurm.worker.failed_record import read_failures
 from dlperf_slurm.worker.support import find_unsupported
@@ -87,12 +87,12 @@ def run_case(
     write_json(folder / CASE_FILE, replace(case, case_id=name))
     options = [f"--data-rank={data_rank}", *(f"--reference={path}" for path in references)]
     script = render_verification(
-        find_job_kind(case.axes), workplace.site, options, workplace.folder, folder
+        get_job_kind(case.axes), workplace.site, options, workplace.folder, folder
     )
     write_file(folder / SCRIPT_FILE, script.encode(), root=workplace.folder)
-    minutes = workplace.site.find_time_limit_minutes(topology)
+    minutes = workplace.site.get_time_limit_minutes(topology)
     is_local = workplace.site.scheduler == "local"
-    with hold_machine() if is_local else nullcontext():
+    with lock_machine() if is_local else nullcontext():
         exit_code = run_script(folder / SCRIPT_FILE, folder / LOG_FILE, 60 * minutes)
     failures = read_failures(folder)
     if failures:

@@ -13,7 +13,11 @@ from dlperf_slurm.checks.parity.run_case import (
     run_case,
 )
 from dlperf_slurm.checks.parity.tolerances import Agreement, compare_frameworks, compare_ranks
-from dlperf_slurm.config.folders import find_managed_environment, name_environment, tell_creation
+from dlperf_slurm.config.folders import (
+    find_managed_environment,
+    get_creation_command,
+    get_environment_name,
+)
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import HOROVOD, Axes
 from dlperf_slurm.contract.case import Case
@@ -63,7 +67,7 @@ def find_missing_environment(framework: str, site: Site) -> str:
     venv = site.find_environment(framework).venv
     if venv is None or (Path(venv) / "bin" / "python").exists():
         return ""
-    creation = tell_creation(framework, site.device)
+    creation = get_creation_command(framework, site.device)
     return f"{framework}: no environment; create it with `{creation}`"
 
 
@@ -72,7 +76,7 @@ def find_missing_horovod(framework: str, site: Site) -> str:
 
     Returns "" if Horovod is installed, and for other environments, which only the ranks can check.
     """
-    environment = find_managed_environment(name_environment(framework, site.device))
+    environment = find_managed_environment(get_environment_name(framework, site.device))
     if site.find_environment(framework).venv != str(environment):
         return ""
     return gpu_horovod.find_missing_horovod(read_pins(framework, site.device), environment)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol, Union
 
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.provision.datasets.progress import tell_growth
+from dlperf_slurm.provision.datasets.progress import report_progress
 from dlperf_slurm.worker.datasets.description import (
     DESCRIPTION_FILE,
     ImageDescription,
@@ -62,7 +62,7 @@ def make_dataset(
     try:
         partial.mkdir(parents=True)
         try:
-            with tell_growth(partial, report):
+            with report_progress(partial, report):
                 contents = recipe.write_files(partial)
             partial.rename(target)
         except BaseException:

@@ -10,7 +10,7 @@ NEWS_SECONDS = 5.0
 
 
 @contextmanager
-def tell_growth(
+def report_progress(
     folder: Path, report: Callable[[str], None], news_seconds: float = NEWS_SECONDS
 ) -> Iterator[None]:
     """Report the size of a folder every `news_seconds` during the `with` block."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_slurm.config.folders import find_managed_environment, tell_creation
+from dlperf_slurm.config.folders import find_managed_environment, get_creation_command
 from dlperf_slurm.provision.environments.create import State, find_state, read_stamp
 from dlperf_slurm.provision.environments.gpu_support import (
     LOOK_AT_GPUS,
@@ -127,7 +127,7 @@ def _list_system_problems(pins: Pins, state: State) -> list[str]:
         if find_interpreter(pins.pythons) is None:
             problems.append(describe_missing_python(pins.pythons))
         else:
-            problems.append(f"{state}: {tell_creation(pins.framework, pins.device)}")
+            problems.append(f"{state}: {get_creation_command(pins.framework, pins.device)}")
     for need in pins.needs:
         missing = find_missing_programs(need.program)
         if missing:
@@ -142,7 +142,7 @@ def _check_import(environment: Path, pins: Pins, problems: list[str]) -> str:
         return version[0]
     if pins.cuda and DRIVER in output:
         return "no driver here"
-    creation = tell_creation(pins.framework, pins.device)
+    creation = get_creation_command(pins.framework, pins.device)
     fix = f"remove {environment} and make it again: {creation}"
     problems.append(f"`import {pins.module}` fails; {fix}{_quote(output)}")
     return "fails"
@@ -170,7 +170,7 @@ def _check_horovod(environment: Path, pins: Pins, problems: list[str]) -> str:
     output = _run(environment, _make_launcher(environment), COUNT_HOROVOD_RANKS, module)
     if _find_answers(output, "ranks") == [str(RANKS)] * RANKS:
         return f"{RANKS} ranks"
-    creation = tell_creation(pins.framework, pins.device)
+    creation = get_creation_command(pins.framework, pins.device)
     fix = f"remove {environment} and call {creation} --horovod"
     problems.append(f"Horovod fails with {RANKS} ranks; {fix}{_quote(output)}")
     return "fails"

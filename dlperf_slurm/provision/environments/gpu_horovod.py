@@ -8,7 +8,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from dlperf_slurm.config.folders import tell_creation
+from dlperf_slurm.config.folders import get_creation_command
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.provision.environments.horovod import (
     BUILD_PROGRAMS,
@@ -44,7 +44,9 @@ def find_missing_horovod(pins: Pins, environment: Path) -> str:
         return ""
     if pins.cuda and not pins.can_have_horovod:
         return f"Horovod {NOT_FOR_GPUS}"
-    return f"no Horovod; add it with `{tell_creation(pins.framework, pins.device)} --horovod`"
+    return (
+        f"no Horovod; add it with `{get_creation_command(pins.framework, pins.device)} --horovod`"
+    )
 
 
 def add_gpu_horovod(installation: Installation, pins: Pins) -> None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Optional
 
-from dlperf_slurm.config.folders import CUDA, find_managed_environment, name_environment
+from dlperf_slurm.config.folders import CUDA, find_managed_environment, get_environment_name
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.provision.environments.pins import Pins, read_pins
 
@@ -56,10 +56,10 @@ def parse_gpus(answer: str) -> MachineGpus:
     if "problem" in found:
         return MachineGpus("", (), found["problem"].replace("_", " "))
     gpus = tuple((name.replace("_", " "), f"{a}.{b}") for name, a, b in found["gpus"])
-    return MachineGpus(name_cuda(found["cuda"]), gpus)
+    return MachineGpus(format_cuda_version(found["cuda"]), gpus)
 
 
-def name_cuda(number: int) -> str:
+def format_cuda_version(number: int) -> str:
     """Format NVML's CUDA version: 12040 -> "12.4"."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
@@ -69,7 +69,7 @@ def find_managed_pins(framework: str, settled: Site) -> Optional[Pins]:
 
     None if the site computes on CPUs, or names its own environment.
     """
-    managed = find_managed_environment(name_environment(framework, settled.device))
+    managed = find_managed_environment(get_environment_name(framework, settled.device))
     if settled.device != CUDA or settled.find_environment(framework).venv != str(managed):
         return None
     return read_pins(framework, CUDA)

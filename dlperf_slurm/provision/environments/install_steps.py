@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from dlperf_slurm.config.folders import name_environment
+from dlperf_slurm.config.folders import get_environment_name
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.files.folders import make_folder
 from dlperf_slurm.files.reading import MIB, read_bytes
@@ -46,7 +46,7 @@ class Installation:
     @property
     def name(self) -> str:
         """The name of the environment: "jax", "jax-cuda"."""
-        return name_environment(self.framework, self.device)
+        return get_environment_name(self.framework, self.device)
 
     @property
     def python(self) -> Path:

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from dlperf_slurm.config.folders import CUDA, name_environment
+from dlperf_slurm.config.folders import CUDA, get_environment_name
 from dlperf_slurm.config.suggestions import check_known
 from dlperf_slurm.errors import InputError
 
@@ -82,7 +82,7 @@ class Pins:
     @property
     def name(self) -> str:
         """The name of the environment: "jax", "jax-cuda"."""
-        return name_environment(self.framework, self.device)
+        return get_environment_name(self.framework, self.device)
 
     @property
     def package(self) -> str:
@@ -149,7 +149,7 @@ def _join_requirements(texts: Sequence[str], left_out: Collection[str]) -> tuple
 def add_hashes(framework: str, requirements: Sequence[str], device: str = "cpu") -> list[str]:
     """Add the hashes of their files to requirements, so that pip rejects any other file."""
     hashes: dict[str, list[str]] = {}
-    for name in sorted({framework, name_environment(framework, device)}):
+    for name in sorted({framework, get_environment_name(framework, device)}):
         path = PINS_DIR / HASHES_FOLDER / f"{name}.txt"
         if path.is_file():
             entries = path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()

@@ -150,7 +150,7 @@ class _Clients:
 def survey_cluster(clusters: str = "") -> Survey:
     """Ask Slurm's clients about the cluster, without a job; errors only go to `problems`."""
     clients = _Clients()
-    there = slurm_client.name_cluster(clusters)
+    there = slurm_client.get_cluster_option(clusters)
     config = parse_config(clients.ask("scontrol", *there, "show", "config"))
     if not config and not any(map(slurm_client.is_forbidden, clients.problems)):
         return Survey(problems=tuple(clients.problems))

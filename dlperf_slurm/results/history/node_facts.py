@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from dlperf_slurm.contract.record import Record
-from dlperf_slurm.jobs.failed_nodes import NODE_FAIL, UNHEALTHY, find_failed_nodes
+from dlperf_slurm.jobs.failed_nodes import NODE_FAIL, UNHEALTHY, parse_failed_nodes
 from dlperf_slurm.jobs.journal import STATE, Event
 from dlperf_slurm.stats.median import compute_median
 
@@ -14,7 +14,7 @@ def list_node_failures(events: Iterable[Event]) -> list[list[str]]:
         [node, event.time, event.detail]
         for event in events
         if event.event == STATE and event.state in (NODE_FAIL, UNHEALTHY)
-        for node in find_failed_nodes(event.state, event.detail)
+        for node in parse_failed_nodes(event.state, event.detail)
     ]
 
 

@@ -7,7 +7,7 @@ from builders import make_matrix_case, make_site
 from support.problems import assert_problem
 
 from dlperf_slurm.checks.doctor.probe import JobEnd, Probe, choose_probes, shrink
-from dlperf_slurm.checks.doctor.probe_results import judge
+from dlperf_slurm.checks.doctor.probe_results import evaluate_probe
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.matrix.expand import Expansion
@@ -42,7 +42,7 @@ def judge_answers(folder, answers, probe=None, end=ENDED, error="", has_started=
         for number, answer in enumerate(answers):
             path = start / f"probe-{answer['host']}-{number}.json"
             path.write_text(json.dumps(answer), encoding="utf-8")
-    return judge(probe or make_probe(), end, start, folder)
+    return evaluate_probe(probe or make_probe(), end, start, folder)
 
 
 def list_faults(*arguments, **options):

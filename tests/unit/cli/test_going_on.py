@@ -87,7 +87,7 @@ def test_submission_that_waits_outlasts_a_controller_away_from_the_start(
 
 
 def remove_task_list(run):
-    run.find_tasks_file("1n2g").unlink()
+    run.get_tasks_path("1n2g").unlink()
 
 
 def take_place_of_journal(run):

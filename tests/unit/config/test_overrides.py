@@ -8,7 +8,7 @@ import tomli_w
 from builders import make_axes, make_site, write_matrix
 from support.problems import assert_problem
 
-from dlperf_slurm.config.overrides import JobKind, find_job_kind
+from dlperf_slurm.config.overrides import JobKind, get_job_kind
 from dlperf_slurm.config.site import Site, load_site, read_frozen_site
 from dlperf_slurm.config.toml_tables import read_toml
 from dlperf_slurm.contract.topology import parse_topology
@@ -38,7 +38,7 @@ def make_kind(topology="1n1g", framework="pytorch", gradient_sync="native") -> J
 
 
 def settle(text, kind, assignments=()) -> Site:
-    return load_site(write_site(text), None, assignments).site.settle(kind)
+    return load_site(write_site(text), None, assignments).site.resolve(kind)
 
 
 def test_override_holds_for_the_jobs_that_it_describes():
@@ -58,13 +58,13 @@ def test_environments_of_an_override_are_merged_key_by_key():
         environments={"pytorch": {"venv": "/a", "env": {"A": "1"}}},
         override=[{"when": {"nodes": 2}, "environments": {"pytorch": {"env": {"B": "2"}}}}],
     )
-    chosen = site.settle(make_kind("2n1g")).find_environment("pytorch")
+    chosen = site.resolve(make_kind("2n1g")).find_environment("pytorch")
     assert (chosen.venv, chosen.env) == ("/a", {"A": "1", "B": "2"})
 
 
 def test_later_override_wins():
     site = make_site(override=[{"when": {"nodes": n}, "qos": n} for n in (">=1", ">=2")])
-    assert [site.settle(make_kind(t)).qos for t in ("1n1g", "2n1g")] == [">=1", ">=2"]
+    assert [site.resolve(make_kind(t)).qos for t in ("1n1g", "2n1g")] == [">=1", ">=2"]
 
 
 def test_condition_names_framework_topology_and_gradient_sync():
@@ -83,7 +83,7 @@ def test_condition_names_framework_topology_and_gradient_sync():
         make_kind("4n8g"),
         make_kind(),
     ]
-    settled = [site.settle(kind).qos for kind in kinds]
+    settled = [site.resolve(kind).qos for kind in kinds]
     assert settled == ["framework", "horovod", "topology", "large", None]
 
 
@@ -105,7 +105,7 @@ def test_condition_holds_for_any_of_its_values_and_for_all_of_its_keys(when, top
     found = [
         topology
         for topology in ("1n1g", "1n8g", "2n8g", "4n8g")
-        if site.settle(make_kind(topology)).qos == "other"
+        if site.resolve(make_kind(topology)).qos == "other"
     ]
     assert found == topologies
 
@@ -116,13 +116,13 @@ def test_override_sets_a_value_to_0_and_to_false():
         memory_mib_per_node=64,
         override=[{"when": {"nodes": 1}, "exclusive": False, "memory_mib_per_node": 0}],
     )
-    settled = [site.settle(make_kind(topology)) for topology in ("1n1g", "2n1g")]
+    settled = [site.resolve(make_kind(topology)) for topology in ("1n1g", "2n1g")]
     assert [(s.exclusive, s.memory_mib_per_node) for s in settled] == [(False, 0), (True, 64)]
 
 
 def test_kind_of_a_job_is_made_of_its_axes():
     axes = dataclasses.replace(make_axes("2n4g"), framework="jax", gradient_sync="horovod")
-    assert find_job_kind(axes) == make_kind("2n4g", "jax", "horovod")
+    assert get_job_kind(axes) == make_kind("2n4g", "jax", "horovod")
 
 
 def test_later_layer_wins_over_an_override_key_by_key():
@@ -135,7 +135,7 @@ def test_later_layer_wins_over_an_override_key_by_key():
 
 def test_override_of_a_later_layer_is_added_to_those_before():
     matrix = read_toml(write_matrix("[[slurm.override]]\nwhen.nodes = 1\nqos = 'high'\n"))
-    site = load_site(write_site(SMALL), matrix, []).site.settle(make_kind("1n1g"))
+    site = load_site(write_site(SMALL), matrix, []).site.resolve(make_kind("1n1g"))
     assert (site.partition, site.qos) == ("small", "high")
 
 
@@ -144,7 +144,7 @@ def test_site_that_a_run_keeps_settles_as_the_one_it_was_staged_with(home):
     text = tomli_w.dumps(site.model_dump(mode="json", exclude_none=True))
     again = read_frozen_site(home / write_site(text, "kept.toml"))
     for topology in ("1n1g", "1n8g"):
-        assert again.settle(make_kind(topology)) == site.settle(make_kind(topology))
+        assert again.resolve(make_kind(topology)) == site.resolve(make_kind(topology))
 
 
 def test_node_that_failed_is_left_out_where_an_override_has_directives_of_its_own():
@@ -156,7 +156,7 @@ def test_node_that_failed_is_left_out_where_an_override_has_directives_of_its_ow
         ],
     )
     without = exclude_nodes(site, ["b"], 1)
-    lines = [without.settle(make_kind(t)).directives for t in ("1n1g", "2n1g", "3n1g")]
+    lines = [without.resolve(make_kind(t)).directives for t in ("1n1g", "2n1g", "3n1g")]
     assert lines == [
         ("--requeue", "--exclude=b"),
         ("--hint=nomultithread", "--exclude=a,b"),

@@ -224,7 +224,7 @@ def test_cluster_of_the_shell_is_that_of_a_site_that_names_none(
 def test_time_limit_is_that_of_the_topology():
     site = make_site(time_limit_minutes={"default": 30, "4n8g": 60})
     topologies = [parse_topology("1n8g"), parse_topology("4n8g")]
-    assert [site.find_time_limit_minutes(topology) for topology in topologies] == [30, 60]
+    assert [site.get_time_limit_minutes(topology) for topology in topologies] == [30, 60]
 
 
 def test_template_is_looked_for_beside_the_file_that_names_it(home):

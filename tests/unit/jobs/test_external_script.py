@@ -25,7 +25,7 @@ from dlperf_slurm.jobs.framework_script import find_starter
 from dlperf_slurm.jobs.grouping import ArrayTask
 from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.jobs.sandbox import begin_all
-from dlperf_slurm.jobs.unsupported import find_obstacle
+from dlperf_slurm.jobs.unsupported import explain_unsupported
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.matrix.tables import ScriptTable
@@ -374,5 +374,5 @@ def test_script_is_refused_what_only_our_worker_can(changes, reason):
     if "batch_size_per_device" in changes:
         changes = {"batch_size_per_device": parse_batch_size(changes["batch_size_per_device"])}
     case, site = make_script_case(**changes), make_site()
-    found = find_obstacle(case, plan.make_case(case, site, "run", 1, 1), site)
+    found = explain_unsupported(case, plan.make_case(case, site, "run", 1, 1), site)
     assert (found is None) if reason is None else re.match(reason, found)

@@ -7,9 +7,9 @@ from builders import make_matrix_case, make_site
 from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_managed_environment
-from dlperf_slurm.config.overrides import find_job_kind
+from dlperf_slurm.config.overrides import get_job_kind
 from dlperf_slurm.jobs.plan import list_missing_environments, make_case
-from dlperf_slurm.jobs.unsupported import find_obstacle
+from dlperf_slurm.jobs.unsupported import explain_unsupported
 from dlperf_slurm.worker.frameworks import list_frameworks
 
 V100, A100, H100, MI250X = "7.0", "8.0", "9.0", "gfx90a"
@@ -25,8 +25,8 @@ def make_framework_case(framework):
 def explain(framework, **values):
     site = make_site(**{"device": "cuda", **values})
     case = make_framework_case(framework)
-    settled = site.settle(find_job_kind(case.axes))
-    return find_obstacle(case, make_case(case, settled, "run", 1, 1), settled)
+    settled = site.resolve(get_job_kind(case.axes))
+    return explain_unsupported(case, make_case(case, settled, "run", 1, 1), settled)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_reason_names_the_build_and_the_gpu(framework, capability, says):
 def explain_horovod(framework, **site):
     case = make_matrix_case("1n2g", framework=framework, gradient_sync="horovod")
     cuda = make_site(device="cuda", **site)
-    return find_obstacle(case, make_case(case, cuda, "run", 1, 1), cuda)
+    return explain_unsupported(case, make_case(case, cuda, "run", 1, 1), cuda)
 
 
 def test_horovod_that_the_tool_cannot_build_takes_an_environment_of_the_sites_own():
@@ -113,7 +113,7 @@ def test_site_with_gpus_never_takes_an_environment_for_cpus(framework, monkeypat
     for_cpus.touch()
     assert site.find_environment(framework).venv == str(tmp_path / f"{framework}-cuda")
     axes = make_framework_case(framework).axes
-    kinds = [find_job_kind(replace(axes, topology=topology)) for topology in ("1n1g", "2n8g")]
+    kinds = [get_job_kind(replace(axes, topology=topology)) for topology in ("1n1g", "2n8g")]
     # one environment is missing, of which one line is enough
-    (line,) = list_missing_environments(site.settle_each(kinds))
+    (line,) = list_missing_environments(site.resolve_each(kinds))
     assert f"`dlperf-slurm env create {framework} --cuda`" in line

@@ -111,7 +111,7 @@ def test_node_hours_are_those_of_each_shape():
     override = {"when": {"framework": "mxnet"}, "time_limit_minutes": {"default": 60}}
     cases = tuple(make_matrix_case(framework=name) for name in ("pytorch", "mxnet"))
     plan = resolve(Expansion(cases, ()), make_site(override=[override]), 1001)
-    assert [plan.find_node_hours(case) for case in cases] == [3.5, 7.0]
+    assert [plan.compute_node_hours(case) for case in cases] == [3.5, 7.0]
     assert plan.node_hours == 10.5
 
 

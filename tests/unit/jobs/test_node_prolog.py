@@ -14,7 +14,7 @@ from dlperf_slurm.contract.nodes import NodeChecks, NodeWork, read_node_work
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.plan import make_case
 from dlperf_slurm.jobs.render import render_scripts
-from dlperf_slurm.jobs.unsupported import find_obstacle
+from dlperf_slurm.jobs.unsupported import explain_unsupported
 
 RUN_DIR = Path("/shared/results/run")
 NODE = {
@@ -110,7 +110,7 @@ def test_kinds_of_jobs_with_other_checks_do_not_share_a_script():
 def test_data_that_compute_nodes_alone_see_is_not_asked_for(dataset, is_obstacle):
     site = make_site(datasets={"digits": dataset})
     case = make_matrix_case(data=FOLDER, dataset="digits")
-    reason = find_obstacle(case, make_case(case, site, "", 1, 1), site)
+    reason = explain_unsupported(case, make_case(case, site, "", 1, 1), site)
     assert (reason is not None) == is_obstacle
     if reason is not None:
         assert "on_login_node = false" in reason
@@ -123,7 +123,7 @@ def test_archive_is_data_only_where_nodes_unpack_it(tmp_path):
     reasons = []
     for dataset in ({"path": str(archive)}, {"path": str(archive), "stage_to": "$TMPDIR/x"}):
         site = make_site(datasets={"digits": dataset})
-        reasons.append(find_obstacle(case, make_case(case, site, "", 1, 1), site))
+        reasons.append(explain_unsupported(case, make_case(case, site, "", 1, 1), site))
     assert "a tar archive also needs `stage_to`" in reasons[0]
     assert reasons[1] is None
 

@@ -141,7 +141,7 @@ def test_node_hours_are_those_of_the_time_limits():
     cases = [make_matrix_case("4n8g"), make_matrix_case("1n1g")]
     plan = plan_cases(*cases, time_limit_minutes={"default": 30, "4n8g": 60})
     assert plan.node_hours == 31.5
-    assert [plan.find_node_hours(case) for case in cases] == [28.0, 3.5]
+    assert [plan.compute_node_hours(case) for case in cases] == [28.0, 3.5]
 
 
 # resnet50: 16 cases x 7 repeats; 28 array tasks on each topology, at most 30 minutes each:

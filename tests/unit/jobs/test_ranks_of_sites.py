@@ -8,11 +8,11 @@ import pytest
 from builders import HARNESS, make_matrix_case, make_site, read_launch
 from builders import render_script as render
 
-from dlperf_slurm.config.overrides import find_job_kind
+from dlperf_slurm.config.overrides import get_job_kind
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.plan import make_case
 from dlperf_slurm.jobs.render import render_scripts, render_verification
-from dlperf_slurm.jobs.unsupported import find_obstacle
+from dlperf_slurm.jobs.unsupported import explain_unsupported
 from dlperf_slurm.launchers import LAUNCHERS
 from dlperf_slurm.worker.rendezvous import KINDS
 from dlperf_slurm.worker.rendezvous.communicators import read_secret
@@ -35,8 +35,8 @@ def run_activation(script: str, *names: str, job_id: str = "71") -> list[str]:
 
 def explain(site, **changes):
     case = make_matrix_case(**{"topology": "2n8g", **changes})
-    settled = site.settle(find_job_kind(case.axes))
-    return find_obstacle(case, make_case(case, settled, "run", 1, 1), settled)
+    settled = site.resolve(get_job_kind(case.axes))
+    return explain_unsupported(case, make_case(case, settled, "run", 1, 1), settled)
 
 
 def test_ranks_of_mpi_are_told_nothing_more():
@@ -138,7 +138,7 @@ def test_way_of_ranks_that_there_is_not_is_refused_with_those_that_there_are():
 
 def test_verification_joins_ranks_as_the_jobs_do():
     site = make_site(ranks="slurm", scheduler="slurm")
-    kind = find_job_kind(make_matrix_case("1n2g").axes)
+    kind = get_job_kind(make_matrix_case("1n2g").axes)
     script = render_verification(kind, site, ["--data-rank=0"], RUN_DIR, RUN_DIR / "case")
     assert "worker verify --ranks=slurm --data-rank=0 " in script
     assert "  export_secret\n" in script
@@ -194,7 +194,9 @@ def test_launcher_that_places_ranks_otherwise_is_refused(ranks, launcher, instea
 
 
 def test_each_way_of_ranks_has_launchers():
-    assert {kind for launcher in LAUNCHERS.values() for kind in launcher.joinings} == set(KINDS)
+    assert {kind for launcher in LAUNCHERS.values() for kind in launcher.rendezvous_methods} == set(
+        KINDS
+    )
 
 
 @pytest.mark.parametrize("ranks", ["slurm", "torchrun"])

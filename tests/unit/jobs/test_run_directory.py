@@ -247,7 +247,7 @@ def test_marker_of_a_begin_may_go_before_after_or_as_that_of_the_end_is_seen(sta
 
 
 def test_task_list_that_is_missing_is_named(staged_run):
-    staged_run.find_tasks_file("1n2g").unlink()
+    staged_run.get_tasks_path("1n2g").unlink()
     with pytest.raises(InputError, match=r"scripts/1n2g\.tasks: is missing; was the whole run"):
         staged_run.read_all_tasks()
 

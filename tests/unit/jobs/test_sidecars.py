@@ -19,9 +19,9 @@ from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.phases import SCRIPT, Phase
 from dlperf_slurm.contract.step_archive import SidecarFile
 from dlperf_slurm.jobs.sidecars import (
-    NOTHING_BESIDE,
+    NO_SIDECARS,
     Sidecars,
-    find_beside_problem,
+    find_sidecar_problem,
     parse_beside,
 )
 
@@ -46,12 +46,12 @@ def test_what_was_written_is_read(tmp_path):
     content = (tmp_path / SURROUNDINGS_FILE).read_bytes()
     beside = parse_beside({SURROUNDINGS_FILE: SidecarFile(content, SURROUNDINGS_FILE)})
     assert beside == Sidecars(SOUND)
-    assert find_beside_problem(beside, make_record(CASE)) == ""
+    assert find_sidecar_problem(beside, make_record(CASE)) == ""
 
 
 def test_record_may_have_nothing_beside_it():
-    assert parse_beside({}) == NOTHING_BESIDE
-    assert find_beside_problem(NOTHING_BESIDE, make_record(CASE)) == ""
+    assert parse_beside({}) == NO_SIDECARS
+    assert find_sidecar_problem(NO_SIDECARS, make_record(CASE)) == ""
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_record_may_have_nothing_beside_it():
     ],
 )
 def test_what_contradicts_the_record_is_named(surroundings, problem):
-    found = find_beside_problem(Sidecars(surroundings), make_record(CASE))
+    found = find_sidecar_problem(Sidecars(surroundings), make_record(CASE))
     assert found.startswith(f"{SURROUNDINGS_FILE}: ")
     assert problem in found
 

@@ -61,7 +61,7 @@ def test_every_array_task_has_its_case(staged_run):
 
 def run_script(run: Run, group_id: str, array_task_id: int) -> None:
     """Start an array task as a scheduler would; there are no ranks to be started."""
-    command = ["bash", str(run.find_script(group_id)), str(array_task_id)]
+    command = ["bash", str(run.get_script_path(group_id)), str(array_task_id)]
     subprocess.run(command, env={"PATH": os.environ["PATH"]}, capture_output=True)
 
 
@@ -135,7 +135,7 @@ def test_groups_are_journaled_in_the_order_of_the_plan(staged_run):
 
 def test_run_has_the_matrix_as_it_was_written_and_each_script(staged_run):
     assert (staged_run.path / "matrix.toml").read_text(encoding="utf-8") == SMALL_MATRIX
-    assert all(staged_run.find_script(group).is_file() for group in staged_run.list_group_ids())
+    assert all(staged_run.get_script_path(group).is_file() for group in staged_run.list_group_ids())
 
 
 @pytest.mark.parametrize("name", ["example", "local", "slurm", "slurm-cpu"])
@@ -151,7 +151,9 @@ def test_retry_in_another_shell_starts_ranks_in_the_same_environment(home, monke
     run = stage(home / "results", ONE_TASK)
     monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", "/elsewhere")
     retry_from(home / "elsewhere", run, monkeypatch)
-    first, second = (run.find_script(group_id).read_text() for group_id in ("1n1g", "1n1g-try2"))
+    first, second = (
+        run.get_script_path(group_id).read_text() for group_id in ("1n1g", "1n1g-try2")
+    )
     assert second.replace("1n1g-try2", "1n1g") == first
 
 
@@ -178,7 +180,7 @@ def test_retry_in_another_folder_has_the_same_template(home, monkeypatch):
     (home / "own.sbatch.j2").write_text(own, encoding="utf-8")
     run = stage(home / "results", ONE_TASK, template="own.sbatch.j2")
     retry_from(home / "elsewhere", run, monkeypatch)
-    assert "# ours\n" in run.find_script("1n1g-try2").read_text(encoding="utf-8")
+    assert "# ours\n" in run.get_script_path("1n1g-try2").read_text(encoding="utf-8")
 
 
 def test_manifest_names_what_is_left_out_with_the_reason(home):

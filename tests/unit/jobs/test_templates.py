@@ -5,13 +5,13 @@ from builders import give_to_another_user, make_axes, make_group, make_site, wri
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.config.overrides import find_job_kind
+from dlperf_slurm.config.overrides import get_job_kind
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.jobs.templates import check_templates
 
 NAME = "cluster.sbatch.j2"
-KINDS = [find_job_kind(make_axes())]
+KINDS = [get_job_kind(make_axes())]
 
 
 def write(home, text, name=NAME):
@@ -23,7 +23,7 @@ def write(home, text, name=NAME):
 
 def list_problems(home, name=NAME):
     with pytest.raises(InputError) as raised:
-        check_templates(make_site(template=str(home / "own" / name)).settle_each(KINDS))
+        check_templates(make_site(template=str(home / "own" / name)).resolve_each(KINDS))
     return str(raised.value).splitlines()
 
 
@@ -35,7 +35,7 @@ def test_template_that_is_not_there_is_named(home):
 @pytest.mark.parametrize("template", ["/", "..", "/etc"])
 def test_folder_is_no_template(template):
     with pytest.raises(InputError, match="template does not exist"):
-        check_templates(make_site(template=template).settle_each(KINDS))
+        check_templates(make_site(template=template).resolve_each(KINDS))
 
 
 @pytest.mark.parametrize("name", ["base.sbatch.j2", "frameworks/pytorch.sh.j2"])
@@ -50,7 +50,7 @@ def test_template_of_another_user_is_not_found_by_its_name(home, monkeypatch, na
     if "/" in name:
         path.unlink()
         # the template that the site names is the user's choice
-        check_templates(make_site(template=str(own)).settle_each(KINDS))
+        check_templates(make_site(template=str(own)).resolve_each(KINDS))
 
 
 def test_template_that_extends_what_is_not_there_is_named(home):
@@ -70,7 +70,7 @@ def test_block_within_a_known_block_is_new(home):
     inner = "{% block of_our_own %}true{% endblock %}"
     text = '{% extends "base.sbatch.j2" %}{% block prologue %}' + inner + "{% endblock %}"
     path = write(home, text)
-    check_templates(make_site(template=str(path)).settle_each(KINDS))
+    check_templates(make_site(template=str(path)).resolve_each(KINDS))
 
 
 def test_template_of_a_framework_is_checked_beside_it(home):
@@ -104,7 +104,7 @@ def test_template_that_extends_its_namesake_extends_the_shipped_one(home, name):
     line = "  echo this site\n"
     write(home, f'{{% extends "{name}" %}}{{% block {block} %}}\n{line}{{% endblock %}}\n', name)
     site = make_site(template=str(path))
-    check_templates(site.settle_each(KINDS))
+    check_templates(site.resolve_each(KINDS))
     script = render_scripts([make_group(site)], site, "run", home)["scripts/1n1g.sbatch"]
     assert line in script
     assert script.startswith("#!/bin/bash\n")

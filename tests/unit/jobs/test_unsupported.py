@@ -8,7 +8,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.contract.case import Training
 from dlperf_slurm.jobs.plan import make_case
-from dlperf_slurm.jobs.unsupported import find_obstacle
+from dlperf_slurm.jobs.unsupported import explain_unsupported
 from dlperf_slurm.matrix.tables import Protocol
 
 
@@ -19,7 +19,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 def explain(case, site=None):
     site = site or make_site()
-    return find_obstacle(case, make_case(case, site, "run", 1, 1), site)
+    return explain_unsupported(case, make_case(case, site, "run", 1, 1), site)
 
 
 @pytest.mark.parametrize(

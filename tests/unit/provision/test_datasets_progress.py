@@ -2,7 +2,7 @@
 
 import threading
 
-from dlperf_slurm.provision.datasets.progress import tell_growth
+from dlperf_slurm.provision.datasets.progress import report_progress
 
 
 def test_files_and_bytes_are_told_while_they_become_more(tmp_path):
@@ -13,7 +13,7 @@ def test_files_and_bytes_are_told_while_they_become_more(tmp_path):
         heard.append(line)
         is_told.set()
 
-    with tell_growth(tmp_path, report, news_seconds=0.01):
+    with report_progress(tmp_path, report, news_seconds=0.01):
         (tmp_path / "train").mkdir()
         (tmp_path / "train" / "1.jpeg").write_bytes(bytes(1_500_000))
         for _ in range(2):
@@ -27,6 +27,6 @@ def test_files_and_bytes_are_told_while_they_become_more(tmp_path):
 
 def test_what_is_fast_is_not_told(tmp_path):
     heard = []
-    with tell_growth(tmp_path, heard.append):
+    with report_progress(tmp_path, heard.append):
         (tmp_path / "one").touch()
     assert heard == []

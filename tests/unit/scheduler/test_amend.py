@@ -10,10 +10,10 @@ from dlperf_slurm.cli import main
 from dlperf_slurm.config.site import read_frozen_site
 from dlperf_slurm.config.toml_tables import parse_toml
 from dlperf_slurm.errors import InputError, SchedulerError
-from dlperf_slurm.jobs.journal import MENDED, SUBMITTED, read_journal
+from dlperf_slurm.jobs.journal import AMENDED, SUBMITTED, read_journal
 from dlperf_slurm.jobs.run_directory import HARNESS_FILE, open_run
 from dlperf_slurm.results.collect import collect_outcomes
-from dlperf_slurm.scheduler.amend import mend_site
+from dlperf_slurm.scheduler.amend import amend_site
 from dlperf_slurm.scheduler.submitter import submit_run
 
 
@@ -46,19 +46,19 @@ def refused_run(cluster, staged_run):
 
 
 def test_value_that_was_refused_is_mended_and_the_rest_submitted(refused_run, capsys):
-    first = refused_run.find_script("1n1g").read_text(encoding="utf-8")
+    first = refused_run.get_script_path("1n1g").read_text(encoding="utf-8")
     assert main(["resume", str(refused_run.path), "--set", "account=good"]) == 0
     assert "site: account: None -> 'good'\n" in capsys.readouterr().out
     events = read_journal(refused_run.path)
     assert [e.group_id for e in events if e.event == SUBMITTED] == ["1n1g", "1n2g", "2n2g"]
-    assert [e.detail for e in events if e.event == MENDED] == ["account: None -> 'good'"]
-    assert refused_run.find_script("1n1g").read_text(encoding="utf-8") == first
+    assert [e.detail for e in events if e.event == AMENDED] == ["account: None -> 'good'"]
+    assert refused_run.get_script_path("1n1g").read_text(encoding="utf-8") == first
 
 
 def test_manifest_report_and_further_attempts_have_the_mended_value(refused_run):
-    mend_site(refused_run, ["account=good"])
+    amend_site(refused_run, ["account=good"])
     run = open_run(refused_run.path)
-    assert run.manifest.mended == ("account: None -> 'good'",)
+    assert run.manifest.amended == ("account: None -> 'good'",)
     description = summarize(run.manifest, collect_outcomes(run)).description
     assert description.endswith(": account: None -> 'good'")
     assert read_frozen_site(run.path / "site.toml").account == "good"
@@ -68,27 +68,27 @@ def test_mending_by_another_version_keeps_the_harness_of_the_run(refused_run):
     """A job that is pending would run it."""
     harness = refused_run.path / HARNESS_FILE
     harness.write_text("# of another version\n", encoding="utf-8")
-    mend_site(refused_run, ["account=good"])
+    amend_site(refused_run, ["account=good"])
     assert harness.read_text(encoding="utf-8") == "# of another version\n"
 
 
 def test_nothing_but_the_mended_line_of_a_script_changes(refused_run, small_run):
-    text = refused_run.find_script("2n2g").read_text(encoding="utf-8")
+    text = refused_run.get_script_path("2n2g").read_text(encoding="utf-8")
     # the run is a copy of that one
     before = text.replace(str(small_run), str(refused_run.path)).splitlines()
-    mend_site(refused_run, ["account=good"])
-    after = refused_run.find_script("2n2g").read_text(encoding="utf-8").splitlines()
+    amend_site(refused_run, ["account=good"])
+    after = refused_run.get_script_path("2n2g").read_text(encoding="utf-8").splitlines()
     after.remove("#SBATCH --account=good")
     assert after == before
 
 
 def test_mending_that_was_killed_before_the_scripts_is_done_by_the_next(refused_run):
-    script = refused_run.find_script("1n2g")
+    script = refused_run.get_script_path("1n2g")
     before = script.read_text(encoding="utf-8")
-    run, _ = mend_site(refused_run, ["account=good"])
+    run, _ = amend_site(refused_run, ["account=good"])
     script.write_text(before, encoding="utf-8")
-    run, changes = mend_site(run, ["account=good"])
-    assert (changes, run.manifest.mended) == ([], ("account: None -> 'good'",))
+    run, changes = amend_site(run, ["account=good"])
+    assert (changes, run.manifest.amended) == ([], ("account: None -> 'good'",))
     assert "#SBATCH --account=good\n" in script.read_text(encoding="utf-8")
 
 
@@ -104,14 +104,14 @@ def test_mending_that_was_killed_before_the_scripts_is_done_by_the_next(refused_
 def test_what_a_run_was_made_with_stays(refused_run, text, words):
     site = (refused_run.path / "site.toml").read_bytes()
     with pytest.raises(InputError, match=words):
-        mend_site(refused_run, [text])
+        amend_site(refused_run, [text])
     assert (refused_run.path / "site.toml").read_bytes() == site
 
 
 def test_run_that_is_submitted_to_the_last_keeps_its_values(refused_run):
     assert main(["resume", str(refused_run.path), "--set", "account=good"]) == 0
     with pytest.raises(InputError, match="all array jobs"):
-        mend_site(open_run(refused_run.path), ["account=other"])
+        amend_site(open_run(refused_run.path), ["account=other"])
 
 
 def test_mended_value_wins_over_an_override_of_the_site(refused_run):
@@ -119,7 +119,7 @@ def test_mended_value_wins_over_an_override_of_the_site(refused_run):
     data = parse_toml(path.read_text(encoding="utf-8"))
     data["override"] = [{"when": {"nodes": 2}, "account": "bad"}]
     path.write_text(tomli_w.dumps(data), encoding="utf-8")
-    _, changes = mend_site(refused_run, ["account=good"])
+    _, changes = amend_site(refused_run, ["account=good"])
     assert_problem(changes[-1], key="account", says=("all jobs", "[[override]]"))
-    script = refused_run.find_script("2n2g").read_text(encoding="utf-8")
+    script = refused_run.get_script_path("2n2g").read_text(encoding="utf-8")
     assert "#SBATCH --account=good\n" in script

@@ -113,7 +113,7 @@ def test_release_that_fails_is_tried_again(staged_run, bin_dir, calls, tmp_path)
 
 
 def test_plain_job_is_released_by_its_own_id(staged_run, calls):
-    path = staged_run.find_tasks_file("1n1g")
+    path = staged_run.get_tasks_path("1n1g")
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("\t-\t", "\t0\t"), encoding="utf-8")
     states = [

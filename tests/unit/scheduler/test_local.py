@@ -105,7 +105,7 @@ def test_array_task_that_ended_well_leaves_one_marker_and_no_log(stage_local):
 
 def test_log_of_a_script_that_said_more_stays(stage_local):
     run = stage_local()
-    script = run.find_script("1n1g")
+    script = run.get_script_path("1n1g")
     text = script.read_text(encoding="utf-8")
     script.write_text(text.replace("set -u\n", "set -u\necho a warning >&2\n", 1), encoding="utf-8")
     assert submit(run, "--wait").returncode == 0
@@ -239,7 +239,7 @@ def test_cancel_ends_what_runs_and_what_waits(stage_local):
 
 def test_cancel_while_another_run_has_the_machine(stage_local):
     run = stage_local()
-    with local.hold_machine():
+    with local.lock_machine():
         submit(run)
         runner = find_runner(run)
         run_tool(["cancel", str(run.path)], run.path.parent)
@@ -259,13 +259,13 @@ def test_who_had_the_machine_is_last_in_line(stage_local):
 
     def measure(name):
         for _ in range(4):
-            with local.hold_machine():
+            with local.lock_machine():
                 order.append(name)
                 # longer than between two looks of those who wait
                 time.sleep(2 * local.LOOK_SECONDS)
 
     threads = [threading.Thread(target=measure, args=[name]) for name in "abc"]
-    with local.hold_machine():
+    with local.lock_machine():
         for count, thread in enumerate(threads, start=1):
             thread.start()
             await_that(lambda count=count: len(list_places()) == 1 + count, "it stands in line")
@@ -288,7 +288,7 @@ def test_who_was_killed_keeps_nobody_waiting(stage_local):
     cancelled = threading.Event()
     patience = threading.Timer(60, cancelled.set)
     patience.start()
-    with local.hold_machine(cancelled):
+    with local.lock_machine(cancelled):
         patience.cancel()
         assert not cancelled.is_set()
         assert len(list_places()) == 1
@@ -297,7 +297,7 @@ def test_who_was_killed_keeps_nobody_waiting(stage_local):
 
 def test_run_of_another_host_is_neither_lost_nor_cancelled_from_here(stage_local, monkeypatch):
     run = stage_local()
-    with local.hold_machine():
+    with local.lock_machine():
         submit(run)
         here = socket.gethostname()
         monkeypatch.setattr(socket, "gethostname", lambda: "login2")

@@ -97,7 +97,7 @@ PLANTS = {
 def test_claim_that_somebody_planted_names_nobody_and_is_not_taken(tmp_path, plant):
     (tmp_path / "scripts").mkdir()
     (tmp_path / "precious").write_text("local-1-1@here")
-    PLANTS[plant](local.find_claim(tmp_path, "1n1g"))
+    PLANTS[plant](local.get_claim_path(tmp_path, "1n1g"))
     assert local.read_claim(tmp_path, "1n1g") is None
     assert not local.claim_group(tmp_path, "1n1g", "local-2-2@here")
     assert (tmp_path / "precious").read_text() == "local-1-1@here"

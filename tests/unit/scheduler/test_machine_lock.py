@@ -10,7 +10,7 @@ import pytest
 
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.scheduler.local import make_job_id
-from dlperf_slurm.scheduler.machine_lock import find_first_in_line, hold_machine
+from dlperf_slurm.scheduler.machine_lock import get_first_in_queue, lock_machine
 from dlperf_slurm.scheduler.queue import ProcessWatcher
 
 
@@ -38,13 +38,13 @@ def is_held():
     cancelled = threading.Event()
     patience = threading.Timer(0.3, cancelled.set)
     patience.start()
-    with hold_machine(cancelled):
+    with lock_machine(cancelled):
         patience.cancel()
         return cancelled.is_set()
 
 
 def test_one_holds_the_machine_at_a_time(folder):
-    with hold_machine():
+    with lock_machine():
         assert is_held()
     assert not is_held()
     assert list(folder.iterdir()) == []
@@ -52,8 +52,8 @@ def test_one_holds_the_machine_at_a_time(folder):
 
 def test_who_waits_is_told_which_run_has_the_machine(folder):
     job_id = make_job_id(os.getpid())
-    assert find_first_in_line() == ""
-    with hold_machine(run_id="first-run"):
+    assert get_first_in_queue() == ""
+    with lock_machine(run_id="first-run"):
         for run_id, reason in (
             ("second-run", "run first-run is using this machine"),
             ("first-run", ""),
@@ -62,12 +62,12 @@ def test_who_waits_is_told_which_run_has_the_machine(folder):
             watcher.register_job(f"{job_id}_0")
             watcher.update()
             assert watcher.get_row(f"{job_id}_0").reason == reason
-    assert find_first_in_line() == ""
+    assert get_first_in_queue() == ""
 
 
 def test_folder_of_the_lock_is_of_this_user_alone(folder):
     folder.mkdir(mode=0o755)
-    with hold_machine():
+    with lock_machine():
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
@@ -88,7 +88,7 @@ PLANTS = {
 def test_what_was_planted_in_the_folder_changes_nothing(folder, home, plant, name):
     folder.mkdir()
     plant(folder / name, home / "victim")
-    with hold_machine():
+    with lock_machine():
         assert is_held()
     assert not is_held()
     assert (home / "victim").read_text() == "whole"
@@ -97,7 +97,7 @@ def test_what_was_planted_in_the_folder_changes_nothing(folder, home, plant, nam
 @pytest.mark.parametrize("plant", [p for name, p in PLANTS.items() if name != "a folder"])
 def test_who_took_the_name_of_the_folder_gets_another_one_used(folder, home, plant):
     plant(folder, home / "victim")
-    with hold_machine():
+    with lock_machine():
         assert is_held()
         assert len(list(home.glob("cache/dlperf-slurm/*/*"))) == 1
     assert (home / "victim").read_text() == "whole"
@@ -107,7 +107,7 @@ def test_who_took_the_name_of_the_folder_gets_another_one_used(folder, home, pla
 def test_folder_of_another_user_is_not_used(folder, home):
     folder.mkdir()
     os.chown(folder, 65534, 65534)
-    with hold_machine():
+    with lock_machine():
         assert is_held()
     assert list(folder.iterdir()) == []
 
@@ -115,5 +115,5 @@ def test_folder_of_another_user_is_not_used(folder, home):
 def test_without_any_folder_of_its_own_it_is_an_error(folder, home):
     folder.write_text("")
     Path("cache").write_text("")
-    with pytest.raises(SchedulerError, match=r"^neither .* is a folder"), hold_machine():
+    with pytest.raises(SchedulerError, match=r"^neither .* is a folder"), lock_machine():
         pass

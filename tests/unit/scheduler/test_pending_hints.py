@@ -9,7 +9,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.reports.progress import name_reasons
-from dlperf_slurm.scheduler.pending_hints import describe_pending, find_advice
+from dlperf_slurm.scheduler.pending_hints import describe_pending, get_hint
 from dlperf_slurm.scheduler.state import PENDING, RUNNING, TaskState
 
 
@@ -38,12 +38,12 @@ def make_state(array_task_id, reason, state=PENDING, array_job_id="7"):
     ],
 )
 def test_reason_that_waiting_does_not_mend_has_advice(reason, advice):
-    assert re.search(advice, find_advice(reason, "7"))
+    assert re.search(advice, get_hint(reason, "7"))
 
 
 @pytest.mark.parametrize("reason", ["Priority", "Resources", "Dependency", "BeginTime", "Licenses"])
 def test_reason_that_is_a_turn_to_wait_for_has_none(reason):
-    assert find_advice(reason, "7") == ""
+    assert get_hint(reason, "7") == ""
 
 
 def test_reasons_are_told_once_with_their_jobs(staged_run):

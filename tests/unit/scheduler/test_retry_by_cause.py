@@ -135,7 +135,7 @@ def test_nothing_is_tried_again_where_the_site_says_so(run, failure):
 def test_node_that_failed_is_left_out(run, failure, node):
     fail(run, "1n1g", *failure)
     stage_retry_by_cause(run, print)
-    script = run.find_script("1n1g-try2").read_text(encoding="utf-8")
+    script = run.get_script_path("1n1g-try2").read_text(encoding="utf-8")
     assert f"#SBATCH --exclude={node}\n" in script
 
 
@@ -145,14 +145,16 @@ def test_node_that_has_left_the_cluster_is_not_left_out(run, bin_dir):
     lines = []
     assert stage_retry_by_cause(run, lines.append) == 1
     assert lines[0].startswith("node n2 is not excluded")
-    assert "--exclude" not in run.find_script("1n1g-try2").read_text(encoding="utf-8")
+    assert "--exclude" not in run.get_script_path("1n1g-try2").read_text(encoding="utf-8")
 
 
 def test_each_node_that_was_not_fit_is_left_out_and_nothing_else_that_its_check_names(run):
     set_max_nodes(run, 4)
     fail(run, "1n1g", *UNHEALTHY)
     stage_retry_by_cause(run, print)
-    assert "#SBATCH --exclude=n2,n3\n" in run.find_script("1n1g-try2").read_text(encoding="utf-8")
+    assert "#SBATCH --exclude=n2,n3\n" in run.get_script_path("1n1g-try2").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ def test_retry_by_hand_leaves_out_the_nodes_that_it_is_told(run, bad_nodes, max_
     fail(run, "1n1g", "FAILED", "rank 1 on n2: ValueError: x")
     said = []
     assert stage_retry(run, bad_nodes, said.append) == 1
-    script = run.find_script("1n1g-try2").read_text(encoding="utf-8")
+    script = run.get_script_path("1n1g-try2").read_text(encoding="utf-8")
     assert ("#SBATCH --exclude=n9\n" in script) == (max_nodes == 4)
     told = ["no node is excluded: a job needs 1, and the site has 1"]
     assert said == (told if is_told else [])
@@ -189,7 +191,7 @@ def test_nodes_are_left_out_where_enough_remain(directives, max_nodes, nodes, ne
 def test_node_that_is_not_the_cause_is_not_left_out(run, failure):
     fail(run, "1n1g", *failure)
     assert stage_retry_by_cause(run, print) == 1
-    assert "--exclude" not in run.find_script("1n1g-try2").read_text(encoding="utf-8")
+    assert "--exclude" not in run.get_script_path("1n1g-try2").read_text(encoding="utf-8")
 
 
 def test_full_disk_is_waited_for_before_anything_is_staged(run, monkeypatch):
@@ -197,7 +199,7 @@ def test_full_disk_is_waited_for_before_anything_is_staged(run, monkeypatch):
     rooms = iter([0, 0, 2**30, 2**30])
     usage = shutil.disk_usage(run.path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=next(rooms)))
-    monkeypatch.setattr(retry, "ROOM_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(retry, "DISK_POLL_SECONDS", 0.0)
     said = []
     assert stage_retry_by_cause(run, said.append) == 1
     assert "has 0.0 of" in said[0]

@@ -20,7 +20,7 @@ GROUP = "1n1g"
 @pytest.fixture
 def shared_run(bin_dir, staged_run):
     """Return a run whose first group's two array tasks share one job, submitted as 1."""
-    path = staged_run.find_tasks_file(GROUP)
+    path = staged_run.get_tasks_path(GROUP)
     text = path.read_text(encoding="utf-8")
     assert "\t-\t" in text, "each has a job of its own"
     path.write_text(text.replace("\t-\t", "\t0\t"), encoding="utf-8")
@@ -56,9 +56,9 @@ def find_states(run):
 def test_tasks_of_one_job_have_its_id(shared_run):
     tasks = shared_run.read_tasks(GROUP)
     assert [task.shared_job for task in tasks] == [0, 0]
-    assert [task.find_job_id("7") for task in tasks] == ["7_0", "7_0"]
+    assert [task.get_job_id("7") for task in tasks] == ["7_0", "7_0"]
     assert shared_run.count_jobs(GROUP) == 1
-    assert RunTask(GROUP, 3, "cases/c/r1/a1").find_job_id("7") == "7_3"
+    assert RunTask(GROUP, 3, "cases/c/r1/a1").get_job_id("7") == "7_3"
 
 
 def test_task_before_its_turn_is_pending_while_its_job_runs(bin_dir, shared_run):

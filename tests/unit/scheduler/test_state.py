@@ -8,6 +8,7 @@ from dlperf_slurm.scheduler import state as module
 from dlperf_slurm.scheduler.shared_allocation import JOB_ENDED_EARLY, get_row_of_array_task
 from dlperf_slurm.scheduler.state import (
     FINAL_STATES,
+    FROM_RECORD,
     MEMORY,
     NAMED,
     OVER,
@@ -18,7 +19,6 @@ from dlperf_slurm.scheduler.state import (
     SILENT,
     STARTS,
     VALID,
-    WORD_OF_RECORD,
     QueueRow,
     StartFiles,
     classify_row,
@@ -155,7 +155,7 @@ def test_what_holds_for_all_combinations():
     for record, start, stopped, queue, cancelled in ALL:
         state = RULES[find_rule(record, start, stopped, queue, cancelled) - 1].state
         if record == VALID:
-            assert state not in ("LOST", "FAILED", "PREEMPTED", "UNKNOWN", WORD_OF_RECORD)
+            assert state not in ("LOST", "FAILED", "PREEMPTED", "UNKNOWN", FROM_RECORD)
         else:
             assert state != "COMPLETED"
         if queue in ("not asked", "revoked") and record != VALID and not stopped:

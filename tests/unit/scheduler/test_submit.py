@@ -34,9 +34,9 @@ from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.scheduler.local import TimeLimit
 from dlperf_slurm.scheduler.retry import stage_retry
 from dlperf_slurm.scheduler.submit import (
-    find_cut_short,
     find_unsubmitted,
     read_time_limit,
+    recover_interrupted,
     submit_group,
 )
 from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS, submit_run
@@ -124,7 +124,7 @@ def test_group_that_was_refused_and_taken_all_the_same_is_not_submitted_twice(
     assert read_journal(staged_run.path)[-1].event == REFUSED
     show_queue(cluster, "77_0|PENDING||", name=f"{staged_run.run_id}.1n1g")
     with hold_submit_lock(staged_run.path):
-        assert find_cut_short(staged_run) == {"1n1g": "77"}
+        assert recover_interrupted(staged_run) == {"1n1g": "77"}
 
 
 def test_cluster_without_srun_is_a_clear_error_and_begins_nothing(cluster, staged_run):
@@ -250,7 +250,7 @@ def test_what_may_be_possible_later_is_left_to_sbatch(staged_run, cluster, words
      "left:\n1200\nSubmitted batch job 123 on cluster main\n"],
 )  # fmt: skip
 def test_job_id_is_read_wherever_sbatch_prints_it(answer):
-    assert slurm_client.find_job_id(answer) == "123"
+    assert slurm_client.parse_job_id(answer) == "123"
 
 
 @pytest.mark.parametrize(
@@ -331,18 +331,18 @@ def test_submission_outlasts_a_controller_that_is_away(cluster, staged_run, home
             (cluster / "sbatch").write_text(alive, encoding="utf-8")
 
     monkeypatch.setattr("time.sleep", sleep)
-    assert submit_run(staged_run, said.append, patience_seconds=60) == 3
+    assert submit_run(staged_run, said.append, retry_seconds=60) == 3
     assert "trying again" in said[0]
     assert (list_submitted(staged_run), count_submissions(home)) == (GROUPS, 3)
 
 
 @pytest.mark.parametrize(
-    ("error", "patience_seconds"), [(DEAD, 0), ("sbatch: error: invalid partition", 60)]
+    ("error", "retry_seconds"), [(DEAD, 0), ("sbatch: error: invalid partition", 60)]
 )
-def test_submission_that_is_refused_ends_at_once(cluster, staged_run, error, patience_seconds):
+def test_submission_that_is_refused_ends_at_once(cluster, staged_run, error, retry_seconds):
     write_program(cluster, "sbatch", f'echo "{error}" >&2; exit 1')
     with pytest.raises(SchedulerError, match=f"resume {staged_run.path}"):
-        submit_run(staged_run, print, patience_seconds)
+        submit_run(staged_run, print, retry_seconds)
 
 
 @pytest.fixture

@@ -123,47 +123,47 @@ def test_limit_leaves_the_rest_with_the_command_that_goes_on(slurm, staged_run):
 
 
 def test_groups_go_as_room_appears_and_each_once(slurm, staged_run):
-    feeder = Submitter(staged_run, print, patience_seconds=60)
-    feeder.submit()
-    feeder.submit_waiting()
-    assert (list(feeder.waiting), slurm.list_taken()) == (["1n2g", "2n2g"], ["1n1g"])
+    submitter = Submitter(staged_run, print, retry_seconds=60)
+    submitter.submit()
+    submitter.submit_waiting()
+    assert (list(submitter.waiting), slurm.list_taken()) == (["1n2g", "2n2g"], ["1n1g"])
     slurm.end_all()
-    feeder.submit_waiting()
-    assert list(feeder.waiting) == ["2n2g"]
+    submitter.submit_waiting()
+    assert list(submitter.waiting) == ["2n2g"]
     slurm.end_all()
-    feeder.submit_waiting()
-    assert (feeder.waiting, slurm.list_taken()) == ({}, GROUPS)
-    feeder.raise_for_rest()
+    submitter.submit_waiting()
+    assert (submitter.waiting, slurm.list_taken()) == ({}, GROUPS)
+    submitter.raise_for_rest()
 
 
 @pytest.mark.parametrize("limit", [1, 2])
 def test_limit_is_waited_for_while_jobs_of_the_user_can_make_room(home, bin_dir, staged_run, limit):
     slurm = FakeSlurm(home, bin_dir, limit)
     said = []
-    feeder = Submitter(staged_run, said.append)
-    feeder.submit()
+    submitter = Submitter(staged_run, said.append)
+    submitter.submit()
     if limit == 1:
         with pytest.raises(SchedulerError, match=r"limit .*max_array_size"):
-            feeder.submit_waiting()
+            submitter.submit_waiting()
         return
     # one as large as a group without room is not tried
     assert slurm.list_asked() == ["1n1g", "1n2g"]
-    feeder.submit_waiting()
-    assert list(feeder.waiting) == ["1n2g", "2n2g"]
+    submitter.submit_waiting()
+    assert list(submitter.waiting) == ["1n2g", "2n2g"]
     # the same words are told once
     assert len(said) == 3
     assert all(NAMED in line for line in said[1:])
 
 
 def test_controller_that_is_away_for_a_moment_stops_no_feeding(slurm, bin_dir, staged_run):
-    feeder = Submitter(staged_run, print, patience_seconds=60)
-    feeder.submit()
+    submitter = Submitter(staged_run, print, retry_seconds=60)
+    submitter.submit()
     write_program(bin_dir, "sbatch", "echo 'Unable to contact slurm controller' >&2; exit 1")
-    feeder.submit_waiting()
-    assert list(feeder.waiting) == ["1n2g", "2n2g"]
+    submitter.submit_waiting()
+    assert list(submitter.waiting) == ["1n2g", "2n2g"]
     write_bash(bin_dir, "sbatch", slurm.sbatch)
     slurm.end_all()
-    feeder.submit_waiting()
+    submitter.submit_waiting()
     assert list_submitted(staged_run) == ["1n1g", "1n2g"]
 
 
@@ -198,34 +198,34 @@ def limit_site(run, **values):
 def test_no_more_is_submitted_than_the_site_says_and_none_is_refused(home, bin_dir, staged_run):
     slurm = FakeSlurm(home, bin_dir, limit=99)
     said = []
-    feeder = Submitter(limit_site(staged_run, max_submitted=3), said.append)
-    feeder.submit()
+    submitter = Submitter(limit_site(staged_run, max_submitted=3), said.append)
+    submitter.submit()
     words = "max_submitted of the site is 3"
-    assert feeder.waiting == {"1n2g": words, "2n2g": words}
+    assert submitter.waiting == {"1n2g": words, "2n2g": words}
     assert slurm.list_asked() == ["1n1g"]
     assert said[1] == f"1n2g waits for a free queue slot: {words}"
     slurm.end_all()
-    feeder.submit_waiting()
-    assert list(feeder.waiting) == ["2n2g"]
+    submitter.submit_waiting()
+    assert list(submitter.waiting) == ["2n2g"]
     slurm.end_all()
-    feeder.submit_waiting()
-    assert (feeder.waiting, slurm.list_taken()) == ({}, GROUPS)
+    submitter.submit_waiting()
+    assert (submitter.waiting, slurm.list_taken()) == ({}, GROUPS)
 
 
 def test_jobs_of_other_runs_count_too(home, bin_dir, staged_run):
     slurm = FakeSlurm(home, bin_dir, limit=99)
     (home / "queue").write_text("77 2 other\n", encoding="utf-8")
-    feeder = Submitter(limit_site(staged_run, max_submitted=3), print)
-    feeder.submit()
-    assert (list(feeder.waiting), slurm.list_taken()) == (GROUPS, [])
+    submitter = Submitter(limit_site(staged_run, max_submitted=3), print)
+    submitter.submit()
+    assert (list(submitter.waiting), slurm.list_taken()) == (GROUPS, [])
 
 
 def test_group_larger_than_the_limit_is_named_once_nothing_is_queued(home, bin_dir, staged_run):
     FakeSlurm(home, bin_dir, limit=99)
-    feeder = Submitter(limit_site(staged_run, max_submitted=1), print)
-    feeder.submit()
+    submitter = Submitter(limit_site(staged_run, max_submitted=1), print)
+    submitter.submit()
     with pytest.raises(SchedulerError, match=r"^1n1g .*max_submitted of the site is 1"):
-        feeder.submit_waiting()
+        submitter.submit_waiting()
 
 
 def test_variables_of_the_shell_that_sbatch_does_not_see_are_named_once(
@@ -237,9 +237,9 @@ def test_variables_of_the_shell_that_sbatch_does_not_see_are_named_once(
     monkeypatch.setenv("SBATCH_ACCOUNT", "mine")
     monkeypatch.setenv("SBATCH_QOS", "high")
     said = []
-    feeder = Submitter(limit_site(staged_run, inherit=("SBATCH_ACCOUNT",)), said.append)
-    feeder.submit()
-    feeder.submit()
+    submitter = Submitter(limit_site(staged_run, inherit=("SBATCH_ACCOUNT",)), said.append)
+    submitter.submit()
+    submitter.submit()
     assert sum("`inherit`" in line and "SBATCH_QOS" in line for line in said) == 1
     assert set((home / "seen").read_text().splitlines()) == {"mine "}
 
@@ -290,26 +290,26 @@ def test_cluster_of_the_site_is_named_to_each_client(home, bin_dir, staged_run):
 
 
 def test_who_follows_a_run_feeds_it(slurm, staged_run, monkeypatch):
-    feeder = Submitter(staged_run, print, patience_seconds=60)
-    feeder.submit()
+    submitter = Submitter(staged_run, print, retry_seconds=60)
+    submitter.submit()
     # each sleep is a second of the follower's
     clock = iter(range(10_000))
     monkeypatch.setattr("dlperf_slurm.scheduler.follow.time.monotonic", lambda: next(clock) * 10.0)
     monkeypatch.setattr("dlperf_slurm.scheduler.follow.TICK_SECONDS", 0.0)
     monkeypatch.setattr("time.sleep", lambda seconds: slurm.end_all())
-    *_, states = follow_run(Tracker(staged_run), feeder)
+    *_, states = follow_run(Tracker(staged_run), submitter)
     assert [state.state for state in states] == ["TIMEOUT"] * 6
     assert slurm.list_taken() == GROUPS
 
 
 def test_cancelled_run_is_fed_no_more(slurm, staged_run):
     said = []
-    feeder = Submitter(staged_run, said.append, patience_seconds=60)
-    feeder.submit()
+    submitter = Submitter(staged_run, said.append, retry_seconds=60)
+    submitter.submit()
     slurm.end_all()
     assert cancel_run(staged_run, print) == 0
-    feeder.submit_waiting()
-    assert feeder.waiting == {}
+    submitter.submit_waiting()
+    assert submitter.waiting == {}
     assert "cancelled: 2 array jobs" in said[-1]
     assert slurm.list_taken() == ["1n1g"]
 
@@ -338,9 +338,9 @@ def test_group_that_was_taken_when_its_submission_was_killed_is_found(slurm, sta
     append_event(staged_run.path, Event(SUBMITTING, format_now(), group_id="1n2g"))
     with (slurm.home / "queue").open("a") as queue:
         queue.write(f"7 2 {staged_run.run_id}.1n2g\n")
-    feeder = Submitter(staged_run, print)
-    feeder.submit()
-    assert list(feeder.waiting) == ["2n2g"]
+    submitter = Submitter(staged_run, print)
+    submitter.submit()
+    assert list(submitter.waiting) == ["2n2g"]
     ids = {e.group_id: e.array_job_id for e in read_journal(staged_run.path) if e.array_job_id}
     assert ids == {"1n1g": "1", "1n2g": "7"}
 

@@ -20,7 +20,7 @@ from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.nodes import NodeReport, make_node_failure
 from dlperf_slurm.contract.record import OUT_OF_MEMORY, TERMINATED, Failure
 from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.jobs.failed_nodes import find_failed_nodes
+from dlperf_slurm.jobs.failed_nodes import parse_failed_nodes
 from dlperf_slurm.jobs.journal import (
     JOURNAL_FILE,
     STATE,
@@ -399,7 +399,7 @@ def test_failure_before_the_ranks_started_names_the_node(bin_dir, run, task, has
     name = f"{run.run_id}.{GROUP}"
     show_queue(bin_dir, "1_0|FAILED|n1|JobLaunchFailure", name=name)
     state, detail = find_state(run)
-    assert (state, find_failed_nodes(state, detail)) == ("FAILED", ["n1"])
+    assert (state, parse_failed_nodes(state, detail)) == ("FAILED", ["n1"])
     assert ("JobLaunchFailure" in detail, "127" in detail) == (not has_started, has_started)
 
 
@@ -449,7 +449,7 @@ def test_repeat_whose_first_attempt_was_measured_late_is_not_retried(run):
 
 
 def test_retried_arrays_are_as_large_as_the_largest_before(run):
-    tasks = run.find_tasks_file("2n2g")
+    tasks = run.get_tasks_path("2n2g")
     tasks.write_text(tasks.read_text().splitlines(keepends=True)[0], encoding="utf-8")
     journal_states(run, "FAILED", "FAILED", *["COMPLETED"] * 3)
     write_sound(run, *run.read_all_tasks()[2:])

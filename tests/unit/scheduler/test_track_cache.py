@@ -107,7 +107,7 @@ def finish(run, count):
     """Give the first group so many array tasks, all journaled as completed."""
     folder = run.read_tasks(GROUP)[0].attempt_dir.rpartition("/r")[0]
     lines = [f"pytorch\t{folder}/r{number + 1}/a1\tsrun\t-\t0\t0\n" for number in range(count)]
-    run.find_tasks_file(GROUP).write_text("".join(lines), encoding="utf-8")
+    run.get_tasks_path(GROUP).write_text("".join(lines), encoding="utf-8")
     event = Event(STATE, format_now(), GROUP, "1", 0, "COMPLETED", start=0, files="0 0e 0s")
     ended = [replace(event, array_task_id=number) for number in range(count)]
     append_events(run.path, [Event(SUBMITTED, format_now(), GROUP, "1"), *ended])
