@@ -160,5 +160,5 @@ def test_directive_that_sbatch_cannot_read_is_refused_by_its_value(name):
 
 
 def test_run_directory_that_would_be_two_of_the_search_path_is_refused():
-    with pytest.raises(InputError, match=r"^'/base/a:b': a ':' ends a folder in PATH"):
+    with pytest.raises(InputError, match=r"^'/base/a:b': ':' .*PATH"):
         read_directive(make_site(), "output", Path("/base/a:b"))

@@ -402,12 +402,15 @@ def test_hostile_folder_name_is_kept(staged, home, name):
         assert found.problems == ()
 
 
-@pytest.mark.parametrize("title", ["a'b", "\0", "\x1b[31m", "", "x" * 10_000])
-def test_hostile_text_in_a_record_is_kept(staged, home, title):
+@pytest.mark.parametrize(
+    ("title", "kept"),
+    [("a'b", "a'b"), ("\0", ""), ("\x1b[31m", "[31m"), ("", ""), ("x" * 10_000, "x" * 10_000)],
+)
+def test_hostile_text_in_a_record_is_kept_without_control_characters(staged, home, title, kept):
     add_run(staged, 1, versions={"torch": title})
     for _ in range(2):
         versions = read_catalogue(RESULTS).entries.versions
-        assert json.loads(versions[0]) == {"torch": [title]}
+        assert json.loads(versions[0]) == {"torch": [kept]}
 
 
 def test_rate_that_is_not_finite_is_a_problem_of_its_repeat(two_runs):
