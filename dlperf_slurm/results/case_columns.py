@@ -154,24 +154,27 @@ CASES: tuple[Column, ...] = (
         planned("case_id"), header="case"),
     Column("model", TEXT, "", "name of the model", planned("model")),
     *_declare_axes(),
-    Column("batch_sizes_measured", TEXT, "samples", "what was measured, per device, ascending: "
-        "several where repeats of a search found several", find_sizes, header="batch size"),
-    Column("batch_size_measured", COUNT, "samples", "the only one of `batch_sizes_measured`, per "
-        "device, to sort and draw by; missing where there are several, or none",
+    Column("batch_sizes_measured", TEXT, "samples", "batch sizes that the valid repeats "
+        "measured, per device, ascending; several if repeats of a search found different ones",
+        find_sizes, header="batch size"),
+    Column("batch_size_measured", COUNT, "samples", "batch size that was measured, per device, "
+        "to sort and plot by; missing if there are several, or none",
         formula(lambda c: c["batch_sizes_measured"].where(
             c["batch_sizes_measured"].str.fullmatch(r"\d+")).astype(COUNT))),
     Column("nodes", COUNT, "nodes", "of the topology", planned("nodes")),
     Column("devices_per_node", COUNT, "devices", "of the topology", planned("devices_per_node")),
-    Column("world_size", COUNT, "ranks", "nodes x devices_per_node: one rank per device",
+    Column("world_size", COUNT, "ranks", "ranks: nodes x devices_per_node, as each rank has one "
+        "device",
         planned("world_size")),
-    Column("model_parameters", TEXT, "", "sizes of the model as JSON, as in its [model] table",
+    Column("model_parameters", TEXT, "", "parameters of the model as JSON, as in its [model] table",
         RepeatAggregate("model_parameters", FIRST)),
-    Column("parameter_count", COUNT, "parameters", "of the model that was measured",
+    Column("parameter_count", COUNT, "parameters", "number of parameters of the model that was "
+        "measured",
         RepeatAggregate("parameter_count", FIRST)),
     *_declare_settings(),
     declare_hidden("global_batch_size", COUNT, RepeatAggregate("global_batch_size", FIRST)),
     declare_hidden("first_hardware", TEXT, RepeatAggregate("hardware", FIRST)),
-    Column("hardware", TEXT, "", "devices of the first valid repeat, and number of nodes",
+    Column("hardware", TEXT, "", "devices of the first valid repeat, and the number of nodes",
         formula(lambda c: c["first_hardware"].fillna(""))),
     Column("unit", TEXT, "", "of the throughputs: images/s, sequences/s, ...", planned("unit")),
     declare_median("samples_per_s", THROUGHPUT, "throughput, median over the valid repeats",
@@ -181,55 +184,55 @@ CASES: tuple[Column, ...] = (
     Column("largest", NUMBER, THROUGHPUT, "highest throughput of any repeat",
         RepeatAggregate("samples_per_s", "max")),
     declare_hidden("tokens_per_sample", COUNT, RepeatAggregate("tokens_per_sample", FIRST)),
-    Column("tokens_per_s", NUMBER, "tokens/s", "`samples_per_s` x the tokens of a sample; missing "
-        "of models that are published in samples",
+    Column("tokens_per_s", NUMBER, "tokens/s", "throughput in tokens: `samples_per_s` x tokens "
+        "per sample; missing for models whose results are published in samples",
         formula(lambda c: c["samples_per_s"] * c["tokens_per_sample"].astype(NUMBER))),
-    Column("repeats_measured", COUNT, "repeats", "that have a valid record",
+    Column("repeats_measured", COUNT, "repeats", "repeats with a valid record",
         lambda c, below: c["repeats_measured"]),
-    Column("repeats_planned", COUNT, "repeats", "that were planned; 0 if the case was left out",
+    Column("repeats_planned", COUNT, "repeats", "repeats planned; 0 if the case was left out",
         planned("repeats_planned")),
     declare_hidden("baseline_case", TEXT, baseline(ratios.find_smallest_topologies)),
     declare_hidden("speedup_together", COUNT, lambda c, below: ratios.count_curve_points(
         below.make_frame(c, "repeats_measured"), c["baseline_case"])),
-    Column("baseline", TEXT, "", "smallest topology measured: `speedup` is relative to it",
+    Column("baseline", TEXT, "", "smallest topology that was measured; the reference of `speedup`",
         lambda c, below: c["baseline_case"].map(below.plan.topology).astype(TEXT).fillna("")),
     declare_ratio("speedup", "ratio", "throughput divided by that of `baseline`",
         ratio_to("samples_per_s", "baseline_case", together="speedup_together"), header="speedup"),
-    declare_ratio("weak_scaling_efficiency", "share of 1", "`speedup` per device over that of "
-        "`baseline`, at the same batch size per device",
+    declare_ratio("weak_scaling_efficiency", "share of 1", "`speedup` divided by the ratio of "
+        "device counts, at the same batch size per device",
         times("speedup", lambda c: (c["baseline_case"].map(c["world_size"]) / c["world_size"])
             .astype(NUMBER)), header="efficiency", form=SHARE),
     declare_hidden("flops_per_sample", NUMBER, RepeatAggregate("flops_per_sample", FIRST)),
-    Column("tflops_per_device", NUMBER, "10^12 FLOP/s", "work that the model's definition asks "
-        "for, over the time that it took, per device; of training",
+    Column("tflops_per_device", NUMBER, "10^12 FLOP/s", "training FLOPs by the model's "
+        "definition, per device, divided by the time",
         formula(lambda c: c["samples_per_s"] / c["world_size"].astype(NUMBER)
             * c["flops_per_sample"] / TERA), missing=UNKNOWN),
-    Column("measured_peak_tflops", NUMBER, "10^12 FLOP/s", "rate that the framework's "
-        "matrix product sustains on the device, measured on its node in the case's numbers",
+    Column("measured_peak_tflops", NUMBER, "10^12 FLOP/s", "highest matrix-product rate of the "
+        "framework on this device and in the precision of the case, measured on its node",
         RepeatAggregate("measured_peak_tflops", "median")),
     declare_hidden("first_peak_tflops", NUMBER, RepeatAggregate("published_peak_tflops", FIRST)),
     Column("published_peak_tflops", NUMBER, "10^12 FLOP/s", "peak of the device in its vendor's "
         "data sheet, without sparsity; missing of devices that are not known",
         find_published_peak),
-    Column("measured_peak_share", NUMBER, "share of 1", "`tflops_per_device` over "
+    Column("measured_peak_share", NUMBER, "share of 1", "`tflops_per_device` / "
         "`measured_peak_tflops` (MFU)",
         formula(lambda c: c["tflops_per_device"] / c["measured_peak_tflops"]),
         header="of measured peak", form=SHARE, missing=UNKNOWN),
-    Column("published_peak_share", NUMBER, "share of 1", "`tflops_per_device` over "
+    Column("published_peak_share", NUMBER, "share of 1", "`tflops_per_device` / "
         "`published_peak_tflops`",
         formula(lambda c: c["tflops_per_device"] / c["published_peak_tflops"]),
         header="of published peak", form=SHARE, missing=UNKNOWN),
-    Column("copied_gb_per_s", NUMBER, "10^9 bytes/s", "copy rate within the device's memory, "
-        "reads plus writes", RepeatAggregate("copied_gb_per_s", "median")),
+    Column("copied_gb_per_s", NUMBER, "10^9 bytes/s", "memory bandwidth of the device, by "
+        "copying: reads plus writes", RepeatAggregate("copied_gb_per_s", "median")),
     declare_hidden("all_reduce_seconds", NUMBER, median_of_all_reduces("seconds")),
-    Column("all_reduce_gb_per_s", NUMBER, "10^9 bytes/s", "size of the gradients divided by the "
-        "time of an all-reduce of that size", median_of_all_reduces("gb_per_s")),
-    Column("reachable_efficiency", NUMBER, "share of 1", "weak-scaling efficiency of one device's "
-        "step with the sum of gradients beside its backward pass, as far as that lasts",
+    Column("all_reduce_gb_per_s", NUMBER, "10^9 bytes/s", "gradient size divided by the time of "
+        "an all-reduce of that size", median_of_all_reduces("gb_per_s")),
+    Column("reachable_efficiency", NUMBER, "share of 1", "weak-scaling efficiency that the "
+        "all-reduce time allows if it overlaps with the backward pass",
         find_reachable_efficiency(BACKWARD_SHARE), header="reachable efficiency", form=SHARE,
         missing=UNKNOWN),
-    Column("unoverlapped_efficiency", NUMBER, "share of 1", "the same with the all-reduce after "
-        "the step, without overlap", find_reachable_efficiency(0.0)),
+    Column("unoverlapped_efficiency", NUMBER, "share of 1", "as `reachable_efficiency`, but with "
+        "the all-reduce after the step", find_reachable_efficiency(0.0)),
     declare_hidden("precision_table", COUNT, baseline(ratios.number_precision_tables)),
     Column("reference_precision", TEXT, "", "fp32, or tf32 if fp32 was not measured: "
         "`precision_speedup` is relative to it",
@@ -239,8 +242,8 @@ CASES: tuple[Column, ...] = (
     declare_ratio("precision_speedup", "ratio", "throughput divided by that in "
         "`reference_precision` at the same topology",
         ratio_to("samples_per_s", "full_precision_case"), header="speedup"),
-    *_declare_latencies("latency", " of an inference batch, median over the repeats, or of all "
-        "their batches together; missing where these are too few"),
+    *_declare_latencies("latency", "of an inference batch: median over the repeats, or over all "
+        "their batches together; missing if these are too few"),
     *_declare_latency_speedups(),
     *(column for name in ("ttft", "tpot", "itl")
         for column in _declare_latencies(name, f": {LATENCIES[name][0]}")),
@@ -254,8 +257,8 @@ CASES: tuple[Column, ...] = (
             "time",
             lambda c: c["global_batch_size"].astype(NUMBER) / c["tpot_avg_seconds"],
             "decode tokens/s", WHOLE),
-        ("decode_gb_per_s", "10^9 bytes/s", "what a decoding has to read of a device's memory, "
-            "weights and cache, over its mean time",
+        ("decode_gb_per_s", "10^9 bytes/s", "bytes of weights and KV cache that decoding reads "
+        "from device memory, divided by its mean time",
             lambda c: c["decoded_gb"] / c["tpot_avg_seconds"], "", RATIO),
         ("decode_bandwidth_share", "share of 1", "`decode_gb_per_s` over `copied_gb_per_s`",
             lambda c: c["decode_gb_per_s"] / c["copied_gb_per_s"], "of bandwidth", SHARE),
@@ -266,14 +269,14 @@ CASES: tuple[Column, ...] = (
         RepeatAggregate("data_waiting_share", "median"), header="waiting", form=SHARE,
         missing=UNKNOWN),
     declare_hidden("device_data_case", TEXT, baseline(ratios.find_data_on_device)),
-    declare_ratio("relative_to_device_data", "ratio", "throughput over that of the same case "
-        "whose batch is on the device", ratio_to("samples_per_s", "device_data_case"),
+    declare_ratio("relative_to_device_data", "ratio", "throughput divided by that of the same "
+        "case with data on the device", ratio_to("samples_per_s", "device_data_case"),
         header="of data on the device"),
     *(Column(name, NUMBER, "share of 1", meaning, compute, header=header, form=PERCENT,
         missing=missing)
       for name, compute, meaning, header, missing in (
-        ("top1_average", RepeatAggregate("top1", "mean"), "top-1 on the validation samples after "
-            "the last epoch, mean over seeds", "average top-1 %", ""),
+        ("top1_average", RepeatAggregate("top1", "mean"), "top-1 accuracy on the validation "
+        "samples after the last epoch, mean over seeds", "average top-1 %", ""),
         ("top1_deviation", find_deviation, "standard deviation (n - 1) over seeds", "deviation",
             "one seed"),
         ("top1_lowest", RepeatAggregate("top1", "min"), "lowest over all seeds", "minimum", ""),
@@ -283,7 +286,8 @@ CASES: tuple[Column, ...] = (
         RepeatAggregate("epochs", "median"), header="epochs", form=ScaledFormat("g")),
     declare_hidden("target_top1", NUMBER, RepeatAggregate("target_top1", "max")),
     declare_hidden("seeds", COUNT, RepeatAggregate("top1", "count")),
-    Column("seeds_at_target", COUNT, "seeds", "that reached the target; missing without one",
+    Column("seeds_at_target", COUNT, "seeds", "seeds that reached the target accuracy; missing "
+        "if there is no target",
         lambda c, below: (below.frames.repeats.top1 >= below.frames.repeats.target_top1).groupby(
             below.frames.repeats.case_id).sum().reindex(below.plan.index)
             .where(c["target_top1"] > 0)),
@@ -295,40 +299,44 @@ CASES: tuple[Column, ...] = (
         baseline(ratios.find_full_trainings)),
     declare_ratio("train_speedup", "ratio", "time to train in the full precision over this one",
         ratio_to("train_seconds", "full_training_case", is_time=True)),
-    Column("imbalance", NUMBER, "ratio", "slowest rank's median step over the median rank's",
+    Column("imbalance", NUMBER, "ratio", "median step time of the slowest rank divided by that "
+        "of the median rank",
         RepeatAggregate("imbalance", "median"), header="imbalance", form=ScaledFormat(".3f")),
-    Column("waiting_share", NUMBER, "share of 1", "part of a step that ranks on average wait for "
-        "the slowest one; of training", RepeatAggregate("waiting_share", "median"),
+    Column("waiting_share", NUMBER, "share of 1", "mean share of a training step in which ranks "
+        "wait for the slowest one", RepeatAggregate("waiting_share", "median"),
         header="waiting", form=SHARE, missing="none"),
     Column("slowest_host", TEXT, "", "host of the slowest rank", of_slowest_device("host")),
     Column("slowest_rank", TEXT, "", "the slowest rank, by number; several where a device had "
         "another rank in another repeat", of_slowest_device("ranks")),
-    Column("peak_memory_bytes", COUNT, "bytes", "the most that any rank took in any repeat",
+    Column("peak_memory_bytes", COUNT, "bytes", "highest peak memory of any rank in any repeat",
         RepeatAggregate("peak_memory_bytes", "max"), header="peak MiB",
         form=ScaledFormat(".0f", 1 / 2**20), missing=UNKNOWN),
-    Column("utilization", NUMBER, "share of 1", "use of the devices, mean over the window",
+    Column("utilization", NUMBER, "share of 1", "utilization of the devices, mean over the window",
         RepeatAggregate("utilization", "median"), header="busy %", form=OCCUPIED, missing=UNKNOWN),
-    Column("power_watts", NUMBER, "W", "of all devices together, or of the CPUs of all hosts where "
-        "these are the devices; median over the repeats", RepeatAggregate("power_watts", "median"),
+    Column("power_watts", NUMBER, "W", "power of all devices together, or of the CPUs of all "
+        "hosts if these are the devices; median over the repeats",
+        RepeatAggregate("power_watts", "median"),
         header="W", form=ScaledFormat(".1f"), missing=UNKNOWN),
-    Column("samples_per_joule", NUMBER, "samples/J", "throughput over power",
+    Column("samples_per_joule", NUMBER, "samples/J", "throughput divided by power",
         RepeatAggregate("samples_per_joule", "median"), header="{unit}", form=ScaledFormat(".3f"),
         missing=UNKNOWN),
-    Column("clock_mhz", NUMBER, "MHz", "clock of the devices, mean over them and the window",
+    Column("clock_mhz", NUMBER, "MHz", "clock frequency of the devices, mean over devices and "
+        "window",
         RepeatAggregate("clock_mhz", "median"), header="MHz", form=WHOLE, missing=UNKNOWN),
-    Column("least_clock_mhz", NUMBER, "MHz", "lowest sample of any device's clock",
+    Column("least_clock_mhz", NUMBER, "MHz", "lowest sampled clock frequency of any device",
         RepeatAggregate("least_clock_mhz", "min"), header="least MHz", form=WHOLE, missing=UNKNOWN),
     declare_hidden("is_usage_known", FLAG, RepeatAggregate("is_usage_known", "any")),
-    Column("own_cpu_share", NUMBER, "share of 1", "CPU time of all CPUs that the run took in the "
-        "window, on the host and in the repeat of `other_cpu_share`", at_busiest("own_cpu_share")),
-    Column("other_cpu_share", NUMBER, "share of 1", "CPU time of all CPUs that processes which are "
-        "not the run's took in the window; the most on any host in any repeat",
+    Column("own_cpu_share", NUMBER, "share of 1", "CPU time of this run in the window, as a "
+        "share of all CPUs; for the host and repeat of `other_cpu_share`",
+        at_busiest("own_cpu_share")),
+    Column("other_cpu_share", NUMBER, "share of 1", "CPU time of other processes in the window, "
+        "as a share of all CPUs; highest of all hosts and repeats",
         at_busiest("other_cpu_share")),
     *(declare_hidden(f"phase_{name}_seconds", NUMBER,
         RepeatAggregate(f"phase_{name}_seconds", "median")) for name in PHASES),
     declare_hidden("to_first_step_seconds", NUMBER,
         RepeatAggregate("to_first_step_seconds", "median"), header="script to first step"),
-    Column("problem", TEXT, "", "why there is no figure: OOM, failed, invalid, missing, not run",
+    Column("problem", TEXT, "", "why there is no result: OOM, failed, invalid, missing, not run",
         find_problem),
     Column("reason", TEXT, "", "why the case was left out of the run; empty if it was not",
         planned("reason")),

@@ -169,5 +169,7 @@ def _join_notes(results: Results) -> "Series":
 # the columns of files: all of CASES, and the notes as text
 CASE_TABLE: tuple[Column, ...] = (
     *CASES,
-    Column("notes", TEXT, "", "what tables have as footnotes, joined by semicolons", _join_notes),
+    Column(
+        "notes", TEXT, "", "footnotes of the case in the tables, joined by semicolons", _join_notes
+    ),
 )

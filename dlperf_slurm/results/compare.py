@@ -232,26 +232,27 @@ def _find_medians(pairs: "DataFrame", samples: "Series") -> "Series":
 COMPARISON: tuple[Column, ...] = (
     *map(share_case_column, IDENTITY),
     Column("quantity", TEXT, "", "throughput or mean latency", take("quantity")),
-    Column("unit", TEXT, "", "of both medians",
+    Column("unit", TEXT, "", "unit of both medians",
         lambda pairs: pairs.model.map(find_unit).mask(pairs.quantity == MEAN_LATENCY, "ms")),
-    Column("median_a", NUMBER, OWN_UNIT, "median over the sound repeats of run A",
+    Column("median_a", NUMBER, OWN_UNIT, "median over the valid repeats of run A",
         lambda pairs: _find_medians(pairs, pairs.samples_a)),
-    Column("median_b", NUMBER, OWN_UNIT, "median over the sound repeats of run B",
+    Column("median_b", NUMBER, OWN_UNIT, "median over the valid repeats of run B",
         lambda pairs: _find_medians(pairs, pairs.samples_b)),
-    Column("repeats_a", COUNT, "repeats", "of run A with a valid record",
+    Column("repeats_a", COUNT, "repeats", "repeats of run A with a valid record",
         lambda pairs: pairs.samples_a.map(len)),
-    Column("repeats_b", COUNT, "repeats", "of run B with a valid record",
+    Column("repeats_b", COUNT, "repeats", "repeats of run B with a valid record",
         lambda pairs: pairs.samples_b.map(len)),
-    declare_speed_ratio("speed of B over that of A, also for latencies: below 1 B is slower"),
-    Column("p_value", NUMBER, "", "of the test for any difference, adjusted for all comparisons "
-        "(Holm)", take("p_value")),
+    declare_speed_ratio("speed of B divided by speed of A, also for latencies: below 1, B is "
+        "slower"),
+    Column("p_value", NUMBER, "", "p-value of the test for any difference, adjusted for all "
+        "comparisons (Holm)", take("p_value")),
     Column("verdict", TEXT, "", "faster, slower, equivalent, undecided, not comparable",
         take("verdict")),
-    Column("deciding_repeats", COUNT, "repeats", "in each run that would decide, about; missing "
-        "where it is decided, or where no repeats would", take("deciding_repeats")),
-    Column("reason", TEXT, "", "why there is no verdict on the speed, or what it takes; empty if "
+    Column("deciding_repeats", COUNT, "repeats", "approximate number of repeats in each run that "
+        "would decide; missing if decided, or if no number would", take("deciding_repeats")),
+    Column("reason", TEXT, "", "why there is no verdict, or what is needed for one; empty if "
         "there is one", take("reason")),
-    Column("changes", TEXT, "", "what else is not the same in both runs, joined by semicolons",
+    Column("changes", TEXT, "", "other differences between the runs, joined by semicolons",
         lambda pairs: pairs.changes.map("; ".join)),
 )  # fmt: skip
 

@@ -34,15 +34,16 @@ RANKS: tuple[Column, ...] = (
     Column("repeat", COUNT, "", REPEAT_MEANING, get("outcome.repeat")),
     Column("rank", COUNT, "", "MPI rank, from 0", get("result.rank")),
     Column("local_rank", COUNT, "", "rank on its host, from 0", get("result.local_rank")),
-    Column("host", TEXT, "", "where the rank ran", get("result.host")),
-    Column("device_name", TEXT, "", "what the rank drove", get("result.device_name")),
-    Column("window_seconds", NUMBER, "s", "between the fences around the measured steps",
+    Column("host", TEXT, "", "host of the rank", get("result.host")),
+    Column("device_name", TEXT, "", "device of the rank", get("result.device_name")),
+    Column("window_seconds", NUMBER, "s", "time between the fences around the measured steps",
         get("result.window_seconds")),
-    Column("data_wait_seconds", NUMBER, "s", "waited for data in the window",
+    Column("data_wait_seconds", NUMBER, "s", "time spent waiting for data in the window",
         get("result.data_wait_seconds")),
-    Column("median_step_seconds", NUMBER, "s", "median of the measured steps; missing of logs",
+    Column("median_step_seconds", NUMBER, "s", "median over the measured steps; missing for "
+        "imported logs",
         get("median_step_seconds")),
-    Column("peak_memory_bytes", COUNT, "bytes", "that the rank took",
+    Column("peak_memory_bytes", COUNT, "bytes", "peak memory of the rank",
         lambda row: row.result.peak_memory_bytes or None),
     Column("final_loss", NUMBER, "", "loss after the last step", get("result.final_loss")),
 )  # fmt: skip
@@ -53,7 +54,9 @@ STEPS: tuple[Column, ...] = (
     Column("repeat", SHORT_COUNT, "", REPEAT_MEANING, get("repeat")),
     Column("rank", SHORT_COUNT, "", "MPI rank, from 0", get("rank")),
     Column("step", SHORT_COUNT, "", "measured step, from 1", get("step")),
-    Column("seconds", NUMBER, "s", "time of the step, by the record's clock", get("seconds")),
+    Column(
+        "seconds", NUMBER, "s", "time of the step, by the clock named in the record", get("seconds")
+    ),
 )
 
 

@@ -43,10 +43,10 @@ from dlperf_slurm.worker.models import load_model
 
 # for each kind of inference latency, by the prefix of its columns: its meaning and counted unit
 LATENCIES = {
-    "latency": ("of a batch, over all batches of all ranks; of inference", "batches"),
-    "ttft": ("time to the first token behind the prompt; of generations", "prefills"),
-    "tpot": ("time per following token, mean over a generation; of generations", "decodings"),
-    "itl": ("time of each following token; of generations", "tokens"),
+    "latency": ("of a batch, over all batches of all ranks; inference only", "batches"),
+    "ttft": ("time to first token; generation only", "prefills"),
+    "tpot": ("time per following token, mean over a generation; generation only", "decodings"),
+    "itl": ("time of each following token; generation only", "tokens"),
 }
 # phases of a job's start, in order, with their meaning
 PHASES = {QUEUE: QUEUE_MEANING, **MEANINGS}
@@ -246,10 +246,12 @@ def find_tokens_per_sample(record: Record) -> Optional[int]:
 
 
 COMPUTED_MEANING = (
-    "throughput without the time that ranks waited for data; missing for logs, and if only the "
-    "host's waiting is known"
+    "throughput without the time that ranks waited for data; missing for imported logs, and if "
+    "waiting was timed on the host only"
 )
-WAITING_MEANING = "share of the window in which the rank that waited longest waited for data"
+WAITING_MEANING = (
+    "share of the window in which ranks waited for data, for the rank that waited longest"
+)
 
 REPEATS: tuple[Column, ...] = (
     Column("case_id", TEXT, "", "id of the case, the same in all frames and in all runs of one "
@@ -261,42 +263,43 @@ REPEATS: tuple[Column, ...] = (
         of_record(lambda record: record.case.attempt)),
     Column("status", TEXT, "", "ok, or why there is no result: OOM, failed, invalid, missing",
         lambda repeat: name_problem(repeat.outcome.problem) if repeat.outcome.problem else OK),
-    Column("problem", TEXT, "", "message about what went wrong; empty if nothing did",
+    Column("problem", TEXT, "", "error message; empty if there was no error",
         lambda repeat: repeat.outcome.problem),
-    Column("batch_size_per_device", COUNT, "samples", "that was measured, per device",
+    Column("batch_size_per_device", COUNT, "samples", "batch size that was measured, per device",
         of_record(lambda record: record.case.axes.batch_size)),
-    Column("global_batch_size", COUNT, "samples", "of one step, over all ranks",
+    Column("global_batch_size", COUNT, "samples", "samples of one step, over all ranks",
         of_record(lambda record: record.case.global_batch_size)),
     Column("samples_per_s", NUMBER, "samples/s", "global_batch_size x measured steps / "
         "`window_seconds`", of_record(lambda record: record.samples_per_s)),
-    Column("window_seconds", NUMBER, "s", "between the fences around the measured steps, of the "
-        "slowest rank", of_record(lambda record: record.window_seconds)),
+    Column("window_seconds", NUMBER, "s", "time between the fences around the measured steps, of "
+        "the slowest rank", of_record(lambda record: record.window_seconds)),
     *_declare_latencies(),
     Column("computed_samples_per_s", NUMBER, "samples/s", COMPUTED_MEANING,
         of_record(find_computed_rate)),
     Column("data_waiting_share", NUMBER, "share of 1", WAITING_MEANING,
         of_record(find_waiting_share)),
-    Column("epochs", COUNT, "epochs", "that were run; of training to accuracy",
+    Column("epochs", COUNT, "epochs", "epochs that were run; training to accuracy only",
         of_record(lambda record: len(record.epochs) or None)),
-    Column("top1", NUMBER, "share of 1", "on the validation samples after the last epoch",
+    Column("top1", NUMBER, "share of 1", "top-1 accuracy on the validation samples after the "
+        "last epoch",
         of_record(lambda record: record.epochs[-1].top1 if record.epochs else None)),
-    Column("train_seconds", NUMBER, "s", "from the first step to the end of the last epoch's "
+    Column("train_seconds", NUMBER, "s", "time from the first step to the end of the last "
         "validation",
         of_record(lambda record: record.epochs[-1].elapsed_seconds if record.epochs else None)),
     Column("peak_memory_bytes", COUNT, "bytes", "peak memory of the rank that used most",
         of_record(lambda record: find_peak_memory([record]))),
-    Column("power_watts", NUMBER, "W", "of all devices together, mean over the window",
+    Column("power_watts", NUMBER, "W", "power of all devices together, mean over the window",
         of_record(lambda record: find_power_watts(record) or None)),
-    Column("stolen_share", NUMBER, "share of 1", "time that a hypervisor gave to others while CPUs "
-        "had work, of the host that lost most",
+    Column("stolen_share", NUMBER, "share of 1", "CPU time that a hypervisor took (steal), on "
+        "the host that lost most",
         of_record(lambda record: record.stolen_share if record.telemetry else None)),
-    Column("own_cpu_share", NUMBER, "share of 1", "CPU time of all CPUs that the run took, on the "
-        "host of `other_cpu_share`", _get_worst_share("own_share")),
-    Column("other_cpu_share", NUMBER, "share of 1", "CPU time of all CPUs that processes which are "
-        "not the run's took, of the host where it is most", _get_worst_share("other_share")),
+    Column("own_cpu_share", NUMBER, "share of 1", "CPU time of this run, as a share of all CPUs, "
+        "on the host of `other_cpu_share`", _get_worst_share("own_share")),
+    Column("other_cpu_share", NUMBER, "share of 1", "CPU time of other processes, as a share of "
+        "all CPUs, on the host where it is highest", _get_worst_share("other_share")),
     *_declare_phases(),
-    Column("to_first_step_seconds", NUMBER, "s", "from the beginning of the job script with the "
-        "array task to the end of the first step, on rank 0",
+    Column("to_first_step_seconds", NUMBER, "s", "time from the start of the job script or array "
+        "task to the end of the first step, on rank 0",
         lambda repeat: repeat.start.to_first_step_seconds),
     Column("clock", TEXT, "", "where step times come from: " + ", ".join(CLOCKS),
         of_record(lambda record: record.clock.name)),

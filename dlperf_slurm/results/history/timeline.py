@@ -187,10 +187,10 @@ def _describe_software(history: "DataFrame") -> "Series":
 
 HISTORY: tuple[Column, ...] = (
     *map(share_case_column, IDENTITY),
-    Column("parameters", TEXT, "", "sizes of the model as JSON; empty where no record tells",
+    Column("parameters", TEXT, "", "parameters of the model as JSON; empty if no record has them",
         take("parameters")),
-    Column("run_id", TEXT, "", "the run; ids begin with its time", take("run_id")),
-    Column("run_dir", TEXT, "", "where the run lies", take("run_dir")),
+    Column("run_id", TEXT, "", "run id; begins with the date and time", take("run_id")),
+    Column("run_dir", TEXT, "", "directory of the run", take("run_dir")),
     Column("created_at", TIME, "", "UTC, to the second", take("created_at")),
     Column("site", TEXT, "", "name of the site", take("site_name")),
     share_case_column("unit"),
@@ -201,20 +201,22 @@ HISTORY: tuple[Column, ...] = (
         take("interval_high")),
     replace(share_case_column("repeats_measured"),
         compute=lambda history: history.samples_per_s.map(len)),
-    Column("repeats_planned", COUNT, "repeats", "asked for", take("planned_repeats")),
-    declare_speed_ratio("throughput over that of the last run before with a figure of the case"),
-    Column("p_value", NUMBER, "", "of the rank-sum test, adjusted for all runs of the case (Holm)",
+    Column("repeats_planned", COUNT, "repeats", "repeats planned", take("planned_repeats")),
+    declare_speed_ratio("throughput divided by that of the previous run with a result for the "
+        "case"),
+    Column("p_value", NUMBER, "", "p-value of the rank-sum test, adjusted for all runs of the "
+        "case (Holm)",
         take("p_value")),
-    Column("verdict", TEXT, "", "against that run: faster, slower, equivalent, undecided, "
-        "not comparable; empty of the first", take("verdict")),
+    Column("verdict", TEXT, "", "compared with that run: faster, slower, equivalent, undecided, "
+        "not comparable; empty for the first run", take("verdict")),
     Column("reason", TEXT, "", "why there is no verdict on the speed; empty if there is one",
         take("reason")),
-    Column("changes", TEXT, "", "what else is not the same as in that run, joined by semicolons",
+    Column("changes", TEXT, "", "other differences from that run, joined by semicolons",
         lambda history: history.changes.map("; ".join)),
-    Column("software", TEXT, "", "versions, drivers, and the tool's own", _describe_software),
-    Column("state", TEXT, "", "why there is no figure: OOM, failed, invalid, missing",
+    Column("software", TEXT, "", "versions of packages, drivers and this tool", _describe_software),
+    Column("state", TEXT, "", "why there is no result: OOM, failed, invalid, missing",
         take("state")),
-    Column("problem", TEXT, "", "what is wrong with any of the repeats; empty if nothing is",
+    Column("problem", TEXT, "", "problems of any repeat; empty if there are none",
         take("problem")),
 )  # fmt: skip
 
