@@ -18,8 +18,8 @@ NAME = ".20240503-101500-matrix-local-0a1b.partial"
 MAKE_FOR_EVER = """\
 import sys, time
 from pathlib import Path
-from dlperf_slurm.jobs.partial_runs import hold_partial
-with hold_partial(Path(sys.argv[1])):
+from dlperf_slurm.jobs.partial_runs import create_partial_run
+with create_partial_run(Path(sys.argv[1])):
     print("made", flush=True)
     time.sleep(600)
 """

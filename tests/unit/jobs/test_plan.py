@@ -75,7 +75,9 @@ def test_job_that_array_tasks_share_has_time_for_each_to_its_limit(values, minut
 
 @pytest.mark.parametrize("path", sorted(find_resource_dir("matrices").glob("*.toml")))
 def test_shipped_matrix_fits_a_queue_that_takes_32_jobs(path, monkeypatch):
-    monkeypatch.setattr("dlperf_slurm.jobs.plan.find_obstacle", lambda case, job_case, site: None)
+    monkeypatch.setattr(
+        "dlperf_slurm.jobs.plan.explain_unsupported", lambda case, job_case, site: None
+    )
     file = read_matrix(path)
     site = load_site("slurm", file.toml, []).site
     plan = resolve(expand_matrix(file), site, max_array_size=1001)

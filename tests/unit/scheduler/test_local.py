@@ -276,7 +276,7 @@ def test_who_had_the_machine_is_last_in_line(stage_local):
 
 def test_who_was_killed_keeps_nobody_waiting(stage_local):
     stage_local()
-    code = "with local.hold_machine(): print(flush=True), input()"
+    code = "with local.lock_machine(): print(flush=True), input()"
     with subprocess.Popen(
         [sys.executable, "-c", f"from dlperf_slurm.scheduler import local\n{code}"],
         stdin=subprocess.PIPE,
