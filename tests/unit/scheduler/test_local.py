@@ -190,7 +190,7 @@ def test_launches_that_fail_alike_leave_the_others_for_a_retry(stage_local, home
         "not started, because previous array tasks failed to launch in the same way, the last with "
     )
     assert str(setup) in detail
-    assert detail.endswith(f"when that is mended: `dlperf-slurm retry {run.path}`")
+    assert detail.endswith(f"`dlperf-slurm retry {run.path}`")
     setup.touch()
     again = run_tool(["retry", str(run.path), "--wait"], run.path.parent)
     assert again.returncode == 0, again.stderr
