@@ -2,7 +2,11 @@
 
 import configparser
 import re
+import shutil
+import subprocess
 from pathlib import Path
+
+import pytest
 
 import dlperf_slurm
 
@@ -47,3 +51,17 @@ def test_the_wheel_has_every_folder_of_the_package():
 
 def test_the_package_says_that_it_is_typed():
     assert (Path(dlperf_slurm.__file__).parent / "py.typed").is_file()
+
+
+def test_subjects_of_commits_that_are_not_pushed_have_the_form_of_contributing():
+    """Check the last commit where there is no branch to compare with, as in a shallow clone."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("needs git and a clone: the subjects of commits are checked")
+    for commits in (["@{upstream}..HEAD"], ["-1"]):
+        git = ["git", "-C", str(ROOT), "log", "--no-merges", "--format=%s", *commits]
+        done = subprocess.run(git, capture_output=True, text=True)
+        if done.stdout:
+            break
+    subjects = done.stdout.splitlines()
+    form = re.compile(r"[a-z][\w/., -]*: [a-z].*[^.]")
+    assert [s for s in subjects if len(s) > 72 or not form.fullmatch(s)] == []
