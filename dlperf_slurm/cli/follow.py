@@ -83,7 +83,7 @@ def follow_run(
         warn_of_full_disk(run)
         calls = ", ".join(f"{count} {name}" for name, count in tracker.watcher.calls.items())
         if calls:
-            print(f"{len(tracker.array_job_ids)} sbatch calls; while waiting: {calls}")
+            print(f"Slurm commands: {len(tracker.array_job_ids)} sbatch; while waiting {calls}")
     with advise(f"{COMMAND} retry {run.path}"), convert_disk_full_error(run.path):
         try:
             report_run(run, is_brief=True)

@@ -47,7 +47,8 @@ def add_commands(commands: "Commands") -> None:
     actions = add_actions(commands, "env")
     text = "create or update environments with pinned packages"
     action = add_command(actions, "create", run_env_create, text)
-    action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="see env list")
+    names = f"{COMMAND} env list"
+    action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help=f"see `{names}`")
     action.add_argument("--all", action="store_true", help="all frameworks")
     _add_device(action)
     action.add_argument("--horovod", action="store_true", help="build Horovod too, where supported")

@@ -80,7 +80,7 @@ def open_to_append(path: Path, root: Optional[Path] = None, mode: int = 0o666) -
     except FileProblem:
         raise
     except OSError as error:
-        reason = "is a link" if error.errno == errno.ELOOP else error.strerror
+        reason = "is a symbolic link" if error.errno == errno.ELOOP else error.strerror
         raise FileProblem(f"{path}: cannot be written: {reason}") from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -33,8 +33,8 @@ HINTS = (
     ),
     (
         "partitionnodelimit",
-        "will never start: it needs more nodes than the partition allows; exclude the topology, "
-        "or use another partition",
+        "will never start: it needs more nodes than the partition allows (MaxNodes); remove this "
+        "node count from the matrix's `topology`, or use another partition",
     ),
     ("partitiondown", "the partition accepts no jobs now: see `sinfo -p PARTITION`"),
     ("partitioninactive", "the partition starts no jobs now: see `sinfo -p PARTITION`"),

@@ -164,7 +164,7 @@ def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failur
     elif exit_code == 137:
         message = "killed (SIGKILL), perhaps because the node ran out of memory"
     elif exit_code == 0:
-        message = "the ranks ended without a record or an error message"
+        message = "all ranks ended, but wrote neither a result nor an error message"
     else:
         message = f"the launcher ended with exit code {exit_code} and no rank said why; "
         last = [line.strip() for line in lines if re.search(r"\w", line)][-1:]

@@ -37,7 +37,9 @@ class RendezvousSettings:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `RendezvousSettings.list_words` to a parser."""
     parser.add_argument("--ranks", choices=KINDS, default=MPI, help="rendezvous of the ranks")
-    parser.add_argument("--host-suffix", default="", help="suffix for short host names")
+    parser.add_argument(
+        "--host-suffix", default="", help="DNS domain to append to host names without a dot"
+    )
     parser.add_argument("--interface", default="", help="network interface of the framework")
 
 
