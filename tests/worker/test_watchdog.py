@@ -37,7 +37,7 @@ LAUNCH_SECONDS = 60.0
 STANDING = f"step {ENDED_STEPS + 1} of 20 (measured), at "
 # what stands still, and how the record says what rank 1 did
 FAULTS = {
-    "stop": "no answer",
+    "stop": "does not respond",
     "sleep": f"{STANDING}fall_asleep (session.py:",
     "hold": "in native code",
 }
