@@ -120,7 +120,7 @@ class Attempts:
         """Read the outcome of a repeat: its first attempt with a valid record, or its last one."""
         tasks = self.tasks.get((case.case_id, repeat))
         if tasks is None:
-            return Outcome(case.case_id, repeat, None, "the journal knows no array task of it")
+            return Outcome(case.case_id, repeat, None, "the journal has no entry for it")
         outcomes = [
             read_outcome(
                 *(self.run, case, task),
@@ -203,5 +203,5 @@ def _explain_absence(last_state: Optional[Event], is_submitted: bool) -> str:
         detail = f" ({last_state.detail})" if last_state.detail else ""
         return f"no record: {last_state.state}{detail}"
     if is_submitted:
-        return "no record yet: pending, running, or its end was not seen (see `status`)"
+        return "no record yet: pending or running, or its end was not observed (see `status`)"
     return "not submitted"

@@ -56,10 +56,10 @@ class Measured(Protocol):
 def explain_absence(run_name: str, outcomes: CaseOutcomes) -> str:
     """Return why a run has no figures of a case, or ''."""
     if outcomes.case.reason:
-        return f"{run_name} did not run it: {outcomes.case.reason}"
+        return f"{run_name} did not run this case: {outcomes.case.reason}"
     if outcomes.records:
         return ""
-    return f"{run_name} has no valid record: {outcomes.outcomes[-1].problem}"
+    return f"{run_name} has no valid result: {outcomes.outcomes[-1].problem}"
 
 
 def list_work(records: Sequence[Record]) -> dict[str, list[str]]:
@@ -74,7 +74,7 @@ def find_other_work(a: Facts, b: Facts) -> str:
         # runs whose own repeats did different work are not comparable either
         if a[path] != b[path] or len(a[path]) > 1:
             differences.append(_describe_change(path.rpartition(".")[2], a[path], b[path]))
-    return f"other work: {'; '.join(differences)}" if differences else ""
+    return f"different work: {'; '.join(differences)}" if differences else ""
 
 
 def list_surroundings(records: Sequence[Record]) -> dict[str, list[str]]:
@@ -98,7 +98,7 @@ def name_stolen_time(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
     if abs(shares[0] - shares[1]) < MIN_STOLEN_DIFFERENCE:
         return []
     texts = [[f"{100 * share:.0f} %"] for share in shares]
-    return [_describe_change("CPU time that a hypervisor gave to others", *texts)]
+    return [_describe_change("CPU time that a hypervisor gave to other machines (steal)", *texts)]
 
 
 def name_tool_changes(a: Measured, b: Measured) -> list[str]:

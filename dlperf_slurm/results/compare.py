@@ -205,10 +205,10 @@ def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:
     if count is None:
         return ""
     if verdict.p_value is None:
-        return f"{counts}; it takes {count} in each run to tell any difference"
+        return f"{counts}; at least {count} in each run are needed to detect any difference"
     shown = f"more than {MAX_REPEATS}" if count >= MAX_REPEATS else f"about {count}"
-    end = "decide" if limit is None else "tell whether it is beyond the limit"
-    return f"{counts}; {shown} in each run would {end}, if they go on so"
+    end = "decide" if limit is None else "decide whether it is beyond the limit"
+    return f"{counts}; {shown} in each run would {end}, if the repeats keep varying as they do"
 
 
 def share_case_column(name: str) -> Column:

@@ -50,28 +50,31 @@ def _describe_cases(
     count, what = cases[0].number, count_things(cases[0].number, cases[0].unit)
     needed = count_needed_values(tests=len(cases))
     if count < needed:
-        return f"{what}: too few to tell any slowdown of {_name(cases)}; it takes {needed}"
+        return (
+            f"{what}: too few to detect any slowdown of {_name(cases)}; at least {needed} are "
+            "needed"
+        )
     known = {case.case_id: earlier[case.case_id] for case in cases if case.case_id in earlier}
     if known:
         spread = compute_median([pool_spreads(runs) for runs in known.values()])
         runs = sum(map(len, known.values()))
-        source = f"spread {100 * spread:.1f} % (of {runs} earlier runs here)"
-        return f"{what}, {source}: by a comparison of two such runs, {_tell(count, spread, cases)}"
+        source = f"variation {100 * spread:.1f} % (from {runs} earlier runs)"
+        return f"{what}, {source}: a comparison of two such runs {_tell(count, spread, cases)}"
     told = [
         f"if they vary by {100 * spread:.0f} %, {_tell(count, spread, cases)}"
         for spread in _USUAL_SPREADS
     ]
     return (
-        f"{what}, no earlier runs here to tell the spread; by a comparison of two such "
-        f"runs, {'; '.join(told)}"
+        f"{what}, no earlier runs to estimate the variation from: a comparison of two such runs, "
+        f"{'; '.join(told)}"
     )
 
 
 def _tell(count: int, spread: float, cases: Sequence[PlannedRepeats]) -> str:
     chance, least = find_power(count, spread, SLOWDOWN, len(cases))
     return (
-        f"a slowdown of {100 * SLOWDOWN:.0f} % of {_name(cases)} is found {100 * chance:.0f} times "
-        f"in 100, one of {100 * least:.1f} % {100 * POWER:.0f} times"
+        f"detects a slowdown of {100 * SLOWDOWN:.0f} % of {_name(cases)} with a probability of "
+        f"{100 * chance:.0f} %, and one of {100 * least:.1f} % with {100 * POWER:.0f} %"
     )
 
 

@@ -85,7 +85,7 @@ def _find_seconds(run: Run, task: RunTask, start: int) -> Optional[float]:
 def list_too_long(plan: Plan, task_seconds: Mapping[str, float], verb: str) -> list[str]:
     """Describe each case whose array tasks take longer than their time limit."""
     return [
-        f"{case_id}: an array task {verb} {write_duration(seconds)}, and its time limit is "
+        f"{case_id}: an array task {verb} {write_duration(seconds)}, but its time limit is "
         f"{plan.limit_minutes[case_id]} min"
         for case_id, seconds in task_seconds.items()
         if seconds > 60 * plan.limit_minutes[case_id]
@@ -102,23 +102,23 @@ def describe_time(plan: Plan, task_seconds: Mapping[str, float], is_local: bool)
         return ""
     if not known:
         limit = (
-            f"at most {write_duration(3600 * plan.node_hours)}, by the time limits"
+            f"at most {write_duration(3600 * plan.node_hours)}, from the time limits"
             if is_local
             else f"the limit is {plan.node_hours:.1f} node-hours"
         )
-        return f"time: cannot be told, as no earlier run here has measured these cases; {limit}"
+        return f"time: unknown, as no earlier run measured these cases; {limit}"
     seconds = sum(case.protocol.repeats * task_seconds[case.case_id] for case in known)
     node_seconds = sum(
         case.protocol.repeats * case.topology.nodes * task_seconds[case.case_id] for case in known
     )
     took = (
-        f"{write_duration(seconds)}, one array task after the other"
+        f"{write_duration(seconds)}, running the array tasks one after the other"
         if is_local
-        else f"{node_seconds / 3600:.2g} node-hours, and the queue"
+        else f"{node_seconds / 3600:.2g} node-hours, plus the time in the queue"
     )
     if len(known) == len(plan.cases):
-        return f"time: about {took}, by earlier runs of these cases here"
+        return f"time: about {took}, from earlier runs of these cases"
     return (
-        f"time: about {took}, for {len(known)} of {len(plan.cases)} cases by earlier runs here; of "
-        "the others it cannot be told"
+        f"time: about {took} for {len(known)} of {len(plan.cases)} cases, from earlier runs; "
+        "unknown for the others"
     )

@@ -51,8 +51,8 @@ def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
         names = dict.fromkeys(one.name for use in beside for one in use.neighbours)
         named = f" ({', '.join(names)})".replace("{", "{{").replace("}", "}}") if names else ""
         yield FootnoteTemplate(
-            f"not alone on the machine: in {{}} of {{}} repeats other processes{named} took CPU "
-            "time, in the worst {:.0f} % of all CPUs' beside the run's own {:.0f} %",
+            f"other processes{named} used CPU time in {{}} of {{}} repeats, at worst {{:.0f}} % of "
+            "all CPUs of the machine, while the run used {:.0f} %",
             (len(beside), len(sound), 100 * most.other_share, 100 * most.own_share),
         )
     yield from _describe_stolen(sound, bool(beside))
@@ -68,16 +68,16 @@ def _describe_stolen(sound: Sequence[Outcome], has_neighbours: bool) -> Iterator
     figures = (len(found), len(shares), 100 * max(found))
     if has_neighbours:
         yield FootnoteTemplate(
-            "in {} of {} repeats a hypervisor held back CPU time that was needed (steal), in the "
-            "worst {:.0f} % of it; the other processes on the machine needed some of that",
+            "in {} of {} repeats a hypervisor withheld CPU time (steal), at worst {:.0f} % of the "
+            "time needed; other processes on the machine caused some of it",
             figures,
         )
         return
     is_known = all(find_worst(outcome) for outcome in sound)
-    alone = "; no process beside the run took much" if is_known else ""
+    alone = "; other processes in this machine used little" if is_known else ""
     yield FootnoteTemplate(
-        "a virtual machine on a shared host: in {} of {} repeats others took CPU time that was "
-        f"needed (steal), in the worst {{:.0f}} % of it{alone}",
+        "virtual machine on a shared host: in {} of {} repeats a hypervisor withheld CPU time "
+        f"(steal), at worst {{:.0f}} % of the time needed{alone}",
         figures,
     )
 
@@ -89,10 +89,10 @@ def _describe_gpus(sound: Sequence[Outcome]) -> Iterator[Note]:
             where = f"GPU {gpu.device} of {host.host}"
             if gpu.other_processes:
                 names = ", ".join(dict.fromkeys(gpu.other_processes))
-                yield f"{where} was in use by others before the measurement: {names}"
+                yield f"{where} was used by other processes before the measurement: {names}"
             if gpu.throttle_reasons:
                 reasons = ", ".join(gpu.throttle_reasons)
-                yield f"clocks of {where} were held down before the measurement: {reasons}"
+                yield f"clocks of {where} were throttled before the measurement: {reasons}"
 
 
 def name_neighbours(outcome: Outcome) -> Optional[str]:
@@ -120,14 +120,17 @@ def make_banner(repeats: "DataFrame") -> str:
         most = beside.loc[beside.other_cpu_share.idxmax()]
         names = f" ({most.neighbours})" if most.neighbours else ""
         parts.append(
-            "other processes on the same machine took up to "
-            f"{100 * most.other_cpu_share:.0f} % of its CPUs{names}"
+            f"other processes on the same machine used up to {100 * most.other_cpu_share:.0f} % "
+            f"of its CPUs{names}"
         )
     stolen = noisy.stolen_share.max()
     if stolen >= MIN_STOLEN_SHARE:
-        parts.append(f"a hypervisor up to {100 * stolen:.0f} % of the CPU time that was needed")
+        parts.append(
+            f"a hypervisor withheld up to {100 * stolen:.0f} % of the CPU time that was needed "
+            "(steal)"
+        )
     users = dict.fromkeys(name for names in noisy.gpu_users for name in names.splitlines())
     if users:
-        parts.append(f"GPUs were in use by {', '.join(users)}")
+        parts.append(f"GPUs were used by {', '.join(users)}")
     sound = int(repeats.samples_per_s.notna().sum())
     return f"NOISY in {len(noisy)} of {sound} repeats: {'; '.join(parts)}"

@@ -38,12 +38,12 @@ NoteRow = tuple[str, str, Note]
 PUBLISHER_TOLERANCE = 0.02
 
 WAIT_UNKNOWN = (
-    "how long devices waited for data is unknown: their hosts, whose waiting was timed, went for "
-    "the next batch while a device may still have worked on the one before"
+    "waiting for data is unknown: it was timed on the hosts, which may fetch the next batch while "
+    "a device still computes"
 )
 NOT_MEMORY = (
-    "memory did not end the search for the largest batch size: the data set has too few samples "
-    "for a step with a larger one, or it is the largest that is ever tried"
+    "the search for the largest batch size ended before memory was full: larger batches need more "
+    "samples than the data set has, or exceed the largest size of the search"
 )
 
 
@@ -70,7 +70,7 @@ def _fits_every_trial(record: Record) -> bool:
 def _describe_unknown_peaks(outcomes: CaseOutcomes) -> Iterator[str]:
     found = [o.beside.peaks for o in outcomes.outcomes if o.record and o.beside.peaks]
     for problem in dict.fromkeys(d.problem for peaks in found for d in peaks.devices if d.problem):
-        yield f"the peak of its device is not known: {problem}"
+        yield f"no peak for this device: {problem}"
 
 
 def _describe_case(outcomes: CaseOutcomes) -> list[Note]:
@@ -91,8 +91,8 @@ def _describe_skipped(outcomes: CaseOutcomes) -> list[str]:
     if not outcomes.skipped_repeats:
         return []
     return [
-        f"{outcomes.skipped_repeats} of {outcomes.case.repeats} repeats were left out, as the time "
-        "was over that `--within` gave the run; a `retry` measures them"
+        f"{outcomes.skipped_repeats} of {outcomes.case.repeats} repeats were not run, as the time "
+        "limit set by --within had passed; to run them: `retry`"
     ]
 
 
@@ -140,7 +140,7 @@ def _describe_publisher(outcomes: CaseOutcomes) -> list[str]:
         return []
     side = "above" if excess > 0 else "below"
     return [
-        f"{outcomes.case.case_id}: by its publisher's rule ({published[0].publisher_rule}) the "
+        f"{outcomes.case.case_id}: by the publisher's rule ({published[0].publisher_rule}) the "
         f"median is {figure:.2f}, {abs(100 * excess):.1f} % {side} ours"
     ]
 
@@ -150,9 +150,9 @@ def describe_few_repeats(cases: "DataFrame") -> list[NoteRow]:
     needed = count_needed_samples()
     few = cases[cases.values_measured.between(1, needed - 1)]
     return [
-        (case_id, TABLE, f"a 95 % interval takes {needed} "
-            f"{'blocks of repeats' if blocks > 1 else 'repeats'}; in braces the smallest and the "
-            "largest value")
+        (case_id, TABLE, f"a 95 % interval needs {needed} "
+            f"{'blocks of repeats' if blocks > 1 else 'repeats'}; braces show the smallest and the "
+            "largest value instead")
         for case_id, blocks in few.blocks.items()
     ]  # fmt: skip
 
@@ -171,10 +171,10 @@ def describe_ratios(cases: "DataFrame", name: str) -> list[NoteRow]:
 
 def describe_missing_interval(curve_points: int) -> str:
     """Describe how many repeats an interval needs, as one of `curve_points` joint intervals."""
-    together = f", for {curve_points} of a curve together" if curve_points > 1 else ""
+    together = f", for all {curve_points} of a curve together" if curve_points > 1 else ""
     return (
-        "too few repeats for the 95 % interval of a speedup: it takes "
-        f"{count_needed_repeats(curve_points)} of each of the two cases{together}"
+        "too few repeats for the 95 % interval of a speedup: "
+        f"{count_needed_repeats(curve_points)} of each of the two cases are needed{together}"
     )
 
 
@@ -187,8 +187,8 @@ def describe_sizes(cases: "DataFrame") -> list[NoteRow]:
     other = cases[base.notna() & (base != "") & (sizes != "") & (sizes != base)]
     return [
         (case_id, SCALING,
-            f"speedup and efficiency compare a batch size of {own} per device with one of {its}: "
-            "another batch size is another efficiency of each device")
+            f"speedup and efficiency compare different batch sizes per device, {own} and {its}; "
+            "the batch size alone changes the throughput of a device")
         for case_id, own, its in zip(
             other.index, sizes[other.index].str.replace(" ", " and "),
             base[other.index].str.replace(" ", " and "),
@@ -200,9 +200,9 @@ def describe_exceeded_peaks(cases: "DataFrame") -> list[NoteRow]:
     """List notes on cases with a throughput above the measured peak of their device."""
     above = cases.measured_peak_share[cases.measured_peak_share > 1]
     return [
-        (case_id, USAGE, str(FootnoteTemplate("at {:.0f} % of the measured peak: the device was "
-            "slower while that was measured, or its largest product is not where it is best",
-            (100 * share,))))
+        (case_id, USAGE, str(FootnoteTemplate("{:.0f} % of the measured peak: the device was "
+            "slower while its peak was measured, or the matrix size of that measurement is not the "
+            "fastest", (100 * share,))))
         for case_id, share in above.items()
     ]  # fmt: skip
 
@@ -217,15 +217,15 @@ def describe_pooled(pooled: "DataFrame") -> list[NoteRow]:
         if together:
             text = (
                 f"{_name(together)} over the {row.together} {what} of all repeats together, "
-                f"without interval: the {together[0]} % latency takes "
+                f"without interval: the {together[0]} % latency needs "
                 f"{count_needed_batches(together[0])}, and a repeat has {row.fewest}"
             )
             notes.append((row.case_id, scope, text))
         if missing:
             needed = _join(map(count_needed_batches, missing))
             text = (
-                f"{_name(missing)} left out: {needed} {what} are needed, and all repeats "
-                f"together have {row.together}"
+                f"{_name(missing)} left out: {needed} {what} are needed, and all repeats together "
+                f"have {row.together}"
             )
             notes.append((row.case_id, scope, text))
     return notes
@@ -267,7 +267,7 @@ def _list_contests(ranks: "DataFrame", by: list[str], machine: list[str]) -> lis
 
 def describe_slow_machine(slow: SlowMachine) -> str:
     is_host = slow.machine.local_rank is None
-    kind, others = ("hosts", "the hosts") if is_host else ("devices", "its host's devices")
+    kind, others = ("hosts", "the hosts") if is_host else ("devices", "the devices of its host")
     return (
         f"{slow.machine} was the slowest of {others} in {slow.slowest_repeats} of {slow.repeats} "
         f"repeats, by {100 * slow.excess:.1f} % over the median of the others; by chance "

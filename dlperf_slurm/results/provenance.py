@@ -118,7 +118,7 @@ def describe_odd_cases(facts: "DataFrame", plan: "DataFrame") -> dict[str, str]:
     for case_id, text in odd:
         texts.setdefault(case_id, []).append(text)
     return {
-        case_id: f"not as most cases of this run: {'; '.join(own)}"
+        case_id: f"differs from most cases of this run: {'; '.join(own)}"
         for case_id, own in texts.items()
     }
 
@@ -133,8 +133,8 @@ def describe_affinity(records: Iterable[Record]) -> Iterator[str]:
     )
     if hosts:
         yield (
-            f"ranks on {', '.join(hosts)} had their cores on another NUMA node than their GPU "
-            f"({AFFINITY} in record.json says which): see `launcher.flags`"
+            f"ranks on {', '.join(hosts)} ran on cores of another NUMA node than their GPU "
+            f"({AFFINITY} in record.json has details); set CPU binding in `launcher.flags`"
         )
 
 
@@ -149,9 +149,8 @@ def describe_isolation(records: Iterable[Record]) -> Iterator[str]:
     )
     if told:
         yield (
-            f"each rank saw but the GPU that Slurm gave it ({', '.join(told)}): between two of a "
-            "node NCCL may have gone through the host's memory, where ranks that see all take "
-            "NVLink; its words, with NCCL_DEBUG=INFO, are `via P2P` or `via SHM`"
+            f"each rank saw only its own GPU ({', '.join(told)}), so NCCL may have copied through "
+            "host memory instead of NVLink; NCCL_DEBUG=INFO prints `via P2P` or `via SHM`"
         )
 
 

@@ -9,8 +9,8 @@ from dlperf_slurm.contract.record import HOST, Record, Telemetry
 MAX_NAMED_DEVICES = 3
 
 WITH_VALIDATIONS = (
-    "use, power and clocks are of the training with its validations, throughput is without them: "
-    "samples per joule are unknown"
+    "samples per joule are unknown: power is of training and validation, but throughput is of "
+    "training only"
 )
 
 
@@ -66,7 +66,7 @@ def _describe_throttling(watched: Sequence[Sequence[Telemetry]]) -> Iterator[str
         for reason, found in held.items()
     ]
     if texts:
-        yield f"clocks were held down: {', '.join(texts)}"
+        yield f"clocks were throttled: {', '.join(texts)}"
 
 
 def _name_devices(found: Sequence[tuple[str, int]], total: int) -> str:

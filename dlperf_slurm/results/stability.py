@@ -54,8 +54,8 @@ def _describe_stretches(stretches: list[Optional[SlowStretch]]) -> Iterator[Foot
         if 2 * len(slow) > len(stretches):
             worst = max(slow, key=lambda stretch: stretch.cost)
             yield FootnoteTemplate(
-                f"{cause}: in {{}} of {{}} repeats; in the worst steps {{}} to {{}} took {{:.0f}} "
-                "% longer than the others, and the window {:.1f} % longer than with none such",
+                f"{cause}: in {{}} of {{}} repeats; in the worst one, steps {{}} to {{}} took "
+                "{:.0f} % longer than the others, which made the window {:.1f} % longer",
                 (
                     len(slow),
                     len(stretches),
@@ -78,7 +78,7 @@ def _describe_stalls(series: list[tuple[float, ...]]) -> Iterator[FootnoteTempla
     found = [s for s in stalls if s.share >= MIN_STALLED_SHARE]
     if found:
         yield FootnoteTemplate(
-            f"stalled in {{}} of {{}} repeats: steps over {STALL_FACTOR:.0f} times the median "
+            f"stalls in {{}} of {{}} repeats: steps over {STALL_FACTOR:.0f} times the median "
             "({} of them, the longest {:.1f} times) cost {:.0f} % of the worst window",
             (
                 len(found),
@@ -97,8 +97,8 @@ def _describe_spread(outcomes: CaseOutcomes) -> Iterator[Note]:
     if groups is not None:
         low, high = groups
         yield (
-            f"the repeats fell into two groups: {len(low)} at {low[0]:.2f} to {low[-1]:.2f}, "
-            f"{len(high)} at {high[0]:.2f} to {high[-1]:.2f}; the median is of one of them"
+            f"the repeats form two groups: {len(low)} at {low[0]:.2f} to {low[-1]:.2f}, "
+            f"{len(high)} at {high[0]:.2f} to {high[-1]:.2f}; the median is in one of them"
         )
         return
     variation = compute_coefficient_of_variation([1 / rate for rate in samples])

@@ -11,8 +11,8 @@ from dlperf_slurm.results.collect import Outcome
 
 QUEUE = "queue"
 QUEUE_MEANING = (
-    "from the submission until the job script begins with the array task, by the clocks of two "
-    "hosts and to the second"
+    "from submission to the start of the job script or array task, by the clocks of two "
+    "hosts, in whole seconds"
 )
 # the phases before the start time in the record
 _BEFORE_RECORD = tuple(MEANINGS)[: tuple(MEANINGS).index(RANKS) + 1]

@@ -72,7 +72,7 @@ def list_runs(results_dir: Path) -> ResultsFolder:
             elif any((path / name).exists() for name in _SIGNS):
                 problems.append(f"{path}: has no {MANIFEST_FILE}: the run is incomplete")
         except UnicodeEncodeError:
-            problems.append(f"{str(path)!a}: left out, its name is not UTF-8")
+            problems.append(f"{str(path)!a}: left out, as its name is not valid UTF-8")
         except FileProblem as error:
             problems.append(str(error))
         except OSError as error:

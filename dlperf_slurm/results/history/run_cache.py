@@ -122,7 +122,9 @@ def _load(results_dir: Path, problems: list[str]) -> dict[str, CachedRun]:
             return _read_runs(connection, results_dir)
     except (duckdb.Error, ValueError) as error:
         if _is_lock_error(error):
-            problems.append(f"{path}: another process keeps it; the runs were read themselves")
+            problems.append(
+                f"{path}: another process is using the cache; the runs were read directly"
+            )
         elif os.access(path, os.W_OK):
             _remove(path, problems)
         # a file without write permission belongs to another user: leave it
@@ -161,7 +163,9 @@ def _store(
             connection.commit()
     except (duckdb.Error, OSError) as error:
         first_line = str(error).splitlines()[0]
-        problems.append(f"{path}: not kept, the next call reads the runs again: {first_line}")
+        problems.append(
+            f"{path}: cannot be saved, so the next call reads all runs again: {first_line}"
+        )
 
 
 def insert_rows(
@@ -204,9 +208,11 @@ def _remove(path: Path, problems: list[str]) -> None:
         path.unlink()
         path.with_name(f"{path.name}.wal").unlink(missing_ok=True)
     except OSError as error:
-        problems.append(f"{path}: cannot be read as a catalogue, nor removed: {error.strerror}")
+        problems.append(
+            f"{path}: cannot be read as a cache of runs, and cannot be deleted: {error.strerror}"
+        )
     else:
-        problems.append(f"{path}: could not be read, and was made anew from the runs")
+        problems.append(f"{path}: could not be read, and was rebuilt from the runs")
 
 
 def _read_layout(connection: "DuckDBPyConnection") -> str:

@@ -50,7 +50,7 @@ def _explain_nothing(folders: Sequence[Path], entries: "DataFrame") -> str:
     where = ", ".join(map(str, folders))
     case_ids = sorted(set(entries.case_id))
     if not case_ids:
-        return f"{where}: no runs here; name another folder of runs"
+        return f"{where}: contains no runs; name another folder of runs"
     known = ", ".join(case_ids[:SHOWN_CASES])
     more = f" and {len(case_ids) - SHOWN_CASES} more" if len(case_ids) > SHOWN_CASES else ""
-    return f"{where}: no case is selected; there are {known}{more}"
+    return f"{where}: no case matches; the cases are {known}{more}"

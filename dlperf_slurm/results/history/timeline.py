@@ -57,7 +57,7 @@ def drop_copies(entries: "DataFrame") -> "tuple[DataFrame, list[str]]":
     original = entries.run_id.map(first)
     is_copy = original != entries.run_dir
     pairs = dict.fromkeys(zip(entries.run_dir[is_copy], original[is_copy]))
-    return entries[~is_copy], [f"{copy}: left out, it is a copy of {of}" for copy, of in pairs]
+    return entries[~is_copy], [f"{copy}: left out, as it is a copy of {of}" for copy, of in pairs]
 
 
 def select_entries(

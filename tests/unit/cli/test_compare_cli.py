@@ -109,7 +109,7 @@ def test_guard_passes_a_case_that_is_new_and_not_the_lack_of_all(run_a, staged, 
 
 def test_verdicts_without_any_test_say_so(run_a, staged, capsys):
     _, out, _ = run_compare([run_a, make_run(staged, "b", repeats=2)], capsys)
-    assert "7 and 2 repeats; it takes 6 " in out
+    assert "7 and 2 repeats; at least 6 " in out
     assert "verdict: no case" in out
     assert "Holm" not in out
 
@@ -164,7 +164,7 @@ def test_junit_skips_what_cannot_be_decided_with_the_reason(run_a, staged, capsy
     suite = ElementTree.parse("junit.xml").getroot()
     assert suite.get("skipped") == "2"
     (message,) = {skipped.get("message") for skipped in suite.iter("skipped")}
-    assert_problem(message, key="undecided", says=("B / A 1.005", "7 and 2 repeats", "takes 6"))
+    assert_problem(message, key="undecided", says=("B / A 1.005", "7 and 2 repeats", "at least 6"))
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,8 @@ def read_axis(stage: Any, axis: str) -> Any:
 def name_work(one: Way, other: Way) -> set[str]:
     """Return what differs in the work of two cases, by their records."""
     text = find_other_work(list_work([one.record]), list_work([other.record]))
-    return {part.split(" ")[0] for part in text.removeprefix("other work: ").split("; ") if part}
+    parts = text.removeprefix("different work: ").split("; ")
+    return {part.split(" ")[0] for part in parts if part}
 
 
 def test_every_field_is_specified_and_every_axis_is_a_field():

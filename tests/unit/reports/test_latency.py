@@ -89,7 +89,7 @@ def test_percentile_of_too_few_batches_is_of_all_repeats_together_or_not_there()
     assert (cells["99 % ms"].text, cells["90 % ms"].text) == ("too few", "90.00")
     notes = read_marks(summary, table.rows[0])
     pooled, missing = (note for note in notes if note.startswith("latencies at"))
-    says = ("90, 95 and 100 %", "990 batches", "90 % latency takes 100", "99")
+    says = ("90, 95 and 100 %", "990 batches", "90 % latency needs 100", "99")
     assert_problem(pooled, says=says)
     assert_problem(missing, says=("99 %", "left out", "1000 batches", "990"))
     (line,) = read_csv(summary)
@@ -171,7 +171,7 @@ def test_speedups_of_too_few_repeats_say_how_many_it_takes():
     summary = summarize(make_manifest(), cases)
     (table,) = find_tables(summary, "latency")
     (text,) = (text for text in read_marks(summary, table.rows[1]) if "speedup" in text)
-    assert "it takes 6 " in text
+    assert "6 of each" in text
 
 
 def test_narrow_table_leaves_spreads_of_latencies_to_the_files():

@@ -56,7 +56,7 @@ def test_marks_are_raised_and_their_footnotes_follow():
     text = serialize(make_measured("jax", "1n1g", [0.1, 0.1]))
     assert r"80.00 \{80.00 to 80.00\}}" not in text
     assert r"80.00 \{80.00 to 80.00\}\textsuperscript{1}}" in text
-    assert r"\par\textsuperscript{1} a 95 \% interval takes 6 repeats" in text
+    assert r"\par\textsuperscript{1} a 95 \% interval needs 6 repeats" in text
 
 
 def test_table_has_only_its_own_footnotes():

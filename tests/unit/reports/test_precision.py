@@ -146,7 +146,7 @@ def test_speedup_of_three_repeats_says_that_its_interval_takes_six():
     figure, footnotes = make_bf16_figure([10.0] * 3, [20.0] * 3)
     assert figure.interval is None
     (note,) = (text for text in footnotes if "speedup" in text)
-    assert_problem(note, says=("95 % interval", "takes 6"))
+    assert_problem(note, says=("95 % interval", "6 of each"))
 
 
 def test_what_a_framework_cannot_do_at_all_takes_no_place():

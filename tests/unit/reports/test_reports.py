@@ -182,9 +182,10 @@ def test_markdown_is_a_whole_document():
         "hosts' CPUs, where these are the devices) over the window, medians over repeats.\n"
         "\n"
         f"[1] pytorch-resnet50-1n2g-bs8-fp32 repeat 2: {OOM}  \n"
-        "[2] a 95 % interval takes 6 repeats; in braces the smallest and the largest value  \n"
-        "[3] too few repeats for the 95 % interval of a speedup: it takes 6 of each of the two "
-        "cases  \n"
+        "[2] a 95 % interval needs 6 repeats; braces show the smallest and the largest value "
+        "instead  \n"
+        "[3] too few repeats for the 95 % interval of a speedup: 6 of each of the two cases are "
+        "needed  \n"
     )
 
 

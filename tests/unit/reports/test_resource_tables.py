@@ -105,7 +105,7 @@ def test_what_held_clocks_down_is_named_with_the_devices():
     capped = make_telemetry(0, throttle_reasons=("power cap",))
     (text,) = list_footnotes((capped, hot), (capped, GPUS[1]))
     says = ("power cap (node1 device 0, node1 device 1)", "hardware (node1 device 1)")
-    assert_problem(text, key="clocks were held down", says=says)
+    assert_problem(text, key="clocks were throttled", says=says)
 
 
 def test_many_devices_are_counted():

@@ -280,7 +280,7 @@ def test_record_counts_whatever_became_of_the_journal(staged_run, damage):
 def test_repeat_whose_files_are_gone_too_is_named(staged_run):
     damage_journal(staged_run, "missing")
     (staged_run.path / "scripts" / "1n2g.tasks").unlink()
-    assert_problem(collect_one(staged_run).problem, says=("journal", "no array task"))
+    assert_problem(collect_one(staged_run).problem, says=("journal", "no entry"))
 
 
 def write_start(run, number, record):

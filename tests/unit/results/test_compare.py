@@ -115,7 +115,7 @@ def test_longer_latency_is_slower_even_at_the_same_throughput():
 def test_other_work_is_not_comparable(changes, text):
     record = {"changes": changes} if changes else {"parameter_count": 7}
     (pair,) = compare([make_case_outcomes()], [make_case_outcomes(**record)])
-    assert (pair.verdict, pair.reason) == (NOT_COMPARABLE, f"other work: {text}")
+    assert (pair.verdict, pair.reason) == (NOT_COMPARABLE, f"different work: {text}")
     # it has figures, but no ratio
     assert (pair.speed_ratio, pair.p_value) == (None, None)
     assert pair.samples_a == pytest.approx(RATES)
@@ -125,7 +125,7 @@ def test_batch_sizes_that_differ_within_a_run_are_not_comparable():
     one, other = (make_case_outcomes(changes={"batch_size_per_device": n}) for n in (8, 16))
     mixed = CaseOutcomes(one.case, (*one.outcomes[:3], *other.outcomes[3:]))
     (pair,) = compare([mixed], [mixed])
-    assert pair.reason == "other work: batch_size_per_device 16 and 8 -> 16 and 8"
+    assert pair.reason == "different work: batch_size_per_device 16 and 8 -> 16 and 8"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_batch_sizes_that_differ_within_a_run_are_not_comparable():
         ({"changes": {"seed": 7}}, "case.seed 1 -> 7"),
         (
             {"telemetry": (make_telemetry(HOST, stolen_share=0.24), make_telemetry(0))},
-            "CPU time that a hypervisor gave to others 0 % -> 24 %",
+            "CPU time that a hypervisor gave to other machines (steal) 0 % -> 24 %",
         ),
         ({"telemetry": (make_telemetry(HOST, stolen_share=0.019),)}, ""),
         ({"ranks": (make_rank(host="node9", window_seconds=0.8),)}, ""),
@@ -194,4 +194,4 @@ def test_medians_of_blocks_are_compared():
     (pair,) = compare([blocked], [blocked])
     assert pair.samples_a == pytest.approx((2.0, 15.0, 150.0))
     assert pair.verdict == UNDECIDED
-    assert pair.reason.startswith("3 and 3 blocks; it takes 6 in each run")
+    assert pair.reason.startswith("3 and 3 blocks; at least 6 in each run")

@@ -11,7 +11,7 @@ from dlperf_slurm.results.detectable_slowdown import PlannedRepeats, describe_po
     ("case_id", "repeats", "says"),
     [
         # the rates' deviation is 0.66 %
-        ("case0", 7, ("0.7 %", "2 earlier runs", "slowdown of 5 %", "100 times in 100")),
+        ("case0", 7, ("0.7 %", "2 earlier runs", "slowdown of 5 %", "probability of 100 %")),
         ("other", 7, ("no earlier runs", "vary by 1 %", "slowdown of 5 %")),
         ("case0", 3, ("too few", "6")),
     ],

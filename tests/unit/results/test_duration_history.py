@@ -79,7 +79,7 @@ def test_time_on_a_cluster_is_node_hours():
     plan = plan_again()
     seconds = {case.case_id: 900.0 for case in plan.cases}
     # two repeats each of 1 + 1 + 2 nodes for a quarter of an hour
-    assert describe_time(plan, seconds, is_local=False).startswith("time: about 2 node-hours, and")
+    assert describe_time(plan, seconds, is_local=False).startswith("time: about 2 node-hours, ")
 
 
 def test_what_is_not_known_is_said():

@@ -138,7 +138,7 @@ def test_other_steps_are_not_comparable_with_the_run_before(staged, home):
         write_other_case(run, task, warmup_steps=9)
     point = list_points()[1]
     assert (point.verdict, point.reason) == (
-        "not comparable", "other work: warmup_steps 3 -> 9",
+        "not comparable", "different work: warmup_steps 3 -> 9",
     )  # fmt: skip
 
 
@@ -222,7 +222,7 @@ def test_catalogue_that_cannot_be_read_is_made_anew(two_runs, damage):
     CATALOGUE_DAMAGES[damage](find_catalogue(RESULTS))
     found = read_catalogue(RESULTS)
     assert found.entries.equals(whole.entries)
-    assert all("made anew" in problem for problem in found.problems)
+    assert all("rebuilt" in problem for problem in found.problems)
     assert len(found.problems) == (damage != "deleted")
     again = read_catalogue(RESULTS)
     assert (again.read_runs, again.problems) == (0, ())

@@ -48,10 +48,10 @@ def test_quiet_machine_has_no_note():
 
 def test_neighbour_is_named_with_its_share_and_the_run_s_own():
     (text,) = describe(make_case(QUIET, BUSY))
-    assert_problem(text, says=("1 of 2 repeats", "(miner)", "30 %", "own 40 %"))
+    assert_problem(text, says=("1 of 2 repeats", "(miner)", "30 %", "run used 40 %"))
 
 
-SHARED = "a virtual machine on a shared host"
+SHARED = "virtual machine on a shared host"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ SHARED = "a virtual machine on a shared host"
     [
         # beside neighbours the hypervisor alone is not blamed; without surroundings nobody else is
         (BUSY, "", ("1 of 1 repeats", "hypervisor", "20 %", "other processes"), False),
-        (QUIET, SHARED, ("20 %", "no process"), False),
+        (QUIET, SHARED, ("20 %", "used little"), False),
         (None, SHARED, ("1 of 1 repeats", "20 %"), True),
     ],
 )
@@ -77,7 +77,7 @@ def test_name_with_braces_stays_as_it_is():
 def test_gpu_that_others_used_is_named_once():
     gpus = (GpuState(1, ("python",), ("power cap",)),)
     used, capped = describe(make_case(QUIET, QUIET, gpus=gpus))
-    assert_problem(used, says=("GPU 1 of n1", "in use", "python"))
+    assert_problem(used, says=("GPU 1 of n1", "was used by", "python"))
     assert_problem(capped, says=("clocks", "GPU 1 of n1", "power cap"))
 
 
@@ -88,22 +88,23 @@ def test_gpu_that_others_used_is_named_once():
         (make_case(None), ""),
         (
             make_case(QUIET, BUSY),
-            "NOISY in 1 of 2 repeats: other processes on the same machine took up to 30 % of its "
+            "NOISY in 1 of 2 repeats: other processes on the same machine used up to 30 % of its "
             "CPUs (miner 25 %)",
         ),
         # the worst of them
         (
             make_case(dataclasses.replace(BUSY, other_share=0.2, neighbours=()), BUSY),
-            "NOISY in 2 of 2 repeats: other processes on the same machine took up to 30 % of its "
+            "NOISY in 2 of 2 repeats: other processes on the same machine used up to 30 % of its "
             "CPUs (miner 25 %)",
         ),
         (
             make_case(QUIET, stolen=0.5),
-            "NOISY in 1 of 1 repeats: a hypervisor up to 50 % of the CPU time that was needed",
+            "NOISY in 1 of 1 repeats: a hypervisor withheld up to 50 % of the CPU time that was "
+            "needed (steal)",
         ),
         (
             make_case(QUIET, gpus=(GpuState(0, ("python",)),)),
-            "NOISY in 1 of 1 repeats: GPUs were in use by python",
+            "NOISY in 1 of 1 repeats: GPUs were used by python",
         ),
     ],
 )

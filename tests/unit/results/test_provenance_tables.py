@@ -42,7 +42,7 @@ def describe(*cases):
     found = {}
     notes = analyze(cases).notes
     for case_id, text in zip(notes.case_id, notes.note):
-        if str(text).startswith(("hosts differ", "repeats differ", "not as most")):
+        if str(text).startswith(("hosts differ", "repeats differ", "differs from most")):
             found.setdefault(case_id, []).append(text)
     return found
 

@@ -67,7 +67,7 @@ def test_intervals_of_a_curve_hold_together():
 def test_curve_with_more_points_takes_more_repeats_and_says_so():
     cases = make_curve(["1n1g", "1n2g", "1n4g", "1n8g", "2n8g"], 7)
     assert {row.speedup_low for row in list_rows(*cases)} == {None}
-    says = ("95 % interval", "takes 8", "4 of a curve")
+    says = ("95 % interval", "8 of each", "4 of a curve")
     assert_problem(list_cases_notes(cases)[1], says=says)
 
 
@@ -92,7 +92,7 @@ def test_scaling_over_another_batch_size_is_noted():
     (table,) = find_tables(summary, "throughput")
     marks = [read_marks(summary, row) for row in table.rows]
     (note,) = (text for text in set(marks[1]) - set(marks[0]) if "batch size" in text)
-    assert_problem(note, says=("batch size of 16", "32"))
+    assert_problem(note, says=("batch sizes", "16 and 32"))
     assert note in list_cases_notes(cases)[1]
 
 

@@ -112,7 +112,7 @@ def test_stalls_of_any_repeat_are_named():
     (text,) = describe_stability(make_case(make_series(stall, changed=1)))
     # 9 medians beyond the 100 of the window
     says = ("3 times the median", "1 of them", "8 %")
-    assert_problem(text, key="stalled in 1 of 7 repeats", says=says)
+    assert_problem(text, key="stalls in 1 of 7 repeats", says=says)
 
 
 def test_repeats_in_two_groups_are_named():
@@ -145,7 +145,7 @@ def make_stolen_case(*shares: float) -> CaseOutcomes:
 def test_time_that_a_hypervisor_took_is_named():
     (text,) = describe_stability(make_stolen_case(0.01, 0.34, 0.02))
     says = ("2 of 3 repeats", "34 %")
-    assert_problem(text, key="a virtual machine on a shared host", says=says)
+    assert_problem(text, key="virtual machine on a shared host", says=says)
 
 
 def test_little_that_a_hypervisor_took_is_not_named():
