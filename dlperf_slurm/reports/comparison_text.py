@@ -68,31 +68,31 @@ def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]
 def describe_method(compared: RunComparison) -> str:
     """Describe the figures and the statistical tests behind the verdicts."""
     lines = [
-        "medians over repeats; speed is throughput, or 1 / latency; each interval by itself, and "
-        "whichever of both runs varies more",
+        "medians over repeats; speed is throughput, or 1 / latency; each interval holds for its "
+        "ratio alone, also if one run varies more than the other",
         _describe_test(compared),
     ]
     runs = (compared.manifest_a, compared.manifest_b)
     if not all(run.is_import or case.blocks > 1 for run in runs for case in run.cases):
         lines.append(
-            "within one array job of a run: what its repeats have in common (nodes, the hour) "
-            "looks like a difference; protocol.blocks spreads them"
+            "each run used one array job: its repeats share nodes and time, so a difference of "
+            "these looks like a difference of the cases; protocol.blocks spreads the repeats"
         )
     if compared.limit is not None:
         lines.append(
-            "beyond the limit: by the same test B is slower than A would be if that were "
-            f"{format_percent(compared.limit)} slower; within it: each is shown not to be, at 95 %"
+            "beyond the limit: the same test shows that B is slower than A slowed down by "
+            f"{format_percent(compared.limit)}; within it: the test shows that B is not, at 95 %"
         )
     return "\n".join(lines)
 
 
 def _describe_test(compared: RunComparison) -> str:
     if compared.test_count == 0:
-        return "verdict: no case has the repeats in both runs that a test takes"
+        return "verdict: no case has enough repeats in both runs for a test"
     return (
-        "verdict: studentised permutation test (Fligner, Policello), at 95 % for all "
-        f"{compared.test_count} together (Holm); equivalent: shown to differ by less than "
-        f"{format_percent(compared.margin)}, by both one-sided tests; undecided: neither is shown"
+        "verdict: studentised permutation test (Fligner, Policello), 95 % confidence for all "
+        f"{compared.test_count} together (Holm); equivalent: differs by less than "
+        f"{format_percent(compared.margin)}, by two one-sided tests; undecided: neither"
     )
 
 

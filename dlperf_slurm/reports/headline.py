@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 EFFICIENCY = "weak_scaling_efficiency"
 # shares of a device's peak, and that peak in words
 PEAKS = {
-    "measured_peak_share": "the measured peak of its devices",
-    "published_peak_share": "the published peak of its devices",
+    "measured_peak_share": "the measured peak of the devices",
+    "published_peak_share": "the published peak of the devices",
 }
 
 
@@ -119,9 +119,9 @@ def _describe_scaling(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]
     best, worst = efficiencies.idxmax(), efficiencies.idxmin()
     shares = {case_id: _write_share(scaled.loc[case_id], EFFICIENCY) for case_id in (best, worst)}
     over = scaled.baseline[best]
-    text = f"On {largest} its efficiency over {over} is {shares[best]}: {names[best]}"
+    text = f"On {largest} the weak-scaling efficiency over {over} is {shares[best]}: {names[best]}"
     is_worse = efficiencies[worst] < efficiencies[best]
-    yield text + (f", and {shares[worst]} at worst: {names[worst]}." if is_worse else ".")
+    yield text + (f"; {shares[worst]} at worst: {names[worst]}." if is_worse else ".")
 
 
 def _is_scaled(rows: "DataFrame") -> "DataFrame":
@@ -164,29 +164,29 @@ def _describe_doubts(results: Results, rows: "DataFrame") -> Iterator[str]:
         most = max(varied, key=lambda case_id: varied[case_id])
         yield (
             f"Warning: the repeats of {len(varied)} of {cases} vary by more than "
-            f"{100 * MAX_VARIATION:.0f} %, those of {most} most, by {100 * varied[most]:.0f} %."
+            f"{100 * MAX_VARIATION:.0f} %; most for {most}, by {100 * varied[most]:.0f} %."
         )
     beyond = rows[_is_beyond_devices(rows)]
     if len(beyond):
         case = beyond.loc[beyond.weak_scaling_efficiency.idxmax()]
         verb = "scales" if len(beyond) == 1 else "scale"
         yield (
-            f"Warning: {count_things(len(beyond), 'case')} of {len(rows)} {verb} beyond the "
-            f"devices: {case.case_id} does {case.weak_scaling_efficiency:.3g} times as much "
-            f"on each as {case.baseline}."
+            f"Warning: {count_things(len(beyond), 'case')} of {len(rows)} {verb} super-linearly: "
+            f"{case.case_id} does {case.weak_scaling_efficiency:.3g} times as much per device as "
+            f"{case.baseline}."
         )
     for name, words in PEAKS.items():
         above = rows[rows[name] > 1]
         if len(above):
             case = above.loc[above[name].idxmax()]
             yield (
-                f"Warning: {count_things(len(above), 'case')} of {len(rows)} computed more than "
-                f"{words} allows, {case.case_id} {100 * case[name]:.0f} % of it: the steps did not "
-                "do the whole work, or the clock or the peak is wrong."
+                f"Warning: {count_things(len(above), 'case')} of {len(rows)} exceeded {words}, "
+                f"{case.case_id} with {100 * case[name]:.0f} % of it: the steps did not do the "
+                "whole work, or the clock or the peak is wrong."
             )
     few = int(rows.interval_low.isna().sum())
     if few:
         yield (
-            f"Warning: {few} of {cases} {'has' if few == 1 else 'have'} too few valid "
-            "repeats for an interval."
+            f"Warning: {few} of {cases} {'has' if few == 1 else 'have'} too few valid repeats for "
+            "a 95 % interval."
         )

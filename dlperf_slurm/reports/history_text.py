@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 METHOD = (
-    "throughput: median over repeats, with its 95 % interval; speed: over that of the last run "
-    "before it that has a figure, with the interval of that ratio alone. Verdict: at 95 % for all "
-    "runs of a case together (Fligner, Policello; Holm); equivalent: within "
-    f"{100 * DEFAULT_MARGIN:g} %, by both one-sided tests"
+    "throughput: median over repeats, with its 95 % interval; speed: ratio to the previous run "
+    "with a result, with the interval of this ratio alone. Verdict: 95 % confidence for all runs "
+    "of a case together (Fligner, Policello; Holm); equivalent: differs by less than "
+    f"{100 * DEFAULT_MARGIN:g} %, by two one-sided tests"
 )
 
 # length of the time at the start of a run id: 20240501-120000
@@ -101,7 +101,7 @@ def _describe_ends(runs: "DataFrame") -> str:
     """Describe the software of the first and of the last run with a figure."""
     measured = runs[runs["median"].notna()]
     if measured.empty:
-        return "no run of this case has a figure"
+        return "no run has a result for this case"
     facts = [measured[name].iloc[[0, -1]] for name in ("versions", "surroundings", "tool")]
     first, last = (describe_software(*own) for own in zip(*facts))
     return f"with {first}" if first == last else f"first with {first}; last with {last}"
@@ -115,7 +115,7 @@ _TIMELINES = TableSpec(
     words=lambda rows: [ShownColumn("run", cells=_shorten_run_ids)],
     figures=lambda rows: [
         ShownColumn("median", "{unit}", cells=_make_median_cells),
-        ShownColumn("speed_ratio", "speed / before", ScaledFormat(".3f"), "none"),
+        ShownColumn("speed_ratio", "speed / previous", ScaledFormat(".3f"), "none"),
         ShownColumn("verdict", cells=_make_verdict_cells, missing="none"),
     ],
     caption=_describe_ends,
@@ -127,7 +127,7 @@ def describe_node(node: NodeHistory) -> str:
     """Describe a node that failed or is slow, in one line."""
     words = []
     if node.failures:
-        since = ", and has measured since" if node.has_measured_since else ""
+        since = ", and has produced results since" if node.has_measured_since else ""
         words.append(
             f"failed {count_things(node.failures, 'array task')}, last at {node.last_failed_at} "
             f"({node.last_reason}){since}"
@@ -135,8 +135,8 @@ def describe_node(node: NodeHistory) -> str:
     slow = node.slow
     if slow is not None:
         words.append(
-            f"was slowest in {slow.slowest_repeats} of {slow.repeats} comparisons with other nodes "
-            f"at the same work, by {slow.excess:.1%}"
+            f"was the slowest in {slow.slowest_repeats} of {slow.repeats} comparisons with other "
+            f"nodes on the same work, by {slow.excess:.1%}"
         )
     return f"node {node.node} of site {node.site_name}: {'; '.join(words)}"
 

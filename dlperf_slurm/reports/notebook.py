@@ -69,7 +69,7 @@ class ShownTables(tuple[ShownTable, ...]):
             if words in table.title:
                 return table
         titles = "; ".join(table.title for table in self)
-        raise InputError(f"{words!r} is in no table's title; there are: {titles}")
+        raise InputError(f"{words!r} is not in the title of any table; titles: {titles}")
 
     def __repr__(self) -> str:
         return "\n\n".join(map(repr, self))

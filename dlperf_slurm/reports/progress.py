@@ -39,7 +39,7 @@ class ProgressCounts:
         self.rate = ""
 
     def describe(self, states: Sequence[TaskState]) -> str:
-        """Return text such as "2 COMPLETED, 1 RUNNING, 5 PENDING, about 4 min to go".
+        """Return text such as "2 COMPLETED, 1 RUNNING, 5 PENDING, about 4 min left".
 
         Also updates `done`, `total`, and `rate`, the throughput of the last measured case.
         """
@@ -162,7 +162,7 @@ def _describe_later_attempts(states: Sequence[TaskState]) -> dict[str, str]:
     for state in states:
         last = latest[state.task.repeat_dir]
         if last is not state:
-            found[state.task.marker] = f"; tried again, now {last.state}"
+            found[state.task.marker] = f"; retried, now {last.state}"
     return found
 
 
@@ -196,7 +196,7 @@ def print_states(run: Run, states: Sequence[TaskState], console: Console) -> Non
             text = _describe(state) + later.get(state.task.marker, "")
             console.print(Text(text, style="red" if has_problem else "yellow"))
     if has_open_problem and all(state.is_final for state in states):
-        console.print(Text(f"Try again: {COMMAND} retry {run.path}"))
+        console.print(Text(f"To retry: {COMMAND} retry {run.path}"))
     for line in describe_pending(run, states):
         console.print(Text(f"pending: {line}", style="yellow"))
 

@@ -23,7 +23,7 @@ def parse_percent(text: Optional[str]) -> Optional[float]:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text.strip(), re.ASCII)
     if found is None or float(found.group(1)) >= 100:
-        raise InputError(f"the limit {text!r} is no percentage below 100, such as 3%")
+        raise InputError(f"the limit {text!r} is not a percentage below 100, such as 3%")
     return float(found.group(1)) / 100
 
 
@@ -48,7 +48,8 @@ def guard_comparison(compared: RunComparison) -> None:
         raise SlowerError("\n  ".join([first_line, *lines]))
     if alone or not guarded:
         raise CasesFailedError(
-            f"{len(alone)} of the {len(guarded)} figures of A cannot be compared; the notes say why"
+            f"{len(alone)} of the {len(guarded)} results of run A cannot be compared; the "
+            "notes give the reasons"
         )
     if undecided:
         first_line = (
@@ -71,14 +72,14 @@ def guard_history(history: "DataFrame", limit: float, window: int) -> None:
             f"slower by more than {format_percent(limit)}: {len(slower)} of "
             + "\n  ".join([f"{len(guarded)} cases", *map(_describe, slower)])
         )
-    which = f"of the {len(guarded)} cases of the newest run that ran before"
+    which = f"of the {len(guarded)} cases of the newest run that have an earlier result"
     alone = [pair for pair in guarded if pair["verdict"] == NOT_COMPARABLE]
     if alone or not guarded:
         first_line = f"--fail-if-slower: {len(alone)} {which} cannot be compared"
         raise CasesFailedError("\n  ".join([first_line, *map(_describe, alone)]))
     undecided = [pair for pair in guarded if not pair["is_within_limit"]]
     if undecided:
-        first_line = f"--fail-if-slower: {len(undecided)} {which} take more repeats to tell"
+        first_line = f"--fail-if-slower: {len(undecided)} {which} need more repeats to decide"
         raise InconclusiveError("\n  ".join([first_line, *map(_describe, undecided)]))
 
 

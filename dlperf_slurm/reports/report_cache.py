@@ -250,5 +250,5 @@ def _decode(content: bytes) -> Any:
 class _Decoder(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) != (FootnoteTemplate.__module__, FootnoteTemplate.__name__):
-            raise pickle.UnpicklingError(f"{module}.{name} is no value of a frame")
+            raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a report cache")
         return FootnoteTemplate

@@ -29,20 +29,19 @@ TableMaker = Callable[["DataFrame"], Table]
 _OF_THROUGHPUT = (
     "Throughput: median over independent repeats of global batch size x measured steps / window "
     "of the slowest rank; in parentheses its 95 % interval. Speedup and efficiency: ratios of "
-    "medians; in parentheses 95 % intervals, which hold together for all topologies of a column, "
-    "and each by itself for other ratios. "
-    "TFLOP/s: matrix products and convolutions of the model's definition, forward and backward, "
-    "over the same time."
+    "medians; in parentheses 95 % intervals, which hold for all topologies of a column together; "
+    "for other ratios, each interval holds for its ratio alone. TFLOP/s: matrix products and "
+    "convolutions of the model's definition, forward and backward, divided by the same time."
 )
 
 
 _WITHIN_ONE = (
-    "The repeats of a case ran in one array job, close in time: intervals are of what varies "
-    "within it, and say nothing of other nodes or another day (protocol.blocks)."
+    "The repeats of a case ran close in time, in one array job: intervals cover the variation "
+    "within this job, not between nodes or days (see protocol.blocks)."
 )
 _OF_BLOCKS = (
-    "Repeats were spread over array jobs at different times: medians and intervals are over the "
-    "medians of these blocks."
+    "Repeats were spread over array jobs at different times (blocks): medians and intervals are "
+    "over the medians of these blocks."
 )
 
 
@@ -101,7 +100,7 @@ class Summary:
     def measured(self) -> str:
         """The number of measured, planned and skipped repeats, in words."""
         skipped = (
-            f", {self.skipped_repeats} left out, as the time of --within was over"
+            f", {self.skipped_repeats} not run, as the time limit of --within had passed"
             if self.skipped_repeats
             else ""
         )
@@ -114,10 +113,12 @@ class Summary:
         version = f"{manifest.tool_version} {manifest.tool_git}".strip()
         if manifest.is_import:
             return (
-                f"run {manifest.run_id} of logs made elsewhere, dlperf_slurm {version}, "
-                f"{self.ok_repeats} of {self.planned_repeats} repeats are whole"
+                f"run {manifest.run_id} of imported logs, dlperf_slurm {version}, "
+                f"{self.ok_repeats} of {self.planned_repeats} repeats are complete"
             )
-        mended = f"; changed on the way: {'; '.join(manifest.amended)}" if manifest.amended else ""
+        mended = (
+            f"; changed after submission: {'; '.join(manifest.amended)}" if manifest.amended else ""
+        )
         return (
             f"run {manifest.run_id}, site {manifest.site_name}, {manifest.created_at}, "
             f"dlperf_slurm {version}, {self.measured}{mended}"
@@ -186,4 +187,6 @@ def _check_rows_differ(tables: Iterable[Table]) -> None:
         )
         twice = [name for name, count in names.items() if count > 1]
         if twice:
-            raise AssertionError(f"{table.title}: rows that look the same: {'; '.join(twice)}")
+            raise AssertionError(
+                f"{table.title}: several rows have the same labels: {'; '.join(twice)}"
+            )

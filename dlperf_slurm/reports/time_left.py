@@ -25,16 +25,16 @@ class TimeLeft:
         self._text = ""
 
     def describe(self, done: int, total: int) -> str:
-        """Return text such as ", about 4 min to go", updated when array tasks end, or ''."""
+        """Return text such as ", about 4 min left", updated when array tasks end, or ''."""
         if self._done_before is None:
             self._done_before = self._done = done
             if self._is_known and self._within_seconds and done < total:
-                self._text = f", at most {write_duration(self._within_seconds)} to go"
+                self._text = f", at most {write_duration(self._within_seconds)} left"
         elif self._is_known and done > self._done:
             self._done = done
             elapsed = self._clock() - self._began
             seconds = elapsed / (done - self._done_before) * (total - done)
             if self._within_seconds:
                 seconds = min(seconds, max(0.0, self._within_seconds - elapsed))
-            self._text = f", about {write_duration(seconds)} to go" if done < total else ""
+            self._text = f", about {write_duration(seconds)} left" if done < total else ""
         return self._text

@@ -96,7 +96,9 @@ def test_account_that_was_refused_is_mended(cluster, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "site: account: 'nobody' -> 'test'" in done.stdout
     report = run_tool(["report", str(run.path)], CHECKOUT)
-    assert "changed on the way: account: 'nobody' -> 'test'" in " ".join(report.stdout.split())
+    assert "changed after submission: account: 'nobody' -> 'test'" in " ".join(
+        report.stdout.split()
+    )
 
 
 def test_what_sbatch_takes_for_its_qos_is_not_refused(cluster, tmp_path):

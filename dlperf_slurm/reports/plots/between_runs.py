@@ -36,14 +36,14 @@ _TIMELINE_MARKS = {SLOWER: ("v", _SLOWER_COLOR), FASTER: ("^", _FASTER_COLOR)}
 def plot_comparison(compared: RunComparison) -> Plot:
     """Plot speed ratios, one row per case and quantity that has a ratio, the first one on top."""
     shown = list_records(compared.pairs[compared.pairs.speed_ratio.notna()])
-    limit = "" if compared.limit is None else "; dashed: the slowdown that is allowed"
+    limit = "" if compared.limit is None else "; dashed: the allowed slowdown"
     return make_plot(
         "comparison",
         "",
         f"Speed of {compared.manifest_b.run_id} over {compared.manifest_a.run_id}",
-        "ratio of medians over repeats with its own 95 % interval, where there are repeats enough; "
-        "triangles: faster or slower beyond chance, for all cases together; circles: "
-        f"equivalent within {100 * compared.margin:g} %; crosses: undecided{limit}",
+        "ratio of medians over repeats, with its own 95 % interval if there are enough repeats; "
+        "triangles: significantly faster or slower, for all cases together; circles: equivalent "
+        f"within {100 * compared.margin:g} %; crosses: undecided{limit}",
         lambda: _draw_ratios(compared, shown),
     )
 
@@ -80,16 +80,17 @@ def plot_history(history: "DataFrame") -> Plot:
     count = history.timeline.nunique()
     if count > MAX_PANELS:
         raise InputError(
-            f"--plot: {count} cases are more than the {MAX_PANELS} of one figure; choose "
-            "with --case or --framework"
+            f"--plot: {count} cases do not fit into one figure (at most {MAX_PANELS}); select "
+            "some with --case or --framework"
         )
     return make_plot(
         "history",
         "",
         "Throughput from run to run",
-        "medians over repeats, with their 95 % intervals or the range of too few repeats; "
-        "triangles point the way of a verdict against the run before, crosses are runs without a "
-        "figure, vertical lines other work or changed software or machine; no axis begins at zero",
+        "medians over repeats, with 95 % intervals; with too few repeats, smallest to largest "
+        "value; triangles: significantly faster or slower than the previous run; crosses: runs "
+        "without a result; vertical lines: different work, software or machine; the axes do not "
+        "begin at zero",
         lambda: _draw_timelines(history),
     )
 

@@ -38,8 +38,8 @@ def plot_distribution(
     counts = sorted(set(map(len, series)))
     steps = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     caption = (
-        f"Lines: share of a case's measured steps that took no longer; {steps} steps each, all "
-        "repeats together, of each step the slowest rank's time. Marks: the median step. The axis "
+        f"Lines: share of a case's measured steps that took at most this time; {steps} steps "
+        "each, over all repeats, with the time of the slowest rank. Marks: median step. The axis "
         f"ends where {SHOWN_PERCENT} % of each case's steps do."
     )
     # each topology has the same colour in all panels

@@ -23,8 +23,8 @@ def plot_latency(title: str, rows: "DataFrame") -> Optional[Plot]:
     if len(set(sizes.values())) < 2:
         return None
     caption = (
-        f"Points: medians over repeats, {count_repeats(cases)}, of the repeat's median, 90 %, 99 % "
-        f"and slowest batch; all ranks' batches alike; {describe_bars(cases)}."
+        f"Points: medians over repeats, {count_repeats(cases)}, of the median, 90 %, 99 % and "
+        f"slowest batch of a repeat, over all ranks; {describe_bars(cases)}."
     )
     return make_plot("latency", title, "Latency of a batch", caption, lambda: _draw(cases, sizes))
 

@@ -72,7 +72,7 @@ def plot_speedup(title: str, rows: "DataFrame") -> Optional[Plot]:
     if not has_scaling(rows):
         return None
     baselines, measured = _list_baselines(rows), list_measured(rows)
-    against = baselines[0] if len(baselines) == 1 else "each one's smallest topology"
+    against = baselines[0] if len(baselines) == 1 else "the smallest topology of each curve"
     caption = (
         f"Points: ratio of medians over repeats, {count_repeats(measured)}, against "
         f"{against}; {_describe_ratio_bars(measured, 'speedup')}."
@@ -105,8 +105,8 @@ def plot_efficiency(title: str, rows: "DataFrame") -> Optional[Plot]:
         return None
     measured = list_measured(rows)
     caption = (
-        "Points: speedup over the ideal one, at the same batch size per device; ratios of medians "
-        f"over repeats, {count_repeats(measured)}; "
+        "Points: speedup divided by the ideal speedup, at the same batch size per device; ratios "
+        f"of medians over repeats, {count_repeats(measured)}; "
         f"{_describe_ratio_bars(measured, 'weak_scaling_efficiency')}."
     )
     chart, heading = make_efficiency_chart(rows), "Weak-scaling efficiency"
@@ -222,14 +222,14 @@ def describe_bars(measured: "DataFrame") -> str:
     lacks_interval = measured.interval_low.isna()
     has_range = (lacks_interval & (measured.repeats_measured > 1)).any()
     if not lacks_interval.all() and has_range:
-        return "bars: the 95 % interval of the median, or the range of too few repeats"
+        return "bars: 95 % interval of the median; with too few repeats, smallest to largest value"
     if not lacks_interval.all():
-        return "bars: the 95 % interval of the median"
+        return "bars: 95 % interval of the median"
     return "bars: from the smallest to the largest repeat" if has_range else "one repeat has no bar"
 
 
 def _describe_ratio_bars(measured: "DataFrame", name: str) -> str:
     """Describe the error bars of speedups and efficiencies; a baseline has no bar."""
     if measured[f"{name}_low"].notna().any():
-        return "bars: the 95 % interval of the ratio, where there are repeats enough for one"
+        return "bars: 95 % interval of the ratio, if there are enough repeats"
     return "too few repeats for bars"

@@ -91,8 +91,8 @@ class CaseSteps:
     def _load(self, repeat: int) -> RepeatSteps:
         outcome = self.read(self.case_id, repeat)
         if outcome.record is None or outcome.rank_step_seconds is None:
-            text = f"{self.case_id}: repeat {repeat} was changed while the report was made"
-            raise InputError(f"{text}; make it again")
+            text = f"{self.case_id}: repeat {repeat} changed while the report was made"
+            raise InputError(f"{text}; run the command again")
         ranks = outcome.record.ranks
         return RepeatSteps(
             repeat,
@@ -121,15 +121,17 @@ def plot_timeline(case: CaseSteps) -> Plot:
     """Plot the step times of a case in order, with a strip per repeat."""
     shown = case.shown
     ranks = len(shown[0].seconds)
-    what = "the slowest rank, in the band of all" if ranks > MOST_RANKS else "a line per rank"
+    what = (
+        "the slowest rank, with the range of all ranks" if ranks > MOST_RANKS else "a line per rank"
+    )
     repeats = f"the first {len(shown)} of {len(case.repeats)} repeats"
     if len(shown) == len(case.repeats):
         repeats = "1 repeat" if len(shown) == 1 else f"all {len(shown)} repeats"
     if ranks == 1:
         what = "its only rank"
     caption = (
-        f"Step time over step, {repeats}; {what}. Grey dashes: the repeat's median. Stars: stalls, "
-        f"steps that took over {STALL_FACTOR:.0f} times the median."
+        f"Step time over step number, {repeats}; {what}. Grey dashes: median of the repeat. "
+        f"Stars: stalls, which are steps over {STALL_FACTOR:.0f} times the median."
     )
     return make_plot(
         "steps", case.case_id, "Step times in their order", caption, lambda: draw_timeline(shown)
@@ -232,8 +234,8 @@ def plot_ranks(case: CaseSteps) -> Optional[Plot]:
     if len(repeat.seconds) < 2:
         return None
     caption = (
-        f"Step time of each rank in repeat {repeat.repeat} of {len(case.repeats)}, the one of "
-        f"median throughput. The scale ends at the {SCALE_PERCENTILE} % quantile."
+        f"Step time of each rank in repeat {repeat.repeat} of {len(case.repeats)}, the one with "
+        f"the median throughput. The colour scale ends at the {SCALE_PERCENTILE} % quantile."
     )
     return make_plot(
         "ranks", case.case_id, "Step times by rank", caption, lambda: _draw_ranks(repeat)

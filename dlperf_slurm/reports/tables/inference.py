@@ -86,9 +86,9 @@ def _explain_latencies(rows: "DataFrame", is_wide: bool = True) -> str:
     reference = rows.reference_precision.iloc[0]
     speedups = f"speedup over {reference}; " if _is_compared(rows) else ""
     return (
-        f"{speedups}latency of one batch, all ranks' batches alike, medians over repeats; 100 %: "
-        "the slowest of as many as there were; "
-        f"their intervals {'but for the average ' if is_wide else ''}are in the report's CSV"
+        f"{speedups}latency of one batch, over all ranks, medians over repeats; 100 %: the "
+        f"slowest batch; their intervals {'except of the average ' if is_wide else ''}are in the "
+        "report's CSV"
     )
 
 
@@ -179,9 +179,9 @@ GENERATIONS = TableSpec(
     ],
     figures=_show_generation,
     caption=lambda rows: (
-        "TTFT: time to the first token behind the prompt; TPOT: time per "
-        "following token, mean over a generation; ITL: time of each following token by itself; a "
-        "rank's batch goes on together; tokens/s: of all ranks, over the mean time of the phase; "
+        "TTFT: time to first token; TPOT: time per following token, mean over a generation; ITL: "
+        "time of each following token; a rank generates its whole batch together; tokens/s: of "
+        "all ranks, divided by the mean time of the phase; "
         f"{BANDWIDTH if find_known(rows, 'decode_bandwidth_share') else ''}intervals are in the "
         "report's CSV"
     ),

@@ -35,10 +35,10 @@ RESOURCES = TableSpec(
         )
         for name in find_known(rows, *USED)
     ],
-    caption="peak memory of the rank that takes most (on GPUs what the framework's allocator gave "
-    "out, with mxnet and oneflow all that is taken of the device at the end; on CPUs what the "
-    "process took); use, power and clocks of all devices (of the hosts' CPUs, where these are the "
-    "devices) over the window, medians over repeats",
+    caption="peak memory: highest of all ranks (GPUs: memory allocated by the framework's "
+    "allocator, for mxnet and oneflow all memory in use on the device at the end; CPUs: "
+    "memory of the process); utilization, power and clocks: all devices (or the CPUs of the "
+    "hosts, if these are the devices) over the window, medians over repeats",
     notes=(USAGE,),
 )
 
@@ -125,9 +125,10 @@ RANK_SPREADS = TableSpec(
         ShownColumn("imbalance"),
         ShownColumn("waiting_share"),
     ],
-    caption="imbalance: the slowest rank's median step over the median rank's; waiting: 1 - "
-    "mean over ranks / slowest rank, averaged over steps; medians over repeats. Ranks that "
-    "meet within a step, as in an all-reduce, wait there: there may be more of both",
+    caption="imbalance: median step time of the slowest rank / of the median rank; waiting: 1 "
+    "- mean over ranks / slowest rank, averaged over steps; medians over repeats. If ranks "
+    "synchronize within a step, as in an all-reduce, they also wait there, so both may be "
+    "higher",
     notes=(RANKS,),
 )
 
@@ -156,7 +157,7 @@ RANK_TIMES = TableSpec(
         ShownColumn("slowness", "of the median rank", ScaledFormat(".3f")),
         *(ShownColumn(f"p{p}_seconds", f"{p} % ms", MILLISECONDS) for p in STEP_PERCENTILES),
     ],
-    caption=f"up to {SHOWN_SLOW_RANKS} slowest ranks of each case and the fastest; "
-    "percentiles of the steps of all repeats. The JSON report has every rank",
+    caption=f"up to {SHOWN_SLOW_RANKS} slowest ranks of each case, and the fastest; "
+    "percentiles are over the steps of all repeats. The JSON report has all ranks",
     notes=(),
 )  # fmt: skip

@@ -194,12 +194,14 @@ def tabulate_overview(overview: Overview) -> Table:
             references = set(there.reference_precision) - {""}
             over = next(iter(references)) if len(references) == 1 else "the reference"
             cells = _make_speedup_cells(overview.cases, references)
-            columns[f"times {over}{at}"] = _read_at(overview, largest, cells)
+            columns[f"speedup over {over}{at}"] = _read_at(overview, largest, cells)
     left = [place for i, place in enumerate(overview.places) if i not in shown]
     unit = f"{overview.unit} at each {'batch size' if overview.is_inference else 'topology'}"
-    caption = f"{unit}, medians with their 95 % intervals (or ranges)"
+    caption = (
+        f"{unit}, medians with 95 % intervals; with too few repeats, smallest to largest value"
+    )
     if left:
-        caption += f"; nothing was measured at {', '.join(left)}"
+        caption += f"; not measured: {', '.join(left)}"
     return make_table(overview.title, columns, zip(*columns.values()), text_columns, caption)
 
 
@@ -229,7 +231,7 @@ def tabulate_cases(overview: Overview) -> Table:
     measured = cases[cases.repeats_measured > 0]
     figures = show_training_figures(cases)
     if has_speedup(measured).any():
-        figures.append(ShownColumn("precision_speedup", "times the reference", missing=""))
+        figures.append(ShownColumn("precision_speedup", "speedup over the reference", missing=""))
     words = {
         "framework": [row.label for row, _ in order],
         "precision": [row.precision for row, _ in order],
@@ -242,7 +244,9 @@ def tabulate_cases(overview: Overview) -> Table:
     )
     parts = [f"speedup and weak-scaling efficiency against {' or '.join(baselines)}"]
     if references:
-        parts.append(f"times the reference: the throughput over that of {' or '.join(references)}")
+        parts.append(
+            f"speedup over the reference: throughput divided by that of {' or '.join(references)}"
+        )
     caption = "; ".join([*(parts if baselines else []), *explain_limits(measured)])
     return make_table(
         name_cases(overview),

@@ -88,11 +88,11 @@ def show_training_figures(rows: "DataFrame", is_wide: bool = True) -> list[Shown
 
 
 LIMITS = {
-    "measured_peak_share": "measured peak: the framework's best matrix product on the same device "
-    "and in the same numbers",
-    "published_peak_share": "published peak: the vendor's, without sparsity",
-    "reachable_efficiency": "reachable: one device's step, with the sum of all gradients "
-    "beside its backward pass",
+    "measured_peak_share": "measured peak: fastest matrix product of the framework on the same "
+    "device, in the same precision",
+    "published_peak_share": "published peak: from the vendor's data sheet, without sparsity",
+    "reachable_efficiency": "reachable: step time of one device, with the all-reduce overlapping "
+    "the backward pass",
 }
 
 
@@ -243,7 +243,7 @@ SOURCES = TableSpec(
     "data",
     rows=_list_sources,
     by=("model",),
-    title=lambda rows: f"{rows.model.iloc[0]}: where the data come from",
+    title=lambda rows: f"{rows.model.iloc[0]}: data sources",
     words=lambda rows: [
         show_label(set(VARIANTS) - set(DATA_AXES)),
         ShownColumn("data", cells=_describe_sources),
@@ -258,8 +258,8 @@ SOURCES = TableSpec(
         ShownColumn("data_waiting_share"),
         ShownColumn("relative_to_device_data"),
     ],
-    caption="medians; waiting: share of the window in which the rank that waited longest had "
-    "no batch, by the host's clock",
+    caption="medians; waiting: share of the window in which ranks waited for data, for the "
+    "rank that waited longest, by the clock of the host",
     notes=(*OF_CASES, "relative_to_device_data", DATA),
 )  # fmt: skip
 
@@ -306,7 +306,7 @@ ACCURACY = TableSpec(
         show_label(set(VARIANTS) - {"data"}), ShownColumn("precision"), ShownColumn("topology"),
     ],
     figures=_show_accuracy,
-    caption="top-1 after the last epoch, one value per seed; standard deviation (n - 1) in "
-    "percentage points; time to train with the validations, median over seeds",
+    caption="top-1 accuracy after the last epoch, one value per seed; standard deviation (n - "
+    "1) in percentage points; time to train includes the validations, median over seeds",
     notes=(*OF_CASES, "train_speedup"),
 )  # fmt: skip

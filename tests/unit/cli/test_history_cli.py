@@ -79,7 +79,7 @@ def test_failed_run_has_its_word_and_its_reason(runs, capsys):
     _, out, _ = run_history(capsys, "--case", "1n1g")
     assert "failed [1]" in out
     assert "[1] failed: rank 1 on node1: ValueError: x\n" in out
-    assert "no run of this case has a figure" in out
+    assert "no run has a result for this case" in out
 
 
 def test_problem_of_the_folder_is_a_warning(two_runs, capsys):

@@ -297,7 +297,7 @@ def test_versions_that_differ_are_counted():
     other = make_measured("jax", "1n2g", [0.1])
     other.outcomes[0].record.versions.clear()
     page = make_small_page(case, other)
-    assert "2.0 (in 2 repeats); 1.0 (in 1 repeats); not said (in 1 repeats)" in page
+    assert "2.0 (in 2 repeats); 1.0 (in 1 repeats); not reported (in 1 repeats)" in page
 
 
 def measure(run) -> None:

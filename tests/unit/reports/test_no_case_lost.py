@@ -42,7 +42,7 @@ def test_cases_that_differ_in_one_axis_have_a_row_each(axis):
 def test_axis_that_labels_do_not_know_fails_instead_of_showing_two_like_rows(axis, monkeypatch):
     known = tuple(spec for spec in labels.VARIANT_SPECS if spec.name != axis)
     monkeypatch.setattr(labels, "VARIANT_SPECS", known)
-    with pytest.raises(AssertionError, match=r"look the same: pytorch, 1n1g$"):
+    with pytest.raises(AssertionError, match=r"same labels: pytorch, 1n1g$"):
         summarize_cases({}, {axis: OTHERS[axis]})
 
 

@@ -71,12 +71,12 @@ def test_what_all_rows_share_is_in_the_title_and_no_column():
 def test_place_without_a_figure_is_told_and_no_column():
     table = tabulate_overview(make_overview())
     assert "2n2g" not in table.header
-    assert table.caption.endswith("nothing was measured at 2n2g")
+    assert table.caption.endswith("not measured: 2n2g")
 
 
 def test_last_columns_are_efficiency_and_what_the_precision_brings_at_the_largest():
     table = tabulate_overview(make_overview())
-    assert table.header[-2:] == ("efficiency at 1n2g", "times fp32 at 1n2g")
+    assert table.header[-2:] == ("efficiency at 1n2g", "speedup over fp32 at 1n2g")
     assert table.rows[0][-2].value == pytest.approx(0.8, abs=0.01)
     assert table.rows[2][-1].value == pytest.approx(2.5, abs=0.01)
 
@@ -112,7 +112,7 @@ def test_charts_are_of_throughput_efficiency_and_precision():
     assert titles == [
         "Throughput, images/s, over topology",
         "Weak-scaling efficiency, %",
-        "Times the reference precision",
+        "Throughput / reference precision",
     ]
 
 

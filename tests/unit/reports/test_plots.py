@@ -383,7 +383,7 @@ def make_ranks_of(hosts: tuple[str, ...], steps: int = 20) -> RepeatSteps:
 
 def test_timeline_of_many_ranks_says_that_it_shows_a_band():
     case = make_steps({1: numpy.ones((32, 20))}, ("a",) * 32)
-    assert "band" in plot_timeline(case).caption
+    assert "range of all ranks" in plot_timeline(case).caption
 
 
 def test_ranks_are_shown_of_the_middle_repeat_with_their_hosts(steps):

@@ -21,17 +21,17 @@ def print_text(run, *states: TaskState) -> str:
 
 def test_failure_that_was_tried_again_says_what_became_of_it(staged_run):
     text = print_text(staged_run, make_state(1, "LOST", "no trace"), make_state(2, "COMPLETED"))
-    assert "case repeat 1: LOST (no trace); tried again, now COMPLETED" in text
+    assert "case repeat 1: LOST (no trace); retried, now COMPLETED" in text
     assert "retry" not in text
 
 
 def test_run_that_has_ended_with_a_failure_says_how_to_try_it_again(staged_run):
     text = print_text(staged_run, make_state(1, "TIMEOUT"))
-    assert f"Try again: dlperf-slurm retry {staged_run.path}\n" in text
-    assert "tried again" not in text
+    assert f": dlperf-slurm retry {staged_run.path}\n" in text
+    assert "retried" not in text
 
 
 def test_run_that_has_not_ended_is_not_to_be_tried_again_yet(staged_run):
     text = print_text(staged_run, make_state(1, "TIMEOUT"), make_state(2, "RUNNING"))
-    assert "Try again" not in text
-    assert "TIMEOUT; tried again, now RUNNING" in text
+    assert "To retry" not in text
+    assert "TIMEOUT; retried, now RUNNING" in text

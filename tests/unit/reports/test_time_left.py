@@ -30,16 +30,16 @@ def describe(looks, **manifest):
 
 def test_pace_of_what_has_ended_says_how_long_the_others_take():
     said = describe([(0, 0), (30, 1), (31, 1), (60, 2), (360, 12)])
-    assert said == ["", ", about 6 min to go", ", about 6 min to go", ", about 5 min to go", ""]
+    assert said == ["", ", about 6 min left", ", about 6 min left", ", about 5 min left", ""]
 
 
 def test_what_had_ended_before_the_first_look_has_no_pace():
-    assert describe([(0, 6), (20, 7)]) == ["", ", about 100 s to go"]
+    assert describe([(0, 6), (20, 7)]) == ["", ", about 100 s left"]
 
 
 def test_a_limit_of_time_is_told_at_once_and_bounds_the_estimate():
     said = describe([(0, 0), (60, 1), (280, 3)], within_seconds=300)
-    assert said == [", at most 5 min to go", ", about 4 min to go", ", about 20 s to go"]
+    assert said == [", at most 5 min left", ", about 4 min left", ", about 20 s left"]
 
 
 def test_of_a_cluster_nothing_is_told():

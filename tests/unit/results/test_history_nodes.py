@@ -97,7 +97,7 @@ def test_node_that_measured_after_it_failed_is_mended(run, time, is_bad):
     text = describe_node(node)
     says = ("failed 1 array task", time, f"({UNHEALTHY[1]})")
     assert_problem(text, key="node n2 of site tiny", says=says)
-    assert ("measured since" in text) != is_bad
+    assert ("results since" in text) != is_bad
     assert list_bad_nodes(RESULTS, node.site_name) == (["n2"] if is_bad else [])
     assert list_bad_nodes(RESULTS, "another") == []
 
@@ -144,7 +144,7 @@ def test_node_that_is_slow_over_runs_is_named(run, factor, is_slow):
     assert [node.node for node in nodes] == (["n2"] if is_slow else [])
     if is_slow:
         assert nodes[0].is_bad
-        assert "was slowest in 6 of 6 comparisons" in describe_node(nodes[0])
+        assert "was the slowest in 6 of 6 comparisons" in describe_node(nodes[0])
     # of another cluster the same name is another node
     assert read_node_histories(six.assign(site_name=list("abcdef"))) == []
 

@@ -82,7 +82,7 @@ def _explain_trends(
     lowest = next((trend.lowest for trend in trends if trend is not None), None)
     if not is_share or lowest is None:
         return table
-    scaling = f"scaling: the efficiency at each topology, from {100 * lowest:.0f} % up"
+    scaling = f"scaling: efficiency at each topology, axis from {100 * lowest:.0f} % up"
     return replace(table, caption=f"{table.caption}; {scaling}")
 
 
@@ -170,7 +170,7 @@ def _list_charts(overview: Overview, looks: Sequence[SeriesStyle]) -> Iterator[O
             for case_id, cell, unit in shown
         ]
 
-    bars = "Bars: 95 % intervals, or the range of too few repeats."
+    bars = "Bars: 95 % intervals; with too few repeats, smallest to largest value."
     throughput = f"Throughput, {overview.unit}, over {over}"
     points = list_points(
         "samples_per_s", ShownColumn("samples_per_s"), [overview.unit] * len(cases)
@@ -178,16 +178,16 @@ def _list_charts(overview: Overview, looks: Sequence[SeriesStyle]) -> Iterator[O
     yield _make_chart(overview, looks, throughput, bars, points)
     if not overview.is_inference:
         title = "Weak-scaling efficiency, %"
-        text = "100 %: each device as fast as those of the smallest topology."
+        text = "100 %: each device is as fast as on the smallest topology."
         units = [f"% of {baseline}'s" for baseline in cases.baseline]
         show = ShownColumn("weak_scaling_efficiency", form=ScaledFormat(factor=100))
         points = list_points("weak_scaling_efficiency", show, units, 100)
         yield _make_chart(overview, looks, title, text, points, 100.0)
-    text = "1: as fast as the reference precision; above it, faster."
+    text = "1: as fast as the reference precision; above 1: faster."
     units = [f"times {reference}" for reference in cases.reference_precision]
     points = list_points("precision_speedup", ShownColumn("precision_speedup"), units)
     others = [point if is_other else None for point, is_other in zip(points, has_speedup(cases))]
-    yield _make_chart(overview, looks, "Times the reference precision", text, others, 1.0)
+    yield _make_chart(overview, looks, "Throughput / reference precision", text, others, 1.0)
 
 
 def _make_chart(

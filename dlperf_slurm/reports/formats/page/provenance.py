@@ -28,7 +28,7 @@ def tabulate_missing(results: Results) -> Iterator[Table]:
             rows += [(case_id, str(n), problem) for n, problem in zip(own.repeat, own.problem)]
     if rows:
         header = ("case", "repeat", "why")
-        caption = "each attempt's own files have more"
+        caption = "the files of each attempt have details"
         yield make_table("Not measured", header, rows, 3, caption)
 
 
@@ -48,8 +48,10 @@ def tabulate_provenance(results: Results) -> Iterator[Table]:
         yield _make_host_table(seen[HOST], seen[DEVICE])
     logs = seen.get(JOB, {}).get("log", {}).values()
     is_of_logs = sum(sum(own.values()) for own in logs) == sum(measured.values())
-    jobs = ("Logs", "what was read") if is_of_logs else ("Jobs", "as the scheduler told it")
-    machine = "as the logs or their folders tell" if is_of_logs else "what rank 0 saw"
+    jobs = (
+        ("Logs", "from the log files") if is_of_logs else ("Jobs", "as reported by the scheduler")
+    )
+    machine = "from the logs or their folders" if is_of_logs else "as seen by rank 0"
     for kind, title, caption in ((MACHINE, "Machine", machine), (JOB, *jobs)):
         told = seen.get(kind, {})
         texts = [(name, _join_values(told[name], measured)) for name in sorted(told)]
@@ -74,7 +76,9 @@ def _make_version_table(
         for version in sorted(versions)
     )
     header = ("software", *names)
-    return make_table("Versions", header, rows, len(header), "as each framework's Python said")
+    return make_table(
+        "Versions", header, rows, len(header), "as reported by each framework's Python"
+    )
 
 
 def _make_host_table(hosts: Counts, devices: Counts) -> Table:
@@ -87,22 +91,22 @@ def _make_host_table(hosts: Counts, devices: Counts) -> Table:
         for host in sorted(hosts)
     )
     header = ("host", "devices", "repeats")
-    return make_table("Hosts", header, rows, 2, "where sound repeats ran")
+    return make_table("Hosts", header, rows, 2, "hosts of the valid repeats")
 
 
 def _join_values(told: Mapping[str, Counter[str]], measured: Mapping[str, int]) -> str:
     """Describe a fact's value, or each value with its number of repeats, most frequent first.
 
-    Repeats of the cases in `measured` without a value count as "not said".
+    Repeats of the cases in `measured` without a value count as "not reported".
     """
     counts: Counter[str] = Counter()
     for case_id, repeats in measured.items():
         for value, count in told.get(case_id, {"": repeats} if repeats else {}).items():
-            counts[value or "not said"] += count
-    if list(counts) == ["not said"]:
+            counts[value or "not reported"] += count
+    if list(counts) == ["not reported"]:
         return ""
     if len(counts) == 1:
         return next(iter(counts))
     if len(counts) > MOST_VALUES:
-        return f"{len(counts)} different ones"
+        return f"{len(counts)} different values"
     return "; ".join(f"{value} (in {count} repeats)" for value, count in counts.most_common())
