@@ -1,9 +1,12 @@
 """States of array tasks from files and a scheduler of fake programs on PATH, and who is retried."""
 
 import json
+import os
 import resource
+import sys
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from builders import (
@@ -25,19 +28,22 @@ from dlperf_slurm.jobs.journal import (
     JOURNAL_FILE,
     STATE,
     SUBMITTED,
-    SUBMITTING,
     UNMARKED,
     Event,
     append_event,
+    append_events,
     read_journal,
+    read_whole_journal,
 )
 from dlperf_slurm.jobs.markers import LOG_WORDS, MARKERS_DIR
 from dlperf_slurm.scheduler import follow
 from dlperf_slurm.scheduler.follow import follow_run
 from dlperf_slurm.scheduler.retry import stage_retry
+from dlperf_slurm.scheduler.state import count_states
 from dlperf_slurm.scheduler.track import Tracker
 
 GROUP = "1n1g"
+FINAL = ["FAILED", *["COMPLETED"] * 5]
 
 
 @pytest.fixture
@@ -133,45 +139,28 @@ def test_queue_is_asked_before_a_failure_is_believed(
 
 
 @pytest.mark.parametrize(
-    ("status", "exit_code", "shown", "state"),
+    ("status", "error", "exit_code", "shown", "state", "detail"),
     [
-        ("failed", 1, "TIMEOUT", "FAILED"),
-        (OUT_OF_MEMORY, 1, "FAILED", "OUT_OF_MEMORY"),
-        (OUT_OF_MEMORY, 143, "CANCELLED", "OUT_OF_MEMORY"),
+        ("failed", "", 1, "TIMEOUT", "FAILED", "first line"),
+        (OUT_OF_MEMORY, "", 1, "FAILED", "OUT_OF_MEMORY", "first line"),
+        (OUT_OF_MEMORY, "", 143, "CANCELLED", "OUT_OF_MEMORY", "first line"),
+        ("failed", "", 143, "TIMEOUT", "TIMEOUT", "first line"),
+        ("failed", "", 143, "FAILED", "FAILED", "first line"),
+        ("failed", TERMINATED, 143, "FAILED", "PREEMPTED", "nobody cancelled it"),
+        ("failed", TERMINATED, 143, "PREEMPTED", "PREEMPTED", "preempted by Slurm"),
+        ("failed", TERMINATED, 143, "TIMEOUT", "TIMEOUT", "first line"),
+        ("failed", TERMINATED, 143, "NODE_FAIL", "NODE_FAIL", "node n1 failed"),
     ],
 )
-def test_record_says_how_an_ended_task_failed(
-    run, task, case, show, status, exit_code, shown, state
-):
-    record = make_failed_record(case, status, "first line\nsecond")
-    write_start(run, task, record, exit_code=exit_code)
-    show(shown)
-    assert find_state(run) == (state, "first line")
-
-
-@pytest.mark.parametrize(
-    ("error", "shown", "state"),
-    [
-        ("", "TIMEOUT", "TIMEOUT"),
-        ("", "FAILED", "FAILED"),
-        (TERMINATED, "FAILED", "PREEMPTED"),
-        (TERMINATED, "PREEMPTED", "PREEMPTED"),
-        (TERMINATED, "TIMEOUT", "TIMEOUT"),
-        (TERMINATED, "NODE_FAIL", "NODE_FAIL"),
-    ],
-)
-def test_end_by_a_signal_is_told_by_slurm_or_else_by_the_record(
-    run, task, case, show, error, shown, state
+def test_record_and_slurm_say_how_a_task_ended(
+    run, task, case, show, status, error, exit_code, shown, state, detail
 ):
     failure = Failure(-1, "", error, "terminated (SIGTERM)", "", False)
-    record = replace(make_failed_record(case, reason="terminated (SIGTERM)"), failures=(failure,))
-    write_start(run, task, record, exit_code=143)
+    record = replace(make_failed_record(case, status, "first line\nsecond"), failures=(failure,))
+    write_start(run, task, record, exit_code=exit_code)
     show(shown)
-    found, detail = find_state(run)
-    assert found == state
-    reasons = {"NODE_FAIL": "node n1 failed", "PREEMPTED": "preempted by Slurm"}
-    others = "nobody cancelled it" if state == "PREEMPTED" else "terminated (SIGTERM)"
-    assert reasons.get(shown, others) in detail
+    found, words = find_state(run)
+    assert (found, detail in words, "second" in words) == (state, True, False)
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
@@ -275,13 +264,6 @@ def test_final_state_is_reopened_by_a_valid_record(run, task, case, failed, vali
     assert find_state(run)[0] == "COMPLETED"
 
 
-def test_start_that_runs_beside_a_valid_record_is_followed(run, task, case, show):
-    write_start(run, task, make_record(case))
-    write_marker(run, task, "started", start=1)
-    show("RUNNING")
-    assert find_state(run)[0] == "RUNNING"
-
-
 @pytest.mark.parametrize("shown", ["COMPLETED", "NODE_FAIL"])
 def test_valid_record_without_a_marker_counts(run, task, case, show, shown):
     write_start(run, task, make_record(case))
@@ -331,16 +313,6 @@ def test_array_that_was_taken_twice_is_followed_where_it_waits(run, show):
     show("PENDING", job="9")
     state = Tracker(run).refresh(ask_scheduler=True)[0]
     assert (state.state, state.array_job_id) == ("PENDING", "9")
-
-
-def test_oldest_array_is_followed_of_those_that_the_journal_has_lost(bin_dir, staged_run):
-    write_program(bin_dir, "sacct", "true")
-    waiting = [f"{job}_0|PENDING||None" for job in (10, 9)]
-    show_queue(bin_dir, *waiting, name=f"{staged_run.run_id}.{GROUP}")
-    append_event(staged_run.path, Event(SUBMITTING, format_now(), GROUP))
-    tracker = Tracker(staged_run)
-    tracker.refresh(ask_scheduler=True)
-    assert tracker.array_job_ids[GROUP] == "9"
 
 
 def test_jobs_of_whoever_submitted_a_part_are_asked_for(bin_dir, run, home, monkeypatch):
@@ -479,3 +451,130 @@ def test_following_ends_when_the_run_directory_stays_away(run, monkeypatch):
     monkeypatch.setattr(follow, "AWAY_SECONDS", -1.0)
     with pytest.raises(FileNotFoundError):
         next(follow_run(tracker))
+
+
+opened: list[str] = []
+
+
+def note_open(event, arguments):
+    if event in ("open", "os.scandir", "os.listdir"):
+        opened.append(os.fsdecode(arguments[0]))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def watched_files():
+    """Python never forgets such a hook; it only lists names."""
+    sys.addaudithook(note_open)
+
+
+@pytest.fixture
+def ended_run(run):
+    """All its array tasks have ended: the first badly, the others with a valid record."""
+    for index, task in enumerate(run.read_all_tasks()):
+        case = read_case(run, task)
+        write_start(run, task, make_record(case) if index else make_failed_record(case))
+    return run
+
+
+def look(run):
+    """Return the states in a new tracker, and how many records it opened."""
+    opened.clear()
+    states = [state.state for state in Tracker(run).refresh(ask_scheduler=True)]
+    return states, sum(str(name).endswith("record.json") for name in opened)
+
+
+@pytest.mark.parametrize("name", ["record.json", "step_seconds.npy"])
+def test_only_files_that_were_written_since_are_opened(ended_run, name):
+    assert look(ended_run) == (FINAL, 6)
+    assert look(ended_run) == (FINAL, 0)
+    path = ended_run.path / ended_run.read_all_tasks()[1].attempt_dir / "s0" / name
+    # the same bytes, written again
+    os.utime(path.with_name("record.json"), ns=(1, 1))
+    assert look(ended_run) == (FINAL, 1)
+    path.write_bytes(b"{")
+    assert look(ended_run) == (["FAILED", "FAILED", *["COMPLETED"] * 4], 1)
+
+
+def test_start_that_came_since_is_looked_at(ended_run):
+    look(ended_run)
+    write_marker(ended_run, ended_run.read_all_tasks()[0], "started", start=1)
+    states, _ = look(ended_run)
+    assert states[0] != "FAILED"
+
+
+def test_state_that_names_no_files_is_decided_by_those_that_are_there(ended_run):
+    for task in ended_run.read_all_tasks():
+        event = Event(STATE, format_now(), task.group_id, "1", task.array_task_id, "COMPLETED")
+        append_event(ended_run.path, replace(event, start=0))
+    assert look(ended_run) == (FINAL, 6)
+
+
+def finish(run, count):
+    """Give the first group so many array tasks, all journaled as completed."""
+    folder = run.read_tasks(GROUP)[0].attempt_dir.rpartition("/r")[0]
+    lines = [f"pytorch\t{folder}/r{number + 1}/a1\tsrun\t-\t0\t0\n" for number in range(count)]
+    run.get_tasks_path(GROUP).write_text("".join(lines), encoding="utf-8")
+    event = Event(STATE, format_now(), GROUP, "1", 0, "COMPLETED", start=0, files="0 0e 0s")
+    ended = [replace(event, array_task_id=number) for number in range(count)]
+    append_events(run.path, [Event(SUBMITTED, format_now(), GROUP, "1"), *ended])
+    for number in range(count):
+        (run.path / MARKERS_DIR / f"{GROUP}.{number}.s0.finished").touch()
+
+
+def look_at_journal(run):
+    """How many have completed, and how many files and folders were opened for that."""
+    opened.clear()
+    states = Tracker(run, trusts_journal=True).refresh(ask_scheduler=True)
+    return count_states(states).get("COMPLETED"), len(opened)
+
+
+@pytest.mark.integration
+def test_opened_files_do_not_grow_with_the_array_tasks_that_have_ended(run):
+    finish(run, 1000)
+    completed, of_thousand = look_at_journal(run)
+    assert completed == 1000
+    finish(run, 2000)
+    completed, of_two_thousand = look_at_journal(run)
+    assert completed == 2000
+    assert 5 < of_two_thousand == of_thousand < 100
+
+
+def change_markers(run):
+    (run.path / MARKERS_DIR / f"{GROUP}.0.s1.started").touch()
+    (run.path / MARKERS_DIR / f"{GROUP}.1.s0.finished").unlink()
+
+
+def test_start_that_the_journal_does_not_know_is_looked_at_though_it_is_trusted(run):
+    finish(run, 3)
+    change_markers(run)
+    assert look_at_journal(run)[0] == 1
+
+
+def test_marker_that_comes_or_goes_between_two_looks_is_seen(run):
+    finish(run, 2)
+    tracker = Tracker(run, trusts_journal=True)
+    first = tracker.refresh(ask_scheduler=True)[:2]
+    assert {state.state for state in first} == {"COMPLETED"}
+    change_markers(run)
+    later = tracker.refresh(ask_scheduler=True)[:2]
+    assert "COMPLETED" not in {state.state for state in later}
+
+
+def test_journal_that_was_replaced_since_is_read_anew(run):
+    finish(run, 2)
+    events, _ = read_whole_journal(run.path)
+    lines = [json.dumps(vars(replace(event, host="elsewhere"))) + "\n" for event in events]
+    (run.path / "journal.jsonl").write_text("".join(lines), encoding="utf-8")
+    assert {event.host for event in read_whole_journal(run.path)[0]} == {"elsewhere"}
+
+
+def test_line_of_the_journal_that_is_being_written_counts_once_it_is_whole(run):
+    line = json.dumps(vars(Event(STATE, format_now(), GROUP)))
+    before, _ = read_whole_journal(run.path)
+    with Path(run.path / "journal.jsonl").open("a", encoding="utf-8") as file:
+        file.write(line[:20])
+        file.flush()
+        assert read_whole_journal(run.path) == (before, False)
+        file.write(line[20:] + os.linesep)
+    events, is_whole = read_whole_journal(run.path)
+    assert (is_whole, events[:-1]) == (True, before)
