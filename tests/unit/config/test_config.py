@@ -6,8 +6,7 @@ import pytest
 from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_resource_dir
-from dlperf_slurm.config.key_paths import _walk_paths, drop_indices, format_key, locate_keys
-from dlperf_slurm.config.layers import SettingsLayer, merge_layers
+from dlperf_slurm.config.key_paths import _walk_paths, drop_indices, locate_keys
 from dlperf_slurm.config.suggestions import check_known, suggest
 from dlperf_slurm.config.toml_tables import (
     OneOrMore,
@@ -156,14 +155,6 @@ def test_keys_are_where_the_parser_finds_them(text):
     assert locate_keys(text) == locate_by_prefixes(text)
 
 
-def test_text_in_a_string_is_no_key():
-    assert ("not",) not in locate_keys(LOCATED)
-
-
-def test_key_of_a_list_has_an_index():
-    assert format_key(("axes", "framework", 1)) == "axes.framework[1]"
-
-
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
@@ -208,21 +199,6 @@ def test_mistakes_of_a_file_are_reported_together():
 def test_what_is_sound_is_still_returned():
     reporter = ProblemCollector(make_toml('size = 5\nnames = ["a", 2, "b"]\n'))
     assert validate(Outer, reporter.toml.data, reporter) == Outer(size=5, names=("a", "b"))
-
-
-def test_later_layer_wins_key_by_key_and_is_the_source():
-    layers = [
-        SettingsLayer(make_toml('names = "a"\nl = [1, 2]\n[t]\nx = 1\ny = 1\n', "a")),
-        SettingsLayer(make_toml("l = [3]\n[t]\ny = 2\n", "b")),
-    ]
-    merged, sources = merge_layers(layers)
-    assert merged == {"names": "a", "l": [3], "t": {"x": 1, "y": 2}}
-    assert (sources["t", "x"], sources["t", "y"]) == ("a", "b")
-
-
-def test_layer_of_a_table_is_named_with_its_file():
-    layer = SettingsLayer(make_toml("[slurm]\npartition = 'gpu'\n", "m.toml"), ("slurm",))
-    assert (layer.name, layer.data) == ("m.toml [slurm]", {"partition": "gpu"})
 
 
 @pytest.mark.parametrize(

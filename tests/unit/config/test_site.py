@@ -9,8 +9,8 @@ from support.problems import assert_problem
 from dlperf_slurm.config.folders import find_environments_dir, find_resource_dir
 from dlperf_slurm.config.site import choose_site_file, list_effective_values, load_site
 from dlperf_slurm.config.toml_tables import read_toml
-from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.launchers import LAUNCHERS
 from dlperf_slurm.worker.frameworks import list_frameworks
 
 
@@ -85,52 +85,96 @@ def test_mistakes_of_all_layers_come_in_one_answer():
         assert mistake in answer
 
 
+MISTAKES = [
+    ("[time_limit_minutes]\n'4n' = 60", "time_limit_minutes.4n", ("NODESnDEVICESg", "2n8g")),
+    (
+        "environments.pytroch.venv = '/x'",
+        *("environments.pytroch", (f"known: {', '.join(list_frameworks())}", "mean 'pytorch'")),
+    ),
+    ("[env]\n'A-B' = 'x'", "env.A-B", ("'A-B'", "letters, digits and _")),
+    ("[env]\nA = 1", "env.A", ("not a string", '"1"', "'\"1\"'")),
+    ("[env]\nattempt_dir = '/'", "env.attempt_dir", ("'attempt_dir'", "job script")),
+    ("directives = '--output=/tmp/x'", "directives", ("'--output=/tmp/x': --output",)),
+    (
+        "directives = ['--requeue', '--arr=0-9']",
+        "directives[1]",
+        ("'--arr=0-9': --array", "matrix"),
+    ),
+    ("directives = ['mail-type=END']", "directives[0]", ("'--name=value'", "'-C value'")),
+    ("directives = '--comment=\\'", "directives", ("'--comment=\\\\'", "backslashes")),
+    ('directives = "--comment=a\\nb"', "directives", ("'--comment=a\\nb'", "line breaks")),
+    ("directives = ['--clusters=one']", "directives[0]", ("by clusters",)),
+    ("directives = ['-M one']", "directives[0]", ("'-M one': --clusters", "by clusters")),
+    ("gpu_request = 'gpus-per-nodes'", "gpu_request", ("allowed: gpus-per-node, gres, none",)),
+    ("inherit = ['SBATCH_WAIT']", "inherit[0]", ("'SBATCH_WAIT'",)),
+    ("inherit = ['SLURM_CONF']", "inherit[0]", ("'SLURM_CONF'", "SBATCH_ACCOUNT")),
+    ("clusters = 'one,two'", "clusters", ("'one,two'", "pattern")),
+    ("tasks_per_job = 0", "tasks_per_job", ("allowed: at least 1",)),
+    ("environments.pytorch.venv = '/opt/a:b'", "environments.pytorch.venv", ("':'", "PATH")),
+    ("environments.pytorch.venv = '~nobody-here/a'", "environments.pytorch.venv", ("home folder",)),
+    ("[node.check]\ngpus = true", "node.check.gpus", ("unknown key", "devices")),
+    *(
+        (f"datasets.x.stage_to = '{place}'", "datasets.x.stage_to", (f"'{place}'", why))
+        for place, why in (
+            ("scratch/digits", "begins with '/' or a variable"),
+            ("$TMPDIR", "begins with '/' or a variable"),
+            ("$TMPDIR/../digits", "'..'"),
+        )
+    ),
+    # what whoever writes a site file plausibly gets wrong
+    ("queue = 'gpu'", "queue", ("unknown key", "mean 'partition'", "account")),
+    ("project = 'p42'", "project", ("mean 'account'",)),
+    ("gres = 'gpu:a100:8'", "gres", ("mean 'gpu_request'",)),
+    ("gpu_type = 'gpu:a100'", "gpu_type", ("such as 'a100'",)),
+    ("gpus_per_node = 8", "gpus_per_node", ("mean 'max_devices_per_node'",)),
+    ("nodes = 4", "nodes", ("mean 'max_nodes'",)),
+    ("walltime = 30", "walltime", ("mean 'time_limit_minutes'",)),
+    ("time_limit_minutes = 5", "time_limit_minutes", ("table", "default = 30")),
+    (
+        "time_limit_minutes.defualt = 5",
+        "time_limit_minutes.defualt",
+        ("as in '2n8g'", "mean 'default'"),
+    ),
+    (
+        "time_limit_minutes.default = 00:05:00",
+        "time_limit_minutes.default",
+        ("00:05:00", "integer"),
+    ),
+    ("max_jobs = 4", "max_jobs", ("mean 'max_submitted'",)),
+    ("max_submitted = '4'", "max_submitted", ("integer", "quotes", ": 4")),
+    ("exclusive = 'true'", "exclusive", ("false", "quotes", ": true")),
+    ("launcher.mpi = false", "launcher.mpi", ("not a string", '"false"')),
+    (
+        "launcher.name = 'mpiexec'",
+        *("launcher.name", (f"known: {', '.join(sorted(LAUNCHERS))}", "mean 'mpirun'")),
+    ),
+    ("[datasets.x]\nscratch = '/tmp'", "datasets.x.scratch", ("mean 'stage_to'",)),
+]
+
+
+@pytest.mark.parametrize(("text", "key", "says"), MISTAKES)
+def test_mistake_has_its_line_its_key_and_its_remedy(text, key, says):
+    (mistake,) = read_mistakes(text)
+    line = text.count("\n") + 1
+    assert_problem(mistake, file="site.toml", line=line, key=key, says=says)
+
+
 @pytest.mark.parametrize(
-    ("text", "line", "key", "says"),
+    ("line", "says"),
     [
-        (
-            "[time_limit_minutes]\n'4n' = 60",
-            *(2, "time_limit_minutes.4n", ("NODESnDEVICESg", "2n8g")),
-        ),
-        (
-            "[environments.pytroch]\nvenv = '/x'",
-            *(1, "environments.pytroch"),
-            (f"known: {', '.join(list_frameworks())}", "mean 'pytorch'"),
-        ),
-        ("[env]\n'A-B' = 'x'", 2, "env.A-B", ("'A-B'", "letters, digits and _")),
-        ("[env]\nA = 1", 2, "env.A", ("not a string", '"1"', "'\"1\"'")),
-        (
-            "directives = '--output=/tmp/x'",
-            *(1, "directives", ("'--output=/tmp/x': --output", "run directory")),
-        ),
-        (
-            "directives = ['--requeue', '--arr=0-9']",
-            *(1, "directives[1]", ("'--arr=0-9': --array", "matrix")),
-        ),
-        (
-            "[env]\nattempt_dir = '/'",
-            *(2, "env.attempt_dir", ("'attempt_dir'", "job script", "another name")),
-        ),
-        (
-            "directives = ['mail-type=END']",
-            *(1, "directives[0]"),
-            ("'mail-type=END'", "'--name=value'", "'--name value'", "'-C value'"),
-        ),
-        ("directives = '--comment=\\'", 1, "directives", ("'--comment=\\\\'", "backslashes")),
-        (
-            'directives = "--comment=a\\nb"',
-            *(1, "directives", ("'--comment=a\\nb'", "line breaks")),
-        ),
-        (
-            "gpu_request = 'gpus-per-nodes'",
-            *(1, "gpu_request"),
-            ("allowed: gpus-per-node, gres, none", "mean 'gpus-per-node'"),
-        ),
+        ("account = proj42", ("text in quotes",)),
+        ("time_limit = 90min", ("text in quotes",)),
+        ("memory = 64G", ("text in quotes",)),
+        ("umask = 022", ('put it in quotes: "022"',)),
+        ("exclusive = True", ("true or false",)),
+        ("device: cuda", ("KEY = VALUE",)),
+        ("scheduler = 'local'", ("twice",)),
     ],
 )
-def test_mistake_in_a_site_says_where_what_and_what_is_allowed(text, line, key, says):
-    (mistake,) = read_mistakes(f"{text}\n")
-    assert_problem(mistake, file="site.toml", line=line, key=key, says=says)
+def test_line_that_is_no_toml_is_shown_with_what_was_probably_meant(line, says):
+    with pytest.raises(InputError, match=r"^site\.toml: not valid TOML: .*at line 2") as caught:
+        load_site(write_site(f"scheduler = 'slurm'\n{line}\n"), None, [])
+    assert_problem(caught.value, file="site.toml", key="not valid TOML", says=(line, *says))
 
 
 def test_requested_site_is_looked_up_by_name_in_the_working_directory_first(bin_dir):
@@ -164,10 +208,6 @@ def test_link_of_another_user_is_taken_only_by_its_path(monkeypatch):
 def test_requested_site_is_found_among_the_users_own():
     path = write_site("", ".config/dlperf-slurm/site_configs/mine.toml")
     assert choose_site_file("mine") == Path(path).absolute()
-
-
-def test_requested_site_is_found_among_the_shipped_ones():
-    assert choose_site_file("local") == find_resource_dir("site_configs") / "local.toml"
 
 
 def test_unknown_site_lists_the_known_ones_and_the_nearest():
@@ -221,12 +261,6 @@ def test_cluster_of_the_shell_is_that_of_a_site_that_names_none(
         assert loaded.sources["clusters",] == "SLURM_CLUSTERS"
 
 
-def test_time_limit_is_that_of_the_topology():
-    site = make_site(time_limit_minutes={"default": 30, "4n8g": 60})
-    topologies = [parse_topology("1n8g"), parse_topology("4n8g")]
-    assert [site.get_time_limit_minutes(topology) for topology in topologies] == [30, 60]
-
-
 def test_template_is_looked_for_beside_the_file_that_names_it(home):
     (home / "own").mkdir()
     text = "template = 'x.sbatch.j2'\n[[override]]\nwhen.nodes = 2\ntemplate = 'y.sbatch.j2'\n"
@@ -255,15 +289,6 @@ def test_framework_without_an_environment_of_the_sites_own_gets_the_managed_one(
     chosen = make_site(environments=named).find_environment("pytorch")
     assert chosen.venv == (str(home / ".environments/pytorch") if is_managed else None)
     assert chosen.env == named.get("pytorch", {}).get("env", {})
-
-
-@pytest.mark.parametrize(
-    ("path", "says"), [("/opt/a:b", ("':'", "PATH")), ("~nobody-here/a", ("home folder",))]
-)
-def test_environment_that_no_path_can_name_is_refused(path, says):
-    (mistake,) = read_mistakes(f"[environments.pytorch]\nvenv = '{path}'\n")
-    key = f"environments.pytorch.venv: '{path}'"
-    assert_problem(mistake, file="site.toml", line=2, key=key, says=says)
 
 
 def test_text_with_a_nul_is_refused_in_files_and_options():
@@ -301,48 +326,3 @@ def test_data_set_is_a_folder_or_a_table_to_which_layers_add():
     digits = site.find_dataset("digits")
     assert (digits.path, digits.stage_to) == ("/data/digits", "$TMPDIR/digits")
     assert site.find_dataset("other").stage_to is None
-
-
-@pytest.mark.parametrize(
-    ("stage_to", "says"),
-    [
-        ("scratch/digits", "begins with '/' or a variable"),
-        ("$TMPDIR", "begins with '/' or a variable"),
-        ("$TMPDIR/../digits", "'..'"),
-    ],
-)
-def test_place_for_a_copy_that_is_none_is_refused(stage_to, says):
-    with pytest.raises(InputError) as caught:
-        load_site(write_site(f"[datasets.digits]\nstage_to = '{stage_to}'\n"), None, [])
-    key = "datasets.digits.stage_to"
-    assert_problem(caught.value, file="site.toml", line=2, key=key, says=(f"'{stage_to}'", says))
-
-
-def test_check_that_is_none_is_refused_with_those_that_are():
-    text = "[node.check]\ngpus = true\n"
-    with pytest.raises(InputError, match=r"site.toml:2: node.check.gpus: unknown key; .*devices"):
-        load_site(write_site(text), None, [])
-
-
-@pytest.mark.parametrize(
-    ("setting", "key", "says"),
-    [
-        ('inherit=["SBATCH_WAIT"]', "inherit[0]", ("'SBATCH_WAIT'",)),
-        ('inherit=["SLURM_CONF"]', "inherit[0]", ("'SLURM_CONF'", "SBATCH_ACCOUNT")),
-        ('clusters="one,two"', "clusters", ("'one,two'", "pattern")),
-        ('directives=["--clusters=one"]', "directives[0]", ("by clusters",)),
-        ('directives=["-M one"]', "directives[0]", ("'-M one': --clusters", "by clusters")),
-        ("tasks_per_job=0", "tasks_per_job", ("allowed: at least 1",)),
-    ],
-)
-def test_setting_of_queues_that_cannot_be_is_refused(setting, key, says):
-    with pytest.raises(InputError) as caught:
-        load_site("slurm", None, [setting])
-    assert_problem(caught.value, file=f"--set {setting}", key=key, says=says)
-
-
-def test_queue_settings_are_read():
-    settings = ['inherit=["SBATCH_ACCOUNT"]', 'clusters="far-1"', "max_submitted=4", "arrays=false"]
-    site = load_site("slurm", None, settings).site
-    assert (site.inherit, site.clusters) == (("SBATCH_ACCOUNT",), "far-1")
-    assert (site.max_submitted, site.arrays) == (4, False)
