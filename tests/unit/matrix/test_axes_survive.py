@@ -181,15 +181,6 @@ def test_every_field_is_specified_and_every_axis_is_a_field():
 
 
 @pytest.mark.parametrize("axis", AXES)
-def test_every_axis_has_a_sample_here_that_is_not_its_default(axis):
-    (one,), (other,) = (
-        list_cases({}),
-        list_cases({axis: AXIS_SAMPLES[axis], **CONTEXTS.get(axis, {})}),
-    )
-    assert read_axis(one, axis) != read_axis(other, axis)
-
-
-@pytest.mark.parametrize("axis", AXES)
 def test_value_of_an_axis_arrives_at_each_stage_and_no_other_axis_changes(axis):
     ways = follow_sample(axis)
     for stage in ("matrix_case", "case", "planned", "script_values"):
@@ -290,13 +281,6 @@ def test_setting_of_the_protocol_is_in_the_manifest_and_the_csv_of_a_case_that_f
         lines.append({name: line[name] for name in Protocol.model_fields})
     assert lines[1] == {**lines[0], setting: str(PROTOCOL[setting])}
     assert lines[0] != lines[1]
-
-
-def test_repeats_are_planned_and_in_the_manifest():
-    file = read({}, protocol={"repeats": PROTOCOL["repeats"]})
-    plan = resolve(expand_matrix(file), make_site(), max_array_size=1001)
-    assert plan.array_task_count == PROTOCOL["repeats"]
-    assert follow({}, protocol={"repeats": PROTOCOL["repeats"]}).planned.repeats == 3
 
 
 def test_shuffle_seed_changes_the_order_of_array_tasks_alone():

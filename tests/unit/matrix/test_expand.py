@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from builders import make_matrix_case, write_matrix
+from builders import write_matrix
 from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_resource_dir
@@ -100,28 +100,22 @@ def test_of_two_overrides_of_the_same_key_the_later_one_wins():
     assert found == [(16, 5, 100), (None, 7, 100), (16, 5, 40), (8, 3, 40)]
 
 
-def test_override_sets_a_value_to_0():
-    rules = (
-        "[[override]]\nwhen = { nodes = 2 }\nmodel = { label_smoothing = 0.0 }\n"
-        "protocol = { warmup_steps = 0, stall_seconds = 0 }\n"
-    )
+def test_override_sets_values_to_0_and_to_false():
     axes = TWO_BY_TWO.replace('"resnet50"', '"resnet50"\nlabel_smoothing = 0.1')
-    found = [
-        (case.model_parameters["label_smoothing"], p.warmup_steps, p.stall_seconds)
-        for case in expand(rules, axes).cases
-        for p in [case.protocol]
-    ]
-    assert found == 2 * [(0.1, 20, None)] + 2 * [(0.0, 0, 0)]
-
-
-def test_override_sets_an_axis_to_0_and_to_false():
     rules = (
-        "mode = 'infer'\noutput_tokens = 16\nclip_global_norm = true\n"
-        "[[override]]\nwhen = { nodes = 2 }\noutput_tokens = 0\nclip_global_norm = false\n"
+        "mode = 'infer'\noutput_tokens = 16\nclip_global_norm = true\n[[override]]\n"
+        "when = { nodes = 2 }\noutput_tokens = 0\nclip_global_norm = false\n"
+        "model = { label_smoothing = 0.0 }\nprotocol = { warmup_steps = 0, stall_seconds = 0 }\n"
     )
-    axes = [case.axes for case in expand(rules).cases]
-    found = [(a.output_tokens, a.clip_global_norm) for a in axes]
-    assert found == 2 * [(16, True)] + 2 * [(0, False)]
+    found = [
+        (
+            *(case.axes.output_tokens, case.axes.clip_global_norm),
+            *(case.model_parameters["label_smoothing"], case.protocol.warmup_steps),
+            case.protocol.stall_seconds,
+        )
+        for case in expand(rules, axes).cases
+    ]
+    assert found == 2 * [(16, True, 0.1, 20, None)] + 2 * [(0, False, 0.0, 0, 0)]
 
 
 def test_override_of_the_model_is_merged_into_its_parameters():
@@ -269,13 +263,6 @@ def test_notes_are_those_of_the_matching_rules_in_their_order():
         "[[note]]\nwhen = { precision = 'fp32' }\ntext = 'b'\n"
     )
     assert [case.notes for case in expand(rules).cases] == [("b",), (), ("a", "b"), ("a",)]
-
-
-def test_case_id_names_what_differs_from_the_defaults():
-    case = make_matrix_case(
-        "1n1g", compiler="torch.compile", memory_format="channels_last", clip_global_norm=True
-    )
-    assert case.case_id == "pytorch-resnet50-1n1g-bs8-fp32-torch.compile-channels_last-clip"
 
 
 TWO_MODELS = """\

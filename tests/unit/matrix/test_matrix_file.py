@@ -9,6 +9,7 @@ from builders import SMALL_MATRIX, write_matrix
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
+from dlperf_slurm.contract.axes import DATA_SOURCES, OPTIMIZERS
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.logs import list_formats, load_format
 from dlperf_slurm.matrix.axes import AXES
@@ -165,6 +166,28 @@ MISTAKES = [
         add_axis("clip_global_norm = 'yes'"),
         *(7, "axes.clip_global_norm", ("'yes'", "true", "false")),
     ),
+    (add_axis('data = "disk"'), 7, "axes.data", ("'disk'", f"known: {', '.join(DATA_SOURCES)}")),
+    (add_axis('optimizer = "adam"'), 7, "axes.optimizer", (f"known: {', '.join(OPTIMIZERS)}",)),
+    *(
+        (add_axis(f"loss_scale = {value}"), 7, "axes.loss_scale", ("'dynamic'", "at least 1"))
+        for value in ("0", "'big'", "true")
+    ),
+    (add_axis("gradient_accumulation = 0"), 7, "axes.gradient_accumulation", ("at least 1",)),
+    (add_axis("data_workers = 0"), 7, "axes.data_workers", ("0", "allowed: at least 1")),
+    # training
+    (
+        add_axis("[training]\nepochs = 2\nwarmup_epochs = 2"),
+        *(7, "training", ("warmup_epochs", "less than epochs (2)")),
+    ),
+    (
+        add_axis("[training]\nepochs = 2\ntarget_top1 = 90"),
+        *(9, "training.target_top1", ("90", "at most 1")),
+    ),
+    (
+        add_axis('[training]\nepochs = 2\nschedule = "cosin"'),
+        *(9, "training.schedule", ("allowed: constant, cosine", "mean 'cosine'")),
+    ),
+    (add_axis("[training]\nepoch = 2"), 8, "training.epoch", ("unknown key", "mean 'epochs'")),
     # rules
     (
         add_axis("[[override]]\nwhen = { batch_size_per_device = '~4' }\nmodel = { width = 8 }"),
@@ -319,12 +342,6 @@ def test_matrix_is_named_after_its_file():
 def test_override_of_a_parameter_may_be_for_one_model():
     change = "[[override]]\nmodel = { dropout = 0.0 }\nwhen = { model = 'bert' }\n"
     assert len(read_matrix(write_matrix(TWO_MODELS + change)).matrix.override) == 1
-
-
-def test_source_is_an_axis_with_a_table_of_its_own():
-    matrix = read_matrix(write_matrix(SOURCES)).matrix
-    assert matrix.axes.script == ("worker", "official")
-    assert matrix.scripts["official"].launch == "single"
 
 
 @pytest.mark.parametrize("name", ["A; touch pwned", "A-B", "$(x)", "1A", "", "run_dir"])
