@@ -1,11 +1,10 @@
 """What a script has its nodes do before the ranks start: nothing, or as its golden file."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
-from builders import make_matrix_case, make_site, write_scripts
+from builders import make_matrix_case, make_site
 from golden import GOLDEN, assert_is_golden, assert_script_is_golden
 
 from dlperf_slurm.config.site import Site
@@ -126,41 +125,3 @@ def test_archive_is_data_only_where_nodes_unpack_it(tmp_path):
         reasons.append(explain_unsupported(case, make_case(case, site, "", 1, 1), site))
     assert "a tar archive also needs `stage_to`" in reasons[0]
     assert reasons[1] is None
-
-
-WORKER = """\
-case $3 in
-  node) echo "node $$" >> "$DLPERF_TEST/calls"; exit $NODE_EXIT ;;
-  run) echo run >> "$DLPERF_TEST/calls" ;;
-  conclude) echo "conclude $5" >> "$DLPERF_TEST/calls" ;;
-esac
-"""
-
-
-@pytest.mark.parametrize(
-    ("exit_code", "calls"), [(0, ["node", "run", "conclude 0"]), (1, ["node", "conclude 1"])]
-)
-def test_no_rank_starts_where_a_node_is_not_fit(tmp_path, exit_code, calls):
-    """The rendered script itself, with a worker that notes what it is told to do."""
-    bin_dir = tmp_path / "venv" / "bin"
-    bin_dir.mkdir(parents=True)
-    python = bin_dir / "python"
-    python.write_text(f"#!/bin/bash\n{WORKER}", encoding="utf-8")
-    python.chmod(0o755)
-    for name in ("srun", "env"):
-        # all words up to the program are left out
-        program = bin_dir / name
-        program.write_text('#!/bin/bash\nuntil [ "$1" = python ]; do shift; done\nexec "$@"\n')
-        program.chmod(0o755)
-    site = make_site(node=NODE, environments={"pytorch": {"venv": str(bin_dir.parent)}})
-    run_dir = tmp_path / "run"
-    files = render(site, make_matrix_case("1n1g"), run_dir)
-    write_scripts(run_dir, files)
-    done = subprocess.run(
-        ["bash", str(run_dir / "scripts/1n1g.sbatch"), "0"],
-        env={"PATH": "/usr/bin:/bin", "DLPERF_TEST": str(tmp_path), "NODE_EXIT": str(exit_code)},
-        capture_output=True,
-    )
-    assert done.returncode == exit_code
-    noted = (tmp_path / "calls").read_text().splitlines()
-    assert [line if "conclude" in line else line.split()[0] for line in noted] == calls

@@ -38,11 +38,6 @@ def test_cases_of_one_shape_are_one_group_in_order_of_size():
     assert sorted(task.repeat for task in plan.groups[1].array_tasks) == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_attempt_has_a_folder_of_its_own():
-    task = ArrayTask(make_matrix_case("2n8g"), repeat=3, attempt=2)
-    assert task.attempt_dir == "cases/pytorch-resnet50-2n8g-bs8-fp32/r3/a2"
-
-
 @pytest.mark.parametrize(
     ("values", "jobs"),
     [
@@ -144,20 +139,6 @@ def test_node_hours_are_those_of_the_time_limits():
     plan = plan_cases(*cases, time_limit_minutes={"default": 30, "4n8g": 60})
     assert plan.node_hours == 31.5
     assert [plan.compute_node_hours(case) for case in cases] == [28.0, 3.5]
-
-
-# resnet50: 16 cases x 7 repeats; 28 array tasks on each topology, at most 30 minutes each:
-# 28 x (1 + 1 + 2 + 4) nodes x 0.5 h = 112. bert: 64 cases, four times as much
-@pytest.mark.parametrize(
-    ("name", "cases", "tasks", "node_hours"),
-    [("resnet50", 16, 112, 112.0), ("bert", 64, 448, 448.0)],
-)
-def test_dlperf_protocol_is_four_groups_on_a_plain_cluster(name, cases, tasks, node_hours):
-    file = read_matrix(find_resource_dir("matrices") / f"{name}.toml")
-    plan = resolve(expand_matrix(file), load_site("slurm", None, []).site, 1001)
-    assert (len(plan.cases), len(plan.groups), plan.array_task_count, plan.node_hours) == (
-        cases, 4, tasks, node_hours,
-    )  # fmt: skip
 
 
 def test_suffix_tells_the_groups_of_a_retry_apart():

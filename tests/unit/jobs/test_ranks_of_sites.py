@@ -197,8 +197,3 @@ def test_each_way_of_ranks_has_launchers():
     assert {kind for launcher in LAUNCHERS.values() for kind in launcher.rendezvous_methods} == set(
         KINDS
     )
-
-
-@pytest.mark.parametrize("ranks", ["slurm", "torchrun"])
-def test_mpi4py_is_no_part_of_a_script_without_mpi(ranks):
-    assert "mpi" not in read_launch(render(make_site(ranks=ranks)))

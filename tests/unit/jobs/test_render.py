@@ -223,14 +223,6 @@ def test_text_that_is_no_option_is_refused(line):
         quote_option(line)
 
 
-def test_own_template_overrides_a_block():
-    name = write_template(
-        '{% extends "base.sbatch.j2" %}\n{% block prologue %}\nmodule purge\n{% endblock %}\n'
-    )
-    plain, own = render(make_site()), render(make_site(template=name))
-    assert set(own.splitlines()) - set(plain.splitlines()) == {"module purge"}
-
-
 @pytest.mark.parametrize("text", ["sync", "# nothing to clean up"])
 def test_epilogue_of_an_own_template_is_what_the_harness_runs_at_the_end(text):
     block = f"{{% block epilogue %}}\n{text}\n{{% endblock %}}\n"

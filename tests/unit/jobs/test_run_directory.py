@@ -2,8 +2,6 @@
 
 import json
 import math
-import re
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -66,11 +64,6 @@ def test_run_is_found_by_its_id_the_beginning_of_it_or_its_directory(results, na
     assert find_run(named, results).path == results / run_id
 
 
-def test_run_is_found_where_it_was_moved(results):
-    moved = shutil.copytree(results / "20240501-120000-a", results.parent / "elsewhere")
-    assert find_run(str(moved), results).path == moved
-
-
 @pytest.mark.parametrize(
     ("named", "says"),
     [("20240502", ("20240502-080000-b", "20240502-090000-c")), ("x", ("20240502-090000-c",))],
@@ -100,40 +93,24 @@ def test_manifest_that_is_not_an_object_is_refused(results, text):
 
 
 @pytest.mark.parametrize(
-    ("changes", "key"),
+    ("changes", "says"),
     [
         ({"title": 3}, "title"),
         ({"colour": "red"}, "colour"),
-        ({"cases": [{"case_id": "a"}]}, "cases[0]."),
+        ({"cases": [{"case_id": "a"}]}, r"cases\[0\]\."),
         ({"cases": 3}, "cases"),
-        ({"cases": [3]}, "cases[0]"),
+        ({"cases": [3]}, r"cases\[0\]"),
         ({"poll_seconds": 0}, "poll_seconds"),
         ({"within_seconds": -1}, "within_seconds"),
-    ],
-)
-def test_manifest_with_a_wrong_key_is_refused_by_its_name(results, changes, key):
-    edit_manifest(results / "20240501-120000-a", **changes)
-    with pytest.raises(InputError, match=re.escape(f"manifest.json: {key}")):
-        open_run(results / "20240501-120000-a")
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"run_id": ".."}, "run_id"),
-        ({"created_at": "yesterday"}, "created_at"),
+        ({"run_id": ".."}, ".*run_id"),
+        ({"created_at": "yesterday"}, ".*created_at"),
         ({"scheduler": "pbs"}, "scheduler is 'pbs'; known: slurm, local"),
-        ({"cases": 2}, "two cases have the same case_id"),
     ],
 )
-def test_manifest_of_no_run_is_refused(results, changes, says):
-    folder = results / "20240501-120000-a"
-    if "cases" in changes:
-        case = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["cases"]
-        changes = {"cases": changes["cases"] * case}
-    edit_manifest(folder, **changes)
-    with pytest.raises(InputError, match=rf"manifest\.json: .*{says}"):
-        open_run(folder)
+def test_manifest_with_a_wrong_key_is_refused_by_its_name(results, changes, says):
+    edit_manifest(results / "20240501-120000-a", **changes)
+    with pytest.raises(InputError, match=rf"manifest\.json: {says}"):
+        open_run(results / "20240501-120000-a")
 
 
 @pytest.mark.parametrize(
@@ -144,6 +121,14 @@ def test_manifest_with_a_setting_that_no_matrix_has_is_refused_by_its_name(resul
     edit_case(results / "20240501-120000-a", protocol=protocol)
     with pytest.raises(InputError, match=r"manifest\.json: cases\[0\]\.protocol.*(seed|3|None)"):
         open_run(results / "20240501-120000-a")
+
+
+def test_manifest_with_a_case_twice_is_refused(results):
+    folder = results / "20240501-120000-a"
+    cases = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["cases"]
+    edit_manifest(folder, cases=2 * cases)
+    with pytest.raises(InputError, match=r"manifest\.json: .*two cases have the same case_id"):
+        open_run(folder)
 
 
 def edit_case(folder, **changes):
@@ -163,13 +148,6 @@ def test_settings_that_a_manifest_tells_are_read_and_no_default_is_added(results
 def test_job_name_tells_run_and_group_apart():
     names = {make_job_name(run, group) for run in ("a", "b") for group in ("1n1g", "1n1g-2")}
     assert len(names) == 4
-
-
-def test_task_is_read_from_its_folder():
-    task = RunTask("2n8g", 4, "cases/pytorch-resnet50-2n8g-bs8-fp32/r3/a2")
-    assert (task.case_id, task.repeat, task.attempt, task.marker) == (
-        "pytorch-resnet50-2n8g-bs8-fp32", 3, 2, "2n8g.4",
-    )  # fmt: skip
 
 
 def test_tasks_are_numbered_within_their_group(staged_run):

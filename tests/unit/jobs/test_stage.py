@@ -1,7 +1,6 @@
 """Staging: what a run directory holds before its submission, whole or not at all."""
 
 import dataclasses
-import json
 import os
 import re
 import subprocess
@@ -18,8 +17,7 @@ from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.case_file import read_planned_case
-from dlperf_slurm.jobs.journal import STAGED, STATE, Event, append_event, read_journal
-from dlperf_slurm.jobs.markers import ERROR_FILE
+from dlperf_slurm.jobs.journal import STATE, Event, append_event
 from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.jobs.run_directory import HARNESS_FILE, SITE_FILE, Run, open_run
 from dlperf_slurm.jobs.stage import make_run_id, stage_run
@@ -51,14 +49,6 @@ def retry_from(folder: Path, run: Run, monkeypatch) -> None:
     assert stage_retry(run) == 1
 
 
-def test_every_array_task_has_its_case(staged_run):
-    tasks = staged_run.read_all_tasks()
-    cases = [read_case(staged_run, task) for task in tasks]
-    assert [(c.case_id, c.repeat, c.attempt) for c in cases] == [
-        (task.case_id, task.repeat, task.attempt) for task in tasks
-    ]
-
-
 def run_script(run: Run, group_id: str, array_task_id: int) -> None:
     """Start an array task as a scheduler would; there are no ranks to be started."""
     command = ["bash", str(run.get_script_path(group_id)), str(array_task_id)]
@@ -74,33 +64,6 @@ def test_case_that_the_job_writes_is_the_one_that_was_planned(home):
         assert (case.world_size, case.global_batch_size, case.measured_steps) == (4, 32, 10)
         assert (case.repeat, case.attempt) == (task.repeat, 1)
         assert case == read_planned_case(run.path, task)
-
-
-def test_repeats_of_a_training_have_the_seeds_that_were_planned(home):
-    (home / "data" / "images").mkdir(parents=True)
-    text = SMALL_MATRIX.replace("[axes]\n", '[axes]\ndata = "folder"\n')
-    run = stage(home / "results", f"{text}[training]\nepochs = 2\n")
-    tasks = run.read_tasks("1n1g")
-    for task in tasks:
-        run_script(run, "1n1g", task.array_task_id)
-    cases = [read_json(run.path / task.attempt_dir / "s0/case.json", Case) for task in tasks]
-    seeds = {case.repeat: case.seed for case in cases}
-    assert seeds[2] == seeds[1] + 1
-    assert cases == [read_planned_case(run.path, task) for task in tasks]
-
-
-def test_array_task_whose_case_is_not_there_says_so_and_starts_nothing(home):
-    run = stage(home / "results")
-    (task, *_) = run.read_tasks("2n2g")
-    path = run.path / "cases.jsonl"
-    path.write_bytes(path.read_bytes()[: task.case_offset] + b"cut short")
-    run_script(run, "2n2g", 0)
-    # a message would have no room for long paths
-    words = (run.path / task.attempt_dir / ERROR_FILE).read_text().splitlines()[-1]
-    assert words.startswith(f"{path}, as ")
-    assert words.endswith(f"lacks the case {task.case_id}")
-    ended = json.loads((run.path / "markers" / "2n2g.0.finished").read_text())
-    assert ended["exit_code"] == 69
 
 
 def test_nothing_is_made_for_an_array_task_before_it_starts(home):
@@ -122,15 +85,6 @@ def test_each_case_is_written_once_and_a_retry_adds_none(home, monkeypatch):
     assert before.count(b"\n") == 1
     first, second = (read_case(run, task) for task in run.read_all_tasks())
     assert (first.attempt, second) == (1, dataclasses.replace(first, attempt=2))
-
-
-def test_groups_are_journaled_in_the_order_of_the_plan(staged_run):
-    events = read_journal(staged_run.path)
-    assert [(e.event, e.group_id, e.detail) for e in events] == [
-        (STAGED, "1n1g", "2 array tasks"),
-        (STAGED, "1n2g", "2 array tasks"),
-        (STAGED, "2n2g", "2 array tasks"),
-    ]
 
 
 def test_run_has_the_matrix_as_it_was_written_and_each_script(staged_run):
