@@ -99,7 +99,7 @@ def test_rank_without_memory_decides_status_and_reason(attempt_dir, device):
 
 @pytest.mark.parametrize(
     ("exit_code", "words"),
-    [(143, "SIGTERM"), (137, "SIGKILL"), (0, "without a record"), (7, "err is empty")],
+    [(143, "SIGTERM"), (137, "SIGKILL"), (0, "neither a result"), (7, "err is empty")],
 )
 def test_silent_end_is_told_by_its_exit_code(attempt_dir, exit_code, words):
     record = conclude(attempt_dir, exit_code)
@@ -158,11 +158,6 @@ def test_record_says_whether_a_signal_ended_all_ranks(attempt_dir, exit_code, li
     assert not record.reason.startswith(record_module.TERMINATED)
 
 
-def test_rank_that_srun_saw_dying_is_named(attempt_dir):
-    killed = "srun: error: n2: task 1: Killed"
-    assert conclude(attempt_dir, 143, TERMINATED, killed).reason.endswith("n2: task 1: Killed")
-
-
 @pytest.mark.parametrize(
     ("exit_code", "lines", "reason"),
     [
@@ -174,6 +169,7 @@ def test_rank_that_srun_saw_dying_is_named(attempt_dir):
             "a port was taken by another process: 'port: 20015, ",
         ),
         (143, [TERMINATED, "srun: error: n1: task 0: Exited with exit code 1"], "after a rank had"),
+        (143, [TERMINATED, "srun: error: n2: task 1: Killed"], "n2: task 1: Killed"),
     ],
 )
 def test_silent_end_is_explained_by_what_the_log_says(attempt_dir, exit_code, lines, reason):

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 from support import attempts, fake_environment, limited_ranks, sessions
@@ -24,13 +23,10 @@ from dlperf_slurm.contract.record import (
     STEP_SECONDS_FILE,
     Record,
 )
-from dlperf_slurm.worker.datasets.batches import FileOrder
-from dlperf_slurm.worker.datasets.description import DataError
 from dlperf_slurm.worker.failed_record import conclude_attempt
 from dlperf_slurm.worker.search import (
     BATCH_FILE,
     find_largest,
-    find_largest_tried,
     list_fitting,
     publish_found,
 )
@@ -215,23 +211,13 @@ def text(tmp_path):
     return make
 
 
-@pytest.mark.parametrize(("accumulation", "largest"), [(1, 48), (2, 24)])
+@pytest.mark.parametrize(("accumulation", "largest"), [(1, 49), (3, 16)])
 def test_search_ends_at_the_largest_batch_that_the_data_set_has(stage, text, accumulation, largest):
     # 99 samples on two ranks
-    asked = {**text(99), "gradient_accumulation": accumulation}
+    asked = {**text(99), "gradient_accumulation": accumulation, "batch_size_step": 1}
     record = search(stage(**asked), 10**9)
     assert (record.status, record.case.axes.batch_size) == (OK, largest)
     assert max(list_trials(record)) == largest
-
-
-@pytest.mark.parametrize("accumulation", [1, 3])
-def test_bound_of_a_search_is_what_an_order_of_the_data_set_can_give(text, accumulation):
-    case = vary(CASE, **text(99), gradient_accumulation=accumulation)
-    size = find_largest_tried(case)
-    place = replace(sessions.ALONE, world_size=case.world_size)
-    assert len(FileOrder(vary(case, batch_size_per_device=size), place, 99, batches=1)) == 1
-    with pytest.raises(DataError):
-        FileOrder(vary(case, batch_size_per_device=size + 1), place, 99)
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -368,14 +354,6 @@ def test_largest_batch_of_two_ranks_is_measured_by_both(attempt):
     assert (attempt.exit_code, record.status) == (0, OK)
     assert [rank.peak_memory_bytes for rank in record.ranks] == [24 * MIB, 24 * MIB]
     assert list_trials(record) == [8, 16, -32, 24]
-
-
-@pytest.mark.integration
-def test_crash_of_a_rank_ends_the_search_with_its_words(attempt):
-    record = attempt.search(sample_bytes=MIB, fault="crash", fault_step=2).read_record()
-    assert record.reason.startswith("batch size 8, the smallest: rank 1 on ")
-    assert record.reason.endswith("SpinError: told to crash")
-    assert [failure.rank for failure in record.failures] == [1]
 
 
 @pytest.mark.integration
