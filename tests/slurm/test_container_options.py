@@ -9,13 +9,19 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.slurm_runs import CHECKOUT, SITE, ask, stage_spin, submit, write_matrix
+from support.slurm_runs import (
+    CHECKOUT,
+    SITE,
+    ask,
+    read_records,
+    stage_spin,
+    submit,
+    write_matrix,
+)
 from support.tool import find_states, stage
 
 from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.containers import RUNTIMES
-from dlperf_slurm.contract.json_files import read_json
-from dlperf_slurm.contract.record import RECORD_FILE, Record
 
 pytestmark = [pytest.mark.slurm, pytest.mark.containers]
 
@@ -102,8 +108,7 @@ def test_srun_takes_the_words_of_a_plug_in_and_starts_the_ranks(taken, tmp_path,
         "uenv": [f"--uenv={IMAGE}", *PLUGINS["uenv"]],
     }
     assert words == expected[runtime]
-    (task,) = run.read_all_tasks()
-    record = read_json(run.path / task.attempt_dir / "s0" / RECORD_FILE, Record)
+    (record,) = read_records(run)
     assert record.platform["container"] == runtime
     assert record.platform["container_image"] == IMAGE
     assert "container_digest" not in record.platform

@@ -11,12 +11,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.slurm_runs import CHECKOUT, SITE, SMALL_RESNET, write_matrix
+from support.slurm_runs import (
+    CHECKOUT,
+    SITE,
+    SMALL_RESNET,
+    read_records,
+    write_matrix,
+)
 from support.tool import run_tool
 
 from dlperf_slurm.config.folders import find_managed_environment
-from dlperf_slurm.contract.json_files import read_json
-from dlperf_slurm.contract.record import RECORD_FILE, Record
 from dlperf_slurm.jobs.run_directory import find_run
 
 pytestmark = [pytest.mark.slurm, pytest.mark.containers, pytest.mark.pytorch]
@@ -118,8 +122,7 @@ def finished(cluster, request, tmp_path_factory):
         (run.path / task.attempt_dir / "s0" / "err").read_text() for task in run.read_all_tasks()
     )
     assert done.returncode == 0, done.stdout + done.stderr + errors
-    paths = [run.path / task.attempt_dir / "s0" / RECORD_FILE for task in run.read_all_tasks()]
-    return request.param, [read_json(path, Record) for path in paths]
+    return request.param, read_records(run)
 
 
 def test_ranks_stand_on_the_nodes_that_the_topology_asks_for(finished):

@@ -2,15 +2,20 @@
 
 import numpy
 import pytest
-from support.slurm_runs import ask, await_ranks, find_array_job, stage_spin, submit, wait
+from support.slurm_runs import (
+    ask,
+    await_ranks,
+    find_array_job,
+    read_records,
+    stage_spin,
+    submit,
+    wait,
+)
 from support.tool import await_that, find_details, find_states, run_tool
 
-from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import (
     FAILED,
     PARTIAL_STEP_SECONDS_FILE,
-    RECORD_FILE,
-    Record,
 )
 
 pytestmark = pytest.mark.slurm
@@ -30,15 +35,11 @@ def count_ranks(run):
     return len(list(find_attempt_dir(run).glob("**/pid-*")))
 
 
-def read_record(run):
-    return read_json(find_attempt_dir(run) / RECORD_FILE, Record)
-
-
 def test_rank_that_is_stopped_ends_its_task_and_is_named(cluster, tmp_path):
     run = stage_spin(tmp_path / "results", ["2n1g"], protocol=STALL)
     submit(run, SPIN_FAULT="stop", SPIN_FAULT_STEP="4")
     assert wait(run).returncode == CASES_FAILED
-    record = read_record(run)
+    record = read_records(run)[0]
     assert record.status == FAILED
     hosts = {failure.rank: failure.host for failure in record.failures}
     assert len({hosts[0], hosts[1]}) == 2
@@ -57,7 +58,7 @@ def test_warning_before_the_time_limit_ends_the_ranks(cluster, tmp_path, batch_s
     await_that(lambda: count_ranks(run) == 2, "both ranks start")
     ask("scancel", "--batch", "--signal=USR1", f"{job}_0")
     assert wait(run).returncode == CASES_FAILED
-    record = read_record(run)
+    record = read_records(run)[0]
     assert "time limit: the job reached its time limit: rank" in record.reason
     assert find_states(run) == {"1n2g.0": "FAILED"}
 
@@ -71,7 +72,7 @@ def test_time_limit_leaves_what_was_measured_before_it(cluster, tmp_path):
     await_ranks(run, 1)
     ask("scontrol", "update", f"jobid={find_array_job(run, '1n2g')}", "timelimit=1")
     assert wait(run).returncode == CASES_FAILED
-    record = read_record(run)
+    record = read_records(run)[0]
     assert record.reason.startswith("time limit: ")
     assert record.partial_steps > 0
     seconds = numpy.load(find_attempt_dir(run) / PARTIAL_STEP_SECONDS_FILE)

@@ -13,7 +13,7 @@ from support.slurm_runs import (
     wait,
     write_wrapper,
 )
-from support.tool import await_that, find_states
+from support.tool import await_that
 
 from dlperf_slurm.jobs.journal import SUBMITTED, SUBMITTING, read_journal
 
@@ -77,14 +77,6 @@ def test_submit_killed_and_resumed_runs_each_case_once(run, tmp_path, moment):
     assert count_starts_of_rank_0(run) == [1] * TASKS
     assert_array_tasks_in_accounting(run, TASKS)
     assert [count_events(run)[SUBMITTED, group] for group in GROUPS] == [1, 1]
-
-
-def test_array_submitted_twice_behind_our_back_runs_each_case_once(run, tmp_path):
-    done = submit_with(run, tmp_path, '"$real" "$@" > /dev/null; exec "$real" "$@"')
-    assert done.returncode == 0, done.stderr
-    assert wait(run).returncode == 0
-    assert count_starts_of_rank_0(run) == [1] * TASKS
-    assert set(find_states(run).values()) == {"COMPLETED"}
 
 
 def test_answer_that_was_lost_does_not_submit_again(run, tmp_path):

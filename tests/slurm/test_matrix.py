@@ -12,13 +12,12 @@ from support.slurm_runs import (
     SITE,
     SMALL_RESNET,
     assert_array_tasks_in_accounting,
+    read_records,
     write_matrix,
     write_wrapper,
 )
 from support.tool import run_tool
 
-from dlperf_slurm.contract.json_files import read_json
-from dlperf_slurm.contract.record import RECORD_FILE, Record
 from dlperf_slurm.jobs.journal import TRACKED, read_journal
 from dlperf_slurm.jobs.run_directory import find_run
 
@@ -55,13 +54,6 @@ def read_calls(path):
     return [(name, float(seconds)) for name, seconds in lines]
 
 
-def read_records(run):
-    return [
-        read_json(run.path / task.attempt_dir / "s0" / RECORD_FILE, Record)
-        for task in run.read_all_tasks()
-    ]
-
-
 def test_tables_have_the_medians_of_all_repeats(submitted):
     _, run, _ = submitted
     again = run_tool(["report", str(run.path)], CHECKOUT)
@@ -84,43 +76,15 @@ def test_array_task_leaves_two_files_its_claim_and_one_marker(submitted):
     assert not list((run.path / "scripts").glob("*.log"))
 
 
-def test_medians_are_those_of_the_records(submitted):
-    _, run, _ = submitted
-    text = (run.path / "report" / "report.json").read_text(encoding="utf-8")
-    for topology in TOPOLOGIES:
-        rates = sorted(r.samples_per_s for r in read_records(run) if shape(r) == topology)
-        assert len(rates) == REPEATS
-        assert rates[1] in list(find_numbers(json.loads(text)))
-
-
-def find_numbers(value):
-    if isinstance(value, float):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from find_numbers(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from find_numbers(item)
-
-
-def shape(record):
-    return f"{record.case.nodes}n{record.case.devices_per_node}g"
-
-
-def test_ranks_stand_on_the_nodes_that_the_topology_asks_for(submitted):
+def test_ranks_of_torch_over_mpi_stand_on_the_nodes_of_the_topology(submitted):
     _, run, _ = submitted
     for record in read_records(run):
         hosts = Counter(rank.host for rank in record.ranks)
         assert len(hosts) == record.case.nodes
         assert set(hosts.values()) == {record.case.devices_per_node}
-
-
-def test_ranks_computed_with_torch_over_mpi(submitted):
-    _, run, _ = submitted
-    for record in read_records(run):
         assert record.versions["torch"]
         assert "MPI" in record.versions["mpi"]
+        assert record.job["SLURM_ARRAY_JOB_ID"].isdigit()
 
 
 def test_one_sbatch_for_each_group(submitted):
@@ -150,8 +114,3 @@ def test_array_tasks_did_not_share_the_machine(submitted):
     _, run, _ = submitted
     spans = sorted((record.started_at, record.ended_at) for record in read_records(run))
     assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:]))
-
-
-def test_records_name_their_job(submitted):
-    _, run, _ = submitted
-    assert all(record.job["SLURM_ARRAY_JOB_ID"].isdigit() for record in read_records(run))

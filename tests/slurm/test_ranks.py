@@ -10,6 +10,7 @@ from support.slurm_runs import (
     QUICK_POLLS,
     SITE,
     SMALL_RESNET,
+    read_records,
     stage_spin,
     submit,
     write_matrix,
@@ -17,8 +18,7 @@ from support.slurm_runs import (
 from support.tasks import describe_shape, forbid_mpi
 from support.tool import stage
 
-from dlperf_slurm.contract.json_files import read_json
-from dlperf_slurm.contract.record import FAILED, OK, RECORD_FILE, Record
+from dlperf_slurm.contract.record import FAILED, OK
 from dlperf_slurm.worker.failures import RANK_LOST
 
 pytestmark = [pytest.mark.slurm, pytest.mark.pytorch]
@@ -39,12 +39,7 @@ def train(folder, ranks):
         forbid_mpi(run.path / "code")
     done = submit(run, "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
-    (task,) = run.read_all_tasks()
-    return read_record(run, task), run
-
-
-def read_record(run, task):
-    return read_json(run.path / task.attempt_dir / "s0" / RECORD_FILE, Record)
+    return read_records(run)[0], run
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +66,7 @@ def test_rank_that_is_killed_is_named(cluster, tmp_path, ranks):
     run = stage_spin(tmp_path / "results", ["2n1g"], settings=[f"ranks={ranks}"])
     forbid_mpi(run.path / "code")
     assert submit(run, "--wait", SPIN_FAULT="kill").returncode == CASES_FAILED
-    (task,) = run.read_all_tasks()
-    record = read_record(run, task)
+    (record,) = read_records(run)
     assert record.status == FAILED
     assert [(failure.rank, failure.error) for failure in record.failures] == [(1, RANK_LOST)]
     assert record.reason.startswith(f"rank 1 on {record.failures[0].host}: ")

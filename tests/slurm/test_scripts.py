@@ -4,11 +4,17 @@ import re
 import subprocess
 
 import pytest
-from support.slurm_runs import CHECKOUT, SITE, ask, stage_spin, submit, write_matrix
+from support.slurm_runs import (
+    CHECKOUT,
+    SITE,
+    ask,
+    read_records,
+    stage_spin,
+    submit,
+    write_matrix,
+)
 from support.tool import find_states, run_tool, stage
 
-from dlperf_slurm.contract.json_files import read_json
-from dlperf_slurm.contract.record import RECORD_FILE, Record
 from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
 
 pytestmark = pytest.mark.slurm
@@ -99,10 +105,10 @@ def test_mpirun_starts_ranks_across_nodes_and_srun_those_of_one_in_the_same_run(
     run = stage_spin(tmp_path / "results", topologies, settings=as_root, protocol=override)
     done = submit(run, "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
-    hosts = {}
-    for task in run.read_all_tasks():
-        record = read_json(run.path / task.attempt_dir / "s0" / RECORD_FILE, Record)
-        hosts[task.group_id] = [rank.host for rank in record.ranks]
+    hosts = {
+        task.group_id: [rank.host for rank in record.ranks]
+        for task, record in zip(run.read_all_tasks(), read_records(run))
+    }
     counts = {group: sorted(map(of.count, set(of))) for group, of in hosts.items()}
     assert counts == {"1n2g": [2], "2n2g": [2, 2]}
     launches = {

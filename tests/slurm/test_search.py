@@ -1,22 +1,22 @@
 """Searches for the largest batch size on a real Slurm: several steps of srun in one job."""
 
 import pytest
-from support.slurm_runs import ask, stage_spin, submit, wait
+from support.slurm_runs import (
+    ask,
+    read_records,
+    stage_spin,
+    submit,
+    wait,
+)
 from support.tool import await_that, find_states
 
-from dlperf_slurm.contract.json_files import read_json
-from dlperf_slurm.contract.record import OK, RECORD_FILE, Record
+from dlperf_slurm.contract.record import OK
 from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
 
 pytestmark = pytest.mark.slurm
 
 MIB = 2**20
 CASES_FAILED = 5
-
-
-def read_records(run):
-    paths = [run.path / task.attempt_dir / "s0" / RECORD_FILE for task in run.read_all_tasks()]
-    return [read_json(path, Record) for path in paths]
 
 
 def test_largest_batch_on_two_nodes_is_the_same_in_all_repeats(cluster, tmp_path):

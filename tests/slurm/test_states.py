@@ -8,6 +8,7 @@ from support.slurm_runs import (
     await_ranks,
     count_starts_of_rank_0,
     find_array_job,
+    read_records,
     stage_spin,
     submit,
     wait,
@@ -20,23 +21,12 @@ from support.tool import (
     start_tool,
 )
 
-from dlperf_slurm.contract.json_files import read_json
-from dlperf_slurm.contract.record import OUT_OF_MEMORY, RECORD_FILE, Record
-from dlperf_slurm.jobs.journal import REFUSED, read_journal
+from dlperf_slurm.contract.record import OUT_OF_MEMORY
 
 pytestmark = pytest.mark.slurm
 
 CASES_FAILED = 5
-SCHEDULER_ERROR = 3
 CANCELLED_PAIR = {"1n1g.0": "CANCELLED", "1n1g.1": "CANCELLED"}
-
-
-def test_cancel_ends_what_is_pending(cluster, tmp_path):
-    run = stage_spin(tmp_path / "results", repeats=2, settings=['directives=["--hold"]'])
-    submit(run)
-    assert run_tool(["cancel", str(run.path)], tmp_path).returncode == 0
-    assert wait(run).returncode == CASES_FAILED
-    assert find_states(run) == CANCELLED_PAIR
 
 
 def test_cancel_ends_what_runs_and_what_is_pending(cluster, tmp_path, gate):
@@ -144,30 +134,9 @@ def test_memory_beyond_the_job_limit_is_out_of_memory(cluster, tmp_path):
     run = stage_spin(tmp_path / "results", ["1n2g"], settings=["memory_mib_per_node=400"])
     submit(run, SPIN_FAULT="hog")
     assert wait(run).returncode == CASES_FAILED
-    (task,) = run.read_all_tasks()
-    record = read_json(run.path / task.attempt_dir / "s0" / RECORD_FILE, Record)
+    (record,) = read_records(run)
     assert record.status == OUT_OF_MEMORY
     assert find_states(run) == {"1n2g.0": "OUT_OF_MEMORY"}
-
-
-def test_refusal_of_sbatch_is_passed_on_and_nothing_is_lost(cluster, tmp_path):
-    run = stage_spin(tmp_path / "results", ["1n1g", "1n2g"], settings=["directives=[]"])
-    script = run.get_script_path("1n2g")
-    sound = script.read_text(encoding="utf-8")
-    broken = sound.replace("#SBATCH --nodes", "#SBATCH --partition=nosuch\n#SBATCH --nodes")
-    script.write_text(broken, encoding="utf-8")
-
-    refused = submit(run)
-    assert refused.returncode == SCHEDULER_ERROR
-    assert "invalid partition specified: nosuch" in refused.stderr
-    assert f"dlperf-slurm resume {run.path}" in refused.stderr
-    (event,) = (event for event in read_journal(run.path) if event.event == REFUSED)
-    assert event.group_id == "1n2g"
-    assert "invalid partition" in event.detail
-
-    script.write_text(sound, encoding="utf-8")
-    assert submit(run, "--wait").returncode == 0
-    assert count_starts_of_rank_0(run) == [1, 1]
 
 
 def test_job_around_the_tool_does_not_leak_into_its_jobs(cluster, tmp_path):
@@ -187,8 +156,7 @@ def test_job_around_the_tool_does_not_leak_into_its_jobs(cluster, tmp_path):
         OMPI_COMM_WORLD_SIZE="1",
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    (task,) = run.read_all_tasks()
-    record = read_json(run.path / task.attempt_dir / "s0" / RECORD_FILE, Record)
+    (record,) = read_records(run)
     assert [rank.rank for rank in record.ranks] == [0, 1, 2, 3]
 
 

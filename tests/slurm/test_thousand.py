@@ -1,10 +1,8 @@
 """A thousand array tasks while a node, the controller and the disk fail: make test-faults."""
 
 import json
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from support.quick_tasks import make_quick_venv
@@ -12,7 +10,6 @@ from support.slurm_runs import (
     CHECKOUT,
     NOTHING_TO_RETRY,
     SITE,
-    count_starts_of_rank_0,
     kill_controller,
     write_matrix,
 )
@@ -21,7 +18,6 @@ from support.tool import await_that, run_tool, start_tool
 
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import OK, Record
-from dlperf_slurm.jobs.journal import STATE, read_journal
 from dlperf_slurm.jobs.run_directory import open_run
 
 pytestmark = [pytest.mark.slurm, pytest.mark.faults, pytest.mark.usefixtures("empty_queue")]
@@ -45,7 +41,6 @@ def test_thousand_tasks_are_each_measured_once_whatever_fails_meanwhile(cluster,
     settings = [*SETTINGS, f"environments.pytorch.venv={json.dumps(str(venv))}"]
     options = [word for text in settings for word in ("--set", text)]
     command = ["submit", str(matrix), "--wait", "--site", str(SITE), "--results", str(results)]
-    started = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
         submission = start_tool([*command, *options], CHECKOUT)
         output = pool.submit(submission.communicate)
@@ -64,7 +59,6 @@ def test_thousand_tasks_are_each_measured_once_whatever_fails_meanwhile(cluster,
         finally:
             submission.kill()
             cluster.call("start", "n2")
-    describe(run, stdout + stderr, time.monotonic() - started, submission.returncode)
     assert submission.returncode == 0, stdout + stderr
     assert "cannot be written from n" in stdout
     sound = list_sound(run)
@@ -90,21 +84,3 @@ def list_records(run):
 def list_sound(run):
     """Return the case and the repeat of each valid record."""
     return [path.parts[-5:-3] for path in list_records(run) if read_json(path, Record).status == OK]
-
-
-def describe(run, output, seconds, exit_code):
-    """Write figures of the run to the file that DLPERF_FAULTS_FIGURES names."""
-    if (path := os.environ.get("DLPERF_FAULTS_FIGURES", "")) == "":
-        return
-    starts = count_starts_of_rank_0(run)
-    states = [event.state for event in read_journal(run.path) if event.event == STATE]
-    figures = {
-        "seconds": round(seconds),
-        "exit_code": exit_code,
-        "array_tasks": len(starts),
-        "starts": {str(count): starts.count(count) for count in sorted(set(starts))},
-        "sound_records": len(list_sound(run)),
-        "states": {state: states.count(state) for state in sorted(set(states))},
-        "output": output.splitlines(),
-    }
-    Path(path).write_text(json.dumps(figures, indent=1), encoding="utf-8")

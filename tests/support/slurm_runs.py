@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlperf_slurm.contract.json_files import read_json
+from dlperf_slurm.contract.record import RECORD_FILE, Record
 from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
 from dlperf_slurm.jobs.run_directory import Run, make_job_name
 from support.frozen_code import put_spin_as
@@ -168,6 +170,12 @@ def count_starts_of_rank_0(run: Run) -> list[int]:
         sum(file.read_text().split("\n").count("rank 0") for file in folder.glob("**/starts"))
         for folder in folders
     ]
+
+
+def read_records(run: Run) -> list[Record]:
+    """Read the record of the first start of each array task, in order."""
+    starts = [run.path / task.attempt_dir / "s0" for task in run.read_all_tasks()]
+    return [read_json(start / RECORD_FILE, Record) for start in starts]
 
 
 def await_ranks(run: Run, *starts: int) -> None:
