@@ -168,10 +168,10 @@ def test_sampler_that_dies_or_cannot_start_says_why(fake_nvml, monkeypatch, gpu,
 def test_interrupted_sampler_goes_on_until_its_rank_ends(list_new_children, capfd):
     sampler = Sampler(CPU, FIRST)
     (process,) = list_new_children()
-    assert process.nice() == 19
     # while it imports, and while it waits
     process.send_signal(signal.SIGINT)
     sampler.await_ready()
+    assert process.nice() == 19
     process.send_signal(signal.SIGINT)
     sampler.start_window()
     sampler.end_window()

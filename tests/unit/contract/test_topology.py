@@ -6,11 +6,9 @@ from dlperf_slurm.contract.topology import Topology, parse_topology
 
 
 def test_topology_is_nodes_times_devices():
-    assert parse_topology("2n8g") == Topology(nodes=2, devices_per_node=8)
-
-
-def test_world_size_is_one_rank_per_device():
-    assert parse_topology("4n8g").world_size == 32
+    topology = parse_topology("2n8g")
+    assert topology == Topology(nodes=2, devices_per_node=8)
+    assert topology.world_size == 16
 
 
 @pytest.mark.parametrize("text", ["1n1g", "1n8g", "4n8g", "1024n16g"])

@@ -14,12 +14,11 @@ from dlperf_slurm.stats.median import (
 )
 
 
-def test_median_of_an_odd_number_is_the_middle_one():
-    assert compute_median([9.0, 1.0, 4.0]) == 4.0
-
-
-def test_median_of_an_even_number_is_the_mean_of_the_middle_two():
-    assert compute_median([1.0, 2.0, 4.0, 100.0]) == 3.0
+@pytest.mark.parametrize(
+    ("samples", "median"), [([9.0, 1.0, 4.0], 4.0), ([1.0, 2.0, 4.0, 100.0], 3.0)]
+)
+def test_median_is_the_middle_one_or_the_mean_of_the_middle_two(samples, median):
+    assert compute_median(samples) == median
 
 
 def test_coefficient_of_variation_is_the_standard_deviation_over_the_mean():
@@ -27,9 +26,6 @@ def test_coefficient_of_variation_is_the_standard_deviation_over_the_mean():
     assert compute_coefficient_of_variation([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(
         2.5**0.5 / 3
     )
-
-
-def test_one_value_does_not_vary():
     assert compute_coefficient_of_variation([3.0]) == 0.0
 
 
@@ -44,22 +40,14 @@ def test_one_value_does_not_vary():
 #   n = 20: (6, 15) 0.959   n = 25: (8, 18) 0.957   n = 100: (40, 61) 0.965
 @pytest.mark.parametrize(
     ("count", "low", "high"),
-    [
-        (6, 1, 6),
-        (7, 1, 7),
-        (8, 1, 8),
-        (9, 2, 8),
-        (10, 2, 9),
-        (11, 2, 10),
-        (12, 3, 10),
-        (20, 6, 15),
-        (25, 8, 18),
-        (100, 40, 61),
-    ],
-)
+    [(6, 1, 6), (7, 1, 7), (8, 1, 8), (9, 2, 8), (10, 2, 9), (11, 2, 10), (12, 3, 10),
+     (20, 6, 15), (25, 8, 18), (100, 40, 61)],
+)  # fmt: skip
 def test_interval_has_the_tabled_ranks(count, low, high):
     samples = [float(value) for value in range(count, 0, -1)]
     assert compute_median_interval(samples) == Interval(low, high)
+    # and are not reordered
+    assert samples[0] == count
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
@@ -71,12 +59,6 @@ def test_too_few_samples_have_no_interval(count):
 def test_higher_confidence_widens_the_interval():
     # n = 9 at 99 %: ranks (2, 8) cover 0.961 only, (1, 9) cover 1 - 2 / 512 = 0.996
     assert compute_median_interval([float(n) for n in range(1, 10)], 0.99) == Interval(1.0, 9.0)
-
-
-def test_interval_does_not_reorder_the_samples():
-    samples = [3.0, 1.0, 2.0, 6.0, 5.0, 4.0]
-    compute_median_interval(samples)
-    assert samples == [3.0, 1.0, 2.0, 6.0, 5.0, 4.0]
 
 
 # the smallest n with 1 - 2 / 2**n >= confidence

@@ -7,17 +7,17 @@ import pytest
 from dlperf_slurm.stats.multiple_testing import adjust_by_holm, compute_excess_chance
 
 
-def test_holm_multiplies_the_smallest_by_the_number_of_tests():
-    # by hand: 0.01 * 4, then max(0.04, 0.03 * 2) for 0.03, 0.02 * 3 for 0.02, and 0.04 * 1
-    assert adjust_by_holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
-
-
-def test_holm_leaves_one_test_alone():
-    assert adjust_by_holm([0.03]) == [0.03]
-
-
-def test_holm_is_never_above_one():
-    assert adjust_by_holm([0.9, 0.8]) == [1.0, 1.0]
+@pytest.mark.parametrize(
+    ("p_values", "adjusted"),
+    [
+        # by hand: 0.01 * 4, then max(0.04, 0.03 * 2) for 0.03, 0.02 * 3 for 0.02, and 0.04 * 1
+        ([0.03, 0.01, 0.04, 0.02], [0.06, 0.04, 0.06, 0.06]),
+        ([0.03], [0.03]),
+        ([0.9, 0.8], [1.0, 1.0]),
+    ],
+)
+def test_holm_multiplies_the_smallest_by_the_number_of_tests(p_values, adjusted):
+    assert adjust_by_holm(p_values) == pytest.approx(adjusted)
 
 
 @pytest.mark.parametrize(

@@ -16,30 +16,25 @@ from dlperf_slurm.stats.power import (
 )
 
 
-def test_spread_is_the_deviation_of_logarithms():
-    assert measure_spread([1.0, math.e, math.e**2]) == pytest.approx(1.0)
+def test_spread_is_the_deviation_of_logarithms_within_runs():
+    run = [1.0, math.e, math.e**2]
+    assert measure_spread(run) == pytest.approx(1.0)
+    assert pool_spreads([run, [9 * rate for rate in run]]) == pytest.approx(1.0)
 
 
-def test_spread_of_several_runs_does_not_have_their_difference():
-    assert pool_spreads([[1.0, math.e, math.e**2], [9.0, 9 * math.e, 9 * math.e**2]]) == (
-        pytest.approx(1.0)
-    )
-
-
-def test_slowdown_of_5_percent_is_found_in_three_of_four_pairs_at_a_spread_of_3():
-    assert compute_power(7, 0.03, 0.05) == pytest.approx(0.75, abs=0.04)
-
-
-def test_no_slowdown_is_found_as_rarely_as_the_level_says():
-    assert compute_power(7, 0.03, 0.0) <= 0.07
-
-
-def test_too_few_repeats_find_nothing():
-    assert compute_power(5, 0.001, 0.5) == 0.0
-
-
-def test_more_tests_find_less():
-    assert compute_power(7, 0.03, 0.05, tests=20) < compute_power(7, 0.03, 0.05) - 0.2
+@pytest.mark.parametrize(
+    ("repeats", "spread", "slowdown", "tests", "least", "most"),
+    [
+        (7, 0.03, 0.05, 1, 0.71, 0.79),
+        # as rarely as the level says
+        (7, 0.03, 0.0, 1, 0, 0.07),
+        (7, 0.03, 0.05, 20, 0, 0.51),
+        # too few repeats
+        (5, 0.001, 0.5, 1, 0, 0),
+    ],
+)
+def test_slowdown_is_found_in_as_many_pairs(repeats, spread, slowdown, tests, least, most):
+    assert least <= compute_power(repeats, spread, slowdown, tests=tests) <= most
 
 
 def test_detectable_slowdown_is_found_with_the_power_that_is_asked():
@@ -68,9 +63,6 @@ def test_power_of_a_hundred_thousand_repeats_is_bounded_in_memory():
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024
 
 
-def test_what_is_no_distance_away_takes_more_repeats_than_anybody_makes():
-    assert count_deciding_repeats([0.03, 0.03], 0.0, 0.05) == MAX_REPEATS
-
-
-def test_nothing_is_decided_by_fewer_than_the_test_needs():
+def test_deciding_takes_what_the_test_needs_at_least_and_the_maximum_at_most():
     assert count_deciding_repeats([0.0001, 0.0001], 0.5, 0.05) == 6
+    assert count_deciding_repeats([0.03, 0.03], 0.0, 0.05) == MAX_REPEATS
