@@ -114,23 +114,17 @@ def test_each_combination_of_a_row_is_refused_with_its_reason(framework, row):
             ]
 
 
+SCALED = {"precision": "amp-fp16", "loss_scale": 128}
+
+
 @pytest.mark.parametrize(
     ("framework", "model", "changes"),
     [
         ("megengine", "bert", {"device": "cuda", "devices_per_node": 8}),
-        ("megengine", "bert", {"precision": "amp-fp16", "compiler": "trace", "loss_scale": 128}),
+        ("megengine", "bert", {"compiler": "trace", **SCALED}),
         ("mxnet", "resnet50", {"device": "cuda", "precision": "tf32"}),
-        (
-            "mxnet",
-            "bert",
-            {
-                "device": "cuda",
-                "precision": "amp-fp16",
-                "gradient_sync": "parameter_server",
-                "loss_scale": 128,
-            },
-        ),
-        ("oneflow", "bert", {"device": "cuda", "precision": "amp-fp16", "loss_scale": 128}),
+        ("mxnet", "bert", {"device": "cuda", "gradient_sync": "parameter_server", **SCALED}),
+        ("oneflow", "bert", {"device": "cuda", **SCALED}),
         ("oneflow", "bert", {"device": "cuda", "precision": "amp-fp16", "compiler": "graph"}),
         ("oneflow", "bert", {"compiler": "graph", "devices_per_node": 2}),
         ("paddle", "bert", {"device": "cuda", "precision": "amp-fp16", "compiler": "cinn"}),
@@ -183,21 +177,15 @@ def test_adapter_declares_every_axis_and_refuses_a_new_one(framework, monkeypatc
     assert find_unsupported(case) is None
 
 
+UNKNOWN = {
+    **{"model": "gpt9", "device": "tpu", "precision": "fp8", "compiler": "magic", "data": "tape"},
+    **{"memory_format": "blocked", "gradient_sync": "pigeon", "optimizer": "lamb"},
+    "mode": "finetune",
+}
+
+
 @pytest.mark.parametrize("framework", list_frameworks())
-@pytest.mark.parametrize(
-    ("axis", "value"),
-    [
-        ("model", "gpt9"),
-        ("device", "tpu"),
-        ("precision", "fp8"),
-        ("compiler", "magic"),
-        ("memory_format", "blocked"),
-        ("gradient_sync", "pigeon"),
-        ("data", "tape"),
-        ("optimizer", "lamb"),
-        ("mode", "finetune"),
-    ],
-)
+@pytest.mark.parametrize(("axis", "value"), UNKNOWN.items())
 def test_value_that_no_adapter_has_is_refused(framework, axis, value):
     reason = find_unsupported(vary(make_case(framework, "bert"), **{axis: value}))
     known = load_adapter(framework).SUPPORTED[axis]

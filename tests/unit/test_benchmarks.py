@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import dlperf_slurm
-
 BENCHMARKS_FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS_FOLDER))
 
-import aggregation  # noqa: E402
 import run  # noqa: E402
 from measuring import CommandFailed, measure_command  # noqa: E402
 from peers import PEERS, PeerMissing, find_program  # noqa: E402
@@ -62,12 +59,9 @@ def test_results_have_a_line_for_each_row_and_why_a_target_is_missed():
     assert "| gather | exit code 1 |" in text
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.00123, "0.00123"), (2.5432, "2.54"), (100, "100"), (123.4, "123"), (100425.0, "100,425")],
-)
-def test_figures_have_three_digits_or_all_before_the_point(value, text):
-    assert format_number(value) == text
+def test_figures_have_three_digits_or_all_before_the_point():
+    values = (0.00123, 2.5432, 100, 123.4, 100425.0)
+    assert [*map(format_number, values)] == ["0.00123", "2.54", "100", "123", "100,425"]
 
 
 def test_benchmarks_are_found_and_asked_for_rows_of_a_size():
@@ -75,13 +69,6 @@ def test_benchmarks_are_found_and_asked_for_rows_of_a_size():
     for name in run.list_benchmarks():
         parameters = inspect.signature(importlib.import_module(name).measure_rows).parameters
         assert list(parameters) == ["is_quick"]
-
-
-def test_made_up_records_are_read_whole(tmp_path):
-    made = aggregation.find_run(tmp_path, records=2, steps=3, cases=1)
-    frames = dlperf_slurm.open_run(made.path)
-    assert list(frames.frame("repeats")["status"]) == ["ok", "ok"]
-    assert len(frames.frame("steps")) == 2 * 64 * 3
 
 
 def test_results_are_written_after_each_benchmark_and_failures_are_named(monkeypatch, tmp_path):

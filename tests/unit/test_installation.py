@@ -67,15 +67,12 @@ def check_refusal(result):
 
 
 @pytest.mark.parametrize("words", [["submit", "matrices/bert.toml"], ["status"], ["env", "list"]])
-def test_fresh_clone_names_what_installs_it(clone, tools, words):
+def test_fresh_clone_names_what_installs_it_and_shows_version_and_help(clone, tools, words):
+    for option in ("--version", "--help"):
+        assert run_bare(clone, tools, option)[0] == 0
     line = check_refusal(run_bare(clone, tools, *words))
     assert "make .venv/installed " in line
     assert re.search(rf"({'|'.join(LIBRARIES)}) cannot be imported", line)
-
-
-def test_fresh_clone_shows_version_and_help(clone, tools):
-    for option in ("--version", "--help"):
-        assert run_bare(clone, tools, option)[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy
 import pandas
 import pytest
 from builders import IMPORT_DIR
@@ -131,9 +130,7 @@ def test_wrong_id_is_an_input_error_that_names_the_runs(reference, says, two_run
     with pytest.raises(dp.InputError) as caught:
         dp.open_run(reference)
     assert_problem(caught.value, key=reference if says else "", says=says)
-
-
-def test_folder_without_runs_is_an_input_error(home):
+    RESULTS.rename("elsewhere")
     with pytest.raises(dp.InputError) as caught:
         dp.open_run()
     assert_problem(caught.value, file="results", says=("no runs",))
@@ -178,13 +175,6 @@ def test_frames_join(run):
     assert windows.steps.tolist() == pytest.approx(windows.window.tolist())
 
 
-def test_two_runs_join(two_runs):
-    a, b = (dp.open_run(path).frame("cases") for path in two_runs)
-    joined = a.merge(b, on="case_id", suffixes=("_a", "_b"))
-    ratios = joined.samples_per_s_b / joined.samples_per_s_a
-    assert ratios.tolist() == pytest.approx([0.9, 0.9])
-
-
 def test_figures_of_a_failed_case_are_missing_and_can_be_drawn(two_runs):
     fail_case(two_runs[0], CASE_2)
     run = dp.open_run(two_runs[0])
@@ -198,12 +188,6 @@ def test_figures_of_a_failed_case_are_missing_and_can_be_drawn(two_runs):
     axes = Figure().subplots()
     axes.errorbar(cases.samples_per_s, cases.interval_low, cases.interval_high)
     assert axes.dataLim.x0 == RATE_1
-
-
-def test_unknown_frame_names_the_known_ones(run):
-    with pytest.raises(dp.InputError) as caught:
-        run.frame("case")
-    assert_problem(caught.value, says=("'case'", *RUN_FRAMES))
 
 
 def test_every_column_is_described():
@@ -252,13 +236,6 @@ def test_table_has_the_notes_that_it_refers_to(two_runs):
     assert latex.count(r"5 \%") == 1
 
 
-def test_tables_set_published_figures_beside(run):
-    assert len(run.tables(against=["dlperf"])) == len(run.tables()) + 1
-    for wrong in (["dlpref"], "dlperf"):
-        with pytest.raises(dp.InputError, match=r"dlpref|is a string"):
-            run.tables(against=wrong)
-
-
 # reports
 
 
@@ -276,6 +253,9 @@ def test_report_is_written_with_the_figures_of_the_frame_and_nothing_printed(run
 
 @pytest.mark.integration
 def test_report_sets_published_figures_beside(run):
+    for wrong in (["dlpref"], "dlperf"):
+        with pytest.raises(dp.InputError, match=r"dlpref|is a string"):
+            run.tables(against=wrong)
     (added,) = {t.title for t in run.tables(["dlperf"])} - {t.title for t in run.tables()}
     folder = run.report(against=["dlperf"], plots="none")
     assert added in (folder / "report-against-dlperf.md").read_text(encoding="utf-8")
@@ -289,15 +269,16 @@ def test_report_of_an_incomplete_run_is_written(two_runs):
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("ask", "says"),
     [
-        ({"layout": "dlpref"}, ("'dlpref'", "default", "dlperf", "nvidia", "tensorpack")),
-        ({"plots": "few"}, ("'few'", "some", "files", "all", "none")),
+        (lambda run: run.frame("case"), ("'case'", *RUN_FRAMES)),
+        (lambda run: run.report(layout="dlpref"), ("'dlpref'", "default", "dlperf", "nvidia")),
+        (lambda run: run.report(plots="few"), ("'few'", "some", "files", "all", "none")),
     ],
 )
-def test_unknown_option_of_a_report_is_an_input_error(options, says, run):
+def test_unknown_name_is_an_input_error_that_lists_the_known_ones(ask, says, run):
     with pytest.raises(dp.InputError) as caught:
-        run.report(**options)
+        ask(run)
     assert_problem(caught.value, says=says)
     assert not (run.path / "report").exists()
 
@@ -306,27 +287,16 @@ def test_unknown_option_of_a_report_is_an_input_error(options, says, run):
 
 
 def test_comparison_is_a_frame_of_verdicts(two_runs):
-    frame = dp.compare(DAY_1, DAY_2).frame()
+    compared = dp.compare(*map(dp.open_run, two_runs))
+    assert "speed B / A" in str(compared)
+    assert "<th" in compared._repr_html_()
+    frame = compared.frame()
     assert {name: str(kind) for name, kind in frame.dtypes.items()} == list_dtypes(COMPARISON)
     assert frame.verdict.tolist() == ["slower", "slower"]
     assert frame.median_a.tolist() == pytest.approx([RATE_1, 2 * RATE_1])
     assert frame.speed_ratio.tolist() == pytest.approx([0.9, 0.9])
     assert (frame.speed_ratio_low < 0.9).all()
     assert (frame.speed_ratio_high > 0.9).all()
-
-
-def test_runs_that_are_open_are_compared_too(two_runs):
-    compared = dp.compare(*map(dp.open_run, two_runs))
-    assert "speed B / A" in str(compared)
-    assert "<th" in compared._repr_html_()
-
-
-def test_missing_case_is_not_comparable(two_runs, staged):
-    add_run(staged, 3, topologies=("1n1g",))
-    frame = dp.compare(DAY_1, "20240503").frame().set_index("case_id")
-    assert frame.verdict[CASE_2] == "not comparable"
-    assert frame.reason[CASE_2]
-    assert numpy.isnan(frame.median_b[CASE_2])
 
 
 def test_slower_or_undecided_case_raises_when_asked(two_runs, staged):
@@ -367,19 +337,15 @@ def test_history_is_a_frame_of_runs(two_runs):
     assert frame.verdict.tolist() == ["", "slower"] * 2
     assert frame.samples_per_s[0] == pytest.approx(RATE_1)
     assert frame.created_at[2] - frame.created_at[1] == -pandas.Timedelta(days=1)
+    assert main(["history", "--csv", "history.csv"]) == 0
+    with Path("history.csv").open(newline="", encoding="utf-8") as file:
+        assert next(csv.reader(file)) == frame.columns.tolist()
 
 
 def test_times_of_a_repeat_are_times_in_utc(run):
     repeats = run.frame("repeats")
     assert str(repeats.started_at[0]) == "2024-05-01 12:00:00+00:00"
     assert (repeats.ended_at >= repeats.started_at).all()
-
-
-def test_files_of_the_history_have_the_columns_of_its_frame(two_runs):
-    assert main(["history", "--csv", "history.csv"]) == 0
-    with Path("history.csv").open(newline="", encoding="utf-8") as file:
-        header = next(csv.reader(file))
-    assert header == dp.open_history().frame().columns.tolist()
 
 
 def test_history_is_of_the_selected_cases(two_runs):

@@ -21,17 +21,34 @@ def make_command(launcher: str, ranks: RankLayout, program: list[str]) -> list[s
     return LAUNCHERS[launcher].make_command(ranks, program)
 
 
-def test_srun_says_the_whole_shape_again():
-    assert make_command("srun", make_ranks(), PROGRAM) == [
-        "srun",
-        "--nodes=2",
-        "--ntasks=16",
-        "--ntasks-per-node=8",
-        "--cpus-per-task=4",
-        "--mpi=pmix",
-        "--kill-on-bad-exit=1",
-        *PROGRAM,
-    ]
+@pytest.mark.parametrize(
+    ("launcher", "changes", "words"),
+    [
+        (
+            "srun",
+            {},
+            "srun --nodes=2 --ntasks=16 --ntasks-per-node=8 --cpus-per-task=4 --mpi=pmix "
+            "--kill-on-bad-exit=1",
+        ),
+        # flags of a site come last, so that they win; no MPI, and no tasks of a node
+        (
+            "srun",
+            {"mpi": "none", "by_node": False, "flags": ("--kill-on-bad-exit=0",)},
+            "srun --nodes=2 --ntasks=16 --cpus-per-task=4 --kill-on-bad-exit=1 "
+            "--kill-on-bad-exit=0",
+        ),
+        ("mpirun", {}, "mpirun -np 16 --map-by ppr:8:node:OVERSUBSCRIBE --bind-to none"),
+        # flags of a site replace the placement
+        ("mpirun", {"flags": ("--map-by", "socket")}, "mpirun -np 16 --map-by socket"),
+        (
+            "command",
+            {"command": ["ibrun", "-n", "16"], "flags": ["task_affinity"]},
+            "ibrun -n 16 task_affinity",
+        ),
+    ],
+)
+def test_launcher_starts_the_ranks_of_the_topology(launcher, changes, words):
+    assert make_command(launcher, make_ranks(**changes), PROGRAM) == [*words.split(), *PROGRAM]
 
 
 @pytest.mark.parametrize(
@@ -46,24 +63,6 @@ def test_srun_says_the_whole_shape_again():
 def test_srun_places_neighbours_on_gpus_beside_each_other_unless_the_site_does(flags, placements):
     words = make_command("srun", make_ranks(flags=flags, has_gpus=True), PROGRAM)
     assert [word for word in words[:-3] if word.startswith(("--dist", "-m"))] == placements
-
-
-def test_srun_flags_come_after_ours_so_that_they_win():
-    words = make_command("srun", make_ranks(flags=("--kill-on-bad-exit=0",)), PROGRAM)
-    assert words[-5:] == ["--kill-on-bad-exit=1", "--kill-on-bad-exit=0", *PROGRAM]
-
-
-def test_mpirun_places_the_ranks_of_the_topology():
-    assert make_command("mpirun", make_ranks(), PROGRAM) == [
-        *("mpirun", "-np", "16"),
-        *("--map-by", "ppr:8:node:OVERSUBSCRIBE", "--bind-to", "none"),
-        *PROGRAM,
-    ]
-
-
-def test_mpirun_flags_replace_the_placement():
-    words = make_command("mpirun", make_ranks(flags=("--map-by", "socket")), PROGRAM)
-    assert words == ["mpirun", "-np", "16", "--map-by", "socket", *PROGRAM]
 
 
 @pytest.mark.parametrize("name", ["srun", "mpirun"])
@@ -83,26 +82,12 @@ def test_slurm_starts_each_rank_but_those_of_torchrun():
     assert counts == {"command": 8, "mpirun": 8, "srun": 8, "torchrun": 1}
 
 
-def test_srun_leaves_out_an_mpi_that_is_none_and_the_tasks_of_a_node_where_a_site_refuses_them():
-    words = make_command("srun", make_ranks(mpi="none", by_node=False), PROGRAM)
-    assert not [word for word in words if word.startswith("--mpi")]
-    assert words[1:4] == ["--nodes=2", "--ntasks=16", "--cpus-per-task=4"]
-
-
 @pytest.mark.parametrize("name", sorted(LAUNCHERS))
 def test_wrapper_stands_before_the_program(name):
     ranks = make_ranks(wrapper=["./select_gpu", "a b"], command=["ibrun"])
     words = make_command(name, ranks, PROGRAM)
     assert words[-len(PROGRAM) :] == PROGRAM
     assert words.index("a b") == words.index("./select_gpu") + 1
-
-
-def test_command_of_a_site_starts_the_program_with_its_flags():
-    ranks = make_ranks(command=["ibrun", "-n", "16"], flags=["task_affinity"])
-    assert make_command("command", ranks, PROGRAM) == [
-        *("ibrun", "-n", "16", "task_affinity"),
-        *PROGRAM,
-    ]
 
 
 def test_command_that_is_missing_is_asked_for():
