@@ -133,20 +133,16 @@ def test_hip_counts_among_what_rocr_has_left(environ, visible):
 
 
 def test_ranks_drive_gpus_in_the_order_of_hip(fake_amd_smi, monkeypatch):
+    serial = {"gpu_asic_info": {"asic_serial": "0x1F0A"}}
     fake_amd_smi(
-        name_gpu("b", gpu_enumeration_info={"hip_id": 1, "hip_uuid": "GPU-00b"}),
+        name_gpu("b", gpu_enumeration_info={"hip_id": 1, "hip_uuid": "GPU-00b"}, **serial),
         name_gpu("a", gpu_enumeration_info={"hip_id": 0, "hip_uuid": "GPU-00a"}),
     )
     find = [find_device_uuid(CUDA, rank, os.environ) for rank in (FIRST, SECOND)]
     assert find == ["a", "b"]
-    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "GPU-00b")
-    assert find_device_uuid(CUDA, FIRST, os.environ) == "b"
-
-
-def test_gpu_is_known_by_its_serial_number_too(fake_amd_smi, monkeypatch):
-    fake_amd_smi(name_gpu("a"), name_gpu("b", gpu_asic_info={"asic_serial": "0x1F0A"}))
-    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "GPU-1f0a")
-    assert find_device_uuid(CUDA, FIRST, os.environ) == "b"
+    for name in ("GPU-00b", "GPU-1f0a"):
+        monkeypatch.setenv("ROCR_VISIBLE_DEVICES", name)
+        assert find_device_uuid(CUDA, FIRST, os.environ) == "b"
 
 
 def test_rank_watches_what_rocr_shows_it(fake_amd_smi):

@@ -44,14 +44,9 @@ def split_over_ranks(split, count, world_size, batch_size):
 
 def test_epoch_is_in_the_order_of_the_files_or_shuffled_alike_under_every_numpy():
     assert list_indices(5, seed=3, epoch=2, is_shuffled=False).tolist() == [0, 1, 2, 3, 4]
-    order = list_indices(8, seed=3, epoch=2, is_shuffled=True)
-    assert order.tolist() == [3, 7, 4, 0, 1, 6, 2, 5]
-
-
-@pytest.mark.parametrize(("seed", "epoch"), [(4, 2), (3, 3)])
-def test_another_seed_or_epoch_has_another_order(seed, epoch):
-    one = list_indices(100, 3, 2, is_shuffled=True)
-    assert one.tolist() != list_indices(100, seed, epoch, is_shuffled=True).tolist()
+    orders = [list_indices(8, *key, is_shuffled=True).tolist() for key in ((3, 2), (4, 2), (3, 3))]
+    assert orders[0] == [3, 7, 4, 0, 1, 6, 2, 5]
+    assert orders[0] not in orders[1:]
 
 
 def test_global_batches_follow_each_other_and_the_ranks_in_them():
@@ -70,11 +65,9 @@ def test_validation_sees_each_sample_once_in_as_many_batches_on_each_rank(count,
     assert sorted(seen) == list(range(count))
     numbers = [len(batches) for batches in ranks]
     assert max(numbers) - min(numbers) <= 1
-
-
-def test_only_the_last_validation_batch_is_smaller():
-    ranks = split_over_ranks(split_for_validation, 22, 2, 4)
-    assert [[len(batch) for batch in batches] for batches in ranks] == [[4, 4, 4], [4, 4, 2]]
+    # only the last one is smaller
+    sizes = sorted(len(batch) for batches in ranks for batch in batches)
+    assert set(sizes[1:]) <= {4}
 
 
 @pytest.mark.parametrize(("size", "expected"), [(2, [7, 8]), (5, [7, 8, 7, 8, 7])])

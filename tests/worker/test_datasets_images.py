@@ -101,16 +101,12 @@ def test_hostile_names_are_read_like_others(tmp_path):
     samples = list_samples(open_folder(tmp_path))
     assert [label for _, _, label in samples] == [label for label in range(9) for _ in range(9)]
     assert {class_name for class_name, _, _ in samples} == set(HOSTILE_NAMES)
-
-
-def test_name_that_is_no_text_is_read(tmp_path):
-    write_images(tmp_path, "train", ["a"])
-    path = tmp_path / "train" / "a" / "0.png"
+    path = Path(os.fsdecode(open_folder(tmp_path).find_path(0)))
     try:
         path.rename(path.with_name(os.fsdecode(b"\xff\x80.png")))
     except OSError:
         pytest.skip("this file system takes UTF-8 names only")
-    assert open_folder(tmp_path).read_sample(0, 0)["images"].shape == (3, 32, 32)
+    assert len(list_samples(open_folder(tmp_path))) == len(samples)
 
 
 @pytest.mark.parametrize(
@@ -155,19 +151,16 @@ def test_image_that_was_cut_off_is_named(folder, name, keep):
         open_folder(folder).read_sample(0 if name == "0.png" else 1, 0)
 
 
-def test_image_of_more_than_eight_bits_is_an_error(folder):
+def test_image_of_another_colour_model_becomes_rgb_but_none_of_more_than_eight_bits(folder):
+    path = folder / "train" / "a" / "0.png"
+    for mode in ("L", "P", "CMYK", "RGBA"):
+        with path.open("wb") as file:
+            make_image().convert(mode).save(file, "tiff" if mode == "CMYK" else "png")
+        assert open_folder(folder).read_sample(0, 0)["images"].shape == (3, 32, 32)
     pixels = numpy.full((8, 8), 40000, numpy.uint16)
-    image_module.fromarray(pixels).save(str(folder / "train" / "a" / "0.png"))
+    image_module.fromarray(pixels).save(str(path))
     with pytest.raises(DataError, match=r"0\.png.* mode I.* 8 bits"):
         open_folder(folder).read_sample(0, 0)
-
-
-@pytest.mark.parametrize("mode", ["L", "P", "CMYK", "RGBA"])
-def test_image_of_another_colour_model_becomes_rgb(folder, mode):
-    path = folder / "train" / "a" / "0.png"
-    with path.open("wb") as file:
-        make_image().convert(mode).save(file, "tiff" if mode == "CMYK" else "png")
-    assert open_folder(folder).read_sample(0, 0)["images"].shape == (3, 32, 32)
 
 
 @pytest.mark.parametrize(

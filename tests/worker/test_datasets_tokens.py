@@ -17,13 +17,8 @@ SMALL = bert.Definition(sequence_length=32, vocabulary_size=VOCABULARY, predicti
 SMALL_LLAMA = llama.Definition(sequence_length=32, vocabulary_size=VOCABULARY)
 TEXT_TOKENS = 29
 COUNT = 10000
-DESCRIPTION = {
-    "vocabulary_size": VOCABULARY,
-    "first_word_id": 104,
-    "classification_id": 101,
-    "separator_id": 102,
-    "mask_id": 103,
-}
+IDS = {"first_word_id": 104, "classification_id": 101, "separator_id": 102, "mask_id": 103}
+DESCRIPTION = {"vocabulary_size": VOCABULARY, **IDS}
 OF_EITHER_MODEL = pytest.mark.parametrize("definition", [SMALL, SMALL_LLAMA])
 
 
@@ -182,24 +177,19 @@ def test_borders_outside_of_the_text_are_named(folder, name, starts):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("definition", "changes", "message"),
     [
-        ({"vocabulary_size": 30000}, "vocabulary_size is 30000, .*20000"),
-        ({"mask_id": 4}, "mask_id is 4, .*103"),
-        ({"separator_id": -1}, "separator_id is -1; allowed: 0 <= value < vocabulary_size"),
-        ({"lower_case": True}, "lower_case .*: vocabulary_size"),
+        (SMALL, {"vocabulary_size": 30000}, "vocabulary_size is 30000, .*20000"),
+        (SMALL, {"mask_id": 4}, "mask_id is 4, .*103"),
+        (SMALL, {"separator_id": -1}, "separator_id is -1; allowed: 0 <= value < vocabulary_size"),
+        (SMALL, {"lower_case": True}, "lower_case .*: vocabulary_size"),
+        (SMALL_LLAMA, {"vocabulary_size": 30000}, "vocabulary_size is 30000, .*20000"),
     ],
 )
-def test_text_that_does_not_fit_the_model_is_an_error(folder, changes, message):
+def test_text_that_does_not_fit_the_model_is_an_error(folder, definition, changes, message):
     text = json.dumps({**DESCRIPTION, **changes})
     (folder / "dataset.json").write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=rf"dataset\.json'.*{message}"):
-        open_text(folder)
-
-
-def test_decoder_with_fewer_words_than_the_text_is_refused(folder):
-    definition = llama.Definition(sequence_length=32, vocabulary_size=100)
-    with pytest.raises(DataError, match=rf"vocabulary_size is {VOCABULARY}, .*100"):
         open_text(folder, definition=definition)
 
 

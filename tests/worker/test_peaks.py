@@ -51,19 +51,11 @@ def test_frameworks_that_are_measured_are_frameworks():
         load_operations("mxnet").make_product(PeakSettings("cpu", "bf16", 1), 64)
 
 
-def test_size_is_the_one_with_the_best_rate():
+def test_size_is_the_one_with_the_best_rate_until_a_product_takes_long():
     # the larger one takes sixteen times as long for eight times the work
     assert find_best_size(lambda size: make_sleep(0.02 * (size / 512) ** 4)) == 512
-
-
-def test_size_grows_until_a_product_takes_long():
     asked = []
-
-    def make_product(size):
-        asked.append(size)
-        return make_sleep(0.11 if size == 2048 else 0.001)
-
-    find_best_size(make_product)
+    find_best_size(lambda size: asked.append(size) or make_sleep(0.11 if size == 2048 else 0.001))
     assert asked == [512, 1024, 2048]
 
 

@@ -78,12 +78,8 @@ def test_exactly_the_masked_positions_read_as_the_mask():
     numpy.put_along_axis(expected, batch["masked_positions"], True, axis=1)
     assert numpy.array_equal(is_mask, expected)
     assert (batch["masked_ids"] != definition.MASK_ID).all()
-
-
-def test_every_position_can_be_predicted_but_the_first():
-    positions = make_batch(bert.Definition(sequence_length=21), 2, 0, 0)["masked_positions"]
-    assert positions.tolist() == [list(range(1, 21))] * 2
-
-
-def test_single_token_type_is_the_only_one_used():
-    assert not make_batch(bert.Definition(type_vocabulary_size=1), 1, 0, 0)["token_type_ids"].any()
+    # every position can be predicted but the first
+    short = bert.Definition(sequence_length=21, type_vocabulary_size=1)
+    batch = make_batch(short, 2, 0, 0)
+    assert batch["masked_positions"].tolist() == [list(range(1, 21))] * 2
+    assert not batch["token_type_ids"].any()
