@@ -43,7 +43,7 @@ _LADDER_ARROW = " -> "
 
 
 def format_ladder(sizes: Sequence[int]) -> str:
-    """Format batch sizes to try as a value of the axis: "256 -> 224 -> 196"."""
+    """Format batch sizes to try, largest first, as a value of the axis: "256 -> 224 -> 196"."""
     return _LADDER_ARROW.join(map(str, sizes))
 
 

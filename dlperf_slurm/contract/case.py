@@ -40,11 +40,12 @@ NO_TRAINING = Training(epochs=0)
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """The work of one array task: a point of the matrix, with its repeat and attempt.
+    """The work of one array task: one repeat of a point of the matrix, in one attempt.
 
+    `repeat` counts the measurements of the point, `attempt` the tries of one repeat after failures.
     `log_format` is the log format of an external script, and `log_rule` the rule by which its
-    publisher computes the result (None for the format's default); both are None for our worker.
-    A search for the largest batch size goes in steps of `batch_size_step`, within
+    publisher computes the result (None for the format's default); both are None for our worker. A
+    search for the largest batch size goes in steps of `batch_size_step`, within
     `memory_limit_bytes` per rank (0 is no limit); the record has the axes with the size found.
     `data_dir` contains the files of the data sources "folder" and "dali". A case whose `training`
     has epochs measures all of their steps. Telemetry is sampled every `telemetry_interval_seconds`;

@@ -61,9 +61,10 @@ class GpuState:
 
 @dataclasses.dataclass(frozen=True)
 class HostNoise:
-    """Other load on a host, before the repeat and in its window; empty tuples if unknown.
+    """Other load on a host, before a repeat and during its measured steps (`window`).
 
-    `load_average` is the kernel's one-minute average before the repeat.
+    Tuples are empty if unknown. `load_average` is the kernel's one-minute average before the
+    repeat.
     """
 
     host: str
@@ -86,6 +87,6 @@ class NoiseReport:
 
 
 def write_surroundings(folder: Path, surroundings: NoiseReport) -> None:
-    """Write the surroundings of an attempt into its folder; raises as `write_file`."""
+    """Write the noise report of an attempt into the attempt's folder; raises as `write_file`."""
     text = json.dumps(dataclasses.asdict(surroundings), indent=1, sort_keys=True) + "\n"
     write_file(folder / SURROUNDINGS_FILE, text.encode())

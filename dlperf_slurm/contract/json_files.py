@@ -60,7 +60,10 @@ def read_values(path: Path, root: Optional[Path]) -> Dict[str, Any]:
 
 
 def take_values(data: Mapping[str, Any], where: str) -> Dict[str, Any]:
-    """Return decoded JSON without its schema version; raises ContractError for another version."""
+    """Return decoded JSON without its schema version; raises ContractError for another version.
+
+    `where` names the file in messages.
+    """
     values = dict(data)
     version = values.pop("schema_version", None)
     if type(version) is not int or version != SCHEMA_VERSION:
@@ -78,6 +81,7 @@ def build_dataclass(
     """Build a dataclass from decoded JSON; raises ContractError for a wrong key or type.
 
     Fields with a default may be missing unless `is_complete`; files that we write have all fields.
+    `where` names the file in messages.
     """
     fields = {field.name: field for field in dataclasses.fields(cast(Any, kind))}
     if not isinstance(data, dict):

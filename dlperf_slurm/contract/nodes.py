@@ -88,14 +88,14 @@ def read_node_work(path: Path) -> NodeWork:
 
 
 def write_node_report(folder: Path, report: NodeReport) -> None:
-    """Write a node's report into the folder of a start; raises as `write_file`."""
+    """Write a node's report into the attempt's folder; raises as `write_file`."""
     text = json.dumps(dataclasses.asdict(report), indent=1, sort_keys=True) + "\n"
     (folder / NODES_DIR).mkdir(exist_ok=True)
     write_file(folder / NODES_DIR / f"{report.node}.json", text.encode())
 
 
 def read_node_reports(folder: Path) -> List[NodeReport]:
-    """Read the reports of all nodes of a start, sorted by name; raises ContractError if invalid."""
+    """Read the reports of an attempt's nodes, sorted by name; raises ContractError if invalid."""
     return list(_read_reports(folder))
 
 

@@ -26,7 +26,7 @@ class Parity:
     Losses are means over the ranks, in training mode unless named evaluation; "trained" is after
     three steps. `updates` compares these steps with the model's update rule applied to the
     framework's own gradients, `ranks` the weights of all ranks with each other. `gradients` has one
-    comparison with a reference, or none.
+    comparison with gradients of other frameworks, or none.
     """
 
     case: Case

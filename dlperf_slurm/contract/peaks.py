@@ -43,9 +43,9 @@ class DevicePeak:
 
 @dataclasses.dataclass(frozen=True)
 class AllReduce:
-    """An all-reduce of `byte_count` bytes per rank: the shortest time, in seconds.
+    """An all-reduce of `byte_count` bytes per rank, with the shortest time measured, in seconds.
 
-    `via` is OF_FRAMEWORK or OF_MPI.
+    `via` is OF_FRAMEWORK or OF_MPI: whose all-reduce it is.
     """
 
     via: str

@@ -1,4 +1,4 @@
-"""The consecutive phases of a start: names, meanings, and durations on rank 0."""
+"""The consecutive phases of one execution of a job script: names, meanings, durations on rank 0."""
 
 import dataclasses
 
@@ -36,7 +36,10 @@ TO_FIRST_STEP = tuple(MEANINGS)[: tuple(MEANINGS).index(FIRST_STEP) + 1]
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A phase of a start (a key of `MEANINGS`), and its duration on rank 0."""
+    """A phase of one execution of an attempt's job script, and its duration on rank 0.
+
+    `name` is a key of MEANINGS, such as "warmup".
+    """
 
     name: str
     seconds: float

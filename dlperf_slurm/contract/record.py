@@ -41,7 +41,9 @@ WHOLE_JOB = -1
 class RankResult:
     """The measurements of one rank; rank -1 is the whole job, for a log without ranks.
 
-    `data_wait_seconds` is the part of the window that the rank waited for its next batch.
+    `window_seconds` is the time of the measured steps: from a synchronization of all ranks after
+    the warm-up until this rank's device has finished its last step. `data_wait_seconds` is the part
+    of it that the rank waited for its next batch.
     """
 
     rank: int
@@ -93,13 +95,13 @@ class Epoch:
 
 @dataclasses.dataclass(frozen=True)
 class Telemetry:
-    """Samples of one device or host during the window; 0 for values that are not available.
+    """Samples of one device or host during the measured steps; 0 for values that are not available.
 
     `device` is the local rank that uses the device, or HOST. `interval_seconds` is the time between
     samples, `cpu_seconds` the CPU time of the sampling process for all its devices. Means are over
-    the samples in the window; `energy_joules` is from the device's counter, or else the integral of
-    power. `peak_memory_bytes` is of the whole device or host, all processes included.
-    `stolen_share`, for a host, is steal time as a share of the time in which its CPUs had work.
+    these samples; `energy_joules` is from the device's counter, or else the integral of power.
+    `peak_memory_bytes` is of the whole device or host, all processes included. `stolen_share`, for
+    a host, is steal time as a share of the time in which its CPUs had work.
     """
 
     host: str
@@ -121,7 +123,7 @@ class Telemetry:
 
 @dataclasses.dataclass(frozen=True)
 class HostPlatform:
-    """The facts of a host that differ from `Record.platform`; "" for a missing fact."""
+    """The facts of a host, such as its CPU, that differ from `Record.platform`; "" if missing."""
 
     host: str
     facts: Dict[str, str]
@@ -175,12 +177,12 @@ class Record:
 
     @property
     def measured_samples(self) -> int:
-        """The number of samples that all ranks together processed in the window."""
+        """The number of samples that all ranks together processed in the measured steps."""
         return self.trained_samples or self.case.global_batch_size * self.case.measured_steps
 
     @property
     def samples_per_s(self) -> float:
-        """Global throughput: measured samples divided by the slowest rank's window."""
+        """Global throughput: measured samples divided by the slowest rank's `window_seconds`."""
         return self.measured_samples / self.window_seconds
 
     @property
@@ -195,7 +197,7 @@ class Record:
 
     @property
     def stolen_share(self) -> float:
-        """The largest `stolen_share` of all hosts."""
+        """The largest `Telemetry.stolen_share` (time taken by a hypervisor) of all hosts."""
         return max((one.stolen_share for one in self.telemetry), default=0.0)
 
 

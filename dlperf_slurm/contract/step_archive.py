@@ -1,8 +1,9 @@
 """Sidecar files of a record <-> one ZIP file, `details.npz`, that replaces them.
 
-While a start runs, each sidecar is a separate file, so that none is lost if the start is killed.
-When it has succeeded, they are packed into one ZIP file, whose arrays `numpy.load` reads by name.
-Readers accept both forms, as a crash while packing leaves both.
+While an attempt's job script runs, each sidecar is a separate file, so that none is lost if the job
+is killed. After success they are packed into one ZIP file, whose arrays `numpy.load` reads by name.
+Readers accept both forms, as a crash while packing leaves both. A start is one execution of an
+attempt's job script, with a folder of its own.
 """
 
 import io
@@ -44,14 +45,14 @@ _FOLDED = (
 
 
 class SidecarFile(NamedTuple):
-    """The content of a sidecar file, and its path for messages."""
+    """The content of a file that accompanies a record, and its path for error messages."""
 
     content: bytes
     where: str
 
 
 def fold_details(folder: Path, case: Case) -> None:
-    """Pack the sidecar files of a successful start into `details.npz`, and remove them.
+    """Pack the files beside a successful attempt's record into `details.npz`, and remove them.
 
     Empty output files are removed too, and the case file if it equals `case`, the record's case. If
     the packed file cannot be written, all files stay. Raises OSError if a file cannot be removed.
@@ -87,10 +88,10 @@ def fold_details(folder: Path, case: Case) -> None:
 
 
 def read_details(folder: Path, limits: Mapping[str, int], root: Path) -> Dict[str, SidecarFile]:
-    """Read the sidecar files of a start, packed or not; missing files are left out.
+    """Read the files beside a record by name, packed in `details.npz` or not.
 
-    `limits` has the maximum size in bytes of each file to read, by name. Raises FileProblem for
-    unreadable files; below `root`, no link is followed.
+    `limits` has the maximum size in bytes of each file to read, by name; missing files are left
+    out. Raises FileProblem for unreadable files; below `root`, no link is followed.
     """
     folded = _read_folded(folder, limits, root)
     if folded is not None:
@@ -108,7 +109,7 @@ def read_details(folder: Path, limits: Mapping[str, int], root: Path) -> Dict[st
 def _read_folded(
     folder: Path, limits: Mapping[str, int], root: Path
 ) -> Optional[Dict[str, SidecarFile]]:
-    """Read sidecar files from `details.npz`; None if it does not exist."""
+    """Read files that accompany a record from `details.npz`; None if it does not exist."""
     path = folder / DETAILS_FILE
     found = {}
     try:
@@ -124,7 +125,7 @@ def _read_folded(
 
 
 def _read_loose(folder: Path) -> Iterator[Tuple[str, bytes]]:
-    """Yield the name and content of each file to pack."""
+    """Yield name and content of each existing file that is to be packed."""
     for name in _FOLDED:
         with suppress(FileNotFoundError):
             yield name, read_bytes(folder / name, ARRAY_LIMIT_BYTES)
