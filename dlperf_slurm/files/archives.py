@@ -80,7 +80,10 @@ class _LimitedFile:
 
 @dataclass(frozen=True)
 class Archive:
-    """An opened archive: its members by path, and the names in each folder."""
+    """An opened archive: its members by path, and the names in each folder.
+
+    `kept` caches the content of files that `open_kept` has read.
+    """
 
     path: Path
     members: Dict[str, Member]
@@ -93,7 +96,7 @@ class Archive:
         yield io.BytesIO(self._read(path, limit))
 
     def open_kept(self, path: Path, limit: int) -> BinaryIO:
-        """Open a file that is read for each array task, and inflated once."""
+        """Open a file from the cache `kept`; the first call decompresses the file into it."""
         if path not in self.kept:
             self.kept[path] = self._read(path, limit)
         return io.BytesIO(self.kept[path])
@@ -185,8 +188,9 @@ def _open_archive(path: str, device: int, inode: int, size_bytes: int, time: flo
 def list_members(file: BinaryIO, where: str) -> Dict[str, Member]:
     """List the members of a ZIP file by name, in the order of the file.
 
-    Raises FileProblem if it is not a ZIP file, or has unsafe or duplicate names, links, encrypted
-    or overlapping members, or a compression method other than deflate.
+    `where` names the file in messages. Raises FileProblem if it is not a ZIP file, or has unsafe or
+    duplicate names, links, encrypted or overlapping members, or a compression method other than
+    deflate.
     """
     try:
         _check_end(file)
@@ -214,7 +218,10 @@ def list_members(file: BinaryIO, where: str) -> Dict[str, Member]:
 
 
 def read_member(file: BinaryIO, member: Member, limit: int, where: str) -> bytes:
-    """Read a member of up to `limit` bytes; raises FileProblem for more, and if it is damaged."""
+    """Read a member of up to `limit` bytes; `where` names it in messages.
+
+    Raises FileProblem if it is larger or damaged.
+    """
     if member.size_bytes > limit:
         raise FileProblem(f"{where}: has more than {limit} bytes, the limit for this file")
     if member.stored_bytes > limit + _ADDED_BYTES:
@@ -271,7 +278,7 @@ def _check_end(file: BinaryIO) -> None:
 
 
 def _find_problem(entry: zipfile.ZipInfo) -> str:
-    """Return why a member is refused, or '' for a plain file or folder."""
+    """Return why a member of an archive is refused, or '' for a plain file or folder."""
     if _NO_NAME.search(entry.filename[:-1] if entry.is_dir() else entry.filename):
         return "is not a path below its folder"
     kind = stat.S_IFMT(entry.external_attr >> 16)

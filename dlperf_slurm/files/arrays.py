@@ -21,7 +21,8 @@ LONGEST_HEADER_BYTES = 1024
 def parse_array(content: bytes, where: str) -> Any:
     """Parse the content of an .npy file of floating-point numbers.
 
-    Raises FileProblem for any other content, or if the size does not match the header.
+    `where` names the file in messages. Raises FileProblem for any other content, or if the size
+    does not match the header.
     """
     import numpy
 

@@ -81,7 +81,7 @@ def _encode(text: str) -> bytes:
 
 
 def list_parts(path: Path, root: Path) -> Iterator[bytes]:
-    """Return the names between `root` and `path`; raises FileProblem if `path` leaves `root`."""
+    """Yield the folder names of `path` below `root`; raises FileProblem if `path` leaves `root`."""
     parts = path.parts[len(root.parts) :]
     if path.parts[: len(root.parts)] != root.parts or ".." in parts:
         raise FileProblem(f"{path}: is outside {root}")

@@ -22,8 +22,9 @@ LARGEST_BYTES = 64 * MIB
 def replace_files(folder: Path, root: Path, contents: Mapping[str, bytes]) -> None:
     """Write files into a folder, and remove other files that an earlier call wrote there.
 
-    Only files with a name and digest in the folder's list are removed; files that were added or
-    changed by others stay. Raises FileProblem as `write_file`; below `root`, no link is followed.
+    The folder's LIST_FILE has the names and SHA-256 digests of the files written. Only files with
+    these names and digests are removed; files that were added or changed by others stay. Raises
+    FileProblem as `write_file`; below `root`, no link is followed.
     """
     made = _read_list(folder, root)
     if not made and not contents:
@@ -52,7 +53,7 @@ def is_own(path: Path, root: Path, digest: Any) -> bool:
 
 
 def _read_list(folder: Path, root: Path) -> dict[str, Any]:
-    """Read the digests of the folder's list, by name; empty if it is missing or invalid."""
+    """Read the digests in the folder's LIST_FILE, by file name; empty if missing or invalid."""
     try:
         made = read_json(folder / LIST_FILE, MIB, root)
     except (FileNotFoundError, FileProblem):

@@ -77,7 +77,10 @@ def read_text(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] = 
 
 
 def decode_text(content: bytes, where: str) -> str:
-    """Decode the content of a text file, with line ends as \\n; raises FileProblem if not UTF-8."""
+    """Decode the content of a text file, with line ends as \\n; raises FileProblem if not UTF-8.
+
+    `where` names the file in messages.
+    """
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -94,8 +97,8 @@ def read_json(path: Path, limit: int = JSON_LIMIT_BYTES, root: Optional[Path] = 
 def parse_json(text: str, where: str) -> Any:
     """Parse JSON; an unpaired surrogate, which cannot be encoded, becomes "?".
 
-    Raises FileProblem for invalid JSON, integers of more than 64 bits, and nesting that is too
-    deep.
+    `where` names the file in messages. Raises FileProblem for invalid JSON, integers of more than
+    64 bits, and nesting that is too deep.
     """
     try:
         # a Python function for each integer is slow, and most files have no long integers

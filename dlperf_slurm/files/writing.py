@@ -101,7 +101,10 @@ def write_all(descriptor: int, content: bytes) -> None:
 
 @contextmanager
 def _named_errors(path: Path, content: bytes) -> Iterator[None]:
-    """Convert an OSError into a FileProblem that names the file."""
+    """Convert an OSError into a FileProblem that names the file.
+
+    On a full disk the message has the size of `content` and the free space.
+    """
     try:
         yield
     except FileProblem:
@@ -124,7 +127,7 @@ def _removed_on_error(folder: int, name: bytes) -> Iterator[None]:
 
 
 def _write_partial(folder: int, name: bytes, content: bytes, is_synced: bool, mode: int) -> bytes:
-    """Write a temporary file in the folder of the final one; return its name."""
+    """Write a temporary file in `folder`, the descriptor of its final folder; return its name."""
     partial = b"." + name[:200] + b"." + os.urandom(6).hex().encode()
     descriptor = os.open(partial, _NEW_FILE, mode, dir_fd=folder)
     with _removed_on_error(folder, partial):
