@@ -38,7 +38,10 @@ if TYPE_CHECKING:
         """Parser of one run's lines, in log order and in little memory."""
 
         def is_under_way(self, rank: int) -> bool:
-            """Return whether the rank (-1: any) timed a step; then START begins its next run."""
+            """Return whether the rank (-1: any rank) has printed a timed step.
+
+            The next START line of the rank then begins another run.
+            """
 
         def add(self, line: LogLine) -> None: ...
 
@@ -110,10 +113,11 @@ class Identity:
 class ParsedRun:
     """Result of parsing one run; if it has a `problem`, its figures must not be used.
 
-    Publishers' rules use `marks`, the timed lines of the lowest rank that printed any, and
-    `series`, other printed figures by name, both in log order. `is_incomplete` means that the
-    problem is a log that ends early or has lost lines; with `is_gapless` it lost none. `printed`
-    has the rates that the log prints for the same steps, if `windows` are computed from its times.
+    `windows` has the measured steps of each rank, or of the job. Publishers' rules use `marks`, the
+    timed lines of the lowest rank that printed any, and `series`, other printed figures by name,
+    both in log order. `is_incomplete` means that the problem is a log that ends early or has lost
+    lines; with `is_gapless` it lost none. `printed` has the rates that the log prints for the same
+    steps, if `windows` are computed from its times.
     """
 
     identity: Identity
@@ -133,7 +137,7 @@ class FormatError(ValueError):
 
 
 class NumberError(ValueError):
-    """Error of a log whose text a format takes for a number."""
+    """Error of a log with a text that is no number where its format expects a number."""
 
 
 def suits_all(reading: ParsedRun, identity: Identity) -> bool:
@@ -141,10 +145,11 @@ def suits_all(reading: ParsedRun, identity: Identity) -> bool:
 
 
 class PublisherRule(NamedTuple):
-    """A publisher's rule for one throughput; `compute` raises RuleError if values are missing.
+    """How the publisher of a script computes the throughput of a run from its log.
 
-    `suits` selects the runs whose throughput was published by this rule: the default is the first
-    rule that suits and gives a figure. Indices in `name` are Python's, from 0.
+    `compute` raises RuleError if values are missing. `suits` selects the runs whose throughput was
+    published by this rule: the default is the first rule that suits and gives a figure. `name` is a
+    description; indices in it are Python's, from 0.
     """
 
     name: str
@@ -190,9 +195,9 @@ def load_format(name: str, tables: Tables = NO_TABLES) -> "Format":
 
 
 def find_formats(lines: Iterable[LogLine], tables: Tables = NO_TABLES) -> List[str]:
-    """Return the sorted names of all formats with a SIGNATURE in the log; reads the whole log.
+    """Return the sorted names of all formats whose SIGNATURE matches a line; reads the whole log.
 
-    If one of the user's own formats (`tables`) has a SIGNATURE there, only these are returned.
+    If one of the user's own formats (`tables`) matches, only these are returned.
     """
     names = {*list_formats(), *tables}
     signatures = {name: load_format(name, tables).SIGNATURE for name in names}
@@ -208,9 +213,9 @@ def find_formats(lines: Iterable[LogLine], tables: Tables = NO_TABLES) -> List[s
 def read_runs(log_format: "Format", lines: Iterable[LogLine]) -> List[ParsedRun]:
     """Parse the runs of a log, in log order; without a timed step, return one with a problem.
 
-    A rank that prints START again after a timed step begins its next run; lines of other ranks that
-    are still in the run before may follow. Lines of ranks without a START, and lines without a rank
-    label, belong to the run that began last.
+    A rank that prints the format's START line again after a timed step begins its next run; lines
+    of other ranks that are still in the run before may follow. Lines of ranks without a START line,
+    and lines without a rank label, belong to the run that began last.
     """
     runs = [_RunLines(log_format.start_run())]
     places: Dict[int, int] = {}
@@ -231,7 +236,10 @@ def read_runs(log_format: "Format", lines: Iterable[LogLine]) -> List[ParsedRun]
 
 
 class _RunLines:
-    """Parser and scans of one run; `started` are the ranks whose START is in it."""
+    """The parsers that get the lines of one run: the format's, and those for all formats.
+
+    `started` are the ranks whose START line belongs to this run.
+    """
 
     def __init__(self, run: "RunParser") -> None:
         self.run = run
@@ -245,12 +253,18 @@ class _RunLines:
         self.settings.add(line)
 
     def has_begun(self, rank: int) -> bool:
-        """Return whether another START of the rank belongs to another run."""
+        """Return whether the next START line of the rank (-1: any rank) begins another run.
+
+        It does after a timed step or a failure of the rank.
+        """
         has_failed = bool(self.failures.message) and (rank < 0 or rank in self.started)
         return self.run.is_under_way(rank) or has_failed
 
     def finish(self) -> ParsedRun:
-        """Return the run's result; settings that the format did not read are the scan's."""
+        """Return the run's result, with settings from `self.settings` that the format did not read.
+
+        A failure in the lines becomes the result's problem.
+        """
         reading = self.run.finish()
         stated: Dict[str, Any] = {
             name: value
@@ -273,7 +287,8 @@ class _RunLines:
 def _move_idle_ranks(places: Dict[int, int], runs: Sequence[_RunLines]) -> None:
     """Move ranks that began in the last run, but timed no step, to the next run.
 
-    They printed START before the rank whose START shows that there is a next run.
+    `places` has the index of each rank's run. These ranks printed START before the rank whose START
+    line shows that there is a next run.
     """
     last = len(runs) - 1
     for rank, place in places.items():
@@ -284,7 +299,8 @@ def _move_idle_ranks(places: Dict[int, int], runs: Sequence[_RunLines]) -> None:
 def compute_samples_per_s(windows: Iterable[Window], identity: Identity) -> float:
     """Return the throughput of the slowest rank's window, in samples/s of the whole job.
 
-    Windows of times need the global batch size, windows of rates per device the device count.
+    A window is a rank's measured steps. Windows of times need the global batch size of `identity`,
+    windows of rates per device its device count.
     """
     return min(_compute_rate(window, identity) for window in windows)
 

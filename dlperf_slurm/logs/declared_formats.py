@@ -93,7 +93,7 @@ _NUMBER = re.compile(rf"{patterns.NUMBER}$")
 
 
 class TableFormat(NamedTuple):
-    """A `Format` that a table declares."""
+    """A log format that a TOML table declares, with the attributes of `logs.Format`."""
 
     SIGNATURE: Pattern[str]
     START: Optional[Pattern[str]]
@@ -117,7 +117,7 @@ def read_table(path: Path) -> Table:
 
 
 def make_format(name: str, table: Table) -> TableFormat:
-    """Make a format from its table; raises FormatError, with file and key, if it is invalid."""
+    """Make a format from its table; raises FormatError, with name and key, if it is invalid."""
     _check(name, table, "format", "lines")
     window, end = table.get("window", {}), dict(table.get("end", {}))
     _check(f"{name}: window", window, "window")
@@ -153,7 +153,10 @@ def make_format(name: str, table: Table) -> TableFormat:
 
 
 def _make_signature(name: str, lines: Sequence[Any]) -> Pattern[str]:
-    """Make the signature of the lines that are timed, or that may be."""
+    """Return a pattern of all lines that may have a timed step, by which to recognize the format.
+
+    `name` is that of the format. Raises FormatError if there are no such lines.
+    """
     compiled = [line if hasattr(line, "pattern") else line[0] for line in lines]
     timed = {"step", "json", "csv", "pairs", *VALUES}
     found = [pattern for pattern in compiled if timed & pattern.groupindex.keys()]
@@ -214,7 +217,7 @@ def _has_end(line: Table) -> bool:
 
 
 def _number_steps(steps: int) -> Handler:
-    """Return the handler of lines that do not number their steps: `steps` for each line."""
+    """Return the handler of timed lines without a step number: each is `steps` after the last."""
 
     def handle(run: TimedRun, line: LogLine, match: "re.Match[str]") -> None:
         run.counted[line.rank] = run.counted.get(line.rank, 0) + steps
@@ -225,9 +228,10 @@ def _number_steps(steps: int) -> Handler:
 
 
 def _take_json(table: Table) -> Handler:
-    """Return the handler of JSON objects: a group of each column, `a.b` is b in the object a.
+    """Return the handler of lines with a JSON object, which stores the object's values by name.
 
-    A line is left to others unless it has all columns, and the values of `where`.
+    `columns` of the table maps names to keys, of which `a.b` is b in the object a. A line is left
+    to other patterns unless it has all columns, and the values of `where`.
     """
 
     def handle(run: TimedRun, line: LogLine, match: "re.Match[str]") -> Optional[bool]:
@@ -247,7 +251,10 @@ def _take_json(table: Table) -> Handler:
 
 
 def _look_up(data: Any, key: str) -> Any:
-    """Return the value of a dotted key; names of the data may contain dots themselves."""
+    """Return the value of a key such as "a.b" in nested objects, or None.
+
+    Names in the data may contain dots themselves.
+    """
     if not isinstance(data, dict) or key in data:
         return data.get(key) if isinstance(data, dict) else None
     parts = key.split(".")
@@ -263,7 +270,10 @@ def _format_value(value: Any) -> str:
 
 
 def _make_csv(table: Table) -> List[Any]:
-    """Return the entries of a table's header, and of its rows: a group of each column."""
+    """Return the (pattern, handler) entries for the header of a CSV table and for its rows.
+
+    `csv` of the format's table is the separator; `columns` maps names of values to headings.
+    """
     columns, separator = table["columns"], table["csv"]
 
     def split(line: LogLine) -> List[str]:
@@ -291,7 +301,7 @@ def _make_csv(table: Table) -> List[Any]:
 
 
 def _take_pairs(run: TimedRun, line: LogLine, match: "re.Match[str]") -> None:
-    """Keep the values of a line of `name=value`, and `end` as a word of its own."""
+    """Store the values of a line such as "step=20 seconds=1.5"; the word `end` ends a run."""
     found = dict(_PAIR.findall(match.group("pairs")))
     if "end" in match.group("pairs").split():
         found["end"] = ""
@@ -311,7 +321,7 @@ def _make_identify(where: str, table: Table) -> Callable[[TimedRun], Identity]:
 
 
 def _read_fact(run: TimedRun, name: str) -> Any:
-    """Return a field of a run from the fact with its name; "" or 0 if it is none."""
+    """Return a field of `Identity` from the fact with its name; "" or 0 if the text is invalid."""
     if isinstance(getattr(Identity(), name), int):
         return run.read_count(name)
     text = run.facts[name].strip()
@@ -321,7 +331,10 @@ def _read_fact(run: TimedRun, name: str) -> Any:
 
 
 def _make_value(where: str, value: Any) -> MakeValue:
-    """Make the function that returns one field of a run: a constant, or from the log's facts."""
+    """Make the function that returns one field of `Identity`: a constant, or from the log's facts.
+
+    `where` is the place of `value` in the format's table, for messages.
+    """
     if not isinstance(value, dict):
         return lambda run: value
     _check(where, value, "value")
@@ -337,12 +350,18 @@ def _make_value(where: str, value: Any) -> MakeValue:
 
 
 def _translate(text: str, value: Table) -> str:
-    """Return this project's name for a word of the log, or else `otherwise`, or the word."""
+    """Return the entry of `value["names"]` for a word of the log.
+
+    If there is none, return `value["otherwise"]`, or without that the word itself.
+    """
     return str(value.get("names", {}).get(text, value.get("otherwise", text)))
 
 
 def _multiply(run: TimedRun, value: Table) -> int:
-    """Multiply counts, and divide by another one; returns 0 if one of them is missing."""
+    """Multiply the facts in `value["counts"]`, and divide by those in `value["over"]`, if any.
+
+    Returns 0 if one of them is missing.
+    """
     product = 1
     for name in value["counts"]:
         product *= run.read_count(name)
@@ -354,9 +373,9 @@ def _multiply(run: TimedRun, value: Table) -> int:
 
 
 def _make_warm_times(rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Make the window from times; the first interval is always left out as warm-up.
+    """Make the window of a rank's steps after the warm-up from the times of the lines.
 
-    The first line's seconds are not known.
+    The first line is always part of the warm-up, because the seconds before it are not known.
     """
     first = [(mark.position[0], 0.0) for mark in marks[:1]]
     return make_warm_window(rank, [*first, *list_timed(marks)])
@@ -397,7 +416,11 @@ def _make_windows(
 def _list_values(
     run: TimedRun, kind: str, marks: List[Mark], table: Table
 ) -> Sequence[Tuple[int, float]]:
-    """Return (steps, value) of the lines after the warm-up, of the last line, or of the total."""
+    """Return (steps, value) pairs from which to make a window of this `kind`.
+
+    "total" is the last throughput of the whole run, "running" the running mean on the last line;
+    otherwise each line after the warm-up has a pair.
+    """
     if not marks and kind != "total":
         return []
     if kind == "total":
@@ -416,7 +439,10 @@ def _list_values(
 
 
 def _find_refused(run: TimedRun, end: Table) -> str:
-    """Return the reason to refuse a log that has all facts of an entry of `refuse`, or ""."""
+    """Return the reason in `end["refuse"]` to refuse a log, or "".
+
+    `refuse` maps a reason to names of facts: it applies to a log that has all of them.
+    """
     for reason, names in end.get("refuse", {}).items():
         if all(name in run.facts for name in names):
             return str(reason)
@@ -424,7 +450,7 @@ def _find_refused(run: TimedRun, end: Table) -> str:
 
 
 def find_end(run: TimedRun, end: Table) -> str:
-    """Return what the log is missing of the end that the table requires, or ""."""
+    """Return a message if the log does not reach the end that the table `end` requires, or ""."""
     problem = run.find_unended_ranks(end["closing_line"]) if "closing_line" in end else ""
     if not problem and "epochs" in end:
         first, stop = (int(run.facts.get(name, 0)) for name in end["epochs"])
@@ -454,9 +480,9 @@ def _find_last_epoch(run: TimedRun, name: str) -> str:
 
 
 def _find_short_epoch(run: TimedRun, end: Table) -> str:
-    """Return where the log ends before the last line of the last epoch, or "".
+    """Return a message if the log ends before the last line of the last epoch, or "".
 
-    The steps of an epoch are rounded up.
+    The steps of an epoch, from its samples and the batch size, are rounded up.
     """
     per_step = run.format.identify(run).global_batch_size
     epochs = run.read_count(*end["epoch_count"])
@@ -473,7 +499,8 @@ def _find_short_epoch(run: TimedRun, end: Table) -> str:
 def _find_short_rank(run: TimedRun, reaches: Sequence[str]) -> str:
     """Return a message about a rank that ends before the announced epoch and step, or "".
 
-    Epochs count from 0, steps from 1.
+    `reaches` names the facts that announce them: the number of epochs, which count from 0, and the
+    last step, or the last step alone.
     """
     last = [int(run.facts[name]) for name in reaches]
     if len(last) > 1:

@@ -72,9 +72,10 @@ class FailureScan:
         self._traceback = _Traceback(-1)
 
     def find_failure(self, is_complete: bool) -> str:
-        """Return the failure, or "".
+        """Return the message of the failure, or "" if there is none.
 
-        An allocator's message with a severity counts only if the run did not reach its end.
+        An allocator's message with a severity is a failure only if the run did not reach its end
+        (`is_complete`).
         """
         if self._failed_allocation and not is_complete:
             self.message, self.is_out_of_memory = self._failed_allocation, True
@@ -107,7 +108,7 @@ class FailureScan:
 
 
 class _Traceback:
-    """The lines of one rank after its first traceback -> the exception that ended it."""
+    """Parser of one rank's lines from its first traceback on, for the exception that ended it."""
 
     def __init__(self, rank: int, is_open: bool = False) -> None:
         self.exception = ""

@@ -56,7 +56,10 @@ class LogHardware(NamedTuple):
 
 
 def scan_surroundings(lines: Iterable[LogLine]) -> LogHardware:
-    """Collect hardware, versions and times; joins several devices, keeps the first version."""
+    """Collect device names, software versions, and first and last time from the lines of a log.
+
+    Names of several devices are joined; of several versions of a package, the first is kept.
+    """
     devices: Set[str] = set()
     versions: Dict[str, str] = {}
     started = ended = 0.0
@@ -75,7 +78,7 @@ def scan_surroundings(lines: Iterable[LogLine]) -> LogHardware:
 
 
 def _drop_cut_names(names: Set[str]) -> List[str]:
-    """Return the sorted names without those that are a part of another name."""
+    """Return the sorted device names without those that are a part of another (cut short)."""
     return sorted(
         name for name in names if name and not any(name in other for other in names - {name})
     )

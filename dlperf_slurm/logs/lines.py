@@ -64,7 +64,7 @@ def _read_chunks(stream: "IO[bytes]", path: Path) -> Iterator[bytes]:
 
 
 def split_lines(chunks: Iterable[bytes]) -> Iterator[LogLine]:
-    """Yield the lines of each rank from the physical lines of a log.
+    """Yield the lines of each rank from `chunks`, the physical lines of a log.
 
     Open MPI forwards output in blocks: a line that is cut at the end of a block continues in the
     rank's next block, possibly many lines of other ranks later.
@@ -79,7 +79,7 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[LogLine]:
 def _split_line(chunk: bytes, cut: Dict[Source, str]) -> List[LogLine]:
     """Split a physical line at progress bars' carriage returns and at labels of other ranks.
 
-    `cut` has the beginnings of lines that are not complete yet.
+    `cut` has, by rank and stream, the beginnings of lines whose ends have not been read yet.
     """
     is_unended = not chunk.endswith(b"\n") and len(chunk) < LONGEST_LINE_BYTES
     # concatenated files may have a byte-order mark in the middle

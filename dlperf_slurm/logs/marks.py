@@ -10,7 +10,7 @@ Position = Tuple[int, ...]
 
 
 class Mark(NamedTuple):
-    """A timed line: its position in training (step, or epoch and step) and its values.
+    """A timed line of a log: its position in training (step, or epoch and step) and its values.
 
     `time` is the clock time in seconds, `value` a rate or seconds, `mean` the average seconds of
     one step, if the line has that too. `number` counts a rank's intervals, if lines number them.
@@ -24,7 +24,7 @@ class Mark(NamedTuple):
 
 
 class Marks:
-    """The timed lines of each rank; rank -1 for lines without a launcher's label.
+    """The timed lines (Mark) of each rank; rank -1 for lines without a launcher's label.
 
     A line that is printed twice, by `tee` or by a logger with two handlers, counts once.
     `may_repeat` allows equal positions: some scripts do not count updates that loss scaling skips.
@@ -54,27 +54,27 @@ class Marks:
 
     @property
     def by_rank(self) -> Dict[int, List[Mark]]:
-        """The marks of each rank in training order, the lowest rank first."""
+        """The timed lines of each rank in training order, the lowest rank first."""
         return dict(sorted(self._by_rank.items()))
 
     @property
     def fault(self) -> str:
-        """A message if a rank started over; empty otherwise."""
+        """A message if a rank's steps go back, as in a run that was started over; else ""."""
         return self.start_over
 
     @property
     def gap(self) -> str:
-        """A message about lines lost within a rank's log; empty if there are none."""
+        """A message about the first timed lines that are missing within a rank's log; else ""."""
         return next(filter(None, map(_describe_gap, self._by_rank.values())), "")
 
     @property
     def problem(self) -> str:
-        """The fault, or else the gap; empty if there is neither."""
+        """The message of `fault`, or else that of `gap`; "" if there is neither."""
         return self.fault or self.gap
 
 
 class RankMarks:
-    """The marks of ranks that print no labels of their own; a launcher may have added labels.
+    """The timed lines (Mark) of ranks that do not label them; a launcher may have added labels.
 
     Without labels, the first line of every step is assigned to one rank, the second to another.
     Ranks wait for each other in each step, so that the assignment does not matter.
@@ -88,7 +88,7 @@ class RankMarks:
         return bool(self._labelled or self._unlabelled)
 
     def has_rank(self, rank: int) -> bool:
-        """Return whether a launcher's label has this rank."""
+        """Return whether a timed line has a launcher's label with this rank."""
         return self._labelled.has_rank(rank)
 
     def add(self, line: LogLine, mark: Mark) -> None:
@@ -100,7 +100,7 @@ class RankMarks:
 
     @property
     def by_rank(self) -> Dict[int, List[Mark]]:
-        """The marks of each rank, as in `Marks`; ranks without label are -1, -2, ..."""
+        """The timed lines of each rank, as in `Marks`; ranks without label are -1, -2, ..."""
         by_rank = self._labelled.by_rank
         copies = self._count_copies()
         for position in sorted(self._unlabelled):
@@ -115,19 +115,19 @@ class RankMarks:
 
     @property
     def fault(self) -> str:
-        """The reason why the lines are not from one run; empty if they are."""
+        """A message if only some lines are labelled, or a rank's steps go back; else ""."""
         if self._labelled and self._unlabelled:
             return "some of the timed lines have a rank's label and some have none"
         return self._labelled.start_over
 
     @property
     def problem(self) -> str:
-        """The fault, or else the gap; empty if there is neither."""
+        """The message of `fault`, or else that of `gap`; "" if there is neither."""
         return self.fault or self.gap
 
     @property
     def gap(self) -> str:
-        """A message about the first missing line of a rank; empty if none is missing."""
+        """A message about the first step that a rank has no line of, but others have; else ""."""
         by_rank = self.by_rank
         longest = max(by_rank, key=lambda rank: len(by_rank[rank]))
         for rank, marks in by_rank.items():
@@ -159,7 +159,7 @@ def _describe_start_over(line: LogLine, last: Mark, mark: Mark) -> str:
 
 
 def _describe_gap(marks: Sequence[Mark]) -> str:
-    """Return a message about the first gap in a rank's lines, or "".
+    """Return a message about the first gap in a rank's timed lines, or "".
 
     A gap is at least twice as long as the intervals before and after it, and these have the most
     frequent length: a script that prints less often from some step on has no gap.

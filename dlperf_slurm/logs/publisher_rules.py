@@ -37,7 +37,7 @@ def round_significantly(value: float, digits: int) -> float:
 
 
 def time_steps(times: Sequence[float], first: int, last: int, samples_per_step: int) -> float:
-    """Return samples/s from line `first` to line `last`, counted from 1, one step per line.
+    """Return samples/s between the `first` and the `last` of the times, one per step, from 1.
 
     Raises RuleError if the log has fewer lines, if the time does not increase, or without a batch
     size.
@@ -56,10 +56,11 @@ def average_lines(
     digits: Optional[int] = None,
     series: str = "",
 ) -> Compute:
-    """Make a rule that averages `values[start:stop]` of the marks, or of a series.
+    """Make a rule: the mean of the values on timed lines, `values[start:stop]`.
 
-    With `is_per_device` the mean is multiplied by the number of devices. The rule raises RuleError
-    if the log has fewer values, or if the number of devices is needed and missing.
+    `series` names printed figures to take instead. With `is_per_device` the mean is multiplied by
+    the number of devices; `digits` rounds the result. The rule raises RuleError if the log has
+    fewer values, or if the number of devices is needed and missing.
     """
 
     def compute(reading: ParsedRun, identity: Identity) -> float:
@@ -74,10 +75,10 @@ def average_lines(
 
 
 def time_lines(first: int, last: int, after_step: int = -1) -> Compute:
-    """Make a rule for samples/s from line `first` to line `last`, one step per line, 2 decimals.
+    """Make a rule: samples/s from timed line `first` to line `last`, if each line is of one step.
 
-    Counts from 1, and only lines with a time whose step is above `after_step`. The rule raises
-    RuleError as `time_steps` does.
+    Counts from 1, and only lines with a time whose step is above `after_step`; rounds to 2
+    decimals. The rule raises RuleError as `time_steps` does.
     """
 
     def compute(reading: ParsedRun, identity: Identity) -> float:
@@ -90,7 +91,7 @@ def time_lines(first: int, last: int, after_step: int = -1) -> Compute:
 
 
 def time_between(first: int, last: int) -> Compute:
-    """Make a rule for samples/s from step `first` to step `last`, 2 decimals.
+    """Make a rule: samples/s between the times of step `first` and step `last`, to 2 decimals.
 
     The rule raises RuleError if the time of one of the steps is missing.
     """

@@ -53,8 +53,8 @@ MOST_CONTRADICTION = 0.1
 class ImportOptions:
     """Options on the command line for all logs; what is empty is read from each log.
 
-    `tables` are the user's own log formats, by name. A log that ends early counts if its window has
-    `least_steps`, unless that is 0: a script without an end of its own was ended.
+    `tables` are the user's own log formats, by name. A log that ends early counts if each rank has
+    `least_steps` measured steps, unless that is 0: a script without an end of its own was ended.
     """
 
     format_name: str = ""
@@ -70,9 +70,10 @@ class ImportedRun:
 
     An incomplete run may have the publisher's throughput. `log` is the path as given, with #1, #2
     ... if the log contains several runs. `reason` says why the run failed, or why a valid run has
-    no publisher's figure. `label` distinguishes the case from others with the same settings.
-    `measured` is the figure of the log alone, such as "894 ms a step". `started` and `ended` are
-    seconds by the log's clock, 0 if it has no times.
+    no publisher's figure. `window` has the measured steps of the slowest rank. `label`
+    distinguishes the case from others with the same settings. `measured` is the figure of the log
+    alone, such as "894 ms a step". `started` and `ended` are seconds by the log's clock, 0 if it
+    has no times.
     """
 
     log: str
@@ -112,7 +113,7 @@ def import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
 
 
 def _place_run(run: ImportedRun, around: LogHardware, settings: Identity) -> ImportedRun:
-    """Add hardware, software and date to a run: the user's, else the log's, else the path's."""
+    """Add hardware, software and date to a run: the user's (`settings`), else log's or path's."""
     versions = {**around.versions, **run.identity.versions}
     named = read_path_hardware(run.path)
     notes = list(run.notes)
@@ -239,7 +240,7 @@ def complete_identity(path: Path, settings: Identity, stated: Identity) -> Ident
 
 
 def _merge(*identities: Identity) -> Identity:
-    """Merge identities: each field has the first value that is set."""
+    """Merge identities: each field has the first value that is not empty or 0."""
     return Identity(
         **{
             key.name: next(
@@ -263,7 +264,10 @@ def _infer_settings(identity: Identity) -> Identity:
 
 
 def _find_contradictions(settings: Identity, told: Identity, named: Identity) -> List[str]:
-    """List settings that differ between log and file name, except those that the user set."""
+    """List notes on settings that differ between the log (`told`) and its path (`named`).
+
+    Settings that the user gave (`settings`) are left out.
+    """
     return [
         f"{name} is {getattr(told, name)} in the log and {getattr(named, name)} in its name; the "
         "log's is taken"
@@ -276,7 +280,7 @@ def _find_contradictions(settings: Identity, told: Identity, named: Identity) ->
 
 
 def _find_gap(windows: Sequence[Window], identity: Identity) -> Tuple[str, str]:
-    """Return status and reason of a run that has no throughput; OK and "" if it has."""
+    """Return (status, reason) of a run whose throughput cannot be computed; else (OK, "")."""
     if not windows:
         return FAILED, "the log has too few timed steps to leave out the warm-up"
     needed: Set[str] = set()
@@ -301,12 +305,12 @@ def _find_gap(windows: Sequence[Window], identity: Identity) -> Tuple[str, str]:
 
 
 def _has_steps(reading: ParsedRun, least: int) -> bool:
-    """Return whether the window of each rank has so many steps; not if that is 0."""
+    """Return whether each rank has at least `least` measured steps; False if `least` is 0."""
     return least > 0 and bool(reading.windows) and min(w.steps for w in reading.windows) >= least
 
 
 def _describe_slowest(windows: Sequence[Window]) -> str:
-    """Describe what the slowest rank measured; "" without windows."""
+    """Describe what the slowest rank measured, such as "894 ms a step"; "" without windows."""
     slowest = max(
         windows,
         key=lambda window: (
@@ -318,7 +322,7 @@ def _describe_slowest(windows: Sequence[Window]) -> str:
 
 
 def _find_contradiction(reading: ParsedRun, identity: Identity) -> str:
-    """Return a message if the throughput by times and the printed rates disagree, or ""."""
+    """Return a message if throughput by times and throughput by printed rates differ, or ""."""
     if not reading.printed or any(
         w.is_per_device and not identity.devices for w in reading.printed
     ):
@@ -345,9 +349,9 @@ def _choose_rule(
 def _apply_rules(
     rules: Sequence[PublisherRule], reading: ParsedRun, identity: Identity, options: ImportOptions
 ) -> Tuple[Optional[float], PublisherRule, str]:
-    """Return the throughput by the requested rule, or by the first that suits and gives one.
+    """Return throughput, rule and reason, by the rule that the user chose or by one that suits.
 
-    Returns the rule too, and the reason if there is no throughput.
+    That is the first suiting rule that gives a throughput. The reason says why there is none.
     """
     if not rules:
         return None, NO_RULE, ""

@@ -93,7 +93,7 @@ _STRONGER = {"mode": TRAIN, "compiler": "xla", "gradient_sync": HOROVOD}
 
 
 class SettingScan:
-    """The settings that the lines of a run state."""
+    """A scan of a run's lines for the settings that they state."""
 
     def __init__(self) -> None:
         self._stated: Dict[str, Set[str]] = {}
@@ -104,7 +104,7 @@ class SettingScan:
                 self._stated.setdefault(name, set()).add(value)
 
     def finish(self) -> Dict[str, str]:
-        """Return the value of each stated setting; none of one with contradictory values."""
+        """Return the value of each stated setting, except those with contradictory values."""
         return {
             name: _STRONGER[name] if _STRONGER.get(name) in values else next(iter(values))
             for name, values in self._stated.items()

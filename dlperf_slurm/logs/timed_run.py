@@ -75,12 +75,13 @@ class TimedFormat(NamedTuple):
     """The parts of one log format; its module exports the method `start_run`.
 
     The first of `lines` that matches takes a line, with its own handler if it has one;
-    `announcements` are tried after them, until the first timed step. With `is_of_job` the lowest
-    rank that prints stands for the job; otherwise each rank has a window of its own. `find_problem`
-    reports what a log is missing, `find_fault` what is wrong with a log that may be complete;
-    `find_problem` may assume that there are timed steps in increasing order. `list_printed` makes
-    the window of the printed rates, for formats whose throughput comes from times: the two must
-    agree. `is_total` means that throughput is the run's own total, and timed steps are not needed.
+    `announcements` are tried after them, until the first timed step. `make_windows` gives the
+    measured steps (Window) of a rank. With `is_of_job` the lowest rank that prints stands for the
+    job; otherwise each rank has a window of its own. `find_problem` reports what a log is missing,
+    `find_fault` what is wrong with a log that may be complete; `find_problem` may assume that there
+    are timed steps in increasing order. `list_printed` makes the window of the printed rates, for
+    formats whose throughput comes from times: the two must agree. `is_total` means that throughput
+    is the run's own total, and timed steps are not needed.
     """
 
     lines: Lines
@@ -103,12 +104,12 @@ class TimedFormat(NamedTuple):
 class TimedRun:
     """State that a format's handlers keep of the lines of one run.
 
-    `facts` are those of the current line's rank, and in `finish` those of all ranks. `series` are
-    printed figures by name, `devices` the (rank, name) of devices that take part, `ranks` the
-    labels of all lines. `ended` has, by rank and epoch (or step), the figure on the line that ends
-    it, or 0. `unit` is what the values of timed lines, or else the total, count.
-    `counted` are the steps of each rank whose lines have no number, `headers` the places of a
-    table's columns.
+    `facts` are texts in the log by name, such as arguments of the script: those of the current
+    line's rank, and in `finish` those of all ranks. `series` are printed figures by name, `devices`
+    the (rank, name) of devices that take part, `ranks` the labels of all lines. `ended` has, by
+    rank and epoch (or step), the figure on the line that ends it, or 0. `unit` is what the values
+    of timed lines, or else the total, count. `counted` are the steps of each rank whose lines have
+    no number, `headers` the indices of a table's columns.
     """
 
     format: TimedFormat
@@ -125,39 +126,42 @@ class TimedRun:
     headers: Dict[int, Dict[str, int]] = field(default_factory=dict)
 
     def is_under_way(self, rank: int) -> bool:
-        """Return whether the rank (-1: any) timed a step, or has the total where that counts."""
+        """Return whether the rank (-1: any rank) has timed a step.
+
+        For a format with `is_total`, the printed total of the run is enough.
+        """
         if self.format.is_total and self.series.get("final_rates"):
             return True
         return bool(self.marks) if rank < 0 else self.marks.has_rank(rank)
 
     @property
     def first_marks(self) -> List[Mark]:
-        """The marks of the lowest rank that printed, which are what publishers' scripts read."""
+        """The timed lines of the lowest rank that printed any, which publishers' scripts read."""
         return next(iter(self.marks.by_rank.values()), [])
 
     @property
     def epoch_ends(self) -> Dict[int, float]:
-        """The figure on the line that ends each epoch, in epoch order."""
+        """The figure on the line that ends each epoch, by epoch in ascending order."""
         return {epoch: self.ended[rank, epoch] for rank, epoch in sorted(self.ended)}
 
     @property
     def last(self) -> Position:
-        """The furthest position of all ranks; there must be a mark."""
+        """The furthest position in training of all ranks; there must be a timed line."""
         return max(marks[-1].position for marks in self.marks.by_rank.values())
 
     def read_count(self, *names: str) -> int:
-        """Return the first of these facts that is a whole number above 0, or 0."""
+        """Return the first of the facts with these names that is a whole number above 0, or 0."""
         return next(filter(None, (read_count(self.facts, name) for name in names)), 0)
 
     def is_true(self, name: str) -> bool:
         return is_true(self.facts, name)
 
     def find_precision(self, name: str) -> str:
-        """Return the precision in this fact in this project's words, or ""."""
+        """Return this project's name of the precision in the fact `name`, or ""."""
         return PRECISIONS.get(self.facts.get(name, ""), "")
 
     def keep(self, name: str, figure: float) -> None:
-        """Append a figure to the series of this name."""
+        """Append a printed figure to the series of this name, such as "final_rates"."""
         self.series.setdefault(name, []).append(figure)
 
     def add(self, line: "LogLine") -> None:
@@ -211,7 +215,7 @@ class TimedRun:
         )
 
     def _list_printed(self) -> Tuple[str, ...]:
-        """Return a note with what the log itself prints of its use of the devices."""
+        """Return a note with the medians of the TFLOP/s and MFU that the log prints, if it does."""
         printed = [
             (values, PRINTED[name]) for name, values in self.series.items() if name in PRINTED
         ]
@@ -227,7 +231,10 @@ class TimedRun:
         return self.marks.gap or self.format.find_problem(self)
 
     def find_unended_ranks(self, what: str) -> str:
-        """Return a message about ranks that timed steps but have no closing line, or ""."""
+        """Return a message about ranks that timed steps but have no closing line, or "".
+
+        `what` describes that line, such as "its last line is".
+        """
         missing = sorted(set(self.marks.by_rank) - self.ended_ranks)
         if not missing:
             return ""
@@ -236,7 +243,10 @@ class TimedRun:
 
 
 def _handle(run: TimedRun, line: "LogLine", match: Match[str], handle: Handler) -> bool:
-    """Return whether the handler took the line; raises NumberError if a value is no number."""
+    """Call a line's handler; return whether it took the line.
+
+    Raises NumberError if a value is no number.
+    """
     try:
         return handle(run, line, match) is not False
     except (ValueError, OverflowError) as error:
@@ -246,7 +256,7 @@ def _handle(run: TimedRun, line: "LogLine", match: Match[str], handle: Handler) 
 
 
 def find_lacking_steps(found: int, announced: int, interval: int = 1) -> str:
-    """Return a message if the log has fewer steps than announced, or "".
+    """Return a message if the log has fewer steps (`found`) than announced, or "".
 
     The last line may be up to `interval` - 1 steps before the announced step.
     """
@@ -256,7 +266,11 @@ def find_lacking_steps(found: int, announced: int, interval: int = 1) -> str:
 
 
 def find_early_end(run: TimedRun, announced: str, interval: str, first_step: int) -> str:
-    """Return a message if the last line that these arguments announce is missing, or ""."""
+    """Return a message if the last line of a complete run is missing, or "".
+
+    `announced` and `interval` name the facts with the run's steps and the steps between lines;
+    `first_step` is the number of the first step, 0 or 1.
+    """
     steps, per_line = run.read_count(announced), run.read_count(interval) or 1
     if not steps:
         return f"the log does not tell how many steps there were to be ({announced})"
@@ -265,14 +279,14 @@ def find_early_end(run: TimedRun, announced: str, interval: str, first_step: int
 
 
 def take_line(run: TimedRun, line: "LogLine", match: Match[str]) -> None:
-    """Keep the values in the named groups of a line."""
+    """Store the values in the named groups of a matching line in the run."""
     take_values(run, line, {k: text for k, text in match.groupdict().items() if text is not None})
     if "device" in match.re.groupindex:
         run.devices |= {(line.rank, each.group("device")) for each in match.re.finditer(line.text)}
 
 
 def take_values(run: TimedRun, line: "LogLine", found: Dict[str, str]) -> None:
-    """Keep the values of a line by the names of their groups."""
+    """Store the values of a line in the run; `found` has their texts by group name."""
     line = line._replace(rank=int(found.pop("rank", line.rank)))
     for name in PRINTED.keys() & found.keys():
         run.keep(name, parse_number(found.pop(name)))
@@ -296,7 +310,7 @@ def take_values(run: TimedRun, line: "LogLine", found: Dict[str, str]) -> None:
 
 
 def _take_value(run: TimedRun, found: Dict[str, str]) -> float:
-    """Remove the value of a line from its groups, and note what it counts; 0 without a value."""
+    """Remove a line's value (see VALUES) from `found`, and store its unit; 0 without a value."""
     for name in VALUES.keys() & found.keys():
         run.unit, factor = VALUES[name]
         value = parse_number(found.pop(name))
@@ -321,7 +335,7 @@ def _take_mark(run: TimedRun, line: "LogLine", found: Dict[str, str]) -> None:
 
 
 def if_whole(pattern: Pattern[str], handler: Handler = take_line) -> Tuple[Pattern[str], Handler]:
-    """Return an entry of `lines` that ignores a last line that may be cut short."""
+    """Return an entry of `lines` that ignores the last line of a log if it may be cut short."""
 
     def handle(run: TimedRun, line: "LogLine", match: Match[str]) -> None:
         if not line.is_last_unended:

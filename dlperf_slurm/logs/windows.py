@@ -1,4 +1,8 @@
-"""Marks of a rank, or printed intervals of steps -> the window that throughput is computed from."""
+"""Marks of a rank, or printed intervals of steps -> the window that throughput is computed from.
+
+A mark is a timed line of a log (`marks.Mark`), a window the measured steps of a rank. A function
+that makes one returns a tuple with it, or () if that is not possible.
+"""
 
 from dataclasses import dataclass, replace
 from statistics import median
@@ -18,7 +22,7 @@ Interval = Tuple[int, float]
 
 @dataclass(frozen=True)
 class Window:
-    """The steps that a rank timed after the warm-up; rank -1 is the whole job.
+    """The measured steps of a rank: those timed after the warm-up; rank -1 is the whole job.
 
     A window has either `seconds` or a rate: `samples_per_s` is the harmonic mean weighted by steps,
     of the job or of one device; by its `unit` it counts tokens or steps instead of samples.
@@ -49,7 +53,7 @@ def _format_figure(value: float) -> str:
 def make_rate_window(
     rank: int, rates: Iterable[Interval], is_per_device: bool = False
 ) -> Tuple[Window, ...]:
-    """Make the window of printed rates, by their harmonic mean weighted by steps.
+    """Make the Window of printed rates, (steps, samples/s): their harmonic mean weighted by steps.
 
     Empty without rates. If one of the rates is 0, `samples_per_s` is 0.
     """
@@ -66,7 +70,7 @@ def make_rate_window(
 def make_printed_window(
     rank: int, marks: Sequence[Mark], warmup_marks: int = 0
 ) -> Tuple[Window, ...]:
-    """Make the window of the marks' printed rates, of the same steps as `make_time_window`."""
+    """Make the Window of the rates on timed lines, over the same steps as `make_time_window`."""
     warm = marks[warmup_marks - 1 :] if 0 < warmup_marks < len(marks) else marks
     return make_rate_window(rank, [entry for entry in list_between(warm) if entry[0] > 0])
 
@@ -74,27 +78,30 @@ def make_printed_window(
 def make_warm_rate_window(
     rank: int, intervals: Sequence[Interval], is_per_device: bool = False
 ) -> Tuple[Window, ...]:
-    """Make the window of intervals (steps, samples/s) after the warm-up; empty if none is left."""
+    """Make the Window of intervals (steps, samples/s) after the warm-up; empty if none is left."""
     return make_rate_window(rank, drop_warmup(intervals), is_per_device)
 
 
 def make_warm_window(
     rank: int, intervals: Sequence[Interval], micro_batches: int = 1
 ) -> Tuple[Window, ...]:
-    """Make the window of intervals (steps, seconds) after the warm-up; empty if none is left."""
+    """Make the Window of intervals (steps, seconds) after the warm-up; empty if none is left.
+
+    Each step counts as `micro_batches` steps: batches of gradient accumulation.
+    """
     return make_seconds_window(rank, drop_warmup(intervals), micro_batches)
 
 
 def make_time_window(
     rank: int, marks: Sequence[Mark], warmup_marks: int = 0, micro_batches: int = 1
 ) -> Tuple[Window, ...]:
-    """Make the window of the summed times between marks of the same epoch.
+    """Make the Window of the summed times between timed lines of the same epoch.
 
     The first interval of an epoch, whose start time is not in the log, is left out, and so is the
-    time between epochs. The last of the first `warmup_marks` marks begins the window; a log with no
-    more marks than these has only its first interval left out. An interval of one step is a step
-    time. An interval whose position does not advance counts as many steps as the shortest one.
-    Empty without intervals, and if time goes back.
+    time between epochs. The last of the first `warmup_marks` lines begins the window; a log with no
+    more lines than these has only its first interval left out. An interval of one step is a step
+    time. An interval whose position does not advance counts as many steps as the shortest one. Each
+    step counts as `micro_batches` steps. Empty without intervals, and if time goes back.
     """
     warm = marks[warmup_marks - 1 :] if 0 < warmup_marks < len(marks) else marks
     intervals = list_timed(warm)
@@ -107,7 +114,7 @@ def make_time_window(
 
 
 def make_time_or_rate_window(rank: int, marks: Sequence[Mark]) -> Tuple[Window, ...]:
-    """Make the window of the marks' times, or of their rates if some have no time.
+    """Make the Window of the times on timed lines, or of their rates if some have no time.
 
     The first interval of an epoch is left out, as in `make_time_window`.
     """
@@ -119,7 +126,10 @@ def make_time_or_rate_window(rank: int, marks: Sequence[Mark]) -> Tuple[Window, 
 def make_seconds_window(
     rank: int, intervals: Sequence[Interval], micro_batches: int = 1
 ) -> Tuple[Window, ...]:
-    """Make the window of intervals (steps, seconds); empty without time."""
+    """Make the Window of intervals (steps, seconds); empty if the seconds sum to 0.
+
+    Each step counts as `micro_batches` steps: batches of gradient accumulation.
+    """
     steps, seconds = sum(count for count, _ in intervals), sum(taken for _, taken in intervals)
     if steps <= 0 or seconds <= 0:
         return ()
@@ -133,7 +143,8 @@ def make_seconds_window(
 def drop_warmup(intervals: Sequence[Interval], warmup_steps: int = -1) -> List[Interval]:
     """Return the intervals that begin after the warm-up; none if it ends in the last one.
 
-    Without `warmup_steps` it is that of WARMUP_STEPS, and at least the first interval.
+    The warm-up has `warmup_steps`; if these are negative, WARMUP_STEPS or a quarter of fewer than
+    80 steps, and at least the first interval.
     """
     if warmup_steps < 0:
         warmup_steps = max(min(WARMUP_STEPS, sum(steps for steps, _ in intervals) // 4), 1)
@@ -146,7 +157,7 @@ def drop_warmup(intervals: Sequence[Interval], warmup_steps: int = -1) -> List[I
 
 
 def list_since_last(marks: Sequence[Mark]) -> List[Interval]:
-    """Return (steps, value) of each mark; steps since the mark before or the epoch's start."""
+    """Return (steps, value) of each timed line; steps since the line before or epoch's start."""
     intervals = []
     epoch: Tuple[int, ...] = ()
     done = 0
@@ -158,7 +169,7 @@ def list_since_last(marks: Sequence[Mark]) -> List[Interval]:
 
 
 def list_timed(marks: Sequence[Mark]) -> List[Interval]:
-    """Return (steps, seconds by the clock) between marks, without an epoch's first interval."""
+    """Return (steps, seconds by the clock) between timed lines of the same epoch."""
     return [
         (after.position[-1] - before.position[-1], subtract_times(after.time, before.time))
         for before, after in _pair_within_epochs(marks)
@@ -166,7 +177,7 @@ def list_timed(marks: Sequence[Mark]) -> List[Interval]:
 
 
 def list_between(marks: Sequence[Mark]) -> List[Interval]:
-    """Return (steps, value) of marks since the mark before, without an epoch's first."""
+    """Return (steps, value) of each timed line but an epoch's first; steps since the one before."""
     return [
         (after.position[-1] - before.position[-1], after.value)
         for before, after in _pair_within_epochs(marks)
@@ -174,9 +185,10 @@ def list_between(marks: Sequence[Mark]) -> List[Interval]:
 
 
 def spread_over_epochs(marks: Sequence[Mark]) -> List[Interval]:
-    """Return (steps, value) of marks; an epoch's first interval has as many as the longest.
+    """Return (steps, value) of each timed line: steps since the line before.
 
-    This does not depend on whether the steps of an epoch count from 0 or 1.
+    An epoch's first line gets the largest number of steps between two lines. This does not depend
+    on whether the steps of an epoch count from 0 or 1.
     """
     gaps = [
         after.position[1] - before.position[1] if after.position[0] == before.position[0] else 0
@@ -187,9 +199,9 @@ def spread_over_epochs(marks: Sequence[Mark]) -> List[Interval]:
 
 
 def count_steps(marks: Sequence[Mark]) -> List[int]:
-    """Return the steps of each mark since the one before; the first counts as many as the second.
+    """Return the steps of each timed line since the one before; the first gets those of the second.
 
-    A run may resume from a checkpoint, so that the first mark's steps are not known. A single mark
+    A run may resume from a checkpoint, so that the first line's steps are not known. A single line
     gives none.
     """
     counts = [after.position[-1] - before.position[-1] for before, after in zip(marks, marks[1:])]
@@ -197,10 +209,10 @@ def count_steps(marks: Sequence[Mark]) -> List[int]:
 
 
 def count_timed_steps(marks: Sequence[Mark]) -> List[int]:
-    """Return the steps that each mark's seconds cover; the first counts as many as the second.
+    """Return the steps that each line's seconds cover; the first line gets those of the second.
 
-    Where a line is lost, the steps since the mark before are several intervals, but the seconds are
-    those of one. Marks that number intervals show this; otherwise the seconds must be nearer to
+    Where a line is lost, the steps since the line before are several intervals, but the seconds are
+    those of one. Lines that number intervals show this; otherwise the seconds must be nearer to
     those of one interval.
     """
     gaps = count_steps(marks)[1:]
@@ -221,7 +233,7 @@ def count_timed_steps(marks: Sequence[Mark]) -> List[int]:
 
 
 def merge_unlabelled(windows: Sequence[Window]) -> Tuple[Window, ...]:
-    """Replace the windows of ranks -1, -2, ... by the slowest of them, as the job's (rank -1)."""
+    """Replace the windows of ranks without label (-1, -2, ...) by the slowest one, as the job's."""
     labelled = [window for window in windows if window.rank >= 0]
     unlabelled = [window for window in windows if window.rank < 0]
     if unlabelled:
