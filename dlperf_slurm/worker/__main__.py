@@ -120,9 +120,10 @@ def main(arguments: List[str]) -> int:
 
 
 def conclude(attempt_dir: Path, exit_code: int) -> int:
-    """Make sure that an ended attempt has a record; pack the files beside a valid one.
+    """Write a failed record if an ended attempt has none; pack the files beside a valid one.
 
-    Returns 1, with a line on standard error, if the files cannot be written.
+    `exit_code` is that of the launcher. Returns 1, with a line on standard error, if the files
+    cannot be written.
     """
     try:
         record = conclude_attempt(attempt_dir, exit_code)
@@ -141,8 +142,8 @@ def run_attempt(
 ) -> int:
     """Join the other ranks and do `work` on the case of this directory; return the exit code.
 
-    SystemExit and KeyboardInterrupt count as failures too: a rank that left alone would wait for
-    the others in MPI_Finalize.
+    `work` gets the case, the joined ranks and the directory. SystemExit and KeyboardInterrupt count
+    as failures too: a rank that left alone would wait for the others in MPI_Finalize.
     """
     world: Union[RankWorld, SingleProcess, None] = None
     signs = OutOfMemory(())
@@ -174,7 +175,7 @@ def watch_case(
     joining: RendezvousSettings,
     phases: Phases,
 ) -> None:
-    """Measure the case under a watchdog for stalls, the time limit and preemption."""
+    """Measure the case, ended by a watchdog at a stall, the time limit or a preemption."""
     phases.end(RANKS)
     with watch_rank(attempt_dir, case.stall_seconds, world) as position:
         measure_case(case, world, attempt_dir, joining, position, phases)
@@ -190,7 +191,8 @@ def measure_case(
 ) -> None:
     """Build, warm up, measure and gather; rank 0 writes step times first and the record last.
 
-    Raises CaseMismatchError if the model or the record does not match the case.
+    `position` receives the progress for the watchdog, `phases` the durations of the phases. Raises
+    CaseMismatchError if the model or the record does not match the case.
     """
     rank_info = choose_network(world.place(case), world, joining)
     refuse_shared_gpus(case, rank_info, world, os.environ)
@@ -296,7 +298,7 @@ def measure_case(
 
 
 def check_memory_limit(case: Case, peak_memory_bytes: int) -> None:
-    """Raise MemoryError if the peak is above the case's limit, as a smaller device would."""
+    """Raise MemoryError if the peak is above the case's limit, like a device with less memory."""
     limit_bytes = case.memory_limit_bytes
     if limit_bytes and peak_memory_bytes > limit_bytes:
         peak_mib, limit_mib = math.ceil(peak_memory_bytes / MIB), limit_bytes // MIB

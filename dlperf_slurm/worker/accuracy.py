@@ -46,8 +46,9 @@ def train_to_accuracy(
 ) -> Measurement:
     """Train over the case's epochs, or up to the first that reaches the target accuracy.
 
-    The measured window is all training steps from the first on, without the validations between
-    them. The samples of the telemetry include the validations.
+    All training steps from the first on are measured, without a warm-up; the time of the
+    validations between them is not. The samples of the telemetry include the validations.
+    `position` receives the progress for the watchdog.
     """
     trainer = Trainer(session, world, case, rank_info, position)
     sampler.start_window()

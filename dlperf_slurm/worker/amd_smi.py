@@ -26,7 +26,10 @@ def load_amd_smi() -> Any:
 
 
 def ask(amd: Any, query: str, *arguments: Any) -> Any:
-    """Return the answer of `amdsmi_QUERY`; None if version, driver or device do not have it."""
+    """Return the answer of `amdsmi_QUERY`; None if version, driver or device cannot answer.
+
+    `amd` is the amdsmi module, as in all functions here.
+    """
     function = getattr(amd, f"amdsmi_{query}", None)
     if function is None:
         return None
@@ -38,7 +41,10 @@ def ask(amd: Any, query: str, *arguments: Any) -> Any:
 
 
 def pick(answer: Any, *names: str) -> Any:
-    """Return the first of these fields with a value; versions name some fields differently."""
+    """Return the value of the first of these fields that has one, or None.
+
+    Versions of amdsmi name some fields differently.
+    """
     told = [answer[name] for name in names if answer and name in answer]
     return next((value for value in told if value not in (NOT_TOLD, "", None)), None)
 
@@ -61,7 +67,10 @@ def find_handle(amd: Any, name: str) -> Any:
 
 
 def _list_uuids(amd: Any, handle: Any) -> List[str]:
-    """Return a GPU's names in ROCR_VISIBLE_DEVICES; before ROCm 6.4 from its serial number."""
+    """Return the names that a GPU may have in ROCR_VISIBLE_DEVICES.
+
+    The first is from its serial number, as before ROCm 6.4.
+    """
     serial = str(pick(ask(amd, "get_gpu_asic_info", handle), "asic_serial") or "")
     told = pick(ask(amd, "get_gpu_enumeration_info", handle), "hip_uuid")
     return [f"GPU-{serial.lower().replace('0x', '', 1)}", str(told or "")]

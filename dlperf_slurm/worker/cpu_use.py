@@ -46,7 +46,7 @@ class CpuCounters:
 
 
 def read_proc(proc: Path = PROC) -> CpuCounters:
-    """Read the counters; raises OSError if /proc cannot be read."""
+    """Read the CPU counters of the host and all processes; raises OSError if that fails."""
     fields = (proc / "stat").read_text(encoding="ascii").split(None, 11)[1:9]
     user, nice, system, idle, iowait, irq, softirq, stolen = map(int, fields)
     worked = user + nice + system
@@ -115,7 +115,7 @@ def divide_time(first: CpuCounters, last: CpuCounters, launcher: int) -> Optiona
 
 
 def _limit(share: float) -> float:
-    """Clamp a share to 0 ... 1: counters are read one after the other, so sums may be inexact."""
+    """Limit a share to 0 ... 1: counters are read one after the other, so sums may be inexact."""
     return min(1.0, max(0.0, share))
 
 
@@ -133,7 +133,10 @@ def _list_spent(first: CpuCounters, last: CpuCounters) -> Dict[int, int]:
 
 
 def find_launcher(rank: int, processes: Mapping[int, Process]) -> int:
-    """Return the PID of the parent of the host's ranks, or the rank's own if that is init."""
+    """Return the PID of the parent of the host's ranks, or if that is init, the rank's own.
+
+    `rank` is the PID of one of these ranks.
+    """
     parent = processes[rank].parent if rank in processes else INIT
     return parent if parent > INIT else rank
 
@@ -183,7 +186,7 @@ class CpuWatch:
 
 
 def try_to_read() -> Optional[CpuCounters]:
-    """Read the counters now; None if /proc cannot be read."""
+    """Read the CPU counters of the host now; None if /proc cannot be read."""
     try:
         return read_proc()
     except (OSError, ValueError):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def open_batches(case: Case, rank_info: "RankInfo", session: "Session") -> Optional[Iterator[Any]]:
-    """Open the case's data source; None if the session's initial batch serves all steps."""
+    """Open the case's data source; None if the batch that the session has on the device is used."""
     return (
         None if case.axes.data == ON_DEVICE else SOURCES[case.axes.data](case, rank_info, session)
     )
@@ -88,14 +88,14 @@ def open_queues(case: Case, rank_info: "RankInfo", session: "Session") -> Iterat
 
 
 def make_batches(dataset: "Dataset", order: "List[Keys]", session: "Session") -> Iterator[Any]:
-    """Yield the staged batch of each list of keys."""
+    """Yield the staged batch of each list of keys in `order`; a key is (epoch, sample index)."""
     for keys in order:
         samples = [dataset.read_sample(index, epoch) for epoch, index in keys]
         yield session.stage(collate(samples))
 
 
 def fill(queue: "Queue[Any]", batches: Iterator[Any]) -> None:
-    """Put all batches into the queue; on an error, the exception, for the rank to raise."""
+    """Put all batches into the queue; after an error, put the exception, for the rank to raise."""
     try:
         for batch in batches:
             queue.put(batch)
@@ -136,7 +136,11 @@ def open_pipes(case: Case, rank_info: "RankInfo", session: "Session") -> Iterato
 
 
 def produce(case: Case, rank_info: "RankInfo", worker: int, address: str, parent_id: int) -> None:
-    """Send one worker's share of the batches; runs in a process of its own."""
+    """Send every `data_workers`-th batch of a rank to it; runs in its own process.
+
+    `worker` is the number of the first batch, `address` the ZeroMQ address on which the rank
+    receives, `parent_id` the PID of the rank.
+    """
     zmq: Any = import_module("zmq")
     end_with_parent(parent_id)
     dataset = make_samples(case, rank_info)
@@ -152,7 +156,7 @@ def produce(case: Case, rank_info: "RankInfo", worker: int, address: str, parent
 
 
 def receive(pipe: Any, producer: Any) -> "Batch":
-    """Return the next batch; raises RuntimeError if its producer has ended."""
+    """Return the next batch from a ZeroMQ socket; raises RuntimeError if its producer has ended."""
     while not pipe.poll(1000):
         if not producer.is_alive():
             raise RuntimeError(

@@ -36,7 +36,7 @@ def make_deterministic(framework: str) -> None:
 
 
 def choose_variables(framework: str, environ: Dict[str, str]) -> Dict[str, str]:
-    """Return the environment variables to set beside those in `environ`.
+    """Return the environment variables to add to `environ` for deterministic kernels.
 
     Only JAX gets the XLA flag, because its pinned version knows it: XLA ends a process for an
     unknown flag.

@@ -32,7 +32,7 @@ from dlperf_slurm.worker.provenance import describe_job, describe_platform
 def run_script(attempt_dir: Path, command: Sequence[str]) -> int:
     """Run the attempt's script by the launcher `command`, parse its log; return the exit code.
 
-    A script whose log has twice the steps that the protocol asks for is ended: it has no limit.
+    A script whose log has twice the measured steps of the case is ended, as it may have no limit.
     """
     case = read_json(attempt_dir / CASE_FILE, Case)
     enough = case.warmup_steps + 2 * case.measured_steps
@@ -82,7 +82,7 @@ def make_record(case: Case, log: Path, exit_code: int) -> Record:
 
 
 def _has_steps(case: Case, log: Path, enough: int) -> bool:
-    """Return whether the log's throughput is of so many steps already."""
+    """Return whether the log already has a throughput of at least `enough` steps."""
     run = _read_log(case, log)
     return run.status == OK and run.window is not None and run.window.steps >= enough
 
@@ -116,7 +116,7 @@ def _describe_case(case: Case) -> Identity:
 
 
 def _find_contradiction(case: Case, told: Identity) -> str:
-    """Describe settings that differ between log and case.
+    """Describe settings that differ between the log (`told`) and the case.
 
     The nodes are only inferred, and scripts have more ways to synchronize gradients than the axis.
     Data is synthetic ("device") or real ("folder").

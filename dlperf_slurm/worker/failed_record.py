@@ -75,7 +75,8 @@ def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failur
     Unless a rank itself reports that memory ran out, a failure of the job comes first: the cgroup's
     memory limit (out of memory only for ranks on CPUs: host memory does not limit a batch on a
     GPU), a stall or a full disk. Closed connections that ranks report are then consequences. Ranks
-    reported lost by others (without MPI) come next, unless the whole job was terminated.
+    that others report as lost (without MPI) come next, unless the whole job was terminated.
+    `exit_code` is the launcher's.
     """
     failures = read_failures(attempt_dir)
     if any(failure.is_out_of_memory for failure in failures):
@@ -190,7 +191,10 @@ def _lacked_memory(lines: List[str], case: Case, exit_code: int) -> bool:
 
 
 def _are_all_told_to_end(lines: List[str], exit_code: int) -> bool:
-    """Return whether the whole job was terminated; srun names a rank that ended by itself."""
+    """Return whether the whole job was terminated; srun names a rank that ended by itself.
+
+    `lines` are of the attempt's standard error, `exit_code` is the launcher's.
+    """
     errors = _find_srun_errors(lines[-SIGN_TAIL_LINES:])
     return exit_code in _INTERRUPTED_EXIT_CODES and all("Terminated" in error for error in errors)
 

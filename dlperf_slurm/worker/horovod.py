@@ -8,7 +8,7 @@ from dlperf_slurm.worker.frameworks import RankInfo
 
 
 def join_horovod(horovod: Any, rank_info: RankInfo) -> None:
-    """Initialize Horovod; `horovod` is its module for one framework.
+    """Initialize Horovod; `horovod` is its module for one framework, such as horovod.torch.
 
     Raises RuntimeError if its number of ranks is not that of MPI.
     """

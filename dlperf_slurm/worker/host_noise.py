@@ -1,4 +1,4 @@
-"""A host before and in the measured window -> the CPU and GPU use of other processes on it.
+"""A host before and during the measured steps -> the CPU and GPU use of other processes on it.
 
 Noise does not delay or refuse a measurement: it is only reported.
 """
@@ -30,10 +30,11 @@ PROC = Path("/proc")
 
 
 def look_around(case: Case, rank_info: RankInfo, world: Any) -> Optional[HostNoise]:
-    """Report other use of this rank's host and GPUs before the case; None if not monitored here.
+    """Measure the use of this rank's host and GPUs by other processes, before the case begins.
 
     The first rank of each host samples while all ranks wait, and prints noise to standard error.
-    Collective: all ranks must call this function.
+    None for a rank with nothing to report, and without telemetry. Collective: all ranks must call
+    this.
     """
     if case.telemetry_interval_seconds <= 0:
         return None
@@ -63,14 +64,20 @@ def find_process_space() -> str:
 
 
 def watch_cpus(is_rank: bool = True) -> Optional[CpuUse]:
-    """Measure the use of all CPUs for LOOK_SECONDS; None if /proc cannot be read."""
+    """Measure the use of all CPUs for LOOK_SECONDS; None if /proc cannot be read.
+
+    This process is a rank of the run, or with `is_rank` False the run's root process.
+    """
     watch = CpuWatch()
     time.sleep(LOOK_SECONDS)
     return watch.finish(os.getpid(), is_rank)
 
 
 def look_at_gpus(named: Mapping[int, str]) -> Iterator[GpuState]:
-    """Yield, for GPUs given by local rank, their compute processes and clock throttle reasons."""
+    """Yield the compute processes and clock throttle reasons of each GPU.
+
+    `named` maps the local rank that uses a GPU to the GPU's index or UUID.
+    """
     nvml = load_nvml() if named else None
     if nvml is None:
         return
@@ -98,7 +105,11 @@ def _tell(use: Optional[CpuUse]) -> Tuple[CpuUse, ...]:
 def gather_surroundings(
     case: Case, world: Any, before: Optional[HostNoise], window: Optional[CpuUse]
 ) -> NoiseReport:
-    """Gather the surroundings of all hosts to rank 0, empty elsewhere; all ranks must call this."""
+    """Gather the noise on all hosts to rank 0; the report is empty on other ranks.
+
+    `before` is this rank's result of `look_around`, `window` the CPU use during the measured steps.
+    All ranks must call this.
+    """
     # CPU use that could not be attributed before the window cannot be attributed in it either
     whole = before and replace(before, window=_tell(window) if before.before else ())
     hosts = unite_hosts([one for one in world.gather(whole) if one is not None])
@@ -115,14 +126,14 @@ def unite_hosts(told: List[HostNoise]) -> List[HostNoise]:
 
 
 def describe_here() -> Iterator[str]:
-    """Describe the noise on this machine before this process starts a run on it."""
+    """Describe other load on this machine, before this process starts a run on it."""
     use = watch_cpus(is_rank=False)
     host = HostNoise(socket.gethostname(), os.getloadavg()[0], _tell(use))
     return describe_noise(host)
 
 
 def describe_noise(one: HostNoise) -> Iterator[str]:
-    """Describe the noise on a host before a measurement, one line per finding."""
+    """Describe other load on a host before a measurement, one line per finding."""
     for use in one.before:
         if use.has_neighbours:
             yield (
@@ -141,7 +152,7 @@ def describe_noise(one: HostNoise) -> Iterator[str]:
 
 
 def describe_others(use: CpuUse) -> str:
-    """Describe the CPU share of other processes, and name the busiest as far as visible."""
+    """Describe the CPU share of processes outside the run, with the names of the busiest."""
     names = ", ".join(f"{one.name} {one.cpu_share:.0%}" for one in use.neighbours)
     plural = "CPUs" if use.cpus > 1 else "CPU"
     return f"other processes use {use.other_share:.0%} of its {use.cpus} {plural}" + (

@@ -21,9 +21,10 @@ BLOCK_BYTES = 2**20
 
 
 def main(arguments: List[str]) -> int:
-    """Print the digest of IMAGE: the output of COMMAND, else that of the file or folder IMAGE.
+    """Print the digest of a container image: what COMMAND prints, else that of the file IMAGE.
 
-    FOLDER is a cache, so that a file is read once per run. Always returns 0.
+    Arguments are FOLDER IMAGE [COMMAND...]. IMAGE may be a folder too. FOLDER is a cache, so that a
+    file is read once per run. Always returns 0.
     """
     folder, image, *command = arguments
     with suppress(OSError, FileProblem, subprocess.SubprocessError):
@@ -32,7 +33,10 @@ def main(arguments: List[str]) -> int:
 
 
 def ask_runtime(command: List[str]) -> str:
-    """Return the first word that the command prints; "" if it fails or there is no command."""
+    """Run a container runtime's command that prints an image's digest; return its first word.
+
+    Returns "" if the command is empty, fails, prints nothing or takes over COMMAND_SECONDS.
+    """
     if not command:
         return ""
     try:
@@ -50,9 +54,10 @@ def ask_runtime(command: List[str]) -> str:
 
 
 def recall_digest(folder: Path, image: Path) -> str:
-    """Return the digest of a file or folder, cached by path, size and time; "" for other images.
+    """Return the digest of an image that is a file or folder; "" for other images.
 
-    Raises OSError and FileProblem.
+    Digests are cached in `folder`, by the image's path, size and time. Raises OSError and
+    FileProblem.
     """
     if not image.is_absolute() or not image.exists():
         return ""

@@ -1,4 +1,7 @@
-"""A session -> step times and the measured window; the only timing loop of the package."""
+"""A session -> step times and the time of all measured steps; the only timing loop of the package.
+
+The window is the measured steps: from a barrier over all ranks to the end of the rank's last step.
+"""
 
 import time
 from array import array
@@ -19,11 +22,12 @@ BOUNDARY_SAMPLES = 1000
 
 @dataclass(frozen=True)
 class Measurement:
-    """Times of one rank: seconds per step, and the wall time of the measured window.
+    """Times of one rank: seconds per step, and the wall time of all measured steps (window).
 
-    `data_wait_seconds` is, per measured step, how long the host waited for data; empty without a
-    data loader. `epochs` and `trained_samples`, over all ranks, are set in a training to accuracy.
-    `token_seconds` has the times of all tokens of the measured generations, in order.
+    `boundary_seconds` is the cost of taking one time. `data_wait_seconds` is, per measured step,
+    how long the host waited for data; empty without a data loader. `epochs` and `trained_samples`,
+    over all ranks, are set in a training to accuracy. `token_seconds` has the times of all tokens
+    of the measured generations, in order.
     """
 
     step_seconds: List[float]
@@ -108,11 +112,12 @@ def measure_steps(
     on_window_end: Callable[[], None] = lambda: None,
     position: Optional[Position] = None,
 ) -> Measurement:
-    """Run the warm-up steps, then the measured steps in a synchronized window.
+    """Run the warm-up steps, then the measured steps, whose first to last are the window.
 
     The window starts after a device synchronization and a barrier over all ranks. It ends with a
-    device synchronization alone, so that each rank's window ends with its own last step. Inside
-    the window there are only steps, clock marks and the update of `position.step`.
+    device synchronization alone, so that each rank's window ends with its own last step. Inside the
+    window there are only steps, clock marks and the update of `position.step`, by which the
+    watchdog follows the progress.
 
     In mode "infer" a step is the inference of one batch, which waits for the result. Its time is by
     the host's clock in every framework: the latency that a caller sees, from the call to the
@@ -170,7 +175,7 @@ def measure_steps(
 
 
 def measure_boundary(session: "Session", clock: "StepClock") -> float:
-    """Measure the mean cost of one clock mark, in seconds of the host."""
+    """Measure the mean time that the host spends in one call of `clock.mark`, in seconds."""
     start = time.perf_counter()
     for index in range(BOUNDARY_SAMPLES + 1):
         clock.mark(index)

@@ -24,7 +24,10 @@ def load_nvml() -> Any:
 
 
 def ask(nvml: Any, query: str, *arguments: Any) -> Any:
-    """Return NVML's answer, or None if the driver, device or user's permissions do not allow it."""
+    """Return NVML's answer, or None if the driver, device or user's permissions do not allow it.
+
+    `query` is the name of a function of pynvml, such as "nvmlDeviceGetName".
+    """
     function = getattr(nvml, query, None)
     if function is None:
         return None
@@ -37,9 +40,10 @@ def ask(nvml: Any, query: str, *arguments: Any) -> Any:
 
 
 def _list_mismatch_errors(nvml: Any) -> Tuple[Type[Exception], ...]:
-    """Return what pynvml raises for a driver older than itself, which is not an NVMLError.
+    """Return the exception type by which pynvml reports a driver older than itself, if any.
 
-    For example, drivers before R510 lack the function behind nvmlDeviceGetComputeRunningProcesses.
+    It is no NVMLError. For example, drivers before R510 lack the function behind
+    nvmlDeviceGetComputeRunningProcesses.
     """
     error = getattr(nvml, "NVMLLibraryMismatchError", None)
     return () if error is None else (error,)

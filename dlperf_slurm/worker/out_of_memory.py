@@ -19,7 +19,7 @@ LIBRARY_MESSAGES = (
 
 
 class OutOfMemory(NamedTuple):
-    """How a framework reports that it ran out of memory, beside what any framework does.
+    """How a framework reports that it ran out of memory, in addition to Python's own errors.
 
     `messages` are substrings of the text of exceptions of `types`, and of lines of a log. An
     exception of `certain_types` needs no such text. Types are full names, because the framework may
@@ -35,7 +35,8 @@ class OutOfMemory(NamedTuple):
 def is_out_of_memory(error: BaseException, signs: OutOfMemory) -> bool:
     """Return whether an exception or its cause means that the device or the host ran out of memory.
 
-    MegEngine for one reports an asynchronous error later, with the cause attached.
+    `signs` are those of the framework. MegEngine for one reports an asynchronous error later, with
+    the cause attached.
     """
     text = str(error)
     return (

@@ -77,7 +77,9 @@ def verify_case(
 ) -> None:
     """Compute losses, gradients and updates; rank 0 writes the arrays, then parity.json.
 
-    Raises CaseMismatchError if the model does not have the definition's parameters and weights.
+    `references` are directories with gradients of other frameworks, with whose mean this one's are
+    compared. Raises CaseMismatchError if the model does not have the definition's parameters and
+    weights.
     """
     model = load_model(case.model)
     definition = model.Definition(**case.model_parameters)
@@ -162,7 +164,10 @@ def check_weights(weights: "Arrays", expected: "Arrays") -> None:
 
 
 def check_shapes(arrays: "Arrays", expected: "Arrays", what: str) -> None:
-    """Raise CaseMismatchError for the first name, shape or type that is not the expected one."""
+    """Raise CaseMismatchError for the first name, shape or type that is not the expected one.
+
+    `what` names the arrays in the message, such as "weights".
+    """
     unlike = sorted(set(arrays) ^ set(expected))
     if unlike:
         raise CaseMismatchError(f"{what}: {unlike[0]} is missing in one of the two")
@@ -175,7 +180,7 @@ def check_shapes(arrays: "Arrays", expected: "Arrays", what: str) -> None:
 
 
 def find_uncertain(gradient: "NDArray[Any]") -> "NDArray[Any]":
-    """Mark the nonzero elements that are so near zero that rounding dominates: bool, same shape."""
+    """Return a mask of the nonzero elements that are so near zero that rounding dominates."""
     import numpy
 
     size = numpy.abs(gradient, dtype=numpy.float64)
@@ -183,7 +188,7 @@ def find_uncertain(gradient: "NDArray[Any]") -> "NDArray[Any]":
 
 
 def leave_out(weights: "Arrays", expected: "Arrays", uncertain: "Arrays") -> "Arrays":
-    """Return the weights in float64, with the uncertain elements replaced by the expected ones."""
+    """Return the weights in float64, with the `uncertain` elements replaced by expected ones."""
     import numpy
 
     return {
@@ -197,8 +202,9 @@ def find_update_difference(
 ) -> Difference:
     """Find the largest difference of the updates to the weights, minus the rounding error.
 
-    Parameters whose names end with one of `zero_gradients` are left out: their gradient is nothing
-    but rounding, which AdamW scales up to an arbitrary update of the usual size.
+    An update is the final minus the initial weights. Parameters whose names end with one of
+    `zero_gradients` are left out: their gradient is nothing but rounding, which AdamW scales up to
+    an arbitrary update of the usual size.
     """
     compared = {n: values for n, values in initial.items() if not n.endswith(zero_gradients)}
     return find_difference(
@@ -231,7 +237,7 @@ def find_difference(
 
 
 def read_mean(directories: Sequence[Path]) -> "Arrays":
-    """Read the gradients of several directories and return their means, in float64."""
+    """Read the gradients in each of several directories and return their means, in float64."""
     total: "Dict[str, Any]" = {}
     for directory in directories:
         for name, values in read_arrays(directory / GRADIENTS_FILE).items():

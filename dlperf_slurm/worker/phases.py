@@ -20,10 +20,16 @@ PROC = Path("/proc")
 
 
 class Phases:
-    """The phases of an attempt that have ended, in order."""
+    """The phases of one execution of an attempt's job script that have ended, in order of time.
+
+    Names of phases are the keys of `contract.phases.MEANINGS`.
+    """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        """Begin with the job script's first timestamp, or with this process if one is missing."""
+        """Compute the phases before this process from the job script's timestamps in `environ`.
+
+        Phases without a timestamp are left out.
+        """
         process_start = find_process_start()
         begun, launched = (_read(environ, name) for name in (BEGUN_VARIABLE, LAUNCHED_VARIABLE))
         known = [(SCRIPT, launched), (LAUNCHER, process_start), (PYTHON, time.time())]
@@ -37,13 +43,14 @@ class Phases:
         ]
 
     def end(self, name: str) -> None:
-        """End the phase of this name, and begin the next one."""
+        """End the current phase, which has this name, and begin the next one."""
         self._ends.append((name, time.time()))
 
     def list_phases(self, parts: Mapping[str, Tuple[str, float]]) -> Tuple[Phase, ...]:
-        """List the phases that have ended; 0 seconds instead of less if the clock was set back.
+        """Return the ended phases with their durations; 0 seconds if the clock was set back.
 
-        `parts` maps the name of a phase to the name and seconds of its first part, to be split off.
+        `parts` splits phases: {"session": ("framework", 3.5)} makes the first 3.5 seconds of the
+        phase "session" a phase "framework".
         """
         begun, phases = self._begun, []
         for name, end in self._ends:
@@ -59,7 +66,7 @@ class Phases:
 
 
 class ImportTimer:
-    """The seconds of all imports of this thread within a `with` block; nested ones count once."""
+    """Context manager that sums the seconds of this thread's imports; nested ones count once."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -100,7 +107,7 @@ def find_process_start(proc: Path = PROC) -> Optional[float]:
 
 
 def _read(environ: Mapping[str, str], name: str) -> Optional[float]:
-    """Return the seconds since the epoch in a variable; None if it is missing or invalid."""
+    """Return the time in a variable, in seconds since the epoch; None if missing or invalid."""
     try:
         return float(environ[name])
     except (KeyError, ValueError):

@@ -63,7 +63,7 @@ def probe_rank(folder: Path, joining: RendezvousSettings) -> int:
 
 
 def keep(path: Path, answer: Dict[str, Any]) -> None:
-    """Write the findings so far."""
+    """Write the findings so far to a file."""
     write_file(path, json.dumps(answer).encode(), root=path.parent)
 
 

@@ -43,8 +43,8 @@ class CommandRunner:
     ) -> int:
         """Run a command and return its exit code; 128 + n after an end by signal n, as in a shell.
 
-        A command is ended, with exit code 0, once `is_done`, which is asked now and then. Raises
-        SystemExit if this process received SIGTERM before the command ended.
+        `is_done` is called now and then: once it returns True, the command is ended, with exit code
+        0. Raises SystemExit if this process received SIGTERM before the command ended.
         """
         self._process = subprocess.Popen(
             list(command),

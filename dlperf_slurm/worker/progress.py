@@ -25,7 +25,10 @@ LONGEST_LOOK_SECONDS = 5.0
 
 
 class Position:
-    """The phase of a rank and the number of its ended steps, written by its main thread."""
+    """The phase of a rank and the number of its ended steps, written by its main thread.
+
+    `phase` is a text such as "warm-up", `phases` the number of phases that have begun.
+    """
 
     def __init__(self) -> None:
         self.phase = START
@@ -68,7 +71,7 @@ class ProgressMonitor:
         self._longest_seconds = 0.0
 
     def see(self, place: Tuple[int, int], now: float) -> None:
-        """Record a place, (number of the phase, ended steps in the phase), seen at time `now`."""
+        """Record where a rank is at time `now`: (number of the phase, ended steps in it)."""
         if place == self._place:
             return
         phase, step = self._place

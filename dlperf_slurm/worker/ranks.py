@@ -42,9 +42,10 @@ class World:
         return list(self._communicator.allgather(value))
 
     def place(self, case: Case) -> RankInfo:
-        """Check the ranks' placement against the topology, and agree on the rendezvous addresses.
+        """Return this rank's RankInfo: its position in the job, and the rendezvous addresses.
 
-        All ranks must call this. Raises PlacementError on all of them.
+        All ranks must call this. Raises PlacementError on all of them if the launcher did not place
+        the ranks as the topology requires.
         """
         hosts = self._communicator.allgather(socket.gethostname())
         self.hosts = tuple(hosts)
@@ -94,7 +95,7 @@ class World:
 
 
 class SingleProcess:
-    """Replaces a World for a single process without MPI, which gets the data of any rank."""
+    """Replaces a World for a single process without MPI; it gets the data of rank `data_rank`."""
 
     def __init__(self, data_rank: int) -> None:
         self.rank = 0
@@ -153,8 +154,8 @@ def check_placement(case: Case, hosts: List[str]) -> None:
 def choose_address(host: str, hosts: List[str], views: List[Dict[str, str]]) -> str:
     """Return the address of `host` as another host resolves it, or 127.0.0.1 if there is no other.
 
-    A host may resolve its own name to 127.0.1.1. `views` has what each rank resolved, `hosts` each
-    rank's host.
+    A host may resolve its own name to 127.0.1.1. `views` has the addresses that each rank resolved,
+    by host name; `hosts` has each rank's host.
     """
     others = [view[host] for view, viewer in zip(views, hosts) if viewer != host]
     return others[0] if others else "127.0.0.1"
@@ -171,8 +172,8 @@ def look_up(host: str) -> str:
 def find_free_port(offset: int = 0, stride: int = 1) -> int:
     """Return a TCP port that nobody listens on, below the kernel's ephemeral ports.
 
-    Processes with different offsets and the same stride never choose the same port. Raises OSError
-    if there is none among those tried.
+    Processes with different offsets and the same stride, such as rank and number of ranks, never
+    choose the same port. Raises OSError if there is none among those tried.
     """
     try:
         with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:

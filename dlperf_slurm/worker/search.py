@@ -38,9 +38,9 @@ class FailedLaunchError(RuntimeError):
 def search_batch_size(attempt_dir: Path, launch_command: Sequence[str]) -> int:
     """Find the batch size of this attempt's case, measure with it and write the record.
 
-    Runs on one process without MPI, which calls the launcher once per trial. All repeats of a case
-    measure the same batch size: that of the first repeat with a record. Returns the exit code: 0,
-    or that of the failed launch.
+    Runs on one process without MPI, which runs `launch_command` once per trial. All repeats of a
+    case measure the same batch size: that of the first repeat with a record. Returns the exit code:
+    0, or that of the failed launch.
     """
     search = Search(attempt_dir, TrialRunner(launch_command))
     with suppress(FailedLaunchError):
@@ -51,11 +51,11 @@ def search_batch_size(attempt_dir: Path, launch_command: Sequence[str]) -> int:
 class TrialRunner:
     """Launches of a case on all ranks, one at a time; SIGTERM ends the ranks, then this process.
 
-    `exit_code` is that of the latest run.
+    `exit_code` is that of the latest launch.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Take the command that starts `worker run` on all ranks, without the folder."""
+        """Store the launcher's command for `worker run`; `run` appends the folder of a trial."""
         self._command = list(command)
         self._child = CommandRunner()
         self.exit_code = 0
@@ -101,7 +101,7 @@ class Search:
         return not trial.is_out_of_memory
 
     def measure(self, batch_size_per_device: int) -> bool:
-        """Measure all steps; return whether they fit in memory, and if not, add a trial.
+        """Measure all steps; return whether they fit in memory, and if not, add to `trials`.
 
         Raises FailedLaunchError as `fits` does.
         """
@@ -127,7 +127,10 @@ class Search:
         return 0 if record.status == OK else self._runner.exit_code or 1
 
     def make_record(self) -> Record:
-        """Return the latest launch's record with all trials, or the search's case if it failed."""
+        """Return the latest launch's record, with all trials.
+
+        A failed record gets the search's own case, without the batch size of that launch.
+        """
         record = read_json(self._latest_dir / RECORD_FILE, Record)
         record = replace(record, batch_trials=self.trials)
         if record.status == OK:
@@ -156,7 +159,10 @@ class Search:
 
 
 def find_case_dir(attempt_dir: Path) -> Path:
-    """Return the folder of the case, above those of the repeat, the attempt and the start."""
+    """Return the folder of the case, above those of the repeat and the attempt.
+
+    The attempt may have a folder for each execution of its job script, such as "s1".
+    """
     has_start = attempt_dir.name[:1] == "s" and attempt_dir.name[1:].isdigit()
     return attempt_dir.parents[2 if has_start else 1]
 
@@ -209,7 +215,7 @@ def find_largest_tried(case: Case) -> int:
 
 
 def list_fitting(fits: Callable[[int], bool], ladder: Sequence[int]) -> Sequence[int]:
-    """Return the tail of a descending list of sizes that starts with the first size to fit."""
+    """Return the batch sizes of a descending ladder from the first one that fits."""
     first = next((index for index, size in enumerate(ladder) if fits(size)), len(ladder))
     return ladder[first:]
 
@@ -234,7 +240,7 @@ def find_largest(
 
 
 def read_found(case_dir: Path) -> Optional[Record]:
-    """Return the record of the repeat that found the case's batch size, or None."""
+    """Return the record by which the first repeat published the case's batch size, or None."""
     try:
         return read_json(case_dir / BATCH_FILE, Record)
     except FileNotFoundError:
@@ -242,10 +248,11 @@ def read_found(case_dir: Path) -> Optional[Record]:
 
 
 def publish_found(record: Record, case_dir: Path) -> Record:
-    """Publish this record unless another repeat did so first; return the published record.
+    """Publish this record as the one whose batch size all repeats of the case measure.
 
-    Uses a hard link, which exactly one process can create, whole, even over NFS with its delayed
-    visibility of files between nodes.
+    If another repeat did so first, its record stays; returns the published one. Uses a hard link,
+    which exactly one process can create, whole, even over NFS with its delayed visibility of files
+    between nodes.
     """
     own = case_dir / f".{BATCH_FILE}.r{record.case.repeat}-a{record.case.attempt}.{os.getpid()}"
     write_json(own, record)

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     Keys = Sequence[Tuple[int, int]]
 
     class StepClock(Protocol):
-        """Takes the times between steps without disturbing the steps."""
+        """Takes the times of step boundaries without disturbing the steps.
+
+        The time of a step is that between two boundaries.
+        """
 
         name: str
 
         def mark(self, index: int) -> None:
-            """Take boundary `index`; wait until the device is at most one step behind.
+            """Take the time of boundary `index`; wait until the device is at most one step behind.
 
             All ranks are synchronized before the first boundary. The last one may wait for the
             device, which is synchronized after it anyway.
@@ -34,8 +37,8 @@ if TYPE_CHECKING:
         def read_ended_seconds(self, steps: int) -> List[float]:
             """Return the seconds of those of the first `steps` steps that the device has finished.
 
-            All `steps` steps are marked. Does not wait, so that it can be called (in any thread)
-            for a device that hangs.
+            All `steps` steps must have their boundaries. Does not wait, so that it can be called
+            (in any thread) for a device that hangs.
             """
 
     class Session(Protocol):
@@ -103,7 +106,7 @@ if TYPE_CHECKING:
             """Wait until the device has finished all queued work."""
 
         def make_clock(self, boundaries: int) -> StepClock:
-            """Make a clock for `boundaries` marks, with all memory allocated."""
+            """Make a clock for `boundaries` step boundaries, with all memory allocated."""
 
         def reset_peak_memory(self) -> None: ...
 
@@ -112,7 +115,7 @@ if TYPE_CHECKING:
         def describe_attention(self) -> str:
             """Return the framework's name of the attention kernel; WRITTEN_OUT if it is unfused.
 
-            Empty for a model without attention. Called on all ranks, after the measured window,
+            Empty for a model without attention. Called on all ranks, after the measured steps,
             because it may cost a forward pass.
             """
 

@@ -29,7 +29,10 @@ HELD = "in native code that holds the GIL"
 
 
 def read_standings(attempt_dir: Path, case: Case) -> Tuple[RankStatus, ...]:
-    """Read the Standings that ranks wrote, by rank; empty if the watchdog ended no rank."""
+    """Read the status that the watchdog wrote of each rank that it ended, in rank order.
+
+    See `RankStatus`; empty if the watchdog ended no rank.
+    """
     found = (read_standing(find_standing(attempt_dir, rank)) for rank in range(case.world_size))
     return tuple(standing for standing in found if standing is not None)
 
@@ -66,9 +69,9 @@ def describe_stall(attempt_dir: Path, case: Case) -> Tuple[Failure, ...]:
 
 
 def keep_steps(attempt_dir: Path, case: Case) -> int:
-    """Write the times of the measured steps so far; return the number that all ranks had ended.
+    """Write the measured steps' times that ended ranks reported; return the steps common to all.
 
-    Only ranks with a Standing count.
+    Only ranks with a RankStatus count.
     """
     standings = read_standings(attempt_dir, case)
     steps = [len(standing.step_seconds) for standing in standings]
@@ -84,7 +87,10 @@ def keep_steps(attempt_dir: Path, case: Case) -> int:
 
 
 def _sort(standings: Sequence[RankStatus]) -> List[RankStatus]:
-    """Sort stopped ranks first, then by least progress; of equals, the rarest position first."""
+    """Sort the ranks that the watchdog ended, the most likely cause of a stall first.
+
+    Stopped processes come first, then ranks by least progress; of equals, the rarest position.
+    """
     places = [(standing.phases, standing.step, standing.at) for standing in standings]
     return sorted(
         standings,

@@ -84,7 +84,10 @@ CHANNELS_LAST_WITHOUT_IMAGES = Unsupported(
 
 
 def needs_gpu(instead: str, *precisions: str) -> Unsupported:
-    """Return the row of precisions that a framework supports on GPUs only."""
+    """Return the row for precisions that a framework supports on GPUs only.
+
+    `instead` says what to use on CPUs.
+    """
     return Unsupported(
         {"device": "cpu", "precision": precisions},
         "precision {precision!r} needs device 'cuda'",
@@ -113,7 +116,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
 
 
 def find_unknown_values(case: "Case") -> Dict[str, str]:
-    """Return the axes whose value the adapter does not support -> what it supports."""
+    """Return the axes whose value the adapter does not support -> text of what it supports."""
     framework = case.axes.framework
     supported = load_adapter(framework).SUPPORTED
     defaults = {axis.name: axis.default for axis in fields(case.axes)}

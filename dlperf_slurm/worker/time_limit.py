@@ -7,9 +7,9 @@ TIME_LIMIT_SIGNAL = signal.SIGUSR1
 
 
 def hold_back_signal() -> None:
-    """Block the signal in this thread and all that it starts; the watchdog waits for it.
+    """Block the time limit's warning signal in this thread and all that it starts.
 
-    Call this before any thread starts, MPI's included. A Python handler would run in the main
-    thread, which may never return from MPI.
+    The watchdog waits for the signal. Call this before any thread starts, MPI's included. A Python
+    handler would run in the main thread, which may never return from MPI.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {TIME_LIMIT_SIGNAL})

@@ -50,9 +50,10 @@ EARLY_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class RankStatus:
-    """The status of a rank when it was ended, and why: STALLED, TIME_LIMIT, PREEMPTED or CALLED.
+    """Where a rank was when its watchdog ended it, and why (see `cause`).
 
-    The rank had ended `step` of the `steps` of its phase, and no step for `quiet_seconds`. Its
+    `cause` is STALLED, TIME_LIMIT, PREEMPTED or CALLED (by another rank's watchdog). The rank had
+    ended `step` of the `steps` of its phase, the `phases`-th, and no step for `quiet_seconds`. Its
     process was stopped for `stopped_seconds` before this report. `at` is the innermost frame of the
     main thread, `hosts` the host of each rank, empty if not known yet.
     """
@@ -95,17 +96,17 @@ def watch_rank(
 
 
 def find_stacks(attempt_dir: Path, rank: int) -> Path:
-    """Return the file for the stacks of a rank, empty as long as nothing is wrong."""
+    """Return the file for a rank's stack traces, which is empty as long as nothing is wrong."""
     return attempt_dir / STALLS_DIR / f"rank-{rank}.stacks"
 
 
 def find_standing(attempt_dir: Path, rank: int) -> Path:
-    """Return the file for the Standing of a rank."""
+    """Return the file for the RankStatus of a rank that its watchdog ended."""
     return attempt_dir / STALLS_DIR / f"rank-{rank}.json"
 
 
 def find_silence(attempt_dir: Path, rank: int) -> Path:
-    """Return the file that other ranks create if this rank had not answered before they ended.
+    """Return the file that marks a rank as silent: it wrote no RankStatus before others ended.
 
     The rank's own timer may still write stacks later: a launcher that ends its ranks also sends
     SIGCONT to those that were stopped.
@@ -208,7 +209,7 @@ class WatchdogState:
 
 
 def has_answered(attempt_dir: Path, rank: int) -> bool:
-    """Return whether a rank has written its Standing, or its timer has dumped the stacks."""
+    """Return whether a rank has written its RankStatus, or its timer has dumped the stacks."""
     if find_standing(attempt_dir, rank).exists():
         return True
     try:
@@ -218,14 +219,14 @@ def has_answered(attempt_dir: Path, rank: int) -> bool:
 
 
 def find_innermost_line() -> str:
-    """Return the function, file and line at which the main thread is."""
+    """Return function, file and line at which the main thread is: "step (training.py:31)"."""
     frame = sys._current_frames()[cast(int, threading.main_thread().ident)]
     line = traceback.extract_stack(frame)[-1]
     return f"{line.name} ({Path(line.filename).name}:{line.lineno})"
 
 
 def read_standing(path: Path) -> Optional[RankStatus]:
-    """Read the Standing of a rank; None if there is no valid file."""
+    """Read a RankStatus that a rank's watchdog wrote; None if there is no valid file."""
     try:
         return build_dataclass(RankStatus, read_json(path), str(path), is_complete=True)
     except (FileNotFoundError, FileProblem, ContractError):
@@ -233,7 +234,7 @@ def read_standing(path: Path) -> Optional[RankStatus]:
 
 
 def await_signal(seconds: float) -> bool:
-    """Wait for the signal; return whether it came.
+    """Wait for the time limit's warning signal; return whether it came within `seconds`.
 
     CPython returns a meaningless siginfo if the process was stopped and continued meanwhile.
     """

@@ -51,7 +51,7 @@ class Work:
         return self.builder.compute_loss(self.definition, logits, batch)
 
     def describe_attention(self, kernel: str = WRITTEN_OUT) -> str:
-        """Return `kernel`, or '' for a model without attention."""
+        """Return `kernel`, the name of an attention kernel, or '' for a model without attention."""
         return kernel if self.has_attention else ""
 
     def generate_weights(self) -> "Iterator[Tuple[str, NDArray[Any]]]":

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def open_dataset(case: Case, split: str) -> "Dataset":
     """Open the files of `case.data_dir` for the case's model; `split` is "train" or "val".
 
-    The module of this package that is named like the model's kind of input reads them. Raises
+    The model's kind of input is the name of the module of this package that reads them. Raises
     DataError, with a remedy, if the folder does not fit the model.
     """
     model = load_model(case.model)

@@ -77,7 +77,7 @@ def collate(samples: "Sequence[Sample]") -> "Sample":
 
 
 class KeyedSamples:
-    """Samples by (epoch, index), the key that most frameworks' loaders pass on."""
+    """Samples of a data set by (epoch, index), the key that most frameworks' loaders pass on."""
 
     def __init__(self, dataset: "Dataset") -> None:
         self._dataset = dataset
@@ -108,12 +108,15 @@ def narrow_integers(batch: "Sample") -> "Sample":
 
 
 def count_batches(case: Case) -> int:
-    """Return the number of batches of one rank, for all its steps."""
+    """Return how many batches a rank needs for all warm-up and measured steps of a case."""
     return (case.warmup_steps + case.measured_steps) * case.axes.gradient_accumulation
 
 
 def order_samples(case: Case) -> "List[Keys]":
-    """Return every sample of a rank's own batch once per batch, in another order each time."""
+    """Return the sample keys of each batch of a case without files, as (epoch, index).
+
+    Each batch has all samples of the rank's only batch, in another order.
+    """
     size = case.axes.batch_size
     return [
         [(epoch, int(index)) for index in list_indices(size, case.seed, epoch, is_shuffled=True)]

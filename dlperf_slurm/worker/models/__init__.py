@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from dlperf_slurm.contract.case import ModelParameter
 
     class Model(Protocol):
+        """The names that the module of a model must define."""
+
         # the unit that throughput counts
         SAMPLE_UNIT: str
         # the kind of its samples: the module of `worker.datasets` that reads such files

@@ -69,7 +69,10 @@ def run_lines(lines: Sequence[str], what: str, seconds: float) -> List[str]:
 
 
 def run_line(line: str, what: str, seconds: float) -> str:
-    """Run a line of bash; return the problem if it fails, else ""."""
+    """Run a line of bash; return the problem if it fails, else "".
+
+    `what` names the line in the message, such as "setup".
+    """
     ended = run_command(["bash", "-c", line], seconds)
     shown = line if len(line) <= MAX_LINE_CHARACTERS else f"{line[:MAX_LINE_CHARACTERS]}..."
     if ended.exit_code is None:

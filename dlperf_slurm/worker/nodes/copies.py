@@ -30,7 +30,7 @@ class CopyError(Exception):
 
 
 class FolderSize(NamedTuple):
-    """The number of files and bytes, by which copies are compared."""
+    """The number of files and bytes of a folder, by which copies are compared."""
 
     files: int
     size_bytes: int

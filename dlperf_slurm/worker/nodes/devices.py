@@ -43,7 +43,10 @@ class Gpu(NamedTuple):
 
 
 def query_gpus(seconds: float, environ: Mapping[str, str]) -> List[Gpu]:
-    """Ask nvidia-smi for the GPUs of this job on this node; raises DeviceError if that fails."""
+    """Ask nvidia-smi for the GPUs of this job on this node, within `seconds`.
+
+    Raises DeviceError if that fails.
+    """
     gpus = read_gpus(_call(QUERY, seconds))
     if any(" instance " in gpu.name for gpu in gpus):
         uuids = re.findall(r"\(UUID: (MIG-[^)]+)\)", _call(LIST, seconds))
@@ -66,9 +69,9 @@ def _call(command: Sequence[str], seconds: float) -> str:
 
 
 def read_gpus(text: str) -> List[Gpu]:
-    """Parse the output of nvidia-smi to its GPUs, those with MIG instances to these.
+    """Parse the output of nvidia-smi; a GPU with MIG instances is replaced by these.
 
-    Raises DeviceError if it is not XML.
+    Raises DeviceError if the output is not XML.
     """
     start = text.find("<nvidia_smi_log")
     try:
@@ -95,7 +98,7 @@ def read_gpus(text: str) -> List[Gpu]:
 
 
 def _find_place(element: ElementTree.Element) -> Tuple[str, str]:
-    """Return the ids of a GPU instance and its compute instance."""
+    """Return the ids of the GPU instance and compute instance (MIG) in an XML element."""
     ids = (element.findtext(name, "") for name in ("gpu_instance_id", "compute_instance_id"))
     first, second = (text.strip() for text in ids)
     return first, second
@@ -192,6 +195,6 @@ def find_process_problem(gpu: Gpu) -> str:
 
 
 def _read_number(gpu: Gpu, path: str) -> int:
-    """Read an integer in front of its unit; 0 if the GPU has no such value."""
+    """Read an integer in front of its unit, at a path of the XML; 0 if the GPU has none there."""
     number = gpu.values.get(path, "").partition(" ")[0]
     return int(number) if number.isdigit() else 0

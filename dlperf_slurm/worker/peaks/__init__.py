@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Operations(Protocol):
-        """What a framework's module has."""
+        """The functions of a module of this package, which is named as its framework."""
 
         def make_product(self, setting: "PeakSettings", size: int) -> "Operation":
-            """Multiply a random matrix [size, size] by itself, in the setting's number format.
+            """Return the multiplication of a random matrix [size, size] by itself, to be timed.
 
             Random, because a GPU multiplies constant matrices up to 20 % faster: fewer transistors
             switch.
             """
 
         def make_copy(self, setting: "PeakSettings", count: int) -> "Operation":
-            """Read an array of `count` float32 numbers and write as many."""
+            """Return the copy of an array of `count` float32 numbers on the device, to be timed."""
 
 
 # modules of this package that are not a framework's
@@ -49,7 +49,7 @@ class Operation:
 
 
 def list_measured_frameworks() -> List[str]:
-    """Return the frameworks that have a module here."""
+    """Return the frameworks whose peak can be measured: those with a module here."""
     names = (module.name for module in pkgutil.iter_modules(__path__))
     return sorted(name for name in names if name not in _OTHERS)
 

@@ -15,7 +15,7 @@ LIMIT_SECONDS = 2.0
 def time_all_reduce(case: Case, world: Any, parameter_count: int) -> Optional[AllReduce]:
     """Return the best time of a few all-reduces, each as long as on the slowest rank.
 
-    All ranks must call this, after the measured window, so that its memory is in no figure. It uses
+    All ranks must call this, after the measured steps, so that its memory is in no figure. It uses
     the framework's collective if there is one, else MPI's with buffers in host memory. None for a
     single rank, without MPI or without memory.
     """
@@ -42,7 +42,7 @@ def time_all_reduce(case: Case, world: Any, parameter_count: int) -> Optional[Al
 
 
 def _time(operation: Operation) -> float:
-    """Return this rank's seconds, or 0 after an error, which must not fail the repeat."""
+    """Return this rank's seconds for the operation; 0 after an error: it must not fail the case."""
     began = time.perf_counter()
     try:
         operation.wait(operation.start())
@@ -52,7 +52,10 @@ def _time(operation: Operation) -> float:
 
 
 def _make_operation(case: Case, world: Any, count: int) -> Tuple[Optional[Operation], str]:
-    """Return the operation and its kind; None if this rank lacks memory."""
+    """Return an all-reduce of `count` float32 numbers, and OF_FRAMEWORK or OF_MPI.
+
+    The operation is None if this rank lacks memory.
+    """
     try:
         operation = _make_own(case, count)
         if operation is not None:
@@ -63,7 +66,7 @@ def _make_operation(case: Case, world: Any, count: int) -> Tuple[Optional[Operat
 
 
 def _make_own(case: Case, count: int) -> Optional[Operation]:
-    """Return the all-reduce of the framework's ranks, or None if there is none."""
+    """Return the framework's own all-reduce of `count` float32 numbers, or None if it has none."""
     try:
         operations: Any = load_operations(case.axes.framework)
     except ImportError:

@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def find_best_size(make_product: Callable[[int], Operation]) -> int:
-    """Return the size in PRODUCT_SIZES whose product has the best rate."""
+    """Return the size in PRODUCT_SIZES whose matrix product has the best rate."""
     deadline = time.monotonic() + SEARCH_SECONDS
     best = (0.0, 0)
     for size in PRODUCT_SIZES:

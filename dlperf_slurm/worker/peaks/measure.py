@@ -33,7 +33,10 @@ LIMIT_SECONDS = 90.0
 
 
 def is_measured(case: Case, environ: Mapping[str, str]) -> bool:
-    """Return whether peaks are measured: for trainings of the tool's own models with telemetry."""
+    """Return whether the case's device peaks are measured: for trainings with telemetry only.
+
+    The variable SWITCH of `environ` may switch the measurement off.
+    """
     is_watched = case.telemetry_interval_seconds > 0 and environ.get(SWITCH, "1") != "0"
     return is_watched and case.axes.mode == TRAIN
 
@@ -41,9 +44,9 @@ def is_measured(case: Case, environ: Mapping[str, str]) -> bool:
 def measure_peak(
     case: Case, rank_info: RankInfo, world: Any, attempt_dir: Path
 ) -> Optional[DevicePeak]:
-    """Measure this host's peak on its first rank, while the other ranks wait without using a CPU.
+    """Measure the peak rates of this host's device on its first rank, before any framework import.
 
-    All ranks must call this, before any of them imports the framework. Returns None on other ranks.
+    All ranks must call this; the others wait without using a CPU, and get None.
     """
     if not is_measured(case, os.environ):
         return None
@@ -53,7 +56,10 @@ def measure_peak(
 
 
 def _find_peak(case: Case, rank_info: RankInfo, attempt_dir: Path) -> DevicePeak:
-    """Return the peak that an earlier repeat of this job measured on this host, or measure it."""
+    """Return the device peak that an earlier repeat of this job cached for this host.
+
+    If there is none, measure and cache it.
+    """
     place = find_shared_file(case, rank_info.host, attempt_dir, os.environ)
     if place is not None:
         try:
@@ -75,9 +81,10 @@ def _find_peak(case: Case, rank_info: RankInfo, attempt_dir: Path) -> DevicePeak
 def find_shared_file(
     case: Case, host: str, attempt_dir: Path, environ: Mapping[str, str]
 ) -> Optional[Tuple[Path, Path]]:
-    """Return the run directory and the file in it that repeats of this job share on this host.
+    """Return the run directory, and the file in it that caches the device peak of a host.
 
-    None outside of a job or a run directory.
+    The repeats of a job with the same framework and number format share the file. None outside of a
+    job or a run directory.
     """
     job_id = next((environ[name] for name in JOB_VARIABLES if environ.get(name)), "")
     cases = next((path for path in attempt_dir.absolute().parents if path.name == "cases"), None)
@@ -89,7 +96,7 @@ def find_shared_file(
 
 
 def run_measurement(case: Case, host: str) -> DevicePeak:
-    """Measure the peak in a process of its own, with the case's framework and number format."""
+    """Measure the device peak in a process of its own; errors are the result's `problem`."""
     framework = case.axes.framework
     if framework not in list_measured_frameworks():
         return DevicePeak(host, problem=f"peaks are not measured with {framework}")
@@ -122,9 +129,10 @@ def run_measurement(case: Case, host: str) -> DevicePeak:
 
 
 def gather_peaks(case: Case, world: Any, peak: Optional[DevicePeak], parameter_count: int) -> Peaks:
-    """Gather the peaks of all hosts on rank 0; elsewhere there are none.
+    """Gather the device peaks of all hosts on rank 0, and time an all-reduce; empty elsewhere.
 
-    All ranks must call this, after the measured window.
+    All ranks must call this, after the measured steps. `parameter_count` is the size of the
+    all-reduce.
     """
     all_reduce = None
     if is_measured(case, os.environ):

@@ -31,5 +31,5 @@ def load_oneflow(setting: PeakSettings) -> Any:
 
 
 def wait(result: Any) -> None:
-    """Read a value, which waits for all work before it."""
+    """Read a value of the result, which waits for all work before it."""
     result.flatten()[0].item()

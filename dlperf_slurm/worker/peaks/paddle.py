@@ -33,5 +33,5 @@ def load_paddle(setting: PeakSettings) -> Any:
 
 
 def wait(result: Any) -> None:
-    """Read a value, which waits for all work before it."""
+    """Read a value of the result, which waits for all work before it."""
     float(result.flatten()[0])

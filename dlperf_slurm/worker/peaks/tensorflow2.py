@@ -33,5 +33,5 @@ def configure(setting: PeakSettings) -> None:
 
 
 def wait(result: Any) -> None:
-    """Read a value, which waits for all work before it."""
+    """Read a value of the result, which waits for all work before it."""
     tf.reshape(result, [-1])[0].numpy()

@@ -76,7 +76,7 @@ def describe_platform() -> Dict[str, str]:
 
 
 def describe_host() -> Dict[str, str]:
-    """Describe what all ranks of this host have in common."""
+    """Describe what all ranks of a host share: system, container, code, CPUs, GPUs and network."""
     return {
         **describe_system(),
         **describe_container(),
@@ -89,7 +89,10 @@ def describe_host() -> Dict[str, str]:
 
 
 def describe_rank() -> Dict[str, str]:
-    """Describe what may differ between ranks of a host; call after libraries are loaded."""
+    """Describe what may differ between a host's ranks: affinity, limits, libraries, environment.
+
+    Call this after libraries are loaded.
+    """
     return {
         **describe_binding(),
         **describe_limits(),
@@ -101,7 +104,10 @@ def describe_rank() -> Dict[str, str]:
 def gather_platforms(
     case: "Case", world: Any, rank_info: "RankInfo"
 ) -> "Tuple[Dict[str, str], Tuple[HostPlatform, ...]]":
-    """Gather `Record.platform` and `Record.hosts` to rank 0, empty elsewhere; all ranks call."""
+    """Gather the facts of all hosts to rank 0, as `Record.platform` and `Record.hosts`.
+
+    All ranks must call this; on the others the result is empty.
+    """
     of_host = describe_host() if rank_info.local_rank == 0 else {}
     of_rank = describe_rank()
     if case.device == "cuda":
@@ -112,7 +118,8 @@ def gather_platforms(
 def merge_platforms(told: List[Told]) -> Tuple[Facts, Tuple[HostPlatform, ...]]:
     """Merge the facts of all ranks, in rank order, to `Record.platform` and `Record.hosts`.
 
-    Both are empty without facts, as on ranks other than 0.
+    `told` has the host, its facts and the rank's own facts of each rank. Both results are empty
+    without facts, as on ranks other than 0.
     """
     ranks: Dict[str, List[Told]] = {}
     for one in told:
@@ -138,7 +145,7 @@ def _merge_ranks(ranks: List[Told]) -> Facts:
 
 
 def _find_other(facts: Facts, platform: Facts) -> Facts:
-    """Return the facts that differ from `platform`, with "" for a missing one."""
+    """Return the facts of a host that differ from `platform`, with "" for a missing one."""
     names = dict.fromkeys([*facts, *platform])
     return {
         name: facts.get(name, "") for name in names if facts.get(name, "") != platform.get(name, "")

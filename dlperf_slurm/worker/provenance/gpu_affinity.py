@@ -22,7 +22,7 @@ FAR = "far"
 def describe_gpu_affinity(
     local_rank: int, environ: Mapping[str, str], root: Path = ROOT
 ) -> Dict[str, str]:
-    """Describe the NUMA nodes of this rank's GPU and CPUs; FAR if the GPU's is not among the CPUs'.
+    """Describe the NUMA nodes of this rank's GPU and CPUs, with FAR if the GPU's is another one.
 
     Returns {} if not known: without NVML, in a virtual machine without NUMA information, and for a
     MIG instance, which has no PCI address of its own.
@@ -58,7 +58,7 @@ def read_gpu_node(bus_id: object, root: Path) -> str:
 
 
 def find_cpu_node(node: str, root: Path) -> str:
-    """Return a NUMA node, or the nearest one with CPUs if it has memory alone; "" if not listed."""
+    """Return this NUMA node, or if it has memory alone, the nearest with CPUs; "" if not listed."""
     cpus = list_node_cpus(root)
     if not node or int(node) not in cpus:
         return ""

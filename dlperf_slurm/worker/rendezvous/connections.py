@@ -1,4 +1,4 @@
-"""A rank's place and a secret -> connections between rank 0 and all other ranks.
+"""A rank's environment and a secret -> connections between rank 0 and all other ranks.
 
 Rank 0 listens at the address that the others know it by, on a port that follows from the secret.
 Each connection is admitted in a thread of its own with one deadline, so that a peer without the
@@ -45,14 +45,18 @@ Arrival = Tuple[Channel, int, str]
 def choose_ports(launch: str, secret: bytes) -> List[int]:
     """Return candidate ports, the same in every process of a launch; rank 0 uses the first free.
 
-    They follow from the secret: other users know the launch's job id, and could take the ports.
+    They follow from the secret and `launch`, a text that is unique to the launch: other users know
+    the launch's job id, and could take the ports.
     """
     seed = hmac.new(secret, launch.encode(), "sha256").hexdigest()
     return random.Random(seed).sample(PORTS, PORTS_TRIED)
 
 
 def meet(place: RankEnvironment, secret: bytes, seconds: float = START_SECONDS) -> Connections:
-    """Connect this rank; raises PlacementError if not all ranks connect within `seconds`."""
+    """Connect rank 0 with all other ranks; raises PlacementError after `seconds`.
+
+    `place` is the rank's environment, `secret` is known to all ranks of the launch.
+    """
     deadline = time.monotonic() + seconds
     own_host = socket.gethostname()
     if place.size == 1:
@@ -100,7 +104,7 @@ def _await_others(
 def _accept(
     listener: socket.socket, secret: bytes, arrivals: "queue.Queue[Arrival]", most: int
 ) -> None:
-    """Admit connections until the listener is shut down."""
+    """Admit connections, with at most `most` pending, until the listener is shut down."""
     pending: Deque[socket.socket] = deque()
     with listener:
         while True:
@@ -128,7 +132,7 @@ def _admit(
     arrivals: "queue.Queue[Arrival]",
     pending: Deque[socket.socket],
 ) -> None:
-    """Authenticate one peer, and put it among the arrivals."""
+    """Authenticate one peer by the secret, and put it into the queue of arrivals."""
     try:
         channel = Channel(connection, secret, is_first=True)
         rank, host = channel.receive()
@@ -163,7 +167,7 @@ def _listen(host: str, ports: List[int]) -> socket.socket:
 def _find_address(host: str) -> Tuple[int, str]:
     """Return the family and the address of `host`, IPv4 if it has one.
 
-    The address is '' (all addresses) if only this host knows it by that one.
+    The address is '' (all addresses) if only this host knows `host` by it, as by 127.0.1.1.
     """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)

@@ -11,7 +11,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class RankEnvironment(NamedTuple):
-    """Rank, world size, host of rank 0, and a text that is unique to the launch."""
+    """Rank, world size, host of rank 0, and a text that is unique to the launch (`launch`)."""
 
     rank: int
     size: int
@@ -20,7 +20,10 @@ class RankEnvironment(NamedTuple):
 
 
 def find_place(launcher: str, environ: Mapping[str, str]) -> RankEnvironment:
-    """Return the place of this process; raises PlacementError if a variable is missing."""
+    """Read the RankEnvironment of this process from the variables that its launcher sets.
+
+    `launcher` is SLURM or TORCHRUN. Raises PlacementError if a variable is missing or invalid.
+    """
     try:
         return FINDERS[launcher](environ)
     except (KeyError, ValueError) as error:

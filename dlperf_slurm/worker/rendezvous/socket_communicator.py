@@ -1,7 +1,7 @@
 """Connections between rank 0 and the others -> the part of mpi4py's communicator that World uses.
 
 A thread receives from all peers, so that a rank notices the end of another one while its main
-thread is blocked. No message is sent in a measured window, so that the thread sleeps.
+thread is blocked. No message is sent during the measured steps, so that the thread sleeps.
 """
 
 import atexit

@@ -1,4 +1,4 @@
-"""A sampling process per host -> telemetry of its CPUs and devices in the measured window.
+"""A sampling process per host -> telemetry of its CPUs and devices during the measured steps.
 
 It never fails a measurement: if sampling is not possible, the result is empty and says why.
 """
@@ -40,8 +40,8 @@ STOP_SECONDS = 20.0
 class Sampler:
     """One rank's handle of its sampling process; a rank with nothing to sample starts none.
 
-    The process also ends if the rank dies, as its standard input is then closed. `cpu_use` is the
-    CPU use of the host in the window, set by `finish`.
+    The process also ends if the rank dies, as its standard input is then closed. The window is the
+    time of the measured steps. `cpu_use` is the CPU use of the host in it, set by `finish`.
     """
 
     def __init__(self, case: Case, rank_info: RankInfo) -> None:
@@ -66,15 +66,15 @@ class Sampler:
             self._problem = "the sampling process did not start"
 
     def start_window(self) -> None:
-        """Begin the window, right before the measured steps; costs one write to a pipe."""
+        """Begin to sample, right before the measured steps; costs one write to a pipe."""
         self._say(START)
 
     def end_window(self) -> None:
-        """End the window, right after the measured steps."""
+        """Take the last sample, right after the measured steps."""
         self._say(END)
 
     def finish(self) -> HostSamples:
-        """End the process and return the samples of the window."""
+        """End the process and return the samples between `start_window` and `end_window`."""
         process, self._process = self._process, None
         if process is None:
             return HostSamples(self._host, problem=self._problem)
@@ -119,14 +119,14 @@ def end_process(process: "subprocess.Popen[bytes]") -> None:
 
 
 def choose_sources(case: Case, rank_info: RankInfo) -> List[str]:
-    """List the sources as arguments of the process; empty for a rank with nothing to sample."""
+    """List what this rank samples, as arguments of the sampling process; may be empty."""
     devices = choose_devices(case, rank_info, os.environ)
     host = ["--is-host"] if rank_info.local_rank == 0 else []
     return host + [f"--device={rank}={gpu}" for rank, gpu in devices.items()]
 
 
 def read_samples(output: bytes) -> HostSamples:
-    """Parse the output of the process; raises ValueError if it is incomplete."""
+    """Parse the output of the sampling process; raises ValueError if it is incomplete."""
     data: Dict[str, Any] = json.loads(output.decode())
     series = tuple(DeviceSeries(**one) for one in data.pop("series"))
     use = data.pop("cpu_use")

@@ -109,7 +109,8 @@ def sample_window(
 ) -> HostSamples:
     """Take one sample at START, one per interval and one at END; return them at STOP.
 
-    Raises RankGoneError.
+    START, END and STOP are commands of the rank. `is_host` adds the CPU use of the host. Raises
+    RankGoneError.
     """
     samples = TelemetrySamples(sources)
     hear(START)
@@ -129,9 +130,9 @@ def sample_window(
 
 
 def hear(word: bytes, due: Optional[float] = None) -> bool:
-    """Wait for a command of the rank; return False at `due`, a monotonic time.
+    """Wait for the command `word` of the rank; return False if it does not come until `due`.
 
-    Raises RankGoneError.
+    `due` is a monotonic time. Raises RankGoneError.
     """
     timeout = None if due is None else max(0.0, due - time.monotonic())
     if not select.select([sys.stdin], [], [], timeout)[0]:

@@ -42,7 +42,7 @@ THROTTLE_REASONS = {
 
 @dataclass(frozen=True)
 class DeviceSeries:
-    """The samples of one device, or of its host, in the measured window.
+    """The samples of one device, or of its host, during the measured steps.
 
     The columns, named by the constants above, are equally long. SECONDS is the host's monotonic
     clock; ENERGY, BUSY, STOLEN (included in BUSY) and TOTAL are counters.
@@ -61,7 +61,8 @@ class DeviceSeries:
 class HostSamples:
     """All series of one sampling process; `problem` says why series are missing.
 
-    `cpu_use` is the CPU use of the host in the window, set if the process samples the host.
+    `cpu_use` is the CPU use of the host during the measured steps, set if the process samples the
+    host.
     """
 
     host: str
@@ -141,7 +142,7 @@ def _find_mean(values: List[float]) -> float:
 
 
 def _name_reasons(bits: List[float]) -> Tuple[str, ...]:
-    """List the throttle reasons that occur in any sample."""
+    """List the throttle reasons that occur in any of the samples, which are NVML's bits."""
     seen = 0
     for value in bits:
         seen |= int(value)
@@ -149,5 +150,5 @@ def _name_reasons(bits: List[float]) -> Tuple[str, ...]:
 
 
 def name_reasons(bits: int) -> Tuple[str, ...]:
-    """List the throttle reasons in NVML's bits."""
+    """List the names of the throttle reasons in NVML's bits."""
     return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)

@@ -139,7 +139,10 @@ def _scale(value: Any, factor: float = 1.0) -> float:
 
 
 def open_devices(named: Mapping[int, str]) -> Iterator[Union[NvidiaSource, AmdSource]]:
-    """Open the GPU of each local rank; GPUs unknown to NVML or AMD SMI are left out."""
+    """Open the GPU of each local rank; GPUs unknown to NVML or AMD SMI are left out.
+
+    `named` maps a local rank to its GPU's index or UUID.
+    """
     if not named:
         return
     nvml = load_nvml()

@@ -27,7 +27,10 @@ PREFETCH_BATCHES = 50
 
 
 def make_input(settings: Settings) -> InputSource:
-    """Make the source; all but a constant and a plain queue are staged one step ahead."""
+    """Make tensorpack's source of batches; most sources prepare each batch one step ahead.
+
+    Only a constant on the device and a plain queue do not.
+    """
     if settings.data == ON_DEVICE:
         return DummyConstantInput(_list_shapes(settings))
     if settings.data == ON_HOST:
