@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from dlperf_slurm.worker.support import Unsupported
 
     class Adapter(Protocol):
+        """The names that a framework's adapter, a package here, must define."""
+
         # supported values of each axis, and of "model" and "device"; see OF_ALL and ANY
         SUPPORTED: Mapping[str, Any]
         # combinations of supported values that the framework does not run, and unsupported values
@@ -60,7 +62,7 @@ class RankInfo:
     server_addresses: Tuple[str, ...] = ()
 
     def choose_gpu(self, visible: int) -> int:
-        """Return the index of this rank's GPU among the `visible` GPUs."""
+        """Return the index of this rank's GPU, given the number of GPUs visible to the rank."""
         # Under srun --gpus-per-task=1 each rank sees only its own GPU, as index 0.
         return 0 if visible == 1 else self.local_rank
 

@@ -56,7 +56,7 @@ def are_finite(gradients: Any) -> Array:
 
 
 def select(is_finite: Array, new: Any, old: Any) -> Any:
-    """Return the new tree, or the old one if the step must be skipped."""
+    """Return the tree `new` if the gradients are finite, else `old`: the step is skipped."""
     return jax.tree.map(lambda one, other: jnp.where(is_finite, one, other), new, old)
 
 
@@ -80,7 +80,7 @@ class State(NamedTuple):
 
 
 def make_state_specs(weights: Any, optimizer: Any) -> State:
-    """Return the partition specs of a State; all but `weights` and `optimizer` are fixed here."""
+    """Return the partition specs of a State: those given, and fixed ones for the other fields."""
     return State(weights, P(RANKS), P(RANKS), optimizer, P(), P(), P(RANKS))
 
 
@@ -156,7 +156,10 @@ def choose_attention(case: Case, work: Work, compute_type: Any) -> Tuple[str, st
 
 
 def sum_attention(query: Array, key: Array, value: Array) -> Array:
-    """Return the sum over cuDNN's non-causal and causal attention, float32 []."""
+    """Run cuDNN's non-causal and causal attention, which fails if it lacks one of the kernels.
+
+    Returns the sum over both results, float32 [], of which to take the gradient.
+    """
     both = (
         jax.nn.dot_product_attention(query, key, value, is_causal=each, implementation="cudnn")
         for each in (False, True)

@@ -53,7 +53,10 @@ def open_loader(
     image_layout: str,
     classes: int,
 ) -> "Iterator[Batch]":
-    """Iterate over `order` once; Grain spawns (not forks) its worker processes."""
+    """Yield a batch per list of keys (epoch, index) in `order`; see `prepare_batch`.
+
+    Grain spawns (not forks) its worker processes.
+    """
     # Grain takes seconds to import
     import grain
     from absl import flags

@@ -27,9 +27,9 @@ def is_sharded(case: Case) -> bool:
 
 
 def find_split_axis(case: Case, shape: Tuple[int, ...]) -> Optional[int]:
-    """Return the first axis of a matrix or kernel that can be split evenly, or None.
+    """Return the axis along which to shard a weight of this shape over the ranks, or None.
 
-    Vectors are not sharded.
+    That is the first axis that can be split evenly; vectors are not sharded.
     """
     if not is_sharded(case) or len(shape) < 2:
         return None
@@ -37,30 +37,37 @@ def find_split_axis(case: Case, shape: Tuple[int, ...]) -> Optional[int]:
 
 
 def make_specs(axes: SplitAxes) -> Dict[str, P]:
-    """Return the partition spec of each weight, which also fits all arrays of the same shape."""
+    """Return the JAX PartitionSpec of each weight, by the axis along which it is sharded.
+
+    An axis of None is for a weight that every rank has whole. The specs also fit all arrays of the
+    weights' shapes, such as gradients.
+    """
     return {name: P() if axis is None else P(*[None] * axis, RANKS) for name, axis in axes.items()}
 
 
 def make_shardings(mesh: Mesh, specs: Any) -> Any:
-    """Place a tree of partition specs on a mesh."""
+    """Return the tree `specs` with each PartitionSpec replaced by a NamedSharding on the mesh."""
     return jax.tree.map(
         lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda node: isinstance(node, P)
     )
 
 
 def choose_gather(case: Case) -> Gather:
-    """Return the all-gather for the case's device; its gradient is a sum over ranks, sharded."""
+    """Return the all-gather of a sharded weight for the case's device, with its gradient.
+
+    The gradient is the sum over all ranks, of which each rank gets its part.
+    """
     return gather_by_gloo if case.device == "cpu" else gather
 
 
 def gather(part: Array, axis: int) -> Array:
-    """All-gather the parts along `axis`; the gradient is a reduce-scatter."""
+    """All-gather the ranks' parts of a weight along `axis`; the gradient is a reduce-scatter."""
     return lax.all_gather(part, RANKS, axis=axis, tiled=True)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def gather_by_gloo(part: Array, axis: int) -> Array:
-    """All-gather the parts along `axis`; the gradient is an all-to-all and a local sum.
+    """All-gather the ranks' parts along `axis`; the gradient is an all-to-all and a local sum.
 
     Gloo's reduce-scatter may overwrite data that it has yet to send: rank 0 then gets wrong values,
     from 64 KiB on (github.com/jax-ml/jax/issues/40830; jaxlib 0.10.2 too).
@@ -69,12 +76,12 @@ def gather_by_gloo(part: Array, axis: int) -> Array:
 
 
 def keep_nothing(part: Array, axis: int) -> Tuple[Array, None]:
-    """Run the forward pass of `gather_by_gloo`, which keeps nothing for its backward pass."""
+    """Run the forward pass of `gather_by_gloo` for jax.custom_vjp, without residuals."""
     return gather(part, axis), None
 
 
 def sum_own_part(axis: int, _: None, gradient: Array) -> Tuple[Array]:
-    """Return the sum over all ranks of this rank's part of the gradient.
+    """Run the backward pass of `gather_by_gloo`: sum this rank's part of all ranks' gradients.
 
     It sends as many bytes as a reduce-scatter.
     """

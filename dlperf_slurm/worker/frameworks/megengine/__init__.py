@@ -59,7 +59,7 @@ OUT_OF_MEMORY = OutOfMemory(("failed to malloc", "failed to alloc", "out of memo
 
 
 def prepare(case: "Case", rank_info: "RankInfo") -> None:
-    """Keep this rank to its CPUs."""
+    """Bind this rank to its own CPUs, before MegEngine is imported."""
     if case.device == "cpu":
         # MegEngine's interpreter thread and its waiting threads keep cores busy beside the one that
         # computes

@@ -59,7 +59,7 @@ class Loader(DataLoader):
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]
 ) -> "Iterator[Batch]":
-    """Iterate over `order` once; each worker process is two batches ahead.
+    """Yield a batch per list of keys (epoch, index) in `order`; workers are two batches ahead.
 
     MegEngine can only fork its workers. That is safe, because they only read samples and copy
     arrays into Plasma's shared memory, and so need none of the rank's threads.

@@ -124,7 +124,7 @@ class MegEngineSession:
         self._is_first_batch = False
 
     def _compute_mean(self) -> None:
-        """Set the loss and the step's gradients, averaged over batches and ranks, and scaled."""
+        """Set the loss and the step's gradients: averaged over batches and ranks, still scaled."""
         self.accumulate()
         self._is_first_batch = True
         self._average()

@@ -107,7 +107,10 @@ class NcclAverage:
 def make_average(
     case: Case, rank_info: RankInfo, parameters: List[Parameter]
 ) -> Tuple[Callable[[], None], List[Any]]:
-    """Return the function to call after a step's backward pass, and callbacks to run within it."""
+    """Return a function and callbacks that together average gradients over the ranks.
+
+    Call the function after a step's backward pass, and run the callbacks within it.
+    """
     if rank_info.world_size == 1:
         return do_nothing, []
     if case.axes.gradient_sync == "mpi":

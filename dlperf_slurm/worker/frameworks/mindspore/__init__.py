@@ -40,7 +40,7 @@ OUT_OF_MEMORY = OutOfMemory(
 
 
 def prepare(case: "Case", rank_info: "RankInfo") -> None:
-    """Keep this rank to its CPUs, and set what MindSpore reads when it is imported."""
+    """Bind this rank to its own CPUs, and set variables that MindSpore reads when imported."""
     if case.device == "cpu":
         # a graph runs in three threads at once, whatever thread number MindSpore is given
         host.keep_to_cpus(case.cpus_per_rank, rank_info.local_rank)

@@ -64,7 +64,7 @@ OUT_OF_MEMORY = OutOfMemory(
 
 
 def find_lack_of_cpu(case: "Case") -> Optional[str]:
-    """Return which CPU feature a supported case needs and this host lacks, or None.
+    """Return a message if the case needs a CPU feature that this host lacks, or None.
 
     A login node cannot check this.
     """
@@ -76,7 +76,7 @@ def find_lack_of_cpu(case: "Case") -> Optional[str]:
 
 
 def prepare(case: "Case", rank_info: "RankInfo") -> None:
-    """Set what MXNet reads when it is imported.
+    """Set the environment variables that MXNet reads when it is imported.
 
     Raises RuntimeError if the CPU lacks a feature that the case needs.
     """

@@ -31,10 +31,10 @@ def collate_shared(samples: Sequence[Dict[str, Any]]) -> Arrays:
 
 
 def open_loader(case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]) -> Iterator[Arrays]:
-    """Iterate over `order` once; the worker processes live as long as the iterator.
+    """Yield a batch per list of keys (epoch, index) in `order`.
 
-    Workers are forked, which MXNet supports: it stops its threads before a fork and restarts them
-    after it.
+    The worker processes live as long as the iterator. They are forked, which MXNet supports: it
+    stops its threads before a fork and restarts them after it.
     """
     loader = DataLoader(
         KeyedSamples(dataset),

@@ -169,7 +169,10 @@ class MXNetSession:
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Return the memory in use on the whole GPU, or the peak of resident memory on the CPU."""
+        """Return the GPU memory that all processes use now, as MXNet reports no peak.
+
+        On a GPU MXNet's memory pool never shrinks. On the CPU, return the peak of resident memory.
+        """
         if self._device.device_type == "cpu":
             return host.read_peak_resident_bytes()
         free, total = mx.context.gpu_memory_info(self._device.device_id)

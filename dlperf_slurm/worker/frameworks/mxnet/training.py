@@ -137,9 +137,9 @@ def clip_gradients(gradients: List[mx.nd.NDArray], largest_norm: float) -> None:
 
 
 class Ranks(NamedTuple):
-    """A trainer, a function that sums gradients over the ranks in place, and this rank's servers.
+    """The result of joining the ranks: trainer, sum of gradients, and this rank's servers.
 
-    `trainer._scale` turns the sums into means.
+    `sum_gradients` sums them over the ranks in place; `trainer._scale` turns the sums into means.
     """
 
     trainer: Trainer
@@ -150,7 +150,7 @@ class Ranks(NamedTuple):
 def join_ranks(
     case: Case, rank_info: RankInfo, parameters: Dict[str, Parameter], optimizer: Any
 ) -> Ranks:
-    """Join the case's process group and make the trainer for it."""
+    """Join the ranks, by Horovod or parameter servers, and make Gluon's trainer for them."""
     if case.axes.gradient_sync == "horovod":
         trainer = make_horovod_trainer(rank_info, parameters, optimizer)
         return Ranks(trainer, trainer.allreduce_grads, WatchedServers([]))

@@ -60,7 +60,7 @@ OUT_OF_MEMORY = OutOfMemory(
 
 
 def prepare(case: "Case", rank_info: "RankInfo") -> None:
-    """Set what OneFlow reads when it is imported."""
+    """Set the environment variables that OneFlow reads when it is imported."""
     # OneFlow reads all of these variables, and joins the ranks, when it is imported
     os.environ.update(
         MASTER_ADDR=rank_info.master_address,

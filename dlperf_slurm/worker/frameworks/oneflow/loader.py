@@ -27,9 +27,10 @@ def collate_tensors(samples: Sequence[Dict[str, Any]]) -> Batch:
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], is_pinned: bool
 ) -> Iterator[Batch]:
-    """Iterate over `order` once; the worker processes live as long as the iterator.
+    """Yield a batch per list of keys (epoch, index) in `order`.
 
-    Workers are forked, which OneFlow supports: in them it only copies tensors into shared memory.
+    The worker processes live as long as the iterator. They are forked, which OneFlow supports: in
+    them it only copies tensors into shared memory.
     """
     loader = DataLoader(
         KeyedSamples(dataset),

@@ -204,7 +204,11 @@ class OneFlowSession:
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Return the memory in use on the whole GPU, or the peak of resident memory on the CPU."""
+        """Return the GPU memory that all processes use now, as OneFlow reports no peak.
+
+        On a GPU OneFlow's memory pool never shrinks. On the CPU, return the peak of resident
+        memory.
+        """
         if self._device.type == "cpu":
             return host.read_peak_resident_bytes()
         return int(flow._oneflow_internal.GetCUDAMemoryUsed()) * 2**20

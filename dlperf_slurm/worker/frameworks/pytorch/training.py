@@ -212,7 +212,7 @@ class HorovodMean:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Return a context within which gradients stay on their rank."""
+        """Return a context within which a backward pass leaves gradients on their rank."""
         self._is_paused = True
         yield
         self._is_paused = False

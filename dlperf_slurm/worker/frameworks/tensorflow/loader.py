@@ -46,7 +46,7 @@ class Reader:
         return [sample[name] for name in self._names]
 
     def take(self, take: Callable[[], Taken]) -> Taken:
-        """Call `take` and return its result; if a read failed, raise the read's own error."""
+        """Return the result of `take`; if reading a sample failed, raise the original error."""
         try:
             return take()
         except tf.errors.OpError:

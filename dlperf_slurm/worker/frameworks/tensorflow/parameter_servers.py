@@ -27,7 +27,10 @@ class ServerGraph:
         self._server_bytes = [0] * len(cluster.servers)
 
     def choose_server(self, value: Any) -> str:
-        """Return the device of the server with the fewest bytes so far; `value` is a weight's."""
+        """Return the device of the server with the fewest bytes so far, to place a weight there.
+
+        `value` has the weight's shape and type.
+        """
         server = self._server_bytes.index(min(self._server_bytes))
         self._server_bytes[server] += value.shape.num_elements() * value.dtype.size
         return format_server_device(server)
@@ -35,7 +38,7 @@ class ServerGraph:
     def exchange(
         self, variables: Sequence[tf.Variable], gradients: Gradients, update: Update
     ) -> Exchange:
-        """Build a step's exchange of gradients; `update` makes an operation from their means."""
+        """Build a step's exchange of gradients; `update` builds the optimizer on the means."""
         pushes, means = [], []
         for number, (variable, gradient) in enumerate(zip(variables, gradients)):
             with tf.device(variable.device):
@@ -83,8 +86,8 @@ class ServerGraph:
 def join_servers(cluster: Cluster, threads: int, config: tf.compat.v1.ConfigProto) -> str:
     """Start this node's server, join the cluster and return the target for a tf.Session.
 
-    Adds device filters to `config`, which the session must use too. Raises RuntimeError if a server
-    has ended.
+    Adds device filters to `config`, with which the session must be created. Raises RuntimeError if
+    a server has ended.
     """
     start_server(SERVER, cluster, threads)
     # without the filters a session would wait for all ranks

@@ -119,7 +119,10 @@ def make_optimizer(rule: Rule, variables: Sequence[tf.Variable]) -> Union[AdamW,
 def decay_weight(
     variable: tf.Variable, gradient: tf.Tensor, decay: tf.Tensor
 ) -> List[tf.Operation]:
-    """Return the operation that decays a matrix or kernel after the forward pass has read it."""
+    """Return the operations that decay a matrix or kernel; none for a vector.
+
+    They run when the forward pass has read the weight, as its gradient shows.
+    """
     if variable.shape.rank < 2:
         return []
     with tf.device(variable.device), tf.control_dependencies([gradient]):
@@ -127,7 +130,7 @@ def decay_weight(
 
 
 def make_slots(variables: Sequence[tf.Variable]) -> List[tf.Variable]:
-    """Create a zeroed variable of the optimizer's state for each variable, on the same device."""
+    """Create optimizer state: a zeroed variable for each variable, on the same device."""
     slots = []
     for variable in variables:
         with tf.device(variable.device):

@@ -44,7 +44,10 @@ class Forward(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Evaluation mode: other inputs than the batch may be fed; the loss is that of the batch."""
+    """The forward pass in evaluation mode: `inputs` -> `logits`, and the `loss` of the batch.
+
+    Values other than the batch may be fed to `inputs`.
+    """
 
     inputs: Dict[str, tf.Tensor]
     logits: Any

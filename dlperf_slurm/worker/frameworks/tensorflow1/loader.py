@@ -35,7 +35,10 @@ def open_dataset(
     classes: int,
     config: tf.compat.v1.ConfigProto,
 ) -> Iterator[Arrays]:
-    """Iterate over `order` once; `batch` gives the shapes and types."""
+    """Yield a batch per list of keys (epoch, index) in `order`.
+
+    `batch` gives shapes and types; with `classes` > 0, labels become class probabilities.
+    """
     reader = Reader(dataset, list(batch), partial(arrange, classes=classes))
     with tf.Graph().as_default(), tf.device("/device:CPU:0"):
         keys = tf.data.Dataset.from_generator(

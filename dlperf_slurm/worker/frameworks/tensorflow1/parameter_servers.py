@@ -41,7 +41,10 @@ class ParameterServers(ServerGraph):
 def join_parameter_servers(
     case: Case, rank_info: RankInfo, config: tf.compat.v1.ConfigProto
 ) -> ParameterServers:
-    """Join the servers' cluster; adds to `config`, which the session must use too."""
+    """Join the cluster of parameter servers.
+
+    Adds settings to `config`, with which the session must be created.
+    """
     cluster = list_addresses(rank_info)
     target = join_servers(cluster, case.cpus_per_rank, config)
     return ParameterServers(cluster, target, format_device(case))

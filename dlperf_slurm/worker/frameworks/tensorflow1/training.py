@@ -105,7 +105,10 @@ def is_all_finite(gradient: tf.Tensor) -> tf.Tensor:
 
 
 class Distribution:
-    """The tf.Session target, the device to build on, and the average over ranks."""
+    """The tf.Session target, the device to build on, and the average over ranks.
+
+    The counterpart for parameter servers is `ParameterServers`.
+    """
 
     def __init__(self, target: str, device: str, average: Callable[[Gradients], Gradients]) -> None:
         self.target = target
@@ -121,7 +124,10 @@ class Distribution:
     def exchange(
         self, variables: Sequence[tf.Variable], gradients: Gradients, update: Update
     ) -> Exchange:
-        """Build a step's averaging of gradients; `update` makes an operation from the means."""
+        """Build the average over ranks of a step's gradients, and the update by the means.
+
+        `update` builds the optimizer's operation on the means.
+        """
         means = self._average(gradients)
         return Exchange(means, update(means))
 
@@ -130,12 +136,16 @@ class Distribution:
         return True
 
     def build_start(self) -> tf.Operation:
-        """Build the operation to run after variables are set: there is nothing to wait for."""
+        """Build the operation to run after variables are initialized, which does nothing here."""
         return tf.no_op()
 
 
 def join_ranks(case: Case, rank_info: RankInfo, config: tf.compat.v1.ConfigProto) -> Distribution:
-    """Join the case's process group; adds to `config`, which the session must use too."""
+    """Join the ranks by Horovod or by a cluster of TensorFlow's gRPC servers; see Distribution.
+
+    With a single rank nothing is averaged. May add settings to `config`, with which the session
+    must be created.
+    """
     device = format_device(case)
     if rank_info.world_size == 1:
         return Distribution("", device, list)
@@ -147,10 +157,11 @@ def join_ranks(case: Case, rank_info: RankInfo, config: tf.compat.v1.ConfigProto
 def join_cluster(
     case: Case, rank_info: RankInfo, device: str, config: tf.compat.v1.ConfigProto
 ) -> Distribution:
-    """Start a gRPC server in this rank; the ranks' graphs meet in collective operations only.
+    """Start this rank's gRPC server; the ranks average gradients by collective operations alone.
 
-    tf.distribute's MultiWorkerMirroredStrategy does the same, but in TensorFlow 1 it wants to run a
-    whole training function, with a coordinator of its own.
+    Adds settings to `config`, with which the session must be created. tf.distribute's
+    MultiWorkerMirroredStrategy does the same, but in TensorFlow 1 it wants to run a whole training
+    function, with a coordinator of its own.
     """
     config.experimental.collective_group_leader = LEADER
     config.experimental.collective_nccl = case.device == "cuda"

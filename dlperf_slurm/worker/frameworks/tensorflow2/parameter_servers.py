@@ -16,7 +16,10 @@ from dlperf_slurm.worker.work import Work
 
 
 class ServerStep(NamedTuple):
-    """Placeholders for a rank's gradients, the weights after the step, and the mean gradients."""
+    """The graph of a step: placeholders for a rank's gradients, the new weights, and the means.
+
+    The means are those of the gradients over the ranks.
+    """
 
     gradients: Gradients
     new_weights: List[tf.Tensor]
@@ -103,7 +106,10 @@ def make_weights(graph: ServerGraph, own: Sequence[tf.Variable]) -> List[tf.Vari
 def build_step(
     graph: ServerGraph, weights: Sequence[tf.Variable], optimizer: Any, norm: Any
 ) -> ServerStep:
-    """Build the exchange and the update; `norm` is the global norm to clip to, or None."""
+    """Build the exchange of gradients with the servers, and the servers' update of `weights`.
+
+    `norm` is the global norm to clip to, or None.
+    """
 
     def clip_and_apply(means: Gradients) -> tf.Operation:
         used = means if norm is None else tf.clip_by_global_norm(means, norm)[0]

@@ -23,16 +23,20 @@ ComputeLoss = Callable[[Tensors], tf.Tensor]
 
 
 class Distribution(NamedTuple):
-    """A strategy in whose scope to build the model, and the average over ranks in a step."""
+    """The tf.distribute strategy in whose scope to build the model, and the average over ranks.
+
+    `average` replaces a step's gradients by their means over the ranks.
+    """
 
     strategy: tf.distribute.Strategy
     average: Callable[[Gradients], Gradients]
 
 
 def join_ranks(case: Case, rank_info: RankInfo) -> Distribution:
-    """Join the case's process group; call this before TensorFlow computes anything.
+    """Join the ranks by Horovod or MultiWorkerMirroredStrategy; see Distribution.
 
-    A first computation would start TensorFlow without a cluster.
+    A single rank, or one with parameter servers, averages nothing here. Call this before TensorFlow
+    computes anything: a first computation would start TensorFlow without a cluster.
     """
     if rank_info.world_size == 1 or case.axes.gradient_sync == PARAMETER_SERVER:
         return Distribution(tf.distribute.get_strategy(), list)
@@ -42,7 +46,10 @@ def join_ranks(case: Case, rank_info: RankInfo) -> Distribution:
 
 
 def join_cluster(case: Case, rank_info: RankInfo) -> Distribution:
-    """Set up MultiWorkerMirroredStrategy: a gRPC server in each rank, with one device each."""
+    """Join the ranks by MultiWorkerMirroredStrategy, which averages by NCCL or a ring.
+
+    Each rank runs a gRPC server, and has one device.
+    """
     kinds = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(
         bytes_per_pack=BYTES_PER_PACK,
