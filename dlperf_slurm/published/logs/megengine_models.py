@@ -33,7 +33,7 @@ START = None
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Make the window of the first epoch; steps count from 0 through all epochs."""
+    """Make the Window (measured steps) of the first epoch; steps count on through all epochs."""
     epoch = [mark for mark in marks if mark.position[0] == marks[0].position[0]]
     intervals, done = [], epoch[0].position[1] if epoch else 0
     for mark in epoch:

@@ -48,7 +48,10 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, node: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Make a worker's window: each line counts the batches of one interval, at its rate."""
+    """Make a worker's Window (measured batches): each timed line has the rate of one interval.
+
+    All intervals have equally many batches. The rate is that of the worker times the workers.
+    """
     usual = min((batches for batches, _ in list_between(marks)), default=1)
     workers = len(run.marks.by_rank)
     return tuple(

@@ -88,7 +88,7 @@ def _count_gpus(run: TimedRun) -> int:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Make the window of all epochs but the first, each from its start to its record.
+    """Make the Window (measured steps): all epochs but the first, each from start to record.
 
     A single epoch is used as it is.
     """

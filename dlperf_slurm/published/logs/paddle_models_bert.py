@@ -49,7 +49,11 @@ def _count_trainers(run: TimedRun) -> int:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Make the window; a speed of 0, which `_find_fault` reports, counts as 0 seconds."""
+    """Make the Window (measured steps) from the printed speeds: each is of `skip_steps` steps.
+
+    A speed is in steps/s times the number of trainers. One of 0, which `_find_fault` reports,
+    counts as 0 seconds.
+    """
     interval = run.read_count("skip_steps") or 1
     steps = interval * _count_trainers(run)
     return make_warm_window(

@@ -47,7 +47,10 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Make the window from the clock's times if the log has them, else from the seconds."""
+    """Make the Window (measured batches) from times of lines, if the log has them.
+
+    Else, and for the first batch of an epoch, it is from the printed seconds of a batch.
+    """
     intervals: List[Interval] = [(1, mark.value) for mark in marks[:1]]
     for before, after in zip(marks, marks[1:]):
         if before.position[0] != after.position[0]:

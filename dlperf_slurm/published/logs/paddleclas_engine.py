@@ -64,9 +64,10 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Make the window of all epochs, each from the reset of its mean to its last line.
+    """Make the Window (measured iterations) of all epochs from the printed mean costs.
 
-    The first epoch counts from the end of the warm-up.
+    Each epoch counts from the reset of its mean to its last line, the first one from the end of the
+    warm-up.
     """
     steps, seconds = 0, 0.0
     for number, epoch in enumerate(sorted({mark.position[0] for mark in marks})):

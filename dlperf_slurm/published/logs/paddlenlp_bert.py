@@ -58,6 +58,7 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """Make the Window (measured steps) from the printed rates, without the warm-up lines."""
     first = WARMUP_LINES if len(marks) > WARMUP_LINES else 1
     return make_rate_window(rank, list_between(marks[first - 1 :]), is_per_device=True)
 

@@ -39,7 +39,7 @@ def _add_batch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Make the window of the first epoch."""
+    """Make the Window (measured batches) of the first epoch from printed times or means."""
     base = _find_base(marks)
     intervals, done, elapsed = [], 0, 0.0
     for mark in marks:
