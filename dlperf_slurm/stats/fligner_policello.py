@@ -34,7 +34,11 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Tails:
-    """One-sided p-values: the second sample is so small (`lower`) or large (`upper`) by chance."""
+    """One-sided p-values of a test that compares the second of two samples with the first.
+
+    `lower` is the probability by chance of a second sample at least this small, `upper` of one this
+    large.
+    """
 
     lower: float
     upper: float
@@ -46,9 +50,10 @@ class Tails:
 
 
 def compute_tails(first: Sequence[float], second: Sequence[float], ratio: float = 1.0) -> Tails:
-    """Test whether the second sample is the first one times `ratio`; all values are positive.
+    """Test the hypothesis that the second sample is distributed as the first one times `ratio`.
 
     A small lower tail means that the true ratio is smaller, a small upper one that it is larger.
+    All values are positive.
     """
     import numpy
 
@@ -95,8 +100,8 @@ def compute_statistics(first: Any, second: Any) -> Any:
 def is_refused(first: Any, second: Any, confidence: float = CONFIDENCE, tests: int = 1) -> Any:
     """Return which pairs of samples [pairs, n], [pairs, m] differ significantly: bool [pairs].
 
-    A pair differs if the two-sided p-value is significant after Bonferroni's correction for so many
-    `tests`, and `compute_ratio_interval` excludes 1.
+    A pair differs if the two-sided p-value is significant after Bonferroni's correction for this
+    many `tests`, and if each sample's median is outside the interval of the other's median.
     """
     import numpy
 
@@ -116,8 +121,8 @@ def compute_ratio_interval(
 ) -> Optional[Interval]:
     """Return the confidence interval of the ratio second / first; None for too few samples.
 
-    It contains the ratios that the two-sided test does not reject, and those of the interval of
-    either median over the other median. All values are positive.
+    It contains all ratios that the two-sided test does not reject, and all quotients of one
+    sample's median and the interval of the other's median. All values are positive.
     """
     import numpy
 
@@ -150,9 +155,10 @@ def compute_ratio_interval(
 
 
 def count_needed_values(confidence: float = CONFIDENCE, tests: int = 1) -> int:
-    """Return how many values each sample needs to show a difference among so many tests.
+    """Return how many values each of two samples needs for a significant difference to be possible.
 
-    6 for 95 % and one test: with fewer, the smallest possible p-value is too large.
+    6 for 95 % and one test: with fewer, the smallest possible p-value is too large. `tests` is the
+    number of tests that Bonferroni's correction is for.
     """
     count = 1
     while 2 / 2**count > 1 - confidence or tests * 2 / math.comb(2 * count, count) > 1 - confidence:
@@ -161,7 +167,11 @@ def count_needed_values(confidence: float = CONFIDENCE, tests: int = 1) -> int:
 
 
 def _studentise(below_first: Any, below_second: Any) -> Any:
-    """Compute the statistic from both samples' placements: [pairs, n], [pairs, m] -> [pairs]."""
+    """Compute the statistic of pairs of samples: placements [pairs, n], [pairs, m] -> [pairs].
+
+    `below_first` and `below_second` have, for each value of a sample, its placement: the number of
+    values of the other sample below it.
+    """
     import numpy
 
     means = below_first.mean(axis=1), below_second.mean(axis=1)
@@ -175,14 +185,14 @@ def _studentise(below_first: Any, below_second: Any) -> Any:
 
 
 def _find_tail(null: Any, statistics: Any) -> Any:
-    """Return the upper-tail probability of each statistic, [pairs], in the sorted `null`."""
+    """Return the share of the sorted null distribution at or above each statistic: [pairs]."""
     return 1 - null.searchsorted(statistics - _TOLERANCE) / len(null)
 
 
 def _find_null(first_count: int, second_count: int) -> Any:
-    """Return the sorted statistics under the null hypothesis: float64 [splits].
+    """Return the null distribution of the statistic for two sample sizes, sorted: float64 [splits].
 
-    Sample sizes are limited by NORMAL_VALUES and MAX_VALUES.
+    NORMAL_VALUES and MAX_VALUES limit the sizes.
     """
     if min(first_count, second_count) > NORMAL_VALUES:
         return _list_splits(NORMAL_VALUES, NORMAL_VALUES)
@@ -191,7 +201,10 @@ def _find_null(first_count: int, second_count: int) -> Any:
 
 @lru_cache(maxsize=64)
 def _list_splits(first_count: int, second_count: int) -> Any:
-    """Return the sorted statistics of all splits of distinct values, or of drawn splits."""
+    """Return the sorted statistics of all splits of distinct values into two groups of these sizes.
+
+    If there are more than MAX_SPLITS, splits are drawn at random.
+    """
     import numpy
 
     count = first_count + second_count
@@ -216,7 +229,10 @@ def _list_splits(first_count: int, second_count: int) -> Any:
 
 
 def _count_passed(numbers: Any, count: int) -> Any:
-    """Count how often each number occurs among the first k, for each k: [pairs + 1, count]."""
+    """Count how often each number below `count` is among the first k numbers: [pairs + 1, count].
+
+    Row k is for the first k, from 0.
+    """
     import numpy
 
     passed = (numbers[:, None] == numpy.arange(count)).cumsum(axis=0)

@@ -13,16 +13,17 @@ EXACT_SAMPLES = 1000
 
 @dataclass(frozen=True)
 class Interval:
-    """Bounds of a confidence interval for a median, in the samples' unit, or for a ratio."""
+    """The two ends of a confidence interval for a median, in the samples' unit, or for a ratio."""
 
     low: float
     high: float
 
     def scale(self, factor: float) -> "Interval":
-        """Return the interval of the quantity times a positive factor."""
+        """Return the interval of the same quantity multiplied by a positive factor."""
         return Interval(factor * self.low, factor * self.high)
 
     def holds(self, value: float) -> bool:
+        """Return whether a value is in the interval, ends included."""
         return self.low <= value <= self.high
 
 
@@ -43,6 +44,7 @@ class Latency:
 
     @property
     def values(self) -> tuple[float, ...]:
+        """The mean, then the percentiles, in the order of LATENCY_NAMES."""
         return (self.mean, *self.percentiles)
 
 
@@ -59,9 +61,9 @@ def compute_latency(batch_seconds: Sequence[float]) -> Latency:
 
 
 def count_needed_batches(percent: int) -> int:
-    """Return how many batches a percentile needs to be near that of the whole distribution.
+    """Return how many batches it takes to report a latency percentile: 1000 for `percent` 99.
 
-    LEAST_SLOWER batches must be slower; with fewer the percentile is too low
+    LEAST_SLOWER batches must be slower than the percentile; with fewer it is too low
     (`benchmarks/simulations/percentiles.py`). The median and the slowest batch (100 %) need one.
     """
     if not 50 < percent < 100:
@@ -123,11 +125,12 @@ def compute_median_interval(
 
 
 def interpolate_median_bounds(samples: Any, confidence: float) -> tuple[Any, Any]:
-    """Return both ends of intervals for medians at this confidence: [sets, n] -> [sets] each.
+    """Return the low and the high ends of intervals for medians: [sets, n] -> [sets] each.
 
-    They are interpolated between neighbouring order statistics (Hettmansperger & Sheather,
-    Statistics & Probability Letters 4, 1986). If the extremes do not reach the confidence, the
-    extremes are the ends.
+    Each row of `samples` has one interval, with this individual confidence. Its ends are
+    interpolated between neighbouring order statistics (Hettmansperger & Sheather, Statistics &
+    Probability Letters 4, 1986); if smallest and largest value do not reach the confidence, they
+    are the ends.
     """
     import numpy
 

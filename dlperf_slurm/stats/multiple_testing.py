@@ -7,7 +7,7 @@ from typing import Any
 
 
 def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust the p-values of several tests for multiple testing (Holm 1979)."""
+    """Adjust the p-values of several tests for multiple testing (Holm 1979), in the given order."""
     adjusted = [0.0] * len(p_values)
     largest = 0.0
     for done, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
@@ -17,10 +17,10 @@ def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
 
 
 def compute_excess_chance(hits: int, chances: Sequence[float]) -> float:
-    """Return the probability that at least `hits` of independent events happen.
+    """Return the probability that at least `hits` of several independent events happen.
 
-    `chances` has each event's probability. It is the upper tail of the Poisson binomial
-    distribution, computed exactly.
+    `chances` has the probability of each event. The result is the upper tail of the Poisson
+    binomial distribution, computed exactly.
     """
     import numpy
 
@@ -32,9 +32,10 @@ def compute_excess_chance(hits: int, chances: Sequence[float]) -> float:
 
 @lru_cache(maxsize=64)
 def _compute_hit_chances(events: int, chance: float) -> Any:
-    """Return the probability that k of the events happen, for each k: float64 [events + 1].
+    """Return the probability that exactly k of `events` events happen, for each k: [events + 1].
 
-    All events have the same chance. The binomial distribution is convolved from both halves.
+    The events are independent, each with probability `chance`. Their binomial distribution is
+    convolved from those of both halves.
     """
     import numpy
 

@@ -33,7 +33,10 @@ def measure_spread(samples: Sequence[float]) -> float:
 
 
 def pool_spreads(groups: Sequence[Sequence[float]]) -> float:
-    """Return the pooled spread within groups whose medians differ, of two samples or more each."""
+    """Return the spread (`measure_spread`) within groups, pooled over groups of different medians.
+
+    A group has the repeats of one run, at least two.
+    """
     freedom = [len(group) - 1 for group in groups]
     squares = [count * measure_spread(group) ** 2 for count, group in zip(freedom, groups)]
     return math.sqrt(sum(squares) / sum(freedom))
@@ -41,10 +44,10 @@ def pool_spreads(groups: Sequence[Sequence[float]]) -> float:
 
 @lru_cache(maxsize=256)
 def compute_power(repeats: int, spread: float, slowdown: float, tests: int = 1) -> float:
-    """Return the probability that two runs with so many repeats show this slowdown, such as 0.05.
+    """Return the probability that a comparison of two runs finds a slowdown, such as 0.05 for 5 %.
 
-    `tests` is the number of tests to correct for. By simulation of repeats that vary normally with
-    this spread; accurate to 0.02.
+    Each run has so many `repeats` with this `spread` (`measure_spread`); `tests` is the number of
+    tests to correct for. Simulated with log-normal repeats; accurate to 0.02.
     """
     import numpy
 
@@ -60,7 +63,7 @@ def compute_power(repeats: int, spread: float, slowdown: float, tests: int = 1) 
 
 
 def find_detectable(repeats: int, spread: float, tests: int = 1) -> float:
-    """Return the smallest slowdown that is detected with probability POWER, accurate to 0.001."""
+    """Return the smallest slowdown that `compute_power` finds with probability POWER, to 0.001."""
     low, high = 0.0, 1.0
     while high - low > 0.0005:
         middle = (low + high) / 2
@@ -72,10 +75,11 @@ def find_detectable(repeats: int, spread: float, tests: int = 1) -> float:
 
 
 def count_deciding_repeats(spreads: Sequence[float], distance: float, significance: float) -> int:
-    """Estimate how many repeats in each run decide a comparison with a probability of POWER.
+    """Estimate how many repeats in each of two runs decide a comparison with probability POWER.
 
-    `distance` is the difference between the logarithms of the ratio and of the ratio to exclude;
-    `significance` is that of a one-sided test. Returns at most MAX_REPEATS.
+    `spreads` are those of both runs (`measure_spread`); `distance` is the difference between the
+    logarithms of the ratio of the runs and of the ratio to exclude; `significance` is that of a
+    one-sided test. Returns at most MAX_REPEATS.
     """
     normal = statistics.NormalDist()
     deviations = normal.inv_cdf(1 - significance) + normal.inv_cdf(POWER)

@@ -10,10 +10,10 @@ from typing import Any, Optional
 # a step that takes so many medians is a stall: it waited for data, network or another job
 STALL_FACTOR = 3.0
 
-# The smallest cost of a slow stretch that is reported, as a ratio less 1 of the whole window.
+# The smallest cost of a slow stretch that is reported, as a ratio less 1 of all steps together.
 MIN_COST = 0.02
 
-# A stretch starts and ends at one of so many marks, and is at least a tenth of the window.
+# A stretch starts and ends at one of so many evenly spaced steps, and has at least a tenth of them.
 _MARKS = 20
 _LEAST_SHARE = 0.1
 
@@ -37,10 +37,10 @@ MIN_GROUPED_SAMPLES = 7
 
 @dataclass(frozen=True)
 class Stalls:
-    """The steps that took more than STALL_FACTOR medians.
+    """The stalls of one rank: its steps that took more than STALL_FACTOR times the median step.
 
-    `worst_factor` is the longest of them, in medians. `share` is the fraction (0 to 1) of the
-    window that they took in excess of a median each.
+    `worst_factor` is the longest of them, in median steps. `share` (0 to 1) is the part of the time
+    of all measured steps by which they exceeded the median.
     """
 
     count: int
@@ -49,7 +49,7 @@ class Stalls:
 
 
 def find_stalls(step_seconds: Sequence[float]) -> Stalls:
-    """Find the stalls among the step times of one rank, in seconds.
+    """Find the stalls among the times of one rank's measured steps, in seconds.
 
     Long steps at the very beginning are not stalls but warm-up, reported by `find_slow_stretch`.
     """
@@ -66,8 +66,9 @@ def find_stalls(step_seconds: Sequence[float]) -> Stalls:
 class SlowStretch:
     """Steps `start` up to, not including, `end` that were significantly slower than the others.
 
-    `excess` is how much longer each of them took, `cost` how much longer they made the window, both
-    as ratios less 1. `is_first` and `is_last` say whether it touches the window's start or end.
+    `excess` is how much longer each of them took, and `cost` how much longer they made all measured
+    steps together, both as ratios less 1: 0.1 is 10 %. `is_first`: it begins with the first
+    measured step; `is_last`: it ends with the last one.
     """
 
     start: int
@@ -79,11 +80,12 @@ class SlowStretch:
 
 
 def find_slow_stretch(step_seconds: Sequence[float]) -> Optional[SlowStretch]:
-    """Find the stretch that differs most from the rest of the window; None if it does not matter.
+    """Find the steps in a row that were slowest compared to all others; None if they do not matter.
 
-    It has the largest difference in means, in standard deviations that allow for autocorrelation of
-    first order (as prewhitening in tests for a change of level). None if that is not significant,
-    not a slowdown, or costs less than MIN_COST. Stalls are ignored, except at the very beginning.
+    They have the largest difference in means, in standard deviations that allow for autocorrelation
+    of first order (as prewhitening in tests for a change of level). None if that is not
+    significant, not a slowdown, or costs less than MIN_COST. Stalls are ignored, except at the very
+    beginning.
     """
     limit = STALL_FACTOR * statistics.median(step_seconds)
     first_long = _count_first_long(step_seconds)
@@ -101,7 +103,11 @@ def find_slow_stretch(step_seconds: Sequence[float]) -> Optional[SlowStretch]:
 def _measure_stretch(
     steps: Sequence[float], kept: Sequence[int], start: int, end: int
 ) -> Optional[SlowStretch]:
-    """Map a stretch of the kept steps to the window; None if it costs less than MIN_COST."""
+    """Compute excess and cost of `steps[start:end]`; None if the cost is below MIN_COST.
+
+    `steps` are the step times without stalls; `kept[i]` is the index of `steps[i]` among all
+    measured steps.
+    """
     rest = [*steps[:start], *steps[end:]]
     if not rest or statistics.fmean(rest) == 0:
         return None
@@ -115,9 +121,9 @@ def _measure_stretch(
 
 
 def _find_change(steps: Sequence[float]) -> Optional[tuple[int, int]]:
-    """Return the bounds of the significant slow stretch, or None.
+    """Return start and end of a significantly slow stretch, or None.
 
-    A significant fast stretch at one end makes the rest slow; in the middle it is ignored.
+    A significantly fast stretch at one end makes the rest slow; one in the middle is ignored.
     """
     import numpy
 
@@ -141,7 +147,10 @@ def _find_change(steps: Sequence[float]) -> Optional[tuple[int, int]]:
 
 @lru_cache(maxsize=64)
 def _list_stretches(count: int) -> tuple[Any, Any, Any]:
-    """Return starts and ends of all candidate stretches, and standard deviations of their sums."""
+    """Return starts and ends of the stretches to test, and standard deviations of their sums.
+
+    Of `count` steps; the standard deviations are for independent steps with a variance of 1.
+    """
     import numpy
 
     marks = numpy.linspace(0, count, _MARKS + 1).astype(int)
@@ -153,9 +162,10 @@ def _list_stretches(count: int) -> tuple[Any, Any, Any]:
 
 
 def _find_limit(times: Any, start: int, end: int) -> float:
-    """Return the distance above which a stretch is significant.
+    """Return the limit of the distances in `_find_change` above which a stretch is significant.
 
-    It depends on the spread and the autocorrelation of the steps, less both means.
+    It depends on the spread and the autocorrelation of the steps, each less the mean of its part:
+    `times[start:end]`, or the rest.
     """
     import numpy
 
@@ -173,7 +183,7 @@ def _find_limit(times: Any, start: int, end: int) -> float:
 
 
 def _count_first_long(step_seconds: Sequence[float]) -> int:
-    """Count the steps at the very beginning that are as long as stalls."""
+    """Count the steps at the very beginning that all take more than STALL_FACTOR median steps."""
     limit = STALL_FACTOR * statistics.median(step_seconds)
     return next((i for i, s in enumerate(step_seconds) if s <= limit), 0)
 

@@ -30,8 +30,9 @@ Repeat = Mapping[Machine, float]
 class SlowMachine:
     """A machine that was the slowest in more repeats than chance explains.
 
-    `excess` is how much longer its step took than the median step of the others, as a ratio less 1,
-    in the median repeat. `p_value` is adjusted for the number of machines.
+    `slowest_repeats` of its `repeats` are those in which it was. `excess` is how much longer its
+    step took than the median step of the other machines, as a ratio less 1 (0.05 is 5 %), in the
+    median repeat. `p_value` is adjusted for the number of machines.
     """
 
     machine: Machine
@@ -68,14 +69,14 @@ def find_slow_machines(repeats: Sequence[Repeat]) -> tuple[SlowMachine, ...]:
 
 
 def find_slowest(repeat: Repeat) -> Optional[Machine]:
-    """Return the machine with the longest step; None for a tie."""
+    """Return the machine with the longest step of a repeat; None if several share that time."""
     longest = max(repeat.values())
     slowest = [machine for machine, seconds in repeat.items() if seconds == longest]
     return slowest[0] if len(slowest) == 1 else None
 
 
 def _compute_excess(machine: Machine, repeats: Sequence[Repeat]) -> float:
-    """Return the median over repeats of a machine's step time over the others' median, less 1.
+    """Compute the `excess` of a SlowMachine over these repeats.
 
     A repeat in which the others took no time counts as 0.
     """
