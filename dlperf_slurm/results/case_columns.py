@@ -79,7 +79,10 @@ def declare_median(
     bounds: Optional[tuple[str, str]] = None,
     **printed: Any,
 ) -> Column:
-    """Declare a median with its interval and its range; the range is not written to files."""
+    """Declare a median over samples with its interval and its range; files have no range.
+
+    `printed` says how tables print it: `header`, `form` and `missing` of Column.
+    """
     return Column(
         name, NUMBER, unit, meaning, compute, bounds or with_bounds(name),
         extremes=(f"{name}_min", f"{name}_max"), **printed,
@@ -87,7 +90,7 @@ def declare_median(
 
 
 def declare_ratio(name: str, unit: str, meaning: str, compute: Compute, **printed: Any) -> Column:
-    """Declare a ratio with its interval."""
+    """Declare a ratio to a baseline with its interval; `printed` as in `declare_median`."""
     printed.setdefault("missing", NO_REFERENCE)
     return Column(
         name, NUMBER, unit, meaning, compute, with_bounds(name), hidden=(f"{name}_is_own",),
@@ -101,6 +104,7 @@ def declare_hidden(name: str, dtype: str, compute: Compute, **printed: Any) -> C
 
 
 def _declare_axes() -> Iterator[Column]:
+    """Declare a column for each axis of the matrix, such as `framework`."""
     kinds: Mapping[object, str] = {str: TEXT, int: COUNT, bool: FLAG}
     types = {axis.name: axis.type for axis in fields(Axes)}
     for axis in AXIS_SPECS:
@@ -111,6 +115,7 @@ def _declare_axes() -> Iterator[Column]:
 
 
 def _declare_settings() -> Iterator[Column]:
+    """Declare a column for each setting of the matrix's [protocol] table: `measured_steps`, ..."""
     docstrings = list_docstrings(Protocol)
     for name, setting in Protocol.model_fields.items():
         dtype = NUMBER if _has_float(setting.annotation) else COUNT
@@ -127,6 +132,7 @@ def _has_float(kind: object) -> bool:
 
 
 def _declare_latencies(name: str, meaning: str) -> Iterator[Column]:
+    """Declare mean and percentiles of a latency, such as `ttft_p99_ms`; `meaning` is of all."""
     for part in LATENCY_NAMES:
         yield declare_median(
             f"{name}_{part}_ms", "ms", f"{describe_latency(part)}{meaning}",
@@ -139,6 +145,7 @@ def _declare_latencies(name: str, meaning: str) -> Iterator[Column]:
 
 
 def _declare_latency_speedups() -> Iterator[Column]:
+    """Declare the speedup of each latency (mean, percentiles) over the reference precision."""
     for part in LATENCY_NAMES:
         yield declare_ratio(
             f"latency_{part}_speedup", "ratio",
@@ -344,7 +351,10 @@ CASES: tuple[Column, ...] = (
 
 
 def list_aggregated() -> dict[str, list[str]]:
-    """List the columns of `repeats` that cases aggregate, by aggregation ("max", "median", ...)."""
+    """List the columns of `repeats` that CASES aggregate, by the name of the aggregation.
+
+    Such as {"max": ["peak_memory_bytes"], "median": [...]}.
+    """
     found: dict[str, set[str]] = {}
     for column in CASES:
         if isinstance(column.compute, RepeatAggregate):

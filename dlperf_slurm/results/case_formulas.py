@@ -32,9 +32,11 @@ SAMPLED = (
 
 @dataclass
 class CaseInputs:
-    """Inputs of the columns of cases; `sound` has only repeats with a valid record.
+    """The inputs that columns of cases are computed from; data frames are indexed by case id.
 
-    `aggregated` lists the columns of repeats to aggregate, by aggregation.
+    `plan` has the planned cases, `samples` the independent values of each quantity
+    (`results.samples`) and `medians` their medians; `sound` has the repeats with a valid record.
+    `aggregated` lists columns of repeats by the aggregation that cases need ("max", "median", ...).
     """
 
     frames: RunFrames
@@ -46,7 +48,7 @@ class CaseInputs:
     _aggregates: dict[str, "DataFrame"] = field(default_factory=dict)
 
     def summarize(self, quantity: str) -> "DataFrame":
-        """Return median, interval, range and count of a quantity by case id."""
+        """Return median, interval, range and count of a quantity in SAMPLED, by case id."""
         return self._medians[quantity]
 
     @cached_property
@@ -58,7 +60,7 @@ class CaseInputs:
         return {name: wide[name] if name in known else missing for name in SAMPLED}
 
     def aggregate(self, how: str) -> "DataFrame":
-        """Aggregate the columns of repeats that are declared with `how`, by case id; cached."""
+        """Aggregate all columns of repeats that are declared with `how`, by case id; cached."""
         if how not in self._aggregates:
             columns = self.sound[["case_id", *self.aggregated[how]]]
             if how == FIRST:
@@ -77,7 +79,7 @@ class CaseInputs:
         return found
 
     def make_frame(self, cases: Cases, *names: str) -> "DataFrame":
-        """Return the plan with these columns of the cases added."""
+        """Return the plan with the columns `names` of the cases added."""
         return self.plan.assign(**{name: cases[name] for name in names})
 
 
@@ -91,7 +93,7 @@ FIRST = "first"
 
 
 def planned(name: str) -> Compute:
-    """Copy a column of the plan."""
+    """Copy the column `name` of the plan."""
     return lambda cases, below: below.plan[name]
 
 
@@ -107,20 +109,24 @@ class RepeatAggregate:
 
 
 def median_of(quantity: str, factor: float = 1.0) -> Compute:
-    """Multiply the median over samples and its bounds by a factor: [value, low, high, min, max]."""
+    """Return the median, interval and range of a quantity, multiplied by a factor.
+
+    A data frame [cases, (value, low, high, min, max)].
+    """
     parts = ["median", "low", "high", "min", "max"]
     return lambda cases, below: factor * below.summarize(quantity)[parts]
 
 
 def plain_median_of(quantity: str) -> Compute:
-    """Compute the median over samples, without interval and range."""
+    """Return the median over the samples of a quantity, without interval and range."""
     return lambda cases, below: below.summarize(quantity)["median"]
 
 
 def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "") -> Compute:
     """Divide the median of each case by that of its baseline; see `ratios.take_ratios`.
 
-    `bases` is the column with baselines, `together` that with the count of joint intervals.
+    `bases` is the name of the column with the case ids of baselines, `together` of the column with
+    the number of intervals that hold together; "" if each holds by itself.
     """
 
     def compute(cases: Cases, below: CaseInputs) -> "DataFrame":
@@ -131,17 +137,23 @@ def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "
 
 
 def baseline(find: "Callable[[DataFrame], Series]", *names: str) -> Compute:
-    """Find the case id of each case's baseline with `find`, from the plan and these columns."""
+    """Find each case's baseline with `find`, which gets the plan with the columns `names` added.
+
+    The values are mostly case ids; `find` may compute any other column from the plan.
+    """
     return lambda cases, below: find(below.make_frame(cases, "repeats_measured", *names))
 
 
 def formula(compute: "Callable[[Cases], Any]") -> Compute:
-    """Compute a column from columns of the same case that are declared before it."""
+    """Compute a column with `compute` from the columns of cases that are declared before it."""
     return lambda cases, below: compute(cases)
 
 
 def times(name: str, factor: "Callable[[Cases], Series]") -> Compute:
-    """Multiply a ratio and its interval by a positive factor: [value, low, high, is_own]."""
+    """Multiply a ratio and its interval by a positive factor: columns [value, low, high, is_own].
+
+    `name` is the column of the ratio.
+    """
 
     def compute(cases: Cases, below: CaseInputs) -> "DataFrame":
         from pandas import DataFrame
@@ -161,6 +173,7 @@ def find_deviation(cases: Cases, below: CaseInputs) -> "Series":
 
 
 def find_sizes(cases: Cases, below: CaseInputs) -> "Series":
+    """List the measured batch sizes of each case as text, ascending: "16 32"; "" without any."""
     sizes = below.frames.repeats[["case_id", "batch_size_per_device"]].dropna().drop_duplicates()
     texts = sizes.sort_values("batch_size_per_device").astype("string").groupby("case_id")
     return (
@@ -187,7 +200,7 @@ def find_published_peak(cases: Cases, below: CaseInputs) -> "Series":
 
 
 def at_busiest(column: str) -> Compute:
-    """Copy a column from the repeat in which other processes used the largest CPU share."""
+    """Copy a column of `repeats` from the repeat of each case with most CPU use by others."""
 
     def compute(cases: Cases, below: CaseInputs) -> "Series":
         known = below.frames.repeats.dropna(subset="other_cpu_share")
@@ -198,6 +211,8 @@ def at_busiest(column: str) -> Compute:
 
 
 def of_slowest_device(column: str) -> Compute:
+    """Copy a column of `devices`, for each case from its slowest device."""
+
     def compute(cases: Cases, below: CaseInputs) -> "Series":
         first = below.frames.devices.groupby("case_id")[column].first()
         return first.reindex(below.plan.index).astype("string")
@@ -206,14 +221,18 @@ def of_slowest_device(column: str) -> Compute:
 
 
 def median_of_all_reduces(column: str) -> Compute:
-    """Compute the median over all all-reduces of all repeats."""
+    """Compute the median of a column of `sums` over all all-reduces of all repeats."""
     return lambda cases, below: (
         below.frames.sums.groupby("case_id")[column].median().reindex(below.plan.index)
     )
 
 
 def find_reachable_efficiency(hidden_share: float) -> Compute:
-    """Compute the efficiency if all-reduces overlap with `hidden_share` of a single-device step."""
+    """Compute the weak-scaling efficiency that the time of an all-reduce of the gradients allows.
+
+    The all-reduce overlaps with `hidden_share` of the step time of a single device; the rest of the
+    all-reduce prolongs the step.
+    """
     from pandas import Series
 
     def compute(cases: Cases, below: CaseInputs) -> "Series":

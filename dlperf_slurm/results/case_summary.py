@@ -65,9 +65,9 @@ FRAMES: Mapping[str, Mapping[str, str]] = {
 
 
 class CaseRows(NamedTuple):
-    """The rows of one case, by the name of their data frame in FRAMES, except `slowest`.
+    """The rows of one case in the run's data frames, by name in FRAMES, except `slowest`.
 
-    `slowest_seconds` has the times of the slowest rank: [measured steps of all repeats].
+    `slowest_seconds` has the slowest rank's time of each step: [measured steps of all repeats].
     """
 
     case_id: str
@@ -82,8 +82,9 @@ class RunFrames:
     `ranks`: median step of each rank, for repeats with several ranks. `devices`: step percentiles
     of each device over all repeats, the slowest first. `pooled`: latency percentiles over the
     batches of all repeats together. `sums`: the timed all-reduces. `notes`: footnotes of a case.
-    `facts`: host facts, with their value if all hosts and repeats share it. `provenance`: in how
-    many repeats each value of each fact occurred. `slowest`: the slowest rank's time of each step.
+    `facts`: versions and host facts, with a value if all hosts and repeats of the case share it.
+    `provenance`: in how many repeats each value of each fact occurred. `slowest`: the slowest
+    rank's time of each step.
     """
 
     repeats: "DataFrame"
@@ -98,7 +99,7 @@ class RunFrames:
 
 
 def summarize_case(outcomes: CaseOutcomes) -> CaseRows:
-    """Summarize the step times [ranks, steps] of a case as rows."""
+    """Summarize the records and step times of a case as rows of the run's data frames."""
     import numpy
 
     case = outcomes.case
@@ -131,7 +132,7 @@ def summarize_case(outcomes: CaseOutcomes) -> CaseRows:
 
 
 def _find_times(outcome: Outcome) -> dict[str, list[float]]:
-    """Return the latencies in seconds by the names in LATENCIES; empty for training."""
+    """Return the latencies of a repeat, in seconds, by name in LATENCIES; empty for training."""
     if outcome.record is None or outcome.record.case.axes.mode != INFER:
         return {}
     found = {"latency": list(outcome.batch_seconds)} if outcome.batch_seconds else {}
@@ -159,7 +160,10 @@ def _find_median_steps(outcome: Outcome) -> Any:
 def _pool_latencies(
     case_id: str, times: Sequence[dict[str, list[float]]]
 ) -> Iterator[tuple[object, ...]]:
-    """Compute the latency percentiles over the batches of all repeats together."""
+    """Yield rows of `pooled`: latency percentiles over the batches of all repeats together.
+
+    `times` has the result of `_find_times` for each repeat.
+    """
     for name in LATENCIES:
         known = [own[name] for own in times if name in own]
         if known:
@@ -169,7 +173,7 @@ def _pool_latencies(
 
 
 def _list_ranks(repeat: RepeatData) -> Iterator[tuple[object, ...]]:
-    """List the ranks of a repeat with their median step; nothing for a single rank."""
+    """Yield rows of `ranks`: each rank with its median step; nothing for a single rank."""
     medians = repeat.median_steps
     if repeat.record is None or medians is None or len(medians) < 2:
         return
@@ -179,7 +183,12 @@ def _list_ranks(repeat: RepeatData) -> Iterator[tuple[object, ...]]:
 
 @dataclass
 class _Device:
-    """A device over all repeats that used it; `steps` has its step times, one array per repeat."""
+    """A device over all repeats that used it.
+
+    `slowness` has its ratio to the median rank in each repeat (`find_slowness`), `slowest_repeats`
+    is the number of repeats in which it alone was the slowest, and `steps` has an array of its step
+    times for each repeat.
+    """
 
     name: str
     ranks: set[int] = field(default_factory=set)
@@ -189,7 +198,7 @@ class _Device:
 
 
 def _list_devices(repeats: Iterable[RepeatData]) -> list[tuple[object, ...]]:
-    """List the devices of a multi-device case, the slowest first, with step percentiles."""
+    """List rows of `devices`, the slowest device first, for a case with several ranks."""
     devices: dict[tuple[str, int], _Device] = {}
     case_id = ""
     for repeat in repeats:
@@ -223,9 +232,9 @@ def _list_devices(repeats: Iterable[RepeatData]) -> list[tuple[object, ...]]:
 def _find_percentiles(
     steps: Mapping[tuple[str, int], Sequence[Any]],
 ) -> dict[tuple[str, int], list[float]]:
-    """Compute STEP_PERCENTILES of each device.
+    """Compute STEP_PERCENTILES of each device's step times, of all its repeats together.
 
-    Devices with equal step counts are computed in one NumPy call.
+    A device is (host, local rank). Devices with equal step counts are computed in one NumPy call.
     """
     import numpy
 
@@ -241,7 +250,10 @@ def _find_percentiles(
 
 
 def _list_sums(repeat: RepeatData) -> Iterator[tuple[object, ...]]:
-    """List the timed all-reduces; on GPUs only the framework's, not MPI's through host memory."""
+    """Yield rows of `sums`: the timed all-reduces of a repeat.
+
+    On GPUs only those of the framework, not those of MPI through host memory.
+    """
     record, peaks = repeat.record, repeat.outcome.beside.peaks
     if record is None or peaks is None:
         return
@@ -251,7 +263,10 @@ def _list_sums(repeat: RepeatData) -> Iterator[tuple[object, ...]]:
 
 
 def _count_provenance(records: Sequence[Record]) -> Iterator[tuple[str, str, str, int]]:
-    """Count the repeats by value of each version, machine fact, job variable, host and device."""
+    """Yield rows of `provenance`: (kind, name, value, number of repeats).
+
+    For each version, machine fact, job variable, host and device.
+    """
     for kind, told in (
         (VERSION, [record.versions for record in records]),
         (MACHINE, [record.platform for record in records]),
@@ -294,7 +309,10 @@ def make_run_frames(cases: Sequence[CaseRows]) -> RunFrames:
 def join_run_frames(
     known: RunFrames, unchanged: Collection[str], changed: RunFrames, order: Sequence[str]
 ) -> RunFrames:
-    """Merge the cached rows of unchanged cases with the rows of changed cases, in `order`."""
+    """Merge the cached rows (`known`) of unchanged cases with the rows of changed cases.
+
+    `unchanged` has case ids; `order` has all case ids of the run, in the order of the result.
+    """
     from pandas import concat
 
     places = {case_id: place for place, case_id in enumerate(order)}

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 class Results:
     """The data frames of a run and the results computed from them.
 
-    `samples` is indexed by case, quantity and block; `cases` has one row per planned case,
-    including hidden columns; `notes` has the columns case id, scope and note.
+    `samples` has the independent values by case, quantity and block (`results.samples`); `cases`
+    has one row per planned case, including hidden columns; `notes` has the columns case id, scope
+    (which tables print the note) and note.
     """
 
     frames: RunFrames
@@ -48,6 +49,7 @@ class Results:
 
     @cached_property
     def inference(self) -> "DataFrame":
+        """The inference cases; cached."""
         return self.cases[self.cases["mode"] == INFER]
 
     @cached_property
@@ -144,7 +146,7 @@ PLANNED = ["case_id", "model", *AXES, *Protocol.model_fields, "planned_epochs", 
 
 
 def _join_notes(results: Results) -> "Series":
-    """Join the footnotes of each case; without the text that is in the column `reason`."""
+    """Join the footnotes of each case to one text, without that in the column `reason`."""
     from pandas import Series
 
     order = {scope: place for place, scope in enumerate(

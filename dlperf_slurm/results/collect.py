@@ -23,12 +23,12 @@ WORTH_A_PROCESS = 200
 
 @dataclass(frozen=True)
 class Outcome:
-    """One repeat of a case: its valid record, or one line that says why there is none.
+    """One repeat of a case: its valid record, or one line that says why there is none (`problem`).
 
     `batch_seconds` is the latency of each inference batch, rank after rank; empty in training.
     `step_seconds` is the slowest rank's time of each measured step; empty if none were stored.
-    `rank_step_seconds` is the array [ranks, steps], in the order of the record's ranks. `beside`
-    has the other files of the attempt. `is_unhealthy`: a node failed its health check.
+    `rank_step_seconds` is the array [ranks, steps], in the order of the record's ranks, or None.
+    `beside` has the other files of the attempt. `is_unhealthy`: a node failed its health check.
     `submitted_at` is the submission time of the job, formatted as in the run's files; empty if
     unknown.
     """
@@ -73,11 +73,11 @@ class CaseOutcomes:
 
     @property
     def has_blocks(self) -> bool:
-        """Whether repeats were spread over array jobs; then blocks are the independent samples."""
+        """Whether repeats were spread over array jobs (blocks), the independent samples."""
         return self.case.blocks > 1
 
     def unite(self, values: Sequence[tuple[int, float]]) -> tuple[float, ...]:
-        """Reduce (repeat, value) pairs to independent values: block medians, or all values."""
+        """Reduce (repeat, value) pairs to independent values: medians of blocks, or all values."""
         if not self.has_blocks:
             return tuple(value for _, value in values)
         blocks: dict[int, list[float]] = {}
@@ -98,11 +98,12 @@ class CaseOutcomes:
 
 @dataclass(frozen=True)
 class Attempts:
-    """The attempts at each repeat of a run, from its plan and its journal.
+    """The array tasks that attempted each repeat of a run, from its plan and its journal.
 
-    `tasks`: array tasks by case id and repeat. `states`: the last state event by marker.
-    `submitted`: submission time by group id, "" if only a marker shows that the group was
-    submitted. `skipped`: repeats that did not run because the time of `--within` was over.
+    `tasks`: array tasks by case id and repeat. `states`: the last state event by marker
+    ("GROUP_ID.ARRAY_TASK_ID"). `submitted`: submission time by group id, "" if only a marker file
+    shows that the group was submitted. `skipped`: (case id, repeat) of repeats that did not run
+    because the time of `--within` was over.
     """
 
     run: Run
@@ -117,7 +118,7 @@ class Attempts:
         return [repeat for repeat in planned if (case.case_id, repeat) not in self.skipped]
 
     def read(self, case: PlannedCase, repeat: int) -> Outcome:
-        """Read the outcome of a repeat: its first attempt with a valid record, or its last one."""
+        """Read the outcome of a repeat: its first attempt with a valid record, or the last one."""
         tasks = self.tasks.get((case.case_id, repeat))
         if tasks is None:
             return Outcome(case.case_id, repeat, None, "the journal has no entry for it")
@@ -166,7 +167,7 @@ def collect_outcomes(run: Run) -> list[CaseOutcomes]:
 def _list_skipped(
     run: Run, attempts: Mapping[tuple[str, int], Sequence[RunTask]]
 ) -> set[tuple[str, int]]:
-    """List (case id, repeat) of repeats whose last attempt was skipped for lack of time."""
+    """List (case id, repeat) of repeats whose last attempt was skipped because time was over."""
     if not run.manifest.within_seconds:
         return set()
     skipped = list_skipped(run.path)
@@ -184,7 +185,11 @@ def read_outcome(
     last_state: Optional[Event],
     submitted_at: Optional[str],
 ) -> Outcome:
-    """Read the outcome of one attempt; `submitted_at` is None if the attempt is not submitted."""
+    """Read the outcome of one attempt, which is the array task `task`.
+
+    `last_state` is the task's last state in the journal; `submitted_at` is None if the attempt is
+    not submitted, and "" if only the time is unknown.
+    """
     judged = validate_attempt(run, planned, task)
     if judged.record is None or judged.problem:
         problem = judged.problem or _explain_absence(last_state, submitted_at is not None)
@@ -199,6 +204,7 @@ def read_outcome(
 
 
 def _explain_absence(last_state: Optional[Event], is_submitted: bool) -> str:
+    """Say why an attempt has no record: its last state, or that it is not finished or submitted."""
     if last_state is not None:
         detail = f" ({last_state.detail})" if last_state.detail else ""
         return f"no record: {last_state.state}{detail}"

@@ -35,15 +35,16 @@ THROUGHPUT = "`unit`"
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a data frame; `dtype` is its pandas type, `unit` is empty for texts and flags.
+    """The declaration of a data frame column: pandas type `dtype`, `unit` ("" for texts and flags).
 
-    `compute` returns the value of one row from an object (`make_frame`). For the frame of cases it
-    returns the values of all rows from the columns declared before (`results.cases`), and for
-    comparisons and histories from another frame (`compute_columns`). There `bounds` names two more
-    columns, the ends of the 95 % interval, and `compute` returns a frame [value, low, high, ...];
-    `extremes` (the range of the samples) and `hidden` columns follow, for tables. `header`, `form`
-    and `missing` say how tables print the column. Only `published` columns are written to files
-    and documented.
+    `meaning` describes it in docs/columns.md. `compute` returns the value of one row from an object
+    (`make_frame`); in the frame of cases, the values of all rows from the columns declared before
+    (`results.cases`); in comparisons and histories, the values from another frame
+    (`compute_columns`). In the latter two, `bounds` names two more columns with the ends of the 95
+    % interval, and `compute` returns a frame [value, low, high, ...] with the columns named in
+    `extremes` (range of the samples) and `hidden` (used by tables only) after them. `header`,
+    `form` and `missing` say how tables print the column. Only `published` columns are written to
+    files and documented.
     """
 
     name: str
@@ -77,12 +78,12 @@ class Column:
 
 
 def with_bounds(name: str) -> tuple[str, str]:
-    """Return the names of the two columns with the ends of a column's interval."""
+    """Name the columns of an interval's ends: "speedup" -> "speedup_low", "speedup_high"."""
     return f"{name}_low", f"{name}_high"
 
 
 def get(path: str) -> Callable[[Any], Any]:
-    """Return a function that reads a dotted attribute path; None if any part of it is None."""
+    """Return a function that reads a dotted attribute path; it returns None if a part is None."""
 
     def follow(value: Any) -> Any:
         for name in path.split("."):
@@ -93,7 +94,7 @@ def get(path: str) -> Callable[[Any], Any]:
 
 
 def make_frame(columns: Sequence[Column], rows: Iterable[object]) -> "DataFrame":
-    """Build a data frame [rows, columns] with the declared types, even if values are missing."""
+    """Build a data frame with a row per object in `rows`, and the declared types of `columns`."""
     values = [[column.compute(row) for column in columns] for row in rows]
     return make_frame_of_values({column.name: column.dtype for column in columns}, values)
 
@@ -101,9 +102,10 @@ def make_frame(columns: Sequence[Column], rows: Iterable[object]) -> "DataFrame"
 def make_frame_of_values(
     dtypes: Mapping[str, str], values: Sequence[Sequence[object]]
 ) -> "DataFrame":
-    """Build a typed data frame from rows with one value per column; None is missing.
+    """Build a data frame from rows with one value per column; None is missing.
 
-    Columns are built one by one: casting a frame of objects takes three times as long.
+    `dtypes` are the pandas types by column name. Columns are built one by one: casting a frame of
+    objects takes three times as long.
     """
     from pandas import DataFrame
 
@@ -112,7 +114,7 @@ def make_frame_of_values(
 
 
 def make_array(dtype: str, cells: Sequence[object]) -> Any:
-    """Build a typed array of the values of a column; None is missing."""
+    """Build a pandas array of type `dtype` from the values of a column; None is missing."""
     from pandas import Series, array
 
     if dtype not in (TIME, LISTS):
@@ -121,7 +123,7 @@ def make_array(dtype: str, cells: Sequence[object]) -> Any:
 
 
 def compute_columns(columns: Sequence[Column], frame: "DataFrame") -> "DataFrame":
-    """Compute columns from another data frame, in their declared order and types."""
+    """Compute the published columns from another data frame, in their declared order and types."""
     from pandas import DataFrame
 
     found = {}
@@ -133,7 +135,7 @@ def compute_columns(columns: Sequence[Column], frame: "DataFrame") -> "DataFrame
 
 
 def take(name: str) -> "Callable[[DataFrame], Series]":
-    """Return a function that returns this column of a data frame."""
+    """Return a function that returns the column `name` of a data frame."""
     return lambda frame: frame[name]
 
 
@@ -150,7 +152,7 @@ def select_published(columns: Sequence[Column], frame: "DataFrame") -> "DataFram
 
 
 def cast(values: "Series", dtype: str) -> "Series":
-    """Convert values to a declared type; times are parsed from text in TIME_FORMAT."""
+    """Convert a column to the pandas type `dtype`; times are parsed from text in TIME_FORMAT."""
     from pandas import Timestamp, to_datetime
 
     # compare names: pandas considers its own `str` type equal to "string"

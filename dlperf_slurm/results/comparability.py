@@ -63,12 +63,12 @@ def explain_absence(run_name: str, outcomes: CaseOutcomes) -> str:
 
 
 def list_work(records: Sequence[Record]) -> dict[str, list[str]]:
-    """List the distinct values of each path in WORK."""
+    """List the distinct values over a case's records of each path in WORK, by path."""
     return {path: _list_distinct(map(attrgetter(path), records)) for path in WORK}
 
 
 def find_other_work(a: Facts, b: Facts) -> str:
-    """Describe the differences in WORK between two runs of a case, or return ''."""
+    """Describe the differences in WORK between two runs of a case; "" if there are none."""
     differences = []
     for path in WORK:
         # runs whose own repeats did different work are not comparable either
@@ -78,7 +78,7 @@ def find_other_work(a: Facts, b: Facts) -> str:
 
 
 def list_surroundings(records: Sequence[Record]) -> dict[str, list[str]]:
-    """List the distinct values of each version, machine fact and setting of a case."""
+    """List the distinct values over a case's records of each version, machine fact and setting."""
     described = [_describe_surroundings(record) for record in records]
     return {
         name: _list_distinct(facts.get(name, "") for facts in described)
@@ -87,13 +87,19 @@ def list_surroundings(records: Sequence[Record]) -> dict[str, list[str]]:
 
 
 def name_changes(a: Facts, b: Facts) -> list[str]:
-    """Describe each version, machine fact or setting that differs between two runs."""
+    """Describe each version, machine fact or setting that differs between runs A and B of a case.
+
+    Such as "kernel 5.14 -> 6.4"; `a` and `b` are from `list_surroundings`.
+    """
     pairs = {name: (a.get(name, NOT_TOLD), b.get(name, NOT_TOLD)) for name in {**a, **b}}
     return [_describe_change(name, x, y) for name, (x, y) in pairs.items() if x != y]
 
 
 def name_stolen_time(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
-    """Describe a difference in steal time (CPU time that a hypervisor gave to others)."""
+    """Describe a difference in steal time (CPU time that a hypervisor gave to others), if any.
+
+    `a` and `b` are the valid records of a case in both runs.
+    """
     shares = [compute_median([record.stolen_share for record in records]) for records in (a, b)]
     if abs(shares[0] - shares[1]) < MIN_STOLEN_DIFFERENCE:
         return []
@@ -102,7 +108,7 @@ def name_stolen_time(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
 
 
 def name_tool_changes(a: Measured, b: Measured) -> list[str]:
-    """Describe differences in the version of this tool and in the site."""
+    """Describe differences in the version of this tool and in the site: "site old -> new"."""
     pairs = {
         "dlperf_slurm": [a.tool, b.tool],
         "site": [a.site_name, b.site_name],
@@ -111,6 +117,7 @@ def name_tool_changes(a: Measured, b: Measured) -> list[str]:
 
 
 def _describe_surroundings(record: Record) -> dict[str, str]:
+    """List versions, devices, host facts, settings and job variables of a record, by name."""
     return {
         **record.versions,
         "devices": ", ".join(sorted({rank.device_name for rank in record.ranks})),
@@ -121,7 +128,10 @@ def _describe_surroundings(record: Record) -> dict[str, str]:
 
 
 def _describe_hosts(record: Record) -> dict[str, str]:
-    """Join the values of each fact over all hosts; without facts that only identify a machine."""
+    """Join the values of each host fact over all hosts of a record.
+
+    Without facts that only identify a machine, such as a serial number.
+    """
     hosts = [record.platform, *({**record.platform, **host.facts} for host in record.hosts)]
     names = dict.fromkeys(name for facts in hosts for name in facts)
     return {
@@ -132,6 +142,7 @@ def _describe_hosts(record: Record) -> dict[str, str]:
 
 
 def _list_distinct(values: Iterable[object]) -> list[str]:
+    """List the distinct values as text, sorted; an empty text becomes "none"."""
     return sorted({str(value) or "none" for value in values})
 
 

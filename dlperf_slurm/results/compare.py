@@ -79,9 +79,9 @@ Row = Mapping[str, Any]
 class RunComparison:
     """The comparison of run B with run A.
 
-    `limit` is the allowed slowdown, such as 0.03; None without a limit. Differences within the
-    `margin`, such as 0.02, count as equivalent. `pairs` has one row per quantity of each case, with
-    the columns IDENTITY, PAIR and FOUND.
+    `limit` is the allowed slowdown, such as 0.03, or None. Differences within the `margin`, such as
+    0.02, count as equivalent. `pairs` has one row per quantity (throughput, mean latency) of each
+    case, with the columns IDENTITY, PAIR and FOUND.
     """
 
     manifest_a: Manifest
@@ -104,9 +104,10 @@ def compare_runs(
     limit: Optional[float] = None,
     margin: Optional[float] = None,
 ) -> RunComparison:
-    """Compare every case of either run, in A's order, followed by cases that only B has.
+    """Compare every case of either run, in A's order, followed by the cases that only B has.
 
-    The margin defaults to the limit, and to DEFAULT_MARGIN without a limit.
+    `limit` and `margin` are as in RunComparison; the margin defaults to the limit, and to
+    DEFAULT_MARGIN without a limit.
     """
     margin = margin or limit or DEFAULT_MARGIN
     by_id_a, by_id_b = ({c.case.case_id: c for c in cases} for cases in (cases_a, cases_b))
@@ -123,9 +124,10 @@ def compare_runs(
 def _list_pairs(
     a: Optional[CaseOutcomes], b: Optional[CaseOutcomes], tools: Sequence[str]
 ) -> Iterator[tuple[object, ...]]:
-    """List the rows to compare of a case: throughput, and mean latency of inference.
+    """List the rows [IDENTITY, PAIR] of a case: throughput and, for inference, mean latency.
 
-    If the runs cannot be compared, the only row is throughput, with the reason.
+    If the runs cannot be compared, the only row is throughput, with the reason. `tools` are the
+    changes of the tool and the site, which all cases share.
     """
     one = a or b
     assert one is not None, "each case is of a run"
@@ -149,12 +151,12 @@ def _list_pairs(
 
 
 def list_identity(case: PlannedCase) -> list[object]:
-    """List the values of the columns IDENTITY, with axis values as planned."""
+    """List the values of the columns IDENTITY for a planned case, with axis values as planned."""
     return [case.case_id, case.model, *list_axes(case.axes).values()]
 
 
 def list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
-    """List one value per valid repeat, or one per block."""
+    """List one value of THROUGHPUT or MEAN_LATENCY (in seconds) per valid repeat, or per block."""
     if quantity == THROUGHPUT:
         return outcomes.units
     return outcomes.unite(
@@ -171,12 +173,13 @@ def decide_pairs(
 ) -> "DataFrame":
     """Compare pairs of samples and add the columns FOUND; pairs with a `reason` are not compared.
 
-    `speed_ratio` is the ratio of medians, B's speed over A's: below 1 B is slower, also for
-    latencies. Its interval has individual confidence. `p_value`, `verdict` and `is_beyond_limit`
-    (B is slower by more than the limit) are adjusted for all pairs with the same value in the
-    column `group`; `is_within_limit` (B is not slower by more) is not adjusted. `is_within_margin`:
-    the difference is too small to matter. `reason` says why there is no verdict;
-    `deciding_repeats` is the approximate number of repeats per run that would decide.
+    `pairs` has the columns PAIR. `speed_ratio` is the ratio of medians, B's speed over A's: below 1
+    B is slower, also for latencies. Its interval has individual confidence. `p_value`, `verdict`
+    and `is_beyond_limit` (B is slower by more than the limit) are adjusted for all pairs with equal
+    values in the column named `group`, or for all pairs; `is_within_limit` (B is not slower by
+    more) is not adjusted. `is_within_margin`: the difference is shown to be smaller than `margin`.
+    `reason` says why there is no verdict; `deciding_repeats` is the approximate number of repeats
+    per run that would decide.
     """
     from pandas import concat
 
@@ -200,7 +203,10 @@ def decide_pairs(
 
 
 def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:
-    """Describe how many repeats would decide an undecided pair; "" if it is decided."""
+    """Describe how many repeats would decide an undecided pair; "" if it is decided.
+
+    `counts` describes the samples of both runs: "6 and 7 repeats".
+    """
     count = verdict.deciding_repeats
     if count is None:
         return ""
@@ -212,19 +218,20 @@ def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:
 
 
 def share_case_column(name: str) -> Column:
-    """Declare a column of `cases` for another data frame with a column of the same name."""
+    """Declare a column of CASES for another data frame, which has a column of the same name."""
     column = next(column for column in CASES if column.name == name)
     return replace(column, compute=take(name), bounds=(), extremes=(), hidden=())
 
 
 def declare_speed_ratio(meaning: str) -> Column:
-    """Declare a speed ratio with its interval."""
+    """Declare the column `speed_ratio` with its interval; `meaning` documents it."""
     bounds = with_bounds("speed_ratio")
     names = ["speed_ratio", *bounds]
     return Column(names[0], NUMBER, "ratio", meaning, lambda pairs: pairs[names], bounds)
 
 
 def _find_medians(pairs: "DataFrame", samples: "Series") -> "Series":
+    """Compute the median of each pair's samples; latencies in ms, from seconds."""
     factors = pairs.quantity.map({MEAN_LATENCY: 1000.0}).fillna(1.0)
     return factors * samples.map(find_median).astype(NUMBER)
 

@@ -1,4 +1,4 @@
-"""A record -> the time that its devices waited for data, if known."""
+"""A record -> the time that its devices waited for training data, if known."""
 
 from typing import Optional
 
@@ -23,7 +23,10 @@ def find_computed_rate(record: Record) -> Optional[float]:
 
 
 def find_waiting_share(record: Record) -> Optional[float]:
-    """Return the largest share of the window that any rank waited for data; None if unknown."""
+    """Return the share of the measured time that ranks waited for data; None if unknown.
+
+    It is that of the rank that waited longest.
+    """
     if not _tells_waiting(record):
         return None
     return max(rank.data_wait_seconds / rank.window_seconds for rank in record.ranks)

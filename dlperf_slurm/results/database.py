@@ -14,9 +14,10 @@ SETTINGS: dict[str, Union[str, bool, int, float, list[str]]] = {"memory_limit": 
 def open_database(
     path: Union[str, Path] = ":memory:", read_only: bool = False, written: Optional[Path] = None
 ) -> "DuckDBPyConnection":
-    """Open a DuckDB connection that can access no other files than those in the folder `written`.
+    """Open a DuckDB database that cannot access the network or other files than `path`.
 
-    Use `written` with an in-memory database only. Raises duckdb.Error.
+    With an in-memory database, `written` names a folder whose files SQL may read and write. Raises
+    duckdb.Error.
     """
     import duckdb
 

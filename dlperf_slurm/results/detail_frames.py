@@ -24,6 +24,8 @@ CASE_MEANING, REPEAT_MEANING = (column.meaning for column in REPEATS[:2])
 
 
 class _Rank(NamedTuple):
+    """A rank of a valid repeat, from which a row of the data frame of ranks is computed."""
+
     outcome: Outcome
     result: RankResult
     median_step_seconds: Optional[float]
@@ -96,13 +98,14 @@ def make_step_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
 
 
 def _join(arrays: Sequence[Any], dtype: str) -> Any:
-    """Concatenate arrays to one of this type; also works without any."""
+    """Concatenate arrays to one of type `dtype`; an empty one for no arrays."""
     import numpy
 
     return numpy.concatenate([numpy.empty(0, dtype), *arrays], dtype=dtype)
 
 
 def _list_ranks(outcome: Outcome) -> Iterator[_Rank]:
+    """Yield the ranks of a repeat with their median step; none without a valid record."""
     if outcome.record is None:
         return
     import numpy

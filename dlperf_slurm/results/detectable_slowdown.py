@@ -17,7 +17,11 @@ _USUAL_SPREADS = (0.01, 0.03)
 
 
 class PlannedRepeats(NamedTuple):
-    """A planned case with its number of independent samples; `unit` is "repeat" or "block"."""
+    """A planned case with its number of independent samples; `unit` is "repeat" or "block".
+
+    A block is one of several array jobs over which the repeats are spread; its sample is their
+    median.
+    """
 
     case_id: str
     number: int
@@ -47,6 +51,7 @@ def describe_power(
 def _describe_cases(
     cases: Sequence[PlannedRepeats], earlier: dict[str, list[Sequence[float]]]
 ) -> str:
+    """Describe which slowdown is detectable for cases with equal numbers of samples."""
     count, what = cases[0].number, count_things(cases[0].number, cases[0].unit)
     needed = count_needed_values(tests=len(cases))
     if count < needed:
@@ -71,6 +76,10 @@ def _describe_cases(
 
 
 def _tell(count: int, spread: float, cases: Sequence[PlannedRepeats]) -> str:
+    """Describe the probability of detecting SLOWDOWN, and the slowdown detected with POWER.
+
+    For cases with `count` samples each, of the same relative `spread`.
+    """
     chance, least = find_power(count, spread, SLOWDOWN, len(cases))
     return (
         f"detects a slowdown of {100 * SLOWDOWN:.0f} % of {_name(cases)} with a probability of "
@@ -79,4 +88,5 @@ def _tell(count: int, spread: float, cases: Sequence[PlannedRepeats]) -> str:
 
 
 def _name(cases: Sequence[PlannedRepeats]) -> str:
+    """Name the cases of a sentence: "the case" or "one of 12 cases"."""
     return "the case" if len(cases) == 1 else f"one of {len(cases)} cases"

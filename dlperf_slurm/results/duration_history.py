@@ -33,9 +33,10 @@ _LIKE = (
 
 
 def find_task_seconds(plan: Plan, site_name: str, results_dir: Path) -> dict[str, float]:
-    """Return the median seconds of an array task by case id, from the newest run that has the case.
+    """Return the expected seconds of an array task by case id: the median in an earlier run.
 
-    Cases that no run on this site has measured, with the same sizes and steps, are omitted.
+    It is the newest run on this site that has measured the case with the same sizes and steps.
+    Cases without such a run are omitted.
     """
     found: dict[str, float] = {}
     for run_id in list_run_ids(results_dir)[: -MOST_RUNS - 1 : -1]:
@@ -51,6 +52,7 @@ def find_task_seconds(plan: Plan, site_name: str, results_dir: Path) -> dict[str
 
 
 def _read_run(run: Run, wanted: Mapping[str, Case]) -> dict[str, float]:
+    """Return the median seconds of an array task in one run, for the `wanted` cases that it has."""
     starts = list_markers(run.path)
     seconds: dict[str, list[float]] = {}
     for task in run.read_all_tasks():
@@ -62,7 +64,7 @@ def _read_run(run: Run, wanted: Mapping[str, Case]) -> dict[str, float]:
 
 
 def _is_like(run: Run, task: RunTask, planned: Case) -> bool:
-    """Return whether a task did the same work as planned; equal case ids do not guarantee it."""
+    """Return whether a task did the work of a planned case; equal case ids do not guarantee it."""
     try:
         case = read_planned_case(run.path, task)
     except (ContractError, OSError):
@@ -71,7 +73,10 @@ def _is_like(run: Run, task: RunTask, planned: Case) -> bool:
 
 
 def _find_seconds(run: Run, task: RunTask, start: int) -> Optional[float]:
-    """Return the seconds from the started to the ended marker; None unless exit code 0."""
+    """Return the seconds between start and end of an array task; None unless it exited with 0.
+
+    `start` numbers the executions of its job script: a requeued job is executed again.
+    """
     began = read_marker(run.path, task.marker, "started", start)
     ended = read_marker(run.path, task.marker, "ended", start)
     if began is None or ended is None or ended.exit_code != 0:
@@ -83,7 +88,10 @@ def _find_seconds(run: Run, task: RunTask, start: int) -> Optional[float]:
 
 
 def list_too_long(plan: Plan, task_seconds: Mapping[str, float], verb: str) -> list[str]:
-    """Describe each case whose array tasks take longer than their time limit."""
+    """Describe each case whose array tasks take longer than their time limit.
+
+    `verb` precedes the time in the text, such as "takes at least".
+    """
     return [
         f"{case_id}: an array task {verb} {write_duration(seconds)}, but its time limit is "
         f"{plan.limit_minutes[case_id]} min"

@@ -8,7 +8,7 @@ from typing import Union
 
 @dataclass(frozen=True)
 class FootnoteTemplate:
-    """A text with one `str.format` replacement field per figure."""
+    """A footnote with figures: `form` has a `str.format` replacement field for each of them."""
 
     form: str
     figures: tuple[float, ...]
@@ -27,7 +27,7 @@ class Footnotes:
     _notes: dict[str, list[Note]] = field(default_factory=dict)
 
     def number(self, note: Note) -> int:
-        """Add a note and return its number; remarks with the same form share a number."""
+        """Add a note and return its number; templates with the same `form` share one."""
         form = note if isinstance(note, str) else note.form
         self._notes.setdefault(form, []).append(note)
         return list(self._notes).index(form) + 1
@@ -43,6 +43,7 @@ class Footnotes:
 
 
 def _merge(form: str, notes: Sequence[Note]) -> str:
+    """Return the text of notes that share a number, with the range of each figure."""
     rows = [note.figures for note in notes if isinstance(note, FootnoteTemplate)]
     return _fill_in(form, rows) if rows else form
 

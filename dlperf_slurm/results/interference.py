@@ -16,20 +16,23 @@ if TYPE_CHECKING:
 
 
 def list_hosts(outcomes: Iterable[Outcome]) -> Iterator[HostNoise]:
-    """Yield the recorded surroundings of all hosts of these repeats."""
+    """Yield what each host of these repeats recorded about processes of others."""
     for outcome in outcomes:
         if outcome.beside.surroundings is not None:
             yield from outcome.beside.surroundings.hosts
 
 
 def find_worst(outcome: Outcome) -> Optional[CpuUse]:
-    """Return the CPU use on the host with the largest share of other processes; None if unknown."""
+    """Return the CPU use on the host where other processes used most; None if unknown."""
     uses = [use for host in list_hosts([outcome]) for use in host.window]
     return max(uses, key=lambda use: use.other_share, default=None)
 
 
 def is_noisy(outcome: Outcome) -> bool:
-    """Return whether others used CPUs during the window, or a GPU before it."""
+    """Return whether others disturbed a repeat; False without a valid record.
+
+    They used CPUs during the measured steps, a GPU before them, or a hypervisor withheld CPU time.
+    """
     if outcome.record is None:
         return False
     worst = find_worst(outcome)
@@ -42,7 +45,7 @@ def is_noisy(outcome: Outcome) -> bool:
 
 
 def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
-    """Describe other processes, steal time and earlier GPU users as notes on a case."""
+    """Describe other processes, steal time and earlier GPU users in all valid repeats of a case."""
     sound = [outcome for outcome in outcomes.outcomes if outcome.record is not None]
     worst = [use for use in map(find_worst, sound) if use is not None]
     beside = [use for use in worst if use.has_neighbours]
@@ -60,7 +63,7 @@ def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
 
 
 def _describe_stolen(sound: Sequence[Outcome], has_neighbours: bool) -> Iterator[FootnoteTemplate]:
-    """Describe the CPU time that a hypervisor withheld (steal)."""
+    """Describe the CPU time that a hypervisor withheld (steal) in these valid repeats."""
     shares = [o.record.stolen_share for o in sound if o.record is not None]
     found = [share for share in shares if share >= MIN_STOLEN_SHARE]
     if not found:
@@ -83,7 +86,7 @@ def _describe_stolen(sound: Sequence[Outcome], has_neighbours: bool) -> Iterator
 
 
 def _describe_gpus(sound: Sequence[Outcome]) -> Iterator[Note]:
-    """Describe who used the GPUs before the run, and why their clocks were throttled."""
+    """Describe who used the GPUs before the measurement, and why their clocks were throttled."""
     for host in dict.fromkeys(list_hosts(sound)):
         for gpu in host.gpus:
             where = f"GPU {gpu.device} of {host.host}"
@@ -96,7 +99,7 @@ def _describe_gpus(sound: Sequence[Outcome]) -> Iterator[Note]:
 
 
 def name_neighbours(outcome: Outcome) -> Optional[str]:
-    """List the other processes and their CPU shares on the most affected host; None if none."""
+    """List the other processes on the most affected host: "python 35 %, gcc 4 %"; None if none."""
     worst = find_worst(outcome)
     if worst is None or not worst.has_neighbours:
         return None
@@ -110,7 +113,10 @@ def list_gpu_users(outcome: Outcome) -> list[str]:
 
 
 def make_banner(repeats: "DataFrame") -> str:
-    """Return a one-line warning about other users of a run's machines; "" if there were none."""
+    """Return a one-line warning about other users of a run's machines; "" if there were none.
+
+    `repeats` is the data frame of repeats.
+    """
     noisy = repeats[repeats.is_noisy.fillna(False)]
     if noisy.empty:
         return ""

@@ -1,4 +1,4 @@
-"""Cases -> their labels: the framework and the values that are not an axis' default."""
+"""Cases -> their labels: the framework and the axis values that are not the default."""
 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,9 @@ VARIANTS = tuple(VARIANT_AXES)
 
 
 def find_variants(rows: "DataFrame", axes: Collection[str] = VARIANTS) -> "DataFrame":
-    """Describe the values of each case that are not the default: a data frame [cases, axes].
+    """Describe the values of each case that are not the default: texts [cases, axes].
 
-    The axes are in the order of labels; the text of a default is empty.
+    Only `axes`, in the order of labels; the text of a default is "".
     """
     from pandas import DataFrame
 
@@ -34,7 +34,7 @@ def find_variants(rows: "DataFrame", axes: Collection[str] = VARIANTS) -> "DataF
 
 
 def join_words(words: "DataFrame", *before: "Series") -> "Series":
-    """Join the non-empty words of each row with spaces."""
+    """Join the non-empty texts of each row with spaces; the columns `before` come first."""
     from pandas import Series
 
     columns = [*before, *(words[name] for name in words)]
@@ -43,12 +43,12 @@ def join_words(words: "DataFrame", *before: "Series") -> "Series":
 
 
 def label_cases(rows: "DataFrame", axes: Collection[str] = VARIANTS) -> "Series":
-    """Label each case with its framework and its non-default values on these axes."""
+    """Label each case with its framework and its non-default values on `axes`."""
     return join_words(find_variants(rows, axes), rows.framework)
 
 
 def list_keys(rows: "DataFrame", names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """List the values of each case in these columns as a tuple.
+    """List the values of each case in the columns `names` as a tuple.
 
     For as many columns as there are axes, tuples are ten times as fast as `groupby` or `merge`.
     """
@@ -56,13 +56,19 @@ def list_keys(rows: "DataFrame", names: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def number_groups(rows: "DataFrame", names: Sequence[str]) -> list[int]:
-    """Return each case's group number; the cases of a group have equal values in these columns."""
+    """Return the group number of each case, from 0 in order of appearance.
+
+    A group has the cases with equal values in the columns `names`.
+    """
     numbers: dict[tuple[Any, ...], int] = {}
     return [numbers.setdefault(key, len(numbers)) for key in list_keys(rows, names)]
 
 
 def find_varying(rows: "DataFrame", by: Sequence[str]) -> "DataFrame":
-    """Flag the axes on which the cases of a group differ: a data frame [cases, axes]."""
+    """Flag, for each case, the axes on which the cases of its group differ: bool [cases, axes].
+
+    A group has the cases with equal values in the columns `by`, such as those of one table.
+    """
     from pandas import DataFrame
 
     groups, flags = number_groups(rows, by), {}
@@ -75,9 +81,10 @@ def find_varying(rows: "DataFrame", by: Sequence[str]) -> "DataFrame":
 
 
 def list_axes(axes: Axes) -> dict[str, Any]:
-    """List the value on each axis, by name, as data frames store it.
+    """List the value of a case on each axis, by name, as data frames store it.
 
-    A batch size is text, because it may be "max" or a ladder; a dynamic loss scale is missing.
+    A batch size is text, because it may be "max" or a ladder, "256 -> 224"; a dynamic loss scale is
+    None.
     """
     return {
         **{name: getattr(axes, name) for name in AXES},

@@ -48,7 +48,10 @@ NOT_MEMORY = (
 
 
 def list_case_notes(outcomes: CaseOutcomes, doubts: Iterable[Note]) -> list[NoteRow]:
-    """List the notes that need records; `doubts` are those on unstable steps and repeats."""
+    """List the notes of a case that are computed from its records, not from data frames.
+
+    `doubts` are those on unstable steps and repeats.
+    """
     case, records = outcomes.case, outcomes.records
     own = [record for record in records if record.case.log_format is None]
     is_wait_unknown = not all(map(is_wait_known, own))
@@ -68,6 +71,7 @@ def _fits_every_trial(record: Record) -> bool:
 
 
 def _describe_unknown_peaks(outcomes: CaseOutcomes) -> Iterator[str]:
+    """Yield why the peaks of devices could not be measured, each reason once."""
     found = [o.beside.peaks for o in outcomes.outcomes if o.record and o.beside.peaks]
     for problem in dict.fromkeys(d.problem for peaks in found for d in peaks.devices if d.problem):
         yield f"no peak for this device: {problem}"
@@ -88,6 +92,7 @@ def _describe_case(outcomes: CaseOutcomes) -> list[Note]:
 
 
 def _describe_skipped(outcomes: CaseOutcomes) -> list[str]:
+    """Describe the repeats that did not run because the time of `--within` was over, if any."""
     if not outcomes.skipped_repeats:
         return []
     return [
@@ -130,7 +135,7 @@ def _describe_batch_trials(outcomes: CaseOutcomes) -> list[str]:
 
 
 def _describe_publisher(outcomes: CaseOutcomes) -> list[str]:
-    """Describe the median by the publisher's rule if it differs by more than the tolerance."""
+    """Describe the throughput by the rule of the log's publisher, if it differs from ours."""
     published = [r for r in outcomes.records if r.publisher_samples_per_s]
     if not published:
         return []
@@ -158,7 +163,7 @@ def describe_few_repeats(cases: "DataFrame") -> list[NoteRow]:
 
 
 def describe_ratios(cases: "DataFrame", name: str) -> list[NoteRow]:
-    """List notes on ratios in the column `name` with too few repeats for an interval."""
+    """List notes on ratios of the column `name` that have too few repeats for an interval."""
     together = f"{name}_together"
     points = cases[together].tolist() if together in cases else [1] * len(cases)
     columns = (cases[part].tolist() for part in (name, f"{name}_low", f"{name}_is_own"))
@@ -170,7 +175,10 @@ def describe_ratios(cases: "DataFrame", name: str) -> list[NoteRow]:
 
 
 def describe_missing_interval(curve_points: int) -> str:
-    """Describe how many repeats an interval needs, as one of `curve_points` joint intervals."""
+    """Describe how many repeats the interval of a speedup needs.
+
+    It is one of `curve_points` intervals of a scaling curve with joint 95 % confidence.
+    """
     together = f", for all {curve_points} of a curve together" if curve_points > 1 else ""
     return (
         "too few repeats for the 95 % interval of a speedup: "
@@ -179,7 +187,7 @@ def describe_missing_interval(curve_points: int) -> str:
 
 
 def describe_sizes(cases: "DataFrame") -> list[NoteRow]:
-    """List notes on speedups whose baseline has another batch size per device."""
+    """List notes on speedups whose baseline was measured with another batch size per device."""
     if not cases.has_batch_search.any():
         return []
     sizes = cases.batch_sizes_measured
@@ -208,7 +216,10 @@ def describe_exceeded_peaks(cases: "DataFrame") -> list[NoteRow]:
 
 
 def describe_pooled(pooled: "DataFrame") -> list[NoteRow]:
-    """List notes on percentiles that are computed over all repeats together, or omitted."""
+    """List notes on latency percentiles that are computed over all repeats together, or omitted.
+
+    `pooled` is the data frame of that name in RunFrames.
+    """
     notes: list[NoteRow] = []
     for row in pooled.itertuples():
         scope = LATENCY if row.phase == "latency" else GENERATION
@@ -234,10 +245,10 @@ def describe_pooled(pooled: "DataFrame") -> list[NoteRow]:
 def describe_slow_machines(
     ranks: "DataFrame", find_slow: Callable[..., Sequence[SlowMachine]] = find_slow_machines
 ) -> list[NoteRow]:
-    """List notes on hosts and devices that were slowest in more repeats than by chance.
+    """List notes on hosts and devices that were the slowest in more repeats than by chance.
 
-    Hosts are compared with each other, and devices with those of the same host; a host with a slow
-    device is not reported itself.
+    `ranks` has the median step of each rank and repeat. Hosts are compared with each other, and
+    devices with those of the same host; a host with a slow device is not reported itself.
     """
     devices = _list_contests(ranks, ["case_id", "repeat", "host"], ["host", "local_rank"])
     by_host = ranks.groupby(["case_id", "repeat", "host"], sort=False, observed=True)
@@ -257,7 +268,11 @@ def describe_slow_machines(
 
 
 def _list_contests(ranks: "DataFrame", by: list[str], machine: list[str]) -> list[Repeat]:
-    """List the step seconds by machine, for each group of machines that are compared."""
+    """List the median step of each machine, for each group of machines that are compared.
+
+    A group has the rows with equal values in the columns `by`; the columns `machine` identify a
+    machine.
+    """
     keys = [*zip(*(ranks[name] for name in machine))]
     machines = {key: Machine(*key) for key in set(keys)}
     own, seconds = [machines[key] for key in keys], ranks.median_step_seconds.tolist()
@@ -266,6 +281,7 @@ def _list_contests(ranks: "DataFrame", by: list[str], machine: list[str]) -> lis
 
 
 def describe_slow_machine(slow: SlowMachine) -> str:
+    """Describe how often and by how much a host or device was the slowest, and its p-value."""
     is_host = slow.machine.local_rank is None
     kind, others = ("hosts", "the hosts") if is_host else ("devices", "the devices of its host")
     return (
@@ -276,7 +292,7 @@ def describe_slow_machine(slow: SlowMachine) -> str:
 
 
 def split_percentiles(fewest: int, together: int) -> tuple[list[int], list[int]]:
-    """Return the percentiles to pool over all repeats, and those with too few batches even so.
+    """Return the latency percentiles to pool over all repeats, and those that even so cannot be.
 
     `fewest` is the batch count of the smallest repeat, `together` that of all repeats.
     """
@@ -292,9 +308,11 @@ def split_percentiles(fewest: int, together: int) -> tuple[list[int], list[int]]
 
 
 def _name(percents: Sequence[int]) -> str:
+    """Name percentiles of latency: "latencies at 95 and 99 %"."""
     return f"latencies at {_join(percents)} %"
 
 
 def _join(numbers: Iterable[int]) -> str:
+    """Join numbers to a list in words: "90, 95 and 99"."""
     *others, last = map(str, numbers)
     return f"{', '.join(others)} and {last}" if others else last

@@ -20,16 +20,20 @@ _MOST_KEPT = 1000
 
 
 class Power(NamedTuple):
-    """The probability of detecting a slowdown, and the smallest slowdown detected with POWER."""
+    """What a comparison of two runs detects.
+
+    `chance` is the probability of detecting a given slowdown, `least` the smallest slowdown that is
+    detected with probability POWER.
+    """
 
     chance: float
     least: float
 
 
 def find_power(repeats: int, spread: float, slowdown: float, tests: int) -> Power:
-    """Return what a comparison of two runs can detect, from the cache or by `stats.power`.
+    """Return what a comparison of two runs detects, from the cache or by `stats.power`.
 
-    Errors of the cache file are ignored.
+    Parameters as of `compute_power`. Errors of the cache file are ignored.
     """
     key = f"{repeats} {spread!r} {slowdown!r} {tests}"
     known = _load()
@@ -44,11 +48,15 @@ def find_power(repeats: int, spread: float, slowdown: float, tests: int) -> Powe
 
 
 def find_answers() -> Path:
-    """Return the path of this version's cache file; raises as `find_cache_dir`."""
+    """Return the path of the cache file of this version; it may not exist.
+
+    Raises as `find_cache_dir`.
+    """
     return find_cache_dir() / f"power-{__version__}.json"
 
 
 def _load() -> dict[str, Any]:
+    """Load the cache file; empty if it is missing or damaged."""
     try:
         stored = read_json(find_answers())
     except (OSError, InputError):
@@ -57,7 +65,7 @@ def _load() -> dict[str, Any]:
 
 
 def _take(stored: object) -> Optional[Power]:
-    """Validate a cached value; None if it is not a valid result."""
+    """Convert a cached JSON value to a result; None if it is not a valid one."""
     if not isinstance(stored, list) or len(stored) != len(Power._fields):
         return None
     if not all(isinstance(share, (int, float)) and 0 <= share <= 1 for share in stored):
@@ -66,6 +74,7 @@ def _take(stored: object) -> Optional[Power]:
 
 
 def _store(answers: dict[str, Any]) -> None:
+    """Write the cache file; errors are ignored."""
     with contextlib.suppress(OSError, InputError):
         make_cache_dir()
         write_file(find_answers(), json.dumps(answers).encode(), mode=0o600)

@@ -69,7 +69,10 @@ def _send_values(
     writer: Connection,
     pipes: Sequence[tuple[Connection, Connection]],
 ) -> None:
-    """Send the value of each argument; on an error exit, so that the reader gets EOFError."""
+    """Send the function's value of each argument; on an error exit, and the reader gets EOFError.
+
+    `pipes` are those of all processes; their other ends are closed here.
+    """
     # objects from before the fork may own threads, which do not exist here: do not collect them
     gc.freeze()
     # Ctrl-C is handled by the parent process

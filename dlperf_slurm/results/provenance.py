@@ -1,4 +1,4 @@
-"""Records of a run -> notes on differences of machines, versions or settings."""
+"""Records of a run -> notes on differences of machines, versions or settings between its cases."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -69,13 +69,14 @@ MAX_VALUE_CHARACTERS = 60
 
 @dataclass
 class Fact:
-    """A fact of a case: for each value the (host, repeat) pairs that reported it."""
+    """A version or host fact of a case: the (host, repeat) pairs that reported each value."""
 
     name: str
     seen: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
 
     @property
     def is_shared(self) -> bool:
+        """Whether all hosts and repeats of the case have the same value."""
         return len(self.seen) == 1
 
     @property
@@ -92,6 +93,7 @@ class Fact:
         return f"{self.name} {', '.join(values)}"
 
     def _name(self, places: Sequence[tuple[str, int]]) -> str:
+        """Name hosts, or hosts and repeats, of one value, at most MAX_PLACES."""
         names = [host if self.is_by_host else f"{host} in repeat {n}" for host, n in places]
         distinct = list(dict.fromkeys(names))
         if len(distinct) > MAX_PLACES:
@@ -155,7 +157,7 @@ def describe_isolation(records: Iterable[Record]) -> Iterator[str]:
 
 
 def list_facts(records: Iterable[Record]) -> list[Fact]:
-    """List the facts of all hosts in all repeats; a fact that a host did not report is ""."""
+    """List the facts of a case over all hosts and repeats; one that a host did not report is ""."""
     told = [
         (host, record.case.repeat, facts)
         for record in records
@@ -178,7 +180,7 @@ def _list_hosts(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def list_shared(facts: Iterable[Fact]) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, value, text) of each fact; value and text are "" unless the fact is shared."""
+    """Yield (name, value, text) of each fact; value and text are "" unless `is_shared`."""
     for fact in facts:
         (value, *_), is_shared = fact.seen, fact.is_shared
         yield fact.name, value if is_shared else "", fact.describe() if is_shared else ""
@@ -196,7 +198,11 @@ def describe_own_differences(facts: Iterable[Fact]) -> Iterator[str]:
 def _find_odd(
     cases: Mapping[str, Mapping[str, tuple[str, str]]], names: Container[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (case id, text) of cases in which one of these facts has not the most common value."""
+    """Yield (case id, text) of cases in which a fact has not the most common value.
+
+    `cases` has (value, text) by case id and name of the fact; only the facts in `names` are
+    compared.
+    """
     for name in dict.fromkeys(name for facts in cases.values() for name in facts):
         if name not in names:
             continue

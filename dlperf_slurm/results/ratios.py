@@ -1,4 +1,8 @@
-"""Cases and their samples -> baselines and the ratios to them, with intervals."""
+"""Cases and their samples -> baselines and the ratios to them, with intervals.
+
+A curve is the speedups of one series of topologies over the same baseline; its intervals have joint
+confidence.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,9 +40,9 @@ class Ratio:
 
 
 def take_ratio(first: Sequence[float], second: Sequence[float], curve_points: int = 1) -> Ratio:
-    """Divide the second sample's median by the first's.
+    """Divide the median of the second sample by that of the first.
 
-    The interval has joint confidence with `curve_points` intervals in total, including itself.
+    The interval has joint confidence with the others of a curve: `curve_points` in total.
     """
     if not first or not second:
         return Ratio()
@@ -47,7 +51,10 @@ def take_ratio(first: Sequence[float], second: Sequence[float], curve_points: in
 
 
 def count_needed_repeats(curve_points: int = 1) -> int:
-    """Return the number of repeats or blocks of each case that the interval of a ratio needs."""
+    """Return how many repeats (or blocks) each of two cases needs for an interval of their ratio.
+
+    It is one of `curve_points` intervals with joint 95 % confidence; 1 for an interval by itself.
+    """
     return count_needed_values(_share_confidence(curve_points))
 
 
@@ -57,7 +64,7 @@ def _share_confidence(curve_points: int) -> float:
 
 
 def divide(value: Optional[float], base: Optional[float]) -> Optional[float]:
-    """Divide two figures without repeats; None if either is missing."""
+    """Divide a published figure, without samples, by its baseline; None if either is missing."""
     return None if value is None or base is None else value / base
 
 
@@ -67,12 +74,12 @@ def choose_reference(precisions: Collection[str]) -> str:
 
 
 def leave_out(*names: str) -> list[str]:
-    """List the columns of KEY without these."""
+    """List the columns that identify a case (KEY), without `names`."""
     return [name for name in KEY if name not in names]
 
 
 def find_baselines(cases: "DataFrame", candidates: "DataFrame", alike: Sequence[str]) -> "Series":
-    """Find each case's baseline: the first measured candidate with equal values in `alike`.
+    """Find each case's baseline: the first measured candidate with equal values in columns `alike`.
 
     Returns the baseline's case id by case id; missing without a baseline.
     """
@@ -96,9 +103,9 @@ def take_ratios(
 ) -> "DataFrame":
     """Divide the median of each case by that of its baseline: [value, low, high, is_own].
 
-    `values` are the samples by case id. For times the ratio is inverted (baseline / case).
-    `together` is the number of intervals with joint confidence, 1 by default. `is_own`: the case is
-    its own baseline.
+    `values` has the samples and `bases` the baseline by case id. For times the ratio is inverted
+    (baseline / case). `together` is the number of intervals with joint confidence, 1 by default.
+    `is_own`: the case is its own baseline.
     """
     from pandas import DataFrame
 
@@ -125,7 +132,10 @@ def find_smallest_topologies(cases: "DataFrame") -> "Series":
 
 
 def count_curve_points(cases: "DataFrame", bases: "Series") -> "Series":
-    """Count the measured cases per baseline, whose intervals get joint confidence."""
+    """Count the measured cases of each case's baseline, whose intervals get joint confidence.
+
+    `bases` has the baseline's case id by case id; baselines, which have no interval, do not count.
+    """
     others = bases[(cases.repeats_measured > 0) & ~cases.index.isin(bases.dropna())]
     return bases.map(others.value_counts()).fillna(1).astype(int)
 
@@ -166,7 +176,7 @@ def number_precision_tables(cases: "DataFrame") -> "Series":
 
 
 def _group(cases: "DataFrame", alike: Sequence[str]) -> list[list[str]]:
-    """Group case ids by their values in these columns, in order of appearance."""
+    """Group case ids by their values in the columns `alike`, in order of appearance."""
     groups: dict[tuple[object, ...], list[str]] = {}
     for case_id, key in zip(cases.index, list_keys(cases, alike)):
         groups.setdefault(key, []).append(case_id)

@@ -71,7 +71,7 @@ class RepeatData(NamedTuple):
 
 
 def of_record(find: Callable[[Record], object]) -> Callable[[RepeatData], object]:
-    """Return a function that computes from the record of a repeat; None without a record."""
+    """Return a function of a repeat that applies `find` to its record; None without a record."""
     return lambda repeat: None if repeat.record is None else find(repeat.record)
 
 
@@ -81,6 +81,7 @@ def hide(name: str, dtype: str, compute: Callable[[RepeatData], object]) -> Colu
 
 
 def hide_of_record(name: str, dtype: str, find: Callable[[Record], object]) -> Column:
+    """Declare a column as `hide` does, computed from the record of a repeat."""
     return hide(name, dtype, of_record(find))
 
 
@@ -90,6 +91,7 @@ def describe_latency(part: str) -> str:
 
 
 def _declare_latencies() -> Iterator[Column]:
+    """Declare mean and percentiles of each kind of latency, such as `ttft_p99_seconds`."""
     for place, part in enumerate(LATENCY_NAMES):
         meaning = f"{describe_latency(part)} {LATENCIES['latency'][0]}"
         compute = partial(_get_latency, "latency", place, 1000.0)
@@ -100,11 +102,13 @@ def _declare_latencies() -> Iterator[Column]:
 
 
 def _get_latency(name: str, place: int, factor: float, repeat: RepeatData) -> Optional[float]:
+    """Return a latency of a repeat times `factor`; `place` is its index in LATENCY_NAMES."""
     found = repeat.latencies.get(name)
     return factor * found.values[place] if found else None
 
 
 def _declare_phases() -> Iterator[Column]:
+    """Declare a column for the time of each phase of a job's start."""
     for name, meaning in PHASES.items():
         compute = partial(_get_phase, name)
         yield Column(f"phase_{name}_seconds", NUMBER, "s", f"on rank 0, {meaning}", compute)
@@ -115,7 +119,7 @@ def _get_phase(name: str, repeat: RepeatData) -> Optional[float]:
 
 
 def _get_worst_share(name: str) -> Callable[[RepeatData], Optional[float]]:
-    """Return a function that reads a CPU share on the host most used by other processes."""
+    """Return a function of a repeat that reads a field of the CpuUse that `find_worst` finds."""
 
     def find(repeat: RepeatData) -> Optional[float]:
         worst = find_worst(repeat.outcome)
@@ -125,12 +129,13 @@ def _get_worst_share(name: str) -> Callable[[RepeatData], Optional[float]]:
 
 
 def _average_devices(record: Record, name: str) -> Optional[float]:
-    """Compute the mean of a telemetry value over the sampled devices; None without samples."""
+    """Compute the mean of a telemetry field over the sampled devices; None without samples."""
     values = [value for one in list_watched(record) for value in [getattr(one, name)] if value]
     return sum(values) / len(values) if values else None
 
 
 def _find_least_clock(record: Record) -> Optional[float]:
+    """Return the lowest clock frequency of any device, in MHz; None if unknown."""
     clocks = (one.least_clock_mhz for one in list_watched(record) if one.least_clock_mhz)
     return min(clocks, default=None)
 
@@ -142,9 +147,10 @@ def _find_samples_per_joule(record: Record) -> Optional[float]:
 
 
 def _average_peak(name: str, unit: float) -> Callable[[RepeatData], Optional[float]]:
-    """Return a function that computes the mean measured peak of the devices.
+    """Return a function of a repeat that computes the mean of a measured peak over its devices.
 
-    Its value is None unless all devices report the peak.
+    `name` is a field of the device's peaks, which is divided by `unit`. The value is None unless
+    all devices report the peak.
     """
 
     def find(repeat: RepeatData) -> Optional[float]:
@@ -158,6 +164,7 @@ def _average_peak(name: str, unit: float) -> Callable[[RepeatData], Optional[flo
 
 
 def _find_published_tflops(record: Record) -> Optional[float]:
+    """Return the vendor's peak in the precision of the case; None if unknown or devices differ."""
     names = {rank.device_name for rank in record.ranks}
     if len(names) != 1 or record.case.device != "cuda":
         return None
@@ -171,7 +178,7 @@ def _list_device_names(record: Record) -> str:
 
 
 def find_slowness(median_steps: Any) -> Any:
-    """Divide the median step of each rank by that of the median rank; None for a single rank.
+    """Divide the median step of each rank, [ranks], by that of the median rank; None for one rank.
 
     All ones if the median is 0, because the clock is too coarse for the steps.
     """
@@ -184,12 +191,13 @@ def find_slowness(median_steps: Any) -> Any:
 
 
 def _find_imbalance(repeat: RepeatData) -> Optional[float]:
+    """Return the largest `find_slowness` of any rank; None for one rank."""
     slowness = find_slowness(repeat.median_steps)
     return None if slowness is None else float(slowness.max())
 
 
 def _find_rank_waiting(repeat: RepeatData) -> Optional[float]:
-    """Compute the mean share of a step that ranks wait for the slowest rank; None in inference.
+    """Compute the mean share of a step that ranks wait for the slowest one; None in inference.
 
     1 - mean over steps of (mean over ranks / maximum over ranks).
     """
@@ -212,7 +220,7 @@ def _count_decoded_gb(repeat: RepeatData) -> Optional[float]:
 
 
 def name_problem(*problems: str) -> str:
-    """Classify the problems of repeats in one word, the worst: OOM, failed, invalid, missing."""
+    """Classify the problems of repeats in one word, the worst: OOM, failed, invalid or missing."""
     for sign, word in (("out of memory", "OOM"), ("failed", "failed"), ("invalid", "invalid")):
         if any(problem.startswith(sign) for problem in problems):
             return word

@@ -55,7 +55,10 @@ def list_watched(record: Record) -> list[Telemetry]:
 
 
 def _describe_throttling(watched: Sequence[Sequence[Telemetry]]) -> Iterator[str]:
-    """Describe the throttle reasons of all repeats, with their devices."""
+    """Describe why clocks were throttled, and on which devices.
+
+    `watched` has the telemetry of the devices of each repeat.
+    """
     devices = list(dict.fromkeys((one.host, one.device) for w in watched for one in w))
     held: dict[str, list[tuple[str, int]]] = {}
     for one in (one for w in watched for one in w):
@@ -70,6 +73,7 @@ def _describe_throttling(watched: Sequence[Sequence[Telemetry]]) -> Iterator[str
 
 
 def _name_devices(found: Sequence[tuple[str, int]], total: int) -> str:
+    """Name throttled devices as (host, device), or count them: "12 of 16 devices"."""
     if len(found) > MAX_NAMED_DEVICES:
         return f"{len(found)} of {total} devices"
     return ", ".join(f"{host} device {device}" for host, device in found)

@@ -20,12 +20,12 @@ OF_QUANTITY = ["case_id", "quantity"]
 
 
 def make_samples(repeats: "DataFrame", pooled: "DataFrame", quantities: Sequence[str]) -> "Series":
-    """List the independent samples in long form, indexed by case, quantity and block.
+    """List the independent samples as a series, indexed by case, quantity and block.
 
-    The sample of a block is the median over its repeats. A training has a time only if every seed
-    reached its target: over those that did, it would seem faster than it is. A latency percentile
-    that needs the batches of all repeats together has one sample, or none if there are still too
-    few batches.
+    `quantities` are columns of `repeats`; the sample of a block is the median over its repeats. A
+    training has a time only if every seed reached its target: over those that did, it would seem
+    faster than it is. A latency percentile that needs the batches of all repeats together
+    (`pooled`) has one sample, or none if there are still too few batches.
     """
     from pandas import MultiIndex, Series, concat
 
@@ -77,6 +77,9 @@ def summarize_samples(samples: "Series") -> "DataFrame":
 
 @cache
 def find_interval_rank(count: int) -> float:
-    """Return the rank, from 0, of the lower end of a median's 95 % interval; NaN without one."""
+    """Return the rank of the lower end of the 95 % interval of a median of `count` values.
+
+    From 0; NaN if there are too few values for an interval.
+    """
     interval = compute_median_interval(range(count))
     return float("nan") if interval is None else interval.low

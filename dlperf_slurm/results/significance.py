@@ -32,7 +32,7 @@ Speeds = tuple[Sequence[float], Sequence[float]]
 
 
 class Verdict(NamedTuple):
-    """The result of the tests on a pair of samples; fields are columns of `results.compare`."""
+    """The result of the tests on a pair of samples; `compare.decide_pairs` describes the fields."""
 
     verdict: str
     p_value: Optional[float] = None
@@ -43,12 +43,13 @@ class Verdict(NamedTuple):
 
 
 def decide(pairs: Sequence[Speeds], limit: Optional[float], margin: float) -> list[Verdict]:
-    """Return a verdict for each pair of samples, second against first.
+    """Return a verdict for each pair of samples, on the second sample's speed against the first's.
 
-    Faster, slower, beyond the limit and equivalent (two one-sided tests, Schuirmann 1987) are
-    adjusted for all pairs (Holm). Within the limit is tested for each pair without adjustment,
-    because the claim that all pairs are needs every test to succeed (intersection-union, Berger
-    1982). Pairs with too few values for any verdict do not count as tests.
+    Faster, slower, slower than the `limit` allows and equivalent within `margin` (two one-sided
+    tests, Schuirmann 1987) are adjusted for all pairs (Holm). Within the limit is tested for each
+    pair without adjustment, because the claim that all pairs are needs every test to succeed
+    (intersection-union, Berger 1982). Pairs with too few values for any verdict do not count as
+    tests.
     """
     needed = count_needed_values()
     tested = [i for i, speeds in enumerate(pairs) if min(map(len, speeds)) >= needed]
@@ -63,7 +64,7 @@ def decide(pairs: Sequence[Speeds], limit: Optional[float], margin: float) -> li
 def _compute_p_values(
     pairs: Sequence[Speeds], limit: Optional[float], margin: float
 ) -> list[tuple[float, float, float]]:
-    """Compute p-values against: no difference, no equivalence, not beyond the limit.
+    """Compute the p-values of each pair: different, equivalent, slower than the limit allows.
 
     They are adjusted for all pairs (Holm).
     """
@@ -91,6 +92,10 @@ def _judge(
     margin: float,
     tests: int,
 ) -> Verdict:
+    """Make the verdict of a pair from its adjusted p-values (`_compute_p_values`) and intervals.
+
+    `tests` is the number of pairs with enough values.
+    """
     interval = compute_ratio_interval(*speeds)
     narrower = compute_ratio_interval(*speeds, ONE_SIDED_CONFIDENCE)
     assert interval is not None, "the pairs are of enough values"

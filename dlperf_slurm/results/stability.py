@@ -44,7 +44,10 @@ def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
 
 
 def _describe_stretches(stretches: list[Optional[SlowStretch]]) -> Iterator[FootnoteTemplate]:
-    """Describe slow stretches that most repeats have for the same cause; others may be noise."""
+    """Describe slow stretches that most repeats have for the same cause; others may be noise.
+
+    `stretches` has the result of `find_slow_stretch` for each repeat.
+    """
     least = 0.0 if len(stretches) >= MIN_SLOWED_SERIES else MIN_COST_OF_FEW
     found: dict[str, list[SlowStretch]] = {}
     for stretch in stretches:
@@ -68,12 +71,17 @@ def _describe_stretches(stretches: list[Optional[SlowStretch]]) -> Iterator[Foot
 
 
 def _name_cause(stretch: SlowStretch) -> str:
+    """Name the likely cause of a slow stretch: at the beginning the warm-up, else the machine."""
     if stretch.is_first:
         return "the warm-up was too short"
     return "the machine slowed down" if stretch.is_last else "the machine was slow for a while"
 
 
 def _describe_stalls(series: list[tuple[float, ...]]) -> Iterator[FootnoteTemplate]:
+    """Describe stalled steps, if they cost a repeat MIN_STALLED_SHARE of its time or more.
+
+    `series` has the step times of each repeat.
+    """
     stalls = [find_stalls(steps) for steps in series]
     found = [s for s in stalls if s.share >= MIN_STALLED_SHARE]
     if found:

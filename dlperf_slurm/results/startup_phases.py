@@ -1,4 +1,4 @@
-"""The outcome of a repeat -> the phases from its submission to the measured steps."""
+"""The outcome of a repeat -> the phases of its job, from submission to the measured steps."""
 
 from collections.abc import Mapping
 from contextlib import suppress

@@ -72,6 +72,7 @@ def _list_work_per_core(plan: Plan) -> Iterator[tuple[str, float]]:
 
 
 def _has_known_work(case: Case) -> bool:
+    """Return whether the operations of a case can be counted: training in fp32 with known steps."""
     axes = case.axes
     return (
         axes.mode == TRAIN

@@ -1,4 +1,7 @@
-"""A results folder -> its runs and their entries: results, software and machine of each case."""
+"""A results folder -> its runs and their entries: results, software and machine of each case.
+
+An entry is one case of one run, a row of the data frame with the columns ENTRIES.
+"""
 
 import hashlib
 import json
@@ -47,7 +50,7 @@ _DRIVERS = ("gpu_driver", "cuda_driver")
 
 @dataclass(frozen=True)
 class ResultsFolder:
-    """The run directories of a results folder, sorted by name, and one line per problem."""
+    """The run directories (or archives) of a results folder, by name, and one line per problem."""
 
     runs: tuple[Path, ...]
     problems: tuple[str, ...]
@@ -88,7 +91,7 @@ def _is_archive(path: Path, paths: Sequence[Path]) -> bool:
 
 
 def digest_run(run_dir: Path) -> str:
-    """Hash the name, size and modification time of all files that a run's results are read from."""
+    """Hash name, size and modification time of all files that a run's results are read from."""
     digest = hashlib.sha256()
     is_archive = run_dir.suffix == ARCHIVE_SUFFIX and run_dir.is_file()
     for line in [_describe_file(str(run_dir), "")] if is_archive else _describe_files(run_dir):
@@ -97,13 +100,17 @@ def digest_run(run_dir: Path) -> str:
 
 
 def _describe_files(run_dir: Path) -> Iterator[str]:
+    """Yield the line of `_describe_file` for each file that results are read from."""
     found = [sorted(glob(f"{escape(str(run_dir))}/{pattern}")) for pattern in _OF_RUN]  # noqa: PTH207
     for path in chain(*found, _list_attempt_files(str(run_dir / "cases"), _FOLDERS)):
         yield _describe_file(path, path[len(str(run_dir)) :])
 
 
 def _list_attempt_files(folder: str, below: Sequence[str]) -> Iterator[str]:
-    """List the files named in _OF_ATTEMPT, in subfolders with the prefixes `below`."""
+    """List the files named in _OF_ATTEMPT in a folder and its subfolders.
+
+    `below` has the prefix of the names of subfolders at each level, such as "r" for repeats.
+    """
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208
     except OSError:
@@ -116,6 +123,7 @@ def _list_attempt_files(folder: str, below: Sequence[str]) -> Iterator[str]:
 
 
 def _describe_file(path: str, name: str) -> str:
+    """Return a line of a file's `name`, size and modification time, for a digest."""
     try:
         status = os.stat(path)  # noqa: PTH116
     except OSError:
@@ -187,7 +195,7 @@ def list_failures_by_case(run: Run) -> dict[str, list[list[str]]]:
 
 
 def check_entries(manifest: Manifest, entries: Sequence[EntryRow]) -> None:
-    """Raise ValueError for text, times or rates that cannot be printed or plotted."""
+    """Raise ValueError if entries have text, times or rates that cannot be printed or plotted."""
     if entries:
         parse_time(manifest.created_at)
     # JSON may contain lone surrogates, which cannot be encoded
@@ -200,7 +208,7 @@ def make_entry(
     outcomes: CaseOutcomes,
     node_failures: Sequence[list[str]] = (),
 ) -> EntryRow:
-    """Make the entry of a case of a run; `node_failures` are those of its array tasks."""
+    """Make the entry of a case of a run; `node_failures` are rows of `list_node_failures`."""
     case, records = outcomes.case, outcomes.records
     problems = dict.fromkeys(o.problem for o in outcomes.outcomes if o.problem)
     facts = (
@@ -238,12 +246,14 @@ def make_entry_frame(rows: Sequence[EntryRow]) -> "DataFrame":
 
 
 def _name_state(outcomes: CaseOutcomes) -> str:
+    """Name the reason for a missing figure: "not run", or the worst problem of its repeats."""
     if outcomes.case.reason:
         return "not run"
     return name_problem(*(outcome.problem for outcome in outcomes.outcomes))
 
 
 def _list_versions(records: Sequence[Record]) -> dict[str, list[str]]:
+    """List the distinct values of each software version over the records of a case."""
     names = dict.fromkeys(name for record in records for name in record.versions)
     return {
         name: sorted({record.versions[name] for record in records if name in record.versions})
@@ -252,7 +262,11 @@ def _list_versions(records: Sequence[Record]) -> dict[str, list[str]]:
 
 
 def describe_software(versions: str, surroundings: str, tool: str) -> str:
-    """Describe the software versions and drivers of an entry, and the version of this tool."""
+    """Describe the software of an entry: "pytorch 2.4, gpu_driver 550.54, dlperf_slurm 1.0".
+
+    The first two parameters are JSON texts of the columns of the same name; `tool` is the version
+    of this tool.
+    """
     around = read_facts(surroundings)
     drivers = {name: around[name] for name in _DRIVERS if name in around}
     facts = {**read_facts(versions), **drivers, "dlperf_slurm": [tool]}

@@ -9,7 +9,7 @@ from dlperf_slurm.stats.median import compute_median
 
 
 def list_node_failures(events: Iterable[Event]) -> list[list[str]]:
-    """List node, time and reason of each node failure in a journal."""
+    """List [node, time, reason] of each node failure or failed health check in journal events."""
     return [
         [node, event.time, event.detail]
         for event in events
@@ -19,7 +19,7 @@ def list_node_failures(events: Iterable[Event]) -> list[list[str]]:
 
 
 def list_sound_times(records: Sequence[Record]) -> dict[str, str]:
-    """Return the end time of the last valid repeat of each node."""
+    """Return by node the end time of its last repeat with a valid record."""
     times: dict[str, str] = {}
     for record in records:
         for node in {name_node(rank.host) for rank in record.ranks}:
@@ -28,10 +28,10 @@ def list_sound_times(records: Sequence[Record]) -> dict[str, str]:
 
 
 def list_contests(records: Sequence[Record]) -> list[dict[str, float]]:
-    """List the window seconds by node, for each group of nodes that did the same work.
+    """List the seconds of the measured steps by node, for each group of nodes to be compared.
 
-    A group is the nodes of one repeat (window of the slowest rank on each node), or the nodes that
-    ran single-node repeats of the case (median window of each node).
+    A group did the same work: the nodes of one repeat (the slowest rank of each node), or the nodes
+    that ran single-node repeats of the case (the median of each node's repeats).
     """
     contests: list[dict[str, float]] = []
     alone: dict[str, list[float]] = {}
@@ -51,5 +51,5 @@ def list_contests(records: Sequence[Record]) -> list[dict[str, float]]:
 
 
 def name_node(host: str) -> str:
-    """Return Slurm's node name of a host: the host name without domain."""
+    """Return Slurm's name of a node from its host name: without the domain."""
     return host.partition(".")[0]

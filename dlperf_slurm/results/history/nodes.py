@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class NodeHistory:
     """A node of a site that failed, did not pass its health check, or is slow.
 
-    `failures` counts array tasks; `last_reason` is that of the last failure; `has_measured_since`:
-    a later repeat on the node was valid. `slow` is set if chance does not explain how often the
-    node was the slowest of its case.
+    `failures` counts failed array tasks; `last_reason` is that of the last failure;
+    `has_measured_since`: a later repeat on the node was valid. `slow` is set if the node was the
+    slowest of those that did the same work more often than by chance.
     """
 
     site_name: str
@@ -41,6 +41,7 @@ def read_node_histories(entries: "DataFrame") -> list[NodeHistory]:
 
 
 def _read_site(site_name: str, entries: "DataFrame") -> list[NodeHistory]:
+    """List the nodes of one site that failed or are slow; `entries` are those of the site."""
     contests = [
         {Machine(node): seconds for node, seconds in contest.items()}
         for text in entries.node_contests
@@ -70,6 +71,10 @@ def _make_history(
     measured_at: str,
     slow: Optional[SlowMachine],
 ) -> NodeHistory:
+    """Make the history of a node from (time, reason) of its failures.
+
+    `measured_at` is the end of its last valid repeat, or "".
+    """
     failed_at, reason = max(failures, default=("", ""))
     is_mended = measured_at > failed_at
     return NodeHistory(site_name, node, len(failures), failed_at, reason, is_mended, slow)

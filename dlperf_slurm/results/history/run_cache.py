@@ -1,8 +1,9 @@
 """A results folder <-> its catalogue, a cache that avoids reading unchanged runs again.
 
-The catalogue is a DuckDB file in the user's cache directory, so that no database is opened that
-came with somebody else's results. It contains only data from the runs' files: it can be deleted at
-any time, and is rebuilt if it cannot be read or is from another version.
+The catalogue has the entries (results of one case of one run) of all runs in the folder. It is a
+DuckDB file in the user's cache directory, so that no database is opened that came with somebody
+else's results. It contains only data from the runs' files: it can be deleted at any time, and is
+rebuilt if it cannot be read or is from another version.
 """
 
 import os
@@ -52,7 +53,7 @@ CREATE TABLE entries (folder VARCHAR, {", ".join(_DEFINITIONS)});
 
 @dataclass(frozen=True)
 class CachedRun:
-    """The cached entries of a run, valid while its files have this digest."""
+    """The cached entries of a run, valid while `digest_run` of its directory returns `digest`."""
 
     digest: str
     entries: tuple[EntryRow, ...]
@@ -62,8 +63,8 @@ class CachedRun:
 class RunCache:
     """All entries of a results folder, and one line per problem.
 
-    `entries` has the columns ENTRIES. `read_runs` is the number of new or changed runs, which were
-    read from their files.
+    `entries` has the columns ENTRIES. `read_runs` is the number of runs that were read from their
+    files, because they are new or have changed since the catalogue was stored.
     """
 
     entries: "DataFrame" = field(compare=False, repr=False)
@@ -106,7 +107,7 @@ def read_catalogue(results_dir: Path) -> RunCache:
 
 
 def _load(results_dir: Path, problems: list[str]) -> dict[str, CachedRun]:
-    """Load the cached runs; empty if there is no usable catalogue.
+    """Load the catalogue: runs by directory name; empty if there is no usable one.
 
     Removes a broken catalogue and adds a line to `problems`.
     """
@@ -134,9 +135,10 @@ def _load(results_dir: Path, problems: list[str]) -> dict[str, CachedRun]:
 def _store(
     results_dir: Path, changed: Mapping[str, CachedRun], gone: Iterable[str], problems: list[str]
 ) -> None:
-    """Store changed runs and delete missing ones in a single transaction.
+    """Store changed runs, and delete the runs `gone`, whose directories no longer exist.
 
-    Rows that another process stored in the meantime are from the same files and are replaced.
+    In a single transaction. Rows that another process stored in the meantime are from the same
+    files and are replaced. On an error, adds a line to `problems`.
     """
     import duckdb
 
@@ -171,7 +173,7 @@ def _store(
 def insert_rows(
     connection: "DuckDBPyConnection", table: str, rows: Sequence[Sequence[Any]]
 ) -> None:
-    """Insert rows in one statement with a list per column, because `executemany` is slow."""
+    """Insert rows in a single statement with a list per column, because `executemany` is slow."""
     if rows:
         types = [kind for _, kind, *_ in connection.execute(f"DESCRIBE {table}").fetchall()]
         columns = ", ".join(f"unnest(?::{kind}[])" for kind in types)
@@ -199,6 +201,7 @@ def _open(path: Path, read_only: bool = False) -> "Iterator[DuckDBPyConnection]"
 
 
 def _is_lock_error(error: Exception) -> bool:
+    """Return whether DuckDB could not open a file because another process has it open."""
     return "Could not set lock" in str(error)
 
 
@@ -224,7 +227,7 @@ def _read_layout(connection: "DuckDBPyConnection") -> str:
 
 
 def _make_tables(connection: "DuckDBPyConnection") -> None:
-    """Create empty tables, in place of those of another version."""
+    """Create the empty tables of a catalogue, in place of those of another version."""
     for table in ("entries", "runs", "layout"):
         connection.execute(f"DROP TABLE IF EXISTS {table}")
     connection.execute(_SCHEMA)
@@ -232,6 +235,7 @@ def _make_tables(connection: "DuckDBPyConnection") -> None:
 
 
 def _read_runs(connection: "DuckDBPyConnection", results_dir: Path) -> dict[str, CachedRun]:
+    """Read the cached runs by directory name; paths of entries are below `results_dir`."""
     columns = ", ".join(_COLUMNS)
     # insertion order is that of the matrix
     rows = connection.execute(f"SELECT folder, {columns} FROM entries ORDER BY rowid").fetchall()

@@ -18,7 +18,7 @@ SHOWN_CASES = 5
 
 @dataclass(frozen=True)
 class SelectedHistory:
-    """The rows of `make_history`; `problems` says what was left out, and why."""
+    """The rows of `make_history`; `problems` says which runs or files were left out, and why."""
 
     rows: "DataFrame"
     problems: Sequence[str]
@@ -27,9 +27,10 @@ class SelectedHistory:
 def read_history(
     folders: Sequence[Path], patterns: Sequence[str], frameworks: Sequence[str]
 ) -> SelectedHistory:
-    """Read the history of the selected cases from all runs in these folders.
+    """Read the history of the selected cases from all runs in these results folders.
 
-    Raises InputError if no case is selected.
+    `patterns` and `frameworks` select cases as in `select_entries`. Raises InputError if no case is
+    selected.
     """
     entries, problems = _gather(folders)
     selected = select_entries(entries, patterns, frameworks)
@@ -39,6 +40,7 @@ def read_history(
 
 
 def _gather(folders: Sequence[Path]) -> "tuple[DataFrame, list[str]]":
+    """Read the entries of all folders, without copies of runs, and their problems."""
     from pandas import concat
 
     catalogues = [read_catalogue(folder) for folder in dict.fromkeys(folders)]
@@ -47,6 +49,7 @@ def _gather(folders: Sequence[Path]) -> "tuple[DataFrame, list[str]]":
 
 
 def _explain_nothing(folders: Sequence[Path], entries: "DataFrame") -> str:
+    """Explain that no case is selected, with some case ids that could be."""
     where = ", ".join(map(str, folders))
     case_ids = sorted(set(entries.case_id))
     if not case_ids:

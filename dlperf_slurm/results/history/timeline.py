@@ -1,4 +1,7 @@
-"""Entries -> the history of each case: results of each run, changes, and regressions."""
+"""Entries -> the history of each case: results of each run, changes, and regressions.
+
+A timeline is the entries of one case with the same model sizes, from the oldest run to the newest.
+"""
 
 import json
 from collections.abc import Sequence
@@ -52,7 +55,10 @@ Row = Any
 
 
 def drop_copies(entries: "DataFrame") -> "tuple[DataFrame, list[str]]":
-    """Drop the entries of copied runs except the first, and describe each dropped copy."""
+    """Drop the entries of copied runs: runs with the same id in another directory.
+
+    The first copy stays. Returns one line per dropped copy too.
+    """
     first = dict(zip(entries.run_id[::-1], entries.run_dir[::-1]))
     original = entries.run_id.map(first)
     is_copy = original != entries.run_dir
@@ -63,7 +69,7 @@ def drop_copies(entries: "DataFrame") -> "tuple[DataFrame, list[str]]":
 def select_entries(
     entries: "DataFrame", patterns: Sequence[str], frameworks: Sequence[str]
 ) -> "DataFrame":
-    """Select entries whose case id matches any pattern and that are of these frameworks.
+    """Select the entries whose case id matches any pattern and whose framework is one of these.
 
     No patterns or no frameworks select all. A pattern without `*`, `?` and `[` matches anywhere in
     the id.
@@ -81,10 +87,11 @@ def make_history(entries: "DataFrame") -> "DataFrame":
     """Sort entries by case, model sizes and time, and compare each run with the one before.
 
     Columns are added to those of the entries. `timeline` numbers the combinations of case and
-    sizes; `sizes` has the sizes of the model if the case id occurs with several; `median` and the
-    ends of its 95 % interval are in `unit`. The columns PAIR and FOUND compare a run, as B, with
-    the last earlier run that has a figure, as A; `samples_a` and `verdict` are empty for the first
-    run and for runs without a figure. Verdicts are adjusted for all runs of a timeline (Holm).
+    sizes; `sizes` describes the sizes of the model if the case id occurs with several; `median` and
+    the ends of its 95 % interval are in `unit`. The columns PAIR and FOUND compare a run, as B,
+    with the last earlier run that has a figure, as A; `samples_a` and `verdict` are empty for the
+    first run and for runs without a figure. Verdicts are adjusted for all runs of a timeline
+    (Holm).
     """
     from pandas import concat
 
@@ -120,12 +127,16 @@ def make_history(entries: "DataFrame") -> "DataFrame":
 
 
 def _format_sizes(parameters: str) -> str:
+    """Format the JSON of model parameters: "layers 12, hidden 768", or "default sizes"."""
     sizes = json.loads(parameters or "{}")
     return ", ".join(f"{name} {value}" for name, value in sizes.items()) or "default sizes"
 
 
 def _pair(a: Row, b: Row, reason: str = "") -> tuple[object, ...]:
-    """List the values of PAIR for entry `b` against an earlier entry `a`, which may be None."""
+    """List the values of the columns PAIR, for entry `b` against an earlier entry `a` or None.
+
+    `reason` says why there is no entry `a` to compare with, if one is needed.
+    """
     if a is None:
         return THROUGHPUT, "repeats", (), () if reason else b.samples_per_s, reason, []
     surroundings = read_facts(a.surroundings), read_facts(b.surroundings)
@@ -137,16 +148,16 @@ def _pair(a: Row, b: Row, reason: str = "") -> tuple[object, ...]:
 
 
 def name_timeline(case_id: str, sizes: str) -> str:
-    """Return the title of a timeline: its case id, with the sizes if they are not unique."""
+    """Return the title of a timeline: the case id, and the model sizes if `sizes` is not empty."""
     return f"{case_id} ({sizes})" if sizes else case_id
 
 
 def guard_newest(history: "DataFrame", limit: float, window: int) -> "DataFrame":
     """Compare each case of the newest run with the median run of up to `window` runs before it.
 
-    Only runs of the same work on the same machine count; of two median runs the slower one is
-    used. `reference` is its run id; empty if there is none. Cases without earlier runs are left
-    out. Verdicts are adjusted for all cases (Holm).
+    Only with runs of the same work on the same machine; of two median runs the slower one is used.
+    The column `reference` has its run id, or "" if there is none. Cases without earlier runs are
+    left out. Verdicts are adjusted for all cases (Holm).
     """
     newest = max(zip(history.created_at, history.run_id), default=None)
     guarded = []
@@ -159,6 +170,7 @@ def guard_newest(history: "DataFrame", limit: float, window: int) -> "DataFrame"
 
 
 def _compare_last(last: Row, earlier: Sequence[Row], window: int) -> tuple[object, ...]:
+    """List the values of IDENTITY, `reference` and PAIR for the last run of a timeline."""
     identity = [getattr(last, name) for name in IDENTITY]
     if not last.samples_per_s:
         return *identity, "", *_pair(None, last, f"no valid record: {last.problem}")
@@ -172,6 +184,7 @@ def _compare_last(last: Row, earlier: Sequence[Row], window: int) -> tuple[objec
 
 
 def _is_alike(entry: Row, last: Row) -> bool:
+    """Return whether two entries are of the same work on the same machine (_MACHINE)."""
     here, there = read_facts(entry.surroundings), read_facts(last.surroundings)
     return not find_other_work(read_facts(entry.work), read_facts(last.work)) and all(
         here.get(name) == there.get(name) for name in _MACHINE
