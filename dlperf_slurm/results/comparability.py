@@ -54,7 +54,7 @@ class Measured(Protocol):
 
 
 def explain_absence(run_name: str, outcomes: CaseOutcomes) -> str:
-    """Return why a run has no figures of a case, or ''."""
+    """Return why a run has no result of a case, or ""; `run_name` is the subject, such as "A"."""
     if outcomes.case.reason:
         return f"{run_name} did not run this case: {outcomes.case.reason}"
     if outcomes.records:

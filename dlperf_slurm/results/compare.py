@@ -71,7 +71,7 @@ FOUND: dict[str, str] = {
     "deciding_repeats": COUNT,
 }
 
-# a row of a frame, by column
+# a row of a data frame: values by column name
 Row = Mapping[str, Any]
 
 

@@ -8,7 +8,7 @@ from typing import Union
 
 @dataclass(frozen=True)
 class FootnoteTemplate:
-    """A footnote with figures: `form` has a `str.format` replacement field for each of them."""
+    """A footnote with numbers: `form` has a `str.format` field for each of `figures`."""
 
     form: str
     figures: tuple[float, ...]
@@ -38,18 +38,18 @@ class Footnotes:
 
     @property
     def texts(self) -> list[str]:
-        """The footnotes' texts, with ranges of figures; final when all tables are made."""
+        """The footnotes' texts, with ranges of numbers; final when all tables are made."""
         return [_merge(form, notes) for form, notes in self._notes.items()]
 
 
 def _merge(form: str, notes: Sequence[Note]) -> str:
-    """Return the text of notes that share a number, with the range of each figure."""
+    """Return the text of notes that share a number, with the range of each of their figures."""
     rows = [note.figures for note in notes if isinstance(note, FootnoteTemplate)]
     return _fill_in(form, rows) if rows else form
 
 
 def _fill_in(form: str, rows: Sequence[tuple[float, ...]]) -> str:
-    """Format a text with figures, or ranges ("5 to 15"); `rows[i][j]` is figure j of note i."""
+    """Format a text with numbers, or ranges ("5 to 15"); `rows[i][j]` is number j of note i."""
     columns = iter(zip(*rows))
     text = ""
     for literal, _, spec, _ in Formatter().parse(form):

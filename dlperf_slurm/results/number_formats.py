@@ -11,7 +11,7 @@ from dlperf_slurm.stats.median import Interval
 class ScaledFormat:
     """A number format: a `format` spec, a factor to convert to the printed unit, and that unit.
 
-    `unit` includes a leading space. If `last_place` is set, figures are rounded to that decimal
+    `unit` includes a leading space. If `last_place` is set, numbers are rounded to that decimal
     place (1: tenths, -1: tens) instead of formatted with `spec`.
     """
 
@@ -21,12 +21,13 @@ class ScaledFormat:
     last_place: Optional[int] = None
 
     def write(self, value: float) -> str:
+        """Format a value, given in the unit of the data frame, without the printed unit."""
         if self.last_place is None:
             return format(self.factor * value, self.spec)
         return f"{round(self.factor * value, self.last_place):.{max(self.last_place, 0)}f}"
 
     def limit(self, bounds: Optional[Interval]) -> "ScaledFormat":
-        """Return the format with no more digits than the uncertainty of a figure justifies.
+        """Return the format with no more digits than the uncertainty of a number justifies.
 
         These are two significant digits of half the width of its `bounds` (GUM, JCGM 100:2008,
         7.2.6).
@@ -40,7 +41,7 @@ class ScaledFormat:
 
 
 def write_digits(value: float, digits: int = 4) -> str:
-    """Format a figure with this many significant digits, without exponent: "1705", "0.0123"."""
+    """Format a number with this many significant digits, without exponent: "1705", "0.0123"."""
     size = math.floor(math.log10(abs(value))) if value else 0
     return f"{value:.{max(0, digits - 1 - size)}f}"
 

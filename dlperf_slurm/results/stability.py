@@ -31,7 +31,7 @@ MIN_STALLED_SHARE = 0.02
 
 
 def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
-    """List warnings about a case; none if steps and repeats are stable, or too few to judge."""
+    """List warnings about a case; none if steps and repeats are stable, or too few to tell."""
     series = [o.step_seconds for o in outcomes.outcomes if o.step_seconds]
     return [
         *_describe_stretches([find_slow_stretch(steps) for steps in series]),

@@ -136,8 +136,8 @@ def _describe_file(path: str, name: str) -> str:
 # reason for a missing figure (failed, OOM, invalid, missing), `problem` the problems of repeats.
 # Without a valid record these are empty: `parameters` (sizes of the model), `work` and
 # `surroundings` (see `same_work`), and `versions` (software versions). `node_contests`: seconds of
-# nodes that did the same work; `node_sound`: time of each node's last valid repeat;
-# `node_failures`: node, time and reason of each node failure.
+# nodes that did the same work (`list_contests`); `node_sound`: time of each node's last valid
+# repeat; `node_failures`: node, time and reason of each node failure.
 ENTRIES: dict[str, str] = {
     "run_dir": TEXT,
     "run_id": TEXT,
@@ -246,7 +246,7 @@ def make_entry_frame(rows: Sequence[EntryRow]) -> "DataFrame":
 
 
 def _name_state(outcomes: CaseOutcomes) -> str:
-    """Name the reason for a missing figure: "not run", or the worst problem of its repeats."""
+    """Name the reason for a missing result: "not run", or the worst problem of the repeats."""
     if outcomes.case.reason:
         return "not run"
     return name_problem(*(outcome.problem for outcome in outcomes.outcomes))

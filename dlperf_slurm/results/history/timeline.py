@@ -50,7 +50,7 @@ _MACHINE = (
 
 _NO_INTERVAL = Interval(nan, nan)
 
-# a row of a frame, by attributes
+# a row of a data frame, with its columns as attributes
 Row = Any
 
 
