@@ -10,12 +10,12 @@ from dlperf_slurm.stats.median import Interval
 
 @dataclass(frozen=True)
 class Cell:
-    """A table cell: a word, a figure, or several cells separated by `joint`.
+    """A table cell: a text, a number, or several cells separated by `joint`.
 
-    If `value` is None, `problem` is printed instead. A figure may have an interval, or the range of
-    its samples, and (measured, planned) repeats if some are missing. Its digits are limited by
-    these bounds, also if it `hides_bounds`. `notes` are footnote numbers; `marks_first` prints them
-    before the text.
+    If `value` is None, `problem` is printed instead. A number may have an `interval`, or the
+    `range` of its samples, which limit its digits, also if it `hides_bounds`; and `repeats`, as
+    (measured, planned), if some are missing. `notes` are footnote numbers; `marks_first` prints
+    them before the text.
     """
 
     value: Union[str, float, "tuple[Cell, ...]", None]
@@ -31,11 +31,12 @@ class Cell:
 
     @property
     def is_word(self) -> bool:
+        """Whether the cell is a text, not a number or several cells."""
         return isinstance(self.value, str)
 
     @property
     def figure(self) -> Optional[float]:
-        """The figure to sort by, in its own unit; of several cells that of the first."""
+        """The number to sort by, in the unit of the data frame; of several cells the first."""
         if isinstance(self.value, tuple):
             return self.value[0].figure if self.value else None
         return None if isinstance(self.value, str) else self.value
@@ -53,7 +54,7 @@ class Cell:
 
     @property
     def bounds(self) -> str:
-        """The interval in parentheses, or the range in braces."""
+        """The interval in parentheses, or the range in braces: "(98 to 103)"; "" without both."""
         if self.hides_bounds:
             return ""
         if self.interval is not None:
@@ -62,7 +63,7 @@ class Cell:
 
     @property
     def spread(self) -> str:
-        """The bounds, and the number of repeats if some are missing."""
+        """The bounds, and the number of repeats if some are missing: "(98 to 103) n=6 of 7"."""
         return " ".join(filter(None, (self.bounds, self._write_repeats())))
 
     @property
@@ -76,7 +77,10 @@ class Cell:
         return tuple(sorted(set(self.notes)))
 
     def write(self, gap: str = " ") -> str:
-        """Format the cell as plain text, with footnotes as "[1][3]" and `gap` around its bounds."""
+        """Format the cell as plain text, with footnotes as "[1][3]".
+
+        `gap` separates the number and its bounds, such as a line break.
+        """
         marks = "".join(f"[{number}]" for number in self.marks)
         if self.marks_first:
             return f"{marks} {self.text}".strip()
@@ -92,12 +96,14 @@ class Cell:
 
     @property
     def _known_form(self) -> NumberFormat:
+        """The number format with as many digits as the bounds allow."""
         return self.form.limit(self.interval or self.range)
 
     def _write_repeats(self) -> str:
         return "" if self.repeats is None else f"n={self.repeats[0]} of {self.repeats[1]}"
 
     def _join_parts(self, gap: str) -> str:
+        """Join the texts of several cells; `gap` is as in `write`."""
         parts = self.value if isinstance(self.value, tuple) else ()
         text = ""
         for number, part in enumerate(parts):
@@ -109,7 +115,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of cells with at least one row; the first `text_columns` are words, not figures.
+    """A table of cells with at least one row; the first `text_columns` columns are texts.
 
     `kind` is the name of its TableSpec; `model` is the model of all its cases, or ''.
     """
@@ -130,7 +136,7 @@ def make_table(
     text_columns: int,
     caption: str,
 ) -> Table:
-    """Make a table from cells and plain words."""
+    """Make a table from rows of cells and plain texts."""
     lines = tuple(tuple(map(make_cell, row)) for row in rows)
     return Table(title, tuple(header), lines, text_columns, caption)
 

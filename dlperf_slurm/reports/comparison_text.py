@@ -36,7 +36,7 @@ NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]]:
-    """Make a table with one row per case and quantity, and the texts of its footnotes."""
+    """Make a table with one row per case and quantity, and the texts of its footnotes in order."""
     pairs = compared.pairs
     texts = [[reason] * bool(reason) + [*own] for reason, own in zip(pairs.reason, pairs.changes)]
     notes = [(row, CASE, text) for row, own in enumerate(texts) for text in own]
@@ -66,7 +66,7 @@ def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]
 
 
 def describe_method(compared: RunComparison) -> str:
-    """Describe the figures and the statistical tests behind the verdicts."""
+    """Describe how the numbers and verdicts of a comparison are computed, for its caption."""
     lines = [
         "medians over repeats; speed is throughput, or 1 / latency; each interval holds for its "
         "ratio alone, also if one run varies more than the other",
@@ -87,6 +87,7 @@ def describe_method(compared: RunComparison) -> str:
 
 
 def _describe_test(compared: RunComparison) -> str:
+    """Describe the statistical test behind the verdicts, or that no case had enough repeats."""
     if compared.test_count == 0:
         return "verdict: no case has enough repeats in both runs for a test"
     return (
@@ -97,6 +98,7 @@ def _describe_test(compared: RunComparison) -> str:
 
 
 def _name_quantities(rows: "DataFrame") -> list[str]:
+    """Name the quantity of each row by its unit: "images/s" or "ms mean latency"."""
     return [
         "ms mean latency" if quantity == MEAN_LATENCY else find_unit(model)
         for quantity, model in zip(rows.quantity, rows.model)
@@ -104,6 +106,7 @@ def _name_quantities(rows: "DataFrame") -> list[str]:
 
 
 def _make_median_cells(rows: "DataFrame", name: str) -> list[Cell]:
+    """Make cells of the medians of samples; `name` is "samples_a" or "samples_b"."""
     return [
         _make_median_cell(samples, MILLISECONDS if quantity == MEAN_LATENCY else RATIO)
         for samples, quantity in zip(rows[name], rows.quantity)
@@ -111,6 +114,7 @@ def _make_median_cells(rows: "DataFrame", name: str) -> list[Cell]:
 
 
 def _make_median_cell(samples: Sequence[float], form: ScaledFormat) -> Cell:
+    """Make the cell of a median, with as many digits as its interval or range allows."""
     if not samples:
         return Cell(None, problem="none")
     several = Interval(min(samples), max(samples)) if len(samples) > 1 else None
@@ -119,6 +123,7 @@ def _make_median_cell(samples: Sequence[float], form: ScaledFormat) -> Cell:
 
 
 def _make_interval_cells(rows: "DataFrame") -> list[Cell]:
+    """Make cells of the 95 % interval of the speed ratio: "0.985 to 1.012"; None without one."""
     found = read_intervals(rows, with_bounds("speed_ratio"))
     return [
         join_cells([Cell(end, SPEED.limit(one)) for end in (one.low, one.high)], " to ")
@@ -129,7 +134,10 @@ def _make_interval_cells(rows: "DataFrame") -> list[Cell]:
 
 
 def describe_verdict(pair: Row, margin: float) -> str:
-    """Return the verdict in words: "equivalent within 2 %", or "slower, beyond the limit"."""
+    """Describe a verdict: "equivalent within 2 %", or "slower, beyond the limit".
+
+    `pair` is a row of `RunComparison.pairs`, `margin` the difference that counts as equivalent.
+    """
     text: str = pair["verdict"]
     if text == EQUIVALENT:
         text += f" within {format_percent(margin)}"
@@ -139,7 +147,10 @@ def describe_verdict(pair: Row, margin: float) -> str:
 
 
 def describe_pair(pair: Row) -> str:
-    """Describe the result of a comparison in one line, or why there is none."""
+    """Describe a row of `RunComparison.pairs` in one line: verdict, speed ratio, interval, notes.
+
+    Without a ratio, say why there is none.
+    """
     if pair["speed_ratio"] is None:
         return f"{pair['verdict']}: {pair['reason']}"
     interval = find_interval(pair)
@@ -151,17 +162,18 @@ def describe_pair(pair: Row) -> str:
 
 
 def find_interval(pair: Row) -> Optional[Interval]:
-    """Return the interval of the speed ratio, or None."""
+    """Return the interval of the speed ratio of a row of `RunComparison.pairs`, or None."""
     low, high = (pair[name] for name in with_bounds("speed_ratio"))
     return None if low is None else Interval(low, high)
 
 
 def format_percent(share: float) -> str:
+    """Format a fraction as a percentage: 0.025 -> "2.5 %"."""
     return f"{100 * share:g} %"
 
 
 def serialize_comparison(compared: RunComparison) -> str:
-    """Serialize a comparison as JSON, with all figures in full precision."""
+    """Serialize a comparison as JSON, with all numbers in full precision."""
     data = {
         "schema_version": SCHEMA_VERSION,
         "a": _describe_run(compared.manifest_a),
@@ -175,7 +187,7 @@ def serialize_comparison(compared: RunComparison) -> str:
 
 
 def list_facts(pair: Row) -> dict[str, Any]:
-    """Return the JSON object of a pair of samples."""
+    """Return the JSON object of a row of `RunComparison.pairs`."""
     names = (*IDENTITY, *PAIR, *FOUND)
     renamed = ("counted", *with_bounds("speed_ratio"))
     interval = find_interval(pair)
@@ -188,7 +200,10 @@ def list_facts(pair: Row) -> dict[str, Any]:
 
 
 def list_matrix_values(case: Row) -> dict[str, Any]:
-    """Return the axis values that data frames store differently, as a matrix file has them."""
+    """Return the axis values that data frames store differently, as a matrix file has them.
+
+    These are batch size (text in data frames) and loss scale.
+    """
     size, scale = case["batch_size_per_device"], case["loss_scale"]
     return {
         "batch_size_per_device": int(size) if size.isdecimal() else size,
@@ -203,9 +218,9 @@ def _describe_run(manifest: Manifest) -> dict[str, str]:
 
 
 def serialize_junit(compared: RunComparison) -> str:
-    """Serialize a comparison as JUnit XML: one test case per pair of samples.
+    """Serialize a comparison as JUnit XML: one test case per row of `RunComparison.pairs`.
 
-    A test case fails if it is slower by more than the limit, and is skipped if undecided.
+    A test case fails if B is slower by more than the limit, and is skipped if undecided.
     """
     pairs = list_records(compared.pairs)
     counts = {
@@ -226,6 +241,7 @@ def serialize_junit(compared: RunComparison) -> str:
 
 
 def _make_case(pair: Row, limit: Optional[float]) -> ElementTree.Element:
+    """Make the XML element of a test case; `limit` is the allowed slowdown, or None."""
     attributes = {"classname": pair["quantity"], "name": _clean(pair["case_id"]), "time": "0"}
     case = ElementTree.Element("testcase", attributes)
     text = _clean(describe_pair(pair))
@@ -239,6 +255,10 @@ def _make_case(pair: Row, limit: Optional[float]) -> ElementTree.Element:
 
 
 def _is_undecided(pair: Row, limit: Optional[float]) -> bool:
+    """Return whether it is not shown that B is within or beyond the limit.
+
+    Without a limit, whether there is no verdict.
+    """
     if limit is None:
         return pair["verdict"] in (UNDECIDED, NOT_COMPARABLE)
     return not (pair["is_beyond_limit"] or pair["is_within_limit"])

@@ -27,14 +27,14 @@ PEAKS = {
 
 @dataclass(frozen=True)
 class Headline:
-    """A sentence about a run; `is_doubt` marks a warning about its figures."""
+    """A sentence about a run; `is_doubt` marks a warning about its results."""
 
     text: str
     is_doubt: bool = False
 
 
 def list_findings(results: Results) -> tuple[Headline, ...]:
-    """List the best throughput, scaling and precision speedup of each model, and warnings."""
+    """List the best throughput, scaling and precision speedup of each model, then warnings."""
     measured = results.cases[results.cases.samples_per_s.notna()]
     texts: list[str] = []
     for _, rows in measured.groupby(["model", "mode"], sort=False):
@@ -46,7 +46,7 @@ def list_findings(results: Results) -> tuple[Headline, ...]:
 
 
 def describe_certainty(results: Results) -> str:
-    """Describe the uncertainty of a run's medians by their 95 % intervals, if there are any."""
+    """Describe how wide the 95 % intervals of a run's medians are, and how many cases have one."""
     rows = results.cases[results.cases.samples_per_s.notna()]
     ends = rows[["interval_low", "interval_high"]].dropna().div(rows.samples_per_s, axis=0)
     widths = (ends - 1).abs().max(axis=1).dropna()
@@ -60,7 +60,10 @@ def describe_certainty(results: Results) -> str:
 
 
 def _name_cases(rows: "DataFrame") -> dict[str, str]:
-    """Describe each case by the axes on which these rows differ, its precision and batch size."""
+    """Name each case by what distinguishes these rows: "jax xla, amp, batch size 64".
+
+    These are framework, varying axes, precision and batch size. Returns the names by case id.
+    """
     varying = [axis for axis in VARIANTS if rows[axis].nunique(dropna=False) > 1]
     named = zip(rows.index, label_cases(rows, varying), rows.precision, rows.batch_size_per_device)
     return {
@@ -70,6 +73,7 @@ def _name_cases(rows: "DataFrame") -> dict[str, str]:
 
 
 def _describe_best(rows: "DataFrame", names: dict[str, str]) -> str:
+    """Describe the case of the highest throughput; `names` are from `_name_cases`."""
     best = rows.loc[[rows.samples_per_s.idxmax()]]
     case = best.iloc[0]
     topology = parse_topology(case.topology)
@@ -87,7 +91,7 @@ def _describe_best(rows: "DataFrame", names: dict[str, str]) -> str:
 
 
 def _describe_ties(rows: "DataFrame", best: "Series", names: dict[str, str]) -> str:
-    """Name the cases whose 95 % interval overlaps with that of the fastest case."""
+    """Describe the cases whose 95 % interval overlaps with that of the fastest case, if any."""
     is_tie = (rows.interval_high >= best.interval_low) & (rows.case_id != best.case_id)
     ties = rows[is_tie].sort_values("samples_per_s", ascending=False)
     if ties.empty:
@@ -102,7 +106,7 @@ def _describe_ties(rows: "DataFrame", best: "Series", names: dict[str, str]) -> 
 
 
 def _write_share(case: "Series", name: str) -> str:
-    """Write a share of 1 or a ratio with its interval and the digits of its table."""
+    """Format a column of a case with its interval and the digits that tables print."""
     column = COLUMNS[name]
     (interval,) = read_intervals(case.to_frame().T, column.bounds)
     cell = Cell(float(case[name]), column.form, interval=interval)
@@ -110,7 +114,7 @@ def _write_share(case: "Series", name: str) -> str:
 
 
 def _describe_scaling(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]:
-    """Describe the best and worst weak-scaling efficiency at the largest topology."""
+    """Describe the best and worst weak-scaling efficiency on the largest topology."""
     scaled = rows[_is_scaled(rows) & ~_is_beyond_devices(rows)]
     if scaled.empty:
         return
@@ -125,17 +129,21 @@ def _describe_scaling(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]
 
 
 def _is_scaled(rows: "DataFrame") -> "DataFrame":
+    """Flag cases with an efficiency over another case than themselves."""
     return rows.weak_scaling_efficiency.notna() & ~rows.weak_scaling_efficiency_is_own
 
 
 def _is_beyond_devices(rows: "DataFrame") -> "DataFrame":
-    """Flag cases with a weak-scaling efficiency above 1 beyond chance."""
+    """Flag cases that scale better than their number of devices, beyond chance.
+
+    Their weak-scaling efficiency is above 1.
+    """
     low, value = rows.weak_scaling_efficiency_low, rows.weak_scaling_efficiency
     return _is_scaled(rows) & ((low > 1) | (low.isna() & (value > 1 + MAX_VARIATION)))
 
 
 def _describe_precision(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]:
-    """Describe the largest significant gain and loss of a reduced precision."""
+    """Describe the largest significant gain and loss of a reduced precision, if any."""
     speedup = rows.precision_speedup
     gains, losses = (
         speedup[rows.precision_speedup_low > 1],
@@ -152,6 +160,10 @@ def _describe_precision(rows: "DataFrame", names: dict[str, str]) -> Iterator[st
 
 
 def _describe_doubts(results: Results, rows: "DataFrame") -> Iterator[str]:
+    """Yield warnings: repeats that vary, efficiencies and peaks that are too high, few repeats.
+
+    `rows` are the measured cases.
+    """
     cases = count_things(len(rows), "case")
     repeats = results.frames.repeats
     rates = repeats[repeats.samples_per_s.notna()].groupby("case_id", sort=False).samples_per_s

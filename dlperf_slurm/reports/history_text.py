@@ -1,4 +1,7 @@
-"""The history of cases over runs -> tables with notes, and JSON."""
+"""The history of cases over runs -> tables with notes, and JSON.
+
+A history is the data frame of `make_history`; a timeline has its rows of one case and model size.
+"""
 
 import dataclasses
 import json
@@ -46,7 +49,7 @@ SHOWN_CHANGES = 8
 def tabulate_history(history: "DataFrame") -> tuple[list[Table], tuple[str, ...]]:
     """Make one table per timeline, with a row per run from the oldest, and the footnotes.
 
-    Footnotes list changes and failures.
+    Footnotes list failures, and changes of software and machine.
     """
     facts = zip(history.problem, history.reason, history.changes.map(_join_changes))
     notes = [(row, CASE, text) for row, texts in enumerate(facts) for text in texts if text]
@@ -55,6 +58,7 @@ def tabulate_history(history: "DataFrame") -> tuple[list[Table], tuple[str, ...]
 
 
 def _title(runs: "DataFrame") -> str:
+    """Return the title of a timeline, of which `runs` are the rows."""
     return name_timeline(runs.case_id.iloc[0], runs.sizes.iloc[0])
 
 
@@ -66,6 +70,7 @@ def _shorten_run_ids(history: "DataFrame") -> list[str]:
 
 
 def _make_median_cells(history: "DataFrame") -> list[Cell]:
+    """Make cells of the median throughput, or of the reason why there is none."""
     counts = zip(history.samples_per_s.map(len), history.planned_repeats)
     intervals = read_intervals(history, ("interval_low", "interval_high"))
     return [
@@ -83,6 +88,7 @@ def _make_median_cells(history: "DataFrame") -> list[Cell]:
 
 
 def _make_verdict_cells(history: "DataFrame") -> list[Cell]:
+    """Make cells of the verdict against the run before; "first" without a run before."""
     return [
         Cell(None if count == 0 else verdict or "first", notes=notes if count else ())
         for verdict, count, notes in zip(
@@ -92,13 +98,14 @@ def _make_verdict_cells(history: "DataFrame") -> list[Cell]:
 
 
 def _join_changes(changes: Sequence[str]) -> str:
+    """Join changes to one text; of more than SHOWN_CHANGES, name only the first ones."""
     more = len(changes) - SHOWN_CHANGES
     rest = [f"and {more} more (--json)"] if more > 0 else []
     return "; ".join([*changes[:SHOWN_CHANGES], *rest])
 
 
 def _describe_ends(runs: "DataFrame") -> str:
-    """Describe the software of the first and of the last run with a figure."""
+    """Describe the software of the first and of the last run of a timeline that has a result."""
     measured = runs[runs["median"].notna()]
     if measured.empty:
         return "no run has a result for this case"
@@ -144,7 +151,10 @@ def describe_node(node: NodeHistory) -> str:
 def serialize_json(
     history: "DataFrame", nodes: Sequence[NodeHistory], problems: Sequence[str]
 ) -> str:
-    """Serialize the history as JSON, with all figures in full precision."""
+    """Serialize a history as JSON, with all numbers in full precision.
+
+    `problems` are lines on runs that could not be read.
+    """
     timelines: dict[int, dict[str, Any]] = {}
     for row in list_records(history):
         names = {"case_id": row["case_id"], "parameters": row["sizes"], "unit": row["unit"]}
@@ -160,6 +170,7 @@ def serialize_json(
 
 
 def _list_point(row: Row) -> dict[str, Any]:
+    """Return the JSON object of one run in a timeline."""
     ends = {end: row[f"interval_{end}"] for end in ("low", "high")}
     return {
         "entry": {

@@ -15,7 +15,10 @@ MOST_READ = 20
 
 
 class LiveThroughput:
-    """The throughputs of completed array tasks; reads at most MOST_READ records per poll."""
+    """The throughputs of completed array tasks of a run that is followed.
+
+    It reads at most MOST_READ records per poll of the scheduler.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -25,9 +28,9 @@ class LiveThroughput:
         self._text = ""
 
     def describe(self, states: Sequence[TaskState]) -> str:
-        """Return "pytorch 1n2g fp32: 190 images/s, median of 3" for the last completed case.
+        """Return "pytorch 1n2g fp32: 190 images/s, median of 3" for the case that completed last.
 
-        The text is empty until an array task completes with a valid record.
+        "" until an array task has completed with a valid record. `states` has all array tasks.
         """
         done = [state.task for state in states if state.state == COMPLETED]
         fresh = [task for task in done if task.marker not in self._seen]
@@ -43,6 +46,7 @@ class LiveThroughput:
 
 
 def _write(axes: Axes, unit: str, rates: Sequence[float]) -> str:
+    """Format the median of these throughputs with the case's axes and unit."""
     rate = write_digits(compute_median(rates), 3)
     median = f", median of {len(rates)}" if len(rates) > 1 else ""
     return f"{axes.framework} {axes.topology} {axes.precision}: {rate} {unit}{median}"

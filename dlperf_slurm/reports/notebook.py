@@ -26,7 +26,7 @@ class ShownTable:
         return self.table.title
 
     def latex(self, label: str = "tab:dlperf") -> str:
-        """Format the table as a LaTeX table environment (booktabs), with its footnotes."""
+        """Format the table with its footnotes as a LaTeX table environment (booktabs)."""
         return make_latex_table(self.table, label, self.notes)
 
     def __repr__(self) -> str:
@@ -49,6 +49,7 @@ class ShownTable:
         )
 
     def _list_cells(self, row: Sequence[Cell]) -> Iterable[str]:
+        """Yield the HTML cells of a row, with superscript footnote numbers."""
         for column, cell in enumerate(row):
             marks = f"<sup>{', '.join(map(str, cell.marks))}</sup>" if cell.marks else ""
             is_figure = column >= self.table.text_columns
@@ -61,7 +62,7 @@ class ShownTables(tuple[ShownTable, ...]):
     __slots__ = ()
 
     def find(self, words: str) -> ShownTable:
-        """Return the first table whose title contains these words.
+        """Return the first table whose title contains the text `words`.
 
         Raises InputError, which lists the titles, if there is none.
         """
@@ -79,12 +80,13 @@ class ShownTables(tuple[ShownTable, ...]):
 
 
 def add_notes(table: Table, footnotes: Sequence[str]) -> ShownTable:
-    """Combine a table with the footnotes that it refers to; `footnotes[n - 1]` is number n."""
+    """Select the footnotes of a table from all of a report; `footnotes[n - 1]` is footnote n."""
     numbers = {number for row in table.rows for cell in row for number in cell.marks}
     return ShownTable(table, {number: footnotes[number - 1] for number in sorted(numbers)})
 
 
 def _make_cell(tag: str, markup: str, is_figure: bool) -> str:
+    """Make an HTML cell; `tag` is "th" or "td"; numbers (`is_figure`) are aligned right."""
     side = "right" if is_figure else "left"
     return f'<{tag} style="text-align: {side}">{markup}</{tag}>'
 

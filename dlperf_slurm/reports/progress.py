@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from dlperf_slurm.scheduler.submitter import Submitter
     from dlperf_slurm.scheduler.track import Tracker
 
-# (states of a poll, number of polls) -> a line for each action taken, such as a released job
+# (states of a poll, number of polls so far) -> a line per action taken, such as a released job
 Mend = Callable[[Sequence[TaskState], int], Sequence[str]]
 
 
 class ProgressCounts:
     """Counts of ended array tasks and the time left, for the progress display.
 
-    Array tasks in `before` (markers) that have ended at the first poll are not counted, so that
-    progress is that of the retried ones.
+    `before` has the markers ("GROUP_ID.ARRAY_TASK_ID") of array tasks from before a retry: those
+    that have ended at the first poll are not counted, so that progress is that of the retried ones.
     """
 
     def __init__(self, tracker: "Tracker", before: Collection[str]) -> None:
@@ -65,8 +65,9 @@ def show_progress(
 ) -> None:
     """Follow a run to its end and print each failure and pending reason once.
 
-    `named` has the markers and reasons that were printed before, and is updated. Array tasks in
-    `before` (markers) that have already ended are not counted.
+    `mend` is called at each poll and returns lines to print. `named` has the markers of failed
+    tasks and the reasons that were printed before, and is updated. `before` is as in
+    ProgressCounts.
     """
     counter = ProgressCounts(tracker, before)
     show = _show_bar if console.is_terminal else _print_changes
@@ -79,6 +80,7 @@ def show_progress(
 def _show_bar(
     tracker: "Tracker", counter: ProgressCounts, console: Console, submitter: "Optional[Submitter]"
 ) -> Iterator[tuple[list[TaskState], Console]]:
+    """Show a progress bar, and yield the states of each poll with the console to print on."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -109,6 +111,7 @@ def _show_bar(
 def _print_changes(
     tracker: "Tracker", counter: ProgressCounts, console: Console, submitter: "Optional[Submitter]"
 ) -> Iterator[tuple[list[TaskState], Console]]:
+    """Print a line if the counts have changed since the last poll; yields as `_show_bar`."""
     from dlperf_slurm.scheduler.follow import follow_run
 
     last = ""
@@ -128,6 +131,7 @@ def _print_lines(lines: Sequence[str], console: Console) -> None:
 
 
 def _name_failures(states: Sequence[TaskState], named: set[str], console: Console) -> None:
+    """Print each failed array task once; `named` has the markers of those printed before."""
     for state in states:
         has_failed = state.is_final and state.state not in (COMPLETED, SKIPPED)
         if has_failed and state.task.marker not in named:
@@ -136,7 +140,7 @@ def _name_failures(states: Sequence[TaskState], named: set[str], console: Consol
 
 
 def name_reasons(run: Run, states: Sequence[TaskState], named: set[str], console: Console) -> None:
-    """Print why array tasks are pending, each reason once."""
+    """Print each reason why array tasks are pending once; `named` has those printed before."""
     reasons = {state.detail for state in states if state.state == PENDING} - {""}
     fresh = [state for state in states if state.detail in reasons - named]
     for line in describe_pending(run, fresh):
@@ -145,12 +149,16 @@ def name_reasons(run: Run, states: Sequence[TaskState], named: set[str], console
 
 
 def _describe(state: TaskState) -> str:
+    """Describe the state of an array task in one line, with its case and repeat."""
     detail = f" ({state.detail})" if state.detail else ""
     return f"{state.task.case_id} repeat {state.task.repeat}: {state.state}{detail}"
 
 
 def _describe_later_attempts(states: Sequence[TaskState]) -> dict[str, str]:
-    """Describe the latest attempt of each retried array task, by the marker of the earlier one."""
+    """Describe the latest attempt of each retried array task: "; tried again, now RUNNING".
+
+    The key is the marker of the earlier attempt.
+    """
     latest: dict[str, TaskState] = {}
     for state in states:
         known = latest.setdefault(state.task.repeat_dir, state)
@@ -176,7 +184,7 @@ def describe_counts(states: Sequence[TaskState]) -> str:
 
 
 def print_states(run: Run, states: Sequence[TaskState], console: Console) -> None:
-    """Print a table with one row per group, then each problem with its reason."""
+    """Print a table with one row per array job (group), then each problem with its reason."""
     console.print(Text(f"{run.run_id}: {describe_counts(states)}", style="bold"))
     rows = []
     groups: dict[str, list[TaskState]] = {group_id: [] for group_id in run.list_group_ids()}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def parse_percent(text: Optional[str]) -> Optional[float]:
-    """Parse a percentage as a fraction: "3%" -> 0.03.
+    """Parse a percentage as a fraction: "3%" -> 0.03; None stays None.
 
     Raises InputError for anything else, also for a number without "%", which would be ambiguous.
     """
@@ -28,7 +28,7 @@ def parse_percent(text: Optional[str]) -> Optional[float]:
 
 
 def guard_comparison(compared: RunComparison) -> None:
-    """Raise an error unless every case of run A is shown not to be slower beyond the limit.
+    """Raise an error unless no case of run A is slower in run B beyond `compared.limit`.
 
     Raises SlowerError if a case is slower than the limit allows, CasesFailedError if one of run A's
     cases cannot be compared, InconclusiveError if more repeats are needed to show that none is
@@ -62,7 +62,8 @@ def guard_comparison(compared: RunComparison) -> None:
 def guard_history(history: "DataFrame", limit: float, window: int) -> None:
     """Raise an error unless the newest run is shown not to be slower than the runs before it.
 
-    Raises SlowerError if a case became slower, CasesFailedError if one cannot be compared,
+    `limit` is the allowed slowdown, such as 0.03; `window` is the number of earlier runs to compare
+    with. Raises SlowerError if a case became slower, CasesFailedError if one cannot be compared,
     InconclusiveError if more repeats are needed.
     """
     guarded = list_records(guard_newest(history, limit, window))
@@ -84,5 +85,6 @@ def guard_history(history: "DataFrame", limit: float, window: int) -> None:
 
 
 def _describe(pair: Row) -> str:
+    """Describe the comparison of one case with its reference run in one line."""
     against = f" against {pair['reference']}" if pair["reference"] else ""
     return f"{pair['case_id']}{against}: {describe_pair(pair)}"

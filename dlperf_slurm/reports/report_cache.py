@@ -1,8 +1,9 @@
 """A run -> its results, from a cache; only cases that have changed are read again.
 
-A case has changed if the size, time or inode of any file of its repeats has changed. The cache
-contains only data from the run's files: it can be deleted at any time. A cache file that is
-damaged, of another user, or from other versions of this tool, Python, pandas or NumPy is ignored.
+A case has changed if any file of its repeats has another size, time or inode than when the cache
+was written. The cache contains only data from the run's files: it can be deleted at any time. A
+cache file that is damaged, of another user, or from other versions of this tool, Python, pandas or
+NumPy is ignored.
 """
 
 import hashlib
@@ -51,10 +52,10 @@ _FRAMES = tuple(field.name for field in fields(RunFrames))
 
 
 def read_results(attempts: Attempts, folder: Path) -> Results:
-    """Return the results of a run, and write the step times of its changed cases to `folder`.
+    """Return the results of a run, of cases unchanged since the last report from the cache.
 
-    Cases are read by several processes, each with at most one case in memory. Raises FileProblem
-    if step times cannot be written.
+    Other cases are read, by several processes with at most one case in memory each; their step
+    times are written to the report folder `folder`. Raises FileProblem if they cannot be written.
     """
     planned = attempts.run.manifest.cases
     shared = fingerprint_run(attempts.run)
@@ -79,6 +80,7 @@ def read_results(attempts: Attempts, folder: Path) -> Results:
 
 
 def _read_cases(attempts: Attempts, folder: Path, cases: Sequence[PlannedCase]) -> list[CaseRows]:
+    """Read and summarize cases in several processes, and write their step times to `folder`."""
     repeats = sum(len(attempts.list_repeats(case)) for case in cases)
     least = max(1, WORTH_A_PROCESS * len(cases) // max(1, repeats))
     # import before forking, so that the processes need not do it
@@ -89,6 +91,7 @@ def _read_cases(attempts: Attempts, folder: Path, cases: Sequence[PlannedCase]) 
 
 
 def _read_case(attempts: Attempts, writer: StepWriter, folder: Path, case: PlannedCase) -> CaseRows:
+    """Read and summarize one case, and write its step times to `folder`."""
     outcomes = attempts.gather(
         case, [attempts.read(case, repeat) for repeat in attempts.list_repeats(case)]
     )
@@ -113,7 +116,7 @@ def fingerprint_code() -> tuple[object, ...]:
 
 
 def fingerprint_run(run: Run) -> tuple[object, ...]:
-    """Fingerprint the file of all cases, or the archive of an archived run."""
+    """Fingerprint the file of all cases, or the archive of an archived run; empty without one."""
     path = run.path if find_archive(run.path) is not None else run.path / CASES_FILE
     with suppress(FileNotFoundError):
         status = path.stat()
@@ -122,7 +125,10 @@ def fingerprint_run(run: Run) -> tuple[object, ...]:
 
 
 def fingerprint_case(attempts: Attempts, case: PlannedCase, shared: tuple[object, ...]) -> str:
-    """Fingerprint everything that the results of a case depend on, without opening its files."""
+    """Fingerprint everything that the results of a case depend on, without opening its files.
+
+    `shared` is the fingerprint of the run's shared files (`fingerprint_run`).
+    """
     known = [
         (
             fingerprint_attempt(attempts.run, case, task),
@@ -142,12 +148,16 @@ def fingerprint_case(attempts: Attempts, case: PlannedCase, shared: tuple[object
 
 @dataclass(frozen=True)
 class CachedResults:
-    """The cached results of a run, encoded, with the fingerprints of its cases."""
+    """The cached results of a run: data frames as bytes, and the fingerprint of each case.
+
+    `prints` has the fingerprints by case id, `encoded` the frames by name (`encode_frame`).
+    """
 
     prints: Mapping[str, str]
     encoded: Mapping[str, bytes]
 
     def decode_frames(self) -> RunFrames:
+        """Decode only the frames of measurements, not those computed from them."""
         return RunFrames(**{name: decode_frame(self.encoded[name]) for name in _FRAMES})
 
     def decode(self) -> Results:
@@ -163,7 +173,10 @@ class CachedResults:
 
 
 def keep_results(run: Run, results: Results, prints: Mapping[str, str]) -> None:
-    """Store the results of a run in the cache; errors of the cache are ignored."""
+    """Store the results of a run in the cache; errors of the cache are ignored.
+
+    `prints` has the fingerprint of each case.
+    """
     frames = {
         **{name: getattr(results.frames, name) for name in _FRAMES},
         "samples": results.samples.rename("value").reset_index(),
@@ -208,6 +221,7 @@ def encode_frame(frame: "DataFrame") -> bytes:
 
 
 def decode_frame(content: bytes) -> "DataFrame":
+    """Decode a data frame that `encode_frame` encoded."""
     from pandas import DataFrame
 
     columns = _decode(content)
@@ -215,6 +229,7 @@ def decode_frame(content: bytes) -> "DataFrame":
 
 
 def _encode_column(values: "Series") -> Any:
+    """Convert a column to bytes, or to a list of Python values for types without a fixed size."""
     dtype = str(values.dtype)
     if dtype == REPEATED_TEXT:
         return values.cat.codes.to_numpy("int32").tobytes(), values.cat.categories.tolist()
@@ -224,6 +239,7 @@ def _encode_column(values: "Series") -> Any:
 
 
 def _decode_column(dtype: str, values: Any) -> Any:
+    """Convert the result of `_encode_column` back to a column of type `dtype`."""
     import numpy
     from pandas import Categorical, Series
 
@@ -238,7 +254,7 @@ def _decode_column(dtype: str, values: Any) -> Any:
 
 
 def _is_plain(dtype: str) -> bool:
-    """Return whether a column is a plain NumPy array."""
+    """Return whether columns of this pandas type are plain NumPy arrays."""
     return dtype in ("float64", "int64", "int32", "bool")
 
 

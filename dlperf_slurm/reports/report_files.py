@@ -42,8 +42,8 @@ def make_folder(run: Run) -> Path:
 def make_report(run: Run, against: Mapping[str, TableMaker]) -> Report:
     """Make a report without plots, and write the step times of its cases to the report folder.
 
-    `against` makes additional tables, by name; with any, the report is a variant with file names
-    of its own. Raises FileProblem if step times cannot be written.
+    `against` has functions that make additional tables, by name; with any, the report gets file
+    names of its own. Raises FileProblem if step times cannot be written.
     """
     try:
         toml = read_text(run.path / MATRIX_FILE, root=run.path)
@@ -66,7 +66,7 @@ def make_report(run: Run, against: Mapping[str, TableMaker]) -> Report:
 
 
 def write_files(report: Report, folder: Path, shows_plots: bool = False) -> list[Path]:
-    """Write the files of all formats with plots, or of all without, and return their paths."""
+    """Write the files of all formats that show plots, or of all others; return their paths."""
     written = []
     for report_format in map(load_format, list_formats()):
         if shows_plots == report_format.SHOWS_PLOTS:
@@ -79,10 +79,11 @@ def write_files(report: Report, folder: Path, shows_plots: bool = False) -> list
 
 
 def write_plots(report: Report, folder: Path, which: str) -> list[Path]:
-    """Draw a choice of plots, write them and the reports that show them; return the reports' paths.
+    """Draw plots, write them and the reports that show them; return the paths of the reports.
 
-    Reports with ALL or NONE have file names of their own and do not overwrite the plain report.
-    FILES draws the plots of SOME, and also writes them to a separate folder.
+    `which` is one of the CHOICES of `reports.plots`. Reports with ALL or NONE have file names of
+    their own and do not overwrite the plain report. FILES draws the plots of SOME, and also writes
+    them to a separate folder.
     """
     plots, ending = _draw(report, which), _VARIANTS[which]
     folders = {SOME: [""], FILES: ["", "-files"], ALL: ["-all"], NONE: []}[which]

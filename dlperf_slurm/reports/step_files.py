@@ -26,7 +26,7 @@ STEPS_FILE = "steps.parquet"
 
 
 def find_step_file(folder: Path, case_id: str) -> Path:
-    """Return the path of a case's file in a report folder; it may not exist."""
+    """Return the path of the step times of a case in a report folder; the file may not exist."""
     return folder / STEPS_DIR / case_id / STEPS_FILE
 
 
@@ -39,7 +39,10 @@ def fingerprint_step_file(folder: Path, case_id: str) -> str:
 
 
 class StepWriter:
-    """A writer of step files, with a temporary folder; forked processes may share it."""
+    """A writer of step files; `own_folder` is a temporary folder.
+
+    Forked processes may share a writer.
+    """
 
     def __init__(self, own_folder: Path) -> None:
         self._own_folder = own_folder

@@ -60,9 +60,10 @@ _NARROW = {
 class Summary:
     """The results of a run as tables; `footnotes[n - 1]` is footnote n.
 
-    `against` are the tables that compare cases with published figures, if requested. `banner` is a
-    warning about other users of the machines, or empty. `skipped_repeats` were skipped because the
-    time of `--within` was over; they do not count as planned.
+    `against` are the tables that compare cases with published results, if requested. `banner` is a
+    warning about other users of the machines, or empty. `ok_repeats` have a valid record.
+    `skipped_repeats` did not run because the time of `--within` was over; they do not count as
+    planned.
     """
 
     manifest: Manifest
@@ -86,11 +87,12 @@ class Summary:
 
     @property
     def is_complete(self) -> bool:
+        """Whether all planned repeats have a valid record."""
         return self.ok_repeats == self.planned_repeats
 
     @property
     def method(self) -> str:
-        """A description of the figures and, unless logs were imported, of the intervals' scope."""
+        """How results are computed and, unless logs were imported, what intervals include."""
         if self.manifest.is_import:
             return _OF_THROUGHPUT
         has_blocks = any(case.blocks > 1 for case in self.manifest.cases)
@@ -149,8 +151,8 @@ def summarize(manifest: Manifest, results: Results, makers: Sequence[TableMaker]
 def tabulate_run(summary: Summary, is_wide: bool = True) -> tuple[Table, ...]:
     """Return all tables of a run, in the order of a report.
 
-    Unless `is_wide`, without the intervals of efficiencies, the intervals and speedups of
-    latencies, and the step times by rank.
+    Unless `is_wide`, they omit, for a narrow terminal, the intervals of efficiencies, the intervals
+    and speedups of latencies, and the step times by rank.
     """
     if is_wide:
         return summary.tables
@@ -160,6 +162,8 @@ def tabulate_run(summary: Summary, is_wide: bool = True) -> tuple[Table, ...]:
 def _make_tables(
     results: Results, marks: FootnoteMarks, against: Sequence[Table], is_wide: bool = True
 ) -> tuple[Table, ...]:
+    """Make all tables in the order of a report; `against` come before those of machines."""
+
     def make(spec: TableSpec) -> list[Table]:
         chosen = spec if is_wide else _NARROW.get(spec, spec)
         return [*tabulate(chosen, results, marks)] if chosen else []

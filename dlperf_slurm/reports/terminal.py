@@ -89,6 +89,7 @@ def _print_left_out(plan: "Plan", console: Console) -> None:
 
 
 def _print_planned(plan: "Plan", console: Console) -> None:
+    """Print tables of the array jobs (groups) and of the cases of a plan."""
     print_table(
         ["group", "jobs", "array tasks", "nodes", "devices/node", "limit min", "node-hours"],
         [
@@ -145,7 +146,7 @@ def print_table(
 ) -> None:
     """Print a table; the first `text_columns` are left-aligned (None: all), the others right.
 
-    A table wider than the console gets intervals below their figures and narrow gaps; then long
+    A table wider than the console gets intervals below their numbers and narrow gaps; then long
     names are broken after hyphens, slashes and underscores; if words still do not fit, the table is
     printed as a list.
     """
@@ -176,14 +177,15 @@ def print_table(
 
 
 def _write_rows(rows: Sequence[Sequence[Union[Cell, str]]], gap: str) -> list[list[str]]:
+    """Format cells as text; `gap` separates numbers from their bounds."""
     return [[make_cell(cell).write(gap) for cell in row] for row in rows]
 
 
 def _break_names(rows: Sequence[Sequence[str]], excess: int, shortest: int) -> list[list[str]]:
-    """Break the names in the widest columns, to reduce the total width by `excess` if possible.
+    """Break the names in the widest columns, to reduce the total width by `excess` characters.
 
-    No column becomes narrower than `shortest`. Only columns without spaces, such as case ids and
-    paths, are broken.
+    No column becomes narrower than `shortest`, so that the reduction may be less. Only columns
+    without spaces, such as case ids and paths, are broken.
     """
     columns = [list(column) for column in zip(*rows)]
     widths = [max(map(len, column)) for column in columns]
@@ -198,6 +200,7 @@ def _break_names(rows: Sequence[Sequence[str]], excess: int, shortest: int) -> l
 
 
 def _break_name(text: str, width: int) -> str:
+    """Break a name after hyphens, slashes and underscores; lines have up to `width` characters."""
     lines = [""]
     for part in re.findall(r"[^-/_]*[-/_]|[^-/_]+", text):
         if lines[-1] and len(lines[-1]) + len(part) > width:
@@ -207,13 +210,14 @@ def _break_name(text: str, width: int) -> str:
 
 
 def _wrap_head(head: str, column: Iterable[str]) -> str:
-    """Wrap a header to the width of its column, or of its longest word."""
+    """Wrap a header to the width of the texts in its column, or of its own longest word."""
     lines = [line for text in column for line in text.splitlines()]
     width = max(map(len, [*lines, *head.split(), "."]))
     return "\n".join(textwrap.wrap(head, width, break_on_hyphens=False)) or head
 
 
 def _measure(table: RichTable) -> Measurement:
+    """Measure the minimum and the natural width of a table, in characters."""
     # without a height rich assumes 80 columns on an unknown terminal
     console = Console(width=_UNLIMITED_COLUMNS, height=25)
     return Measurement.get(console, console.options, table)

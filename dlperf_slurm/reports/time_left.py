@@ -25,7 +25,10 @@ class TimeLeft:
         self._text = ""
 
     def describe(self, done: int, total: int) -> str:
-        """Return text such as ", about 4 min left", updated when array tasks end, or ''."""
+        """Return ", about 4 min left", updated when array tasks end, or "" if unknown.
+
+        `done` of `total` array tasks have ended.
+        """
         if self._done_before is None:
             self._done_before = self._done = done
             if self._is_known and self._within_seconds and done < total:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Report:
     """The input of all formats; `matrix_toml` is empty if a run has none.
 
-    `variant` is the suffix of file names, empty for the plain report. `read_repeat` reads the step
-    times for plots.
+    `variant` is a suffix of file names that tells reports with other plots or additional tables
+    apart; "" for the plain report. `read_repeat` reads the step times for plots.
     """
 
     summary: Summary

@@ -44,7 +44,7 @@ MOST_UNFOLDED = 12
 
 @dataclass(frozen=True)
 class Section:
-    """A table with its figures."""
+    """A table of the page with the figures of its data."""
 
     table: HtmlTable
     figures: tuple[Plot, ...]
@@ -52,7 +52,7 @@ class Section:
 
 @dataclass(frozen=True)
 class StepSection:
-    """A case with the figures of its step times."""
+    """A case with the figures of its step times; `id` is the HTML id."""
 
     id: str
     case_id: str
@@ -60,6 +60,7 @@ class StepSection:
 
 
 def serialize(report: Report) -> dict[str, bytes]:
+    """Serialize the report as one HTML file."""
     return {FILE_NAME: make_page(report).encode()}
 
 
@@ -122,7 +123,7 @@ def _strip_text(value: Any) -> Any:
 
 
 def find_sort_key(cell: Cell) -> str:
-    """Return the figure in full precision; "" for a missing figure, which sorts last."""
+    """Return the number of a cell in full precision; "" without a number, which sorts last."""
     return "" if cell.figure is None else repr(cell.figure)
 
 
@@ -131,7 +132,7 @@ def _make_sections(
 ) -> list[Section]:
     """Make the tables below the overviews; a figure is shown at the first table of its subject.
 
-    Throughput and precision tables are replaced by one table of all training cases per model.
+    One table of all training cases per model replaces the throughput and precision tables.
     """
     joined = _find_joined(summary, overviews)
     tables: list[Table] = [tabulate_cases(o) for o in overviews if not o.is_inference]
@@ -153,13 +154,17 @@ def _make_sections(
 
 
 def _find_joined(summary: Summary, overviews: Sequence[Overview]) -> dict[str, Overview]:
-    """Map the titles of throughput and precision tables to the overview that replaces them."""
+    """Map the titles of throughput and precision tables to the overview of their model.
+
+    On the page, one table of all cases of that overview replaces them.
+    """
     by_model = {overview.model: overview for overview in overviews if not overview.is_inference}
     joined = (table for table in summary.tables if table.kind in (THROUGHPUT.name, PRECISIONS))
     return {table.title: by_model[table.model] for table in joined}
 
 
 def _make_step_sections(plots: Sequence[Plot], case_ids: Iterable[str]) -> list[StepSection]:
+    """Make a section for each case with figures of its step times, in the order of `case_ids`."""
     by_case: dict[str, list[Plot]] = {case_id: [] for case_id in case_ids}
     for plot in plots:
         if plot.subject in by_case:
@@ -199,4 +204,5 @@ def _list_facts(report: Report) -> list[tuple[str, str]]:
 
 
 def _join(values: Iterable[str]) -> str:
+    """Join distinct texts with commas, in order of appearance."""
     return ", ".join(dict.fromkeys(values))

@@ -48,7 +48,7 @@ def serialize(report: Report) -> dict[str, bytes]:
 
 
 def make_table(table: Table, label: str, footnotes: Mapping[int, str]) -> str:
-    """Format a table environment with this label; `footnotes` are all texts by number."""
+    """Format a table environment with this label; `footnotes` has the report's texts by number."""
     figures = len(table.header) - table.text_columns
     raised = {number for row in table.rows for cell in row for number in cell.marks}
     lines = [
@@ -75,6 +75,7 @@ def make_table(table: Table, label: str, footnotes: Mapping[int, str]) -> str:
 
 
 def _join_cells(cells: Iterator[str]) -> str:
+    """Join the escaped cells of a row, and end the row."""
     # braces, because LaTeX parses "[" at the start of a row as an argument of \\
     return " & ".join(f"{{{cell}}}" for cell in cells) + r" \\"
 

@@ -43,13 +43,17 @@ def serialize_frames(*frames: "DataFrame") -> list[bytes]:
 
 
 def write_frame(connection: "DuckDBPyConnection", frame: "DataFrame", path: Path) -> None:
-    """Write a typed data frame to a Parquet file in a folder that the connection may access."""
+    """Write a typed data frame to a Parquet file.
+
+    The connection must be allowed to write to its folder (`open_database`).
+    """
     columns = ", ".join(_cast(str(name), str(kind)) for name, kind in frame.dtypes.items())
     connection.register("rows", frame)
     connection.execute(f"COPY (SELECT {columns} FROM rows) TO {quote(path)} (FORMAT parquet)")
 
 
 def _cast(name: str, kind: str) -> str:
+    """Return the SQL expression that converts a column of pandas type `kind`."""
     return f'"{name}"' if kind == "category" else f'CAST("{name}" AS {_TYPES[kind]}) AS "{name}"'
 
 

@@ -28,8 +28,8 @@ _IS_FOR_PAGE = ContextVar("_IS_FOR_PAGE", default=False)
 class Plot:
     """A drawn figure; `name` is the stem of its file names.
 
-    `subject` is the title of the table, or the case id, whose data it shows. The caption explains
-    points and bars. A figure for the HTML page only has an SVG.
+    `subject` is what it shows: the title of a table, or a case id. The caption explains points and
+    bars. A figure for the HTML page only has an SVG.
     """
 
     name: str
@@ -71,7 +71,10 @@ def draw_for_page(is_for_page: bool = True) -> Iterator[None]:
 def make_plot(
     kind: str, subject: str, title: str, caption: str, draw: "Callable[[], Figure]"
 ) -> Plot:
-    """Draw a figure in the common style and save it in all formats, or as SVG for the page."""
+    """Draw a figure in the common style and save it in all formats, or as SVG for the page.
+
+    `kind` begins the name, such as "speedup"; `subject` is what the figure shows (Plot).
+    """
     from dlperf_slurm.reports.plots.style import lay_out, save_pdf, save_png, save_svg, use_style
 
     with use_style():

@@ -34,7 +34,7 @@ _TIMELINE_MARKS = {SLOWER: ("v", _SLOWER_COLOR), FASTER: ("^", _FASTER_COLOR)}
 
 
 def plot_comparison(compared: RunComparison) -> Plot:
-    """Plot speed ratios, one row per case and quantity that has a ratio, the first one on top."""
+    """Plot speed ratios of run B over run A: a row per case and quantity with a ratio."""
     shown = list_records(compared.pairs[compared.pairs.speed_ratio.notna()])
     limit = "" if compared.limit is None else "; dashed: the allowed slowdown"
     return make_plot(
@@ -49,6 +49,7 @@ def plot_comparison(compared: RunComparison) -> Plot:
 
 
 def _draw_ratios(compared: RunComparison, shown: Sequence[Row]) -> "Figure":
+    """Draw a row for each of the `shown` rows of `compared.pairs`, the first on top."""
     figure = open_figure(WIDE_INCHES, 1.0 + 0.3 * max(1, len(shown)))
     axes = figure.add_subplot()
     axes.axvline(1.0, color=MUTED, linewidth=1)
@@ -76,7 +77,10 @@ def _name(pair: Row) -> str:
 
 
 def plot_history(history: "DataFrame") -> Plot:
-    """Plot throughput over time, a panel per timeline; InputError above MAX_PANELS."""
+    """Plot throughput over time, with a panel for each timeline (a case with one model size).
+
+    `history` is from `make_history`. Raises InputError for more than MAX_PANELS.
+    """
     count = history.timeline.nunique()
     if count > MAX_PANELS:
         raise InputError(
@@ -96,6 +100,7 @@ def plot_history(history: "DataFrame") -> Plot:
 
 
 def _draw_timelines(history: "DataFrame") -> "Figure":
+    """Draw a panel for each timeline, from top to bottom, over a common time axis."""
     # matplotlib.dates has no type annotations
     dates: Any = import_module("matplotlib.dates")
     timelines = history.groupby("timeline")
@@ -112,6 +117,7 @@ def _draw_timelines(history: "DataFrame") -> "Figure":
 
 
 def _draw_panel(axes: "Axes", runs: Sequence[Row]) -> None:
+    """Draw the runs of one timeline."""
     axes.set_title(name_timeline(runs[0]["case_id"], runs[0]["sizes"]))
     axes.set_ylabel(runs[0]["unit"])
     measured = [run for run in runs if run["median"] is not None]
@@ -122,6 +128,7 @@ def _draw_panel(axes: "Axes", runs: Sequence[Row]) -> None:
 
 
 def _draw_run(axes: "Axes", run: Row) -> None:
+    """Draw the median of a run with its bar, or a cross; a vertical line marks changes."""
     time: Any = parse_time(run["created_at"])
     if run["changes"] or run["verdict"] == NOT_COMPARABLE:
         axes.axvline(time, color=RULE, linewidth=1.5, zorder=0)

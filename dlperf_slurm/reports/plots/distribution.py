@@ -26,9 +26,10 @@ MOST_SUBDIVIDED = 30
 def plot_distribution(
     title: str, rows: "DataFrame", step_seconds: Mapping[str, Sequence[float]]
 ) -> Optional[Plot]:
-    """Plot the distribution of each case's step times; None without any.
+    """Plot the cumulative distribution of each case's step times; None if no case has any.
 
-    `step_seconds` has the slowest rank's step times of all repeats, by case id.
+    `title` and `rows` are those of a throughput table. `step_seconds` has the slowest rank's step
+    times of all repeats, by case id.
     """
     measured = list_measured(rows)
     timed = measured[[bool(step_seconds.get(case_id)) for case_id in measured.index]]
@@ -53,6 +54,10 @@ def plot_distribution(
 def _draw(
     timed: "DataFrame", topologies: Sequence[str], step_seconds: Mapping[str, Sequence[float]]
 ) -> "Figure":
+    """Draw a panel for each series (framework and variant), with a line per topology.
+
+    `topologies` has those of all panels, for their colours.
+    """
     names = dict.fromkeys(timed.topology)
     count = timed.column.nunique()
     figure, panels = open_panels(count, "step time, ms", "share of steps, %", list(names))
@@ -67,6 +72,7 @@ def _draw(
 
 
 def _draw_case(axes: "Axes", topology: str, index: int, seconds: Sequence[float]) -> None:
+    """Draw the distribution of a case; `index` chooses colour and line style."""
     shares, milliseconds = list_quantiles([1000 * s for s in seconds])
     middle = min(range(len(shares)), key=lambda i: abs(shares[i] - 0.5))
     percents = [100 * share for share in shares]
@@ -88,6 +94,7 @@ def list_quantiles(values: Sequence[float]) -> tuple[list[float], list[float]]:
 
 
 def _scale(axes: "Axes", series: Sequence[Sequence[float]]) -> None:
+    """Set the range, scale and ticks of the axes, which all panels share."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axes.set_ylim(0, 104)
@@ -107,6 +114,9 @@ def _scale(axes: "Axes", series: Sequence[Sequence[float]]) -> None:
 
 
 def find_range(series: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return the range of the axis in ms: fastest step to SHOWN_PERCENT of each case's steps."""
+    """Return the range of the time axis in ms.
+
+    From the fastest step to the time that SHOWN_PERCENT of each case's steps do not exceed.
+    """
     ends = [sorted(steps)[(SHOWN_PERCENT * len(steps) - 1) // 100] for steps in series]
     return 1000 * min(map(min, series)), 1000 * max(ends)

@@ -17,7 +17,10 @@ SHOWN_PERCENTILES = {50: "median", 90: "90 %", 99: "99 %", 100: "slowest"}
 
 
 def plot_latency(title: str, rows: "DataFrame") -> Optional[Plot]:
-    """Plot latency over batch sizes; None for fewer than two batch sizes."""
+    """Plot percentiles of latency over batch size; None for fewer than two batch sizes.
+
+    `title` and `rows` are those of a latency table.
+    """
     cases = rows[rows.latency_avg_ms.notna()]
     sizes = _find_batch_sizes(cases)
     if len(set(sizes.values())) < 2:
@@ -30,11 +33,12 @@ def plot_latency(title: str, rows: "DataFrame") -> Optional[Plot]:
 
 
 def _find_batch_sizes(cases: "DataFrame") -> dict[str, float]:
-    """Map `batch_sizes_measured` to its smallest batch size."""
+    """Return the smallest size in each text of `batch_sizes_measured`, by text: {"16 32": 16.0}."""
     return {text: float(text.split()[0]) for text in cases.batch_sizes_measured}
 
 
 def _draw(cases: "DataFrame", sizes: Mapping[str, float]) -> "Figure":
+    """Draw a panel for each precision, with a line per percentile; `sizes` has x by text."""
     precisions = list(cases.precision.unique())
     chart = make_chart(cases, precisions, sizes)
     figure, panels = open_panels(len(precisions), chart.x_label, chart.y_label)
@@ -50,7 +54,10 @@ def _draw(cases: "DataFrame", sizes: Mapping[str, float]) -> "Figure":
 
 
 def make_chart(cases: "DataFrame", precisions: Sequence[str], sizes: Mapping[str, float]) -> Chart:
-    """Make a chart with a series per precision and percentile, in this order."""
+    """Make a chart with a series for each precision and percentile, in this order.
+
+    `sizes` has x, the batch size, by text of `batch_sizes_measured`.
+    """
     series = []
     for precision in precisions:
         own = cases[cases.precision == precision]

@@ -44,7 +44,7 @@ COLUMN_GAP = 0.1
 
 @dataclass(frozen=True)
 class PlotPoint:
-    """A value with the ends of its error bar, if it has one."""
+    """A point of a series with the ends of its error bar, or None without a bar."""
 
     x: float
     y: float
@@ -54,6 +54,8 @@ class PlotPoint:
 
 @dataclass(frozen=True)
 class PlotSeries:
+    """Points that a line connects; `label` is the text in the legend."""
+
     label: str
     points: tuple[PlotPoint, ...]
 
@@ -62,8 +64,8 @@ class PlotSeries:
 class Chart:
     """Series with their axes; `ticks` are x values with their labels.
 
-    `ideal` is a reference line with the label `ideal_label`. If the values are percentages
-    (`is_share`), the y axis is never logarithmic.
+    `ideal` has the points of a reference line with the label `ideal_label`. If the values are
+    percentages (`is_share`), the y axis is never logarithmic.
     """
 
     series: tuple[PlotSeries, ...]
@@ -76,7 +78,10 @@ class Chart:
 
 
 def is_wide_range(values: Sequence[float]) -> bool:
-    """Return whether values need a logarithmic axis; False if any value is not positive."""
+    """Return whether values need a logarithmic axis.
+
+    The largest is more than LINEAR_RATIO times the smallest. False if any value is not positive.
+    """
     return min(values) > 0 and max(values) / min(values) > LINEAR_RATIO
 
 
@@ -110,7 +115,7 @@ def _draw_together(chart: Chart) -> "Figure":
 def open_panels(
     count: int, x_label: str, y_label: str, legend: Optional[Sequence[str]] = None
 ) -> "tuple[Figure, list[Axes]]":
-    """Open a figure with empty panels that share both axes, up to three per row.
+    """Open a figure with `count` empty panels that share both axes, up to three per row.
 
     With the names of a `legend`, panels are placed by hand, for y tick labels no wider than "100":
     matplotlib's automatic layout takes as long as drawing.
@@ -144,6 +149,7 @@ def open_panels(
 
 
 def _draw_one_of(axes: "Axes", chart: Chart, index: int) -> None:
+    """Draw series `index` of a chart in its own panel, with the others faint."""
     for other in chart.series:
         xs, ys = [p.x for p in other.points], [p.y for p in other.points]
         axes.plot(xs, ys, color=FAINT, linewidth=0.8, marker=".", markersize=3)
@@ -154,7 +160,7 @@ def _draw_one_of(axes: "Axes", chart: Chart, index: int) -> None:
 
 
 def draw_series(axes: "Axes", chart: Chart, series: PlotSeries, index: int, count: int) -> None:
-    """Draw series `index` of `count` with error bars, shifted in x so that bars do not overlap."""
+    """Draw series `index` of `count` in a panel, shifted in x so that error bars do not overlap."""
     marks = mark_series(index)
     place = _find_placing(chart, index - (count - 1) / 2 if count > 1 else 0.0)
     xs = [place(point.x) for point in series.points]
@@ -168,7 +174,7 @@ def draw_series(axes: "Axes", chart: Chart, series: PlotSeries, index: int, coun
 
 
 def _find_placing(chart: Chart, steps: float) -> Callable[[float], float]:
-    """Return a function that shifts x by this many bar distances, on a linear or log axis."""
+    """Return a function that shifts x by `steps` times DODGE of the axis, linear or logarithmic."""
     values = [x for x, _ in chart.ticks]
     if is_wide_range(values):
         factor = (max(values) / min(values)) ** (DODGE * steps)
@@ -178,13 +184,17 @@ def _find_placing(chart: Chart, steps: float) -> Callable[[float], float]:
 
 
 def _draw_ideal(axes: "Axes", chart: Chart) -> None:
+    """Draw the reference line of a chart, if it has one."""
     if chart.ideal:
         xs, ys = zip(*chart.ideal)
         axes.plot(xs, ys, color=MUTED, linewidth=1, linestyle=(0, (2, 2)), label=chart.ideal_label)
 
 
 def set_scales(axes: "Axes", chart: Chart) -> None:
-    """Set x ticks and scales; y begins at zero, or is logarithmic for a wide range of values."""
+    """Set x ticks and scales of a panel.
+
+    The y axis begins at zero, or is logarithmic for a wide range of values.
+    """
     xs = [x for x, _ in chart.ticks]
     if is_wide_range(xs):
         axes.set_xscale("log", base=2)

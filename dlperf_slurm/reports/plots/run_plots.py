@@ -56,10 +56,12 @@ def plot_run(summary: Summary, read: ReadRepeat, is_every_case: bool = False) ->
 
 
 def _draw(drawing: Drawing) -> Optional[Plot]:
+    """Draw a figure in a process of `map_on_cores`."""
     return drawing()
 
 
 def _list_table_drawings(summary: Summary) -> Iterator[Drawing]:
+    """Yield the drawings of the figures of throughput and latency tables."""
     frames = summary.results.frames
     slowest = frames.slowest.groupby("case_id", sort=False, observed=True).seconds
     seconds = {case_id: own.tolist() for case_id, own in slowest}
@@ -76,6 +78,6 @@ def _list_table_drawings(summary: Summary) -> Iterator[Drawing]:
 
 
 def list_largest(summary: Summary) -> list[str]:
-    """List the case on the largest measured topology of each series of each table."""
+    """List the case on the largest measured topology of each series of each throughput table."""
     rows = list_measured(THROUGHPUT.rows(summary.results))
     return list(rows.drop_duplicates(["table", "column"], keep="last").index)

@@ -1,4 +1,8 @@
-"""The cases of a throughput table -> figures of throughput, speedup and efficiency."""
+"""The cases of a throughput table -> figures of throughput, speedup and efficiency.
+
+A series has the cases of one framework and variant, over their topologies. The parameters `title`
+and `rows` are the title and the cases of a table, from `list_groups`.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
@@ -20,7 +24,10 @@ Repeats = Mapping[str, Sequence[float]]
 
 
 def plot_throughput(title: str, rows: "DataFrame", repeats: Repeats) -> Optional[Plot]:
-    """Plot throughput over topologies; None without measured cases."""
+    """Plot throughput over topologies, or the repeats on a single topology.
+
+    None without measured cases.
+    """
     topologies, measured = list(place_topologies(rows)), list_measured(rows)
     if not topologies:
         return None
@@ -38,6 +45,7 @@ def plot_throughput(title: str, rows: "DataFrame", repeats: Repeats) -> Optional
 
 
 def make_throughput_chart(rows: "DataFrame") -> Chart:
+    """Make the chart of throughput over devices, with a line per series."""
     return _make_chart(rows, "samples_per_s", f"throughput, {rows.unit.iloc[0]}")
 
 
@@ -82,15 +90,17 @@ def plot_speedup(title: str, rows: "DataFrame") -> Optional[Plot]:
 
 
 def make_speedup_chart(rows: "DataFrame") -> Chart:
+    """Make the chart of speedup over devices, with the ideal speedup as reference line."""
     return _make_chart(rows, "speedup", "speedup", ideal=_list_ideal(rows))
 
 
 def _list_baselines(rows: "DataFrame") -> list[Topology]:
+    """List the topologies that the speedups of these cases are relative to, the smallest first."""
     return sorted(map(parse_topology, set(rows.baseline) - {""}))
 
 
 def _list_ideal(rows: "DataFrame") -> tuple[tuple[float, float], ...]:
-    """Return the points (x, y) of the ideal speedup; none if the series' baselines differ."""
+    """Return the points (x, y) of the ideal speedup; none if baselines of the series differ."""
     baselines = _list_baselines(rows)
     if len(baselines) > 1:
         return ()
@@ -114,6 +124,7 @@ def plot_efficiency(title: str, rows: "DataFrame") -> Optional[Plot]:
 
 
 def make_efficiency_chart(rows: "DataFrame") -> Chart:
+    """Make the chart of weak-scaling efficiency in percent, with 100 % as reference line."""
     ideal = tuple((x, 100.0) for x in sorted(place_topologies(rows).values()))
     name, label = "weak_scaling_efficiency", "efficiency, %"
     return _make_chart(rows, name, label, 100.0, ideal, is_share=True)
@@ -127,7 +138,10 @@ def _make_chart(
     ideal: tuple[tuple[float, float], ...] = (),
     is_share: bool = False,
 ) -> Chart:
-    """Make a chart of the column `name`, with a series per framework and variant."""
+    """Make a chart of the column `name`, multiplied by `factor`, with a line per series.
+
+    `ideal` has the points of a reference line.
+    """
     measured, places = list_measured(rows), place_topologies(rows)
     points = make_points(measured, name, {str(t): x for t, x in places.items()}, factor)
     series: dict[int, list[PlotPoint]] = {number: [] for number in measured.column}
@@ -154,10 +168,10 @@ def make_points(
     factor: float = 1.0,
     by: str = "topology",
 ) -> dict[str, PlotPoint]:
-    """Make the point of each case with a figure in the column `name`, by case id.
+    """Make the point of each case that has a value in the column `name`, by case id.
 
-    `places` has the x of each value in the column `by`. The bar is the interval or, for a median
-    without interval, the range of the repeats.
+    `places` has x by the case's value in the column `by`; y is the value times `factor`. The error
+    bar is the interval or, for a median without interval, the range of the repeats.
     """
     column = COLUMNS[name]
     intervals = read_intervals(rows, column.bounds)
@@ -184,7 +198,7 @@ def list_measured(rows: "DataFrame") -> "DataFrame":
 
 
 def list_series(measured: "DataFrame") -> list[str]:
-    """List the legend labels of the series of these cases."""
+    """List the legend labels of the series of these cases, in order."""
     first = measured.drop_duplicates("column")
     return [
         f"{label}, {compiler}"
@@ -195,7 +209,10 @@ def list_series(measured: "DataFrame") -> list[str]:
 
 
 def place_topologies(rows: "DataFrame") -> dict[Topology, float]:
-    """Return x of each measured topology: its device count, or its index if counts are equal."""
+    """Return the x coordinate of each measured topology.
+
+    It is the device count, or the position in ascending order if several have equal device counts.
+    """
     measured = sorted(map(parse_topology, set(list_measured(rows).topology)))
     if len({topology.world_size for topology in measured}) == len(measured):
         return {topology: float(topology.world_size) for topology in measured}
@@ -218,7 +235,7 @@ def count_repeats(measured: "DataFrame") -> str:
 
 
 def describe_bars(measured: "DataFrame") -> str:
-    """Describe the error bars of medians over repeats."""
+    """Describe the error bars of medians over repeats, for a caption."""
     lacks_interval = measured.interval_low.isna()
     has_range = (lacks_interval & (measured.repeats_measured > 1)).any()
     if not lacks_interval.all() and has_range:
@@ -229,7 +246,7 @@ def describe_bars(measured: "DataFrame") -> str:
 
 
 def _describe_ratio_bars(measured: "DataFrame", name: str) -> str:
-    """Describe the error bars of speedups and efficiencies; a baseline has no bar."""
+    """Describe the error bars of the ratios in the column `name`; a baseline has no bar."""
     if measured[f"{name}_low"].notna().any():
         return "bars: 95 % interval of the ratio, if there are enough repeats"
     return "too few repeats for bars"

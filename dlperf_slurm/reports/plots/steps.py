@@ -70,7 +70,8 @@ ReadRepeat = Callable[[str, int], Outcome]
 class CaseSteps:
     """The throughputs of a case's repeats that have step times, by repeat number.
 
-    `read` reads the steps of the repeats to draw; InputError if their files changed meanwhile.
+    `read` reads the steps of the repeats to draw; InputError if files changed since the report
+    began.
     """
 
     case_id: str
@@ -89,6 +90,7 @@ class CaseSteps:
         return self._load(ordered[(len(ordered) - 1) // 2])
 
     def _load(self, repeat: int) -> RepeatSteps:
+        """Read the step times of a repeat by its number."""
         outcome = self.read(self.case_id, repeat)
         if outcome.record is None or outcome.rank_step_seconds is None:
             text = f"{self.case_id}: repeat {repeat} changed while the report was made"
@@ -139,7 +141,7 @@ def plot_timeline(case: CaseSteps) -> Plot:
 
 
 def draw_timeline(repeats: Sequence[RepeatSteps]) -> "Figure":
-    """Draw repeats, which have the same ranks, in strips that share both axes."""
+    """Draw repeats, which must have the same ranks, in strips that share both axes."""
     names = _name_ranks(repeats[0])
     figure = open_strips(len(repeats), find_legend_inches(WIDTH_INCHES, names))
     strips = figure.axes
@@ -166,7 +168,10 @@ def _name_ranks(repeat: RepeatSteps) -> list[str]:
 
 
 def open_strips(count: int, head_inches: float) -> "Figure":
-    """Open a figure with empty strips, placed by hand because automatic layout is slow."""
+    """Open a figure with `count` empty strips below a legend of `head_inches`.
+
+    They are placed by hand, because automatic layout is slow.
+    """
     height = head_inches + BOTTOM_INCHES + count * (STRIP_INCHES + GAP_INCHES)
     figure = open_figure(WIDTH_INCHES, height, is_by_hand=True)
     figure.subplots(count, 1, sharex=True, sharey=True, squeeze=False)
@@ -181,6 +186,7 @@ def open_strips(count: int, head_inches: float) -> "Figure":
 
 
 def _draw_strip(axes: "Axes", repeat: RepeatSteps) -> None:
+    """Draw the step times of a repeat: a line per rank, or a band of many; stars for stalls."""
     ranks, steps = repeat.seconds.shape
     numbers = range(1, steps + 1)
     slowest = [1000 * float(seconds) for seconds in repeat.seconds.max(axis=0)]
@@ -206,19 +212,26 @@ def _draw_strip(axes: "Axes", repeat: RepeatSteps) -> None:
 
 
 def _place_marks(row: int, steps: int) -> list[int]:
-    """Return the step indices of a row's markers, shifted by row so that markers do not overlap."""
+    """Return the step indices of a line's markers, shifted by `row` so that none overlap."""
     gap = steps / MARKS_PER_LINE
     return sorted({int((mark + (row + 0.5) / MOST_RANKS) * gap) for mark in range(MARKS_PER_LINE)})
 
 
 def list_stalls(step_seconds: Sequence[float]) -> list[int]:
-    """List the indices of the steps that `stats.step_times.find_stalls` counts, in any unit."""
+    """List the indices of stalls, the steps that `stats.step_times.find_stalls` counts.
+
+    Times may be in any unit.
+    """
     limit = STALL_FACTOR * statistics.median(step_seconds)
     first = next((i for i, s in enumerate(step_seconds) if s <= limit), 0)
     return [i for i, s in enumerate(step_seconds) if i >= first and s > limit]
 
 
 def _describe(repeat: RepeatSteps, slowest: Sequence[float], stalls: int) -> str:
+    """Describe a repeat's median step, slow stretch and stalls, as the title of its strip.
+
+    `slowest` has the slowest rank's time of each step in ms; `stalls` counts the stalls.
+    """
     texts = [f"repeat {repeat.repeat}", f"median {statistics.median(slowest):.3g} ms"]
     stretch = find_slow_stretch(slowest)
     if stretch:
@@ -243,6 +256,7 @@ def plot_ranks(case: CaseSteps) -> Optional[Plot]:
 
 
 def _draw_ranks(repeat: RepeatSteps) -> "Figure":
+    """Draw the step times [ranks, steps] of a repeat as a heat map."""
     import numpy
 
     milliseconds: Any = 1000 * repeat.seconds
@@ -270,7 +284,10 @@ def _draw_ranks(repeat: RepeatSteps) -> "Figure":
 
 
 def list_row_names(repeat: RepeatSteps) -> list[tuple[int, str]]:
-    """List rows with their labels: all, or the first of each host, or none if still too many."""
+    """List (row, label) of the heat map's rows: "3 on node01".
+
+    All rows; of more than MOST_NAMES the first of each host, or none if there are still too many.
+    """
     rows = list(range(len(repeat.hosts)))
     if len(rows) > MOST_NAMES:
         rows = [row for row in rows if row == 0 or repeat.hosts[row] != repeat.hosts[row - 1]]

@@ -128,7 +128,7 @@ def open_figure(width_inches: float, height_inches: float, is_by_hand: bool = Fa
 
 
 def mark_series(index: int) -> dict[str, Any]:
-    """Return colour, marker and line style of the series with this index."""
+    """Return colour, marker and line style of series number `index`, as matplotlib keywords."""
     return {
         "color": SERIES_COLORS[index % len(SERIES_COLORS)],
         "marker": MARKERS[index % len(MARKERS)],
@@ -157,7 +157,10 @@ def list_handles(panels: "Sequence[Axes]") -> "dict[str, Artist]":
 
 
 def find_legend_inches(width_inches: float, names: Sequence[str]) -> float:
-    """Return the height of a legend in inches, for figures placed by hand; 0 without names."""
+    """Return the height in inches of a legend with these names; 0 without names.
+
+    For figures whose parts are placed by hand.
+    """
     if not names:
         return 0.0
     rows = math.ceil(len(names) / _count_columns(width_inches, names))
@@ -166,6 +169,7 @@ def find_legend_inches(width_inches: float, names: Sequence[str]) -> float:
 
 
 def _count_columns(width_inches: float, names: Sequence[str]) -> int:
+    """Count the columns of a legend that fit into the width of a figure, with the longest name."""
     # in characters of 6.3 points; each name needs 9 more for its line sample and a gap
     room = 11.4 * width_inches + 3
     return max(1, min(len(names), int(room / (9 + max(map(len, names))))))
@@ -192,6 +196,7 @@ def save_svg(figure: "Figure") -> bytes:
 
 
 def save_pdf(figure: "Figure") -> bytes:
+    """Save a figure as PDF, without dates, so that equal figures have equal files."""
     return _save(figure, "pdf", {"CreationDate": None, "Creator": None, "Producer": None})
 
 

@@ -27,7 +27,7 @@ COLUMNS: Mapping[str, Column] = {column.name: column for column in (*COMPARISON,
 # scopes of the notes of every table of cases
 OF_CASES = (CASE, DOUBT, TABLE)
 
-# the rows of one table -> a title or caption
+# the rows of one table -> a title or caption; the results of a run -> rows; rows -> cells
 FromRows = Callable[["DataFrame"], Any]
 FromResults = Callable[[Any], "DataFrame"]
 MakeCells = Callable[["DataFrame"], Iterable[Union[Cell, str]]]
@@ -39,9 +39,9 @@ class ShownColumn:
 
     `header`, `form` and `missing` override the declared ones; `{unit}` in a header is replaced by
     the unit of the table's first case. `bounds` prints the interval or, without one, the range;
-    without `bounds` they still limit the digits. `marks` prints the row's footnotes here; `counts`
-    prints the measured and planned repeats if some are missing. `cells` makes the cells from the
-    rows, instead of from the frame column.
+    without `bounds` they still limit the digits. `marks` prints the row's footnotes in this column;
+    `counts` prints the measured and planned repeats if some are missing. `cells` makes the cells
+    from the rows, instead of from the frame column.
     """
 
     name: str
@@ -54,7 +54,10 @@ class ShownColumn:
     cells: Optional[MakeCells] = None
 
     def make_cells(self, rows: "DataFrame") -> list[Cell]:
-        """Make one cell per row, with the problem of the row in place of a missing figure."""
+        """Make one cell per row; instead of a missing value the problem of the row.
+
+        `rows` has the columns `problem` and, if `marks` is set, `marks` (footnote numbers).
+        """
         found = self.cells(rows) if self.cells else self.read_cells(rows)
         cells = [Cell(cell) if isinstance(cell, str) else cell for cell in found]
         if self.missing is not None:
@@ -71,12 +74,13 @@ class ShownColumn:
         ]
 
     def make_header(self, rows: "DataFrame") -> str:
+        """Return the header, with the unit of the first row."""
         column = COLUMNS.get(self.name)
         text = self.header if self.header is not None else (column and column.header) or self.name
         return text.replace("{unit}", rows.unit.iloc[0]) if "{unit}" in text else text
 
     def read_cells(self, rows: "DataFrame") -> Iterator[Cell]:
-        """Read the cells of the frame column, without a text for missing figures."""
+        """Yield the cells of the frame column, without a text for missing values."""
         column = COLUMNS.get(self.name)
         form = self.form or (column.form if column else ScaledFormat())
         intervals = read_intervals(rows, column.bounds if column else ())
@@ -100,7 +104,7 @@ class ShownColumn:
 
 
 def read_intervals(rows: "DataFrame", names: Sequence[str]) -> list[Optional[Interval]]:
-    """Read intervals from the two columns of their ends; None for a missing interval."""
+    """Read intervals from the columns `names` of their low and high ends; None where missing."""
     if not names:
         return [None] * len(rows)
     low, high = names
@@ -111,10 +115,11 @@ def read_intervals(rows: "DataFrame", names: Sequence[str]) -> list[Optional[Int
 class TableSpec:
     """The declaration of a table, or of a table for each group of cases.
 
-    `rows` selects and sorts the cases; each combination of values in the columns `by` has a table,
-    in the order of its first case. Footnotes are numbered in the order of the rows. `title`,
-    `caption`, `words` and `figures` may depend on the cases of a table. `notes` are the scopes of
-    its footnotes.
+    `rows` selects and sorts the cases from the results; each combination of values in the columns
+    `by` has a table, in the order of its first case. `words` are the columns of texts, which come
+    first, `figures` those of numbers. `title`, `caption`, `words` and `figures` may depend on the
+    cases of a table. `notes` are the scopes of its footnotes, which are numbered in the order of
+    the rows.
     """
 
     name: str
@@ -130,7 +135,8 @@ class TableSpec:
 class FootnoteMarks:
     """The footnotes of rows, numbered in the order in which tables refer to them.
 
-    `notes` are (row label, scope, note); the row label is, for example, a case id.
+    `notes` are (row label, scope, note): the label is that of the row in its data frame, such as a
+    case id, and the scope says which tables print the note (`results.notes`).
     """
 
     def __init__(self, notes: Iterable[tuple[Hashable, str, Note]]) -> None:
@@ -140,17 +146,17 @@ class FootnoteMarks:
             self._notes.setdefault((label, scope), []).append(note)
 
     def number(self, label: Hashable, scopes: Iterable[str]) -> tuple[int, ...]:
-        """Return the footnote numbers of a row's notes in these scopes."""
+        """Return the footnote numbers of the row `label` for its notes in these scopes."""
         notes = [note for scope in scopes for note in self._notes.get((label, scope), ())]
         return self.footnotes.number_all(dict.fromkeys(notes))
 
     def add(self, rows: "DataFrame", scopes: Iterable[str]) -> "DataFrame":
-        """Return the rows with a new column `marks` of their footnote numbers."""
+        """Return the rows with a new column `marks`: footnote numbers of notes in `scopes`."""
         return rows.assign(marks=[self.number(label, scopes) for label in rows.index])
 
 
 def tabulate(spec: TableSpec, results: Any, marks: FootnoteMarks) -> Iterator[Table]:
-    """Make the tables of a declaration; none if it selects no case.
+    """Yield the tables of a declaration; none if it selects no case.
 
     `results` is the argument of `spec.rows`. Cells are made once per column for all tables, because
     pandas is slow with hundreds of small frames.
@@ -184,7 +190,7 @@ def tabulate(spec: TableSpec, results: Any, marks: FootnoteMarks) -> Iterator[Ta
 
 
 def list_groups(spec: TableSpec, results: Results) -> "Iterator[tuple[str, DataFrame]]":
-    """Yield the title and the cases of each table of a declaration, for figures."""
+    """Yield the title and the cases of each table of a declaration, to plot them."""
     rows = spec.rows(results)
     groups = rows.groupby([*spec.by], sort=False, dropna=False).indices.values()
     for part in sorted(groups, key=lambda part: part[0]):
@@ -196,6 +202,10 @@ def list_groups(spec: TableSpec, results: Results) -> "Iterator[tuple[str, DataF
 
 
 def show_label(axes: Collection[str] = VARIANTS, **changes: Any) -> ShownColumn:
+    """Return the column of labels: framework and non-default values on `axes`.
+
+    `changes` are other fields of ShownColumn.
+    """
     return ShownColumn("framework", cells=LabelCells(tuple(axes)), **changes)
 
 
@@ -210,7 +220,10 @@ class LabelCells:
 
 
 def show_throughput(rows: "DataFrame", **changes: Any) -> list[ShownColumn]:
-    """Return the columns of throughput in samples/s and, for models with tokens, in tokens/s."""
+    """Return the columns of throughput in samples/s and, for models with tokens, in tokens/s.
+
+    `changes` are fields of ShownColumn for the former.
+    """
     in_samples = ShownColumn("samples_per_s", marks=True, counts=True, **changes)
     if (rows.tokens_per_sample > 0).any():
         return [ShownColumn("tokens_per_s", "tokens/s", cells=make_token_cells), in_samples]
@@ -237,7 +250,7 @@ def join_sizes(rows: "DataFrame") -> list[Cell]:
 
 
 def count_of(part: "Series", whole: "Series") -> list[Cell]:
-    """Make cells such as "2 of 3"."""
+    """Make cells such as "2 of 3" from two columns."""
     return [
         Cell(count, ScaledFormat(".0f", unit=f" of {total}"))
         for count, total in zip(list_values(part), whole)

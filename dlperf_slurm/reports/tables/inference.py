@@ -38,6 +38,7 @@ def _list_latencies(results: Results) -> "DataFrame":
 
 
 def _is_compared(rows: "DataFrame") -> bool:
+    """Return whether a table has several precisions, of which one is the reference of speedups."""
     return rows.precision.nunique() > 1 and bool(rows.reference_precision.iloc[0])
 
 
@@ -61,6 +62,7 @@ def _show_latencies(rows: "DataFrame", is_wide: bool = True) -> list[ShownColumn
 
 
 def _list_sizes(rows: "DataFrame") -> list[Any]:
+    """Make cells of the measured batch sizes, or of the planned one of a case not measured."""
     asked = rows.batch_size_per_device
     return [
         cell if text else size
@@ -70,7 +72,10 @@ def _list_sizes(rows: "DataFrame") -> list[Any]:
 
 @cache
 def _blank_unmeasured(name: str, has_bounds: bool) -> MakeCells:
-    """Return a function that makes latency cells, with the problem of cases not measured."""
+    """Return a function that makes the cells of the latency column `name`.
+
+    A case that was not measured has its problem as text.
+    """
 
     def make_cells(rows: "DataFrame") -> list[Cell]:
         cells = ShownColumn(name, bounds=has_bounds).read_cells(rows)
@@ -83,6 +88,7 @@ def _blank_unmeasured(name: str, has_bounds: bool) -> MakeCells:
 
 
 def _explain_latencies(rows: "DataFrame", is_wide: bool = True) -> str:
+    """Return the caption of a latency table."""
     reference = rows.reference_precision.iloc[0]
     speedups = f"speedup over {reference}; " if _is_compared(rows) else ""
     return (
@@ -123,6 +129,7 @@ BANDWIDTH = (
 
 
 def _list_generations(results: Results) -> "DataFrame":
+    """Sort the cases of text generation by table and batch size."""
     rows = results.inference[results.inference.output_tokens > 0]
     if rows.empty:
         return rows
@@ -131,6 +138,8 @@ def _list_generations(results: Results) -> "DataFrame":
 
 
 def _show_generation(rows: "DataFrame") -> list[ShownColumn]:
+    """Return the columns of a table of generations: TTFT, TPOT, ITL and rates."""
+
     def show(name: str, phase: str, *percents: int) -> list[ShownColumn]:
         return [
             ShownColumn(
@@ -153,6 +162,8 @@ def _show_generation(rows: "DataFrame") -> list[ShownColumn]:
 
 @cache
 def _read_phase(phase: str, percent: int) -> MakeCells:
+    """Return a function that makes cells of a percentile of `phase`: "ttft", "tpot" or "itl"."""
+
     def make_cells(rows: "DataFrame") -> list[Cell]:
         cells = ShownColumn(f"{phase}_p{percent}_ms", bounds=False).read_cells(rows)
         known = rows[f"{phase}_avg_ms"].notna()

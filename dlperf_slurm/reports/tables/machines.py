@@ -47,7 +47,10 @@ RESOURCES = TableSpec(
 
 
 def _group_starts(results: Results) -> "DataFrame":
-    """Compute the median phases of starts over cases, by framework and topology."""
+    """Compute the median time of each phase of a job's start, by framework and topology.
+
+    Over the cases, of their medians over repeats.
+    """
     cases = results.cases
     names = [f"phase_{name}_seconds" for name in (QUEUE, *MEANINGS)]
     known = cases[cases[names].notna().any(axis=1)]
@@ -57,6 +60,8 @@ def _group_starts(results: Results) -> "DataFrame":
 
 
 def _show_starts(rows: "DataFrame") -> list[ShownColumn]:
+    """Return the columns of the table of starts: the known phases, their sum and the warm-up."""
+
     def show(phase: str) -> ShownColumn:
         return ShownColumn(f"phase_{phase}_seconds", phase.replace("_", " "), SECONDS, UNKNOWN)
 
@@ -69,10 +74,12 @@ def _show_starts(rows: "DataFrame") -> list[ShownColumn]:
 
 
 def _list_known_phases(rows: "DataFrame") -> list[str]:
+    """List the phases before the first step that any row has."""
     return [name for name in (QUEUE, *TO_FIRST_STEP) if rows[f"phase_{name}_seconds"].notna().any()]
 
 
 def _explain_starts(rows: "DataFrame") -> str:
+    """Return the caption of the table of starts, with the meaning of each phase."""
     meanings = {QUEUE: QUEUE_MEANING, **MEANINGS}
     told = "; ".join(f"{n.replace('_', ' ')}: {meanings[n]}" for n in _list_known_phases(rows))
     return f"rank 0, medians over repeats, then over cases. {told}; warmup: {MEANINGS[WARMUP]}"
@@ -134,7 +141,7 @@ RANK_SPREADS = TableSpec(
 
 
 def _list_shown_devices(results: Results) -> "DataFrame":
-    """Select the slowest devices and the fastest device of each case."""
+    """Select the SHOWN_SLOW_RANKS slowest devices and the fastest device of each case."""
     devices = results.frames.devices.assign(problem="")
     own = devices.groupby("case_id", sort=False)
     from_start, from_end = own.cumcount(), own.cumcount(ascending=False)

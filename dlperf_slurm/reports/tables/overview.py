@@ -1,6 +1,7 @@
 """The results of a run -> an overview of each model: a row per series, a column per place.
 
-A place is a topology in training, and a batch size in inference.
+A place is the column of a case: its topology in training, its batch size in inference. A series has
+the cases that differ in nothing else.
 """
 
 from collections.abc import Collection, Sequence
@@ -27,10 +28,11 @@ NOT_IN_MATRIX = Cell(None, problem="not in the matrix")
 
 @dataclass(frozen=True)
 class OverviewRow:
-    """A series: cases that differ only in their place.
+    """A series: cases that differ only in their place (topology, or batch size in inference).
 
     `cases[i]` is the position, in the overview's frame, of the case at place i; None if the matrix
-    has no such case. `group` is the batch size per device in training, the topology in inference.
+    has no such case. `label` is framework and variant; `group` is the batch size per device in
+    training, the topology in inference.
     """
 
     label: str
@@ -40,15 +42,16 @@ class OverviewRow:
 
     @property
     def name(self) -> str:
+        """The name of the series: "jax xla, amp, 64"."""
         return f"{self.label}, {self.precision}, {self.group}"
 
 
 @dataclass(frozen=True)
 class Overview:
-    """All cases of one model and mode.
+    """All cases of one model and mode (training or inference), with a row per series.
 
-    `cases` are rows of the data frame of cases. `constants` are the non-default values that all
-    cases share.
+    `cases` are rows of the data frame of cases; `places` are topologies, or batch sizes in
+    inference, in ascending order. `constants` are the non-default values that all cases share.
     """
 
     cases: "DataFrame"
@@ -86,21 +89,21 @@ class Overview:
         return "topology" if self.is_inference else "batch size"
 
     def name_group(self, group: str) -> str:
-        """Describe a group without relying on a header: "1n2g", "batch size 8"."""
+        """Describe the group of a row without relying on a header: "1n2g", "batch size 8"."""
         return group if self.is_inference else f"batch size {group}"
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The distinct labels: frameworks with their variants."""
+        """The distinct labels of rows: frameworks with their variants."""
         return tuple(dict.fromkeys(row.label for row in self.rows))
 
     @property
     def kinds(self) -> tuple[tuple[str, str], ...]:
-        """The distinct pairs of precision and group."""
+        """The distinct pairs of precision and group of rows."""
         return tuple(dict.fromkeys((row.precision, row.group) for row in self.rows))
 
     def read(self, name: str) -> list[Optional[float]]:
-        """Return the values of a column by position of the case; None is missing."""
+        """Return the values of a column of `cases` by position of the case; None is missing."""
         return list_values(self.cases[name])
 
     @cached_property
@@ -120,11 +123,12 @@ class Overview:
         return tuple(i for i, is_measured in enumerate(found) if any(is_measured))
 
     def _list_measured(self, row: OverviewRow) -> list[bool]:
+        """Return whether the row was measured, for each place."""
         return [case is not None and self.is_measured[case] for case in row.cases]
 
 
 def make_overviews(results: Results, marks: FootnoteMarks) -> tuple[Overview, ...]:
-    """Make the overviews: one per model of training, then of inference, in the tables' order."""
+    """Make an overview of each model: of training, then of inference, in the tables' order."""
     found = []
     for spec in (THROUGHPUT, LATENCIES):
         rows = _list_cases(spec, results, marks)
@@ -134,7 +138,7 @@ def make_overviews(results: Results, marks: FootnoteMarks) -> tuple[Overview, ..
 
 
 def _list_cases(spec: TableSpec, results: Results, marks: FootnoteMarks) -> "DataFrame":
-    """Sort the cases of a declaration by table, and add their footnote marks."""
+    """Select the cases of a declaration in the order of its tables, with their footnote marks."""
     rows = marks.add(spec.rows(results), spec.notes)
     groups = rows.groupby([*spec.by], sort=False, dropna=False).indices.values()
     order = [place for part in sorted(groups, key=lambda group: group[0]) for place in part]
@@ -142,6 +146,7 @@ def _list_cases(spec: TableSpec, results: Results, marks: FootnoteMarks) -> "Dat
 
 
 def _make_overview(cases: "DataFrame") -> Overview:
+    """Make the overview of cases of one model and mode."""
     varying = [axis for axis in VARIANTS if cases[axis].nunique(dropna=False) > 1]
     constant = find_variants(cases[:1], set(VARIANTS) - set(varying)).iloc[0]
     is_inference = cases["mode"].iloc[0] == INFER
@@ -157,7 +162,11 @@ def _make_overview(cases: "DataFrame") -> Overview:
 
 
 def _list_places(names: "Series", cases: "DataFrame") -> tuple[str, ...]:
-    """List the places in ascending order; batch sizes to search for come first."""
+    """List the distinct places of cases in ascending order, as texts: ("1n1g", "1n8g", "2n8g").
+
+    `names` has the place of each case: its topology, or in inference its batch size. Batch sizes
+    that a search determines, such as "max", come first.
+    """
     if cases["mode"].iloc[0] == INFER:
         sizes = dict(zip(names, ((size, 0) for size in cases.planned_size)))
     else:
@@ -167,7 +176,7 @@ def _list_places(names: "Series", cases: "DataFrame") -> tuple[str, ...]:
 
 
 def tabulate_overview(overview: Overview) -> Table:
-    """Make a table with one line per series: its throughput at each measured place.
+    """Make a table with one row per series: its throughput at each measured place.
 
     The last columns are efficiency and precision speedup at the largest measured place.
     """
@@ -206,13 +215,16 @@ def tabulate_overview(overview: Overview) -> Table:
 
 
 def _read_at(overview: Overview, place: int, cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells of the cases at one place, one cell per row."""
+    """Return the cell of each row at a place (an index); `cells` are by position of the case."""
     positions = [row.cases[place] for row in overview.rows]
     return [NOT_IN_MATRIX if position is None else cells[position] for position in positions]
 
 
 def _make_speedup_cells(cases: "DataFrame", references: Collection[str]) -> list[Cell]:
-    """Make cells of precision speedups; 1 for the reference, also if it is the only precision."""
+    """Make cells of precision speedups; 1 for a case in one of the precisions `references`.
+
+    A reference has no speedup in the data frame if it is the only precision.
+    """
     is_reference = cases.precision.isin(references) & cases.samples_per_s.notna()
     speedup = cases.precision_speedup.mask(cases.precision_speedup.isna() & is_reference, 1.0)
     shown = ShownColumn("precision_speedup", missing=NO_REFERENCE)
@@ -225,7 +237,7 @@ def has_speedup(cases: "DataFrame") -> "Series":
 
 
 def tabulate_cases(overview: Overview) -> Table:
-    """Make a table with one line per training case, each figure with its interval."""
+    """Make a table with one row per case of a training overview, each number with its interval."""
     order = [(row, p) for row in overview.rows for p in row.cases if p is not None]
     cases = overview.cases.iloc[[position for _, position in order]]
     measured = cases[cases.repeats_measured > 0]

@@ -47,7 +47,8 @@ OF_THROUGHPUTS = ("model", "precision", "batch_size_per_device")
 def _list_throughputs(results: Results) -> "DataFrame":
     """Sort training cases by table and series, from the smallest topology to the largest.
 
-    Labels have the values that differ within a table, `constants` (for the title) the others.
+    The column `label` has framework and the values that differ within a table, `constants` (for the
+    title) the other values that are not a default. `column` numbers the series.
     """
     rows = results.training
     rows = rows.assign(
@@ -66,13 +67,17 @@ def _list_throughputs(results: Results) -> "DataFrame":
 
 
 def _name_throughputs(rows: "DataFrame") -> str:
+    """Return the title of a throughput table: model, precision, batch size, constants."""
     first = rows[["model", "precision", "batch_size_per_device", "constants"]].iloc[0]
     size = f"batch size {first.batch_size_per_device} per device"
     return f"{first.model}: " + ", ".join([first.precision, size, *first.constants])
 
 
 def show_training_figures(rows: "DataFrame", is_wide: bool = True) -> list[ShownColumn]:
-    """Return the columns of throughput, scaling, FLOP/s, and shares of the peaks."""
+    """Return the columns of throughput, scaling, FLOP/s, and shares of what the device could reach.
+
+    Unless `is_wide`, efficiencies have no interval.
+    """
     measured = rows[rows.repeats_measured > 0]
     most = measured.tflops_per_device.max()
     prefix, factor = ("G", 1000.0) if 0 < most < 1 else ("T", 1.0)
@@ -87,6 +92,7 @@ def show_training_figures(rows: "DataFrame", is_wide: bool = True) -> list[Shown
     ]
 
 
+# columns of what limits a case: peaks of its device, and the efficiency that all-reduces allow
 LIMITS = {
     "measured_peak_share": "measured peak: fastest matrix product of the framework on the same "
     "device, in the same precision",
@@ -97,6 +103,7 @@ LIMITS = {
 
 
 def _explain_throughputs(rows: "DataFrame") -> str:
+    """Return the caption of a throughput table: the baselines, and what LIMITS mean."""
     baselines = rows[["label", "column", "baseline"]][rows.baseline != ""]
     different = baselines.baseline.unique()
     if len(different) == 0:
@@ -111,11 +118,15 @@ def _explain_throughputs(rows: "DataFrame") -> str:
 
 
 def explain_limits(measured: "DataFrame") -> list[str]:
-    """Explain the columns of LIMITS that have values."""
+    """Explain the columns of upper limits (LIMITS) that have values: peaks, reachable efficiency.
+
+    `measured` are the measured cases of a table.
+    """
     return [LIMITS[name] for name in find_known(measured, *LIMITS)]
 
 
 def _show_cases(rows: "DataFrame") -> list[ShownColumn]:
+    """Return the columns that identify a case in a throughput table."""
     compiler = [ShownColumn("compiler")] if rows.has_compilers.iloc[0] else []
     return [ShownColumn("label", "framework"), *compiler, ShownColumn("topology")]
 
@@ -140,7 +151,11 @@ NARROW_THROUGHPUT = replace(THROUGHPUT, figures=partial(show_training_figures, i
 
 
 def make_precision_tables(results: Results, marks: FootnoteMarks) -> Iterator[Table]:
-    """Make a table for each model and framework with several precisions or compilers."""
+    """Yield a pivot table, topology by precision, for each group of cases with several precisions.
+
+    A group has one model and framework (`number_precision_tables`); it may also have several
+    compilers.
+    """
     training = results.training
     for _, rows in training.groupby("precision_table"):
         yield _make_precision_table(rows, marks)
@@ -151,6 +166,10 @@ OF_PRECISIONS = ("samples_per_s", "precision_speedup", "speedup")
 
 
 def _make_precision_table(rows: "DataFrame", marks: FootnoteMarks) -> Table:
+    """Make the table of these cases: a row per topology, columns per precision.
+
+    Cells have one value per compiler, separated by slashes.
+    """
     first = rows.iloc[0]
     reference = first.reference_precision
     precisions, compilers = rows.precision.unique(), rows.compiler.unique()
@@ -233,6 +252,7 @@ def _list_sources(results: Results) -> "DataFrame":
 
 
 def _describe_sources(rows: "DataFrame") -> list[str]:
+    """Describe the data source of each case: "folder, 4 x 2" (workers x prefetched batches)."""
     return [
         data if data in (ON_DEVICE, ON_HOST) else f"{data}, {workers} x {prefetch}"
         for data, workers, prefetch in zip(rows.data, rows.data_workers, rows.prefetch_batches)
@@ -268,6 +288,7 @@ SOURCES = TableSpec(
 
 
 def _show_accuracy(rows: "DataFrame") -> list[ShownColumn]:
+    """Return the columns of a table of training to accuracy."""
     target = rows.target_top1.max()
     reached = ShownColumn(
         "seeds_at_target", f"reached {100 * target:g} %",
@@ -289,6 +310,7 @@ def _show_accuracy(rows: "DataFrame") -> list[ShownColumn]:
 
 
 def _count_seeds(rows: "DataFrame") -> list[Cell]:
+    """Make cells of the number of measured seeds: "3", or "2 of 3" if some are missing."""
     return [
         Cell(count or None, ScaledFormat(".0f", unit="" if count == planned else f" of {planned}"))
         for count, planned in zip(rows.seeds.fillna(0).tolist(), rows.repeats_planned.tolist())

@@ -34,8 +34,9 @@ MARKERS = (
 class SeriesStyle:
     """The style of a series: dashes by `kind`, colour and marker by `hue`.
 
-    `hue` is the index of the label, or of the kind if all series have the same label; None in the
-    legend entry of a kind that several labels share.
+    `label` and `kind` are indices in `Overview.labels` and `Overview.kinds`. `hue` is the index of
+    the label, or of the kind if all series have the same label; None in the legend entry of a kind
+    that several labels share.
     """
 
     label: int
@@ -83,6 +84,8 @@ class ChartPoint:
 
 @dataclass(frozen=True)
 class Curve:
+    """A line in SVG coordinates: the points of its `path` as text, and its dots."""
+
     line: ChartLine
     path: str
     dots: tuple[ChartPoint, ...]
@@ -90,7 +93,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class LineChart:
-    """Lines over common x ticks; `ideal` is the value of a reference line.
+    """Lines over common x ticks; `ideal` is the value of a reference line, `unit` that of y ticks.
 
     The y axis begins at zero, or at half of the ideal if all values are above; it is logarithmic
     for a wide range of values without an ideal.
@@ -133,16 +136,19 @@ class LineChart:
 
     @property
     def _levels(self) -> list[float]:
+        """The values of the y ticks."""
         if self._is_ratio:
             return list_ratio_ticks(min(self._values), max(self._values))
         return list_ticks(HEADROOM * max(self._values), self._floor)
 
     @property
     def _floor(self) -> float:
+        """The value at the bottom of a linear y axis."""
         half = 0.0 if self.ideal is None else self.ideal / 2
         return half if min(self._values) > half else 0.0
 
     def place_x(self, x: float) -> float:
+        """Convert an x value to an SVG coordinate."""
         xs = [tick for tick, _ in self.ticks]
         low, high = min(xs), max(xs)
         room = WIDTH - LEFT - RIGHT
@@ -151,6 +157,7 @@ class LineChart:
         return round(LEFT + inset + share * (room - 2 * inset), 1)
 
     def place_y(self, y: float) -> float:
+        """Convert a y value to an SVG coordinate."""
         room = HEIGHT - TOP - BOTTOM
         levels = self._levels
         if self._is_ratio:
@@ -177,7 +184,7 @@ def _place_line(chart: LineChart, line: ChartLine) -> Curve:
 
 
 def list_ticks(highest: float, lowest: float = 0.0) -> list[float]:
-    """List round values from the lowest to the highest, with at most MOST_TICKS steps."""
+    """List round values from the lowest to the highest, in at most MOST_TICKS steps."""
     if highest <= lowest:
         return [lowest]
     span = highest - lowest
@@ -206,7 +213,10 @@ TREND_WIDTH, TREND_HEIGHT = 96.0, 22.0
 
 @dataclass(frozen=True)
 class Sparkline:
-    """A sparkline of values between `lowest` and `highest`, or a bar for a single place."""
+    """A sparkline of values between `lowest` and `highest`, or a bar for a single place.
+
+    `values[i]` is at position `places[i]` of `count`; `ideal` is the value of a reference line.
+    """
 
     look: SeriesStyle
     places: tuple[int, ...]
@@ -237,6 +247,7 @@ class Sparkline:
 
     @property
     def bar(self) -> float:
+        """The length of the bar that replaces the line for a single place."""
         return round(TREND_WIDTH * self.values[0] / self.highest, 1)
 
     def _place(self, value: float) -> float:

@@ -49,7 +49,7 @@ def inline_svg(plot: Plot) -> str:
 
 
 def _adopt(element: ElementTree.Element, prefix: str) -> None:
-    """Replace colours by the page's custom properties, and make ids unique with a prefix."""
+    """Replace an element's colours by custom properties of the page, and prefix its ids."""
     for name, value in element.attrib.items():
         if name == "id":
             value = f"{prefix}-{value}"
@@ -65,7 +65,7 @@ def _adopt(element: ElementTree.Element, prefix: str) -> None:
 
 
 def _name(root: ElementTree.Element, plot: Plot) -> None:
-    """Add title and description, and set the width at which the text has the page's font size."""
+    """Add title and description, and set the width at which text has the page's font size."""
     names = {"title": f"{plot.title}: {plot.subject}", "desc": plot.caption}
     for place, (tag, text) in enumerate(names.items()):
         child = ElementTree.Element(f"{{{_SVG}}}{tag}", {"id": f"{plot.name}-{tag}"})

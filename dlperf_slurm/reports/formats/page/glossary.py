@@ -43,7 +43,7 @@ def explain(text: str) -> Markup:
 
 
 def explain_topology(text: str) -> Markup:
-    """Escape a text and explain it if it is a topology."""
+    """Escape a text and, if it is a topology such as "2n8g", explain it on hover."""
     return explain(text) if re.fullmatch(r"\d+n\d+g", text) else escape(text)
 
 

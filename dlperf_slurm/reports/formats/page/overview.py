@@ -26,7 +26,10 @@ Points = Sequence[Optional[tuple[PlotPoint, str]]]
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """A legend entry that shows or hides the series of one label or one kind."""
+    """A legend entry that shows or hides the series of one label or one kind.
+
+    `group` is "label" or "kind", `index` its index in the overview.
+    """
 
     group: str
     index: int
@@ -36,7 +39,10 @@ class LegendEntry:
 
 @dataclass(frozen=True)
 class OverviewSection:
-    """A table with a style and a sparkline for each row, and charts of its series."""
+    """The table of an overview, with a style and a sparkline for each row, and its charts.
+
+    `trends` are the sparklines, and `keys` the legend entries.
+    """
 
     table: HtmlTable
     looks: tuple[SeriesStyle, ...]
@@ -47,6 +53,7 @@ class OverviewSection:
 
 
 def make_sections(overviews: Sequence[Overview], footnotes: Sequence[str]) -> list[OverviewSection]:
+    """Make the section of each overview, in order."""
     return [
         _make_section(overview, f"overview-{number}", footnotes)
         for number, overview in enumerate(overviews, start=1)
@@ -68,7 +75,10 @@ def _make_section(overview: Overview, name: str, footnotes: Sequence[str]) -> Ov
 
 
 def _name_kind(overview: Overview, precision: str, group: str) -> str:
-    """Describe a kind by the precision, the group, or both: whichever differs between kinds."""
+    """Describe a kind by the precision, the group, or both: whichever differs between kinds.
+
+    A kind is a pair of `Overview.kinds`: "amp, batch size 64".
+    """
     differs = [len({kind[i] for kind in overview.kinds}) > 1 for i in (0, 1)]
     parts = [precision, overview.name_group(group)]
     return ", ".join(part for part, is_told in zip(parts, differs) if is_told)
@@ -77,7 +87,10 @@ def _name_kind(overview: Overview, precision: str, group: str) -> str:
 def _explain_trends(
     overview: Overview, trends: Sequence[Optional[Sparkline]], is_share: bool
 ) -> Table:
-    """Make the overview's table, with sparklines explained in the caption."""
+    """Make the overview's table, with the scale of the sparklines explained in the caption.
+
+    They show efficiencies if `is_share`.
+    """
     table = tabulate_overview(overview)
     lowest = next((trend.lowest for trend in trends if trend is not None), None)
     if not is_share or lowest is None:
@@ -87,6 +100,7 @@ def _explain_trends(
 
 
 def _make_look(overview: Overview, row: OverviewRow) -> SeriesStyle:
+    """Make the style of a row, from the indices of its label and kind."""
     label = overview.labels.index(row.label)
     kind = overview.kinds.index((row.precision, row.group))
     return SeriesStyle(label, kind, label if len(overview.labels) > 1 else kind)
@@ -108,7 +122,7 @@ def _list_keys(overview: Overview) -> Iterator[LegendEntry]:
 def _make_trends(
     overview: Overview, looks: Sequence[SeriesStyle], is_share: bool
 ) -> tuple[Optional[Sparkline], ...]:
-    """Make a sparkline for each row, of efficiency or throughput; None without figures."""
+    """Make a sparkline per row, of efficiency (`is_share`) or throughput; None without values."""
     shown = overview.measured_places
     figures = overview.read("weak_scaling_efficiency" if is_share else "samples_per_s")
     found = [
@@ -141,11 +155,12 @@ def _make_trends(
 
 
 def _find_lowest(shares: Sequence[float]) -> float:
-    """Return the lower end of the sparklines: the efficiency rounded down to 10 %, at most 90 %."""
+    """Return the lower end of sparklines: the lowest share rounded down to 10 %, at most 90 %."""
     return min(0.9, math.floor(10 * min(shares, default=0.0)) / 10)
 
 
 def _tell(overview: Overview, place: int, value: float, is_share: bool) -> str:
+    """Describe a value at a place: "93 % at 2n8g"."""
     text = f"{100 * value:.0f} %" if is_share else f"{value:.4g} {overview.unit}"
     return f"{text} at {overview.places[place]}"
 
@@ -215,6 +230,7 @@ def _make_chart(
 def _make_line(
     row: OverviewRow, look: SeriesStyle, names: Sequence[str], points: Points
 ) -> ChartLine:
+    """Make the line of a row; `names` are the places."""
     shown, tips = [], []
     for name, case in zip(names, row.cases):
         found = None if case is None else points[case]
@@ -239,9 +255,10 @@ def _place(overview: Overview) -> list[float]:
 
 
 def _find_size(overview: Overview, place: str) -> int:
+    """Return the batch size that a place is, or the number of devices of its topology."""
     return int(place) if overview.is_inference else parse_topology(place).world_size
 
 
 def _write(cell: Cell, unit: str) -> str:
-    """Format a figure with its unit and bounds."""
+    """Format the number of a cell with its unit and bounds."""
     return f"{cell.text} {unit} {cell.bounds}".strip()

@@ -63,6 +63,10 @@ def tabulate_provenance(results: Results) -> Iterator[Table]:
 def _make_version_table(
     versions: Counts, measured: Mapping[str, int], frameworks: Mapping[str, str]
 ) -> Table:
+    """Make a table of software versions with a column for each framework.
+
+    `measured` has the number of valid repeats, `frameworks` the framework, by case id.
+    """
     names = list(dict.fromkeys(frameworks.values()))
     of_framework = {
         name: {case_id: measured[case_id] for case_id, own in frameworks.items() if own == name}
@@ -82,6 +86,7 @@ def _make_version_table(
 
 
 def _make_host_table(hosts: Counts, devices: Counts) -> Table:
+    """Make a table of hosts with their devices and number of repeats."""
     rows = (
         (
             host,
@@ -97,7 +102,8 @@ def _make_host_table(hosts: Counts, devices: Counts) -> Table:
 def _join_values(told: Mapping[str, Counter[str]], measured: Mapping[str, int]) -> str:
     """Describe a fact's value, or each value with its number of repeats, most frequent first.
 
-    Repeats of the cases in `measured` without a value count as "not reported".
+    `told` counts the repeats by value, by case id. Valid repeats of the cases in `measured` without
+    a value count as "not reported".
     """
     counts: Counter[str] = Counter()
     for case_id, repeats in measured.items():

@@ -21,7 +21,7 @@ class HtmlFootnote:
 
 @dataclass(frozen=True)
 class FootnoteMark:
-    """A footnote number in a cell; the first mark of a note is the target of its back link."""
+    """A footnote number in a cell; the back link of a footnote leads to the first mark."""
 
     note: HtmlFootnote
     is_first: bool
@@ -29,7 +29,7 @@ class FootnoteMark:
 
 @dataclass(frozen=True)
 class HtmlTable:
-    """A table with its id, and the footnote marks of each cell.
+    """A table with its HTML id, and the footnote marks of each cell.
 
     `places[column]` is the maximum number of decimal places in the column.
     """
@@ -49,7 +49,7 @@ class HtmlTable:
         return len(self.rows) > MOST_ROWS
 
     def pad(self, column: int, cell: Cell) -> str:
-        """Return the padding that aligns a figure with the decimal places of its column."""
+        """Return the padding that aligns a number with the decimal places of its column: ".00"."""
         if cell.figure is None or not cell.text or isinstance(cell.value, tuple):
             return ""
         places = count_places(cell.text)
@@ -58,13 +58,13 @@ class HtmlTable:
 
 
 def count_places(text: str) -> int:
-    """Count the decimal places of a figure."""
+    """Count the decimal places of a formatted number: 2 for "1.25 %"."""
     number = text.split(" ")[0]
     return len(number.partition(".")[2])
 
 
 def make_html_table(table: Table, table_id: str, footnotes: Sequence[str]) -> HtmlTable:
-    """Make the HTML model of a table with its footnotes; `footnotes[n - 1]` is number n."""
+    """Make the HTML model of a table with its footnotes; `footnotes[n - 1]` is footnote n."""
     numbers = sorted({number for row in table.rows for cell in row for number in cell.marks})
     notes = {
         number: HtmlFootnote(
@@ -90,7 +90,7 @@ def make_html_table(table: Table, table_id: str, footnotes: Sequence[str]) -> Ht
 def make_html_tables(
     tables: Iterable[Table], name: str, footnotes: Sequence[str]
 ) -> list[HtmlTable]:
-    """Make the HTML models of tables, with ids from a name and a number."""
+    """Make the HTML models of tables, with the ids `name`-1, `name`-2, ..."""
     return [
         make_html_table(table, f"{name}-{number}", footnotes)
         for number, table in enumerate(tables, start=1)
@@ -98,4 +98,5 @@ def make_html_tables(
 
 
 def _find_places(cells: Iterable[Cell]) -> int:
+    """Return the maximum number of decimal places in the cells of a column."""
     return max((count_places(cell.text) for cell in cells if cell.figure is not None), default=0)
