@@ -310,7 +310,10 @@ def _has_steps(reading: ParsedRun, least: int) -> bool:
 
 
 def _describe_slowest(windows: Sequence[Window]) -> str:
-    """Describe what the slowest rank measured, such as "894 ms a step"; "" without windows."""
+    """Describe what the slowest rank measured: "894 ms a step"; "" without windows.
+
+    A window has the steps that a rank timed.
+    """
     slowest = max(
         windows,
         key=lambda window: (

@@ -240,7 +240,11 @@ def _find_variant(header: str) -> str:
 
 
 def _find_scale(header: str, quantity: str) -> Optional[Fraction]:
-    """Return the factor from the header's unit to samples/s or ms, or None without a unit."""
+    """Return the factor from a column's unit to samples/s or ms: 1000 for "latency (s)".
+
+    None if the header has no unit of a latency, or is not of a rate per ms; and for quantities
+    without unit, such as a speedup.
+    """
     if quantity == SAMPLES_PER_S:
         return _SECOND if re.search(r"/ ?ms\b", header) else None
     if not quantity.startswith("latency") or quantity.endswith("speedup"):

@@ -33,12 +33,19 @@ class GapSummary:
 
 
 def is_material(finding: Discrepancy, threshold: float) -> bool:
-    """Return whether a finding's excess reaches the threshold, or is not known."""
+    """Return whether a finding is large enough to matter.
+
+    Its excess (relative deviation beyond what rounding explains) reaches the threshold, such as
+    0.01, or is unknown.
+    """
     return finding.excess is None or finding.excess >= threshold
 
 
 def choose_material(findings: Sequence[Discrepancy], threshold: float) -> list[Discrepancy]:
-    """Return the material findings, those without an excess first, then the worst."""
+    """Select the findings that `is_material` accepts: unknown excess first, then the worst.
+
+    `threshold` is the smallest excess that counts.
+    """
     chosen = [finding for finding in findings if is_material(finding, threshold)]
     return sorted(chosen, key=lambda finding: -_read_excess(finding))
 

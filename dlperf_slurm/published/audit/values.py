@@ -128,7 +128,10 @@ def _make_cell(match: "re.Match[str]", column: PrintedColumn) -> Optional[Printe
 
 
 def _find_scale(match: "re.Match[str]", column: PrintedColumn) -> Optional[Fraction]:
-    """Return the factor of the number's unit; a unit in the cell overrides the header's."""
+    """Return the factor that converts a number to the unit of its column's quantity, or None.
+
+    A unit in the cell, such as "k" or "s", overrides the unit in the header.
+    """
     if match["thousands"]:
         return _THOUSANDS[match["thousands"].strip().lower()]
     is_time = column.quantity.startswith("latency") or column.quantity == TRAINING_TIME
