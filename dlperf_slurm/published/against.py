@@ -23,17 +23,21 @@ Figure = Any
 
 
 def choose_sources(names: Sequence[str]) -> dict[str, "TableMaker"]:
-    """Return the function that makes the table of each source; raises InputError if unknown."""
+    """Return, for each published source in `names`, the function that makes its comparison table.
+
+    Raises InputError for an unknown source.
+    """
     for name in names:
         find_source_file(name)
     return {name: partial(make_against_table, name) for name in names}
 
 
 def make_against_table(name: str, cases: "DataFrame") -> Table:
-    """Make a table of our cases and a source's figures, with hardware and other differences.
+    """Make a table of a run's cases, each beside the nearest figures of a published source.
 
-    A case has one row per nearest figure: variants and machines that tie have a row each. Raises
-    InputError, which lists the known sources, if `name` is not one.
+    `name` is the source, such as "dlperf". Columns name the hardware of both, and what else
+    differs. A case has one row per nearest figure: variants and machines that tie have a row each.
+    Raises InputError, which lists the known sources, if `name` is not one.
     """
     figures = read_source(name)
     rows = [
@@ -52,6 +56,7 @@ def make_against_table(name: str, cases: "DataFrame") -> Table:
 
 
 def _make_row(case: Case, figure: Optional[Figure]) -> list[Cell]:
+    """Make the row of a case and a published figure; None if no figure is of its model and mode."""
     ours = None if math.isnan(case.samples_per_s) else case.samples_per_s
     theirs = figure.samples_per_s if figure else None
     ratio = ours / theirs if ours and theirs else None
@@ -82,6 +87,7 @@ def find_nearest(case: Case, figures: "DataFrame") -> list[Figure]:
 
 
 def _measure_distance(case: Case, figure: Figure) -> tuple[float, ...]:
+    """Return how far a figure is from a case, as a tuple with the most important property first."""
     return (
         figure.framework != case.framework,
         figure.precision != case.precision,
@@ -97,6 +103,7 @@ def _measure_distance(case: Case, figure: Figure) -> tuple[float, ...]:
 
 
 def _measure_batch_distance(ours: int, theirs: int) -> float:
+    """Return the distance of two batch sizes in powers of two; infinite if one is unknown (0)."""
     return abs(math.log2(theirs / ours)) if ours and theirs else math.inf
 
 
@@ -106,6 +113,7 @@ def _find_batch_size(case: Case) -> int:
 
 
 def list_differences(case: Case, figure: Figure) -> tuple[str, ...]:
+    """List what differs between a figure and a case, with the figure's values: "precision fp32"."""
     differences = [
         f"{name} {theirs}"
         for name, theirs, ours in (
@@ -124,6 +132,7 @@ def list_differences(case: Case, figure: Figure) -> tuple[str, ...]:
 
 
 def _describe_differences(case: Case, figure: Optional[Figure]) -> str:
+    """Describe a figure's published variant and its differences from a case, in one text."""
     if figure is None:
         return "none of this model and mode"
     # the published variant: "W/O clip", the location of the data

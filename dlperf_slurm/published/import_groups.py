@@ -20,9 +20,10 @@ _READ_BYTES = 1 << 20
 
 
 def join_ranks(runs: Sequence[ImportedRun]) -> list[ImportedRun]:
-    """Join the logs of the ranks of a job: keep a failed run, else the slowest rank's.
+    """Merge the logs that the ranks of one job wrote into one run per job.
 
-    These logs are identical copies, or their names differ only in a rank and their times overlap.
+    Such logs are identical copies, or their names differ only in a rank (`workerlog.0`,
+    `workerlog.1`) and their times overlap. Of a job's runs a failed one is kept, else the slowest.
     """
     copies = _group(runs, lambda run: _hash_file(run.path))
     left: list[ImportedRun] = []
@@ -37,13 +38,14 @@ def join_ranks(runs: Sequence[ImportedRun]) -> list[ImportedRun]:
 
 
 def _are_of_files(runs: Sequence[ImportedRun]) -> bool:
-    """Return whether each run is the only one in its file, so that the files can be copies."""
+    """Return whether each run is the only one in its file; only such files can be copies."""
     return len({run.path for run in runs}) == len(runs)
 
 
 def _group(
     runs: Iterable[ImportedRun], key: Callable[[ImportedRun], Hashable]
 ) -> list[list[ImportedRun]]:
+    """Group the runs by key; keys and runs keep their order."""
     groups: dict[Hashable, list[ImportedRun]] = {}
     for run in runs:
         groups.setdefault(key(run), []).append(run)
@@ -63,7 +65,10 @@ def _hash_file(path: Path) -> str:
 
 
 def _name_job(run: ImportedRun) -> Hashable:
-    """Return a key that the logs of one job's ranks share; the log itself if it names no rank."""
+    """Return a key that the logs of one job's ranks share.
+
+    It is the log's own name if that names no rank.
+    """
     name = run.path.name.lower()
     if "#" in run.log or not _RANK.search(name):
         return run.log
@@ -72,7 +77,7 @@ def _name_job(run: ImportedRun) -> Hashable:
 
 
 def _split_by_time(runs: Sequence[ImportedRun]) -> list[list[ImportedRun]]:
-    """Group runs whose times overlap or are unknown."""
+    """Split runs into groups whose times overlap; a run without times joins the group before it."""
     groups: list[list[ImportedRun]] = []
     for run in sorted(runs, key=lambda run: run.started):
         last = max((one.ended for one in groups[-1]), default=0.0) if groups else 0.0
@@ -84,6 +89,10 @@ def _split_by_time(runs: Sequence[ImportedRun]) -> list[list[ImportedRun]]:
 
 
 def _join(runs: Sequence[ImportedRun], what: str) -> ImportedRun:
+    """Return the run that stands for several: a failed one, else the slowest.
+
+    A note lists all files; `what` says what these are, such as "copies of one log".
+    """
     if len(runs) == 1:
         return runs[0]
     chosen = min(runs, key=lambda run: (run.status == OK, run.samples_per_s or 0.0))
@@ -92,11 +101,11 @@ def _join(runs: Sequence[ImportedRun], what: str) -> ImportedRun:
 
 
 def label_runs(runs: Sequence[ImportedRun]) -> list[str]:
-    """Return a label for each run: the hardware, software or date that differ within its case.
+    """Return a label for each run, which distinguishes it from runs with the same settings.
 
-    A label is empty if nothing differs. Hardware distinguishes all cases of a model and format,
-    whatever their topology. Runs that start within a day of the previous run's end have the same
-    date.
+    It has the hardware, software and date that differ among these, as in "on V100 of 2020-08-26";
+    empty if nothing differs. Hardware distinguishes all cases of a model and format, whatever their
+    topology. Runs that start within a day of the previous run's end have the same date.
     """
     labels = [""] * len(runs)
     days = _name_days(runs)
@@ -122,6 +131,7 @@ def label_runs(runs: Sequence[ImportedRun]) -> list[str]:
 
 
 def _group_indices(runs: Sequence[ImportedRun], is_of_case: bool) -> list[list[int]]:
+    """Group the indices of runs of one format, by all settings or only by framework and model."""
     groups: dict[Hashable, list[int]] = {}
     for index, run in enumerate(runs):
         names = ALL_SETTINGS if is_of_case else ("framework", "model")
@@ -140,13 +150,16 @@ def _name_software(identity: Identity) -> str:
 
 
 def _name_unstated(identity: Identity) -> str:
-    """Name the settings that a log does not state, as another log of the case does."""
+    """Name the settings that a log leaves to their defaults, as in "without data in the log"."""
     unstated = [name for name in CASE_SETTINGS if not getattr(identity, name)]
     return f"without {' and '.join(unstated)} in the log" if unstated else ""
 
 
 def _name_days(runs: Sequence[ImportedRun]) -> list[str]:
-    """Return for each run the date on which its series of runs began, also past midnight."""
+    """Return the date of each run's series: runs with the same settings, less than a day apart.
+
+    A series that goes on past midnight has the date on which it began.
+    """
     days = [f"of {run.identity.date}" if run.identity.date else "undated" for run in runs]
     for indices in _group_indices(runs, True):
         timed = sorted((i for i in indices if runs[i].started), key=lambda i: runs[i].started)
@@ -157,7 +170,7 @@ def _name_days(runs: Sequence[ImportedRun]) -> list[str]:
 
 
 def describe_surroundings(runs: Sequence[ImportedRun]) -> list[str]:
-    """Return the notes of a case on known and unknown hardware, software and dates of its logs."""
+    """Return notes on a case: which hardware, software and dates its logs state, and which not."""
     told, untold = [], []
     for name in ("hardware", "software", "date"):
         values = list(dict.fromkeys(getattr(run.identity, name) for run in runs))

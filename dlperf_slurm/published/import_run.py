@@ -60,10 +60,11 @@ UNKNOWN_SOURCE = "unknown"
 def write_imported_run(
     results_dir: Path, name: str, runs: Sequence[ImportedRun], command: Sequence[str]
 ) -> Run:
-    """Write a run directory for the logs, completely or not at all; logs of a case are repeats.
+    """Write a run directory for the logs, completely or not at all; logs of one case are repeats.
 
-    Raises InputError if a valid run is missing a setting that a record needs, if no run is left, or
-    if the directory cannot be written.
+    `name` is the run's title, `command` the command line to note in the manifest. Raises InputError
+    if a valid run is missing a setting that a record needs, if no run is left, or if the directory
+    cannot be written.
     """
     cases = group_runs(runs)
     run_id = make_run_id(name, "import")
@@ -85,10 +86,11 @@ def write_imported_run(
 
 
 def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
-    """Group the runs by case_id, in order; failed runs with unknown settings are left out.
+    """Group the runs by case_id, in order, and set their labels.
 
-    Runs with other hardware, software or dates are different cases. Raises InputError, which names
-    the settings that neither a log nor its name has.
+    Failed runs with unknown settings are left out. Runs with other hardware, software or dates are
+    different cases. Raises InputError if a valid run's settings are neither in its log nor in the
+    log's name.
     """
     problems = [
         f"{run.log}: neither the log nor its name tells {' and '.join(missing)}; add "
@@ -110,7 +112,10 @@ def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
 
 
 def find_missing(identity: Identity) -> list[str]:
-    """Return the settings that a record needs and that are unknown or make no topology."""
+    """Return the settings that a record needs and a log does not have.
+
+    Among these is "devices" if the device count is no multiple of the node count.
+    """
     missing = [name for name in SETTINGS if not getattr(identity, name)]
     if identity.nodes and identity.devices and not _is_topology(identity):
         missing.append("devices")
@@ -118,6 +123,7 @@ def find_missing(identity: Identity) -> list[str]:
 
 
 def _is_topology(identity: Identity) -> bool:
+    """Return whether the device count is a multiple of the node count."""
     topology = _make_topology(identity)
     try:
         return parse_topology(str(topology)).world_size == identity.devices
@@ -126,13 +132,17 @@ def _is_topology(identity: Identity) -> bool:
 
 
 def _make_case_id(run: ImportedRun, label: str) -> str:
-    """Make the case_id as a matrix does, with the log's format and its label."""
+    """Make the case_id of an imported run, in the form of those that a matrix file expands to.
+
+    It consists of model and axes, among them the log's format and `label`, which distinguishes runs
+    with the same settings. Other characters than letters, digits, ".", "_" and "-" become "_".
+    """
     case_id = make_case_id(run.identity.model, _make_axes(replace(run, label=label)))
     return re.sub(r"[^A-Za-z0-9._-]+", "_", case_id)
 
 
 def _make_axes(run: ImportedRun) -> Axes:
-    """Make axes from the log's settings; other axes have their defaults."""
+    """Make the axes of a run from the settings of its log; other axes have their defaults."""
     identity = run.identity
     return Axes(
         framework=identity.framework,
@@ -145,6 +155,7 @@ def _make_axes(run: ImportedRun) -> Axes:
 
 
 def _name_source(run: ImportedRun) -> str:
+    """Return the name of a run's log format, or "unknown"."""
     return run.format_name or UNKNOWN_SOURCE
 
 
@@ -155,7 +166,10 @@ def _make_topology(identity: Identity) -> Topology:
 def _make_manifest(
     run_id: str, name: str, cases: dict[str, list[ImportedRun]], command: Sequence[str]
 ) -> Manifest:
-    """Make the manifest; all array tasks have ended, so that no scheduler is ever asked."""
+    """Make the manifest of an imported run, whose array tasks are all complete.
+
+    No scheduler is ever asked about them.
+    """
     return Manifest(
         run_id=run_id,
         title=name,
@@ -179,6 +193,7 @@ def _make_manifest(
 
 
 def _make_planned_case(case_id: str, runs: Sequence[ImportedRun]) -> PlannedCase:
+    """Make the manifest's entry for a case; `runs` are its repeats."""
     return PlannedCase(
         case_id=case_id,
         model=runs[0].identity.model,
@@ -195,13 +210,13 @@ def _make_planned_case(case_id: str, runs: Sequence[ImportedRun]) -> PlannedCase
 
 
 def _find_settings(runs: Sequence[ImportedRun]) -> dict[str, int]:
-    """Return the measured steps as protocol, if all windows have the same number of steps."""
+    """Return the number of measured steps as the case's protocol; empty if repeats differ in it."""
     steps = {run.window.steps for run in runs if run.window}
     return {"measured_steps": steps.pop()} if len(steps) == 1 and 0 not in steps else {}
 
 
 def _describe_partial(runs: Sequence[ImportedRun]) -> list[str]:
-    """Return notes with the publishers' figures of incomplete logs, which are in no table."""
+    """Return a note for each incomplete log that still gives the publisher's figure."""
     return [
         f"{run.log} is incomplete: its publisher's rule ({run.publisher_rule}) makes "
         f"{run.publisher_samples_per_s:.4g} of what is there"
@@ -216,6 +231,7 @@ def _format_time(seconds: float) -> str:
 
 
 def _write_records(folder: Path, run_id: str, cases: dict[str, list[ImportedRun]]) -> None:
+    """Write records, step times and copies of the logs, and the files that list the array tasks."""
     import numpy
 
     rows: list[str] = []
@@ -244,6 +260,7 @@ def _write_records(folder: Path, run_id: str, cases: dict[str, list[ImportedRun]
 
 
 def _make_record(run: ImportedRun, run_id: str, case_id: str, repeat: int) -> Record:
+    """Make the record of a run: with the rank's result if it is valid, with a failure otherwise."""
     case = _make_case(run, run_id, case_id, repeat)
     is_ok = run.status == OK
     failure = Failure(WHOLE_JOB, "", "", run.reason, "", run.status == OUT_OF_MEMORY)
@@ -286,7 +303,7 @@ def _make_case(run: ImportedRun, run_id: str, case_id: str, repeat: int) -> Case
 
 
 def _make_rank(run: ImportedRun, case: Case) -> RankResult:
-    """Make the result of the slowest rank; its seconds are computed from its rate."""
+    """Make the result of the whole job; its seconds are computed from the throughput."""
     rate = run.samples_per_s or 0.0
     return RankResult(
         rank=WHOLE_JOB,

@@ -42,7 +42,7 @@ def read_report(path: Path, options: ImportOptions) -> list[ImportedRun]:
 
 
 def _list_figures(metrics: Any) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield (GPUs, batch size, metric, value) of the throughputs in a report."""
+    """Yield (GPUs, batch size, metric, value) of the throughputs in a report's `metrics`."""
     for gpus, sizes in metrics.items() if isinstance(metrics, dict) else ():
         for size, values in sizes.items() if isinstance(sizes, dict) else ():
             for metric, value in values.items() if isinstance(values, dict) else ():
@@ -53,6 +53,10 @@ def _list_figures(metrics: Any) -> Iterator[tuple[str, str, str, Any]]:
 def _make_run(
     log: str, path: Path, options: ImportOptions, gpus: str, size: str, metric: str, value: Any
 ) -> ImportedRun:
+    """Make the run of one figure of a report; failed if the value is no positive number.
+
+    `log` names the run: the path, with "#2" for the second figure.
+    """
     stated = Identity(
         framework="mxnet",
         model="resnet50",

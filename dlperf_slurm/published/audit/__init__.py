@@ -41,11 +41,13 @@ _MISSING = {
 
 @dataclass(frozen=True)
 class CheckCounts:
-    """Counts of checked and unchecked figures.
+    """How many figures of the audited tables were checked, and how many could not be.
 
-    `derived_cells` were recomputed. `speedups_compared` have inputs that the tables do not print;
-    they were compared with each other. `figures_compared` are of configurations that are printed
-    more than once. `derived_cells_unchecked` are derived cells that were neither recomputed nor
+    `derived_cells` (speedups, efficiencies) were recomputed from printed throughputs or times.
+    `speedups_compared` could not be recomputed, but had to agree with another speedup of their row.
+    `latency_rows` have percentiles that must ascend; `throughputs_by_latency` had to agree with
+    batch size over mean latency. `figures_compared` are of configurations that are printed more
+    than once. `derived_cells_unchecked` are derived cells that were neither recomputed nor
     compared.
     """
 
@@ -58,7 +60,7 @@ class CheckCounts:
 
     @property
     def is_anything(self) -> bool:
-        """Whether there was something to check."""
+        """Whether any figure was checked."""
         return any(
             (
                 self.derived_cells,
@@ -72,7 +74,7 @@ class CheckCounts:
 
 @dataclass(frozen=True)
 class Audit:
-    """Findings, cells that could not be recomputed, and how much was checked."""
+    """The result of an audit: wrong cells, cells that could not be recomputed, counts of checks."""
 
     findings: tuple[Discrepancy, ...]
     not_audited: tuple[NotAudited, ...]
@@ -87,7 +89,8 @@ class Audit:
 def audit_paths(paths: Sequence[Path]) -> Audit:
     """Audit files, run directories and published sources together, each against all others.
 
-    Raises InputError if one of them cannot be read.
+    A path may also be the name of a published source, such as "dlperf". Raises InputError if one of
+    them cannot be read.
     """
     rows: list[PrintedRow] = []
     gaps: list[NotAudited] = []
@@ -109,12 +112,16 @@ def audit_paths(paths: Sequence[Path]) -> Audit:
 
 
 def audit_report(text: str, name: str) -> list[Discrepancy]:
-    """Return the findings in the report.csv of a run; raises InputError if it is no such CSV."""
+    """Return the wrong cells in the `text` of a run's report.csv.
+
+    `name` is the file's name in the findings. Raises InputError if the text is no such CSV.
+    """
     rows, _ = read_csv(text, name)
     return find_contradictions(rows, derive_cells(rows))
 
 
 def _count_checks(rows: Sequence[PrintedRow], derived: Sequence[DerivedCell]) -> CheckCounts:
+    """Count the checks; `derived` are the cells that could be recomputed from `rows`."""
     recomputed = {id(one.cell) for one in derived}
     compared = {id(cell) for row in rows for cell in list_compared(row)} - recomputed
     cells = {id(cell) for row in rows for name, cell in row.cells.items() if name in _MISSING}
@@ -132,7 +139,10 @@ def _count_checks(rows: Sequence[PrintedRow], derived: Sequence[DerivedCell]) ->
 def find_contradictions(
     rows: Sequence[PrintedRow], derived: Sequence[DerivedCell]
 ) -> list[Discrepancy]:
-    """Return all findings, in the order of the files and their lines."""
+    """Return all findings, in the order of the files and their lines.
+
+    `derived` are the cells of `rows` that can be recomputed, with the inputs of each.
+    """
     findings = [
         *check_speedups(derived),
         *check_latencies(rows),
@@ -146,7 +156,7 @@ def find_contradictions(
 def _list_unchecked(
     rows: Sequence[PrintedRow], derived: Sequence[DerivedCell]
 ) -> Iterator[NotAudited]:
-    """Yield the columns without a recomputed cell, one entry for each table and reason."""
+    """Yield the derived cells that were not recomputed, one entry per table and missing input."""
     checked = {id(one.cell) for one in derived}
     columns: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
     for row in rows:
@@ -158,7 +168,10 @@ def _list_unchecked(
 
 
 def _list_missing(row: PrintedRow, checked: Set[int]) -> Iterator[tuple[PrintedCell, str]]:
-    """Yield the cells of a row that cannot be recomputed, with the missing input."""
+    """Yield the derived cells of a row that were not recomputed, with the input that is missing.
+
+    `checked` are the ids (`id(cell)`) of the cells that were recomputed.
+    """
     for quantity, cell in row.cells.items():
         if quantity in _MISSING and id(cell) not in checked:
             yield cell, _MISSING[quantity]

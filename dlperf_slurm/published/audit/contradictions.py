@@ -1,4 +1,4 @@
-"""Rows -> figures of one configuration that differ: duplicates, medians of repeats."""
+"""Rows of tables -> figures printed twice with two values, and figures that are no median."""
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +28,8 @@ _name_series: Callable[[PrintedRow], tuple[str, ...]] = attrgetter(
 def check_duplicates(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
     """Yield findings of figures of one configuration that differ, in one table or between files.
 
-    Files are compared only if each has a single figure of the configuration, because several are
-    variants that the text does not distinguish, and only if no third file agrees.
+    Files are compared only if each has a single figure of the configuration: several figures are
+    variants that the text does not distinguish. No finding if a third file agrees with the row.
     """
     for group in index_rows([row for row in rows if not row.repeat]).values():
         for position, row in enumerate(group):
@@ -43,9 +43,11 @@ def check_duplicates(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
 def _compare_files(
     row: PrintedRow, earlier: Sequence[PrintedRow], group: Sequence[PrintedRow]
 ) -> Iterator[Discrepancy]:
-    """Yield the finding for a row that differs from other files.
+    """Yield the finding for a row whose throughput differs from that in other files.
 
     Of two files the later one is reported, of more files the one that differs from all others.
+    `group` are the rows of the same configuration and topology in all files, `earlier` those of the
+    configuration that were read before `row`.
     """
     peers = [other for other in group if other is not row and is_same_software(row, other)]
     # "OneFlow" may be either of "OneFlow 0.2.0" and "OneFlow 0.3.1"
@@ -58,7 +60,10 @@ def _compare_files(
 
 
 def is_same_software(row: PrintedRow, other: PrintedRow) -> bool:
-    """Return whether one text begins with the other: "NGC MXNet", "NGC MXNet 1.6.0 (...)"."""
+    """Return whether one row's software text begins with the other's, compared word by word.
+
+    "NGC MXNet" is the same as "NGC MXNet 1.6.0 (...)".
+    """
     words, others = (text.partition(" (")[0].split() for text in (row.software, other.software))
     shared = min(len(words), len(others))
     return words[:shared] == others[:shared]
@@ -73,11 +78,13 @@ def _is_same_topology(row: PrintedRow, other: PrintedRow) -> bool:
 
 
 def _agree(row: PrintedRow, other: PrintedRow) -> bool:
+    """Return whether two throughputs may be roundings of one value, or one of them is missing."""
     ours, theirs = row.samples_per_s, other.samples_per_s
     return ours is None or theirs is None or ours.rounded.meets(theirs.rounded)
 
 
 def _compare(row: PrintedRow, other: PrintedRow) -> Iterator[Discrepancy]:
+    """Yield a finding for `row` if its throughput differs from that of `other`."""
     ours, theirs = row.samples_per_s, other.samples_per_s
     if ours is not None and theirs is not None and not _agree(row, other):
         reason = f"is {theirs.text} at {name_place(other)}"
@@ -101,10 +108,12 @@ def check_medians(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
 
 
 def _name_document(row: PrintedRow) -> str:
+    """Return the document that a row's figure was published in, or else the file of the row."""
     return row.where.rpartition(":")[0] if row.where else row.file
 
 
 def _check_median(row: PrintedRow, repeats: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
+    """Yield a finding if a row's throughput is not the median of the throughputs of `repeats`."""
     cells: list[PrintedCell] = [r.samples_per_s for r in repeats if r.samples_per_s is not None]
     cell = row.samples_per_s
     median = statistics.median(c.value for c in cells)

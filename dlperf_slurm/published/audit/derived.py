@@ -1,4 +1,4 @@
-"""A derived cell and the printed cells that it follows from -> the values that it may have."""
+"""A printed speedup or efficiency -> the values that it may have, by the cells it follows from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,11 +10,12 @@ from dlperf_slurm.published.audit.rounding import PrintedCell, PrintedRow, Round
 
 @dataclass(frozen=True)
 class DerivedCell:
-    """A derived cell, which should be `factor` times a quotient of two printed cells.
+    """A printed speedup or efficiency, which should be `factor` * `numerator` / `denominator`.
 
-    `limit` is the largest value that the device counts allow, None without a limit. `others` are
-    quotients with another figure of the same configuration, by the place of that figure. The cell
-    may also be one of the `alternatives`: a speedup of throughputs or of their latencies.
+    `limit` is the largest value that the device counts allow (8 for a speedup from 1 to 8 devices),
+    None without a limit. `others` are the quotients with another printed figure of the same
+    configuration, by file and line of that figure: they explain a wrong cell. `alternatives` are
+    quotients that are right too: a speedup may be of throughputs or of latencies.
     """
 
     row: PrintedRow
@@ -28,6 +29,7 @@ class DerivedCell:
 
     @property
     def value(self) -> Fraction:
+        """The expected value, from the inputs as they are printed."""
         return self.factor * self.numerator.value / self.denominator.value
 
     @property
@@ -40,12 +42,13 @@ class DerivedCell:
 
     @property
     def is_right(self) -> bool:
+        """Whether the printed cell may be a rounding of an expected value."""
         spans = (self.expected, *self.alternatives)
         return any(self.cell.rounded.meets(span) for span in spans)
 
     @property
     def certain(self) -> Fraction:
-        """The smallest quotient that the inputs' repeats, or else their rounding, allow."""
+        """The smallest expected value that the inputs' repeats, or else their rounding, allow."""
         if self.numerator is self.denominator:
             return self.factor
         least = self.numerator.spread or self.numerator.rounded

@@ -57,9 +57,10 @@ Cases = Mapping[str, tuple[int, Mapping[str, str]]]
 
 
 def read_rows(path: Path) -> tuple[list[PrintedRow], list[NotAudited]]:
-    """Read the rows of a CSV, a text with pipe tables, or a published source by its name.
+    """Read the rows of a CSV, a text with pipe tables, or a published source by name ("dlperf").
 
-    Raises InputError if the file does not exist, is not text, or has no table.
+    Also returns the parts of the file that no rule can check. Raises InputError if the file does
+    not exist, is not text, or has no table.
     """
     name = str(path)
     if not path.exists() and name in list_sources():
@@ -76,6 +77,7 @@ def read_rows(path: Path) -> tuple[list[PrintedRow], list[NotAudited]]:
 
 
 def _read_text(text: str, name: str) -> tuple[list[PrintedRow], list[NotAudited]]:
+    """Parse the rows of the pipe tables in a text; `name` is the file's name in messages."""
     tables = list(find_tables(text))
     if not tables:
         raise InputError(f"{name}: has no table; expected rows of cells with | between them")
@@ -128,6 +130,7 @@ def read_records(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _make_published_row(file: str, line: int, record: Mapping[str, str]) -> PrintedRow:
+    """Make the row of a line of a published source, a CSV of the folder `published/figures`."""
     notes = (record.get(key, "") for key in ("note", "data_location", "variable_update"))
     return PrintedRow(
         file,
@@ -142,6 +145,7 @@ def _make_published_row(file: str, line: int, record: Mapping[str, str]) -> Prin
 
 
 def _make_report_row(file: str, line: int, record: Mapping[str, str]) -> PrintedRow:
+    """Make the row of a line of a run's report.csv."""
     return PrintedRow(
         file,
         line,
@@ -155,13 +159,19 @@ def _make_report_row(file: str, line: int, record: Mapping[str, str]) -> Printed
 
 
 def _take(record: Mapping[str, str], *names: str) -> dict[str, Any]:
-    """Return the row's columns of these names unchanged; raises KeyError if one is missing."""
+    """Return the columns `names` of a record, and those that all rows need, by name.
+
+    Raises KeyError if a column is missing.
+    """
     shared = ("model", "framework", "precision", "compiler")
     return {name: record[name] for name in (*shared, *names)}
 
 
 def _describe_variant(record: Mapping[str, str]) -> str:
-    """Return the axes other than framework and compiler that are not at their default."""
+    """Join the values of a case that are not the default of their axis, such as "horovod folder".
+
+    Framework and compiler are left out: they have columns of their own.
+    """
     return " ".join(
         record[axis]
         for axis, default in VARIANT_AXES.items()
@@ -170,6 +180,7 @@ def _describe_variant(record: Mapping[str, str]) -> str:
 
 
 def _make_report_cells(record: Mapping[str, str]) -> dict[str, PrintedCell]:
+    """Make the cells of a report's line; a throughput has the range of its repeats as `spread`."""
     cells = _make_cells(record, _REPORT_CELLS, is_exact=True)
     samples = cells.get(SAMPLES_PER_S)
     smallest = make_cell(record.get("smallest", ""), "smallest")
@@ -183,7 +194,11 @@ def _make_report_cells(record: Mapping[str, str]) -> dict[str, PrintedCell]:
 def _make_cells(
     record: Mapping[str, str], names: Mapping[str, str], is_exact: bool
 ) -> dict[str, PrintedCell]:
-    """Make the cells that are not empty; raises ValueError, with the column, for other text."""
+    """Make the cells of a CSV's line by quantity; empty cells are left out.
+
+    `names` maps the CSV's columns to quantities, such as "speedup"; `is_exact` is True for numbers
+    with all digits. Raises ValueError, with the column, for text that is no positive number.
+    """
     cells: dict[str, PrintedCell] = {}
     for column, quantity in names.items():
         text = record.get(column, "")
@@ -196,9 +211,10 @@ def _make_cells(
 
 
 def read_run(path: Path) -> tuple[list[PrintedRow], list[NotAudited], list[Discrepancy]]:
-    """Read the rows of a run's report.csv, or compute them from its records without a report.
+    """Read the rows of a run's report.csv, or of its records if there is no report.
 
-    Raises InputError if the directory is no run, or if its report is no CSV.
+    Returns the rows, what could not be checked, and the cells of the report that differ from the
+    records. Raises InputError if the directory is no run, or if its report is no CSV.
     """
     run = open_run(path)
     fresh = serialize_csv(analyze(collect_outcomes(run)).case_columns)
@@ -216,7 +232,10 @@ def read_run(path: Path) -> tuple[list[PrintedRow], list[NotAudited], list[Discr
 
 
 def _compare_with_records(file: str, text: str, fresh: str) -> Iterator[Discrepancy]:
-    """Yield cells of a report that differ from the records, for columns that both have."""
+    """Yield cells of a report that differ from the records, for columns that both have.
+
+    `text` is the report.csv on disk, `fresh` the one that the records give now.
+    """
     found = _index_cases(text)
     for case_id, (_, record) in _index_cases(fresh).items():
         if case_id not in found:
@@ -233,7 +252,7 @@ def _compare_with_records(file: str, text: str, fresh: str) -> Iterator[Discrepa
 
 
 def _index_cases(text: str) -> Cases:
-    """Return line and cells of each case of a report; rows without a case_id are left out."""
+    """Return, for each case_id of a report.csv, its line number and its cells by column."""
     (_, header), *records = read_records(text)
     named = [(line, dict(zip(header, cells))) for line, cells in records]
     return {texts["case_id"]: (line, texts) for line, texts in named if texts.get("case_id")}

@@ -94,10 +94,11 @@ _SECOND = Fraction(1000)
 
 @dataclass(frozen=True)
 class PrintedColumn:
-    """A column: its quantity ("" for an unknown header), and precision and batch size if named.
+    """A column of a table, as its header describes it; a part that the header does not name is "".
 
-    `variant` is an addition to the precision in the header, such as "xla". `reference` is the full
-    precision of a speedup. A number times `scale` is in samples/s or ms; None without a unit in the
+    `quantity` is what its cells are: "samples_per_s", "latency_p99", "devices", "" if unknown.
+    `variant` is an addition to the precision, such as "xla". `reference` is the full precision that
+    a speedup is over. A number times `scale` is in samples/s or ms; None without a unit in the
     header.
     """
 
@@ -143,10 +144,11 @@ def read_headers(headers: Sequence[str]) -> list[PrintedColumn]:
 
 
 def _name_alike(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
-    """Remove names that do not distinguish columns, and use the throughputs' precision names.
+    """Remove variants and batch sizes that distinguish no columns, and give a precision one name.
 
     Variant and batch size are removed if all throughputs share them, or if each precision has only
-    one. Of two names for the full precision, that of the throughput columns is used.
+    one. If speedups name another full precision than the throughputs ("fp32" for "tf32"), that of
+    the throughputs is used.
     """
     samples = [column for column in columns if column.quantity == SAMPLES_PER_S]
     derived = [column for column in columns if column.quantity in (SPEEDUP, PRECISION_SPEEDUP)]
@@ -170,7 +172,7 @@ def _name_alike(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
 
 
 def _read_times(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
-    """Change speedups of a precision to speedups of times in tables of training times only."""
+    """Read precision speedups as speedups of training times, in tables without throughputs."""
     quantities = {column.quantity for column in columns}
     if TRAINING_TIME not in quantities or SAMPLES_PER_S in quantities:
         return list(columns)
@@ -191,6 +193,7 @@ def clean_header(header: str) -> str:
 
 
 def _find_quantity(header: str) -> str:
+    """Return the quantity that a header names, such as "latency_p99", or ""."""
     lower = header.lower()
     for quantity, pattern in _PATTERNS:
         match = re.search(pattern, lower)
@@ -201,6 +204,7 @@ def _find_quantity(header: str) -> str:
 
 
 def _name_latency(text: str) -> str:
+    """Return the name of a latency's statistic: "90%" -> "p90", "median" -> "p50", else "avg"."""
     percent = re.search(r"[0-9.]+", text)
     if text.startswith("median"):
         return "p50"
@@ -208,23 +212,28 @@ def _name_latency(text: str) -> str:
 
 
 def _find_first(text: str, patterns: Sequence[tuple[str, str]]) -> str:
+    """Return the name of the first of the (name, pattern) pairs that the text contains, or ""."""
     return next((name for name, pattern in patterns if re.search(pattern, text)), "")
 
 
 def find_precision(text: str) -> str:
-    """Return the precision in a text; of two the reduced one, to which a speedup belongs."""
+    """Return the precision that a text names, or ""; of two the reduced one.
+
+    "mixed precision speedup over FP32" gives "amp-fp16": a speedup belongs to the reduced
+    precision.
+    """
     lower = text.lower()
     return _find_first(lower, _REDUCED) or _find_first(lower, _FULL)
 
 
 def list_precisions(text: str) -> list[str]:
-    """List all precisions in a text."""
+    """List all precisions that a text names, reduced ones first."""
     lower = text.lower()
     return [name for name, pattern in (*_REDUCED, *_FULL) if re.search(pattern, lower)]
 
 
 def drop_precisions(text: str) -> str:
-    """Return the letters and digits of a text that are not part of a precision's name."""
+    """Return a text's letters and digits without names of precisions, to compare table titles."""
     lower = text.lower()
     for _, pattern in (*_REDUCED, *_FULL):
         lower = re.sub(pattern, " ", lower)
@@ -232,6 +241,7 @@ def drop_precisions(text: str) -> str:
 
 
 def _find_variant(header: str) -> str:
+    """Return the addition to a precision in a header: "xla" of "FP16 + XLA", or ""."""
     lower = header.lower()
     match = _VARIANT.search(lower)
     if match is not None and match[1] not in ("bsz", "batch"):
@@ -240,10 +250,9 @@ def _find_variant(header: str) -> str:
 
 
 def _find_scale(header: str, quantity: str) -> Optional[Fraction]:
-    """Return the factor from a column's unit to samples/s or ms: 1000 for "latency (s)".
+    """Return the factor from a header's unit to its quantity's base unit, or None without a unit.
 
-    None if the header has no unit of a latency, or is not of a rate per ms; and for quantities
-    without unit, such as a speedup.
+    The base units are samples/s and ms: a latency "in (s)" has the factor 1000.
     """
     if quantity == SAMPLES_PER_S:
         return _SECOND if re.search(r"/ ?ms\b", header) else None
@@ -257,5 +266,6 @@ def _find_scale(header: str, quantity: str) -> Optional[Fraction]:
 
 
 def _find_size(header: str) -> str:
+    """Return the batch size in a header: "96" of "bsz=96", or ""."""
     match = re.search(r"\b(?:bsz=|bs ?=? ?)([0-9]+)", header, re.IGNORECASE)
     return match[1] if match else ""

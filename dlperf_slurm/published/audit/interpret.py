@@ -52,7 +52,11 @@ _OF_REDUCED = (PRECISION_SPEEDUP, TIME_SPEEDUP)
 
 
 def interpret_table(table: PipeTable, file: str) -> tuple[list[PrintedRow], list[NotAudited]]:
-    """Return the rows of a table, one per precision and variant of a line, and the unread parts."""
+    """Return the rows of a table, and the parts that no rule can check.
+
+    A printed line with several precisions or variants becomes a row for each. `file` is the name in
+    messages.
+    """
     table = _join_headers(table)
     columns = _drop_repeated(_name_bare(read_headers(table.header), table))
     columns = _read_devices_per_node(columns, table)
@@ -78,7 +82,11 @@ def interpret_table(table: PipeTable, file: str) -> tuple[list[PrintedRow], list
 
 
 def _join_headers(table: PipeTable) -> PipeTable:
-    """Merge the header with the first row, if that has the lower headers of merged cells."""
+    """Merge the header with the first row, if that row continues the header.
+
+    A header with merged cells has empty cells, and the row below names the columns; a first row
+    with a number in it is data.
+    """
     empty = sum(not header for header in table.header)
     if empty < 2 or not table.rows:
         return table
@@ -101,7 +109,10 @@ def _unmark(text: str) -> str:
 
 
 def _name_bare(columns: Sequence[PrintedColumn], table: PipeTable) -> list[PrintedColumn]:
-    """Resolve columns whose header is only a precision: throughputs if a cell has such a unit."""
+    """Resolve columns whose header is only a precision: throughputs if a cell has img/s or such.
+
+    Without such a unit the column is not read.
+    """
     named = []
     for position, column in enumerate(columns):
         if column.quantity == BARE_PRECISION:
@@ -116,7 +127,7 @@ def _name_bare(columns: Sequence[PrintedColumn], table: PipeTable) -> list[Print
 def _read_devices_per_node(
     columns: Sequence[PrintedColumn], table: PipeTable
 ) -> list[PrintedColumn]:
-    """Read devices as those of a node if all rows have as many, and several counts of nodes."""
+    """Read a device column as devices per node if it is the same on all rows while nodes differ."""
     places = {column.quantity: place for place, column in enumerate(columns)}
     if not {NODES, DEVICES} <= places.keys():
         return list(columns)
@@ -132,7 +143,10 @@ def _read_devices_per_node(
 
 
 def _name_section(rows: Sequence[PrintedRow], table: PipeTable) -> list[PrintedRow]:
-    """Add the section to rows, and the precision if only the table's title names it."""
+    """Set the section of rows, and their precision if only the table's title names it.
+
+    Rows with a published line of their own (`where`) are returned unchanged.
+    """
     if not rows or any(row.where for row in rows):
         return list(rows)
     named = list_precisions(table.title)
@@ -145,7 +159,7 @@ def _name_section(rows: Sequence[PrintedRow], table: PipeTable) -> list[PrintedR
 
 
 def _split_by_document(rows: Sequence[PrintedRow]) -> list[PrintedRow]:
-    """Assign each row to its table in the document that it was taken from.
+    """Set the table of each row to the one in the document that the row was copied from, if known.
 
     Consecutive lines of one document are one table.
     """
@@ -163,12 +177,13 @@ def _split_by_document(rows: Sequence[PrintedRow]) -> list[PrintedRow]:
 
 
 def _read_place(row: PrintedRow) -> tuple[str, int]:
+    """Split a row's published place, "README.md:12", into path and line; ("", 0) without one."""
     path, _, line = row.where.rpartition(":")
     return path, read_count(line)
 
 
 def _drop_repeated(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
-    """Remove the quantity of columns that would overwrite an earlier column."""
+    """Set the quantity of a column to "" (not read) if an earlier column has the same one."""
     seen: set[tuple[str, ...]] = set()
     kept: list[PrintedColumn] = []
     for column in columns:
@@ -179,13 +194,17 @@ def _drop_repeated(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
 
 
 def _list_problems(table: PipeTable, columns: Sequence[PrintedColumn]) -> Iterator[str]:
+    """Yield why a table, or some of its lines, cannot be checked."""
     yield from table.problems
     if not table.problems and not _is_auditable(columns):
         yield "no column of it follows from others, by their headers"
 
 
 def _is_auditable(columns: Sequence[PrintedColumn]) -> bool:
-    """Return whether a column is derived, or is a latency, which has an order or a throughput."""
+    """Return whether a table has a column that can be checked: a derived quantity, or a latency.
+
+    Latencies must ascend by percentile, and throughput times mean latency is the batch size.
+    """
     derived = {SPEEDUP, EFFICIENCY, PRECISION_SPEEDUP, TIME_SPEEDUP}
     return any(c.quantity in derived or c.quantity.startswith("latency") for c in columns)
 
@@ -193,6 +212,7 @@ def _is_auditable(columns: Sequence[PrintedColumn]) -> bool:
 def _list_unread(
     file: str, line: int, columns: Sequence[PrintedColumn], texts: Sequence[str]
 ) -> Iterator[NotAudited]:
+    """Yield the cells of a line in which a value is expected and none can be read."""
     for column, text in zip(columns, texts):
         if not column.quantity or column.quantity in _LABELS or read_values(text, column):
             continue
@@ -203,6 +223,7 @@ def _list_unread(
 def _make_rows(
     file: str, table: str, line: int, columns: Sequence[PrintedColumn], texts: Sequence[str]
 ) -> list[PrintedRow]:
+    """Make the rows of one line (`texts`): one per precision, batch size and variant."""
     labels = {c.quantity: _unmark(t) for c, t in zip(columns, texts) if c.quantity in _LABELS}
     first_figure = _find_first_figure(columns)
     words = _list_words(columns[:first_figure], texts)
@@ -243,7 +264,7 @@ def _make_rows(
 
 
 def _name_topology(labels: Mapping[str, str]) -> str:
-    """Return the printed topology, or that of nodes and devices, or ""."""
+    """Return the printed topology, or the one of the printed nodes and devices ("2n8g"), or ""."""
     nodes, devices = read_count(labels.get(NODES, "")), _count_devices(labels)
     is_whole = nodes and DEVICES in labels and devices % nodes == 0
     return labels.get(TOPOLOGY, f"{nodes}n{devices // nodes}g" if is_whole else "")
@@ -252,7 +273,7 @@ def _name_topology(labels: Mapping[str, str]) -> str:
 def _list_numbers(
     columns: Sequence[PrintedColumn], texts: Sequence[str]
 ) -> tuple[Optional[PrintedCell], ...]:
-    """Return the number of each column, or None where a cell is none."""
+    """Return the number in each cell of a line, or None for a cell without a single number."""
     return tuple(
         values[0].cell if len(values) == 1 else None
         for column, text in zip(columns, texts)
@@ -261,13 +282,14 @@ def _list_numbers(
 
 
 def _name_place(labels: Mapping[str, str]) -> str:
-    """Return the row's place in its document, or "" without a line number."""
+    """Return where a row was published, as "path:line", or "" without a line number."""
     if labels.get(PATH) and labels.get(LINE, "").isdigit():
         return f"{labels[PATH]}:{labels[LINE]}"
     return ""
 
 
 def _find_first_figure(columns: Sequence[PrintedColumn]) -> int:
+    """Return the index of the first column with a figure, after those that describe the row."""
     places = (n for n, c in enumerate(columns) if c.quantity and c.quantity not in _LABELS)
     return next(places, len(columns))
 
@@ -275,7 +297,10 @@ def _find_first_figure(columns: Sequence[PrintedColumn]) -> int:
 def _list_words(
     columns: Sequence[PrintedColumn], texts: Sequence[str], has_numbers: bool = True
 ) -> list[str]:
-    """List header and text of columns without a quantity, such as a sequence length."""
+    """List "header text" of the columns without a known quantity, such as "seq length 128".
+
+    Without `has_numbers`, cells that are only a number are left out.
+    """
     return [
         f"{column.header} {text}"
         for column, text in zip(columns, texts)
@@ -286,9 +311,10 @@ def _list_words(
 def _find_default_precision(
     column: PrintedColumn, columns: Sequence[PrintedColumn], labels: Mapping[str, str]
 ) -> str:
-    """Return the precision for a column whose header names none.
+    """Return the precision for a column whose header names none, or "" if it is not clear.
 
-    It is the row's, or else the table's only one; derived columns have the only reduced one.
+    It is that of the line (`labels`), or else the table's only one; speedups over a precision and
+    latencies have the only reduced one.
     """
     if "precision" in labels:
         return _name_precision(labels["precision"])
@@ -301,12 +327,12 @@ def _find_default_precision(
 
 
 def _name_precision(text: str) -> str:
-    """Return a row's precision by the name in headers, or its text if the name is unknown."""
+    """Return the precision that a row's label names; the label itself if it does not name one."""
     return find_precision(text) if len(list_precisions(text)) == 1 else text
 
 
 def _count_devices(labels: Mapping[str, str]) -> int:
-    """Return the device count of the row, or 0 if it is not printed.
+    """Return the device count that a row's labels give, or 0 if it is not printed.
 
     If only nodes are printed, returns their number: a speedup needs only the ratio.
     """

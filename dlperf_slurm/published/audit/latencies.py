@@ -45,7 +45,10 @@ _PERCENTILE = re.compile(r"latency_p([0-9.]+)")
 
 @dataclass(frozen=True)
 class Product:
-    """Throughput times mean latency of a row, over the samples of its batches."""
+    """Throughput x mean latency of one row, which should be the batch size of all devices.
+
+    `samples_x_ms` is that batch size in samples, times 1000 because latencies are in ms.
+    """
 
     row: PrintedRow
     samples: PrintedCell
@@ -54,6 +57,7 @@ class Product:
 
     @property
     def ratio(self) -> Fraction:
+        """Throughput x mean latency / batch size, from the printed values; 1 if they agree."""
         return self.samples.value * self.latency.value / self.samples_x_ms
 
 
@@ -77,9 +81,9 @@ def has_order(row: PrintedRow) -> bool:
 
 
 def list_compared(row: PrintedRow) -> list[PrintedCell]:
-    """List speedups of a row that are compared with each other, as their inputs are not printed.
+    """List the speedups of a row that are compared with each other, for lack of printed inputs.
 
-    Compares the speedups of throughput and mean latency, and those of several percentiles.
+    Compared are the speedups of throughput and mean latency, and those of several percentiles.
     """
     means = [name for name in (PRECISION_SPEEDUP, f"{LATENCY_AVG}_speedup") if name in row.cells]
     tails = [f"{name}_speedup" for name in _list_percentiles(row)]
@@ -89,12 +93,13 @@ def list_compared(row: PrintedRow) -> list[PrintedCell]:
 
 
 def _list_percentiles(row: PrintedRow) -> list[str]:
-    """List the names of the row's percentiles, the smallest first."""
+    """List the quantities of a row's percentiles, such as "latency_p90", the smallest first."""
     found = [match for match in map(_PERCENTILE.fullmatch, row.cells) if match is not None]
     return [match[0] for match in sorted(found, key=lambda match: float(match[1]))]
 
 
 def _check_order(row: PrintedRow) -> Optional[Discrepancy]:
+    """Return the finding of a percentile that is below a smaller percentile, or None."""
     cells = [row.cells[name] for name in _list_percentiles(row)]
     for low, high in zip(cells, cells[1:]):
         # values that are rounded to the same digit keep their order
@@ -108,7 +113,10 @@ def _check_order(row: PrintedRow) -> Optional[Discrepancy]:
 
 
 def _check_reference_order(row: PrintedRow) -> Optional[Discrepancy]:
-    """Return the finding of a reference whose percentiles, latency x speedup, are out of order."""
+    """Return the finding of percentiles of the reference precision that are out of order, or None.
+
+    They are not printed, but follow from the row: its latency times its latency speedup.
+    """
     products: list[tuple[PrintedCell, Fraction, RoundingInterval]] = []
     for name in _list_percentiles(row):
         cell = row.cells.get(name)
@@ -129,9 +137,10 @@ def _check_reference_order(row: PrintedRow) -> Optional[Discrepancy]:
 
 
 def list_products(rows: Sequence[PrintedRow]) -> Iterator[Product]:
-    """Yield the throughputs that are checked against their latencies.
+    """Yield throughput x mean latency of the rows where the two are checked against each other.
 
-    A latency without a unit is in ms, or in s if this fits its table better.
+    A latency without a unit is in ms, or in s if this fits its table better. Tables whose ratio is
+    far from 1 are left out: their throughput or latency is of something else.
     """
     tables: dict[tuple[str, str], list[Product]] = {}
     for row in rows:
@@ -148,6 +157,7 @@ def list_products(rows: Sequence[PrintedRow]) -> Iterator[Product]:
 
 
 def _is_near(ratio: float) -> bool:
+    """Return whether a table's median ratio is near enough to 1 for a check of its rows."""
     return abs(math.log(ratio)) < math.log(_LARGEST_RATIO)
 
 
@@ -158,6 +168,7 @@ def _rescale(product: Product) -> Product:
 
 
 def _make_product(row: PrintedRow) -> Optional[Product]:
+    """Return the product of a row; None if an input is missing, or for a server under load."""
     samples, latency = row.samples_per_s, row.cells.get(LATENCY_AVG)
     batch = _count_samples(row)
     # a server under load has its own queues and batches
@@ -170,7 +181,8 @@ def _make_product(row: PrintedRow) -> Optional[Product]:
 def _check_table(products: Sequence[Product]) -> Iterator[Discrepancy]:
     """Yield findings of throughputs in a table that contradict their latencies.
 
-    If most rows do, they are a single finding, because the table's latency is of something else.
+    If most rows do (more than half, and more than two), only the worst of them is a finding: the
+    table's latency is of something else than its throughput.
     """
     found = [finding for finding in map(_check_throughput, products) if finding is not None]
     off = [f for f in found if f.kind == LATENCY_OFF and (f.excess or 0) >= _LEAST_EXCESS]
@@ -184,9 +196,10 @@ def _check_table(products: Sequence[Product]) -> Iterator[Discrepancy]:
 
 
 def _check_throughput(product: Product) -> Optional[Discrepancy]:
-    """Return the finding of a throughput that is not the batch of all devices over mean latency.
+    """Return the finding of a throughput that is not batch size / mean latency, or None if it is.
 
-    For medians over repeats, one matching throughput among the repeats is enough.
+    The batch size is that of all devices. For a median over repeats, the throughputs between the
+    slowest and the fastest repeat (`spread`) are allowed.
     """
     row, samples, latency = product.row, product.samples, product.latency
     batch = product.samples_x_ms
@@ -212,10 +225,10 @@ def _check_throughput(product: Product) -> Optional[Discrepancy]:
 
 
 def _span_latencies(row: PrintedRow, latency: PrintedCell) -> RoundingInterval:
-    """Return the ratios that a row's own spread of latencies explains.
+    """Return the ratios, throughput x latency / batch size, that a row's percentiles explain.
 
-    The span includes a throughput that is a mean of rates, or of other batches than the mean
-    latency.
+    The throughput may be a mean of rates instead of latencies, or of other batches than the mean
+    latency: then the ratio may be off by as much as single latencies are off their mean.
     """
     values = [latency.value, *(row.cells[name].value for name in _list_percentiles(row))]
     highest = max(values)
@@ -230,16 +243,18 @@ def _span_latencies(row: PrintedRow, latency: PrintedCell) -> RoundingInterval:
 
 
 def _count_samples(row: PrintedRow) -> int:
+    """Return the batch size of all devices, or 0 if it is not printed."""
     return read_count(row.batch_size) * max(row.devices, 1)
 
 
 def _name_unit(product: Product) -> str:
+    """Return the unit in which a product's latency was read: "s" or "ms"."""
     is_seconds = product.latency.scale == 1000
     return "s" if is_seconds or product.samples_x_ms == _count_samples(product.row) else "ms"
 
 
 def has_unknown_devices(row: PrintedRow) -> bool:
-    """Return whether the device count is only in the heading, as over our latency tables.
+    """Return whether a row is of our latency tables, whose device count is only in the heading.
 
     A row in a table of others without a device count is of one device.
     """
@@ -248,19 +263,22 @@ def has_unknown_devices(row: PrintedRow) -> bool:
 
 
 def _is_ours(latency: PrintedCell) -> bool:
+    """Return whether a mean latency was printed by this project's reports."""
     return latency.is_exact or latency.column == "avg ms"
 
 
 def _allow(latency: PrintedCell) -> RoundingInterval:
+    """Return the ratios that are no finding: exactly 1, or near 1 in our own reports."""
     return RoundingInterval(1 - OUR_TOLERANCE, 1 + OUR_TOLERANCE) if _is_ours(latency) else ONE
 
 
 def _scale(product: RoundingInterval, batch: Fraction) -> RoundingInterval:
+    """Divide an interval of samples x ms by the batch size (in the same unit): the ratio."""
     return RoundingInterval(product.low / batch, product.high / batch)
 
 
 def _check_speedups(row: PrintedRow) -> Optional[Discrepancy]:
-    """Return the finding of a throughput speedup that differs from the mean latency's.
+    """Return the finding of a throughput speedup that differs from the mean latency's, or None.
 
     Medians over repeats are not checked: the two need not be of the same repeat.
     """

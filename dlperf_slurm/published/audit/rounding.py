@@ -40,7 +40,7 @@ _COUNT = re.compile(r"[0-9]{1,9}")
 
 @dataclass(frozen=True)
 class RoundingInterval:
-    """A closed interval of values."""
+    """A closed interval: the values that a printed number, or a quotient of such, may stand for."""
 
     low: Fraction
     high: Fraction
@@ -65,7 +65,7 @@ class PrintedCell:
 
     With `is_exact` it was printed with all digits, as in our own CSV; otherwise its last digit is
     rounded. `spread` is the range of the repeats of which it is the median, if the table prints it.
-    The number times `scale` is in the base unit; without a known unit it is not scaled.
+    The number times `scale` is in samples/s or ms; without a known unit it is not scaled.
     """
 
     text: str
@@ -107,12 +107,14 @@ _CONFIGURATION: Callable[["PrintedRow"], tuple[object, ...]] = attrgetter(
 class PrintedRow:
     """One configuration of a table, with the cells that were printed for it.
 
-    `where` is the published line, if it is not that of the file. `software`, `note` and `table`
+    `cells` are by quantity: one of the constants above, such as SPEEDUP, or "latency_p99". `where`
+    is the line in the publisher's repository, if the file is a copy. `software`, `note` and `table`
     distinguish figures of one configuration; so does `remark`, text after the figures, except for
     speedups. `batch_size` and `topology` are "", and `devices` is 0, if they were not printed. A
-    printed row of several precisions becomes one Row for each. `section` is shared by tables of one
-    setting that belong together, such as one for each precision.
-    `numbers` are the cells of all columns.
+    printed line of several precisions becomes one row for each. `section` is shared by tables of
+    one setting that belong together, such as one for each precision. `concurrency` is the number of
+    clients of a server under load, 0 otherwise. `numbers` are the cells of all columns of the line,
+    None for a cell that is no number.
     """
 
     file: str
@@ -166,10 +168,10 @@ class PrintedRow:
 
 @dataclass(frozen=True)
 class Discrepancy:
-    """A cell that does not follow from other cells, with its value and the value that follows.
+    """A finding: a cell that contradicts others, with its printed text and what follows from them.
 
-    `excess` is the relative deviation beyond what rounding explains, or None if there is no such
-    measure.
+    `excess` is the relative deviation beyond what rounding explains (0.01 is 1 %), or None for a
+    kind without such a measure. `kind` is one of the texts above, such as STALE.
     """
 
     file: str
@@ -201,6 +203,7 @@ def make_finding(
     reason: str,
     excess: Optional[float] = None,
 ) -> Discrepancy:
+    """Make the finding of a cell: its `kind`, the value that `follows`, `reason` and `excess`."""
     name = row.name_cell(cell)
     return Discrepancy(
         row.file, row.line, row.where, name, cell.text, follows, kind, reason, excess
@@ -208,21 +211,21 @@ def make_finding(
 
 
 def measure_gap(one: RoundingInterval, other: RoundingInterval) -> float:
-    """Return the distance between two intervals relative to the nearer end; 0 if they overlap."""
+    """Return the distance of two intervals over the lower one's upper end; 0 if they overlap."""
     low, high = (one, other) if one.high < other.high else (other, one)
     return max(0.0, float(high.low / low.high - 1)) if low.high > 0 else 0.0
 
 
 def _count_digits(text: str) -> int:
-    """Return the number of decimals; it is negative if an exponent moves the point far enough."""
+    """Return the number of decimals; negative for an exponent: -2 of "3e2"."""
     number, _, exponent = text.partition("e")
     return len(number.partition(".")[2]) - int(exponent or 0)
 
 
 def make_cell(text: str, column: str, is_exact: bool = False) -> Optional[PrintedCell]:
-    """Make the cell of a positive number, or return None for any other text.
+    """Make the cell of a positive number such as "1,430.1"; None for any other text.
 
-    Thousands separators are removed.
+    `column` is its header. With `is_exact` the last digit is not rounded.
     """
     number = text.strip().replace(",", "")
     if _NUMBER.fullmatch(number) is None or not Fraction(number):

@@ -1,4 +1,4 @@
-"""Findings of an audit -> those above a threshold, the worst first, and a summary by kind."""
+"""Findings of an audit -> those large enough to report, the worst first; a summary by kind."""
 
 import math
 from collections.abc import Sequence
@@ -10,9 +10,10 @@ from dlperf_slurm.published.audit.rounding import Discrepancy, NotAudited
 
 @dataclass(frozen=True)
 class KindSummary:
-    """Number of findings of one kind above and below the threshold, and the largest excess.
+    """How many findings of one kind there are, by whether their excess reaches the threshold.
 
-    `largest` is None if none of them has an excess.
+    `findings` are those that do, with the `largest` excess, None if none of them has one;
+    `below_threshold` counts the others.
     """
 
     kind: str
@@ -33,29 +34,33 @@ class GapSummary:
 
 
 def is_material(finding: Discrepancy, threshold: float) -> bool:
-    """Return whether a finding is large enough to matter.
+    """Return whether a finding is to be reported: its excess is at least `threshold`, or unknown.
 
-    Its excess (relative deviation beyond what rounding explains) reaches the threshold, such as
-    0.01, or is unknown.
+    `threshold` is a relative deviation: 0.01 is 1 %.
     """
     return finding.excess is None or finding.excess >= threshold
 
 
 def choose_material(findings: Sequence[Discrepancy], threshold: float) -> list[Discrepancy]:
-    """Select the findings that `is_material` accepts: unknown excess first, then the worst.
+    """Return the findings to report, in the order of their excess, the largest first.
 
-    `threshold` is the smallest excess that counts.
+    Those with an excess (relative deviation beyond rounding) below `threshold` are left out; those
+    without a measured excess come first.
     """
     chosen = [finding for finding in findings if is_material(finding, threshold)]
     return sorted(chosen, key=lambda finding: -_read_excess(finding))
 
 
 def _read_excess(finding: Discrepancy) -> float:
+    """Return the excess to sort by; infinite if a finding has none."""
     return math.inf if finding.excess is None else finding.excess
 
 
 def summarize_kinds(findings: Sequence[Discrepancy], threshold: float) -> list[KindSummary]:
-    """Return a summary for each kind of finding, the kind with the most material findings first."""
+    """Return a summary per kind of finding, the kind with the most findings to report first.
+
+    `threshold` is the smallest excess to report, as in `choose_material`.
+    """
     summaries = []
     for kind in dict.fromkeys(finding.kind for finding in findings):
         group = [finding for finding in findings if finding.kind == kind]
@@ -70,7 +75,7 @@ def summarize_kinds(findings: Sequence[Discrepancy], threshold: float) -> list[K
 
 
 def summarize_gaps(gaps: Sequence[NotAudited]) -> list[GapSummary]:
-    """Return a summary for each file and reason, with the first place and the count."""
+    """Merge the unchecked parts of a file with the same reason: the first part and their number."""
     groups: dict[tuple[str, str], list[NotAudited]] = {}
     for gap in gaps:
         # a reason of a table names its own line, which is removed to group by reason

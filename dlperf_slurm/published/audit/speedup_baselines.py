@@ -1,4 +1,4 @@
-"""Speedups without a baseline of fewer devices -> quotients by another row, or of two columns.
+"""Speedups over something else than fewer devices -> the two printed cells of each quotient.
 
 Such a column compares software, machines or batch sizes; its baseline is the row of the same batch
 size, or of the whole table, whose speedup is 1. The baseline is used only if most other rows follow
@@ -32,7 +32,10 @@ _SHARED: tuple[Callable[[PrintedRow], tuple[object, ...]], ...] = tuple(
 
 
 def derive_by_named_base(rows: Sequence[PrintedRow], checked: Set[int]) -> Iterator[DerivedCell]:
-    """Yield the speedups with such a baseline; `checked` are ids of cells to leave out."""
+    """Yield the speedups over the row whose own speedup is 1, with the cells of each quotient.
+
+    `checked` are the ids (`id(cell)`) of cells that other rules explain already; they are left out.
+    """
     done = set(checked)
     for quantity in (SPEEDUP, PRECISION_SPEEDUP):
         for find_key in _SHARED:
@@ -47,7 +50,11 @@ def derive_by_named_base(rows: Sequence[PrintedRow], checked: Set[int]) -> Itera
 
 
 def _derive_group(group: Sequence[PrintedRow], quantity: str) -> list[DerivedCell]:
-    """Return the quotients of rows with one baseline; none if half or fewer fit the print."""
+    """Derive the speedups of rows that may share a baseline; empty if half or fewer fit the table.
+
+    `quantity` is the column to explain: SPEEDUP or PRECISION_SPEEDUP. The baseline is the only row
+    with the value 1 there.
+    """
     bases = [row for row in group if row.cells[quantity].value == 1]
     if len(bases) != 1:
         return []
@@ -62,16 +69,21 @@ def _derive_group(group: Sequence[PrintedRow], quantity: str) -> list[DerivedCel
 
 
 def _derive(row: PrintedRow, base: PrintedRow, quantity: str, name: str) -> DerivedCell:
-    """Return the quotient of throughputs, or the inverse quotient of times."""
+    """Derive a row's speedup over the row `base`, from their cells of one quantity.
+
+    `quantity` is the speedup to explain, such as PRECISION_SPEEDUP. `name` is the quantity divided:
+    throughputs as row / base, latencies and training times as base / row.
+    """
     above, below = (row, base) if name == SAMPLES_PER_S else (base, row)
     cells = above.cells[name], below.cells[name]
     return DerivedCell(row, row.cells[quantity], *cells, Fraction(1), None, {})
 
 
 def derive_by_columns(rows: Sequence[PrintedRow], checked: Set[int]) -> Iterator[DerivedCell]:
-    """Yield the speedups that are ratios on their own line; `checked` are ids to leave out.
+    """Yield the speedups that are a ratio of two columns on their own line.
 
-    Headers need not say of which columns: it is those whose ratio fits most rows of the table.
+    The two columns are those whose ratio fits most rows of the table. `checked` are the ids
+    (`id(cell)`) of cells that other rules explain already; they are left out.
     """
     tables: dict[tuple[str, str, str], list[tuple[PrintedRow, PrintedCell]]] = {}
     for row in rows:
@@ -89,13 +101,14 @@ def derive_by_columns(rows: Sequence[PrintedRow], checked: Set[int]) -> Iterator
 
 
 def _count_fitting(derived: Sequence[DerivedCell]) -> int:
+    """Count the derived cells whose printed value is right."""
     return sum(one.is_right for one in derived)
 
 
 def _derive_ratio(
     entries: Sequence[tuple[PrintedRow, PrintedCell]], above: int, below: int
 ) -> list[DerivedCell]:
-    """Return the speedups as ratios of two columns, where both have a number."""
+    """Derive speedups as column `above` over column `below` (indices), where both have a number."""
     return [
         DerivedCell(row, cell, numerator, denominator, Fraction(1), None, {})
         for row, cell in entries

@@ -1,4 +1,4 @@
-"""Rows -> derived cells that differ from the quotient of printed cells that they should be."""
+"""Rows -> printed speedups and efficiencies that differ from the quotient they should be."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -34,7 +34,7 @@ _name_series: Callable[[PrintedRow], tuple[object, ...]] = attrgetter(
 
 
 def derive_cells(rows: Sequence[PrintedRow]) -> list[DerivedCell]:
-    """Return the derived cells whose inputs are among the rows."""
+    """Return the speedups and efficiencies that can be recomputed, with the inputs of each."""
     derived = [*_derive_scaling(rows), *derive_precision_speedups(rows)]
     checked = {id(one.cell) for one in derived}
     derived += derive_by_named_base(rows, checked)
@@ -42,7 +42,7 @@ def derive_cells(rows: Sequence[PrintedRow]) -> list[DerivedCell]:
 
 
 def _derive_scaling(rows: Sequence[PrintedRow]) -> Iterator[DerivedCell]:
-    """Yield speedups and efficiencies of rows that have a baseline."""
+    """Yield the scaling speedups and efficiencies whose row of fewer devices is printed too."""
     index = index_rows(rows)
     series: dict[tuple[object, ...], list[PrintedRow]] = {}
     for row in rows:
@@ -70,7 +70,7 @@ Index = Mapping[tuple[tuple[object, ...], int], Sequence[PrintedRow]]
 
 
 def index_rows(rows: Sequence[PrintedRow]) -> Index:
-    """Index rows that have a throughput by configuration and device count."""
+    """Index the rows that have a throughput by (configuration, device count), in their order."""
     index: dict[tuple[tuple[object, ...], int], list[PrintedRow]] = {}
     for row in rows:
         if row.samples_per_s is not None:
@@ -79,17 +79,20 @@ def index_rows(rows: Sequence[PrintedRow]) -> Index:
 
 
 def _list_alike(row: PrintedRow, devices: int, index: Index) -> Sequence[PrintedRow]:
-    """Return rows of the same configuration in any table; none if the model is unknown."""
+    """Return the rows of the same configuration on `devices` devices in any table.
+
+    Empty if the row names no model.
+    """
     return index.get((row.configuration, devices), ()) if row.model else ()
 
 
 def _find_baseline(
     row: PrintedRow, series: Sequence[PrintedRow], index: Index
 ) -> Optional[PrintedRow]:
-    """Return the row of the fewest devices that a speedup is relative to, or None.
+    """Return the row of the fewest devices that a row's speedup is relative to, or None.
 
-    Searches the row's series, first for the same note and batch size, then for any; last a row of
-    one device in any table.
+    Searches the row's scaling curve (`series`), first for the same note and batch size, then for
+    any; last a row of one device in any table. A row whose own speedup is 1 is its own baseline.
     """
     cell = row.cells.get(SPEEDUP) or row.cells.get(EFFICIENCY)
     if cell is None or not row.devices:
@@ -121,7 +124,11 @@ def _find_baseline(
 def _choose_smallest(
     cell: PrintedCell, row: PrintedRow, candidates: Sequence[PrintedRow]
 ) -> Optional[PrintedRow]:
-    """Return the row of the fewest devices; of several, one that fits, or None if none does."""
+    """Return the candidate of the fewest devices; of several, one that fits `cell`, or None.
+
+    `cell` is the speedup or efficiency of `row`. None also if no row of fewer devices can be a
+    baseline.
+    """
     fewest = min((other.devices for other in candidates), default=row.devices)
     smallest = [other for other in candidates if other.devices == fewest]
     if fewest >= row.devices or not _is_base(smallest[0]):
@@ -136,12 +143,13 @@ def _is_base(row: PrintedRow) -> bool:
 
 
 def _is_one(row: PrintedRow) -> bool:
-    """Return whether a row is the baseline by its own speedup of 1."""
+    """Return whether a row's own speedup is 1, so that it is the baseline of others."""
     cell = row.cells.get(SPEEDUP)
     return cell is not None and cell.rounded.meets(ONE)
 
 
 def _fits(cell: PrintedCell, row: PrintedRow, base: PrintedRow) -> bool:
+    """Return whether a printed cell may be a row's throughput over that of `base`."""
     if row.samples_per_s is None or base.samples_per_s is None:
         return False
     return cell.rounded.meets(row.samples_per_s.rounded / base.samples_per_s.rounded)
@@ -150,7 +158,11 @@ def _fits(cell: PrintedCell, row: PrintedRow, base: PrintedRow) -> bool:
 def _list_others(
     row: PrintedRow, samples: PrintedCell, base: PrintedRow, base_samples: PrintedCell, index: Index
 ) -> dict[str, RoundingInterval]:
-    """Return quotients with another figure of the same configuration on one side."""
+    """Return the quotients with another printed figure in place of the row's or of its baseline's.
+
+    They are by value and place, as in "39.1 at README.md:12": a wrong cell may follow from an older
+    figure of the same configuration.
+    """
     quotients: dict[str, RoundingInterval] = {}
     for other in _list_alike(base, base.devices, index):
         if other is not base and other.samples_per_s is not None:
@@ -164,7 +176,7 @@ def _list_others(
 
 
 def name_place(row: PrintedRow) -> str:
-    """Return the file and line of a row, as readers know them."""
+    """Return where a row was printed, as "path:line": in the publisher's repository if known."""
     return row.where or f"{row.file}:{row.line}"
 
 
@@ -180,6 +192,10 @@ def check_speedups(derived: Sequence[DerivedCell]) -> Iterator[Discrepancy]:
 
 
 def _check(one: DerivedCell, neighbours: Sequence[DerivedCell]) -> Optional[Discrepancy]:
+    """Return the finding of a wrong derived cell, or of one above its limit; None if it is right.
+
+    `neighbours` are all derived cells of the same printed line, with which it may be swapped.
+    """
     quotient = f"{one.numerator.text} / {one.denominator.text}"
     follows = format_value(one.value, one.cell)
     if not one.is_right:
@@ -194,10 +210,12 @@ def _check(one: DerivedCell, neighbours: Sequence[DerivedCell]) -> Optional[Disc
 
 
 def _is_cut(one: DerivedCell) -> bool:
+    """Return whether the cell is right if its digits were truncated instead of rounded."""
     return one.cell.cut.meets(one.expected)
 
 
 def _explain(one: DerivedCell, neighbours: Sequence[DerivedCell]) -> tuple[str, str]:
+    """Return the kind of a wrong derived cell, such as TRUNCATED or SWAPPED, and the reason."""
     if one.cell.value <= one.value and _is_cut(one):
         return TRUNCATED, "cut, not rounded"
     for other in neighbours:

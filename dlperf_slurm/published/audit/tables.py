@@ -13,10 +13,10 @@ _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 @dataclass(frozen=True)
 class PipeTable:
-    """A table as printed in a file: texts, each row with the number of its first line.
+    """A table of a text, as printed: `rows` are (number of the first line, texts of the cells).
 
-    `problems` name lines that are no rows of the table. `title` is the text right above it,
-    `heading` the line number of the last heading, which tables of one setting share.
+    `problems` are messages about lines that are no rows of the table. `title` is the text right
+    above it; `heading` is the line number of the last Markdown heading, which related tables share.
     """
 
     line: int
@@ -40,7 +40,7 @@ def find_tables(text: str) -> Iterator[PipeTable]:
 
 
 def _find_title(lines: Sequence[str], end: int) -> str:
-    """Return the last line of text above a table, or "" if that is another table."""
+    """Return the last line of text above line index `end`, or "" if another table is there."""
     for line in reversed(lines[:end]):
         if line.strip():
             return "" if "|" in line else line.strip().lstrip("#").strip()
@@ -56,6 +56,7 @@ def split_cells(line: str) -> list[str]:
 
 
 def _read_table(lines: Sequence[str], separator: int, width: int) -> PipeTable:
+    """Parse the table around a line of dashes (`separator`, a line index) with `width` columns."""
     header: list[str] = []
     start = separator
     while len(header) < width and start > 0 and "|" in lines[start - 1]:
@@ -73,7 +74,7 @@ def _read_table(lines: Sequence[str], separator: int, width: int) -> PipeTable:
 def _read_rows(
     lines: Sequence[str], first: int, width: int
 ) -> tuple[list[tuple[int, tuple[str, ...]]], list[str]]:
-    """Parse the rows from a line on, and return messages about lines that are none.
+    """Parse the rows from line index `first` on; return them, and messages about other lines.
 
     A row may be broken over several lines. A row of another width affects no other rows.
     """
@@ -106,10 +107,10 @@ def _read_rows(
 
 
 def _fit(cells: Sequence[str], width: int, is_closed: bool) -> Optional[tuple[str, ...]]:
-    """Fit cells to a width; returns None if there are too many or too few.
+    """Fit the cells of a row to the table's `width`; None if there are too many or too few.
 
     Leading empty cells and trailing cells without a digit are dropped. As in GitHub's tables,
-    missing cells at the end of a row with bars at both ends are empty.
+    missing cells at the end of a row with bars at both ends (`is_closed`) are empty.
     """
     kept = list(cells)
     # text after the last bar is no cell

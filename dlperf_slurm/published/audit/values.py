@@ -52,7 +52,7 @@ _UNITS = {
 
 @dataclass(frozen=True)
 class CellValue:
-    """One of the values in a cell."""
+    """One value of a cell, with its variant ("w/o clip") and batch size, "" if it names none."""
 
     cell: PrintedCell
     variant: str
@@ -60,7 +60,10 @@ class CellValue:
 
 
 def read_values(text: str, column: PrintedColumn) -> list[CellValue]:
-    """Return the values of a cell; values of a list without variant names are numbered variants."""
+    """Parse the values of a cell; empty if there are none, or several without names.
+
+    Values of a list, "1.2 / 3.4", that have no variant names get "value 1" and "value 2".
+    """
     duration = _read_duration(text, column)
     if duration is not None:
         return [CellValue(duration, column.variant, "")]
@@ -104,22 +107,28 @@ def is_number(text: str) -> bool:
 
 
 def _find_spread(text: str, header: str) -> Optional[RoundingInterval]:
-    """Return the interval or range that our reports print after a median, or None."""
+    """Return the range of the repeats after a median, as our reports print it, or None.
+
+    "40.2 (39.1 to 41.0)" gives 39.1 to 41.0.
+    """
     match = _SPREAD.search(text)
     low, high = (make_cell(match[side], header) for side in (1, 2)) if match else (None, None)
     return RoundingInterval(low.rounded.low, high.rounded.high) if low and high else None
 
 
 def _clean(text: str) -> str:
+    """Remove links, tags, footnote marks, ranges and thousands' spaces from a cell's text."""
     text = _BESIDE.sub("", _LINK.sub(r"\1", _TAG.sub(" ", text))).strip().replace("\u00d7", "x")
     return text.replace(" ", "") if _SPACED.fullmatch(text) else text
 
 
 def _has_variants(matches: Sequence["re.Match[str]"]) -> bool:
+    """Return whether the matched values have different variant names."""
     return len({(match["variant"] or "").lower() for match in matches}) == len(matches)
 
 
 def _make_cell(match: "re.Match[str]", column: PrintedColumn) -> Optional[PrintedCell]:
+    """Make the cell of a matched number: a percentage as a fraction, a unit as the cell's scale."""
     if match["percent"]:
         whole, _, digits = match["number"].partition(".")
         return make_cell(f"{whole.zfill(3)[:-2]}.{whole.zfill(3)[-2:]}{digits}", column.header)
@@ -128,9 +137,10 @@ def _make_cell(match: "re.Match[str]", column: PrintedColumn) -> Optional[Printe
 
 
 def _find_scale(match: "re.Match[str]", column: PrintedColumn) -> Optional[Fraction]:
-    """Return the factor that converts a number to the unit of its column's quantity, or None.
+    """Return the factor from a number's unit to the column's base unit, or None if it is unknown.
 
-    A unit in the cell, such as "k" or "s", overrides the unit in the header.
+    The base units are samples/s and ms. A unit in the cell, as in "1.2 s" or "3k", overrides that
+    of the header.
     """
     if match["thousands"]:
         return _THOUSANDS[match["thousands"].strip().lower()]
@@ -146,5 +156,5 @@ def is_rate(text: str) -> bool:
 
 
 def read_size(values: Sequence[tuple[str, CellValue]]) -> str:
-    """Return the batch size after a throughput, as in "4664.10 bsz=96", or ""."""
+    """Return the batch size printed after a throughput: "96" of "4664.10 bsz=96", or ""."""
     return next((value.batch_size for name, value in values if name == SAMPLES_PER_S), "")

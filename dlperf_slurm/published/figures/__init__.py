@@ -37,7 +37,7 @@ def find_source_file(name: str) -> Path:
 
 
 def read_source(name: str) -> "DataFrame":
-    """Read the figures of a document, in its order: [figures, columns].
+    """Read the figures of a published source, such as "dlperf", in its order: [figures, columns].
 
     Each figure is one published throughput, with the published speedups and latencies that belong
     to it. `framework`, `model`, `precision` and `compiler` have this project's names if there is

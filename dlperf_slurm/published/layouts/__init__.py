@@ -14,12 +14,14 @@ DEFAULT_LAYOUT = "default"
 
 
 class Layout(Protocol):
+    """A module of this package, named as in `report --layout`."""
+
     def lay_out(self, figures: "DataFrame") -> "Document":
         """Make the tables of a frame of figures with the columns in `parts.figures`."""
 
 
 def list_layouts() -> list[str]:
-    """Return the sorted names of all layouts."""
+    """Return the sorted names of all published layouts, such as "dlperf"."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 
 

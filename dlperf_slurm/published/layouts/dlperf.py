@@ -37,7 +37,7 @@ IMAGES_PER_S = "img/s"
 
 
 def lay_out(figures: "DataFrame") -> Document:
-    """Make the summaries, followed by the tables of their configurations."""
+    """Make a summary table per model, then a table per model, precision and batch size."""
     draft = DocumentBuilder()
     training = list_figures(figures, TRAIN)
     if not training:
@@ -50,6 +50,10 @@ def lay_out(figures: "DataFrame") -> Document:
 
 
 def _make_summary(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
+    """Make a model's summary: a row per framework, a column pair per precision and batch size.
+
+    The throughputs are those on the largest topology, the speedups are over the smallest.
+    """
     model = figures[0].model
     topologies = list_topologies(figures, measured=True) or list_topologies(figures)
     base, largest = topologies[0], topologies[-1]
@@ -78,7 +82,7 @@ def _make_summary(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
 
 
 def _list_measurements(figures: Sequence[Figure]) -> list[tuple[str, str]]:
-    """Return (precision, batch size) pairs, full precisions first."""
+    """Return the pairs (precision, batch size) of the figures, full precisions first."""
     groups = group_figures(figures, lambda figure: figure.precision)
     precisions = sorted(groups, key=lambda precision: precision not in REFERENCE_PRECISIONS)
     return [
@@ -95,9 +99,9 @@ def _make_pair(
     is_scaled: bool,
     draft: DocumentBuilder,
 ) -> list[LayoutColumn]:
-    """Make the throughput column, and a speedup column if the table has one.
+    """Make the throughput column of a precision and batch size; its speedups too if `is_scaled`.
 
-    `cells[row]` are all figures of a row.
+    `cells[row]` are all figures of a row; `topologies` are the one shown, and the base of speedups.
     """
     largest, base = topologies
     first = next(figure for figures in cells for figure in figures)
@@ -125,7 +129,10 @@ def _make_pair(
 def _choose_parts(
     figures: Sequence[Figure], topology: Topology, draft: DocumentBuilder
 ) -> list[Figure]:
-    """Choose a cell's figures: one per compiler and data location; the fastest for "max"."""
+    """Choose the figures that a cell shows: one per compiler and data location.
+
+    If the batch size is "max", the largest that fits, only the fastest is shown.
+    """
     there = [figure for figure in figures if figure.topology == topology]
     parts = list(draft.index(there, _name_variant).values())
     measured = [part for part in parts if part.samples_per_s is not None]
@@ -137,7 +144,10 @@ def _choose_parts(
 def _join_speedups(
     parts: Sequence[Figure], bases: Sequence[Figure], draft: DocumentBuilder
 ) -> Cell:
-    """Join speedups in one cell, one per line, with a footnote if the batch sizes differ."""
+    """Join the speedups of figures in one cell, one per line; footnotes name other batch sizes.
+
+    `parts` are the figures, `bases` those on the topology that speedups are over.
+    """
     lines, footnotes = [], []
     for part in parts:
         variant = _name_variant(part)
@@ -151,7 +161,7 @@ def _join_speedups(
 
 
 def _append(cell: Cell, words: str) -> Cell:
-    """Append words to a cell's figure, or to the problem shown in its place."""
+    """Append words such as "w/XLA" to a cell's figure, or to the problem shown in its place."""
     if not words:
         return cell
     form = dataclasses.replace(cell.form, unit=f" {words}")
@@ -159,18 +169,22 @@ def _append(cell: Cell, words: str) -> Cell:
 
 
 def _join_cells(lines: Sequence[Cell], notes: tuple[int, ...]) -> Cell:
-    """Join lines in one cell, with all footnote marks first."""
+    """Join cells in one, a line each, after all footnote marks; `notes` are footnote numbers."""
     return Cell(
         tuple(lines) or (Cell(None, problem=ABSENT),), joint="\n", notes=notes, marks_first=True
     )
 
 
 def _describe(part: Figure) -> str:
+    """Describe a figure for a footnote: "AMP of OneFlow w/XLA"."""
     return _join(f"{_name_precision(part.precision)} of {part.label}", _name_variant(part))
 
 
 def _join_parts(parts: Sequence[tuple[Figure, Cell, str]], draft: DocumentBuilder) -> Cell:
-    """Join figures in one cell, with their variants, and batch sizes if these were searched."""
+    """Join figures in one cell, with their variants, and with batch sizes that the job chose.
+
+    `parts` are (figure, its cell, variant such as "w/XLA").
+    """
     lines = []
     for figure, cell, variant in parts:
         lines.append(_append(cell, variant))
@@ -181,7 +195,7 @@ def _join_parts(parts: Sequence[tuple[Figure, Cell, str]], draft: DocumentBuilde
 
 
 def _list_footnotes(part: Figure) -> list[Note]:
-    """Return the figure's footnotes, and its batch size if it is not the column's."""
+    """Return a figure's footnotes, and one on its batch size if the column's is another."""
     sizes = part.batch_sizes
     if part.batch_group == LARGEST or sizes in ("", part.batch_group):
         return list(part.footnotes)
@@ -189,7 +203,10 @@ def _list_footnotes(part: Figure) -> list[Note]:
 
 
 def _make_configuration_table(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
-    """Make a table with a row per topology and a column per framework and compiler."""
+    """Make a table with a row per topology and a column per framework and compiler.
+
+    All figures are of one model, precision and batch size.
+    """
     first = figures[0]
     topologies = list_topologies(figures)
     columns: list[LayoutColumn] = [
@@ -222,7 +239,7 @@ def _join_lines(*texts: str) -> str:
 
 
 def _name_variant(figure: Figure) -> str:
-    """Return what distinguishes values of one cell, such as "w/XLA" or "w/DALI", or ""."""
+    """Return what distinguishes the figures of one cell, such as "w/XLA" or "w/DALI", or ""."""
     compiler = COMPILER_NAMES.get(figure.compiler, f"w/{figure.compiler}")
     return _join(compiler, f"w/{figure.data_location}" if figure.data_location else "")
 
@@ -238,6 +255,7 @@ def _join(*texts: str) -> str:
 def _note_missing(
     figures: Sequence[Figure], largest: Topology, is_scaled: bool, draft: DocumentBuilder
 ) -> None:
+    """Add notes on frameworks and columns that a model's summary does not have."""
     model = figures[0].model
     absent = {f.label: None for f in figures}
     for figure in figures:

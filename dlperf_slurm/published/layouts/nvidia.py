@@ -56,7 +56,7 @@ _find_inference = attrgetter(*_TRAINING_KEY, "topology")
 def lay_out(figures: "DataFrame") -> Document:
     """Make a table per model, framework, compiler and pair of precisions.
 
-    Training throughput comes first, then accuracy, then inference.
+    Training throughput comes first, then training to accuracy, then inference.
     """
     draft = DocumentBuilder()
     training = list_figures(figures, TRAIN)
@@ -76,7 +76,7 @@ def lay_out(figures: "DataFrame") -> Document:
 
 
 def _split_by_batch_group(figures: Sequence[Figure]) -> list[list[Figure]]:
-    """Split figures by batch size, unless each precision has only one.
+    """Split figures into tables by batch size, unless each precision has only one batch size.
 
     Precisions are then side by side, each at its own batch size.
     """
@@ -90,6 +90,7 @@ def _split_by_batch_group(figures: Sequence[Figure]) -> list[list[Figure]]:
 def _make_training_table(
     figures: Sequence[Figure], pair: PrecisionPair, draft: DocumentBuilder
 ) -> Table:
+    """Make a table with a row per topology: throughputs, their ratio, and weak scaling."""
     shown = [figure for figure in figures if figure.precision in pair.precisions]
     topologies = list_topologies(shown)
     found = arrange(shown, pair.precisions, topologies, draft)
@@ -116,6 +117,7 @@ def _make_training_table(
 
 
 def _describe_bases(figures: Sequence[Figure], pair: PrecisionPair) -> str:
+    """Name the GPU counts that weak scaling is relative to: each precision's fewest measured."""
     bases = {
         min((f.topology.world_size for f in figures if _is_measured(f, precision)), default=0)
         for precision in pair.precisions
@@ -131,6 +133,7 @@ def _is_measured(figure: Figure, precision: str) -> bool:
 def _make_inference_table(
     figures: Sequence[Figure], pair: PrecisionPair, draft: DocumentBuilder
 ) -> Table:
+    """Make a table with a row per batch size: throughputs and latencies, with speedups."""
     shown = [figure for figure in figures if figure.precision in pair.precisions]
     points = draft.index(shown, lambda figure: (figure.precision, figure.batch_group))
     groups = order_batch_groups(figure.batch_group for figure in shown)
@@ -159,14 +162,20 @@ def _make_inference_table(
 
 
 def _make_speedup_cell(figure: Figure, reference: Figure, draft: DocumentBuilder) -> Cell:
-    """Make the speedup, or the problem of the reference, which has no column of its own."""
+    """Make the speedup over the reference precision, which has no throughput column of its own.
+
+    Shows the problem of the reference if that has no figure.
+    """
     if reference.problem:
         return Cell(None, problem=reference.problem, notes=draft.number(reference.footnotes))
     return make_ratio_cell(figure.samples_per_s, reference.samples_per_s)
 
 
 def _list_latencies(figures: Sequence[Figure]) -> dict[str, str]:
-    """Return latency columns by title; publishers do not print the maximum latency."""
+    """Return the frame's latency columns by title; none if no figure has latencies.
+
+    Publishers do not print the maximum latency.
+    """
     if all(figure.latency_avg_ms is None for figure in figures):
         return {}
     parts = LATENCIES if figures[0].table else LATENCY_NAMES
@@ -174,7 +183,7 @@ def _list_latencies(figures: Sequence[Figure]) -> dict[str, str]:
 
 
 def _name_batch(group: str, figure: Figure) -> str:
-    """Return the requested batch size, followed by the measured one if it differs."""
+    """Return a row's batch size, followed by the figure's own if it differs: "max (96)"."""
     sizes = figure.batch_sizes
     return group if sizes in ("", group) else f"{group} ({sizes})"
 
@@ -182,13 +191,14 @@ def _name_batch(group: str, figure: Figure) -> str:
 def _make_throughput_column(
     header: str, figures: Sequence[Figure], draft: DocumentBuilder
 ) -> LayoutColumn:
-    """Make a column of throughputs, or problems without a figure, with footnote marks."""
+    """Make a column of throughputs with footnote marks; problems where there is no throughput."""
     notes = [draft.number(list_footnotes(figure, figures)) for figure in figures]
     cells = make_column_cells(figures, "samples_per_s")
     return header, [replace(cell, notes=own) for cell, own in zip(cells, notes)]
 
 
 def _make_title(figure: Figure) -> str:
+    """Begin a table's title with model, framework, source, compiler and hardware."""
     compiler = "" if figure.compiler == "none" else f" {figure.compiler}"
     hardware = f", {figure.hardware}" if figure.hardware else ""
     is_named = figure.source not in (OUR_SOURCE, NO_SOURCE)

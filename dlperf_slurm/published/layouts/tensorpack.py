@@ -1,4 +1,4 @@
-"""Training figures -> tensorpack's tables: GPUs x sources, with a value per data location.
+"""Training figures -> tensorpack's tables: GPUs x sources, with a value per location of the data.
 
 The columns are those of tensorpack's comparison with tensorflow/benchmarks.
 """
@@ -53,6 +53,7 @@ def lay_out(figures: "DataFrame") -> Document:
 
 
 def _make_table(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
+    """Make a table of figures that share model, precision, batch size and variable update."""
     first = figures[0]
     topologies = list_topologies(figures)
     names = {(figure.framework, figure.source) for figure in figures}
@@ -86,6 +87,7 @@ def _make_table(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
 def _make_column(
     name: str, figures: Sequence[Figure], topologies: Sequence[Topology], draft: DocumentBuilder
 ) -> LayoutColumn:
+    """Make the column of one script: per topology a value for each location of the data, "1/2"."""
     points = draft.index(figures, lambda figure: (figure.topology, figure.data_location))
     locations = list(dict.fromkeys(figure.data_location for figure in figures))
     names = [LOCATION_NAMES.get(location, location) for location in locations]

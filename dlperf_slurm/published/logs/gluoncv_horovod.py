@@ -37,6 +37,7 @@ START = re.compile(LOGGER_PREFIX + NAMESPACE)
 
 
 def _add_rank(run: TimedRun, line: LogLine, match: Match[str]) -> None:
+    """Count a rank that printed anything, and the end of its epoch if it prints its "Time cost"."""
     epoch, rank, time = match.groups()
     run.devices.add((-1, rank))
     if time:
@@ -55,12 +56,17 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """Return rank 0's measured interval from its rates, without those of the warm-up.
+
+    Uses the first epoch only, if the log does not say how many there were to be.
+    """
     is_announced = run.read_count("num_epochs") > 0
     timed = [mark for mark in marks if is_announced or mark.position[0] == marks[0].position[0]]
     return make_warm_rate_window(rank, list_since_last(timed))
 
 
 def _find_problem(run: TimedRun) -> str:
+    """Return why the log is incomplete, or "": an epoch's rate or a rank's time is missing."""
     epoch, batch = run.last
     if int(run.facts.get("rated_epoch", -1)) != epoch:
         return f"the log ends in epoch {epoch} at batch {batch}: its rate is missing"
@@ -83,6 +89,7 @@ start_run = TimedFormat(
 
 
 def _average_dlperf(reading: ParsedRun, identity: Identity) -> float:
+    """Return DLPerf's throughput: the mean rate of lines 21 to 120 of the first epoch."""
     rates = [mark.value for mark in reading.marks if mark.position[0] == 0]
     if len(rates) != 120:
         raise RuleError(f"takes 120 lines of the first epoch, the log has {len(rates)}")

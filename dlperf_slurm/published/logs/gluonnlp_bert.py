@@ -40,6 +40,7 @@ START = re.compile(LOGGER_PREFIX + NAMESPACE)
 
 
 def _add_step(run: TimedRun, line: LogLine, match: Match[str]) -> None:
+    """Add a timed line, and its latency for DLPerf's rule."""
     take_line(run, line, match)
     if match.group("mean_ms"):
         run.keep("latencies_ms", float(match.group("mean_ms")))
@@ -61,10 +62,12 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _count_micro_batches(run: TimedRun) -> int:
+    """Return the micro-batches per optimizer update, 1 if the log does not say."""
     return run.read_count(*_ACCUMULATION) or 1
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """Return a worker's measured interval: micro-batches and seconds, without the warm-up."""
     intervals = [
         (steps, mark.mean * steps if mark.mean > 0 else mark.value)
         for steps, mark in zip(_count_steps(run, marks), marks)
@@ -73,12 +76,13 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _count_steps(run: TimedRun, marks: List[Mark]) -> List[int]:
-    """Return the steps between lines, at most `log_interval`, because lines may be lost."""
+    """Return the steps that each timed line covers: at most `log_interval`, if a line was lost."""
     announced = run.read_count("log_interval")
     return [min(steps, announced or steps) for steps in count_timed_steps(marks)]
 
 
 def _find_problem(run: TimedRun) -> str:
+    """Return why the log is incomplete, or "": its last steps or its arguments are missing."""
     steps = [mark.position[0] for mark in run.first_marks]
     announced = run.read_count("num_steps")
     interval = steps[-1] - steps[-2] if len(steps) > 1 else 1
@@ -101,6 +105,7 @@ start_run = TimedFormat(
 
 
 def _average_dlperf(reading: ParsedRun, identity: Identity) -> float:
+    """Return DLPerf's throughput: the mean over steps 101 to 200 of the median device's rate."""
     latencies, devices = reading.series.get("latencies_ms", ()), identity.devices
     if devices == 0 or len(latencies) != 200 * devices:
         raise RuleError(f"takes 200 lines of each device, the log has {len(latencies)} lines")

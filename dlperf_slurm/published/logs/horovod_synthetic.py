@@ -44,11 +44,13 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """Return the job's measured interval: all iterations, at the rates that rank 0 prints."""
     rates = [(BATCHES_PER_ITERATION, mark.value) for mark in marks]
     return make_rate_window(-1, rates, "per_device" in run.facts)
 
 
 def _find_fault(run: TimedRun) -> str:
+    """Return what contradicts itself in the log, or "": several jobs, or two device counts."""
     if len(run.marks.by_rank) > 1:
         return "several ranks report: each ran a benchmark of its own"
     total, announced = run.read_count("devices_of_total"), run.read_count("devices")
@@ -58,6 +60,7 @@ def _find_fault(run: TimedRun) -> str:
 
 
 def _find_problem(run: TimedRun) -> str:
+    """Return why the log is incomplete, or "": iterations or the total are missing."""
     iterations = [mark.position[0] for mark in run.first_marks]
     missing = [index for index, found in enumerate(iterations) if found != index]
     if missing:

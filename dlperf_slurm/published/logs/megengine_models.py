@@ -33,7 +33,10 @@ START = None
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Make the Window (measured steps) of the first epoch; steps count on through all epochs."""
+    """Return the measured interval of the first epoch: steps and seconds, without the warm-up.
+
+    Line numbers count steps from 0 through all epochs.
+    """
     epoch = [mark for mark in marks if mark.position[0] == marks[0].position[0]]
     intervals, done = [], epoch[0].position[1] if epoch else 0
     for mark in epoch:
@@ -44,6 +47,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _find_problem(run: TimedRun) -> str:
+    """Return why the log is incomplete, or "": its last epoch has no "Test" line."""
     # "Test" lines count epochs from 1
     epoch, step = run.first_marks[-1].position
     if max(run.epoch_ends, default=0) <= epoch:
@@ -61,6 +65,7 @@ start_run = TimedFormat(
 
 
 def _average_but_first(reading: ParsedRun, identity: Identity) -> float:
+    """Return the global batch size over the mean time of a step, without the first line."""
     seconds = average_lines(1)(reading, identity)
     if seconds <= 0 or identity.global_batch_size <= 0:
         raise RuleError("takes times above 0, and a batch size")

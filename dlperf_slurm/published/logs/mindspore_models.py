@@ -43,6 +43,8 @@ START = _ARGUMENTS
 
 
 class _Run:
+    """The state of parsing one run: its times, and the loss lines by which ranks are counted."""
+
     def __init__(self) -> None:
         # a mark's position is its epoch, 0 if the line has none
         self._times: List[Tuple[LogLine, Mark]] = []
@@ -54,6 +56,7 @@ class _Run:
         self._has_bert_outputs = False
 
     def is_under_way(self, rank: int) -> bool:
+        """Return whether a rank (-1: any) has printed a time."""
         return any(rank in (-1, line.rank) for line, _ in self._times)
 
     def add(self, line: LogLine) -> None:
@@ -68,13 +71,14 @@ class _Run:
             self._parameters = parse_namespace(arguments.group(1))
 
     def _add_time(self, line: LogLine, time: Match[str]) -> None:
+        """Add a time, with the step of the last loss line before it, for DLPerf's rule."""
         seconds = parse_number(time.group(3)) / (1000 if time.group(4) == "ms" else 1)
         mean = parse_number(time.group(5)) / 1000
         self._times.append((line, Mark((int(time.group(1) or 0),), value=seconds, mean=mean)))
         self._timed_steps.append(float(self._step))
 
     def _add_loss(self, rank: int, epoch: int, step: int, is_whole_run_s: bool) -> None:
-        """Count a loss line; BERT's lines count the steps of the run, others those of the epoch."""
+        """Count a loss line, which has the step of the epoch, or of the whole run (BERT)."""
         self._has_bert_outputs = self._has_bert_outputs or is_whole_run_s
         self._step = step if is_whole_run_s else step * epoch
         where = (rank, epoch, step)
@@ -100,7 +104,10 @@ class _Run:
         )
 
     def _place_times(self) -> RankMarks:
-        """Assign times to ranks: a step has as many unlabelled lines as ranks printed a loss."""
+        """Assign the times, which have no rank labels, to ranks.
+
+        Each epoch has as many times as ranks printed a loss at one step.
+        """
         ranks = next((n for (rank, _, _), n in self._loss_lines.items() if rank < 0), 1)
         placed = RankMarks()
         counts: Dict[int, int] = {}
@@ -122,6 +129,7 @@ class _Run:
         )
 
     def _find_problem(self, lines: RankMarks, by_rank: Dict[int, List[Mark]]) -> str:
+        """Return why the log is incomplete, or "": it ends before the steps or epochs announced."""
         if not by_rank:
             return "the log holds no timed step"
         problem = lines.problem
@@ -141,7 +149,7 @@ class _Run:
 
 
 def _list_intervals(marks: List[Mark]) -> List[Interval]:
-    """Return the (steps, seconds) of lines; steps are the total time over the time per step."""
+    """Return (steps, seconds) of each line; steps are its total time over its time per step."""
     return [(round(mark.value / mark.mean) if mark.mean > 0 else 0, mark.value) for mark in marks]
 
 
@@ -152,7 +160,7 @@ def start_run() -> _Run:
 def _time_100_steps(reading: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput, from the seconds on all ranks' lines of steps 21 to 120.
 
-    Stops at the first line in the log after step 120.
+    Stops at the first line in the log after step 120. Raises RuleError if these lines are missing.
     """
     seconds = 0.0
     for step, taken in zip(reading.series["steps"], reading.series["seconds"]):

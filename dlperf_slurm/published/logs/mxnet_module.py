@@ -48,9 +48,9 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, node: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Make a worker's Window (measured batches): each timed line has the rate of one interval.
+    """Return a worker's measured interval, at its rate times the number of workers.
 
-    All intervals have equally many batches. The rate is that of the worker times the workers.
+    Each line counts the batches of one interval, also after lost lines.
     """
     usual = min((batches for batches, _ in list_between(marks)), default=1)
     workers = len(run.marks.by_rank)
@@ -61,6 +61,7 @@ def _make_windows(run: TimedRun, node: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _find_problem(run: TimedRun) -> str:
+    """Return why the log is incomplete, or "": a worker has no "Time cost" of an epoch."""
     announced = run.read_count("num_epochs")
     if not announced:
         return "the log does not tell how many epochs there were to be (num_epochs)"
@@ -80,6 +81,7 @@ start_run = TimedFormat(
 
 
 def _average_rates(reading: ParsedRun, identity: Identity) -> float:
+    """Return the mean of the first worker's rates but the first, times the number of nodes."""
     return average_lines(1)(reading, identity) * max(identity.nodes, 1)
 
 

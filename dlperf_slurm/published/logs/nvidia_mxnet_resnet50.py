@@ -51,6 +51,7 @@ START = re.compile(rf"{DLL}PARAMETER arch : |{_ARGUMENTS.pattern}")
 
 
 def _end_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
+    """Add the first rank's closing line of an epoch, with its time if it has no validation."""
     if line.rank == next(iter(run.marks.by_rank), line.rank):
         take_line(run, line, match)
         # a record with validation has a time after the validation
@@ -63,6 +64,7 @@ def _start_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 
 def _name_time(what: str, rank: int, match: Match[str]) -> str:
+    """Return the name of a stored time: "start of epoch 0 on rank 3"."""
     return f"{what} of epoch {int(match.group('epoch'))} on rank {rank}"
 
 
@@ -88,9 +90,9 @@ def _count_gpus(run: TimedRun) -> int:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Make the Window (measured steps): all epochs but the first, each from start to record.
+    """Return a rank's measured interval: all epochs but the first, each from its start to its end.
 
-    A single epoch is used as it is.
+    An epoch ends with its closing line. A single epoch is used from its first line on.
     """
     bounded: List[Mark] = []
     for mark, following in zip(marks, (*marks[1:], None)):
@@ -109,12 +111,16 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _list_printed(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """Return the measured interval by the printed rates, of the same epochs as by the times."""
     first, last = marks[0].position[0], marks[-1].position[0]
     return make_printed_window(rank, [m for m in marks if m.position[0] != first or first == last])
 
 
 def _list_line_times(run: TimedRun) -> Dict[str, List[float]]:
-    """Return the times of all ranks' lines, sorted; empty unless a line is a step."""
+    """Return the sorted times of all ranks' lines, for DLPerf's rule.
+
+    Empty unless a line is printed for each step (`disp_batches`).
+    """
     if run.read_count("disp_batches") != 1:
         return {}
     times = [mark.time for marks in run.marks.by_rank.values() for mark in marks]
@@ -122,6 +128,7 @@ def _list_line_times(run: TimedRun) -> Dict[str, List[float]]:
 
 
 def _find_problem(run: TimedRun) -> str:
+    """Return why the log is incomplete, or "": it lacks ranks, epochs, steps or its last lines."""
     absent = sorted(set(range(_count_gpus(run))) - set(run.marks.by_rank))
     if len(run.marks.by_rank) > 1 and absent:
         return f"no timed step of ranks {', '.join(map(str, absent))}"
@@ -157,11 +164,15 @@ start_run = TimedFormat(
 
 
 def _average_epochs(reading: ParsedRun, identity: Identity) -> float:
+    """Return the harmonic mean of the epochs' rates but the first, with 5 significant digits."""
     return round_significantly(average_epochs(reading, identity), 5)
 
 
 def _time_100_steps(reading: ParsedRun, identity: Identity) -> float:
-    """Return DLPerf's throughput; like the publisher's script, it counts lines of all ranks."""
+    """Return DLPerf's throughput, from the time between steps 20 and 120.
+
+    Like DLPerf's script, it counts the lines of all ranks, sorted by time.
+    """
     devices, times = max(identity.devices, 1), reading.series.get("line_times", ())
     rate = time_steps(times, 20 * devices, 120 * devices, identity.batch_size_per_device)
     return round(rate, 2)

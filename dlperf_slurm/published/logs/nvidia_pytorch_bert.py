@@ -47,12 +47,14 @@ SIGNATURE = re.compile(
 
 
 def _add_step(run: TimedRun, line: LogLine, match: Match[str]) -> None:
+    """Add a timed step; updates that loss scaling skipped count as steps."""
     run.facts.update({name: text for name, text in match.groupdict().items() if text})
     position = (int(match.group("step")) + run.read_count("skipped"),)
     run.marks.add(line, Mark(position, parse_time(match.group("time"))))
 
 
 def _end_run(run: TimedRun, line: LogLine, match: Match[str]) -> None:
+    """Store the run's own throughput and its training time in seconds."""
     take_line(run, line, match)
     run.keep("raw_seconds", parse_number(match.group("raw_seconds") or "0"))
 
@@ -69,7 +71,7 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _count_devices(run: TimedRun, batch_size: int) -> int:
-    """Compute the device count from the script's own throughput; 0 if unknown.
+    """Compute the device count from the script's own throughput of the job; 0 if it has none.
 
     Processes on several nodes use the same device names, and not all their lines need be in the
     log.
@@ -82,6 +84,7 @@ def _count_devices(run: TimedRun, batch_size: int) -> int:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """Return the measured interval by the times of steps, or else the script's own throughput."""
     micro_batches = run.read_count("gradient_accumulation_steps")
     if micro_batches:
         return make_time_window(rank, marks, micro_batches=micro_batches)
@@ -89,6 +92,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _find_problem(run: TimedRun) -> str:
+    """Return why the log is incomplete, or "": its closing line or last steps are missing."""
     announced = run.read_count("steps_this_run", "max_steps")
     return run.find_unended_ranks("its last line is") or find_lacking_steps(
         run.read_count("step"), announced

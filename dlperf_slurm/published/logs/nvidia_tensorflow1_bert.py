@@ -43,6 +43,7 @@ START = re.compile(rf"{_LOGGED}\*\*\*\*\* Configuaration \*\*\*\*\*")
 
 
 def _add_step(run: TimedRun, line: LogLine, match: Match[str]) -> None:
+    """Add a timed step, and note if the script excludes its interval from its own mean."""
     index = len(run.marks.by_rank.get(line.rank, ()))
     take_line(run, line, match)
     is_skipped = run.facts.pop("is_skipped", "") != ""
@@ -70,6 +71,10 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """Return the measured interval by the times of steps, or else by the printed rates.
+
+    Intervals that the script excludes from its own mean are left out.
+    """
     micro_batches = run.read_count("num_accumulation_steps")
     skipped = run.series.get(f"skipped of rank {rank}", [])
     if not micro_batches:
@@ -83,12 +88,14 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _list_printed(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """Return the measured interval by the printed rates, without those that the script excludes."""
     skipped = run.series.get(f"skipped of rank {rank}", [])
     warm = [mark for index, mark in enumerate(marks) if index > 0 and index not in skipped]
     return make_rate_window(rank, [(1, mark.value) for mark in warm])
 
 
 def _find_problem(run: TimedRun) -> str:
+    """Return why the log is incomplete, or "": its mean, evaluation or last steps are missing."""
     problem = run.find_unended_ranks("its mean throughput is")
     if not problem and run.is_true("do_eval") and "is_evaluated" not in run.facts:
         problem = "the log ends before the evaluation does that follows training"

@@ -58,6 +58,7 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _find_problem(run: TimedRun) -> str:
+    """Return why the log is incomplete, or "": its closing line or last steps are missing."""
     steps = run.read_count("num_iter") if run.facts.get("iter_unit") == "batch" else 0
     # the last line may be one step before the last step
     interval = max(run.read_count("display_every"), 1) + 1
@@ -76,12 +77,13 @@ start_run = TimedFormat(
 
 
 def _has_all_steps(reading: ParsedRun, identity: Identity) -> bool:
-    """Return whether most lines are one step apart."""
+    """Return whether most lines are one step apart, so that NVIDIA's rule for such logs applies."""
     gaps = [steps for steps, _ in list_between(reading.marks)]
     return bool(gaps) and median(gaps) == 1
 
 
 def _average_100(reading: ParsedRun, identity: Identity) -> float:
+    """Return DLPerf's throughput: the mean of the first 100 printed rates, each rounded first."""
     rates = take_values([mark.value for mark in reading.marks], 0, 100)
     return round(average([round(rate, 2) for rate in rates]), 2)
 

@@ -45,13 +45,14 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _count_trainers(run: TimedRun) -> int:
+    """Return the number of trainers, each of which drives all devices of a node."""
     return run.read_count("trainers") or 1
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Make the Window (measured steps) from the printed speeds: each is of `skip_steps` steps.
+    """Return the measured interval: steps, and seconds from the printed speed.
 
-    A speed is in steps/s times the number of trainers. One of 0, which `_find_fault` reports,
+    The printed speed is times the number of trainers. A speed of 0, which `_find_fault` reports,
     counts as 0 seconds.
     """
     interval = run.read_count("skip_steps") or 1
@@ -77,7 +78,7 @@ start_run = TimedFormat(
 
 
 def _average_100_rates(reading: ParsedRun, identity: Identity) -> float:
-    """Return DLPerf's throughput: a trainer's batch size times the mean printed speed.
+    """Return DLPerf's throughput: batch size of a trainer times the mean speed of lines 21 to 120.
 
     The printed speed is already multiplied by the number of trainers.
     """

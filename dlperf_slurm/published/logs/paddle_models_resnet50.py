@@ -47,9 +47,9 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Make the Window (measured batches) from times of lines, if the log has them.
+    """Return the measured interval by the times of batches, or by "elapse" if there are no times.
 
-    Else, and for the first batch of an epoch, it is from the printed seconds of a batch.
+    The first batch of an epoch counts with its own "elapse".
     """
     intervals: List[Interval] = [(1, mark.value) for mark in marks[:1]]
     for before, after in zip(marks, marks[1:]):
@@ -63,12 +63,14 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _find_fault(run: TimedRun) -> str:
+    """Return a message if neither times nor the seconds of all batches are in the log, or ""."""
     if not _has_all_times(run.first_marks):
         return "only some batches are printed, without times: their seconds are not all"
     return ""
 
 
 def _find_problem(run: TimedRun) -> str:
+    """Return why the log is incomplete, or "": it has fewer batches than announced."""
     last_of_epoch = {mark.position[0]: mark.position[1] for mark in run.first_marks}
     step = run.read_count("print_step") or 1
     done = sum(last + step for last in last_of_epoch.values())
@@ -89,6 +91,7 @@ def _count_announced(run: TimedRun) -> int:
 
 
 def _has_all_times(marks: Sequence[Mark]) -> bool:
+    """Return whether each line has a time, or each batch a line."""
     if all(mark.time > 0 for mark in marks):
         return True
     batches = [mark.position[1] for mark in marks]
@@ -107,6 +110,7 @@ start_run = TimedFormat(
 
 
 def _average_100_rates(reading: ParsedRun, identity: Identity) -> float:
+    """Return DLPerf's throughput: the mean of global batch size / seconds of lines 21 to 120."""
     seconds = take_values([mark.value for mark in reading.marks], 20, 120)
     if min(seconds) <= 0:
         raise RuleError("takes times above 0")

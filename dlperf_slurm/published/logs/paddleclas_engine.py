@@ -37,6 +37,7 @@ START = re.compile(LOGGER_PREFIX + r"==\s+PaddleClas is powered by PaddlePaddle 
 
 
 def _add_iteration(run: TimedRun, line: LogLine, match: Match[str]) -> None:
+    """Add a timed line, and the batch size per device: batch cost x samples/s."""
     take_line(run, line, match)
     rate = parse_number(match.group("ips"))
     run.keep("rates", rate)
@@ -48,6 +49,7 @@ def _keep_model(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 
 def _list_batch_sizes(run: TimedRun) -> List[int]:
+    """Return the distinct batch sizes per device, ascending."""
     return sorted({int(size) for size in run.series.get("batch_sizes", ())})
 
 
@@ -64,10 +66,10 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Make the Window (measured iterations) of all epochs from the printed mean costs.
+    """Return the measured interval: of each epoch, from the reset of its mean cost on.
 
-    Each epoch counts from the reset of its mean to its last line, the first one from the end of the
-    warm-up.
+    The script resets the mean before the sixth iteration. The first epoch counts from the end of
+    the warm-up.
     """
     steps, seconds = 0, 0.0
     for number, epoch in enumerate(sorted({mark.position[0] for mark in marks})):
@@ -86,6 +88,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _find_fault(run: TimedRun) -> str:
+    """Return a message if the batch size is not the same on all lines, or ""."""
     batch_sizes = _list_batch_sizes(run)
     if len(batch_sizes) != 1:
         return f"the batch size changes: {', '.join(map(str, batch_sizes))}"
@@ -93,6 +96,7 @@ def _find_fault(run: TimedRun) -> str:
 
 
 def _find_problem(run: TimedRun) -> str:
+    """Return why the log is incomplete, or "": the last epoch announced has no mean."""
     epochs = int(run.facts["epochs"])
     if epochs not in run.epoch_ends:
         epoch, index = run.last

@@ -37,7 +37,7 @@ START = re.compile(r"Namespace\(.*max_predictions_per_seq=")
 
 
 def _add_command(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Add options of the launcher's command that are not among the run's own arguments."""
+    """Add the options of the launch command that are not among the run's own arguments."""
     for name, value in _OPTION.findall(line.text):
         run.facts.setdefault(name, value)
     run.facts["is launched"] = str("paddle.distributed.launch" in line.text)
@@ -58,12 +58,13 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Make the Window (measured steps) from the printed rates, without the warm-up lines."""
+    """Return a device's measured interval by its printed rates, without the first 10 lines."""
     first = WARMUP_LINES if len(marks) > WARMUP_LINES else 1
     return make_rate_window(rank, list_between(marks[first - 1 :]), is_per_device=True)
 
 
 def _find_problem(run: TimedRun) -> str:
+    """Return why the log is incomplete, or "": it has fewer steps than `max_steps`."""
     steps = run.read_count("max_steps")
     found = min(marks[-1].position[0] for marks in run.marks.by_rank.values())
     if not steps:

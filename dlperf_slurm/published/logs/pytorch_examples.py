@@ -33,13 +33,17 @@ START = None
 
 
 def _add_batch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
+    """Add a timed line, and its seconds for DLPerf's rule unless it is one of the first batches."""
     take_line(run, line, match)
     if int(match.group("step")) > 5:
         run.keep("times_after_fifth", float(match.group("seconds")))
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Make the Window (measured batches) of the first epoch from printed times or means."""
+    """Return a rank's measured interval: the first epoch without its warm-up.
+
+    Seconds are those of single batches, or differences of the epoch's mean times the batches.
+    """
     base = _find_base(marks)
     intervals, done, elapsed = [], 0, 0.0
     for mark in marks:
@@ -53,6 +57,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _find_problem(run: TimedRun) -> str:
+    """Return why the log is incomplete, or "": ranks or the last lines of an epoch are missing."""
     ranks, gpus, marks = len(run.marks.by_rank), len(run.devices), run.first_marks
     # without labels, nodes whose GPUs have the same numbers may share a log
     if gpus and ranks % gpus != 0:
@@ -64,12 +69,12 @@ def _find_problem(run: TimedRun) -> str:
 
 
 def _find_base(marks: Sequence[Mark]) -> int:
-    """Return what to add to a batch's number: batches count from 0, since 2022 from 1."""
+    """Return what to add to a batch's number to count from 1: scripts before 2022 count from 0."""
     return 1 if marks[0].position[1] == 0 else 0
 
 
 def _find_print_interval(marks: Sequence[Mark]) -> int:
-    """Return the batches between two lines, or 1 if no epoch has two lines."""
+    """Return the batches from one line to the next (`print-freq`); 1 if no epoch has two lines."""
     return next((steps for steps, _ in list_between(marks)), 1)
 
 
@@ -83,6 +88,7 @@ start_run = TimedFormat(
 
 
 def _average_dlperf(reading: ParsedRun, identity: Identity) -> float:
+    """Return DLPerf's throughput: global batch size over the mean of 100 lines' seconds."""
     times = take_values(reading.series.get("times_after_fifth", ()), 20, 120)
     if average(times) <= 0 or identity.global_batch_size <= 0:
         raise RuleError("takes times above 0, and a batch size")

@@ -49,17 +49,19 @@ def _add_both(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 
 def _end_cycle(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """End a cycle, stored by its last step because `tee` may print its end twice."""
+    """Store the end of a training cycle by its last step, because `tee` may print it twice."""
     run.ended[-1, run.last[0] if run.marks else 0] = 0.0
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """Return the measured interval by the printed rates, without the warm-up."""
     return make_warm_rate_window(
         rank, [(steps, mark.value) for steps, mark in zip(count_steps(marks), marks)]
     )
 
 
 def _find_problem(run: TimedRun) -> str:
+    """Return why the log is incomplete, or "": training cycles have not ended."""
     step, cycles = run.last[0], run.read_count("cycles") or 1
     if step not in run.epoch_ends or len(run.ended) < cycles:
         return f"the log ends at step {step}: {len(run.ended)} of {cycles} cycles came to their end"
@@ -81,6 +83,7 @@ start_run = TimedFormat(
 
 
 def _print_average(reading: ParsedRun, identity: Identity) -> float:
+    """Return the last average rate that the log prints; raises RuleError if it has none."""
     averages = reading.series.get("averages", ())
     if not averages or averages[-1] <= 0:
         raise RuleError("takes the average that the hook prints, the log has none")

@@ -42,6 +42,7 @@ SIGNATURE = re.compile(
 
 
 def _begin_settings(run: TimedRun, line: LogLine, match: Match[str]) -> None:
+    """Forget the last run's settings; those of a new run follow."""
     run.facts.clear()
     run.facts["section"] = "evaluation"
 
@@ -52,16 +53,21 @@ def _add_timed(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 
 def _end_settings(run: TimedRun, line: LogLine, match: Match[str]) -> None:
+    """End the printed settings: lines that follow are no settings."""
     run.facts.pop("section", None)
 
 
 def _add_stats(run: TimedRun, line: LogLine, match: Match[str]) -> None:
+    """End a rank's run with its "Run stats"."""
     _add_settings(run, line, match)
     run.ended_ranks.add(line.rank)
 
 
 def _add_settings(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Store parameters, printed over many lines in sections, as "section.name"."""
+    """Store the settings on a line as "section.name", such as "train_dataset.batch_size".
+
+    They are printed as a nested dictionary over many lines.
+    """
     if "section" not in run.facts:
         return
     section = _SECTION.match(line.text)
@@ -96,6 +102,7 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _find_problem(run: TimedRun) -> str:
+    """Return why the log is incomplete, or "": its run stats or last steps are missing."""
     steps = run.read_count("train.steps") * max(run.read_count("train.epochs"), 1)
     interval = run.read_count("train.log_steps")
     return run.find_unended_ranks("its run stats are") or find_lacking_steps(
@@ -120,6 +127,7 @@ start_run = TimedFormat(
 
 
 def _time_5_intervals(reading: ParsedRun, identity: Identity) -> float:
+    """Return DLPerf's throughput: the samples of 5 intervals between lines over their time."""
     marks = take_values(reading.marks, 0, 6)
     steps = marks[5].position[0] - marks[0].position[0]
     samples = steps // 5 * identity.global_batch_size

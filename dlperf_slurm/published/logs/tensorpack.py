@@ -44,7 +44,7 @@ START = _TOWERS
 
 
 def _add_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Add an epoch; its duration, such as `1 hour 2 minutes 5 seconds`, is summed by unit."""
+    """Add the timed line of an epoch, with a duration such as `1 hour 2 minutes 5 seconds`."""
     parts = _PART.findall(match.group("duration"))
     seconds = sum(float(count) * _SECONDS[unit] for count, unit in parts)
     position, number = (int(match.group("step")),), int(match.group("number"))
@@ -52,7 +52,7 @@ def _add_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 
 def _add_rate(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Store a rate under the last step printed before it."""
+    """Store the throughput tracker's rate under the last step of the epoch printed before it."""
     marks = run.marks.by_rank.get(line.rank)
     step = marks[-1].position[0] if marks else 0
     # a second rate here would be that of an epoch whose line is lost
@@ -60,6 +60,7 @@ def _add_rate(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """Return the measured interval: steps and seconds of the epochs after the warm-up."""
     rates, global_batch_size = run.epoch_ends, _identify(run).global_batch_size
     return make_warm_window(
         rank,
@@ -71,7 +72,10 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _choose_seconds(mark: Mark, samples: int, rates: Dict[int, float]) -> float:
-    """Return the seconds by the rate, which has more digits, if they agree with those printed."""
+    """Return an epoch's seconds: `samples` over its printed rate if that agrees with its duration.
+
+    The rate has more digits than the duration, which is used otherwise. `rates` are by last step.
+    """
     printed, rate = mark.value, rates.get(mark.position[0], 0.0)
     if rate <= 0:
         return printed
@@ -84,6 +88,7 @@ def _choose_seconds(mark: Mark, samples: int, rates: Dict[int, float]) -> float:
 
 
 def _list_printed(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """Return the measured interval by the printed rates, without the first epoch."""
     rates = (run.epoch_ends.get(mark.position[0], 0.0) for mark in marks[1:])
     return make_rate_window(rank, [(1, rate) for rate in rates if rate > 0])
 
@@ -97,6 +102,7 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _find_problem(run: TimedRun) -> str:
+    """Return why the log is incomplete, or "": "Training has finished!" is missing."""
     if "end" not in run.facts:
         return f"the log ends after step {run.last[0]}: 'Training has finished!' is missing"
     return ""

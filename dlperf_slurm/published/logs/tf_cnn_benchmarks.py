@@ -32,6 +32,8 @@ START = re.compile(r"(?:TensorFlow|Model): +\S")
 
 
 class _Run:
+    """The state of parsing one run: header, first steps and totals of its workers."""
+
     def __init__(self) -> None:
         self._header: Dict[str, str] = {}
         self._header_count = 0
@@ -41,7 +43,10 @@ class _Run:
         self._is_parameter_server = False
 
     def is_under_way(self, rank: int) -> bool:
-        """Return whether the rank has its total: headers may come between other workers' steps."""
+        """Return whether the rank (-1: any) has printed its total; a header then begins a new run.
+
+        Headers of other workers may come between a worker's steps.
+        """
         return bool(self._totals) if rank < 0 else rank in self._totals
 
     def add(self, line: LogLine) -> None:
@@ -97,11 +102,13 @@ class _Run:
         )
 
     def _find_data(self) -> str:
+        """Return where the data was, in this project's words, or "" if the header does not say."""
         if "Dataset" not in self._header:
             return ""
         return ON_DEVICE if self._header["Dataset"].endswith("(synthetic)") else FOLDER
 
     def _find_fault(self) -> str:
+        """Return a message if the log has no worker's figures, or those of several jobs, or ""."""
         if self._is_parameter_server and not self._last_step:
             return "the log is that of a parameter server; the workers have the figures"
         is_one_job = self._header.get("Variables", "horovod") == "horovod" or "Sync" in self._header
@@ -113,6 +120,7 @@ class _Run:
         return max(self._header_count, len(self._first_step_lines))
 
     def _find_problem(self, total_count: int) -> str:
+        """Return why the log is incomplete, or "": workers have not printed their total."""
         workers = self._count_workers()
         if total_count == 0:
             return f"the log ends after step {self._last_step}: 'total images/sec' is missing"
@@ -126,6 +134,7 @@ def start_run() -> _Run:
 
 
 def _print_total(reading: ParsedRun, identity: Identity) -> float:
+    """Return the first worker's "total images/sec"."""
     return take_values(reading.series["totals"], 0, 1)[0]
 
 

@@ -28,7 +28,7 @@ _UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 
 
 def make_accuracy_tables(figures: Sequence[Figure], draft: DocumentBuilder) -> Iterator[Table]:
-    """Make a table of times per model, framework and pair of precisions.
+    """Make a table of times to train per model, framework, compiler and pair of precisions.
 
     With several seeds there is a second table, of top-1 over the seeds.
     """
@@ -44,6 +44,7 @@ def make_accuracy_tables(figures: Sequence[Figure], draft: DocumentBuilder) -> I
 def _make_time_table(
     figures: Sequence[Figure], pair: PrecisionPair, draft: DocumentBuilder
 ) -> Table:
+    """Make a table with a row per topology: top-1, seeds that reached the target, time to train."""
     topologies = list_topologies(figures)
     found = arrange(figures, pair.precisions, topologies, draft)
     longest = max(figure.train_seconds or 0.0 for figure in figures)
@@ -73,6 +74,7 @@ def _make_time_table(
 def _make_seeds_table(
     figures: Sequence[Figure], pair: PrecisionPair, draft: DocumentBuilder
 ) -> Table:
+    """Make a table with a row per topology: mean, deviation, minimum, maximum top-1 over seeds."""
     topologies = list_topologies(figures)
     found = arrange(figures, pair.precisions, topologies, draft)
     columns: list[LayoutColumn] = [
@@ -99,10 +101,12 @@ def _count_reached(figure: Figure) -> str:
 
 
 def _average(figure: Figure) -> Optional[float]:
+    """Return the mean top-1 over the seeds, or None without any."""
     return statistics.fmean(figure.top1) if figure.top1 else None
 
 
 def _deviation(figure: Figure) -> Optional[float]:
+    """Return the standard deviation (n - 1) of top-1 over the seeds; None for fewer than two."""
     return statistics.stdev(figure.top1) if len(figure.top1) > 1 else None
 
 

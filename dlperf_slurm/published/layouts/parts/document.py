@@ -25,8 +25,8 @@ LayoutColumn = tuple[str, Sequence[Union[Cell, str]]]
 class Document:
     """Tables in a layout, with footnotes and notes.
 
-    `footnotes[n - 1]` is footnote n. `notes` are lines about figures of the layout that are missing
-    or measured twice.
+    `footnotes[n - 1]` is footnote n. `notes` are lines below the tables, about figures that are
+    missing or were measured twice.
     """
 
     tables: tuple[Table, ...]
@@ -36,20 +36,23 @@ class Document:
 
 @dataclass
 class DocumentBuilder:
-    """A document under construction."""
+    """A document under construction, to which the functions of a layout add tables and notes."""
 
     tables: list[Table] = field(default_factory=list)
     footnotes: Footnotes = field(default_factory=Footnotes)
     notes: list[str] = field(default_factory=list)
 
     def number(self, notes: Iterable[Note]) -> tuple[int, ...]:
-        """Return the numbers of these footnotes; new ones get the next numbers."""
+        """Return the numbers of footnotes with these texts; new texts get the next numbers."""
         return tuple(map(self.footnotes.number, notes))
 
     def index(
         self, figures: Iterable[Figure], find_key: Callable[[Figure], Key]
     ) -> dict[Key, Figure]:
-        """Index figures by key: the first measured one; a note names the values not shown."""
+        """Index figures by key, the first measured one of each; a note names the values not shown.
+
+        `find_key` returns a figure's place in a table, such as its topology.
+        """
         found = group_figures(figures, find_key)
         chosen = {key: _choose(group) for key, group in found.items()}
         for key, group in found.items():
@@ -62,6 +65,7 @@ class DocumentBuilder:
         return chosen
 
     def finish(self) -> Document:
+        """Return the document; equal notes are merged."""
         return Document(
             tuple(self.tables), tuple(self.footnotes.texts), tuple(dict.fromkeys(self.notes))
         )
@@ -78,23 +82,30 @@ def group_figures(
 
 
 def _choose(figures: Sequence[Figure]) -> Figure:
+    """Return the first figure that was measured, or else the first."""
     return next((f for f in figures if f.samples_per_s is not None), figures[0])
 
 
 def describe(figure: Figure) -> str:
-    """Describe the case of a figure in words."""
+    """Describe the case of a figure: "pytorch resnet50 1n8g fp32 bsz=128"."""
     parts = [figure.label, figure.model, str(figure.topology), figure.precision, figure.compiler]
     return " ".join([*(part for part in parts if part != "none"), f"bsz={figure.batch_group}"])
 
 
 def tell_apart(name: str, figure: Figure, names: Iterable[tuple[str, str]]) -> str:
-    """Return a name, with the figure's source if `names`, (name, source) pairs, have several."""
+    """Return a framework's name, followed by the figure's source if `names` has several for it.
+
+    `names` are the (framework, source) pairs of all columns.
+    """
     sources = {source for other, source in names if other == name}
     return f"{name} ({figure.source})" if len(sources) > 1 else name
 
 
 def list_topologies(figures: Iterable[Figure], measured: bool = False) -> list[Topology]:
-    """Return the topologies of the figures, the one with the fewest devices first."""
+    """Return the topologies of the figures, the one with the fewest devices first.
+
+    With `measured`, figures without a throughput are left out.
+    """
     topologies = {f.topology for f in figures if not measured or f.samples_per_s is not None}
     return sorted(topologies, key=lambda topology: (topology.world_size, topology))
 
@@ -105,7 +116,7 @@ def arrange(
     topologies: Sequence[Topology],
     draft: DocumentBuilder,
 ) -> dict[str, list[Figure]]:
-    """Return the figures on the topologies by precision; NO_FIGURE where one is missing."""
+    """Return, by precision, a figure for each of the topologies; NO_FIGURE where there is none."""
     points = draft.index(figures, lambda figure: (figure.precision, figure.topology))
     return {
         p: [points.get((p, topology), NO_FIGURE) for topology in topologies] for p in precisions
@@ -124,14 +135,14 @@ def name_device_counts(topologies: Sequence[Topology]) -> list[str]:
 
 
 def order_batch_groups(groups: Iterable[str]) -> list[str]:
-    """Sort batch sizes: those chosen by the job first, then numbers in ascending order."""
+    """Sort batch sizes for rows of a table: "max" and other words first, then ascending numbers."""
     return sorted(
         set(groups), key=lambda group: (group.isdigit(), int(group) if group.isdigit() else 0)
     )
 
 
 def describe_sizes(figures: Iterable[Figure]) -> str:
-    """Describe the requested batch size, followed by the measured ones if they differ."""
+    """Describe the requested batch size, then the measured ones if others: "max: 96 and 128"."""
     groups = group_figures(figures, lambda figure: figure.batch_group)
     sizes = [size for group in groups.values() for f in group for size in f.batch_sizes.split(AND)]
     asked, found = AND.join(groups), AND.join(dict.fromkeys(filter(None, sizes)))
@@ -139,9 +150,9 @@ def describe_sizes(figures: Iterable[Figure]) -> str:
 
 
 def list_footnotes(figure: Figure, column: Iterable[Figure]) -> tuple[Note, ...]:
-    """Return the figure's footnotes, and its batch size if the job chose it and sizes differ.
+    """Return a figure's footnotes, and one on its batch size if a `column` has several.
 
-    Figures in a column with different batch sizes did not do the same work per step.
+    Only if the job chose the size itself: such figures did not do the same work per step.
     """
     sizes = {other.batch_sizes for other in column if other.batch_sizes}
     is_chosen = figure.batch_sizes not in ("", figure.batch_group)
@@ -151,9 +162,10 @@ def list_footnotes(figure: Figure, column: Iterable[Figure]) -> tuple[Note, ...]
 
 
 def make_column_cells(figures: Sequence[Figure], name: str) -> list[Cell]:
-    """Make the cells of a column of the figures, with problems where figures are missing.
+    """Make the cells of a table column; a missing figure's cell shows its problem.
 
-    Our own measurements have two decimals, published figures only as many as they need.
+    `name` is the column of the frame, such as "samples_per_s". Our own measurements have two
+    decimals, published figures only as many as they need.
     """
     values = [getattr(figure, name) for figure in figures]
     known = [(figure, value) for figure, value in zip(figures, values) if value is not None]
@@ -169,19 +181,19 @@ def make_column_cells(figures: Sequence[Figure], name: str) -> list[Cell]:
 
 
 def make_ratio_cell(value: Optional[float], base: Optional[float]) -> Cell:
-    """Make the ratio of two figures; absent if one is missing."""
+    """Make the cell of value / base; it shows "-" if one of the two is missing."""
     return Cell(divide(value, base), problem=ABSENT)
 
 
 def make_layout_table(
     title: str, columns: Sequence[LayoutColumn], text_columns: int, caption: str
 ) -> Table:
-    """Make a table from its columns, which are equally long."""
+    """Make a table from equally long columns; the first `text_columns` are not figures."""
     headers, cells = zip(*columns)
     return make_table(title, headers, zip(*cells), text_columns, caption)
 
 
 def name_unit(model: str, images: str = "img/s") -> str:
-    """Return the unit of a model's throughput, with the layout's own word for images/s."""
+    """Return the unit of a model's throughput; `images` is what the layout writes for images/s."""
     unit = find_unit(model)
     return images if unit == "images/s" else unit

@@ -52,7 +52,7 @@ def list_figures(figures: "DataFrame", mode: str) -> list[Figure]:
 
 
 def make_run_figures(results: Results) -> "DataFrame":
-    """Make one figure per case of a run, in its order; excluded cases have none."""
+    """Make the frame of figures of a run: one per case, in its order; none for excluded cases."""
     cases, repeats = results.cases, results.frames.repeats
     notes = results.notes[results.notes.scope.isin((CASE, DOUBT))]
     notes = notes.groupby("case_id").note.agg(tuple).to_dict()
@@ -78,7 +78,10 @@ def make_run_figures(results: Results) -> "DataFrame":
 
 
 def make_published_figures(published: "DataFrame") -> "DataFrame":
-    """Make one figure per published one, in order; repeats are replaced by their median."""
+    """Make the frame of figures of a published source, in its order, with the median of repeats.
+
+    `published` has the columns of `published.figures.read_source`.
+    """
     # figures of one case without repeat numbers are not merged
     lines = published["where"].mask(published.repeat > 0, "")
     keyed = published.drop(columns=["repeat", "samples_per_s"]).assign(where=lines)

@@ -71,10 +71,10 @@ def _number(document: Document) -> list[str]:
 
 
 def fit_columns(table: Table, width: int) -> Iterator[list[Column]]:
-    """Yield the columns of a table in parts that fit into the width; text columns are repeated.
+    """Yield the columns of a table in parts that fit into `width` characters.
 
-    A part has at least one column of figures. If text columns take most of the width, there is only
-    one part, because repeating them would save nothing.
+    Each part repeats the text columns and has at least one column of figures. If text columns take
+    most of the width, there is only one part, because repeating them would save nothing.
     """
     columns: list[Column] = list(zip(table.header, zip(*table.rows)))
     if _sum_widths(columns) <= width or _sum_widths(columns[: table.text_columns]) > width / 2:
@@ -92,6 +92,7 @@ def fit_columns(table: Table, width: int) -> Iterator[list[Column]]:
 
 
 def _sum_widths(columns: Sequence[Column]) -> int:
+    """Return the width of the columns on a terminal, in characters."""
     return sum(
         max(_find_width([header]), _find_cells_width(cells)) + PADDING for header, cells in columns
     )
@@ -102,6 +103,7 @@ def _find_cells_width(cells: Iterable[Cell]) -> int:
 
 
 def _find_width(texts: Iterable[str]) -> int:
+    """Return the length of the longest line in the texts."""
     return max(len(line) for text in texts for line in text.split("\n"))
 
 

@@ -18,13 +18,14 @@ PRECISION_NAMES = {
 
 @dataclass(frozen=True)
 class PrecisionPair:
-    """The precisions of one table, the reduced one first; a missing one is empty."""
+    """The precisions that a table compares, "amp-fp16" and "fp32"; a missing one is ""."""
 
     reduced: str
     reference: str
 
     @property
     def precisions(self) -> tuple[str, ...]:
+        """The precisions that are not missing, the reduced one first."""
         return tuple(precision for precision in (self.reduced, self.reference) if precision)
 
     @property
@@ -33,7 +34,10 @@ class PrecisionPair:
 
 
 def pair_precisions(figures: Sequence[Figure], draft: DocumentBuilder) -> list[PrecisionPair]:
-    """Pair each precision with the full one; if one of the two is missing, return the other."""
+    """Pair each reduced precision of the figures with the full one, a table for each pair.
+
+    Without one of the two, pairs have one member, and a note in `draft` says so.
+    """
     precisions = dict.fromkeys(figure.precision for figure in figures)
     measured = {figure.precision for figure in figures if figure.samples_per_s is not None}
     reference = choose_reference(measured or precisions)
@@ -50,4 +54,5 @@ def pair_precisions(figures: Sequence[Figure], draft: DocumentBuilder) -> list[P
 
 
 def name_precision(precision: str) -> str:
+    """Return NVIDIA's name of a precision: "mixed precision" for "amp-fp16"."""
     return PRECISION_NAMES.get(precision, precision.upper())
