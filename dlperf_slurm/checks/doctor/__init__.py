@@ -1,4 +1,7 @@
-"""A plan on its site -> findings on what would keep its ranks from starting, before submitting."""
+"""A plan on its site -> results of checks of what would keep its ranks from starting.
+
+The command `doctor` calls `examine` before a run is submitted.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -33,10 +36,11 @@ def examine(
     wait_seconds: float,
     report: Callable[[str], None],
 ) -> Iterator[CheckResult]:
-    """Check what needs no job, then, if nothing is wrong with that, run a probe job per framework.
+    """Check a plan without jobs; if nothing is wrong, run one small probe job per framework.
 
-    Waits up to `wait_seconds` for each probe job to start, and passes progress messages to
-    `report`. Raises InputError if the results folder cannot be written.
+    Probe jobs do not run while there are faults, except for missing environments: their frameworks
+    are left out. Waits up to `wait_seconds` for each job to start, and passes progress messages to
+    `report`. Raises InputError if the folder `results` cannot be written.
     """
     findings = check_without_jobs(plan, loaded.site, results)
     yield from findings
@@ -58,6 +62,7 @@ def examine(
 def _try(
     probe: Probe, folder: Path, wait_seconds: float, report: Callable[[str], None]
 ) -> list[CheckResult]:
+    """Run one probe, on this machine or as a Slurm job, and return what it found."""
     attempt = stage_probe(probe, folder)
     if probe.site.scheduler == "local":
         script = folder / "scripts" / f"{probe.group.group_id}.sbatch"
@@ -74,7 +79,10 @@ def _try(
 
 
 def _await_files(start: Path, ranks: int) -> None:
-    """Wait up to FILES_SECONDS until the answers of all ranks are visible here."""
+    """Wait up to FILES_SECONDS until the answers of all `ranks` are visible on this host.
+
+    `start` is the folder with the answers and output of the probe's job.
+    """
     deadline = time.monotonic() + FILES_SECONDS
     while time.monotonic() < deadline:
         answers = read_answers(start)

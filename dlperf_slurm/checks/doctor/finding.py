@@ -14,9 +14,12 @@ Decider = Literal["", "sbatch", "queue"]
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of one check; `places` are array jobs, frameworks, folders or nodes.
+    """The result of one check, printed on one line.
 
-    `decider` tells whose decision a fault predicts.
+    `status` is "ok", "fault" (to be fixed by the user) or "undecided" (could not be checked).
+    `what` is the subject, such as "time limit"; `places` are the array jobs, frameworks, folders or
+    nodes concerned. `decider` says who would keep the job from running: "sbatch" or "queue", see
+    above.
     """
 
     status: Status
@@ -42,7 +45,7 @@ class CheckResult:
 def make_fault(
     what: str, where: str, words: str, remedy: str, decider: Decider = ""
 ) -> CheckResult:
-    """Make a finding for a problem that the user has to fix."""
+    """Make the result of a failed check: its subject `what`, place, message and remedy."""
     return CheckResult("fault", what, (where,), words, remedy, decider)
 
 

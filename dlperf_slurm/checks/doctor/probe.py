@@ -47,13 +47,14 @@ CANCEL_LOOKS = 5
 
 @dataclass(frozen=True)
 class Probe:
-    """Two ranks of one framework: their case, and the site's settings for its largest job."""
+    """A probe job of one framework: its case, of at most two ranks, and the site's settings."""
 
     case: MatrixCase
     site: Site
 
     @property
     def name(self) -> str:
+        """The framework, with its gradient synchronization if not native: "pytorch-horovod"."""
         sync = self.case.axes.gradient_sync
         return self.case.axes.framework + (f"-{sync}" if sync != "native" else "")
 
@@ -70,7 +71,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class JobEnd:
-    """The end of a probe's job: Slurm's state, reason and nodes, or why sbatch refused the job.
+    """How a probe's job ended: Slurm's state, reason and nodes, or sbatch's error as `refusal`.
 
     `left` is the scancel command for a job that could not be cancelled, or "".
     """
@@ -83,7 +84,7 @@ class JobEnd:
 
 
 def choose_probes(plan: Plan, site: Site) -> list[Probe]:
-    """Choose one probe per framework and gradient_sync, shrunk from its largest case.
+    """Choose one probe per framework and gradient_sync: its largest case, shrunk to two ranks.
 
     External scripts are not probed, since they need not use this package's MPI.
     """
@@ -101,14 +102,17 @@ def choose_probes(plan: Plan, site: Site) -> list[Probe]:
 
 
 def shrink(topology: Topology) -> Topology:
-    """Shrink a topology to two ranks, on two nodes if it has several; one rank stays one."""
+    """Return a topology of two ranks: on two nodes if the given one has several, else on one.
+
+    A topology of one rank stays as it is.
+    """
     if topology.nodes > 1:
         return Topology(RANKS, 1)
     return Topology(1, min(RANKS, topology.devices_per_node))
 
 
 def settle(site: Site, kind: JobKind, topology: Topology) -> Site:
-    """Resolve the site's settings for jobs of this kind, with a short time limit for a probe."""
+    """Return the site's settings for jobs of one kind, with the short time limit of a probe."""
     settled = site.resolve(kind)
     minutes = min(LIMIT_MINUTES, settled.get_time_limit_minutes(kind.topology))
     changes = {
@@ -121,9 +125,9 @@ def settle(site: Site, kind: JobKind, topology: Topology) -> Site:
 
 @contextmanager
 def open_workplace(results: Path, loaded: LoadedSite) -> Iterator[Path]:
-    """Create a temporary folder beside the runs with the frozen worker; removed at the end.
+    """Create a hidden folder beside the runs, with a copy of the worker; remove it at the end.
 
-    Raises InputError if the folder cannot be written.
+    It is like a run directory. Raises InputError if it cannot be written.
     """
     results = make_absolute_path(results)
     new = [place for place in (results, *results.parents) if not place.exists()]
@@ -147,7 +151,7 @@ def open_workplace(results: Path, loaded: LoadedSite) -> Iterator[Path]:
 
 
 def stage_probe(probe: Probe, folder: Path) -> Path:
-    """Write the script and the case of a probe; return the folder for the ranks' answers."""
+    """Write the script and the case of a probe to `folder`; return the folder for its answers."""
     scripts = render_scripts(
         [probe.group], probe.site, folder.name[1:], folder, worker_command=["probe"]
     )
@@ -165,7 +169,10 @@ def stage_probe(probe: Probe, folder: Path) -> Path:
 def run_on_slurm(
     probe: Probe, folder: Path, wait_seconds: float, report: Callable[[str], None]
 ) -> JobEnd:
-    """Submit a probe's script and wait for its end; cancel the job if it stays PENDING too long."""
+    """Submit a probe's script and wait for its end; cancel it if it is PENDING too long.
+
+    Waits `wait_seconds` for the job to start, and then for its time limit.
+    """
     script = folder / "scripts" / f"{probe.group.group_id}.sbatch"
     clusters = probe.site.clusters or ""
     job_name = make_job_name(folder.name[1:], probe.group.group_id)
@@ -199,6 +206,11 @@ def _submit(script: Path, site: Site, watcher: QueueWatcher) -> str:
 
 
 def _await_end(job_id: str, watcher: QueueWatcher, wait_seconds: float, end: JobEnd) -> JobEnd:
+    """Wait for the end of a job, and return its last known state.
+
+    A job that is not in the queue any more counts as COMPLETED; `end` is the state before the first
+    look.
+    """
     deadline = time.monotonic() + wait_seconds
     # a running job is ended by its time limit
     while time.monotonic() < deadline + (0 if end.state == "PENDING" else GRACE_SECONDS):
@@ -214,7 +226,7 @@ def _await_end(job_id: str, watcher: QueueWatcher, wait_seconds: float, end: Job
 
 
 def _ask(job_id: str, watcher: QueueWatcher) -> Optional[JobEnd]:
-    """Return the state of the job; None if it is not in the queue."""
+    """Ask squeue for the state of a job: UNKNOWN without an answer, None if the job is gone."""
     try:
         watcher.read_queue()
     except SchedulerError as error:
@@ -225,7 +237,7 @@ def _ask(job_id: str, watcher: QueueWatcher) -> Optional[JobEnd]:
 
 
 def _cancel(job_id: str, clusters: str, job_name: str, watcher: QueueWatcher) -> str:
-    """Cancel the job with this id and name; return the scancel command if the job goes on."""
+    """Cancel a job, if it has this name too; return "", or the scancel command if it still runs."""
     with suppress(SchedulerError):
         slurm_client.cancel_jobs([job_id], clusters, job_name)
         for look in range(CANCEL_LOOKS):

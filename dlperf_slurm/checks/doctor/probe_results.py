@@ -1,4 +1,4 @@
-"""The answers of a probe's ranks and the end of its job -> findings."""
+"""What the ranks of a probe job wrote, and how the job ended -> results of checks."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,13 @@ _MISSING = ("ModuleNotFoundError", "ImportError", "RuntimeError: cannot load MPI
 
 @dataclass(frozen=True)
 class ProbeAnswer:
-    """The answer of one rank of a probe; `rank` is None if the rank could not join the others."""
+    """What one rank of a probe job wrote to its file.
+
+    `rank` is None if it could not join the others. `cores` are the CPU cores that it may use, `mpi`
+    is the MPI library, `version` the framework's, `cuda` the driver's CUDA version as NVML numbers
+    it (12040), `uuid` that of its GPU. `is_done` is False if the rank ended before it wrote all of
+    this.
+    """
 
     host: str
     cores: tuple[int, ...]
@@ -50,7 +56,7 @@ class ProbeAnswer:
 
 
 def read_answers(start: Path) -> list[ProbeAnswer]:
-    """Read the answers in the folder of a job's start; incomplete files are left out."""
+    """Read what the ranks of a probe wrote to the folder `start`; incomplete files are left out."""
     answers = []
     for path in sorted(start.glob(f"{ANSWER_PREFIX}*.json")):
         try:
@@ -61,7 +67,10 @@ def read_answers(start: Path) -> list[ProbeAnswer]:
 
 
 def read_last_error(start: Path) -> str:
-    """Return the last line of a job's standard error with an error, else the first line, or ""."""
+    """Return the last line with an error in a job's standard error; else its first line, or "".
+
+    `start` is the folder with the job's output.
+    """
     try:
         text = read_text(start / "err", ERROR_LIMIT_BYTES, start)
     except (OSError, FileProblem):
@@ -74,7 +83,11 @@ def read_last_error(start: Path) -> str:
 
 
 def evaluate_probe(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list[CheckResult]:
-    """Return the findings of a probe; `start` is the folder of its job's answers and output."""
+    """Return the check results of a probe job.
+
+    `end` is how the job ended, `start` the folder with its answers and output, `folder` the
+    workplace in the results folder that contains it.
+    """
     answers = read_answers(start)
     if end.refusal:
         remedy = "see the site's partition, account and directives"
@@ -101,6 +114,7 @@ def evaluate_probe(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list
 
 
 def _describe_sound(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> CheckResult:
+    """Return the result of a probe without faults: ranks, MPI, framework, cores and GPUs."""
     first = answers[0]
     devices = f"{min(len(answer.cores) for answer in answers)} cores"
     if first.gpus is not None:
@@ -114,6 +128,7 @@ def _describe_sound(probe: Probe, answers: Sequence[ProbeAnswer], where: str) ->
 
 
 def _explain_silence(probe: Probe, end: JobEnd, start: Path, folder: Path) -> CheckResult:
+    """Return why no rank of a probe wrote anything: queue, disk, launcher or job script."""
     name, launcher = probe.name, probe.site.launcher
     if end.state == "UNKNOWN":
         words = f"how its job ended is not known: {end.reason}"
@@ -144,6 +159,7 @@ def _explain_silence(probe: Probe, end: JobEnd, start: Path, folder: Path) -> Ch
 def _check_ranks(
     probe: Probe, answers: Sequence[ProbeAnswer], start: Path, where: str
 ) -> Iterator[CheckResult]:
+    """Yield a fault if the ranks are not one MPI world, or not as many, or on too few nodes."""
     launcher, wanted = probe.site.launcher, probe.case.topology.world_size
     errors = [answer.join_error for answer in answers if answer.join_error]
     if errors:
@@ -181,6 +197,7 @@ def _check_ranks(
 def _check_framework(
     probe: Probe, answers: Sequence[ProbeAnswer], start: Path, where: str
 ) -> Iterator[CheckResult]:
+    """Yield a fault if a rank could not import the framework, or ended while it did."""
     errors = [answer.import_error for answer in answers if answer.import_error]
     ended = [answer for answer in answers if answer.rank is not None and not answer.is_done]
     if errors:
@@ -192,6 +209,7 @@ def _check_framework(
 
 
 def _check_cores(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> Iterator[CheckResult]:
+    """Yield a fault if a rank may use fewer CPU cores than the site's `cpus_per_rank`."""
     wanted = probe.site.cpus_per_rank
     for host in sorted({answer.host for answer in answers}):
         sets = [frozenset(answer.cores) for answer in answers if answer.host == host]
@@ -207,6 +225,7 @@ def _check_cores(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> It
 
 
 def _check_gpus(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> Iterator[CheckResult]:
+    """Yield a fault if ranks see too few GPUs, or share one."""
     known = [answer for answer in answers if answer.gpus is not None]
     if probe.site.device != "cuda" or not known:
         return
@@ -230,7 +249,10 @@ def _check_gpus(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> Ite
 
 
 def _check_build(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> Iterator[CheckResult]:
-    """Yield faults where the framework's build does not support the nodes' GPUs or driver."""
+    """Yield faults if the framework's build does not support the nodes' GPUs or driver.
+
+    Also checks the site's `compute_capability` against that of the GPUs.
+    """
     site, framework = probe.site, probe.case.axes.framework
     capabilities, told = _list_capabilities(answers), site.compute_capability
     if not capabilities:
@@ -252,10 +274,12 @@ def _check_build(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> It
 
 
 def _list_capabilities(answers: Sequence[ProbeAnswer]) -> list[str]:
+    """List the distinct compute capabilities of all ranks' GPUs, such as "9.0"."""
     return sorted({one for answer in answers for one in answer.capabilities})
 
 
 def _mend_environment(probe: Probe) -> str:
+    """Return what to do about a package that the framework's environment does not have."""
     framework = probe.case.axes.framework
     environment = probe.site.find_environment(framework)
     if environment.container is not None:

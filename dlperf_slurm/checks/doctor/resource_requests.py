@@ -1,4 +1,4 @@
-"""The request of an array job and the cluster's resources -> what the job can never get; pure."""
+"""What an array job asks for, and the cluster's resources -> what the job can never get; pure."""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +25,10 @@ ENFORCING = {"associations", "limits", "qos", "safe", "wckeys"}
 
 @dataclass(frozen=True)
 class JobRequest:
-    """The request of an array job: topology, number of jobs, minutes per job, resolved site."""
+    """What an array job asks for; `jobs` are its array elements, `minutes` the time limit of each.
+
+    `site` has the settings for this array job.
+    """
 
     group_id: str
     topology: Topology
@@ -35,7 +38,7 @@ class JobRequest:
 
 
 def check_request(request: JobRequest, survey: Survey) -> list[CheckResult]:
-    """Find what keeps an array job from ever starting, as far as the cluster reports its limits.
+    """Find what would keep an array job from ever starting, by the limits that the cluster reports.
 
     Requests on another cluster or in a reservation are not checked. What a plug-in of the cluster
     may change when a job is submitted is left to sbatch.
@@ -62,7 +65,10 @@ def check_request(request: JobRequest, survey: Survey) -> list[CheckResult]:
 
 
 def find_option(site: Site, name: str) -> Optional[str]:
-    """Return the value of --partition, --account or --qos, from a directive or the site's key."""
+    """Return the value of --partition, --account or --qos (`name` without dashes), or None.
+
+    A directive of the site takes precedence over the site's key.
+    """
     pattern = re.compile(rf"(?:--{name}(?:=| +)|-{_SHORT[name]} ?)(.+)")
     found = [match[1] for match in map(pattern.fullmatch, site.directives) if match]
     value: Optional[str] = getattr(site, name)
@@ -76,6 +82,7 @@ def find_qos_name(site: Site, survey: Survey) -> str:
 
 
 def _find_partition_names(site: Site, survey: Survey) -> list[str]:
+    """Return the partitions that a job may run in: the site's, else the cluster's default one."""
     chosen = find_option(site, "partition")
     if chosen is not None:
         return chosen.split(",")
@@ -84,6 +91,7 @@ def _find_partition_names(site: Site, survey: Survey) -> list[str]:
 
 
 def _check_names(request: JobRequest, survey: Survey, names: list[str]) -> Iterator[CheckResult]:
+    """Yield a fault for each partition that does not exist, or if there is none to use."""
     if not survey.partitions:
         return
     there = [known.name for known in survey.partitions]
@@ -99,6 +107,7 @@ def _check_names(request: JobRequest, survey: Survey, names: list[str]) -> Itera
 def _check_account(
     request: JobRequest, survey: Survey, partitions: list[Partition]
 ) -> Iterator[CheckResult]:
+    """Yield faults if the user may not use the account or QOS, or a partition refuses it."""
     account = find_option(request.site, "account") or survey.default_account
     if survey.associations and survey.enforced & ENFORCING:
         if account and account not in survey.accounts:
@@ -118,6 +127,7 @@ def _check_account(
 
 
 def _check_mpi(request: JobRequest, survey: Survey) -> Iterator[CheckResult]:
+    """Yield a fault if srun does not have the MPI plug-in that the site names."""
     launcher, known = request.site.launcher, survey.mpi_plugins
     is_used = launcher.name == "srun" and launcher.mpi != NO_MPI and request.site.ranks == MPI
     if is_used and known and launcher.mpi not in known:
@@ -128,6 +138,10 @@ def _check_mpi(request: JobRequest, survey: Survey) -> Iterator[CheckResult]:
 def _check_partition(
     request: JobRequest, partition: Partition, qos: Optional[Qos]
 ) -> Iterator[CheckResult]:
+    """Yield what a partition cannot give a job: state, time limit, nodes, devices.
+
+    `qos` is that of the job, which may exceed limits of the partition.
+    """
     where, topology, name = request.group_id, request.topology, partition.name
     if not partition.is_up:
         words = f"{name} starts no jobs now"
@@ -152,6 +166,7 @@ def _check_partition(
 
 
 def _check_devices(request: JobRequest, partition: Partition) -> Iterator[CheckResult]:
+    """Yield faults if too few nodes of a partition have the GPUs, cores or memory of a job."""
     site, topology, where = request.site, request.topology, request.group_id
     wanted = topology.devices_per_node
     kinds = list(partition.nodes)
@@ -192,6 +207,7 @@ def _check_devices(request: JobRequest, partition: Partition) -> Iterator[CheckR
 def _check_qos_limits(
     request: JobRequest, survey: Survey, partition: Optional[Partition]
 ) -> Iterator[CheckResult]:
+    """Yield faults if a job exceeds the time limit or the number of jobs of its QOS or account."""
     if "limits" not in survey.enforced and "safe" not in survey.enforced:
         return
     account = find_option(request.site, "account") or survey.default_account
@@ -215,9 +231,10 @@ def _check_qos_limits(
 def _rank_qos(
     site: Site, survey: Survey, partition: Optional[Partition], limit: str
 ) -> tuple[Optional[int], str]:
-    """Return the value of a limit and the name of the QOS that sets it.
+    """Return the value of a limit that applies to a job, and the name of the QOS that sets it.
 
-    The partition's own QOS goes before the job's, unless that has the flag OverPartQOS.
+    `limit` is a field of `Qos`, such as "max_minutes". The partition's own QOS goes before the
+    job's, unless that has the flag OverPartQOS. (None, "") without a limit.
     """
     of_job = survey.find_qos(find_qos_name(site, survey))
     of_partition = survey.find_qos(partition.own_qos) if partition else None
@@ -229,10 +246,12 @@ def _rank_qos(
 
 
 def _count(kinds: list[NodeKind]) -> int:
+    """Return the number of nodes of these kinds together."""
     return sum(kind.count for kind in kinds)
 
 
 def _lower_time(site: Site, limit: int) -> str:
+    """Return what to do about a time limit above `limit` minutes."""
     if site.tasks_per_job > 1:
         return (
             f"set tasks_per_job (now {site.tasks_per_job}) or time_limit_minutes lower, so that "

@@ -1,4 +1,4 @@
-"""A plan on its site -> findings of the checks that need no job."""
+"""A plan on its site -> results of the checks that need no job."""
 
 import os
 import tempfile
@@ -33,10 +33,10 @@ _INHERITED = {
 
 
 def check_requests(plan: Plan, site: Site) -> list[CheckResult]:
-    """Find requests of the plan's array jobs that sbatch refuses, or holds for ever.
+    """Find array jobs of a plan that sbatch refuses, or that would be PENDING for ever.
 
-    Only asks Slurm's clients, and skips what they do not answer. What sbatch would take in spite of
-    our own reading of the cluster is "ok" in the findings. `submit` does these checks.
+    Asks Slurm's clients, and skips what they do not answer. A request that exceeds a limit by the
+    clients' output, but that `sbatch --test-only` accepts, is "ok". `submit` does these checks.
     """
     if site.scheduler == "local" or site.clusters:
         return []
@@ -45,7 +45,10 @@ def check_requests(plan: Plan, site: Site) -> list[CheckResult]:
 
 
 def check_without_jobs(plan: Plan, site: Site, results: Path) -> list[CheckResult]:
-    """Run all checks that need no job; return all findings, also those that are "ok"."""
+    """Run all checks that need no job; return all results, also those that are "ok".
+
+    `results` is the folder that runs are written to.
+    """
     findings = [*_check_environments(plan, site), *_check_folder(plan, results)]
     if site.scheduler == "local":
         return findings
@@ -61,9 +64,9 @@ def check_without_jobs(plan: Plan, site: Site, results: Path) -> list[CheckResul
 
 
 def _check_requests(plan: Plan, site: Site, survey: Survey) -> tuple[list[CheckResult], set[str]]:
-    """Check the requests of all groups, and let sbatch decide about those with a fault.
+    """Check what all array jobs ask for; let sbatch decide about those with a fault.
 
-    Returns the findings, and the groups about which sbatch was asked.
+    Returns the results, and the group_ids about which sbatch was asked.
     """
     found = _check_groups(plan, survey)
     doubted = {
@@ -80,7 +83,11 @@ def _check_requests(plan: Plan, site: Site, survey: Survey) -> tuple[list[CheckR
 def _decide(
     finding: CheckResult, answers: Mapping[str, CheckResult], has_submit_plugin: bool
 ) -> CheckResult:
-    """Return a finding about a request in view of sbatch's answers about groups."""
+    """Return the result of a check, corrected by what sbatch answered about the same array job.
+
+    `answers` are results of `sbatch --test-only` by group_id. Without one, a job that sbatch
+    accepts is a fault only if it would be PENDING for ever.
+    """
     if finding.status != "fault" or not finding.decider:
         return finding
     against = [answers[place] for place in finding.places if place in answers]
@@ -95,6 +102,7 @@ def _decide(
 
 
 def _check_groups(plan: Plan, survey: Survey) -> list[CheckResult]:
+    """Check what each array job asks for against the surveyed cluster; equal results are merged."""
     found = []
     for group in plan.groups:
         settled = _add_inherited(get_common_site([plan.sites[kind] for kind in group.kinds]))
@@ -106,7 +114,10 @@ def _check_groups(plan: Plan, survey: Survey) -> list[CheckResult]:
 
 
 def _add_inherited(site: Site) -> Site:
-    """Return the site with the options that sbatch inherits from this shell: they override ours."""
+    """Return the site with the options that sbatch takes from SBATCH_ variables of this shell.
+
+    They are added as directives, which come before the site's keys here, as they do in sbatch.
+    """
     options = [
         f"--{option}={os.environ[name]}"
         for name, option in _INHERITED.items()
@@ -116,6 +127,7 @@ def _add_inherited(site: Site) -> Site:
 
 
 def _check_environments(plan: Plan, site: Site) -> Iterator[CheckResult]:
+    """Check that the environments of all frameworks exist on this host."""
     places = {
         kind: settled.find_environment(kind.framework).venv for kind, settled in plan.sites.items()
     }
@@ -132,7 +144,7 @@ def _check_environments(plan: Plan, site: Site) -> Iterator[CheckResult]:
 
 
 def _check_folder(plan: Plan, results: Path) -> Iterator[CheckResult]:
-    """Check that runs can be written from this host; nodes may differ."""
+    """Check that runs can be written to `results` from this host, with enough free disk space."""
     folder = results.absolute()
     place = folder
     while not place.exists():
@@ -151,7 +163,7 @@ def _check_folder(plan: Plan, results: Path) -> Iterator[CheckResult]:
 
 
 def _test_scripts(groups: list[Group], site: Site) -> list[CheckResult]:
-    """Check the scripts of these groups with `sbatch --test-only`."""
+    """Check the scripts of array jobs with `sbatch --test-only`: "ok", or what sbatch refuses."""
     findings: list[CheckResult] = []
     with tempfile.TemporaryDirectory(prefix="dlperf-slurm-doctor-") as folder:
         for group in groups:
@@ -168,6 +180,7 @@ def _test_scripts(groups: list[Group], site: Site) -> list[CheckResult]:
 
 
 def _describe_refusal(group_id: str, words: str) -> CheckResult:
+    """Return the result of a script that sbatch refused: undecided if it may pass later."""
     if is_limit_that_passes(words) or is_no_answer(words):
         remedy = "others of your jobs must end first: `squeue --me`"
         remedy = "`scontrol ping`, and call again" if is_no_answer(words) else remedy

@@ -39,7 +39,7 @@ class UnsupportedError(VerificationError):
 
 @dataclass(frozen=True)
 class RunContext:
-    """The site, folder and progress reporting of the cases to run."""
+    """The site, the folder and the progress reporting that all cases of `verify` share."""
 
     site: Site
     folder: Path
@@ -47,7 +47,7 @@ class RunContext:
 
 
 def make_workplace(site: Site, folder: Path, report: Callable[[str], None]) -> RunContext:
-    """Create a new folder for the files of cases, with a frozen copy of the worker.
+    """Create a new folder for the files of cases, with a copy of the worker's code.
 
     Raises InputError if the folder cannot be created.
     """
@@ -70,8 +70,10 @@ def run_case(
 ) -> Path:
     """Run a case unless its parity.json exists already; return its folder.
 
-    Raises UnsupportedError if the framework does not support the case, VerificationError if the
-    case failed.
+    `suffix` distinguishes folders of one case. `data_rank` is the rank whose data a single rank
+    reads; `references` are folders of earlier cases that its gradients are compared with. Raises
+    UnsupportedError if the framework does not support the case, VerificationError if the case
+    failed.
     """
     reason = find_unsupported(case)
     if reason:

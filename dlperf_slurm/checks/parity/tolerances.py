@@ -41,7 +41,10 @@ _QUANTITIES = (
 
 @dataclass(frozen=True)
 class ParityCheck:
-    """One quantity of a run: its value, its relative difference from the expected value."""
+    """One compared quantity of a run: its value, and its relative difference from the reference.
+
+    `parameter` names the model parameter with the largest difference, for gradients and updates.
+    """
 
     quantity: str
     value: float
@@ -51,6 +54,7 @@ class ParityCheck:
 
     @property
     def is_within(self) -> bool:
+        """Whether the difference is within the tolerance; False for a NaN."""
         # a NaN is not within any tolerance: comparisons with NaN are false
         return self.difference <= self.tolerance
 
@@ -61,7 +65,10 @@ class ParityCheck:
 
 @dataclass(frozen=True)
 class Agreement:
-    """One line of a table: the checks of a run against its reference, or why there are none."""
+    """One line of a table: the checks of a run against its reference, or why there are none.
+
+    `variant` is "clip" or "no clip", or the gradient_sync; `problem` is "" if the checks were made.
+    """
 
     framework: str
     model: str
@@ -91,7 +98,10 @@ class Agreement:
 
 
 def compare_frameworks(found: Parity, expected: Parity) -> tuple[ParityCheck, ...]:
-    """Compare one framework's run with the reference framework's run of the same case."""
+    """Compare one framework's run with the reference framework's run of the same case.
+
+    `found` and `expected` are what the two runs wrote to parity.json.
+    """
     return (
         *(_compare(found, expected, *quantity) for quantity in _QUANTITIES),
         check_gradients(found, choose_gradient_tolerance(found.case)),
@@ -109,12 +119,12 @@ def choose_gradient_tolerance(case: Case) -> float:
 
 
 def widen(tolerance: float, case: Case) -> float:
-    """Scale a tolerance for CPUs to the case's device."""
+    """Return a tolerance for the case's device: larger on GPUs; `tolerance` is the one on CPUs."""
     return GPU_FACTOR * tolerance if case.device == CUDA else tolerance
 
 
 def compare_ranks(found: Parity, expected: Parity) -> tuple[ParityCheck, ...]:
-    """Compare a run on several ranks with its reference.
+    """Compare a run on two ranks with the same work on one rank.
 
     `found` contains the difference of its gradients from the expected mean over the ranks;
     `expected` is a run whose mean losses must be the same.
@@ -143,6 +153,7 @@ def check_updates(found: Parity) -> ParityCheck:
 def _compare(
     found: Parity, expected: Parity, text: str, name: str, tolerance: float
 ) -> ParityCheck:
+    """Check one quantity of two runs: its title, attribute of Parity and tolerance on CPUs."""
     value, reference = getattr(found, name), getattr(expected, name)
     difference = abs(value - reference) / abs(reference) if reference else abs(value)
     return ParityCheck(text, value, difference, widen(tolerance, found.case))
@@ -174,6 +185,7 @@ def make_parity_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
 
 
 def _show_parity(agreement: Agreement) -> list[str]:
+    """Format the checks of a run for the parity table; "-" where there are none."""
     if not agreement.checks:
         return ["-"] * (len(PARITY_HEADER) - 4)
     count, *figures, gradients, updates = agreement.checks

@@ -39,7 +39,8 @@ def verify_frameworks(
 ) -> tuple[list[Agreement], list[Agreement]]:
     """Run all comparisons; return the lines of the parity and of the data-parallel table.
 
-    A framework without an environment has one line with the command that creates it. Raises
+    The parity table compares frameworks on one rank, the other two ranks with one. A framework
+    without an environment has one line with the command that creates it. Raises
     EnvironmentMissingError if the reference framework has no environment.
     """
     missing = find_missing_environment(REFERENCE, workplace.site)
@@ -63,7 +64,7 @@ def verify_frameworks(
 
 
 def find_missing_environment(framework: str, site: Site) -> str:
-    """Describe a missing environment, with the command that creates it; "" if it exists."""
+    """Return a message if a framework has no environment, with the command to create it, or ""."""
     venv = site.find_environment(framework).venv
     if venv is None or (Path(venv) / "bin" / "python").exists():
         return ""
@@ -72,7 +73,7 @@ def find_missing_environment(framework: str, site: Site) -> str:
 
 
 def find_missing_horovod(framework: str, site: Site) -> str:
-    """Describe that a managed environment has no Horovod, with the command that installs it.
+    """Return a message if a managed environment has no Horovod, with the command that installs it.
 
     Returns "" if Horovod is installed, and for other environments, which only the ranks can check.
     """
@@ -83,7 +84,10 @@ def find_missing_horovod(framework: str, site: Site) -> str:
 
 
 def verify_parity(framework: str, model: str, is_clipped: bool, workplace: RunContext) -> Agreement:
-    """Compare one rank of a framework with one rank of the reference, in fp32."""
+    """Compare one rank of a framework with one rank of the reference framework, in fp32.
+
+    With `is_clipped`, gradients are clipped by their global norm.
+    """
     case = make_case(framework, model, workplace.site, is_clipped=is_clipped)
     line = Agreement(framework, model, "clip" if is_clipped else "no clip", REFERENCE)
     try:
@@ -102,9 +106,10 @@ def verify_data_parallel(
 ) -> Agreement:
     """Compare two ranks with different data with the same work on one rank.
 
-    The reference is one rank with both batches joined. For a model with batch normalization, whose
-    statistics are per rank, it is the mean of the gradients of one rank with each batch, and for
-    the losses the reference framework's run on two ranks.
+    `distribution` is the gradient_sync, such as "horovod". The reference is one rank with both
+    batches joined. For a model with batch normalization, whose statistics are per rank, it is the
+    mean of the gradients of one rank with each batch, and for the losses the reference framework's
+    run on two ranks.
     """
     alone = make_case(framework, model, workplace.site)
     pair = _vary(alone, topology=str(Topology(1, 2)), gradient_sync=distribution)
