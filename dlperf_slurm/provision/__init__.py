@@ -13,7 +13,7 @@ EXAMPLE_DIRS = ("matrices", "site_configs")
 
 
 def copy_examples(directory: Path) -> Iterator[Path]:
-    """Copy the shipped matrices and site configs; yields each new file.
+    """Copy the shipped matrices and site configs to folders below `directory`; yield each new file.
 
     Raises InputError if a file exists already, before anything is written, or if a file cannot be
     written.

@@ -1,4 +1,4 @@
-"""A recipe -> a complete folder of data files for the worker.
+"""Options of a data set -> a complete folder of data files for the worker.
 
 One module per kind of data; the readers are in `worker.datasets`.
 """
@@ -21,19 +21,19 @@ from dlperf_slurm.worker.datasets.description import (
 
 
 class DatasetRecipe(Protocol):
-    """A data set to make: a frozen dataclass with the values of the command's options.
+    """The options of a data set, and how to write its files: a frozen dataclass.
 
-    `DATASET` is the kind of data, as in the definitions of models that read such files.
+    `DATASET` is the kind of data, "images" or "text", as models that read such files name it.
     """
 
     DATASET: ClassVar[str]
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """The model parameters that a model needs to read the files."""
+        """The model parameters that a model needs to read the files, such as {"classes": 1000}."""
 
     def write_files(self, folder: Path) -> str:
-        """Fill an empty folder; return a description such as "80 training images".
+        """Write the files to an empty folder; return a description such as "80 training images".
 
         Raises InputError if the files cannot be made.
         """
@@ -46,7 +46,7 @@ def ignore(line: str) -> None:
 def make_dataset(
     directory: Path, recipe: DatasetRecipe, report: Callable[[str], None] = ignore
 ) -> str:
-    """Make a data set at `directory`, with progress messages; return a description of it.
+    """Make a data set at `directory`, with progress messages to `report`; return its description.
 
     The files are written to a temporary folder, which is renamed at the end, so that an interrupted
     data set never looks complete. Raises InputError if `directory` exists or cannot be written.
@@ -74,6 +74,6 @@ def make_dataset(
 
 
 def write_description(folder: Path, description: Union[ImageDescription, TextDescription]) -> None:
-    """Write the dataset.json of a folder."""
+    """Write the description that readers need, the file dataset.json, to a data set's folder."""
     text = json.dumps(asdict(description), indent=1)
     (folder / DESCRIPTION_FILE).write_text(f"{text}\n", encoding="utf-8")

@@ -46,7 +46,10 @@ DIGIT_IMAGE_SIZE = 32
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """A recipe for random images; `size` is the longer side of an image in pixels."""
+    """Options of a data set of random images: numbers of images and classes, size, seed.
+
+    `size` is the longer side of an image in pixels.
+    """
 
     train: int
     val: int
@@ -61,9 +64,10 @@ class ImageRecipe:
         return {"classes": self.classes}
 
     def write_files(self, folder: Path) -> str:
-        """Write random images, whose classes rotate and cannot be learned.
+        """Write random images, whose classes cannot be learned; return a description.
 
-        Raises InputError if there are fewer images than classes.
+        Image n is of class n modulo the number of classes. Raises InputError if there are fewer
+        images than classes.
         """
         if min(self.train, self.val) < self.classes:
             raise InputError(
@@ -82,6 +86,7 @@ class ImageRecipe:
         return f"{self.train} training and {self.val} validation images of {self.classes} classes"
 
     def _write_image(self, path: Path, fields: "Fields", random: numpy.random.RandomState) -> None:
+        """Draw one image, three in four of them landscape, and save it as JPEG."""
         sides = self.size, max(1, self.size * 3 // 4)
         width, height = sides if random.randint(4) < LYING else sides[::-1]
         pixels = draw_image(fields, width, height, random)
@@ -100,7 +105,7 @@ class Fields:
 
 
 def make_fields(least_side: int, random: numpy.random.RandomState) -> Fields:
-    """Make FIELDS random fields with a power of two >= `least_side` pixels as their side."""
+    """Make FIELDS random fields; their side is the next power of two >= `least_side` pixels."""
     side = 1 << (least_side - 1).bit_length()
     return Fields(numpy.stack([_make_field(side, random) for _ in range(FIELDS)]))
 
@@ -122,7 +127,7 @@ def _make_field(side: int, random: numpy.random.RandomState) -> "NDArray[Any]":
 def draw_image(
     fields: Fields, width: int, height: int, random: numpy.random.RandomState
 ) -> "NDArray[Any]":
-    """Draw an image as a sum of windows of the fields at random positions.
+    """Draw a random image as a sum of sections of the fields, cut out at random positions.
 
     Shape: uint8 [height, width, 3].
     """
@@ -141,7 +146,7 @@ def draw_image(
 
 @dataclass(frozen=True)
 class DigitRecipe:
-    """A recipe for the digits; the seed selects the validation part."""
+    """Options of the data set of handwritten digits; `seed` selects the validation images."""
 
     seed: int
 
@@ -154,7 +159,7 @@ class DigitRecipe:
     def write_files(self, folder: Path) -> str:
         """Write the digits in their original size, a fifth of each class for validation.
 
-        Raises InputError if scikit-learn is not installed.
+        Returns a description. Raises InputError if scikit-learn is not installed.
         """
         images, labels = load_digits()
         is_val = choose_validation(labels, self.seed)
@@ -187,7 +192,7 @@ def load_digits() -> "tuple[NDArray[Any], NDArray[Any]]":
 
 
 def choose_validation(labels: "NDArray[Any]", seed: int) -> "NDArray[Any]":
-    """Select the same fraction of each class for validation: int [image] -> bool [image]."""
+    """Select a fifth of each class for validation: labels int [image] -> bool [image]."""
     chosen: NDArray[Any] = numpy.zeros(len(labels), bool)
     for label in numpy.unique(labels):
         members = numpy.flatnonzero(labels == label)

@@ -13,7 +13,7 @@ NEWS_SECONDS = 5.0
 def report_progress(
     folder: Path, report: Callable[[str], None], news_seconds: float = NEWS_SECONDS
 ) -> Iterator[None]:
-    """Report the size of a folder every `news_seconds` during the `with` block."""
+    """Pass the size of a folder to `report` every `news_seconds` during the `with` block."""
     is_done = threading.Event()
     start = time.monotonic()
 
@@ -33,7 +33,7 @@ def report_progress(
 
 
 def measure(folder: Path) -> tuple[int, int]:
-    """Return the number of files below a folder, and their bytes."""
+    """Return the number of files below a folder, and the sum of their sizes in bytes."""
     sizes = []
     for path in folder.rglob("*"):
         # a temporary file may be renamed meanwhile

@@ -34,7 +34,7 @@ PIECE_SIZE = 2**20
 
 @dataclass(frozen=True)
 class TextRecipe:
-    """A recipe for text: numbers of token ids for training and validation, vocabulary size."""
+    """Options of a data set of random text: numbers of token ids, vocabulary size, seed."""
 
     train: int
     val: int
@@ -48,7 +48,7 @@ class TextRecipe:
         return {"vocabulary_size": self.vocabulary}
 
     def write_files(self, folder: Path) -> str:
-        """Write independent random token ids.
+        """Write independent random token ids; return a description.
 
         Raises InputError if the vocabulary has no ids for words, or the text is a single document.
         """
@@ -77,6 +77,7 @@ class TextRecipe:
         )
 
     def _write_split(self, folder: Path, count: int, random: "RandomState") -> None:
+        """Write `count` token ids, and the offsets at which sentences and documents start."""
         sentence_starts = draw_starts(count, WORDS_PER_SENTENCE, random)
         document_starts = draw_starts(len(sentence_starts), SENTENCES_PER_DOCUMENT, random)
         if len(document_starts) < 2:
@@ -105,7 +106,10 @@ def make_zipf_shares(words: int) -> "NDArray[Any]":
 
 
 def draw_starts(count: int, mean_length: int, random: "RandomState") -> "NDArray[Any]":
-    """Draw start offsets of pieces of random length in `count` items: int64, ascending from 0."""
+    """Split `count` items into pieces of random length; return the index at which each begins.
+
+    Lengths are geometric with the mean `mean_length`. Shape: int64 [pieces], ascending from 0.
+    """
     # the expected number of pieces plus ten standard deviations
     pieces = count // mean_length + 10 * int(count**0.5) + 10
     ends = numpy.cumsum(random.geometric(1 / mean_length, pieces))

@@ -50,7 +50,10 @@ print("\\nranks", horovod.size())
 
 @dataclass(frozen=True)
 class EnvironmentCheck:
-    """The check of one framework's environment; a cell is "-" if there is nothing to check."""
+    """The check of one framework's environment, for a row of the table.
+
+    A cell is "-" if there is nothing to check, and "fails" if the check failed; `problems` say why.
+    """
 
     framework: str
     python: str
@@ -74,7 +77,10 @@ class EnvironmentCheck:
         ]
 
     def is_broken(self, is_wanted: bool) -> bool:
-        """Return whether the environment must be fixed, or created if absent and `is_wanted`."""
+        """Return whether the environment must be fixed.
+
+        One that does not exist must be created only if the user named it (`is_wanted`).
+        """
         if self.state == "absent":
             return is_wanted
         return self.state != "current" or "fails" in self.row
@@ -112,6 +118,7 @@ def check_environment(pins: Pins) -> EnvironmentCheck:
 
 
 def _describe_python(environment: Path, pins: Pins) -> str:
+    """Return the Python version of an environment, or else what there is to create it with."""
     stamp = read_stamp(environment)
     if stamp is not None:
         return stamp.python
@@ -120,6 +127,7 @@ def _describe_python(environment: Path, pins: Pins) -> str:
 
 
 def _list_system_problems(pins: Pins, state: State) -> list[str]:
+    """List why an environment is not current or cannot be, and programs that it needs."""
     problems = []
     if pins.none:
         return [pins.none]
@@ -136,6 +144,10 @@ def _list_system_problems(pins: Pins, state: State) -> list[str]:
 
 
 def _check_import(environment: Path, pins: Pins, problems: list[str]) -> str:
+    """Return the version of the framework in the environment.
+
+    If it cannot be imported, returns "no driver here", or "fails" and adds to `problems`.
+    """
     output = _run(environment, [], IMPORT, pins.module)
     version = _find_answers(output, "version")
     if version:
@@ -149,6 +161,7 @@ def _check_import(environment: Path, pins: Pins, problems: list[str]) -> str:
 
 
 def _check_mpi(environment: Path, problems: list[str]) -> str:
+    """Return "2 ranks" if MPI runs that many in one world; else "fails", and add to `problems`."""
     output = _run(environment, _make_launcher(environment), COUNT_RANKS)
     answers = _find_answers(output, "ranks")
     if answers == [str(RANKS)] * RANKS:
@@ -162,6 +175,10 @@ def _check_mpi(environment: Path, problems: list[str]) -> str:
 
 
 def _check_horovod(environment: Path, pins: Pins, problems: list[str]) -> str:
+    """Return "2 ranks" if Horovod runs that many; else "fails", and add to `problems`.
+
+    Returns "not there" if it is not installed, "-" if the framework has none.
+    """
     if not pins.can_have_horovod:
         return "-"
     if not has_horovod(environment):
@@ -177,7 +194,10 @@ def _check_horovod(environment: Path, pins: Pins, problems: list[str]) -> str:
 
 
 def _check_gpu(environment: Path, pins: Pins, problems: list[str]) -> str:
-    """Describe the build's CUDA version and the GPUs of this host; add problems of running it."""
+    """Describe the build's CUDA version and this host's GPUs: "CUDA 12.8; 2 x NVIDIA H100 (9.0)".
+
+    Adds problems of running the build on these GPUs to `problems`.
+    """
     if not pins.cuda:
         return "-"
     answers = _find_answers(_run(environment, [], LOOK_AT_GPUS), "gpus")
@@ -223,9 +243,11 @@ def _run(environment: Path, launcher: Sequence[str], program: str, *arguments: s
 
 
 def _find_answers(output: str, key: str) -> list[str]:
+    """Return the values that a checking program printed as lines "key value"."""
     words = [line.split() for line in output.splitlines()]
     return [pair[1] for pair in words if len(pair) == 2 and pair[0] == key]
 
 
 def _quote(output: str) -> str:
+    """Return the relevant lines of a program's output, indented, to append to a message."""
     return "".join(f"\n    {line}" for line in choose_lines(output.strip().splitlines()))

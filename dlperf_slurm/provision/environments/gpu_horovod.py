@@ -39,7 +39,7 @@ NOT_FOR_GPUS = (
 
 
 def find_missing_horovod(pins: Pins, environment: Path) -> str:
-    """Return how to get Horovod in a managed environment, or "" if it is installed."""
+    """Return a message on how to get Horovod in a managed environment, or "" if it is installed."""
     if has_horovod(environment):
         return ""
     if pins.cuda and not pins.can_have_horovod:
@@ -63,6 +63,7 @@ def add_gpu_horovod(installation: Installation, pins: Pins) -> None:
 
 
 def _build(installation: Installation, pins: Pins, key: str) -> Path:
+    """Build a wheel of Horovod with NCCL, and cache it under `key`."""
     missing = find_missing_programs(*BUILD_PROGRAMS)
     if missing:
         raise EnvironmentMissingError(
@@ -83,9 +84,9 @@ def _build(installation: Installation, pins: Pins, key: str) -> Path:
 
 
 def make_toolkit(installation: Installation, pins: Pins, folder: Path) -> Path:
-    """Install CUDA's compiler below `folder`; return its CUDA_HOME, with nvcc in `bin`, for CMake.
+    """Install CUDA's compiler below `folder`; return the folder for CMake's CUDA_HOME.
 
-    Raises EnvironmentMissingError if pip cannot install the packages.
+    nvcc is in its folder `bin`. Raises EnvironmentMissingError if pip cannot install the packages.
     """
     packages = folder / "nvcc"
     lines = add_hashes(pins.framework, pins.compiler, pins.device)
@@ -100,9 +101,10 @@ def make_toolkit(installation: Installation, pins: Pins, folder: Path) -> Path:
 def make_gpu_variables(
     installation: Installation, pins: Pins, toolkit: Path, folder: Path
 ) -> dict[str, str]:
-    """Make the variables for Horovod's build with NCCL and `toolkit` (docs/install.rst).
+    """Return the environment variables for Horovod's build with NCCL and the compiler in `toolkit`.
 
-    Also makes links to NCCL's library below `folder`.
+    Also makes links to NCCL's library below `folder`. The variables are those of Horovod's
+    docs/install.rst.
     """
     nccl = installation.site_packages / "nvidia" / "nccl"
     libraries = folder / "nccl"
@@ -125,7 +127,7 @@ def make_gpu_variables(
 
 
 def link_unversioned(libraries: Path, folder: Path) -> None:
-    """Create `libX.so` links in a folder to each `libX.so.N`, which the linker needs."""
+    """Create a link `libX.so` in `folder` to each `libX.so.N` in `libraries`, for the linker."""
     for library in sorted(libraries.glob("lib*.so.*")):
         link = folder / f"{library.name.partition('.so.')[0]}.so"
         if not link.exists():

@@ -1,4 +1,4 @@
-"""The GPUs and driver that an environment's build supports, against those of a machine."""
+"""The GPUs and the driver of a machine -> whether an environment's build supports them."""
 
 import json
 import re
@@ -43,7 +43,10 @@ print("\\ngpus", json.dumps(found, separators=(",", ":"), default=str).replace("
 
 @dataclass(frozen=True)
 class MachineGpus:
-    """The GPUs of a machine, as (name, compute capability); `cuda` is the driver's version."""
+    """The GPUs of a machine, as (name, compute capability), and its driver's CUDA version, "12.4".
+
+    `problem` says why they are not known; "" if they are.
+    """
 
     cuda: str
     gpus: tuple[tuple[str, str], ...]
@@ -65,9 +68,10 @@ def format_cuda_version(number: int) -> str:
 
 
 def find_managed_pins(framework: str, settled: Site) -> Optional[Pins]:
-    """Return the pins of the managed GPU environment that a site's jobs use.
+    """Return the pins of the managed GPU environment of a site's jobs, or None.
 
-    None if the site computes on CPUs, or names its own environment.
+    None if the site computes on CPUs, or names its own environment. `settled` is the site with the
+    settings for jobs of this framework.
     """
     managed = find_managed_environment(get_environment_name(framework, settled.device))
     if settled.device != CUDA or settled.find_environment(framework).venv != str(managed):
@@ -106,7 +110,10 @@ def describe_code(pins: Pins) -> str:
 
 
 def find_missing_code(pins: Pins, capability: str) -> str:
-    """Describe why a GPU cannot run an environment's build; "" if it can, or for a CPU build."""
+    """Return why a GPU cannot run an environment's build; "" if it can, or for a CPU build.
+
+    `capability` is the GPU's compute capability, "9.0", or the AMD architecture.
+    """
     if not pins.capabilities or has_code_for(pins.capabilities, capability):
         return ""
     requirement = pins.requirements[0].replace("==", " ")
@@ -134,9 +141,9 @@ def list_gpu_problems(pins: Pins, found: MachineGpus) -> list[str]:
 
 @lru_cache
 def find_cpu_build(framework: str, venv: Path) -> str:
-    """Return the CPU-only package of a framework in a virtual environment, or "".
+    """Return the CPU-only package of a framework in a virtual environment: "torch-2.13.0+cpu".
 
-    Cached, since a plan asks for each case.
+    "" if the package supports GPUs. Cached, since a plan asks for each case.
     """
     pattern, for_gpus = _CPU_BUILDS.get(framework, ("", ""))
     # before JAX had plug-ins, jaxlib's version named the CUDA version of its GPU builds
@@ -145,14 +152,14 @@ def find_cpu_build(framework: str, venv: Path) -> str:
 
 
 def describe_cpu_build(framework: str, settled: Site) -> str:
-    """Describe that a site with GPUs uses an environment with a CPU-only build; else ""."""
+    """Return a warning if a site with GPUs uses an environment with a CPU-only build, or ""."""
     venv = settled.find_environment(framework).venv
     build = find_cpu_build(framework, Path(venv)) if venv and settled.device == CUDA else ""
     return build and f"{build} at {venv} is a build for CPUs, and device of the site is 'cuda'"
 
 
 def _list_packages(venv: Path, pattern: str) -> list[str]:
-    """List "name-version" of packages whose metadata matches; empty for an empty pattern."""
+    """List the installed packages whose "name-version" matches a glob pattern; none for ""."""
     if not pattern:
         return []
     found = venv.glob(f"lib/python3*/site-packages/{pattern}.dist-info")

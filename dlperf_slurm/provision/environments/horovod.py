@@ -25,7 +25,11 @@ BINDINGS = ("PYTORCH", "TENSORFLOW", "MXNET")
 
 @dataclass(frozen=True)
 class HorovodBuild:
-    """The build settings of Horovod for a framework; "" leaves them to Horovod's CMake files."""
+    """The build settings of Horovod for a framework; "" leaves them to Horovod's CMake files.
+
+    `binding` is Horovod's name of the framework, `module` the module to import as a check,
+    `skipped_source` a source file that cannot be compiled.
+    """
 
     binding: str
     module: str
@@ -45,7 +49,7 @@ RECIPES = {
 
 
 def has_horovod(environment: Path) -> bool:
-    """Return whether the environment has this version of Horovod."""
+    """Return whether the environment has the version of Horovod that this package installs."""
     try:
         return (environment / STAMP_FILE).read_text(encoding="ascii") == VERSION
     except FileNotFoundError:
@@ -72,6 +76,7 @@ def make_key(installation: Installation, pins: Pins, recipe: HorovodBuild) -> st
 
 
 def _build(installation: Installation, recipe: HorovodBuild, key: str) -> Path:
+    """Build a wheel of Horovod with the environment's packages, and cache it under `key`."""
     missing = find_missing_programs(*BUILD_PROGRAMS)
     if missing:
         raise EnvironmentMissingError(
@@ -87,7 +92,10 @@ def _build(installation: Installation, recipe: HorovodBuild, key: str) -> Path:
 
 
 def make_variables(recipe: HorovodBuild, compiler: Path) -> dict[str, str]:
-    """Make the environment variables of Horovod's build (docs/install.rst of its sources)."""
+    """Return the environment variables of Horovod's build (docs/install.rst of its sources).
+
+    `compiler` is a wrapper of the C++ compiler.
+    """
     bindings = {
         f"HOROVOD_WITH_{name}" if name == recipe.binding else f"HOROVOD_WITHOUT_{name}": "1"
         for name in BINDINGS

@@ -36,7 +36,7 @@ PIP_SETTINGS = {"PIP_USER": "0", "PIP_TARGET": "", "PIP_PREFIX": "", "PIP_ROOT":
 
 @dataclass(frozen=True)
 class Installation:
-    """The environment to create, and where the progress of its steps is reported."""
+    """The environment to create; its methods run the steps, and pass their progress to `report`."""
 
     framework: str
     environment: Path
@@ -76,6 +76,7 @@ class Installation:
         return next(self.site_packages.glob(f"{name}-*.dist-info")).stem
 
     def tell(self, news: str) -> None:
+        """Report progress, with the name of the environment before it."""
         self.report(f"{self.name}: {news}")
 
     def run_step(
@@ -83,7 +84,8 @@ class Installation:
     ) -> None:
         """Run a program, and report its last line of output every few seconds.
 
-        Raises EnvironmentMissingError, with the errors in its output, if the program fails.
+        `title` says what the step does; `variables` are added to its environment. Raises
+        EnvironmentMissingError, with the errors in its output, if the program fails.
         """
         self.tell(title)
         folder = self.environment.parent
@@ -139,7 +141,7 @@ class Installation:
             self.run_step(title, [*command, *arguments])
 
     def _make_uv_variables(self) -> dict[str, str]:
-        """Return pip's settings as uv's environment variables."""
+        """Return the user's settings of pip as environment variables of uv."""
         done = subprocess.run(
             [*self.pip, "config", "list"],
             stdin=subprocess.DEVNULL,
@@ -155,14 +157,14 @@ class Installation:
 
 
 def make_variables(environment: Path) -> dict[str, str]:
-    """Return this process's environment variables, with only `environment` activated."""
+    """Return this process's environment variables, with only the given environment activated."""
     variables = {**clean_environment(os.environ), **PIP_SETTINGS}
     variables["PATH"] = os.pathsep.join([str(environment / "bin"), variables.get("PATH", "")])
     return variables
 
 
 def choose_lines(lines: Sequence[str]) -> list[str]:
-    """Return the first lines with errors, including uv's causes; without errors the last lines."""
+    """Return the lines of an installer's output to show: those with errors, else the last ones."""
     # "cause: ..." or, of uv before 0.13, "Caused by: ..."
     pattern = r"\berror\b[: ]|no module named|^\s*caused?( by)?: "
     errors = [line for line in lines if re.search(pattern, line, re.I)]
@@ -171,9 +173,10 @@ def choose_lines(lines: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def hold_environment(installation: Installation) -> Iterator[None]:
-    """Lock this environment against other processes that create it; waits for the lock.
+    """Lock an environment during the `with` block, so that no other process creates it too.
 
-    Raises EnvironmentMissingError if its folder cannot be written.
+    Waits for the lock. Raises EnvironmentMissingError if the environment's folder cannot be
+    written.
     """
     folder = installation.environment.parent
     with contextlib.ExitStack() as stack:
@@ -196,17 +199,20 @@ def hold_environment(installation: Installation) -> Iterator[None]:
 
 
 def find_wheel(installation: Installation, key: str) -> Optional[Path]:
-    """Find the cached wheel with this key, which contains all that the build depends on."""
+    """Return the wheel cached under this key, or None.
+
+    The key names the package and all that its build depends on.
+    """
     return next(_find_wheel_folder(installation, key).glob("*.whl"), None)
 
 
 def build_wheel(
     installation: Installation, requirement: str, key: str, variables: Mapping[str, str]
 ) -> Path:
-    """Build a wheel of `requirement` with the environment's packages, and cache it.
+    """Build a wheel of a requirement with the environment's packages, and cache it under `key`.
 
-    Only its sources are downloaded, with their hash checked if known. Raises
-    EnvironmentMissingError if the build fails.
+    Downloads only the sources of the requirement, with their hash checked if known; `variables` are
+    added to the build's environment. Raises EnvironmentMissingError if the build fails.
     """
     folder = _find_wheel_folder(installation, key)
     partial = folder.with_name(f"{key}.partial")
@@ -238,6 +244,7 @@ def _find_wheel_folder(installation: Installation, key: str) -> Path:
 
 
 def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
+    """Wait a few seconds for a process; return whether it has ended."""
     try:
         process.wait(timeout=NEWS_SECONDS)
     except subprocess.TimeoutExpired:

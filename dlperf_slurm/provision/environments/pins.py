@@ -53,10 +53,12 @@ class SystemRequirement:
 
 @dataclass(frozen=True)
 class Pins:
-    """The contents of a framework's environment; `pythons` are like "3.11", the best one first.
+    """The contents of a framework's environment, as its pins file lists them.
 
-    For GPUs: the `cuda` version, the supported `capabilities`, and the packages of the `compiler`
-    for Horovod. `none` says why there is no environment for GPUs.
+    `pythons` are versions like "3.11", the best one first; `module` is imported as a check; `built`
+    are packages to build with the environment's MPI. For GPUs: the `cuda` version, the supported
+    `capabilities`, and the packages of the `compiler` for Horovod. `none` says why there is no
+    environment for GPUs.
     """
 
     framework: str
@@ -91,12 +93,15 @@ class Pins:
 
     @property
     def stamp(self) -> str:
-        """A hash of all that is installed, without comments and the Python version."""
+        """A hash of all that is installed, to recognize an environment of other pins.
+
+        It does not depend on comments and the Python version.
+        """
         content = (*self.requirements, *self.built, *self.pip_options, *self.cuda_libraries)
         return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
     def find_requirement(self, package: str) -> str:
-        """Return the line of a package, as in "mpi4py==4.0.3"; raises StopIteration without one."""
+        """Return the requirement of a package, "mpi4py==4.0.3"; StopIteration without one."""
         return next(line for line in self.requirements if line.startswith(f"{package}=="))
 
 
@@ -137,7 +142,10 @@ def read_pins(framework: str, device: str = "cpu") -> Pins:
 
 
 def _join_requirements(texts: Sequence[str], left_out: Collection[str]) -> tuple[str, ...]:
-    """Merge the requirements of files; for a package in several files, the first one counts."""
+    """Merge the requirements of pins files; of a package in several files, the first one counts.
+
+    `left_out` are packages to leave out.
+    """
     lines: dict[str, str] = {}
     for line in "\n".join(texts).splitlines():
         package = line.partition("==")[0]
@@ -147,7 +155,7 @@ def _join_requirements(texts: Sequence[str], left_out: Collection[str]) -> tuple
 
 
 def add_hashes(framework: str, requirements: Sequence[str], device: str = "cpu") -> list[str]:
-    """Add the hashes of their files to requirements, so that pip rejects any other file."""
+    """Return the requirements with the hashes of their files; pip then rejects any other file."""
     hashes: dict[str, list[str]] = {}
     for name in sorted({framework, get_environment_name(framework, device)}):
         path = PINS_DIR / HASHES_FOLDER / f"{name}.txt"
@@ -158,25 +166,28 @@ def add_hashes(framework: str, requirements: Sequence[str], device: str = "cpu")
 
 
 def _name_package(requirement: str) -> str:
-    """Normalize the name of a requirement's package (PEP 503)."""
+    """Return the normalized package name of a requirement (PEP 503)."""
     return re.sub(r"[-_.]+", "-", requirement.partition("==")[0]).lower()
 
 
 def _normalize(requirement: str) -> str:
-    """Normalize the package name in a requirement, and keep its version."""
+    """Return a requirement with its package name normalized, and its version unchanged."""
     _, equals, version = requirement.partition("==")
     return _name_package(requirement) + equals + version
 
 
 def _find_value(texts: Sequence[str], key: str) -> Optional[str]:
+    """Return the value of a setting, a comment "# key: value" in the pins files, or None."""
     found = (re.search(rf"^# {key}: (.+)$", text, re.M) for text in texts)
     return next((match[1] for match in found if match), None)
 
 
 def _read_words(texts: Sequence[str], key: str) -> list[str]:
+    """Return the words in a setting of the pins files; empty if it is missing."""
     return (_find_value(texts, key) or "").split()
 
 
 def _read_needs(texts: Sequence[str]) -> list[SystemRequirement]:
+    """Parse the setting "needs", such as "g++ (torch.compile)"."""
     pairs = re.findall(r"(\S+) \((.+?)\)", _find_value(texts, "needs") or "")
     return [SystemRequirement(program, reason) for program, reason in pairs]

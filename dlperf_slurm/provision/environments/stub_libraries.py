@@ -31,9 +31,10 @@ for name in sys.argv[1:]:
 
 
 def link_libraries(installation: Installation, folder: str, libraries: Sequence[str]) -> None:
-    """Link libraries of NVIDIA's packages into the folder of site-packages on a module's RPATH.
+    """Link libraries of NVIDIA's packages into a folder that the framework's module searches.
 
-    Raises EnvironmentMissingError for a library that none of the packages contains.
+    `folder` is below site-packages, on the module's RPATH; `libraries` are file names. Raises
+    EnvironmentMissingError for a library that none of the packages contains.
     """
     packages = installation.site_packages
     for library in libraries:
@@ -48,9 +49,10 @@ def link_libraries(installation: Installation, folder: str, libraries: Sequence[
 
 
 def make_stand_ins(installation: Installation, module: str, libraries: Sequence[str]) -> None:
-    """Make stubs for those of the libraries that the dynamic loader does not find.
+    """Make stubs of those `libraries` that the dynamic loader does not find.
 
-    Raises EnvironmentMissingError if the stubs cannot be compiled.
+    `module` is the framework's module, which is linked with them. Raises EnvironmentMissingError if
+    the stubs cannot be compiled.
     """
     missing = list_missing_libraries(installation.python, libraries)
     if not missing:
@@ -75,7 +77,7 @@ def make_stand_ins(installation: Installation, module: str, libraries: Sequence[
 
 
 def list_missing_libraries(python: Path, libraries: Sequence[str]) -> list[str]:
-    """List the libraries that the dynamic loader does not find for this Python."""
+    """List the libraries (file names) that the dynamic loader of a Python does not find."""
     command = [str(python), "-I", "-c", TRY_TO_LOAD, *libraries]
     return subprocess.run(command, capture_output=True, text=True).stdout.split()
 
@@ -88,9 +90,10 @@ def list_undefined_symbols(library: Path) -> list[str]:
 
 
 def build_stand_in(library: str, names: Iterable[str], path: Path) -> None:
-    """Compile a stub of `library` with these functions, all with `library` as symbol version.
+    """Compile a stub of `library` at `path`: a shared library with functions of these names.
 
-    Raises EnvironmentMissingError if the compiler fails.
+    All functions have `library` as symbol version. Raises EnvironmentMissingError if the compiler
+    fails.
     """
     with tempfile.TemporaryDirectory() as folder:
         source, versions = Path(folder, "source.c"), Path(folder, "versions.map")
@@ -104,7 +107,7 @@ def build_stand_in(library: str, names: Iterable[str], path: Path) -> None:
 
 
 def define(name: str) -> str:
-    """Write the C source of a stub function."""
+    """Return the C source of a stub function, by its name: a version, a text, or an error."""
     if name.endswith(("GetVersion", "GetCudartVersion")):
         return VERSION.format(name)
     if name.endswith("GetProperty"):

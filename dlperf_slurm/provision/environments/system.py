@@ -24,9 +24,10 @@ class Interpreter:
 
 
 def find_interpreter(versions: Sequence[str]) -> Optional[Interpreter]:
-    """Find a Python of one of these versions: this one, else the first on PATH or in pyenv.
+    """Find a Python of one of these versions that can create virtual environments.
 
-    Returns None if there is none; `describe_missing_python` then says what to install.
+    It is the one that runs this program, else the first on PATH or in pyenv. Returns None if there
+    is none; `describe_missing_python` then says what to install.
     """
     own = Interpreter(sys.executable, "{}.{}".format(*sys.version_info))
     if own.version in versions and _can_make_environments(own.path):
@@ -39,7 +40,7 @@ def find_interpreter(versions: Sequence[str]) -> Optional[Interpreter]:
 
 
 def describe_missing_python(versions: Sequence[str]) -> str:
-    """Describe why `find_interpreter` found none, and what to do."""
+    """Return why `find_interpreter` found no Python of these versions, and what to install."""
     wanted = " or ".join(versions)
     for version in versions:
         for path in _list_candidates(version):
@@ -55,6 +56,7 @@ def describe_missing_python(versions: Sequence[str]) -> str:
 
 
 def _list_candidates(version: str) -> Iterator[str]:
+    """Yield the paths of interpreters of a version on PATH, then in pyenv."""
     pyenv = find_user_dir("PYENV_ROOT", "~/.pyenv")
     on_path = [Path(folder) / f"python{version}" for folder in os.get_exec_path()]
     in_pyenv = sorted((pyenv / "versions").glob(f"{version}.*/bin/python"), reverse=True)
@@ -72,7 +74,7 @@ def _runs(python: str, program: str) -> bool:
 
 
 def find_missing_programs(*programs: str) -> str:
-    """Describe which programs are not on PATH and how to install them; "" if all are."""
+    """Return which programs are not on PATH and how to install them, or "" if all are."""
     missing = [program for program in programs if shutil.which(program) is None]
     if not missing:
         return ""

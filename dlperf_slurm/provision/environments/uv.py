@@ -31,9 +31,9 @@ def find_uv() -> str:
 
 
 def translate_pip_settings(lines: Iterable[str]) -> dict[str, str]:
-    """Translate lines of `pip config list`, such as "global.cert='/a'", to uv's variables.
+    """Translate lines of `pip config list`, such as "global.cert='/a'", to variables of uv.
 
-    Variables that the user has set for uv are left out.
+    Variables that are set in this process's environment are left out.
     """
     settings = dict(line.split("=", 1) for line in lines if "=" in line)
     # as pip does, uv then compares the versions of all indexes; hashes make that safe

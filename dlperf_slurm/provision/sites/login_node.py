@@ -45,26 +45,33 @@ OPTIONS = {"--container-image": "pyxis", "--environment=": "environment", "--uen
 
 @dataclass(frozen=True)
 class LoginNodeTools:
-    """Names of modules that jobs may need, and values of `container.runtime`."""
+    """Names of modules (`module avail`) that jobs may need, and values for `container.runtime`."""
 
     modules: tuple[str, ...] = ()
     runtimes: tuple[str, ...] = ()
 
 
 def find_tools() -> LoginNodeTools:
-    """Find the modules and container runtimes of this host; empty if a command fails."""
+    """Find the environment modules and container runtimes of this host.
+
+    Those that a command would list are missing if the command fails.
+    """
     return LoginNodeTools(choose_modules(_list_modules()), find_runtimes())
 
 
 def choose_modules(listed: str) -> tuple[str, ...]:
-    """Select the modules that jobs may need from `module --terse avail`, without its folders."""
+    """Select the modules that training jobs may need, such as CUDA or MPI, at most MAX_MODULES.
+
+    `listed` is the output of `module --terse avail`, in which lines with ":" are the folders of the
+    modules, and "(default)" follows a name.
+    """
     names = {line.split("(")[0].strip() for line in listed.splitlines() if ":" not in line}
     useful = (name for name in names if " " not in name and _USEFUL.search(name))
     return tuple(sorted(useful)[:MAX_MODULES])
 
 
 def find_runtimes() -> tuple[str, ...]:
-    """Find the container runtimes on PATH, and those that srun has options for."""
+    """Find the container runtimes on PATH, and those for which srun has options (pyxis)."""
     found = [name for program, name in PROGRAMS.items() if shutil.which(program)]
     try:
         options = slurm_client.run_client(["srun", "--help"])
@@ -74,14 +81,15 @@ def find_runtimes() -> tuple[str, ...]:
 
 
 def _list_modules() -> str:
-    """List modules by the `module` that job scripts find, else by that of the login shell."""
+    """Return the output of `module avail` in a shell as job scripts have, else in a login shell."""
     return _ask_shell("-c") or _ask_shell("-lc")
 
 
 def _ask_shell(option: str) -> str:
-    """Call `module avail` in a bash with this option; "" if it knows no `module`, or is too slow.
+    """Return the output of `module avail` in a bash with this option: "-c", or "-lc" to log in.
 
-    Its output goes to a file: an agent that a profile starts may keep a pipe open.
+    "" if the shell knows no `module`, or is too slow. The output goes to a file: an agent that a
+    profile starts may keep a pipe open.
     """
     harness = find_resource_dir("templates") / "harness.sh"
     environment = {**os.environ, "LMOD_PAGER": "none", "MODULES_PAGER": "cat"}

@@ -1,4 +1,4 @@
-"""A survey of a cluster and its login node -> the text of a usable site file."""
+"""What Slurm reports of a cluster, and a login node's tools -> the text of a usable site file."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ ASK = "# ASK THE ADMIN:"
 
 
 def write_site_file(survey: Survey, tools: LoginNodeTools, device: Optional[str] = None) -> str:
-    """Write the site file of a cluster, with comments on each choice and on what is unknown.
+    """Return the text of a cluster's site file, with comments on choices and on what is unknown.
 
     `device` is "cpu" or "cuda"; None chooses GPUs if a partition has some.
     """
@@ -54,8 +54,8 @@ def write_site_file(survey: Survey, tools: LoginNodeTools, device: Optional[str]
 def choose_partition(survey: Survey, device: Optional[str]) -> Optional[Partition]:
     """Choose the default partition, or else the one with most nodes.
 
-    Prefers partitions with GPUs unless `device` is "cpu". Returns None if no partition is known
-    that is up and that the user may use.
+    Prefers partitions with GPUs unless `device` is "cpu". Returns None if Slurm reports no
+    partition that is up and that the user may use.
     """
     usable = [known for known in survey.partitions if known.is_up and _is_allowed(known, survey)]
     with_gpus = [known for known in usable if known.gpus_per_node]
@@ -64,11 +64,13 @@ def choose_partition(survey: Survey, device: Optional[str]) -> Optional[Partitio
 
 
 def _is_allowed(partition: Partition, survey: Survey) -> bool:
+    """Return whether a partition accepts one of the user's accounts."""
     accounts = survey.accounts
     return not accounts or any(_takes(partition, account) for account in accounts)
 
 
 def _write_partition(survey: Survey, chosen: Optional[Partition]) -> Iterator[str]:
+    """Yield comments on all partitions, and the line of the chosen one."""
     if survey.partitions:
         yield "# Partitions, as nodes x cores, memory and GPUs of each, and the time limit:"
     for known in survey.partitions:
@@ -88,6 +90,7 @@ def _write_partition(survey: Survey, chosen: Optional[Partition]) -> Iterator[st
 
 
 def _describe_nodes(kind: NodeKind) -> str:
+    """Describe equal nodes: "4 x 64 cores, 512 GiB, 4 x a100"."""
     gpus = ", ".join(f"{count} x {name or 'GPU'}" for name, count in kind.gpus)
     features = f", {kind.features}" if kind.features else ""
     what = f"{kind.count} x {kind.cpus} cores, {kind.memory_mib / 1024:.0f} GiB"
@@ -95,6 +98,7 @@ def _describe_nodes(kind: NodeKind) -> str:
 
 
 def _write_nodes(partition: Optional[Partition], gpus: int, device: Optional[str]) -> Iterator[str]:
+    """Yield the lines on nodes, cores and GPUs; `gpus` are those of a node, 0 to use CPUs."""
     if partition is None or not partition.nodes:
         yield f"{ASK} how many nodes may a job have, with how many cores and GPUs each?"
         yield "# max_nodes = 4"
@@ -140,6 +144,7 @@ def _choose_type(partition: Partition) -> str:
 
 
 def _write_accounts(survey: Survey, partition: Optional[Partition]) -> Iterator[str]:
+    """Yield the lines on account and QOS; the user's default account is only a comment."""
     accounts = survey.accounts
     if not survey.has_accounts:
         yield "# This cluster keeps no accounts and QOS."
@@ -169,10 +174,12 @@ def _write_accounts(survey: Survey, partition: Optional[Partition]) -> Iterator[
 
 
 def _takes(partition: Optional[Partition], account: str) -> bool:
+    """Return whether a partition accepts an account."""
     return partition is None or partition.accounts is None or account in partition.accounts
 
 
 def _write_sharing(partition: Optional[Partition]) -> Iterator[str]:
+    """Yield the lines on whole nodes (`exclusive`) and memory."""
     if partition is not None and partition.is_exclusive:
         yield "# this partition gives out whole nodes"
         yield "exclusive = true"
@@ -182,6 +189,7 @@ def _write_sharing(partition: Optional[Partition]) -> Iterator[str]:
 
 
 def _write_limits(survey: Survey, partition: Optional[Partition]) -> Iterator[str]:
+    """Yield comments on the largest array job, and on the user's jobs in the queue."""
     if survey.max_array_size is not None:
         yield f"# MaxArraySize is {survey.max_array_size}; it is read from the cluster each time."
     limits = [known.max_submit for known in survey.associations if known.max_submit]
@@ -190,6 +198,7 @@ def _write_limits(survey: Survey, partition: Optional[Partition]) -> Iterator[st
 
 
 def _write_tools(tools: LoginNodeTools) -> Iterator[str]:
+    """Yield comments on modules and container runtimes."""
     yield ""
     if tools.modules:
         yield "# Modules that jobs may need; those of frameworks stand under [environments.NAME]."
@@ -207,6 +216,7 @@ def _write_tools(tools: LoginNodeTools) -> Iterator[str]:
 
 
 def _wrap(before: str, words: Sequence[str], width: int = 100) -> Iterator[str]:
+    """Wrap words into lines of at most `width` characters that begin with `before`."""
     line = ""
     for word in words:
         if line and len(before) + len(line) + len(word) + 1 > width:
@@ -218,6 +228,7 @@ def _wrap(before: str, words: Sequence[str], width: int = 100) -> Iterator[str]:
 
 
 def _write_time_limit(partition: Optional[Partition]) -> Iterator[str]:
+    """Yield the table of time limits, with a default that the partition allows."""
     limit = partition.max_minutes if partition else None
     minutes = DEFAULT_MINUTES if limit is None else max(1, min(DEFAULT_MINUTES, limit))
     yield "[time_limit_minutes]"
@@ -226,6 +237,7 @@ def _write_time_limit(partition: Optional[Partition]) -> Iterator[str]:
 
 
 def _write_launcher(survey: Survey) -> Iterator[str]:
+    """Yield the table of the launcher: srun with an MPI plug-in that it has, else mpirun."""
     yield "[launcher]"
     known = survey.mpi_plugins
     chosen = next((name for name in MPI_CHOICES if name in known), None)

@@ -59,7 +59,7 @@ def parse_gpus(gres: str) -> dict[str, int]:
 
 
 def find_capability(gpu_type: str) -> str:
-    """Return the compute capability of a GPU type in GRES, or "" if the type is not known."""
+    """Return the compute capability of a GPU type in GRES, "9.0" for "nvidia_h100", or ""."""
     parts = re.split(r"[^a-z0-9]+", gpu_type.lower())
     return next((_CAPABILITIES[part] for part in parts if part in _CAPABILITIES), "")
 
@@ -70,6 +70,6 @@ def parse_pairs(line: str) -> Mapping[str, str]:
 
 
 def parse_names(text: str) -> Optional[tuple[str, ...]]:
-    """Parse a comma-separated list such as AllowAccounts; None means all."""
+    """Parse a comma-separated list such as AllowAccounts; None if it allows all."""
     names = tuple(filter(None, text.split(",")))
     return None if not names or names in (("ALL",), ("(null)",)) else names

@@ -19,7 +19,10 @@ from dlperf_slurm.provision.sites.slurm_values import (
 
 @dataclass(frozen=True)
 class NodeKind:
-    """Equal nodes of a partition; `gpus` is (type, number per node), "" for GPUs without a type."""
+    """Equal nodes of a partition: their number, and what each of them has.
+
+    `gpus` are (GRES type, GPUs per node), with "" for GPUs without a type.
+    """
 
     count: int
     cpus: int
@@ -28,13 +31,16 @@ class NodeKind:
     features: str
 
     def count_gpus(self, gpu_type: Optional[str] = None) -> int:
-        """Count the GPUs per node, of one type or of all."""
+        """Return the GPUs per node, of one GRES type or, for None, of all."""
         return sum(count for kind, count in self.gpus if gpu_type in (None, kind))
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition; None means no limit, or all accounts or QOS."""
+    """A partition; None means no limit, or that all accounts or QOS are allowed.
+
+    `own_qos` is the QOS whose limits apply to all its jobs.
+    """
 
     name: str
     is_default: bool
@@ -66,7 +72,10 @@ class Partition:
 
 @dataclass(frozen=True)
 class Association:
-    """An account that the user may charge, in all partitions if `partition` is ""."""
+    """An account that the user may charge; with `partition`, in that partition only.
+
+    `max_submit` is the number of jobs that may be in the queue, None without a limit.
+    """
 
     account: str
     partition: str
@@ -87,10 +96,11 @@ class Qos:
 
 @dataclass(frozen=True)
 class Survey:
-    """The survey of a cluster; unanswered fields are empty, with the errors in `problems`.
+    """What Slurm reports of a cluster; fields without an answer are empty, see `problems`.
 
-    `clusters` is the name of the surveyed cluster, or "" for this host's own. With
-    `has_submit_plugin` the cluster may change requests when they are submitted.
+    `clusters` is the name of the surveyed cluster, or "" for this host's own. `enforced` are the
+    words of AccountingStorageEnforce. With `has_submit_plugin` the cluster may change requests when
+    they are submitted.
     """
 
     cluster_name: str = ""
@@ -120,7 +130,7 @@ class Survey:
         return next((known for known in self.partitions if known.name == name), None)
 
     def find_default_qos(self, account: str) -> str:
-        """Return the account's QOS for jobs that name none, or "" if not known."""
+        """Return the QOS of an account's jobs that name none, or "" if Slurm does not report it."""
         found = (known.default_qos for known in self.associations if known.account == account)
         return next(found, "")
 
@@ -128,18 +138,19 @@ class Survey:
         return next((known for known in self.qos if known.name == name), None)
 
     def list_qos(self, account: str) -> list[str]:
-        """List the QOS that the user may request with an account, or with any if it is ""."""
+        """List the QOS that the user may request with an account; with any account for ""."""
         found = (known for known in self.associations if account in ("", known.account))
         return list(dict.fromkeys(name for known in found for name in known.qos))
 
 
 @dataclass
 class _Clients:
-    """Calls of Slurm's clients, and the errors of those that failed."""
+    """Calls of Slurm's commands for one survey; `problems` are the errors of those that failed."""
 
     problems: list[str] = field(default_factory=list)
 
     def ask(self, *command: str) -> str:
+        """Return the output of a command, or "" if it failed."""
         try:
             return slurm_client.run_client(command)
         except SchedulerError as error:
@@ -148,7 +159,11 @@ class _Clients:
 
 
 def survey_cluster(clusters: str = "") -> Survey:
-    """Ask Slurm's clients about the cluster, without a job; errors only go to `problems`."""
+    """Ask Slurm's commands for a cluster's partitions, accounts, QOS and limits, without a job.
+
+    `clusters` names another cluster than this host's own, as for --clusters. Does not raise: errors
+    are in the result's `problems`.
+    """
     clients = _Clients()
     there = slurm_client.get_cluster_option(clusters)
     config = parse_config(clients.ask("scontrol", *there, "show", "config"))
@@ -199,7 +214,7 @@ def parse_config(text: str) -> dict[str, str]:
 def parse_partitions(shown: str, listed: str) -> tuple[Partition, ...]:
     """Parse `scontrol show partition --oneliner` (`shown`) and `sinfo` (`listed`).
 
-    sinfo has one line per kind of nodes: partition, nodes, CPUs, MiB, GRES, features.
+    sinfo has one line per kind of nodes: partition|nodes|CPUs|MiB|GRES|features.
     """
     nodes: dict[str, list[NodeKind]] = {}
     for partition, count, cpus, memory, gres, features in _split_rows(listed, 6):
@@ -256,5 +271,6 @@ def parse_mpi_plugins(text: str) -> tuple[str, ...]:
 
 
 def _split_rows(text: str, columns: int) -> Sequence[Sequence[str]]:
+    """Split lines at "|"; lines with another number of columns are left out."""
     rows = (line.strip().split("|") for line in text.splitlines())
     return [row for row in rows if len(row) == columns]
