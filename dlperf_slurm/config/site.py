@@ -174,7 +174,11 @@ class LoadedSite:
 
 
 def list_site_dirs() -> list[Path]:
-    """Return the folders that are searched for site files; the last one is for known machines."""
+    """Return the folders in which a site's file NAME.toml is searched, in order.
+
+    They are those of the working directory, of the user's settings and of this package; the last
+    one has the files of well-known clusters.
+    """
     user = find_user_config_dir() / "site_configs"
     shipped = find_resource_dir("site_configs")
     return [_HERE, user, shipped, shipped / "machines"]

@@ -64,7 +64,7 @@ def _share_confidence(curve_points: int) -> float:
 
 
 def divide(value: Optional[float], base: Optional[float]) -> Optional[float]:
-    """Divide a published figure, without samples, by its baseline; None if either is missing."""
+    """Return value / base, without a confidence interval; None if either is None."""
     return None if value is None or base is None else value / base
 
 

@@ -101,7 +101,10 @@ class Pins:
         return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
     def find_requirement(self, package: str) -> str:
-        """Return the requirement of a package, "mpi4py==4.0.3"; StopIteration without one."""
+        """Return the requirement of a package, such as "mpi4py==4.0.3".
+
+        Raises StopIteration if the pins have no such package.
+        """
         return next(line for line in self.requirements if line.startswith(f"{package}=="))
 
 
