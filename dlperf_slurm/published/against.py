@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HEADER = ("case", "our hardware", "their hardware", "theirs differs in", "published in", "ours",
     "theirs", "ours / theirs")  # fmt: skip
 
-# rows of the frames of cases and of published figures
+# a row of the frame of cases, of the frame of published figures
 Case = Any
 Figure = Any
 

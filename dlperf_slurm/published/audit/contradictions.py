@@ -26,10 +26,11 @@ _name_series: Callable[[PrintedRow], tuple[str, ...]] = attrgetter(
 
 
 def check_duplicates(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
-    """Yield findings of figures of one configuration that differ, in one table or between files.
+    """Yield a finding for each figure that is also printed with another value for the same case.
 
-    Files are compared only if each has a single figure of the configuration: several figures are
-    variants that the text does not distinguish. No finding if a third file agrees with the row.
+    Compares rows of one table, and of different files. Files are compared only if each has a single
+    figure of the configuration: several figures are variants that the text does not distinguish. No
+    finding if a third file agrees with the row.
     """
     for group in index_rows([row for row in rows if not row.repeat]).values():
         for position, row in enumerate(group):
@@ -43,7 +44,7 @@ def check_duplicates(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
 def _compare_files(
     row: PrintedRow, earlier: Sequence[PrintedRow], group: Sequence[PrintedRow]
 ) -> Iterator[Discrepancy]:
-    """Yield the finding for a row whose throughput differs from that in other files.
+    """Yield a finding if a row's throughput differs from that of the same case in other files.
 
     Of two files the later one is reported, of more files the one that differs from all others.
     `group` are the rows of the same configuration and topology in all files, `earlier` those of the

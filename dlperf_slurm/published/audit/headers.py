@@ -29,7 +29,7 @@ BATCH_SIZE = "batch_size"
 CONCURRENCY = "concurrency"
 # the header is only a precision; the cells show the quantity
 BARE_PRECISION = "bare_precision"
-# columns with the document of a figure, and its line there
+# columns with the document that a figure was copied from, and its line there
 PATH = "path"
 LINE = "line"
 WORDS = ("framework", "source", "precision", "compiler", "model", "hardware", PATH, LINE)

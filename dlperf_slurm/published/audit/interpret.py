@@ -227,7 +227,7 @@ def _make_rows(
     labels = {c.quantity: _unmark(t) for c, t in zip(columns, texts) if c.quantity in _LABELS}
     first_figure = _find_first_figure(columns)
     words = _list_words(columns[:first_figure], texts)
-    # numbers among the figures are figures without a rule
+    # a number after the first figure is another figure, which no rule knows, and no description
     remarks = _list_words(columns[first_figure:], texts[first_figure:], has_numbers=False)
     groups: dict[tuple[str, str, str], dict[str, CellValue]] = {}
     for column, text in zip(columns, texts):

@@ -28,9 +28,9 @@ from dlperf_slurm.published.audit.rounding import (
     read_count,
 )
 
-# Relative error of throughput x latency that our own reports may have, because the window and the
-# sum of the batches are timed separately. In tables of others every deviation is a finding, with
-# the excess above this tolerance.
+# Relative error of throughput x latency that our own reports may have, because the total time and
+# the times of batches are measured separately. In tables of others every deviation is a finding,
+# with the excess above this tolerance.
 OUR_TOLERANCE = Fraction(2, 100)
 
 # If the median ratio of a table is larger, its throughput is of other items than the batch or of
@@ -62,7 +62,10 @@ class Product:
 
 
 def check_latencies(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
-    """Yield findings in the latencies of rows, at most one per row and kind."""
+    """Yield findings in the latencies of rows, at most one per row and kind of check.
+
+    Latencies must ascend by percentile, and agree with the printed throughputs and speedups.
+    """
     for row in rows:
         for check in (_check_order, _check_reference_order, _check_speedups):
             finding = check(row)
@@ -99,7 +102,7 @@ def _list_percentiles(row: PrintedRow) -> list[str]:
 
 
 def _check_order(row: PrintedRow) -> Optional[Discrepancy]:
-    """Return the finding of a percentile that is below a smaller percentile, or None."""
+    """Return a finding if a row's percentiles do not ascend, else None."""
     cells = [row.cells[name] for name in _list_percentiles(row)]
     for low, high in zip(cells, cells[1:]):
         # values that are rounded to the same digit keep their order
@@ -113,7 +116,7 @@ def _check_order(row: PrintedRow) -> Optional[Discrepancy]:
 
 
 def _check_reference_order(row: PrintedRow) -> Optional[Discrepancy]:
-    """Return the finding of percentiles of the reference precision that are out of order, or None.
+    """Return a finding if the percentiles of the reference precision do not ascend, else None.
 
     They are not printed, but follow from the row: its latency times its latency speedup.
     """
@@ -162,7 +165,7 @@ def _is_near(ratio: float) -> bool:
 
 
 def _rescale(product: Product) -> Product:
-    """Return the product with its latency read as seconds."""
+    """Return the product with its latency, which was read as ms, read as seconds."""
     samples_x_s = product.samples_x_ms / 1000
     return Product(product.row, product.samples, product.latency, samples_x_s)
 
@@ -179,10 +182,10 @@ def _make_product(row: PrintedRow) -> Optional[Product]:
 
 
 def _check_table(products: Sequence[Product]) -> Iterator[Discrepancy]:
-    """Yield findings of throughputs in a table that contradict their latencies.
+    """Yield a finding for each row of a table whose throughput is not batch size / mean latency.
 
-    If most rows do (more than half, and more than two), only the worst of them is a finding: the
-    table's latency is of something else than its throughput.
+    If most rows are such (more than half, and more than two), only the worst of them is a finding:
+    the table's latency is of something else than its throughput.
     """
     found = [finding for finding in map(_check_throughput, products) if finding is not None]
     off = [f for f in found if f.kind == LATENCY_OFF and (f.excess or 0) >= _LEAST_EXCESS]
@@ -196,7 +199,7 @@ def _check_table(products: Sequence[Product]) -> Iterator[Discrepancy]:
 
 
 def _check_throughput(product: Product) -> Optional[Discrepancy]:
-    """Return the finding of a throughput that is not batch size / mean latency, or None if it is.
+    """Return a finding if a row's throughput is not batch size / mean latency, else None.
 
     The batch size is that of all devices. For a median over repeats, the throughputs between the
     slowest and the fastest repeat (`spread`) are allowed.
@@ -268,7 +271,10 @@ def _is_ours(latency: PrintedCell) -> bool:
 
 
 def _allow(latency: PrintedCell) -> RoundingInterval:
-    """Return the ratios that are no finding: exactly 1, or near 1 in our own reports."""
+    """Return the ratios, throughput x latency / batch size, that are right.
+
+    Only 1, or for our own reports the interval around 1 with OUR_TOLERANCE.
+    """
     return RoundingInterval(1 - OUR_TOLERANCE, 1 + OUR_TOLERANCE) if _is_ours(latency) else ONE
 
 
@@ -278,9 +284,10 @@ def _scale(product: RoundingInterval, batch: Fraction) -> RoundingInterval:
 
 
 def _check_speedups(row: PrintedRow) -> Optional[Discrepancy]:
-    """Return the finding of a throughput speedup that differs from the mean latency's, or None.
+    """Return a finding if a row's speedups of throughput and mean latency differ, else None.
 
-    Medians over repeats are not checked: the two need not be of the same repeat.
+    Both are over the same reference precision. Medians over repeats are not checked: the two need
+    not be of the same repeat.
     """
     speedup, of_latency = row.cells.get(PRECISION_SPEEDUP), row.cells.get("latency_avg_speedup")
     samples = row.samples_per_s

@@ -203,7 +203,11 @@ def make_finding(
     reason: str,
     excess: Optional[float] = None,
 ) -> Discrepancy:
-    """Make the finding of a cell: its `kind`, the value that `follows`, `reason` and `excess`."""
+    """Make the finding of a row's cell; `follows` is the value that other cells give for it.
+
+    `kind` is a constant of this module, such as STALE; `excess` is the relative deviation beyond
+    rounding.
+    """
     name = row.name_cell(cell)
     return Discrepancy(
         row.file, row.line, row.where, name, cell.text, follows, kind, reason, excess

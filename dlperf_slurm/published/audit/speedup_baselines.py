@@ -21,10 +21,10 @@ from dlperf_slurm.published.audit.rounding import (
     PrintedRow,
 )
 
-# rows that must fit a ratio of two columns, which are chosen because they fit
+# least number of rows that fit a ratio of two columns, because the columns are chosen by the fit
 MIN_FITTING = 3
 
-# rows that may share a baseline, from those with most in common to a whole table
+# keys of rows that may share a baseline, from rows with most in common to a whole table
 _SHARED: tuple[Callable[[PrintedRow], tuple[object, ...]], ...] = tuple(
     attrgetter("file", "table", *properties)
     for properties in (("precision", "batch_size"), ("batch_size",), ("precision",), ())

@@ -192,7 +192,7 @@ def check_speedups(derived: Sequence[DerivedCell]) -> Iterator[Discrepancy]:
 
 
 def _check(one: DerivedCell, neighbours: Sequence[DerivedCell]) -> Optional[Discrepancy]:
-    """Return the finding of a wrong derived cell, or of one above its limit; None if it is right.
+    """Return a finding if a derived cell is wrong, or above its limit; None if it is right.
 
     `neighbours` are all derived cells of the same printed line, with which it may be swapped.
     """

@@ -21,7 +21,7 @@ _BESIDE = re.compile(r"\([^)]*\)|\{[^}]*\}|\[[0-9]+\]|n=[0-9]+ of [0-9]+")
 _LINK = re.compile(r"\[([^][]*)\]\([^)]*\)")
 _TAG = re.compile(r"</?su[pb]>|<br ?/?>|\*\*|`")
 _SPREAD = re.compile(r"[({]([0-9.]+) to ([0-9.]+)[)}]")
-# 29 911
+# a number with a space between thousands: 29 911
 _SPACED = re.compile(r"[0-9]{1,3}(?: [0-9]{3})+(?:\.[0-9]+)?")
 # a number with other text next to it is no value: "1h02min", "-1.5"
 _VALUE = re.compile(

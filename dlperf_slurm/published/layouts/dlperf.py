@@ -249,6 +249,7 @@ def _name_precision(precision: str) -> str:
 
 
 def _join(*texts: str) -> str:
+    """Join the texts that are not empty with spaces."""
     return " ".join(text for text in texts if text)
 
 

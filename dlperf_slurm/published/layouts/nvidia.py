@@ -127,6 +127,7 @@ def _describe_bases(figures: Sequence[Figure], pair: PrecisionPair) -> str:
 
 
 def _is_measured(figure: Figure, precision: str) -> bool:
+    """Return whether a figure is of this precision and has a throughput."""
     return figure.precision == precision and figure.samples_per_s is not None
 
 

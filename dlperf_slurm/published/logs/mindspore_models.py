@@ -46,7 +46,7 @@ class _Run:
     """The state of parsing one run: its times, and the loss lines by which ranks are counted."""
 
     def __init__(self) -> None:
-        # a mark's position is its epoch, 0 if the line has none
+        # timed lines; the position of a Mark is the epoch, 0 if the line has none
         self._times: List[Tuple[LogLine, Mark]] = []
         self._loss_lines: Dict[Tuple[int, int, int], int] = {}
         self._step = 0

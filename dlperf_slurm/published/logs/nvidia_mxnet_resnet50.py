@@ -60,6 +60,7 @@ def _end_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 
 def _start_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
+    """Store the time at which an epoch starts on a rank."""
     run.keep(_name_time("start", line.rank, match), parse_time(match.group("time")))
 
 
@@ -69,6 +70,7 @@ def _name_time(what: str, rank: int, match: Match[str]) -> str:
 
 
 def _end_rank(run: TimedRun, line: LogLine, match: Match[str]) -> None:
+    """Note that a rank printed its closing line."""
     run.ended_ranks.add(line.rank)
 
 
@@ -86,6 +88,7 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _count_gpus(run: TimedRun) -> int:
+    """Return the number of GPUs that the arguments list, at least 1."""
     return run.facts.get("gpus", "").count(",") + 1
 
 

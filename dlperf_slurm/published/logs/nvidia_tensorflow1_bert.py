@@ -52,6 +52,7 @@ def _add_step(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 
 def _add_argument(run: TimedRun, line: LogLine, match: Match[str]) -> None:
+    """Store an argument of the script; the first value of a name counts."""
     run.facts.setdefault(match.group("name"), match.group("value"))
 
 
@@ -79,7 +80,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
     skipped = run.series.get(f"skipped of rank {rank}", [])
     if not micro_batches:
         return _list_printed(run, rank, marks)
-    # each skipped mark begins a new "epoch", so that the interval before it is left out
+    # each excluded line begins a new "epoch", so that the interval before it is left out
     numbered = [
         mark._replace(position=(sum(each <= index for each in skipped), *mark.position))
         for index, mark in enumerate(marks)

@@ -27,7 +27,7 @@ _CURRENT = re.compile(
     rf".{{0,80}}?'global_step': (?P<step>{COUNT}),"
 )
 _AVERAGE = re.compile(_METRIC + rf"'average_examples_per_sec', 'value': (?P<average>{NUMBER}), ")
-# until 2018
+# the line until 2018
 _BOTH = re.compile(
     _PREFIX + rf"Average examples/sec: (?P<average>{NUMBER}) \((?P<rate>{NUMBER})\), "
     rf"step = (?P<step>{COUNT})(?:\s|$)"
@@ -40,10 +40,12 @@ START = re.compile(_PREFIX + rf"Starting (?:a training )?cycle: 0/{COUNT}")
 
 
 def _keep_average(run: TimedRun, line: LogLine, match: Match[str]) -> None:
+    """Store the average rate since the start, for the publisher's rule."""
     run.keep("averages", parse_number(match.group("average")))
 
 
 def _add_both(run: TimedRun, line: LogLine, match: Match[str]) -> None:
+    """Add a timed line that has both the current and the average rate."""
     _keep_average(run, line, match)
     take_line(run, line, match)
 

@@ -117,6 +117,7 @@ class _Run:
         return ""
 
     def _count_workers(self) -> int:
+        """Return the number of workers by their headers and first steps, since some may be lost."""
         return max(self._header_count, len(self._first_step_lines))
 
     def _find_problem(self, total_count: int) -> str:
