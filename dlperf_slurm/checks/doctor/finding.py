@@ -31,6 +31,7 @@ class CheckResult:
 
     @property
     def is_sound(self) -> bool:
+        """Whether the check passed."""
         return self.status == "ok"
 
     def __str__(self) -> str:

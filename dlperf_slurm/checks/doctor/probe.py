@@ -41,7 +41,7 @@ RANKS = 2
 LIMIT_MINUTES = 5
 GRACE_SECONDS = 60.0 * (LIMIT_MINUTES + 2)
 LOOK_SECONDS = 1.0
-# polls until a cancelled job has ended
+# polls of the queue, at most, until a cancelled job has ended
 CANCEL_LOOKS = 5
 
 
@@ -231,7 +231,7 @@ def _ask(job_id: str, watcher: QueueWatcher) -> Optional[JobEnd]:
         watcher.read_queue()
     except SchedulerError as error:
         return JobEnd("UNKNOWN", str(error))
-    # the queue lists a plain job as element 0
+    # QueueWatcher lists a job without an array as element 0
     row = watcher.queue.get(f"{job_id}_0")
     return None if row is None else JobEnd(row.state, row.reason, row.nodes)
 

@@ -83,10 +83,10 @@ def _check_requests(plan: Plan, site: Site, survey: Survey) -> tuple[list[CheckR
 def _decide(
     finding: CheckResult, answers: Mapping[str, CheckResult], has_submit_plugin: bool
 ) -> CheckResult:
-    """Return the result of a check, corrected by what sbatch answered about the same array job.
+    """Return the result of a check, corrected by what sbatch said about the same array job.
 
-    `answers` are results of `sbatch --test-only` by group_id. Without one, a job that sbatch
-    accepts is a fault only if it would be PENDING for ever.
+    `answers` are the refusals of `sbatch --test-only` by group_id. A job that sbatch does not
+    refuse is a fault only if it would be PENDING for ever.
     """
     if finding.status != "fault" or not finding.decider:
         return finding

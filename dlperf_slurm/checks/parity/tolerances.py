@@ -110,7 +110,10 @@ def compare_frameworks(found: Parity, expected: Parity) -> tuple[ParityCheck, ..
 
 
 def choose_gradient_tolerance(case: Case) -> float:
-    """Return the tolerance of one parameter's gradient on the case's device."""
+    """Return how much a parameter's gradient may differ from the reference, relatively.
+
+    It depends on the case's model and device.
+    """
     model = load_model(case.model)
     tolerance = widen(model.VERIFICATION.gradient_tolerance, case)
     # models with batch normalization are those with ReLUs
