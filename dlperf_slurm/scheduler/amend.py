@@ -1,4 +1,4 @@
-"""A run and new site values -> the changed scripts of its groups that are not submitted yet."""
+"""A run and new site values -> the changed scripts of its array jobs that are not submitted yet."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -55,11 +55,12 @@ AMENDABLE = (
 
 
 def amend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
-    """Change site values of a run, for its unsubmitted groups and for further attempts.
+    """Change site values of a run, for its array jobs not submitted yet and for later retries.
 
-    Returns the changed run, and a line for each change. Safe to repeat after it was killed. Raises
-    InputError for a value that is wrong or may not change, and if all groups are submitted;
-    SchedulerError if another process is submitting the run.
+    `assignments` are the words after `--set`, such as "partition=long". Returns the changed run,
+    and a line for each change. A call that was killed can be repeated. Raises InputError for a
+    value that is wrong or may not change, and if all array jobs are submitted; SchedulerError if
+    another process is submitting the run.
     """
     before = read_site(run)
     after = _merge(run, assignments)
@@ -130,7 +131,7 @@ def _read_assignment(text: str) -> SettingsLayer:
 
 
 def _find_groups(run: Run, group_ids: Sequence[str], site: Site) -> list[Group]:
-    """Return the groups as they were staged, with the time limits of this site."""
+    """Rebuild staged groups from the run's files, with the time limits that `site` now has."""
     cases = {
         case.case_id: case for case in expand_matrix(read_matrix(run.path / MATRIX_FILE)).cases
     }

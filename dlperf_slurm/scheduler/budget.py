@@ -11,7 +11,7 @@ from dlperf_slurm.jobs.run_directory import RunTask
 
 
 class TimeBudget:
-    """Time budget of `within_seconds`, which starts at the first `has_time_for`; 0 is no limit."""
+    """Time budget of a local run (`--within`), from the first `has_time_for` on; 0: no limit."""
 
     def __init__(self, within_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._within_seconds = within_seconds
@@ -21,11 +21,14 @@ class TimeBudget:
         self._longest_seconds = 0.0
 
     def order(self, tasks: Sequence[RunTask]) -> list[RunTask]:
-        """Return the start order: by repeat with a time budget, else the order of the array."""
+        """Sort array tasks by repeat if there is a time budget; else keep their order."""
         return sorted(tasks, key=lambda task: task.repeat) if self._within_seconds else list(tasks)
 
     def has_time_for(self, task: RunTask) -> bool:
-        """Return whether to start an array task: always for first repeats and further attempts."""
+        """Return whether the time left suffices for a task as long as the longest so far.
+
+        It is always True for the first repeat of a case and for retries (`task.attempt` above 1).
+        """
         now = self._clock()
         if self._began is None:
             self._began = now
@@ -35,5 +38,5 @@ class TimeBudget:
         return now + self._longest_seconds <= self._began + self._within_seconds
 
     def note_end(self) -> None:
-        """Record the end of the array task that the last `has_time_for` allowed."""
+        """Record the end of the array task of the last `has_time_for` call, for its duration."""
         self._longest_seconds = max(self._longest_seconds, self._clock() - self._task_began)

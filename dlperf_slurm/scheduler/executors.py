@@ -22,7 +22,7 @@ LOCAL_START_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class ScriptCall:
-    """One array task of a rendered script, in the form of the callable that submitit submits."""
+    """One array task of a job script, in the form of the callable that submitit submits."""
 
     script: Path
     array_task_id: int
@@ -33,7 +33,11 @@ class ScriptCall:
 
 
 class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
-    """Executor that submits one rendered script as one array job, instead of pickled functions."""
+    """Executor that submits one rendered script as one array job, instead of pickled functions.
+
+    `lock` is the descriptor of the submit lock, which sbatch inherits. The job starts after the
+    array jobs `awaited` have ended. `inherit` names the SBATCH_ variables that sbatch gets.
+    """
 
     job_class: type[SlurmArrayTaskJob[Any]] = SlurmArrayTaskJob
 

@@ -49,7 +49,11 @@ _NODE_FAILURE = re.compile(
 
 
 def describe_state(facts: TaskFacts, decision: Decision) -> str:
-    """Return why an array task is in the decided state, or '' if the state says enough."""
+    """Return the reason for an array task's state in one line, such as "node n2 failed".
+
+    The reason comes from Slurm, the record or the task's error output. It is '' for states that
+    need none, such as COMPLETED. `decision` has the state, and the source that named it.
+    """
     row = facts.row or QueueRow()
     if decision.state == STAGED:
         return "not submitted yet"
@@ -71,7 +75,11 @@ def describe_state(facts: TaskFacts, decision: Decision) -> str:
 
 
 def _describe_preemption(facts: TaskFacts, decision: Decision) -> str:
-    """Return the progress of the ranks, else the queue's reason, else what was ruled out."""
+    """Return the reason of a task that counts as PREEMPTED.
+
+    This is the record's own message, which says how far the ranks got; else Slurm's reason; else
+    that a signal ended the ranks, although neither the time limit nor `cancel` was the cause.
+    """
     words = _describe_failure(facts) if facts.files.has_ended else ""
     if words.startswith(PREEMPTED.lower()):
         return words
@@ -85,7 +93,7 @@ def _get_reason(row: QueueRow) -> str:
 
 
 def _describe_row(facts: TaskFacts, row: QueueRow) -> str:
-    """Return the scheduler's reason, or a more specific one from the task's files."""
+    """Return the scheduler's reason for a state, or a more specific one from the task's files."""
     reason = _get_reason(row)
     if row.state == NODE_FAIL:
         return _describe_node_failure(facts, row) or reason
@@ -102,7 +110,7 @@ def _describe_row(facts: TaskFacts, row: QueueRow) -> str:
 
 
 def _describe_failure(facts: TaskFacts) -> str:
-    """Return the reason in the record, or else the last error message of the start."""
+    """Return why the job script failed last: the reason in the record, else its last error line."""
     failed, run_dir = facts.failed, facts.run.path
     record = failed.record
     refusal = read_refusal(run_dir, facts.task.marker, facts.start)
@@ -117,7 +125,7 @@ def _describe_failure(facts: TaskFacts) -> str:
 
 
 def _describe_missing_record(facts: TaskFacts) -> str:
-    """Return the last error message and the exit code of a start without a record."""
+    """Return exit code, nodes and last error line of a job script that left no record."""
     last_line = read_last_error(facts.folder.path, facts.run.path)
     words = f"{last_line!r} in" if last_line else "see"
     exit_code = "?" if facts.files.exit_code is None else facts.files.exit_code
@@ -128,7 +136,7 @@ def _describe_missing_record(facts: TaskFacts) -> str:
 
 
 def _describe_hold(facts: TaskFacts) -> str:
-    """Return why a local array task was not started, or '' if it was."""
+    """Return why a local array task was not started (launches failed before), or '' if it was."""
     hold = read_hold(facts.run.path, facts.task.group_id)
     if facts.files.has_started or not hold:
         return ""
@@ -147,7 +155,10 @@ def _describe_loss(row: QueueRow) -> str:
 
 
 def _describe_node_failure(facts: TaskFacts, row: QueueRow) -> str:
-    """Return which node failed: as Slurm says in the job's output, else one of the job's nodes."""
+    """Return which node failed, by Slurm's message in the error output: "node n2 failed".
+
+    Without the message, name the nodes of the job, one of which failed; '' if they are unknown.
+    """
     found = _NODE_FAILURE.search(_read_tail(facts.folder.path / ERROR_FILE))
     if found is not None:
         return f"node {found[1] or found[2]} failed"
@@ -160,7 +171,7 @@ def _describe_node_failure(facts: TaskFacts, row: QueueRow) -> str:
 
 
 def _describe_script_end(run_dir: Path, job_id: str) -> str:
-    """Return the last line in the log of a script that ended before its started marker."""
+    """Return the last log line of a job script that ended before it marked its start."""
     log = run_dir / SCRIPTS_DIR / f"{job_id}.log"
     lines = [line.strip() for line in _read_tail(log).splitlines() if line.strip()]
     # lines that only name the logs are no reason

@@ -21,12 +21,12 @@ AWAY_SECONDS = 600.0
 def follow_run(
     tracker: Tracker, submitter: Optional[Submitter] = None
 ) -> Iterator[list[TaskState]]:
-    """Yield the states of all array tasks until all are final.
+    """Yield the states of all array tasks again and again, until all are final.
 
     Files are read every second; the scheduler is polled at a growing interval, and sooner if its
     answer decides a state or if array tasks ended while groups wait for a free queue slot.
-    Raises OSError if the run directory is missing for AWAY_SECONDS, SchedulerError as
-    `Submitter.submit_waiting` does.
+    `submitter` submits these groups. Raises OSError if the run directory is missing for
+    AWAY_SECONDS, SchedulerError as `Submitter.submit_waiting` does.
     """
     manifest = tracker.run.manifest
     interval = min(TICK_SECONDS * 5, manifest.poll_seconds)

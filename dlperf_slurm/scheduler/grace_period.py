@@ -1,7 +1,8 @@
-"""Grace period before an array task that no one reports is declared LOST.
+"""Grace period before an array task that is missing is declared LOST.
 
-Clocks of hosts differ, so that ages are measured by this host's clock alone, from when this host
-first saw an array task missing.
+Missing: the scheduler does not know the task, or reports COMPLETED while no file says that its
+script ended. Clocks of hosts differ, so that this host's clock alone counts, from when this host
+first saw the task missing.
 """
 
 import socket
@@ -15,7 +16,10 @@ from dlperf_slurm.scheduler.task_facts import TaskFacts
 
 
 class GracePeriod:
-    """Grace periods of array tasks, counted from this host's own events in the journal."""
+    """Grace periods of a run's missing array tasks, which survive in the journal as events.
+
+    Only events that this host wrote start a count, as clocks of hosts differ.
+    """
 
     def __init__(self, lost_after_seconds: float, events: Sequence[Event]) -> None:
         own = socket.gethostname()

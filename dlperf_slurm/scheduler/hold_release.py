@@ -24,10 +24,11 @@ _LAUNCH_FAILED = re.compile("launch ?failed ?requeued ?held", re.I)
 
 
 class Releaser:
-    """Releases of jobs that were held for a full disk, or because a launch failed.
+    """Releaser of held jobs: runs `scontrol release` once the cause of a hold is gone.
 
-    Job scripts hold their array for a full disk, Slurm holds a job that a node could not launch. A
-    failed launch is released at most `launch_tries` times. Other held jobs are left to the user.
+    Job scripts hold their array if the disk is full or launches fail; Slurm holds a job that a node
+    could not launch. A failed launch is released at most `launch_tries` times. Jobs that are held
+    for another reason are left to the user.
     """
 
     def __init__(self, run: Run, launch_tries: int) -> None:
@@ -39,7 +40,7 @@ class Releaser:
         self._polls: dict[str, int] = {}
 
     def release(self, states: Sequence[TaskState], poll: int) -> list[str]:
-        """Release the jobs whose cause is gone; return a line for each.
+        """Release the jobs whose cause of being held is gone; return a line for each.
 
         `poll` is the number of the squeue call that gave `states`; a job is released once per call.
         """
@@ -60,7 +61,7 @@ class Releaser:
         return lines
 
     def _release_groups(self, held: Sequence[TaskState], poll: int) -> Iterator[str]:
-        """Release the groups that their own job scripts held."""
+        """Release the array jobs that their own job scripts held; yield a line for each."""
         groups = {
             state.task.group_id: state.array_job_id
             for state in held
@@ -74,7 +75,7 @@ class Releaser:
                 yield f"array job {array_job_id} was held ({cause}) and has been released"
 
     def _release_unlaunched(self, held: Sequence[TaskState], poll: int) -> Iterator[str]:
-        """Release the jobs that Slurm held because a node could not launch them."""
+        """Release jobs that Slurm held as a node could not launch them; yield a line for each."""
         for state in held:
             if _LAUNCH_FAILED.search(state.detail) is None:
                 continue
@@ -85,14 +86,18 @@ class Releaser:
                 yield f"{job_id} was held ({state.detail}) and has been released"
 
     def _count_releases(self, cause: str) -> int:
-        """Return how often a group that its job scripts held for this cause may be released."""
+        """Return how often an array job that its scripts held for this error may be released."""
         if is_for_want_of_room(cause):
             return RELEASES
         # a disk that was full for a moment may have lost the error message
         return self._launch_tries if _WORDLESS.fullmatch(cause) else 0
 
     def _release(self, job_id: str, limit: int, poll: int) -> bool:
-        """Release a job, unless its limit is reached, this poll did already, or Slurm refuses."""
+        """Run `scontrol release` for a job; return False if it was not called, or failed.
+
+        It is called at most `limit` times for a job, and once per `poll`, the number of a squeue
+        call.
+        """
         if self._counts.get(job_id, 0) >= limit or self._polls.get(job_id) == poll:
             return False
         try:

@@ -52,7 +52,10 @@ class TimeLimit:
 
 
 def make_command(run_dir: Path, group_id: str, array_size: int, limit: TimeLimit) -> list[str]:
-    """Return the command that runs a group; it imports nothing from the working directory."""
+    """Return the command line that runs the first `array_size` array tasks of a group.
+
+    It starts this module, in a Python that imports nothing from the working directory.
+    """
     home = str(Path(__file__).parents[2])
     start = [sys.executable, "-c", _START, home, MODULE]
     seconds = [str(limit.seconds), str(limit.warning_seconds)]
@@ -62,8 +65,8 @@ def make_command(run_dir: Path, group_id: str, array_size: int, limit: TimeLimit
 def main(arguments: list[str]) -> int:
     """Run the array tasks of a group; the arguments are those of `make_command`.
 
-    Remaining tasks are skipped after several equal launch failures, or once the time budget is used
-    up. Returns 1 if another process runs the group, or if this one was cancelled.
+    Remaining tasks are skipped after several launches failed in the same way, or once the time
+    budget is used up. Returns 1 if another process runs the group, or if this one was cancelled.
     """
     run_dir, group_id = Path(arguments[0]), arguments[1]
     array_size, limit_seconds, warning_seconds = map(int, arguments[2:])
@@ -92,7 +95,10 @@ def main(arguments: list[str]) -> int:
 
 
 def mark_killed(run_dir: Path, group_id: str, array_task_id: int, state: str) -> None:
-    """Write the marker that says why an array task was ended early, or was not started."""
+    """Write the marker that says why an array task was ended early, or was not started.
+
+    `state` is TIMEOUT, CANCELLED or SKIPPED.
+    """
     marker = run_dir / MARKERS_DIR / f"{group_id}.{array_task_id}.killed"
     write_file(marker, state.encode(), root=run_dir)
 
@@ -150,7 +156,7 @@ def end_process_group(process: "subprocess.Popen[bytes]") -> None:
 
 
 def has_processes(group: int) -> bool:
-    """Return whether a process group has processes that have not ended (proc_pid_stat(5))."""
+    """Return whether the process group of this id has a living process (proc_pid_stat(5))."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             state, _, group_id = _read_stat(path)[:3]
@@ -165,7 +171,7 @@ def get_claim_path(run_dir: Path, group_id: str) -> Path:
 
 
 def claim_group(run_dir: Path, group_id: str, job_id: str) -> bool:
-    """Claim a group for this process; return False if another process has claimed it."""
+    """Claim a group for the process of this job id; False if another has claimed it."""
     return write_once(get_claim_path(run_dir, group_id), job_id.encode(), root=run_dir)
 
 
@@ -200,7 +206,7 @@ def is_alive(job_id: str) -> bool:
 
 
 def terminate(job_id: str, run_dir: Path) -> None:
-    """Send SIGTERM to the process of a local job id, if it runs array tasks of this run."""
+    """Send SIGTERM to the process of a local job id, if it runs tasks of the run in `run_dir`."""
     match = _JOB_ID.fullmatch(job_id)
     if match is not None and is_alive(job_id) and _runs_tasks_of(int(match[1]), run_dir):
         os.kill(int(match[1]), signal.SIGTERM)
@@ -225,7 +231,7 @@ def _read_start_time(pid: int) -> Optional[str]:
 
 
 def _read_stat(path: Path) -> list[str]:
-    """Read the fields of a process from its state on, as texts; raises OSError."""
+    """Return the fields of /proc/PID/stat from the third (state) on; raises OSError."""
     # the second field is the program's name in parentheses, and may contain any characters
     return path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 

@@ -76,7 +76,7 @@ def _open_own(path: Path) -> Optional[int]:
 
 @contextlib.contextmanager
 def join_queue(folder: int, run_id: str = "") -> Iterator[Callable[[], bool]]:
-    """Join the queue in this folder; yield a function that returns whether this process is first.
+    """Join the queue in a folder (its descriptor); yield a function: whether this entry is first.
 
     First come, first served: array tasks of runs that were submitted together alternate. An entry
     is a file that its process keeps locked; an unlocked file is left from a killed process.
@@ -109,7 +109,7 @@ def join_queue(folder: int, run_id: str = "") -> Iterator[Callable[[], bool]]:
 
 
 def _list_places(folder: int) -> list[str]:
-    """Return the names of the queue's entries, the first one first."""
+    """Return the file names of the queue's entries, oldest first."""
     return sorted(name for name in os.listdir(folder) if not name.startswith("."))
 
 
@@ -135,7 +135,7 @@ def _read_place(folder: int, name: str) -> str:
 
 
 def _is_locked(folder: int, name: str) -> bool:
-    """Return whether a name is a regular file that another process has locked exclusively."""
+    """Return whether `name` is a regular file in the folder that another process has locked."""
     try:
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW
         descriptor = os.open(name, flags, dir_fd=folder)
@@ -149,7 +149,10 @@ def _is_locked(folder: int, name: str) -> bool:
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:
-    """Lock a file until it is closed; return False if another process has locked it."""
+    """Lock a file until it is closed; return False if another process has locked it.
+
+    `kind` is LOCK_EX or LOCK_SH, as of flock(2).
+    """
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -68,7 +68,7 @@ HINTS = (
 
 
 def get_hint(reason: str, job_id: str) -> str:
-    """Return what to do about a pending reason of squeue(1), or '' if waiting is enough."""
+    """Return what to do about a pending reason such as "JobHeldUser"; '' if waiting is enough."""
     name = re.sub(r"[^a-z]", "", reason.lower())
     advice = next((advice for signs, advice in HINTS if re.match(signs, name)), "")
     return advice.format(job=job_id, command=COMMAND)

@@ -51,7 +51,11 @@ class TruncatedListError(SchedulerError):
 
 
 class QueueLine(NamedTuple):
-    """One line of squeue or sacct: a job, its array tasks, and their row."""
+    """One line of squeue or sacct, about a job or several array tasks of it.
+
+    `array_tasks` are ranges of indices in the array; `row` has the state that they share; `name` is
+    the job name, `script` the path of the job script. sacct has neither `user_id` nor `script`.
+    """
 
     job_id: str
     array_tasks: tuple[range, ...]
@@ -65,17 +69,21 @@ class QueueLine(NamedTuple):
         return self.row.state not in FINAL_STATES | {REVOKED}
 
     def list_ids(self) -> Iterator[str]:
-        """Yield the ids of the array tasks; raises SchedulerError for more than a run can have."""
+        """Yield the ids of the array tasks, such as "7_3".
+
+        Raises SchedulerError if there are more than a run can have.
+        """
         if sum(map(len, self.array_tasks)) > MAX_REPEATS:
             raise SchedulerError(f"job {self.job_id} has more array tasks than a run can have")
         return (f"{self.job_id}_{n}" for numbers in self.array_tasks for n in numbers)
 
 
 class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
-    """Watcher of the queue and accounting of one cluster, and of its federation if it has one.
+    """Watcher of one run's jobs in queue and accounting of a cluster, or of its federation.
 
-    A job belongs to the run if its name matches, or the folder of its script if it was renamed; job
-    ids alone do not identify it, because Slurm reuses them.
+    A job belongs to the run if its name is one of `job_names`, or if its script is in `scripts_dir`
+    (after a rename); job ids alone do not identify it, because Slurm reuses them. `since` is when
+    the run was created; jobs of this user and of `user_ids` are watched.
     """
 
     def __init__(
@@ -103,11 +111,14 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         self._registered.add(job_id)
 
     def follow(self, job_ids: Iterable[str]) -> None:
-        """Set the array tasks to look up in accounting once the queue has forgotten them."""
+        """Set the array tasks ("7_3") to look up in sacct once squeue has forgotten them."""
         self._registered = set(job_ids)
 
     def update(self) -> None:
-        """Call squeue, and sacct for forgotten jobs; raises SchedulerError, and keeps old rows."""
+        """Call squeue, and sacct for jobs it has forgotten.
+
+        If that raises SchedulerError, the rows of the last successful call are kept.
+        """
         if not self.job_names:
             return
         self.read_queue()
@@ -126,17 +137,17 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         self._rows.update(rows)
 
     def get_row(self, job_id: str) -> QueueRow:
-        """Return the last known row of an array task, or `QueueRow()`."""
+        """Return the last known row of an array task ("7_3"); an empty row if it has none."""
         return self._rows.get(job_id, QueueRow())
 
     def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
-        """Return submitit's view of an array task."""
+        """Return id and state of an array task under the names of sacct's columns, for submitit."""
         if mode != "cache":
             self.update()
         return _make_info(job_id, self._rows.get(job_id))
 
     def read_queue(self) -> None:
-        """Call squeue alone; raises SchedulerError unless it prints a table."""
+        """Call squeue without sacct; raises SchedulerError unless it prints a table."""
         self._last_status_check = time.time()
         where = self._cluster or ["--federation", "--sibling"]
         users = ",".join(map(str, sorted(self._user_ids)))
@@ -156,7 +167,10 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         self._lines, self.queue = lines, queue
 
     def list_array_job_ids(self) -> dict[str, list[str]]:
-        """Return the ids of the array jobs in the last squeue output, by their names in the run."""
+        """Return the ids of the run's array jobs in the last squeue output, by job name in the run.
+
+        A renamed job is found by the file name of its script.
+        """
         found: dict[str, list[str]] = {}
         for line in filter(self._is_ours, self._lines):
             name = line.name
@@ -187,9 +201,10 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         )
 
     def find_array_job_id(self) -> Optional[str]:
-        """Find the oldest array job with one of the names, in queue or accounting, or None.
+        """Return the id of the array job whose name is in `job_names`, or None if there is none.
 
-        Raises SchedulerError if queue or accounting does not answer.
+        squeue is asked first, then sacct. Of several jobs the lowest id, thus the oldest, is
+        returned. Raises SchedulerError if squeue or sacct fails.
         """
         self.read_queue()
         ids = {line.job_id for line in self._lines if line.name in self.job_names}
@@ -204,9 +219,10 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         return line.name in self.job_names or is_in_folder
 
     def _ask_since(self, start: datetime, options: Sequence[str]) -> dict[str, QueueRow]:
-        """Return the rows since `start`; day by day if slurmdbd refuses the whole range.
+        """Call sacct with `options` for the time since `start`; return the rows by array task.
 
-        Where a day exceeds MaxQueryTimeRange too, accounting is of no use.
+        If slurmdbd refuses the whole range (MaxQueryTimeRange), the call is repeated day by day.
+        Raises SchedulerError if it refuses a single day too.
         """
         since = [*options, f"--starttime={start.strftime(_SACCT_TIME)}"]
         try:
@@ -228,9 +244,11 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
     def _ask_accounting(
         self, options: Sequence[str], is_final_only: bool = True
     ) -> dict[str, QueueRow]:
-        """Return the rows of the run's array tasks in accounting, by default only final ones.
+        """Call sacct with `options`; return the rows of the run's array tasks by id.
 
-        For a job that the queue has forgotten other rows are outdated, but an array task that was
+        By default only rows with a final state are returned.
+
+        For a job that squeue has forgotten other rows are outdated, but an array task that was
         cancelled while pending never gets a final one. No time range is given with job ids: it may
         be wider than MaxQueryTimeRange of slurmdbd.
         """
@@ -259,7 +277,8 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
 def parse_lines(output: str, has_heading: bool = False) -> list[QueueLine]:
     """Parse the output of squeue or sacct; raises SchedulerError if squeue's heading is missing.
 
-    Without a heading, an empty queue looks the same as other output.
+    Only the heading distinguishes an empty queue from other output. For sacct, which prints none,
+    `has_heading` is True from the start.
     """
     lines = []
     for text in output.splitlines():
@@ -280,7 +299,10 @@ def parse_lines(output: str, has_heading: bool = False) -> list[QueueLine]:
 
 
 def parse_ids(text: str) -> tuple[str, tuple[range, ...]]:
-    """Parse "7", "7_3" or "7_[0-2,5%10]"; a plain job is an array with the one index 0."""
+    """Parse "7", "7_3" or "7_[0-2,5%10]" into the job id and the ranges of its array indices.
+
+    A plain job ("7") counts as an array with the one index 0.
+    """
     job_id, _, array_task_id = text.partition("_")
     if "[" not in text:
         number = int(array_task_id) if re.fullmatch(r"\d{1,9}", array_task_id) else 0
@@ -301,7 +323,8 @@ def parse_ids(text: str) -> tuple[str, tuple[range, ...]]:
 class ProcessWatcher(core.InfoWatcher):
     """Watcher of local array tasks, by the processes that run them.
 
-    Tasks of `run_id` are reported as waiting only for other runs.
+    `run_id` is the watched run: the reason of a waiting task names the run that uses this machine,
+    unless that is the watched run itself.
     """
 
     def __init__(self, run_id: str = "") -> None:
@@ -318,7 +341,10 @@ class ProcessWatcher(core.InfoWatcher):
         self._registered = set(job_ids)
 
     def update(self) -> None:
-        """Check which processes live; a local array task that has not started is PENDING."""
+        """Check which processes live: tasks of the living are PENDING, others UNKNOWN.
+
+        Whether a task has started or ended is known from its files alone.
+        """
         first = get_first_in_queue()
         waiting = "" if first in ("", self._run_id) else f"run {first} is using this machine"
         for job_id in self._registered:
@@ -335,7 +361,7 @@ class ProcessWatcher(core.InfoWatcher):
         return self._rows.get(job_id, QueueRow(is_local=True))
 
     def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
-        """Return submitit's view of an array task."""
+        """Return id and state of an array task under the names of sacct's columns, for submitit."""
         if mode != "cache":
             self.update()
         return _make_info(job_id, self._rows.get(job_id))
@@ -368,14 +394,14 @@ Watcher = Union[QueueWatcher, ProcessWatcher]
 
 
 def make_watcher(run: Run, group_ids: Sequence[str]) -> Watcher:
-    """Return the watcher for the run's scheduler."""
+    """Return a watcher of the jobs of these groups, for the run's scheduler: Slurm or local."""
     if run.manifest.scheduler == "local":
         return ProcessWatcher(run.run_id)
     return make_queue_watcher(run, group_ids)
 
 
 def make_queue_watcher(run: Run, group_ids: Sequence[str]) -> QueueWatcher:
-    """Return a watcher of the jobs of these groups, submitted by any user of the run."""
+    """Return a watcher of these groups' Slurm jobs, whichever user submitted them."""
     names = [make_job_name(run.run_id, group_id) for group_id in group_ids]
     submitters = (e.detail for e in read_journal(run.path) if e.event == SUBMITTED)
     user_ids = {run.path.stat().st_uid, *map(int, filter(slurm_client.is_job_id, submitters))}

@@ -59,8 +59,9 @@ def stage_retry(
     """Stage a further attempt for each repeat whose latest attempt ended without success.
 
     The attempts exclude `bad_nodes` if the site has enough others, else `report` gets a message.
-    Returns how many array tasks were staged. Raises EnvironmentMissingError if an environment is
-    missing; SchedulerError if the scheduler does not answer, or another process is submitting.
+    Returns how many array tasks were staged, to be submitted later. Raises EnvironmentMissingError
+    if an environment is missing; SchedulerError if the scheduler does not answer, or another
+    process is submitting the run.
     """
     with hold_submit_lock(run.path):
         ended = _list_ended(run)
@@ -84,7 +85,7 @@ def _check_environments(run: Run, tasks: Sequence[RunTask], site: Site) -> None:
 
 
 def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
-    """Stage a further attempt for array tasks whose failure `[retry]` of the site covers.
+    """Stage a further attempt for array tasks whose failure the site's [retry] table retries.
 
     Tasks that did not start because their shared job ended early are always retried. Nodes named as
     the cause are excluded if there are enough others. Waits while a disk is full. Returns how many
@@ -126,7 +127,7 @@ def read_retry_limits(run: Run) -> Retry:
 def _stage_again(
     run: Run, site: Site, again: Sequence[TaskState], report: Callable[[str], None]
 ) -> int:
-    """Stage a further attempt for each of these states, without the nodes that failed."""
+    """Stage a further attempt for each of these failed tasks, without the nodes that failed."""
     check_free(run.path, RUN_BYTES + TASK_BYTES * len(again))
     # the nodes of a preempted job, or where a port was taken, are not the cause
     failed = [
@@ -145,7 +146,7 @@ def _stage_again(
 
 
 def _count_needed(run: Run, tasks: Sequence[RunTask]) -> int:
-    """Return the largest node count of these array tasks."""
+    """Return the number of nodes of the largest of these array tasks."""
     axes = {case.case_id: case.axes for case in run.manifest.cases}
     return max(parse_topology(axes[task.case_id].topology).nodes for task in tasks)
 
@@ -169,7 +170,10 @@ def _count_tries(state: TaskState, limits: Retry) -> int:
 
 
 def _list_ended(run: Run) -> Mapping[RunTask, TaskState]:
-    """Return the latest attempts that have ended, of repeats without a successful attempt."""
+    """Return the latest attempts that have ended, with their states.
+
+    Repeats of which any attempt was successful are left out.
+    """
     tracker = Tracker(run)
     states = {state.task: state for state in tracker.refresh(ask_scheduler=True)}
     if tracker.scheduler_error:

@@ -40,7 +40,7 @@ IMPOSSIBLE = (
 
 
 def is_limit_that_passes(words: str) -> bool:
-    """Return whether a job was refused for a limit on the number of jobs, which is temporary."""
+    """Return whether an sbatch error message means a limit on the number of jobs: retry later."""
     named = _NAMED_LIMIT.findall(words)
     if named:
         return any("SubmitJob" in name for name in named)
@@ -48,12 +48,12 @@ def is_limit_that_passes(words: str) -> bool:
 
 
 def is_no_answer(words: str) -> bool:
-    """Return whether the controller did not answer, so that it may have accepted the job."""
+    """Return whether an sbatch error message means no answer: the job may have been accepted."""
     return _NO_ANSWER.search(words) is not None and not is_limit_that_passes(words)
 
 
 def is_surely_refused(words: str) -> bool:
-    """Return whether the controller refused the job for a limit on jobs: it is not queued."""
+    """Return whether an sbatch error message means a limit on jobs and a job that is not queued."""
     return is_limit_that_passes(words) and _NO_ANSWER.search(words) is None
 
 
@@ -61,7 +61,7 @@ def refuse_impossible(run: Run, group_ids: Sequence[str]) -> None:
     """Check groups with `sbatch --test-only`, and journal those that Slurm can never run.
 
     Raises SchedulerError, which lists them all. Limits on the number of jobs, and a controller that
-    does not answer, are ignored here.
+    does not answer, are no reason to refuse a group here.
     """
     problems = {}
     for group_id in group_ids:

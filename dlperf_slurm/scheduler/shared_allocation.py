@@ -23,16 +23,18 @@ _SAME_FOR_ALL = REQUEUED_STATES | {"", PENDING, UNKNOWN, COMPLETED, CANCELLED}
 def get_row_of_array_task(
     row: QueueRow, has_started: bool, is_over: bool, has_job_begun: bool
 ) -> QueueRow:
-    """Derive the row that an array task would have in a job of its own.
+    """Derive an array task's own row from `row`, the queue row of the job that it shares.
 
-    array task                        job                               row
-    over: its job went on after it    any                               FAILED
-    started                           any                               the job's
-    not started                       waits, completed, cancelled,      the job's
-                                      unknown, not asked
-    not started                       runs                              PENDING
-    not started                       ended early, had begun            the job's, JOB_ENDED_EARLY
-    not started                       ended early, had not begun        the job's
+    `is_over`: the job went on to its next array task. `has_job_begun`: it has started one at least.
+
+    array task       job                                            row
+    over             any                                            FAILED
+    started          any                                            the job's
+    not started      waits, completed, cancelled, unknown,          the job's
+                     not asked
+    not started      runs                                           PENDING
+    not started      ended early, had begun                         the job's, JOB_ENDED_EARLY
+    not started      ended early, had not begun                     the job's
     """
     if is_over:
         return row._replace(state=FAILED, reason="")

@@ -94,10 +94,10 @@ FROM_QUEUE = "word of the queue"
 
 
 class StartFiles(NamedTuple):
-    """Marker files of the newest start.
+    """What the marker files say of the newest start, one execution of the task's job script.
 
-    `exit_code` is that of its script, None until it has ended or if it cannot be read. `stopped` is
-    the state set by the local scheduler, or by the loop of a shared job.
+    `exit_code` is that of the script, None until it has ended or if it cannot be read. `stopped` is
+    the state set by the local scheduler, or by the loop of a shared job; '' without one.
     """
 
     has_started: bool = False
@@ -125,7 +125,7 @@ class QueueRow(NamedTuple):
 
 
 class StateRule(NamedTuple):
-    """One row of the state table."""
+    """One row of the state table, in the words of the module docstring."""
 
     record: str
     start: str
@@ -136,7 +136,10 @@ class StateRule(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A state, the number of the rule that decided, and the source that names the state, or ""."""
+    """A state, and how it was decided: by the rule with this number (from 1).
+
+    `source` is FROM_FILES, FROM_RECORD or FROM_QUEUE if that source names the state, else "".
+    """
 
     state: str
     rule: int
@@ -144,7 +147,10 @@ class Decision(NamedTuple):
 
 
 class TaskState(NamedTuple):
-    """State of an array task, the reason for it, and the number of the start that it belongs to."""
+    """State of an array task, the reason for it (`detail`), and the start that it belongs to.
+
+    `start` is the number of an execution of the job script, from 0; -1 if it has not started.
+    """
 
     task: RunTask
     array_job_id: str
@@ -191,10 +197,10 @@ RULES = (
 def decide_state(
     record: str, record_state: str, files: StartFiles, row: Optional[QueueRow], is_cancelled: bool
 ) -> Decision:
-    """Decide the state of an array task.
+    """Decide the state of an array task by the first row of RULES that matches.
 
-    `record_state` is the state of a failed record: FAILED, OUT_OF_MEMORY or UNHEALTHY. `row` is
-    None if no job is known for the array task.
+    `record` is one of RECORDS, `record_state` the state of a failed record: FAILED, OUT_OF_MEMORY
+    or UNHEALTHY. `row` is None if no job is known for the array task.
     """
     start, queue = classify_start(files), classify_row(row)
     number = find_rule(record, start, bool(files.stopped), queue, is_cancelled)
@@ -209,14 +215,14 @@ def decide_state(
 
 @lru_cache(maxsize=4096)
 def find_rule(record: str, start: str, is_stopped: bool, queue: str, is_cancelled: bool) -> int:
-    """Return the number of the first rule that matches, counted from 1."""
+    """Return the number (from 1) of the first rule that matches these words of the table."""
     facts = (record, start, "yes" if is_stopped else "no", queue, "yes" if is_cancelled else "no")
     fitting = (number for number, rule in enumerate(RULES, start=1) if fits(rule, facts))
     return next(fitting)
 
 
 def fits(rule: StateRule, facts: Sequence[str]) -> bool:
-    """Return whether a rule matches all facts."""
+    """Return whether a rule matches all facts, which are in the order of the rule's columns."""
     return all(
         cell == "any" or fact in cell.split(", ") or ("over" in cell.split(", ") and fact in OVER)
         for cell, fact in zip(rule, facts)
@@ -224,7 +230,7 @@ def fits(rule: StateRule, facts: Sequence[str]) -> bool:
 
 
 def classify_start(files: StartFiles) -> str:
-    """Classify the progress of the newest start: one of STARTS."""
+    """Return how far the newest run of the job script has got, as a word of STARTS ("ended")."""
     if files.has_ended:
         return "told" if files.exit_code in _TOLD_TO_END else "ended"
     return "started" if files.has_started else "not started"
@@ -243,7 +249,7 @@ _MEANINGS = {
 
 
 def classify_row(row: Optional[QueueRow]) -> str:
-    """Classify the scheduler's answer: one of QUEUE_ROWS."""
+    """Return what the scheduler's answer means, as a word of QUEUE_ROWS, such as "requeued"."""
     if row is None:
         return "no job"
     if row.state == UNKNOWN:
@@ -270,5 +276,5 @@ def needs_record(files: StartFiles, row: Optional[QueueRow], has_ended_before: b
 
 
 def count_states(states: Sequence[TaskState]) -> dict[str, int]:
-    """Count the array tasks in each state."""
+    """Count the array tasks in each state that occurs."""
     return dict(Counter(state.state for state in states))

@@ -34,9 +34,10 @@ from dlperf_slurm.scheduler.sbatch_errors import is_surely_refused
 
 
 def recover_interrupted(run: Run) -> dict[str, str]:
-    """Journal the array jobs of interrupted submissions; return their ids by group.
+    """Find and journal array jobs of interrupted submissions; return their ids by group.
 
-    Only the process with the submit lock may call it.
+    Interrupted: the journal has no job id, but sbatch was called. Only the process that holds the
+    submit lock may call this function.
     """
     found = {}
     for group_id, last in find_unsubmitted(run).items():
@@ -48,10 +49,11 @@ def recover_interrupted(run: Run) -> dict[str, str]:
 
 
 def find_unsubmitted(run: Run) -> dict[str, str]:
-    """Return the groups without a job id in the journal, in order, with their last event.
+    """Return the groups without a job id in the journal, in staging order, with their last event.
 
-    A refused group may be in the queue after all, as may any group if the journal has lost lines.
-    A group that a limit refused counts as STAGED.
+    A group whose last event is REFUSED or SUBMITTING may be in the queue after all; if the journal
+    has lost lines, any group may be, and has SUBMITTING. A group refused for a limit on jobs surely
+    is not, and has STAGED.
     """
     events, is_whole = read_whole_journal(run.path)
     last = dict.fromkeys(run.list_group_ids(), STAGED if is_whole else SUBMITTING)
@@ -63,7 +65,10 @@ def find_unsubmitted(run: Run) -> dict[str, str]:
 
 
 def find_submitted(run: Run, group_id: str) -> Optional[str]:
-    """Return the array job of a group whose submission was interrupted, or None."""
+    """Return the array job id of a group whose submission was interrupted, or None.
+
+    It is in the claims of the group's array tasks, or Slurm knows a job of the group's name.
+    """
     if run.manifest.scheduler == "local":
         return local.read_claim(run.path, group_id)
     for task in run.read_tasks(group_id):
@@ -99,7 +104,10 @@ def read_time_limit(run: Run, group_id: str) -> local.TimeLimit:
 
 
 def get_blocks(run: Run) -> dict[str, int]:
-    """Return the block of each group of first attempts, or {} if no case has several blocks."""
+    """Return the block number of each group of first attempts; {} if no case has several blocks.
+
+    The repeats of a case are spread over blocks: array jobs that run one after the other.
+    """
     blocks = {case.case_id: case.blocks for case in run.manifest.cases}
     if all(count == 1 for count in blocks.values()):
         return {}
@@ -112,7 +120,10 @@ def get_blocks(run: Run) -> dict[str, int]:
 
 
 def get_dependencies(run: Run, group_id: str) -> list[str]:
-    """Return the array jobs of the block before a group's, for `--dependency=afterany`."""
+    """Return the ids of the array jobs that a group waits for (`--dependency=afterany`).
+
+    They are the array jobs of the block before its own (see `get_blocks`).
+    """
     blocks = get_blocks(run)
     before = blocks.get(group_id, 1) - 1
     return [
@@ -125,7 +136,7 @@ def get_dependencies(run: Run, group_id: str) -> list[str]:
 def submit_group(run: Run, group_id: str, lock: int) -> tuple[str, str]:
     """Submit a group, journaled before and after; only the process that holds `lock` may call it.
 
-    Returns the id of its array job and "", or "" and why it was refused. Raises SchedulerError,
+    Returns (id of the array job, ""), or ("", why it was refused). Raises SchedulerError,
     JournalError, or InputError if a file that the jobs need is missing.
     """
     executor = _make_executor(run, group_id, lock)

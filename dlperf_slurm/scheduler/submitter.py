@@ -35,7 +35,8 @@ AGAIN_SECONDS = 10.0
 def submit_run(run: Run, report: Callable[[str], None], retry_seconds: float = 0.0) -> int:
     """Submit every staged group that is not submitted yet; return how many array jobs started.
 
-    Raises SchedulerError as `Submitter.submit` does, and if groups wait or were refused.
+    `report` gets a line for each. Raises SchedulerError as `Submitter.submit` does, and if groups
+    wait for a free queue slot or were refused.
     """
     submitter = Submitter(run, report, retry_seconds)
     submitter.submit()
@@ -47,8 +48,9 @@ class Submitter:
     """Submitter of a run's groups, which keeps trying those that a limit on jobs refused.
 
     `waiting` maps these groups to Slurm's message; `refused` maps groups that Slurm never takes,
-    and groups of later blocks. A scheduler that does not answer is asked again for
-    `retry_seconds`. Nothing more is submitted once the run is cancelled.
+    and groups that were to run after them. A scheduler that does not answer is asked again for
+    `retry_seconds`. Nothing more is submitted once the run is cancelled. `report` gets each
+    message.
     """
 
     def __init__(self, run: Run, report: Callable[[str], None], retry_seconds: float = 0.0) -> None:
@@ -88,7 +90,10 @@ class Submitter:
                 time.sleep(AGAIN_SECONDS)
 
     def submit_waiting(self) -> None:
-        """Retry the waiting groups; raises SchedulerError after too long without progress."""
+        """Submit waiting groups again.
+
+        Raises SchedulerError if for `retry_seconds` none was accepted and no job is in the queue.
+        """
         started = self.started
         try:
             self._submit_once()
@@ -103,7 +108,7 @@ class Submitter:
             self.raise_for_rest()
 
     def raise_for_rest(self) -> None:
-        """Raise SchedulerError if groups are not submitted, with the command that submits them."""
+        """Raise SchedulerError, with the command to use, if groups wait or were refused."""
         if not self.waiting and not self.refused:
             return
         lines = [
@@ -164,7 +169,11 @@ class Submitter:
                 self._submit_group(group_id, lock)
 
     def _find_hindrance(self, group_id: str, blocks: Mapping[str, int]) -> str:
-        """Return why a group cannot be submitted now: an earlier block, a limit; '' if it can."""
+        """Return why a group cannot be submitted now, or '' if it can.
+
+        Groups of an earlier block are waiting, or a limit on jobs is reached. `blocks` has the
+        block number of each group, as `get_blocks` returns.
+        """
         block = blocks.get(group_id, 1)
         earlier = [name for name in self.waiting if blocks.get(name, 1) < block]
         if earlier:
@@ -175,7 +184,10 @@ class Submitter:
         return next((words for other, words in self._full.items() if other <= size), "")
 
     def _submit_group(self, group_id: str, lock: int) -> None:
-        """Submit a group; raises SchedulerError, with its name, if there is no answer."""
+        """Submit a group, and note whether it waits or was refused.
+
+        Raises SchedulerError, with the group's name, if the scheduler does not answer.
+        """
         array_job_id, refusal = submit_group(self.run, group_id, lock)
         if array_job_id:
             self.started += 1
@@ -221,7 +233,7 @@ class Submitter:
         return make_queue_watcher(self.run, ()).count_jobs()
 
     def _name_unheeded(self) -> None:
-        """Report the cluster of the jobs, and the variables that sbatch does not inherit."""
+        """Report the jobs' cluster, and variables of the shell that sbatch does not get."""
         for line in slurm_client.describe_clusters(os.environ, self.run.manifest.clusters):
             self._report(line)
         if not os.environ.get("HOME"):

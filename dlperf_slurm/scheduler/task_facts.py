@@ -27,10 +27,12 @@ from dlperf_slurm.scheduler.state import (
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """Facts about one array task.
+    """Facts about one array task, which decide its state.
 
-    `start` is the number of the newest start, `files` are its marker files. `attempt` is the newest
-    valid start and its record, or the newest start if none is valid. `row` is None without a job.
+    A start is one execution of the task's job script: the first, or one after a requeue. `start` is
+    the number of the newest one, `files` are its marker files. `attempt` is the validity of the
+    newest start with a valid record, or of the newest start if none has one. `row` is None without
+    a job.
     """
 
     run: Run
@@ -52,20 +54,26 @@ class TaskFacts:
 
     @property
     def failed(self) -> AttemptValidity:
-        """The validity of the newest start, with its record, if no start is valid."""
+        """The validity of the newest execution of the job script, to explain a failure.
+
+        It has neither record nor problem if `attempt` is of an earlier execution, or of none.
+        """
         if self.attempt.start is None or self.attempt.start.number < self.start:
             return AttemptValidity(self.folder, None, "")
         return self.attempt
 
     def decide(self) -> Decision:
-        """Apply the state table to these facts."""
+        """Apply the state table (`scheduler.state.RULES`) to these facts."""
         kind = VALID if self.attempt.is_sound else classify_record(self.failed.record)
         state = get_failure_state(self.failed.record)
         return decide_state(kind, state, self.files, self.row, self.is_cancelled)
 
 
 def read_files(run: Run, task: RunTask, start: int, kinds: frozenset[str]) -> StartFiles:
-    """Read the markers of a start; `kinds` are the kinds of markers that exist."""
+    """Read the marker files of one execution (`start`) of the task's job script.
+
+    `kinds` has the kinds of markers that exist, such as "ended".
+    """
     stopped, has_ended = "", "ended" in kinds
     if "killed" in kinds:
         try:
@@ -81,7 +89,7 @@ def read_files(run: Run, task: RunTask, start: int, kinds: frozenset[str]) -> St
 
 
 def classify_record(record: Optional[Record]) -> str:
-    """Classify a record that is not valid, or None: one of `state.RECORDS`."""
+    """Classify a record that is not valid, or a missing one (None), by `state.RECORDS`."""
     if record is None:
         return SILENT
     if get_failure_state(record) == OOM:

@@ -51,7 +51,7 @@ from dlperf_slurm.scheduler.task_facts import TaskFacts, read_files
 
 
 class CachedState(NamedTuple):
-    """A state, and what decided it: markers, the queue's row, files of the attempt.
+    """A state, and what decided it: markers, queue row, and fingerprint of the files.
 
     `seen` is None for a final state from the journal, until `files`, the fingerprint of files and
     markers, has been compared.
@@ -68,7 +68,7 @@ class Tracker:
 
     A final state is journaled, and kept until a later start, a valid record or the queue
     contradicts it. `poll_count` counts the scheduler's answers. With `trusts_journal` a journaled
-    final state is checked against the markers alone, which saves reading two folders per array
+    final state is checked against the marker files alone, which saves reading two folders per array
     task.
     """
 
@@ -143,7 +143,10 @@ class Tracker:
                 yield task, cached is not None and cached.state.is_final
 
     def _ask_scheduler(self, unfinished: Sequence[tuple[RunTask, bool]]) -> None:
-        """Ask once about all tasks that are not final; a failure is kept in `scheduler_error`."""
+        """Call the scheduler once for all tasks not final; keep an error in `scheduler_error`.
+
+        Each task of `unfinished` has True if it ended in a state other than COMPLETED.
+        """
         jobs = {
             task: self._owners.get(task.marker) or self.array_job_ids.get(task.group_id, "")
             for task, is_final in unfinished
@@ -162,7 +165,7 @@ class Tracker:
             self._find_unjournaled_jobs(self.watcher)
 
     def _find_unjournaled_jobs(self, watcher: QueueWatcher) -> None:
-        """Find array jobs in the queue that the journal does not know; the oldest is followed.
+        """Find queued array jobs that the journal does not know; follow the oldest of each group.
 
         A controller may have accepted an array twice, or the journal may have lost the line.
         """
@@ -176,7 +179,11 @@ class Tracker:
                 rivals += [job_id for job_id in new_ids if job_id not in rivals]
 
     def _find_array_job_id(self, task: RunTask, newest_start: int) -> str:
-        """Return the array job to follow: of several, the one that started the task."""
+        """Return the id of the array job to follow for a task, or '' if none is known.
+
+        Usually it is the journaled one; of several, the one that started the task, else one that
+        has not ended. `newest_start` is the number of the task's newest start.
+        """
         journaled = self.array_job_ids.get(task.group_id, "")
         rivals = self._unjournaled_jobs.get(task.group_id, [])
         if isinstance(self.watcher, ProcessWatcher):
@@ -193,7 +200,7 @@ class Tracker:
         return waiting[0] if waiting else journaled
 
     def _read_owner(self, task: RunTask, newest_start: int) -> str:
-        """Return the array job of the task's newest start, else of its claim, or ''."""
+        """Return the id of the array job that started the task last, or claimed it, or ''."""
         marker = read_marker(self.run.path, task.marker, "started", newest_start)
         claim = read_claim(self.run.path / task.attempt_dir) if marker is None else marker.job_id
         # a script that was run by hand has no job id
@@ -227,7 +234,7 @@ class Tracker:
         return is_asked and self._grace.is_over(facts)
 
     def _is_current(self, cached: CachedState, task: RunTask, seen: MarkerState) -> bool:
-        """Return whether a cached state is still current."""
+        """Return whether a cached state still applies: markers, files and queue are unchanged."""
         state = cached.state
         job_id = task.get_job_id(state.array_job_id)
         if not state.is_final:
@@ -244,7 +251,11 @@ class Tracker:
     def _gather(
         self, task: RunTask, seen: MarkerState, final: Optional[TaskState]
     ) -> tuple[TaskFacts, str, QueueRow]:
-        """Return the facts about an array task, the fingerprint of its files, and the job's row."""
+        """Return the facts about an array task, the fingerprint of its files, and the job's row.
+
+        `seen` are the task's markers, `final` its final state so far, or None. The row is that of
+        the whole job, also if several array tasks share the job.
+        """
         start = max((n for n, kind in seen if kind not in OF_NO_START), default=NO_START)
         kinds = frozenset(kind for n, kind in seen if n == start or kind in OF_NO_START)
         array_job_id = self._find_array_job_id(task, start)
@@ -275,17 +286,16 @@ class Tracker:
         return facts, fingerprint, job_row
 
     def _fingerprint(self, task: RunTask, seen: MarkerState) -> str:
-        """Fingerprint what decides a state: the attempt's files and its markers."""
+        """Fingerprint the attempt's files and its markers, by which a state is decided."""
         files = fingerprint_attempt(self.run, self._planned[task.case_id], task)
         return f"{files} {_fingerprint_markers(seen)}".strip()
 
     def _keep(self, new: CachedState, facts: TaskFacts) -> None:
         """Cache a state, and queue a final state that is new for the journal.
 
-        A state that is not final is cached only if nothing but its markers and the queue's row can
-        change it: not that of a task that shares a job, which depends on the others, or has none;
-        not after the scheduler ended or lost the job, as files may still come; and none if the
-        journal has lost lines.
+        Other states are cached only if nothing but the task's markers and its queue row can change
+        them. That excludes tasks that share a job or have none, jobs that ended or are unknown, as
+        files may still come, and runs whose journal has lost lines.
         """
         before = self._cache.pop(facts.task.marker, None)
         if new.state.is_final:
@@ -332,7 +342,7 @@ def _read_final_states(
 
 @lru_cache(maxsize=4096)
 def _fingerprint_markers(seen: MarkerState) -> str:
-    """Format the start number and the kind of each marker, such as "0e 0s"."""
+    """Format each marker as start number and first letter of its kind, such as "0e 0s"."""
     return " ".join(f"{start}{kind[0]}" for start, kind in sorted(seen))
 
 
