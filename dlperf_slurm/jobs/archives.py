@@ -36,7 +36,7 @@ LEFT_OUT = frozenset((LOCK_FILE, RESERVE_FILE, PRIVATE_FILE))
 
 @dataclass(frozen=True)
 class ArchiveSummary:
-    """A written archive: its path and size, with the number of files in it and their bytes."""
+    """A written archive: its path and size, the number of files in it, and their bytes unpacked."""
 
     path: Path
     files: int
@@ -47,7 +47,7 @@ class ArchiveSummary:
 def find_readable_run(reference: Optional[str], results_dir: Path) -> Run:
     """Find a run by path, archive or start of its id; the newest one for None.
 
-    The directory is preferred if a run has both. Raises InputError as `find_run`.
+    The run directory is preferred if a run has both. Raises InputError as `find_run` does.
     """
     if reference is not None and Path(reference).suffix == ARCHIVE_SUFFIX:
         path = Path(reference)
@@ -116,7 +116,7 @@ def remove_run(run: Run) -> None:
 
 
 def _list_files(folder: Path) -> Iterator[tuple[str, tuple[int, int, str]]]:
-    """Yield the relative path and (size, mtime in ns, link target) of each file to archive."""
+    """Yield relative path and (size, mtime in ns, link target or '') of each file to archive."""
     for above, folders, names in os.walk(folder, onerror=_refuse):
         folders.sort()
         for name in sorted([*names, *(x for x in folders if Path(above, x).is_symlink())]):
@@ -162,7 +162,7 @@ def _write(run: Run, files: Mapping[str, tuple[int, int, str]], partial: Path) -
 
 
 def _verify(run: Run, partial: Path, sums: Mapping[str, str]) -> None:
-    """Read every file of an archive through the normal reader; FileProblem if one differs."""
+    """Read every file of an archive as reports do; raise FileProblem if a digest differs."""
     archive = find_archive(partial)
     if archive is None or archive.members.keys() != {*sums, SUMS_FILE}:
         raise FileProblem(f"{partial}: does not have the same files as {run.path}")

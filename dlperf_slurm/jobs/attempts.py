@@ -1,7 +1,8 @@
 """An attempt's folder -> its starts, and whether it has a valid record; used by all commands.
 
-Each time the scheduler starts (or requeues) an array task, the start gets a folder `s<number>` of
-its own below the attempt's, so that no start overwrites the files of another.
+An attempt is one array task: the first of a repeat, or a retry. A start is one execution of its job
+script: the first, or one after a requeue. Each has a folder `s<number>` (from 0) of its own below
+the attempt's, so that no start overwrites the files of another.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ from dlperf_slurm.version import __version__
 
 @dataclass(frozen=True)
 class Start:
-    """A start of an attempt by the scheduler, and its folder."""
+    """One execution of an attempt's job script, its number (from 0), and its folder."""
 
     number: int
     path: Path
@@ -53,7 +54,7 @@ class AttemptValidity:
 
 
 def list_starts(attempt_dir: Path, run_dir: Path) -> list[Start]:
-    """List the starts of an attempt, newest first."""
+    """List the executions of an attempt's job script that have a folder, newest first."""
     try:
         names = list_names(attempt_dir, run_dir)
     except OSError:
@@ -63,7 +64,10 @@ def list_starts(attempt_dir: Path, run_dir: Path) -> list[Start]:
 
 
 def find_start(attempt_dir: Path, number: int) -> Start:
-    """Return the start of that number, which need not exist; for NO_START the attempt's folder."""
+    """Return the start of this number, whose folder need not exist.
+
+    Without a start (NO_START), the folder is the attempt's.
+    """
     folder = attempt_dir if number == NO_START else attempt_dir / f"s{number}"
     return Start(number, folder)
 
@@ -94,9 +98,10 @@ def _list_stats(folder: Path) -> list[tuple[str, int, int, int]]:
 
 
 def validate_attempt(run: Run, planned: PlannedCase, task: RunTask) -> AttemptValidity:
-    """Validate an attempt by its newest start with a valid record, else by its newest start.
+    """Validate an attempt: by its newest start with a valid record, else by its newest start.
 
-    Status, retries, reports and `wait` all use this function.
+    Status, retries, reports and `wait` all use this function. `planned` is the attempt's case in
+    the manifest.
     """
     newest = None
     for start in list_starts(run.path / task.attempt_dir, run.path):
@@ -108,7 +113,7 @@ def validate_attempt(run: Run, planned: PlannedCase, task: RunTask) -> AttemptVa
 
 
 def validate_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) -> AttemptValidity:
-    """Validate the record of one start of an attempt."""
+    """Validate the record that one execution of the job script left; it may be missing."""
     try:
         believed = read_believed(run.path, run.run_id, planned, task, start.path)
     except FileNotFoundError:

@@ -48,7 +48,10 @@ def _open_cases(run_dir: Path) -> AbstractContextManager[BinaryIO]:
 # all repeats of a case share one line
 @lru_cache(maxsize=16)
 def _parse_line(line: bytes, where: str) -> Case:
-    """Parse one line, which has no repeat, attempt or seed; raises ContractError."""
+    """Parse one line of the file of cases, which has no repeat, attempt or seed.
+
+    Raises ContractError, which begins with `where`.
+    """
     try:
         data = parse_json(line.decode("utf-8", "replace"), where)
     except FileProblem as error:

@@ -136,7 +136,10 @@ def build(kind: type[D], data: object, where: str, is_versioned: bool = False) -
 
 
 def _clean(value: Any, key: str) -> Any:
-    """Return decoded JSON with plain texts; `key` is the name of the value or of its list."""
+    """Remove control characters from all texts of decoded JSON.
+
+    `key` is the name of the value, or of the list that it is in: some keys may have several lines.
+    """
     if isinstance(value, str):
         return strip_controls(value) if key in MULTILINE else make_one_line(value)
     if isinstance(value, list):
@@ -153,7 +156,7 @@ def _make_decoder(kind: type, is_versioned: bool) -> "msgspec.json.Decoder[Any]"
 
 @cache
 def _make_struct(kind: type, is_versioned: bool = False) -> type:
-    """Make a msgspec struct with the fields of a dataclass, all required, with their ranges."""
+    """Make a msgspec struct with the fields of a dataclass, all required and with their limits."""
     fields = [
         (field.name, _add_ranges(f"{kind.__name__}.{field.name}", field.type))
         for field in dataclasses.fields(kind)
@@ -165,7 +168,10 @@ def _make_struct(kind: type, is_versioned: bool = False) -> type:
 
 
 def _add_ranges(key: str, expected: Any) -> Any:
-    """Return the type of a field with its range on each number; dataclasses become structs."""
+    """Return the type of a field with its limits on each number; dataclasses become structs.
+
+    `key` names the field in RANGES, such as "Case.repeat".
+    """
     if dataclasses.is_dataclass(expected):
         return _make_struct(cast(type, expected))
     if expected in (int, float):

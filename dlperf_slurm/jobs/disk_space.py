@@ -27,15 +27,16 @@ _NO_ROOM = re.compile(
 
 
 def check_room(folder: Path, cases: Sequence[MatrixCase]) -> None:
-    """Raise InputError, which names the disk, if it has too little free space for all repeats.
+    """Raise InputError, which names the disk, if a run of these cases may not fit on it.
 
-    User quotas are not checked here; each array task tests at its start what it can write.
+    `folder` is the results folder. User quotas are not checked here; each array task tests at its
+    start what it can write.
     """
     check_free(folder, RUN_BYTES + sum(map(_estimate_bytes, cases)))
 
 
 def check_free(folder: Path, needed_bytes: int) -> None:
-    """Raise InputError, which names the disk, if fewer than `needed_bytes` are free."""
+    """Raise InputError, which names the disk, if `folder` has fewer than `needed_bytes` free."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent
@@ -47,12 +48,15 @@ def check_free(folder: Path, needed_bytes: int) -> None:
 
 
 def describe_full_disk(folder: Path, needed_bytes: int = RESERVE_BYTES) -> str:
-    """Describe the disk of a folder if it lacks space (by default, for an array task); else ''."""
+    """Return "the disk at /shared has 0.5 of 500.0 MiB free" if that is too little, else ''.
+
+    By default, `needed_bytes` is what one array task needs.
+    """
     return describe_disk(folder) if shutil.disk_usage(folder).free < needed_bytes else ""
 
 
 def is_for_want_of_room(words: str) -> bool:
-    """Return whether the reason of a failure is a disk that is full or not writable."""
+    """Return whether a failure's reason says that the disk is full or not writable."""
     return _NO_ROOM.search(words) is not None
 
 

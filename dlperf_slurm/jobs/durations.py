@@ -17,7 +17,7 @@ def parse_duration(text: str, option: str) -> float:
 
 
 def write_duration(seconds: float) -> str:
-    """Format an estimate: in steps of 10 s below 110 s, of 1 min below 90 min, else of 0.1 h."""
+    """Format an estimated duration: "40 s" below 110 s, "12 min" below 90 min, else "1.5 h"."""
     if seconds < 110:
         return f"{max(10, 10 * math.ceil(seconds / 10))} s"
     if seconds < 90 * 60:

@@ -14,7 +14,10 @@ from dlperf_slurm.worker.models import load_model
 
 
 def check_commands(file: MatrixFile, cases: Iterable[MatrixCase], device: str) -> None:
-    """Raise InputError, with file and line, for script commands that fail to render for a case."""
+    """Raise InputError, with file and line, for script commands that fail to render for a case.
+
+    `device` is a value that commands may use: "cuda" or "cpu".
+    """
     reporter = ProblemCollector(file.toml)
     wrong: set[str] = set()
     begin_all()

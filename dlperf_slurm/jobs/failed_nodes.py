@@ -20,7 +20,10 @@ _EXCLUDE = re.compile(r"(?:--exclude[= ]|-x ?)(.+)")
 
 
 def parse_failed_nodes(state: str, detail: str) -> list[str]:
-    """Return the nodes named by a state and its reason; none if the cause is not a single node."""
+    """Return the nodes that a task's reason for failing (`detail`) names, such as ["n2"].
+
+    The list is empty if the cause is not a single node.
+    """
     if state == UNHEALTHY:
         # the output of a check command is free text, and could match _NODE by accident
         return find_unhealthy_nodes(detail)
@@ -31,8 +34,9 @@ def parse_failed_nodes(state: str, detail: str) -> list[str]:
 def exclude_nodes(site: Site, nodes: Sequence[str], needed: int) -> Site:
     """Return the site with `--exclude` for these nodes; unchanged if too few nodes would be left.
 
-    `needed` is the number of nodes of a job. Without `max_nodes`, only jobs of one node exclude
-    any. sbatch uses only the last --exclude, hence a single option with all nodes.
+    `needed` is the number of nodes of a job. If the site does not say how many nodes it has
+    (`max_nodes`), only jobs of one node exclude any. sbatch uses only the last --exclude, hence a
+    single option with all nodes.
     """
     left = 1 if site.max_nodes is None else site.max_nodes - len(nodes)
     if not nodes or left < needed:
@@ -50,9 +54,10 @@ def exclude_nodes(site: Site, nodes: Sequence[str], needed: int) -> Site:
 def drop_unknown_nodes(
     nodes: Sequence[str], clusters: str, report: Callable[[str], None]
 ) -> list[str]:
-    """Return the nodes that the cluster has, or all if it does not answer; report the others.
+    """Return the nodes that the cluster has, or all if it does not answer.
 
-    sbatch refuses a job that excludes a node that has left the cluster.
+    `report` gets a line for each of the others: sbatch refuses a job that excludes a node that has
+    left the cluster. `clusters` is the site's setting, '' for this host's cluster.
     """
     known = slurm_client.read_boot_times(clusters) if nodes else {}
     for node in nodes:
@@ -64,9 +69,9 @@ def drop_unknown_nodes(
 def drop_rebooted_nodes(
     failed_at: Mapping[str, str], clusters: str, report: Callable[[str], None]
 ) -> list[str]:
-    """Return the nodes that were not booted since they failed; report the others.
+    """Return the nodes that have not been booted since they failed; report the others.
 
-    `failed_at` are times in UTC; "" for a node that is bad whenever it was booted.
+    `failed_at` maps each node to a time in UTC, or to "" if it is to be kept even after a boot.
     """
     booted_at = slurm_client.read_boot_times(clusters) if failed_at else {}
     kept = []
@@ -80,7 +85,7 @@ def drop_rebooted_nodes(
 
 
 def describe_too_few(site: Site, needed: int) -> str:
-    """Explain why `exclude_nodes` excludes no node for jobs of `needed` nodes."""
+    """Return why `exclude_nodes` excludes no node for jobs of `needed` nodes."""
     size = "does not set max_nodes" if site.max_nodes is None else f"has {site.max_nodes}"
     return f"no node is excluded: a job needs {needed}, and the site {size}"
 

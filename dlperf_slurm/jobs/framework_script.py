@@ -41,12 +41,12 @@ class NamedImage:
 
 @dataclass(frozen=True)
 class FrameworkScript:
-    """The template values of one framework's part of a job script.
+    """The template values of one framework's part of a job script, which is bash functions.
 
-    `host_python` is set only if the batch host uses another Python than the ranks; `has_secret` if
-    ranks connect without MPI and need a shared secret; `search_command` if array tasks search for
-    their batch size; `script_commands`, by starter, for external scripts; `node_command` if nodes
-    run a setup or checks before the ranks.
+    `name` is the ending of their names. `host_python` is set only if the batch host uses another
+    Python than the ranks; `has_secret` if ranks connect without MPI and need a shared secret;
+    `search_command` if array tasks search for their batch size; `script_commands`, by function, for
+    external scripts; `node_command` if nodes run a setup or checks before the ranks.
     """
 
     name: str
@@ -69,7 +69,10 @@ class FrameworkScript:
 
 
 def find_starter(task: ArrayTask) -> str:
-    """Return the starter of an array task; the bash function is named STARTER_FRAMEWORK."""
+    """Return which bash function starts an array task: "launch", "search" or "script...".
+
+    In the script it is named with the framework, such as `launch_pytorch`.
+    """
     if task.case.script_table is not None:
         return SCRIPT_STARTERS[task.case.script_table.launch]
     return "search" if task.case.axes.has_batch_search else "launch"
@@ -84,10 +87,12 @@ def make_framework_scripts(
     node_file: Optional[str],
     worker_command: Sequence[str] = RUN_COMMAND,
 ) -> dict[JobKind, FrameworkScript]:
-    """Make the framework parts of a group's script by kind of job; equal kinds share one part.
+    """Make the framework parts of a group's script, one for each kind of job.
 
-    `node_file` lists the setup and checks of the nodes; None for none. Raises InputError if a
-    flag or a word of the site is not a valid template, or a required option is missing.
+    `sites` has the site resolved for each kind, `common` the settings of the whole script,
+    `node_file` the setup and checks of nodes (None for none). `worker_command` is the worker
+    subcommand of ranks. Raises InputError if a value of the site is not a valid template, or a
+    required one is missing.
     """
     folders = [str(run_dir).replace("${", "$${"), *list_data_folders(group, common)]
     starters = {(get_job_kind(task.case.axes), find_starter(task)) for task in group.array_tasks}
@@ -124,10 +129,11 @@ def make_framework_script(
     folders: Sequence[str],
     node_file: Optional[str] = None,
 ) -> FrameworkScript:
-    """Make one framework's part of a script, for a site that is resolved for this kind of job.
+    """Make one framework's part of a job script, for a site that is resolved for this kind of job.
 
-    `common.env` is exported by the script for all its frameworks. `folders` are the folders that
-    ranks read and write; the job expands `${NAME}` in them.
+    `starters` are the functions that its array tasks need (`find_starter`). `common.env` is
+    exported by the script for all its frameworks. `folders` are those that ranks read and write;
+    the job expands `${NAME}` in them.
     """
     chosen = site.find_environment(kind.framework)
     templates = [f"frameworks/{kind.framework}.sh.j2", PLAIN_FRAMEWORK_TEMPLATE]
@@ -181,5 +187,5 @@ def _name_image(kind: JobKind, site: Site, folders: Sequence[str]) -> Optional[N
 
 
 def sort_items(values: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Sort the items of a table by name, so that the same input renders the same bytes."""
+    """Sort a table by its keys, so that the same input renders the same bytes."""
     return sorted(values.items())

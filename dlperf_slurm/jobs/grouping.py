@@ -22,7 +22,7 @@ SHORTEST_WARNED_MINUTES = 5
 
 @dataclass(frozen=True)
 class ArrayTask:
-    """An array task: a case with its repeat and attempt."""
+    """One measurement to submit: a case, and the numbers (from 1) of its repeat and attempt."""
 
     # a plan may have 100,000 of them
     __slots__ = ("attempt", "case", "repeat")
@@ -66,7 +66,7 @@ class Group:
 
     @cached_property
     def kinds(self) -> tuple[JobKind, ...]:
-        """The distinct kinds of job of the array tasks, sorted."""
+        """The distinct kinds of job of the array tasks (framework, gradient_sync, topology)."""
         return tuple(sorted({get_job_kind(task.case.axes) for task in self.array_tasks}))
 
     @property
@@ -85,7 +85,8 @@ def group_array_tasks(
     """Group array tasks with the same resource requests into array jobs of limited size.
 
     Frameworks share an array, so that their array tasks alternate on the nodes and a drift of the
-    machine does not look like a difference between frameworks.
+    machine does not look like a difference between frameworks. `suffix` ends the ids of the groups,
+    which begin with the topology: "2n8g", "2n8g-shape2".
     """
     by_kind: dict[JobKind, list[ArrayTask]] = {}
     for task in tasks:
@@ -109,7 +110,10 @@ def group_array_tasks(
 
 
 def _cut(tasks: Sequence[ArrayTask], settled: Site, max_jobs: int, group_id: str) -> list[Group]:
-    """Split array tasks with the same resource requests into groups of at most `max_jobs` jobs."""
+    """Split array tasks with the same resource requests into groups of at most `max_jobs` jobs.
+
+    `settled` is the site resolved for their kind of job.
+    """
     topology = tasks[0].case.topology
     tasks_per_job = compute_tasks_per_job(settled)
     if settled.max_submitted is not None:
@@ -131,7 +135,8 @@ def _cut(tasks: Sequence[ArrayTask], settled: Site, max_jobs: int, group_id: str
 def compute_tasks_per_job(settled: Site) -> Optional[int]:
     """Return how many array tasks share a Slurm job; None if each is an element of an array.
 
-    It is None for the local scheduler too, which runs array tasks one after the other anyway.
+    `settled` is the site with the overrides for the kind of job applied. It is None for the local
+    scheduler too, which runs array tasks one after the other anyway.
     """
     if settled.scheduler == "local" or (settled.arrays and settled.tasks_per_job == 1):
         return None

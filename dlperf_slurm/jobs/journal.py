@@ -53,8 +53,9 @@ TRACKED = "tracked"
 class Event:
     """One line of the journal; fields that do not apply to an event are empty.
 
-    `time` is by the clock of `host`. `start` is the number of the start that a state refers to,
-    `files` the fingerprint of the files on which the state is based.
+    `event` is the kind, such as SUBMITTED. `time` is by the clock of `host`. A state refers to the
+    execution number `start` of the job script; `files` is the fingerprint of the files that it is
+    based on.
     """
 
     event: str
@@ -99,7 +100,7 @@ def append_event(run_dir: Path, event: Event) -> None:
 
 
 def append_reserved(run_dir: Path, event: Event) -> None:
-    """Append an event that must not be lost, using the space of `reserve_room` if the disk is full.
+    """Append an event that must not be lost, on a full disk in the space of `reserve_room`.
 
     Raises JournalError if the event cannot be written even then.
     """
@@ -144,8 +145,8 @@ def read_journal(run_dir: Path) -> list[Event]:
 def read_whole_journal(run_dir: Path) -> tuple[list[Event], bool]:
     """Read all events, and whether the journal is complete: not empty, and no line damaged.
 
-    The facts of a damaged line are also in the scripts, markers, claims and records. Raises
-    InputError, which names the file, if the journal cannot be read.
+    What a damaged line said is also in the scripts, markers, claims and records. Raises InputError,
+    which names the file, if the journal cannot be read.
     """
     path = run_dir / JOURNAL_FILE
     try:

@@ -24,10 +24,10 @@ INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 def make_starter(
     kind: JobKind, site: Site, folders: Sequence[str]
 ) -> Callable[[Sequence[str]], list[str]]:
-    """Return a function that prefixes a program with the command that starts it on all ranks.
+    """Return a function that puts the command that starts ranks before a program's command line.
 
     `folders`, in which `${NAME}` is expanded, are mounted in containers. Raises InputError if a
-    word of the site is not a valid template.
+    value of the site is not a valid template.
     """
     chosen = site.find_environment(kind.framework)
     values = list_job_values(site, kind)
@@ -67,7 +67,7 @@ def _split_command(text: str, values: JobValues) -> list[str]:
 
 
 def make_container_parts(site: Site, kind: JobKind, folders: Sequence[str]) -> ContainerOptions:
-    """Return the options and words of a framework's container; empty without a container.
+    """Return the options and command prefix of a framework's container; empty without a container.
 
     `folders` are mounted in the container.
     """

@@ -31,7 +31,7 @@ _FILE_NAME = r"(?!\.{1,2}$)[^/\x00-\x1f]{1,255}"
 
 @dataclass(frozen=True)
 class PlannedCase:
-    """A case of the matrix as tables show it; `reason` says why a case is left out.
+    """A case of a run, as the manifest has it; `reason` says why it is left out, or is ''.
 
     A case with `epochs` trains to accuracy. The repeats are spread over `blocks` array jobs, which
     run one after the other. `protocol` has the other settings that apply to the case, by their
@@ -60,7 +60,10 @@ OWN_SETTINGS = tuple(f.name for f in fields(PlannedCase) if f.name in Protocol.m
 
 
 def compute_block(repeat: int, blocks: int) -> int:
-    """Return the block (from 1) of a repeat; repeats are dealt out to the blocks in turn."""
+    """Return the number (from 1) of the block that a repeat is in.
+
+    Blocks are array jobs that run one after the other; repeats 1, 2, 3 are in blocks 1, 2, 1 of 2.
+    """
     return 1 + (repeat - 1) % blocks
 
 
@@ -149,7 +152,7 @@ def _validate_protocols(manifest: Manifest, where: str) -> Manifest:
 
 
 def _read_protocol(data: Mapping[str, Any], where: str, index: int) -> Settings:
-    """Validate the settings of a case; raises ContractError, which names an invalid one.
+    """Validate the settings of case number `index`; raises ContractError, which names a wrong one.
 
     Settings that are missing do not apply to the case, and get no default.
     """
@@ -164,7 +167,7 @@ def _read_protocol(data: Mapping[str, Any], where: str, index: int) -> Settings:
 
 
 def find_manifest_problem(manifest: Manifest) -> str:
-    """Return why a manifest is invalid, with the key, or ''.
+    """Return why a manifest is invalid, with the key, or '' if it is valid.
 
     Frameworks and models that are unknown to this version are allowed.
     """

@@ -1,4 +1,9 @@
-"""Files that a job script leaves -> start and end markers, claims, refusals, last error line."""
+"""Files that a job script leaves -> start and end markers, claims, refusals, last error line.
+
+A start is one execution of an array task's script: the first, or one after a requeue. A marker is a
+file that says what happened to a task, such as "2n8g.17.s0.started": group, array task, number of
+the start (none for some), kind. Where functions take a `task`, it is "2n8g.17".
+"""
 
 import os
 import re
@@ -53,7 +58,10 @@ class Marker:
 
 
 def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
-    """Read the last line of an attempt's standard error, up to MAX_ERROR_CHARACTERS; or ''."""
+    """Read the last line of standard error from the folder of a start; '' if there is none.
+
+    It is cut after MAX_ERROR_CHARACTERS.
+    """
     try:
         with open_file(attempt_dir / ERROR_FILE, run_dir) as file:
             file.seek(0, os.SEEK_END)
@@ -68,7 +76,7 @@ def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
 
 
 def read_hold(run_dir: Path, group_id: str) -> str:
-    """Return the launch failure for which a group's job script held the other tasks, or ''."""
+    """Return why a job script held the rest of its array (the failed launch), or ''."""
     try:
         return str((run_dir / MARKERS_DIR / f"{group_id}.held").readlink())
     except OSError:
@@ -76,9 +84,10 @@ def read_hold(run_dir: Path, group_id: str) -> str:
 
 
 def read_refusal(run_dir: Path, task: str, start: int) -> str:
-    """Return why an array task could not write its markers, or ''.
+    """Return why a job script could not write its markers, or '' if it could.
 
-    The refusal may have no start number, if the job script failed before it had one.
+    `task` is `RunTask.marker`, such as "2n8g.17"; `start` is the number of one execution of its job
+    script, which may have failed before it had a number.
     """
     for name in (f"{task}.s{start}", task):
         with suppress(OSError):
@@ -87,14 +96,17 @@ def read_refusal(run_dir: Path, task: str, start: int) -> str:
 
 
 def forget_hold(run_dir: Path, group_id: str) -> None:
-    """Reset the count of launch failures of a group, and its hold; raises OSError."""
+    """Forget that a group was held, and its count of failed launches; raises OSError."""
     folder = run_dir / MARKERS_DIR
     for path in (folder / f"{group_id}.held", *folder.glob(f"{group_id}.*.unlaunched")):
         path.unlink(missing_ok=True)
 
 
 def list_markers(run_dir: Path) -> dict[str, dict[int, set[str]]]:
-    """List the existing kinds of markers, by array task (`RunTask.marker`) and start number."""
+    """Return the kinds of markers that exist, such as "started", by array task and start.
+
+    A start is the number of one execution of the task's job script.
+    """
     found: dict[str, dict[int, set[str]]] = {}
     for name in _list_names(run_dir):
         task, number, kinds = _split_name(name)
@@ -111,7 +123,7 @@ def _list_names(run_dir: Path) -> list[str]:
 
 
 def _split_name(name: str) -> tuple[str, int, tuple[str, ...]]:
-    """Split a marker's file name into task, start number and kinds; the task is '' if invalid."""
+    """Split "2n8g.17.s0.started" into ("2n8g.17", 0, ("started",)); the task is '' if invalid."""
     match = _MARKER.fullmatch(name)
     if match is None:
         return "", NO_START, ()
@@ -121,7 +133,7 @@ def _split_name(name: str) -> tuple[str, int, tuple[str, ...]]:
 
 
 class MarkerFolder:
-    """The markers of a run, read incrementally: each poll parses only new file names."""
+    """The markers of a run, read incrementally: each read parses only new file names."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
@@ -129,7 +141,7 @@ class MarkerFolder:
         self._seen: dict[str, MarkerState] = {}
 
     def read(self) -> Mapping[str, MarkerState]:
-        """Return the current markers by array task; lists the marker folder once."""
+        """Return the (start number, kind) of all markers, by array task such as "2n8g.17"."""
         names = set(_list_names(self._run_dir))
         for name in self._names - names:
             task, number, kinds = _split_name(name)
@@ -145,21 +157,22 @@ class MarkerFolder:
 
 
 def _is_in_other(name: str, names: Set[str]) -> bool:
-    """Return whether a removed marker is included in the `finished` marker of its start."""
+    """Return whether a `finished` marker has replaced this removed marker of the same start."""
     stem, _, kind = name.rpartition(".")
     return kind in _FINISHED and f"{stem}.finished" in names
 
 
 @lru_cache(maxsize=4096)
 def _add(seen: MarkerState, start: int, kinds: tuple[str, ...]) -> MarkerState:
-    """Add a marker; cached, as most array tasks have equal sets of markers."""
+    """Add a marker's kinds to an array task's markers; cached, as most tasks have the same."""
     return seen | {(start, kind) for kind in kinds}
 
 
 def read_marker(run_dir: Path, task: str, kind: str, start: int = NO_START) -> Optional[Marker]:
-    """Read the `started` or `ended` marker of a start; None if it is missing or incomplete.
+    """Read the marker of `kind` "started" or "ended"; None if it is missing or incomplete.
 
-    `task` is `RunTask.marker`, the beginning of the names of the task's markers.
+    `task` is `RunTask.marker`, such as "2n8g.17"; `start` is the number of one execution of its job
+    script.
     """
     name = task if start == NO_START else f"{task}.s{start}"
     for found in ("finished", kind):
@@ -172,13 +185,16 @@ def read_marker(run_dir: Path, task: str, kind: str, start: int = NO_START) -> O
 
 
 def read_killed(run_dir: Path, task: str) -> str:
-    """Read why an array task was ended early or skipped; raises OSError if unreadable."""
+    """Return the state of a task that was ended early or skipped, such as TIMEOUT or SKIPPED.
+
+    `task` is `RunTask.marker`, such as "2n8g.17". Raises OSError if the marker cannot be read.
+    """
     path = run_dir / MARKERS_DIR / f"{task}.killed"
     return read_text(path, MARKER_LIMIT_BYTES, root=run_dir).strip()[:80]
 
 
 def list_skipped(run_dir: Path) -> set[str]:
-    """List the array tasks (`RunTask.marker`) that were skipped because the run's time was over."""
+    """List the array tasks ("2n8g.17") that were skipped, as the run's time was used up."""
     killed = {
         task
         for task, starts in list_markers(run_dir).items()
@@ -193,7 +209,7 @@ def list_skipped(run_dir: Path) -> set[str]:
 
 
 def read_claim(attempt_dir: Path) -> Optional[str]:
-    """Read the id of the array job that owns an attempt; None if no job has claimed it yet."""
+    """Return the id of the array job that runs an attempt; None if no job has claimed it yet."""
     try:
         return str((attempt_dir / CLAIM_FILE).readlink())
     except OSError:

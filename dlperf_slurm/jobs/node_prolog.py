@@ -16,7 +16,10 @@ _VARIABLE = re.compile(r"\$(\w+)", re.ASCII)
 
 
 def make_node_work(group: Group, site: Site) -> Optional[NodeWork]:
-    """Make the node work of a group, for a site resolved for the group; None for no work."""
+    """Return the setup, checks and data copies that each node of a group does; None for none.
+
+    `site` is resolved for the group's kind of job.
+    """
     copies = {
         site.find_dataset_path(name): stage_to
         for name in list_dataset_names(group)
@@ -39,7 +42,7 @@ def list_dataset_names(group: Group) -> list[str]:
 
 
 def list_data_folders(group: Group, site: Site) -> list[str]:
-    """List the data folders of a group, or of their copies on the node.
+    """List the folders of a group's data sets, or of their copies on the node.
 
     The job expands `${NAME}` in them.
     """
@@ -56,7 +59,7 @@ def list_data_folders(group: Group, site: Site) -> list[str]:
 def list_starting_words(site: Site, topology: Topology) -> Sequence[str]:
     """Return the command prefix that starts a program once per node, with the node's resources.
 
-    On Slurm it is srun, also if another launcher starts the ranks.
+    On Slurm it is srun, also if another launcher starts the ranks; [] for the local scheduler.
     """
     if site.scheduler == "local":
         return []

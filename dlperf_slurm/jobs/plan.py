@@ -64,7 +64,7 @@ class Plan:
 
 
 def describe_plan(plan: Plan, site_name: str) -> dict[str, object]:
-    """Return the plan as `plan --json` prints it."""
+    """Return a plan as the JSON object that `plan --json` prints."""
     return {
         "site": site_name,
         "groups": [
@@ -126,7 +126,8 @@ def resolve(expansion: Expansion, site: Site, max_array_size: int) -> Plan:
 def count_blocks(case: MatrixCase, site: Site) -> int:
     """Return the number of array jobs over which the repeats of a case are spread.
 
-    It is 1 with the local scheduler, which runs array jobs one after the other.
+    It is `protocol.blocks`, or 1 with the local scheduler, which runs array jobs one after the
+    other.
     """
     if site.scheduler == "local":
         return 1
@@ -137,8 +138,8 @@ def get_max_array_size(site: Site, must_reach_cluster: bool) -> int:
     """Return the MaxArraySize of the site, else of the cluster, else Slurm's default.
 
     The default also holds where users may not read the cluster's configuration. Raises
-    SchedulerError if the cluster has array jobs disabled and the site uses them, or if the cluster
-    does not answer and `must_reach_cluster` is set.
+    SchedulerError if the cluster has array jobs disabled and the site uses them; with
+    `must_reach_cluster`, also if the cluster does not answer.
     """
     if site.max_array_size is not None:
         return site.max_array_size

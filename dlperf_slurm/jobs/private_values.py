@@ -28,10 +28,11 @@ _OPTION = re.compile("--[a-z]+=")
 
 
 def take_private_values(loaded: LoadedSite) -> tuple[Site, dict[str, str]]:
-    """Split a site into one with only the names of its private variables, and their bash words.
+    """Move private values of environment variables out of a site.
 
-    The job expands `${NAME}` in values of `env`, but not in those of `env_from`. Raises InputError
-    if a variable of `env_from` is not set, or if `rank_env` has a private value.
+    Returns the site, in which `env_from` names the private variables, and their values, quoted for
+    bash. The job expands `${NAME}` in values of `env`, but not in those of `env_from`. Raises
+    InputError if a variable of `env_from` is not set, or if `rank_env` has a private value.
     """
     site, private = loaded.site, {}
     for name in site.env_from:
@@ -81,7 +82,7 @@ def _split(
 
 
 def hide_private_values(command: Sequence[str]) -> tuple[str, ...]:
-    """Return a command line with its private values and credentials removed."""
+    """Return a command line with "..." for its private values and credentials."""
     return tuple(_hide(word) for word in command)
 
 
@@ -108,7 +109,7 @@ def _list_variables(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def write_private_values(folder: Path, words: Mapping[str, str]) -> None:
-    """Write bash lines that export the quoted values to a file that only its owner can read."""
+    """Write `export NAME=WORD` lines to a file that only its owner can read; words are quoted."""
     exports = [f"export {name}={word}\n" for name, word in sorted(words.items())]
     write_file(folder / PRIVATE_FILE, os.fsencode("".join(exports)), root=folder, mode=0o600)
 

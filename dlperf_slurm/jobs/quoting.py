@@ -18,7 +18,7 @@ _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def quote_directive(value: object) -> str:
-    """Quote a value for the right of `--option=` on an #SBATCH line (sbatch(1)).
+    """Quote the value of an option `--option=value` for an #SBATCH line (sbatch(1)).
 
     sbatch splits the line like a shell, but drops backslashes and stops at line breaks. Raises
     InputError for both, for control characters, and for a value with both kinds of quotes.
@@ -74,7 +74,7 @@ def quote_expanding(text: str) -> str:
 
 
 def quote_words(words: Sequence[str]) -> str:
-    """Quote the words of a command line for bash; bash expands `${NAME}` in Expanding words."""
+    """Quote words of a command line for bash, which expands `${NAME}` in ShellTemplate words."""
     return " ".join(
         quote_expanding(word) if isinstance(word, ShellTemplate) else shlex.quote(word)
         for word in words

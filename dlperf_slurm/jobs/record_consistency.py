@@ -1,4 +1,4 @@
-"""A record -> where its figures contradict each other or its case."""
+"""A record -> where its measured values contradict each other or its case."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -20,7 +20,7 @@ MAX_WEIGHTS = 100_000
 
 
 def find_figure_problem(record: Record) -> str:
-    """Return where the figures of an OK record contradict each other or its case, or ''."""
+    """Return where an OK record's values contradict each other or its case; '' if nowhere."""
     case = record.case
     if case.axes.has_batch_search:
         return f"case.axes.batch_size_per_device is {case.axes.batch_size_per_device!r}"
@@ -34,7 +34,7 @@ def find_figure_problem(record: Record) -> str:
 
 
 def _find_rank_problems(record: Record) -> Iterator[str]:
-    """Yield impossible values of ranks and telemetry."""
+    """Yield values of ranks and telemetry that are impossible, such as two ranks on one device."""
     case, places = record.case, set()
     per_node = case.devices_per_node
     for index, rank in enumerate(record.ranks):
@@ -78,7 +78,10 @@ def _find_parameter_problem(record: Record) -> str:
 def _count_parameters(
     model: str, names: tuple[str, ...], *values: ModelParameter
 ) -> tuple[str, int]:
-    """Return (problem, 0) for invalid model parameters, else ('', number of weights)."""
+    """Return ('', number of weights) of a model, or (problem, 0) for invalid parameters.
+
+    `names` are those of the parameters in `values`.
+    """
     if model not in list_models():
         return f"case.model is {model!r}; known: {', '.join(list_models())}", 0
     parameters = dict(zip(names, values))
@@ -127,7 +130,10 @@ def _find_training_problems(record: Record) -> Iterator[str]:
 
 
 def find_step_problem(record: Record, seconds: Any) -> str:
-    """Return where step times [ranks, steps] contradict the record, or ''."""
+    """Return where step times [ranks, steps] contradict the record; '' if nowhere.
+
+    The steps of a rank must add up to the total time that the record has for it.
+    """
     samples = seconds.shape[1] * record.case.global_batch_size
     if record.epochs and samples != record.trained_samples:
         return f"has steps for {samples} samples, but trained_samples is {record.trained_samples}"

@@ -76,7 +76,7 @@ class ValidatedRecord:
 def read_believed(
     run_dir: Path, run_id: str, planned: PlannedCase, task: RunTask, folder: Path
 ) -> ValidatedRecord:
-    """Read and validate the record in the folder of one start of an array task.
+    """Read and validate the record that one execution of a job script wrote into `folder`.
 
     Raises FileNotFoundError without a record, ContractError for an unreadable one, and
     InvalidRecordError for one that contradicts its case, the manifest or itself. The message names
@@ -128,7 +128,7 @@ def _read_case(run_dir: Path, task: RunTask) -> Case:
 def _find_case_problems(
     asked: Case, run_id: str, planned: PlannedCase, task: RunTask
 ) -> Iterator[str]:
-    """Yield where the case in the file of cases differs from the run, array task and manifest."""
+    """Yield where a case in the file of cases (`asked`) contradicts run, array task or manifest."""
     expected = {
         "run_id": run_id,
         "case_id": task.case_id,
@@ -153,9 +153,10 @@ OF_LOG = ("warmup_steps", "measured_steps")
 
 
 def _find_differences(record: Record, asked: Case) -> Iterator[str]:
-    """Yield where the case of a record differs from the planned one, except what the job decides.
+    """Yield where the case of a record differs from the planned one (`asked`).
 
-    The job decides a searched batch size; a parsed log decides the numbers of its steps.
+    What only the job decides may differ: a batch size that it searched, and the numbers of steps in
+    a log that it parsed.
     """
     found, is_ok = record.case, record.status == OK
     for field in dataclasses.fields(Case):
@@ -182,7 +183,7 @@ def _quote(value: object) -> str:
 
 
 def _find_search_problem(record: Record, asked: Case) -> Iterator[str]:
-    """Yield why a batch size search cannot have found the batch size of the record."""
+    """Yield why the job's batch size search cannot have found the batch size of the record."""
     size = record.case.axes.batch_size_per_device
     ladder, step = asked.axes.batch_ladder, asked.batch_size_step
     wanted = f"'{asked.axes.batch_size_per_device}'"
@@ -213,10 +214,10 @@ def _read_details(folder: Path, run_dir: Path) -> dict[str, SidecarFile]:
 
 
 def _parse_steps(folder: Path, detail: Optional[SidecarFile], record: Record) -> Any:
-    """Return the measured step times as an array [ranks, steps]; None without the file.
+    """Return the measured step times as an array [ranks, steps]; None without their file.
 
-    Raises ContractError if inference by our worker has no step times, or if shape or values are
-    invalid.
+    `detail` is that file. Raises ContractError if inference by our worker has no step times, or if
+    shape or values are invalid.
     """
     import numpy
 

@@ -146,7 +146,7 @@ def list_template_dirs(site: Site) -> list[Path]:
 
 
 def _find_environment(site: Site) -> BoundedEnvironment:
-    """Return the environment of a site's templates; the shipped ones are compiled once."""
+    """Return the Jinja2 environment for a site's templates; that of shipped ones is cached."""
     folders = list_template_dirs(site)
     return _share_environment(*folders) if site.template is None else make_environment(folders)
 

@@ -31,13 +31,13 @@ _OF_SCRIPTS = (
 
 
 def list_who_and_where(site: Site) -> list[tuple[str, str]]:
-    """List the sbatch options of WHO_AND_WHERE that the site sets, with their values."""
+    """List the sbatch options that choose partition, account and so on, as (name, value)."""
     values = [(name, getattr(site, name)) for name in WHO_AND_WHERE]
     return [(name, value) for name, value in values if value is not None]
 
 
 def make_gpu_directive(site: Site, devices_per_node: int) -> Optional[str]:
-    """Return the sbatch option that requests GPUs; None if the site needs no request."""
+    """Return the sbatch option that requests GPUs, such as "--gpus-per-node=8"; None for none."""
     if site.gpu_request == "none":
         return None
     kind = f"{site.gpu_type}:" if site.gpu_type else ""
@@ -47,7 +47,7 @@ def make_gpu_directive(site: Site, devices_per_node: int) -> Optional[str]:
 
 
 def make_task_directives(site: Site, topology: Topology) -> list[str]:
-    """Return the sbatch options for the number of tasks and the cores of each."""
+    """Return the sbatch options for the number of tasks and cores: "--ntasks-per-node=8" etc."""
     per_node = LAUNCHERS[site.starting_launcher].count_tasks_per_node(topology)
     if site.task_request == "ntasks":
         tasks = f"--ntasks={per_node * topology.nodes}"
@@ -58,12 +58,15 @@ def make_task_directives(site: Site, topology: Topology) -> list[str]:
 
 
 def list_container_directives(settled: Site, kind: JobKind) -> list[str]:
-    """Return the sbatch options that the container of a framework needs."""
+    """Return the sbatch options that a framework's container needs; [] for most runtimes."""
     return list(make_container_parts(settled, kind, ()).directives)
 
 
 def get_resource_key(settled: Site, kind: JobKind) -> tuple[Hashable, ...]:
-    """Return a key of all requested resources; kinds of job with equal keys can share an array."""
+    """Return all settings that an array job has in common, as a dict key.
+
+    Kinds of job with equal keys can share an array. `settled` is the site resolved for `kind`.
+    """
     topology = kind.topology
     return (
         settled.get_time_limit_minutes(topology),

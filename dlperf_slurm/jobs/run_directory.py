@@ -1,4 +1,4 @@
-"""A run directory -> its groups and their planned array tasks."""
+"""A run directory -> its groups (array jobs) and their planned array tasks."""
 
 import os
 import re
@@ -37,11 +37,11 @@ _TASK = re.compile(
 
 
 class RunTask(NamedTuple):
-    """An array task of a run; `attempt_dir` is relative to the run directory.
+    """An array task of a run: one attempt at a repeat of a case.
 
-    `shared_job` is the index of the group's job that runs it together with other array tasks; None
-    if the array task has its own job. `case_offset` is the byte offset of its case in the file of
-    cases.
+    `attempt_dir` is relative to the run directory: "cases/CASE_ID/r1/a1". `shared_job` is the index
+    of the group's job that runs the task together with others; None if it has a job of its own.
+    `case_offset` is the byte offset of its case in the file of cases.
     """
 
     group_id: str
@@ -53,17 +53,20 @@ class RunTask(NamedTuple):
 
     @property
     def job(self) -> tuple[str, int]:
-        """The job that runs the array task: group id, and index within the group."""
+        """The job that runs the array task: group id, and index of the job within the group."""
         return self.group_id, self.array_task_id if self.shared_job is None else self.shared_job
 
     def get_job_id(self, array_job_id: str) -> str:
-        """Return the Slurm job id, given the group's array job id; a plain job is element 0."""
+        """Return the Slurm id of the array element that runs the task, such as "7_3".
+
+        `array_job_id` is that of the group ("7"); a plain job counts as element 0.
+        """
         index = self.array_task_id if self.shared_job is None else self.shared_job
         return f"{array_job_id}_{index}"
 
     @property
     def repeat_dir(self) -> str:
-        """The folder of all attempts at the same repeat, relative to the run directory."""
+        """The folder of all attempts at this repeat, relative to the run directory."""
         return self.attempt_dir.rpartition("/")[0]
 
     @property
@@ -80,7 +83,7 @@ class RunTask(NamedTuple):
 
     @property
     def marker(self) -> str:
-        """The name of the task's markers without the suffix for start and kind (`.s0.started`)."""
+        """The beginning of the task's marker file names (`jobs.markers`), such as "2n8g.17"."""
         return f"{self.group_id}.{self.array_task_id}"
 
 
@@ -96,7 +99,7 @@ class Run:
         return self.manifest.run_id
 
     def list_group_ids(self) -> list[str]:
-        """Return the ids of the groups, in the order they were staged.
+        """Return the ids of the groups (array jobs), such as "2n8g", in the order of staging.
 
         A group belongs to the run if the journal lists it, if one of its array tasks has started,
         or if the journal is incomplete and the files of the group are complete.
@@ -124,7 +127,7 @@ class Run:
             return []
 
     def _is_staged(self, group_id: str) -> bool:
-        """Return whether the files of a group are complete."""
+        """Return whether a group has array tasks, and all their cases are in the file of cases."""
         tasks = self.read_tasks(group_id)
         try:
             with open_file(self.path / CASES_FILE, self.path) as file:
@@ -134,7 +137,10 @@ class Run:
         return bool(tasks) and all(task.case_offset < size for task in tasks)
 
     def read_tasks(self, group_id: str) -> list[RunTask]:
-        """Read the array tasks of a group by array_task_id; raises InputError without its file."""
+        """Read the array tasks of a group from its task table, in the order 0, 1, ... of ids.
+
+        Raises InputError if the table is missing or invalid.
+        """
         path = self.get_tasks_path(group_id)
         try:
             lines = read_text(path, root=self.path).rstrip("\n").split("\n")
@@ -172,14 +178,14 @@ class Run:
 
 
 def make_job_name(run_id: str, group_id: str) -> str:
-    """Return the Slurm job name of a group, which is unique, so that squeue can find the job."""
+    """Return the Slurm job name of a group, RUN_ID.GROUP_ID, by which squeue finds the job."""
     return f"{run_id}.{group_id}"
 
 
 def open_run(path: Path) -> Run:
     """Open a run directory, or an archive, which is read-only.
 
-    Raises InputError if it is not a run, or of another schema version.
+    Raises InputError if it is not a run, or if its schema version is not that of this tool.
     """
     return Run(make_absolute_path(path), read_manifest(path))
 
@@ -187,7 +193,7 @@ def open_run(path: Path) -> Run:
 def find_run(reference: Optional[str], results_dir: Path) -> Run:
     """Find a run by its directory, or by the start of its id; the latest for None.
 
-    Raises InputError if no run or several runs match.
+    Raises InputError for an archive, or if no run or several runs match.
     """
     if reference is not None and (Path(reference) / MANIFEST_FILE).is_file():
         return open_run(Path(reference))
@@ -219,7 +225,7 @@ def list_run_ids(results_dir: Path) -> list[str]:
 
 
 def list_latest_attempts(tasks: Sequence[RunTask]) -> list[RunTask]:
-    """Return the task with the highest attempt of each case and repeat."""
+    """Return the array task with the highest attempt number of each repeat of each case."""
     latest: dict[tuple[str, int], RunTask] = {}
     for task in tasks:
         key = (task.case_id, task.repeat)

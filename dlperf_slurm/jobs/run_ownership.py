@@ -1,4 +1,4 @@
-"""A run -> whether it is this user's own, by a mark in the user's state folder.
+"""A run -> whether it is this user's own, by a mark file in the user's state folder.
 
 A run directory may come from anyone. `wait` retries and releases only the user's own runs, and
 `cancel` without a run's name cancels only an own run. Naming a run to `submit`, `resume` or `retry`
@@ -40,7 +40,7 @@ def mark_own(run: Run) -> str:
 
 
 def is_own(run: Run) -> bool:
-    """Return whether this user marked the run, and its files are still the marked ones.
+    """Return whether this user marked the run, and its files are still those that were marked.
 
     It is false if another user owns the files, or if the directory was copied, moved or replaced.
     """
@@ -61,7 +61,7 @@ def _find_mark(run: Run) -> Path:
 
 
 def _describe(run: Run) -> dict[str, Any]:
-    """Return what differs in a copy of the run: inodes, and the ctime of a file that never changes.
+    """Return facts that a copy of the run cannot have: inodes, and the ctime of an unchanging file.
 
     The device number is left out, as it differs between hosts.
     """

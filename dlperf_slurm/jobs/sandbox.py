@@ -107,14 +107,14 @@ _TEMPLATE_FILTERS = (
 
 
 class _Budget:
-    """The units of work that are left: of this rendering, and of all of them together."""
+    """The units of work that are left: for this text (`own`), and for all texts (`shared`)."""
 
     def __init__(self) -> None:
         self.own = MAX_WORK
         self.shared = SHARED_WORK
 
     def draw(self, units: int) -> None:
-        """Use some units; raises SecurityError if none are left."""
+        """Subtract units of work; raises SecurityError if none are left."""
         self.own -= units
         self.shared -= units
         if self.own < 0:
@@ -158,20 +158,26 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return tree
 
     def join_path(self, template: str, parent: str) -> str:
-        """Resolve an `extends` or `include`; a template that names itself gets the shipped one."""
+        """Resolve the name in an `extends` or `include` of the template `parent`.
+
+        A template that names itself gets the template of that name that ships with the package.
+        """
         return f"dlperf/{template}" if template == parent else template
 
     def wrap_str_format(self, value: Any) -> None:
-        """Leave `str.format` to `is_safe_attribute`: its widths make texts of any length."""
+        """Do nothing: `is_safe_attribute` forbids `str.format`.
+
+        Its widths would make texts of any length.
+        """
 
     def is_safe_attribute(self, owner: Any, name: str, value: Any) -> bool:
-        """Return whether an attribute may be read: of texts and numbers, only some methods."""
+        """Return whether a template may read an attribute: few methods of texts and numbers."""
         if isinstance(owner, (str, int, float)) and name not in _TEMPLATE_METHODS:
             return False
         return super().is_safe_attribute(owner, name, value)
 
     def call(self, context: Any, function: Any, *arguments: Any, **options: Any) -> Any:
-        """Call a function; the search of a method such as `split` is charged for both texts."""
+        """Call a function; first subtract from the budget the search that `split` etc. do."""
         for argument in arguments:
             _draw_search(argument, getattr(function, "__self__", None))
         return super().call(context, function, *arguments, **options)
@@ -191,7 +197,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 
 def _charge_below(node: nodes.Node) -> None:
-    """Wrap every expression below a node in the filter that draws its value from the budget."""
+    """Wrap every expression below a node in the filter `charged`, and loops in `counted`."""
     is_file_name = isinstance(node, (nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport))
     for name, value in [] if is_file_name else [*node.iter_fields()]:
         if isinstance(value, nodes.Node):
@@ -229,27 +235,27 @@ def _make_filter(node: nodes.Node, name: str, *arguments: nodes.Node) -> nodes.F
 # with the context as an argument, Jinja2 does not evaluate a filter while it compiles
 @jinja2.pass_context
 def _charge(context: Any, value: Any) -> Any:
-    """Draw the size of a value from the budget, and return the value."""
+    """Subtract the size of a value from the budget, and return the value."""
     _budget.draw(_measure(value))
     return value
 
 
 @jinja2.pass_context
 def _contains(context: Any, container: Any, item: Any) -> bool:
-    """Evaluate `item in container`."""
+    """Evaluate `item in container`, after subtracting the search from the budget."""
     _draw_search(item, container)
     return item in container
 
 
 def _count(items: Iterable[Any]) -> Iterator[Any]:
-    """Yield the items of a loop, each of which draws from the budget."""
+    """Yield the items of a loop; each subtracts a unit from the budget."""
     for item in items:
         _budget.draw(1)
         yield item
 
 
 def _measure(value: Any) -> int:
-    """Return the units of work of an operation that is linear in a value, with all its items."""
+    """Return the units of work that a value costs: linear in its length, with all its items."""
     kind = type(value)
     if kind is str:
         return 1 + len(value) // CHARACTERS_PER_UNIT
@@ -265,24 +271,27 @@ def _measure(value: Any) -> int:
 
 
 def _draw_search(item: Any, text: Any) -> None:
-    """Draw a search in a text, which takes the product of both lengths before Python 3.10."""
+    """Subtract a search for `item` in `text` from the budget.
+
+    Before Python 3.10 it takes time proportional to the product of both lengths.
+    """
     if isinstance(item, str) and isinstance(text, str):
         _budget.draw(len(item) * len(text) // CHARACTERS_PER_UNIT // 100)
 
 
 def begin_all() -> None:
-    """Begin the budget of all texts of a matrix together."""
+    """Reset the budget that all texts of one matrix share."""
     _budget.shared = SHARED_WORK
 
 
 def begin_rendering() -> None:
-    """Begin the budget of the next text."""
+    """Reset the budget of a single text, and add the share of a text to the common budget."""
     _budget.own = MAX_WORK
     _budget.shared += SHARED_WORK_EACH
 
 
 def make_environment(template_dirs: Sequence[Path]) -> BoundedEnvironment:
-    """Make the Jinja2 environment; of templates with one name, that in the first folder is used.
+    """Make the Jinja2 environment for templates; the first folder that has a name is used.
 
     `dlperf/NAME` is always the template that ships with the package.
     """
@@ -355,7 +364,7 @@ def _compile_command(command: str) -> jinja2.Template:
 def render_setting(text: str, values: Mapping[str, object], key: str) -> str:
     """Render a value of a TOML file as `render_command` does.
 
-    Raises InputError, which names the key, for an invalid template or an unknown value.
+    Raises InputError, which begins with `key`, for an invalid template or an unknown value.
     """
     try:
         return render_command(text, values)
@@ -414,7 +423,7 @@ def _sum(
     attribute: Optional[str] = None,
     start: float = 0,
 ) -> float:
-    """Add numbers; lists would be copied for each item."""
+    """Add numbers, as the filter `sum`; refuse lists, whose sum would be copied for each item."""
     total = start
     for item in _read_attribute(environment, items, attribute):
         if not isinstance(item, (int, float)):
@@ -430,7 +439,7 @@ def _read_attribute(
 
 
 def _to_int(value: Any, default: int = 0) -> int:
-    """Convert to an integer as Jinja2's filter does, within the digits that take no time."""
+    """Convert to an integer as Jinja2's filter `int`; refuse texts so long that it takes time."""
     if isinstance(value, str) and len(value) > MAX_DIGITS:
         raise SecurityError(f"int: the text has more than {MAX_DIGITS} characters")
     try:

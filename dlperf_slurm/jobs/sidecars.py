@@ -1,4 +1,7 @@
-"""Sidecar files of a record -> their contents, or where they contradict the record."""
+"""Sidecar files beside a record -> their contents, or where they contradict the record.
+
+They have host noise, peaks of devices, and token times.
+"""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
@@ -30,7 +33,7 @@ NO_SIDECARS = Sidecars()
 
 
 def parse_beside(details: Mapping[str, SidecarFile]) -> Sidecars:
-    """Parse the sidecar files, given by name; raises ContractError for an invalid file."""
+    """Parse sidecar files, given by file name; raises ContractError for an invalid file."""
     surroundings, peaks = details.get(SURROUNDINGS_FILE), details.get(PEAKS_FILE)
     return Sidecars(
         None if surroundings is None else decode(NoiseReport, *surroundings),
@@ -49,7 +52,7 @@ def _parse_tokens(detail: Optional[SidecarFile]) -> Any:
 
 
 def find_sidecar_problem(beside: Sidecars, record: Record) -> str:
-    """Return the sidecar file and field that contradict the record, or ''."""
+    """Return the sidecar file and field that contradict the record, or '' if none does."""
     if beside.surroundings is not None:
         hosts = {one.host for one in beside.surroundings.hosts}
         problem = _find_problem(beside.surroundings, hosts, record)

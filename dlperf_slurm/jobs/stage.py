@@ -81,8 +81,10 @@ def stage_run(
 ) -> Run:
     """Write a run directory that is ready to be submitted.
 
-    It is made under a hidden name and renamed, so that it appears complete or not at all. Raises
-    InputError if the results folder is not writable, or has too little free disk space for the run.
+    It is made under a hidden name and renamed, so that it appears complete or not at all. `command`
+    is the user's command line, for the manifest; `within_seconds` the time budget of a local run
+    (0: no limit). Raises InputError if the results folder is not writable, or has too little free
+    disk space.
     """
     site, private = take_private_values(loaded)
     run_id = make_run_id(file.name, loaded.name)
@@ -116,7 +118,7 @@ def _fill(
     private: Mapping[str, str],
     plan: Plan,
 ) -> None:
-    """Write all files of a run below `folder`, which becomes `run_dir`."""
+    """Write all files of a run below `folder`, which will be renamed to `run_dir`."""
     share_with_group(folder, site)
     folder.chmod(folder.stat().st_mode | (0o777 & ~site.file_mask))
     (folder / MARKERS_DIR).mkdir()
@@ -136,7 +138,7 @@ def _fill(
 def freeze_site(site: Site, cases: Sequence[MatrixCase]) -> Site:
     """Return the site with absolute paths of the cases' environments and data sets.
 
-    Attempts that are staged later, from any directory, then use the same data and environments.
+    Retries, which may be staged from another directory, then use the same data and environments.
     """
     environments = {
         case.axes.framework: site.find_environment(case.axes.framework) for case in cases
@@ -157,7 +159,7 @@ def freeze_site(site: Site, cases: Sequence[MatrixCase]) -> Site:
 def stage_groups(
     folder: Path, run_dir: Path, manifest: Manifest, groups: Sequence[Group], site: Site
 ) -> None:
-    """Write scripts and cases below `folder`, which is or becomes `run_dir`.
+    """Write scripts and cases of groups below `folder`, which is or becomes `run_dir`.
 
     Array tasks make their own folders when they start. The journal line that makes a group part of
     the run is written last.
@@ -234,7 +236,7 @@ def _describe_case(case: MatrixCase, reason: str, site: Site) -> PlannedCase:
 
 
 def find_git_state() -> str:
-    """Return the git commit of this checkout, with "-dirty" if changed; '' outside a checkout."""
+    """Return the git commit of the tool's checkout, "-dirty" if changed; '' without one."""
     checkout = Path(__file__).parents[2]
     if not (checkout / ".git").exists():
         return ""

@@ -1,8 +1,9 @@
 """Groups -> the tables of their array tasks, the file of cases and the file of external scripts.
 
 The tab-separated columns of a row are: the script part (framework) that starts the array task, the
-attempt's folder, the starter, the shared job ("-" for none), the seed, the byte offset of the case
-in the file of cases and, for an external script, its byte offset in the file of scripts.
+attempt's folder, the bash function that starts it (`find_starter`), the shared job ("-" for none),
+the seed, the byte offset of the case in the file of cases and, for an external script, its byte
+offset in the file of scripts.
 """
 
 import json
@@ -24,7 +25,10 @@ _OF_TASK = ("attempt", "repeat", "seed")
 
 
 class StringTable:
-    """A string table: distinct texts one after the other, each with the same terminator."""
+    """A table of distinct texts one after the other, each followed by the terminator `end`.
+
+    It begins with the texts of `earlier`, the present text of the file.
+    """
 
     def __init__(self, earlier: str, end: str) -> None:
         self._end = end.encode()
@@ -35,7 +39,7 @@ class StringTable:
             self._append(piece)
 
     def add(self, text: str) -> int:
-        """Return the byte offset of a text, which is appended if it is new."""
+        """Return the byte offset of a text in the table; a text that is new is appended."""
         piece = text.encode()
         found = self._offsets.get(piece)
         return self._append(piece) if found is None else found
@@ -67,8 +71,9 @@ class TaskTables:
     def make_table(
         self, group: Group, names: Mapping[JobKind, str], sites: Mapping[JobKind, Site]
     ) -> str:
-        """Return the text of a group's table; `names` has the script part of each kind of job.
+        """Return the text of a group's table.
 
+        `names` has the script part of each kind of job ("pytorch"), `sites` the resolved site.
         Raises InputError if the command of an external script cannot be rendered.
         """
         return "".join("\t".join(fields) + "\n" for fields in self._list_rows(group, names, sites))
@@ -104,7 +109,7 @@ class TaskTables:
 
     @property
     def files(self) -> dict[str, str]:
-        """The text of the files that all tables point into, by name; empty files are left out."""
+        """The file of cases and the file of external scripts: name -> text, without empty ones."""
         texts = {CASES_FILE: self._cases.text, EXTERNAL_SCRIPTS_FILE: self._scripts.text}
         return {name: text for name, text in texts.items() if text}
 

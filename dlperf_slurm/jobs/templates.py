@@ -24,7 +24,7 @@ from dlperf_slurm.jobs.sandbox import BoundedEnvironment, make_environment
 def check_templates(sites: Mapping[JobKind, Site]) -> None:
     """Check the site's own templates for each kind of job; raises InputError with all mistakes.
 
-    Templates of the package are not checked.
+    `sites` has the site resolved for each kind. Templates of the package are not checked.
     """
     problems: dict[str, None] = {}
     for kind, settled in sites.items():
@@ -76,7 +76,7 @@ def _read(environment: BoundedEnvironment, name: str) -> str:
 
 
 def _find_parent(environment: BoundedEnvironment, tree: nodes.Template, name: str) -> str:
-    """Return the template that this one extends; '' for none, or if its name is an expression."""
+    """Return the template that this one extends; '' for none, or if an expression names it."""
     for extends in tree.find_all(nodes.Extends):
         if isinstance(extends.template, nodes.Const):
             return environment.join_path(str(extends.template.value), name)
@@ -84,7 +84,10 @@ def _find_parent(environment: BoundedEnvironment, tree: nodes.Template, name: st
 
 
 def _find_unknown_blocks(path: Path, trees: list[nodes.Template]) -> Iterator[str]:
-    """Yield the top-level blocks that do not exist in any extended template."""
+    """Yield the top-level blocks that do not exist in any template that this one extends.
+
+    `trees` are the parsed templates: that at `path`, then those that it extends.
+    """
     own, *parents = trees
     known = sorted({block.name for tree in parents for block in tree.find_all(nodes.Block)})
     if not parents:

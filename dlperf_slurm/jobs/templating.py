@@ -1,4 +1,7 @@
-"""Template words of a site file -> the words of one job, with its topology filled in."""
+"""Values of a site file that are Jinja2 templates -> their text for one job.
+
+An example is `--nodes={{ nodes }}`, whose `nodes` comes from the topology of the job.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +16,7 @@ JobValues = Mapping[str, object]
 
 
 def list_shape_values(site: Site, topology: Topology) -> dict[str, object]:
-    """Return the values that a template in `directives` may use."""
+    """Return the values that `directives` may use, such as `nodes` and `world_size`, by name."""
     return {
         "topology": str(topology),
         "nodes": topology.nodes,
@@ -24,13 +27,19 @@ def list_shape_values(site: Site, topology: Topology) -> dict[str, object]:
 
 
 def list_job_values(site: Site, kind: JobKind) -> dict[str, object]:
-    """Return the values that templates of the launch command of a framework may use."""
+    """Return the values that settings of the launch command may use, by name.
+
+    These are those of `list_shape_values`, with `framework` and `gradient_sync`.
+    """
     shape = list_shape_values(site, kind.topology)
     return {**shape, "framework": kind.framework, "gradient_sync": kind.gradient_sync}
 
 
 def fill_word(text: str, values: JobValues, key: str) -> str:
-    """Render a word of a site file; raises InputError, which names the key."""
+    """Render a template such as "--nodes={{ nodes }}"; a text without `{{` stays as it is.
+
+    Raises InputError, which begins with `key`, the setting in the site file.
+    """
     if "{{" not in text and "{%" not in text and "{#" not in text:
         return text
     # imported only if needed, as it loads Jinja2
@@ -40,7 +49,7 @@ def fill_word(text: str, values: JobValues, key: str) -> str:
 
 
 def fill_words(words: Sequence[str], values: JobValues, key: str) -> list[str]:
-    """Render words of a command line, in which the job's bash then expands `${NAME}`."""
+    """Render the words of a command line; the job's bash expands `${NAME}` in the results."""
     return [ShellTemplate(fill_word(word, values, key)) for word in words]
 
 

@@ -43,8 +43,8 @@ MINDSPORE = "mindspore"
 def explain_unsupported(case: MatrixCase, job_case: Case, settled: Site) -> Optional[str]:
     """Return why the site or the framework cannot run a case, with what would work, or None.
 
-    `settled` is the site resolved for the case's job, `job_case` the case as the worker reads it.
-    A missing data set is only reported if nothing else prevents the case.
+    `settled` is the site resolved for the case's job, `job_case` the case as the worker reads it. A
+    missing data set is only reported if nothing else prevents the case.
     """
     obstacles = [_find_topology_obstacle(case.topology, settled, job_case.cpus_per_rank)]
     if case.script_table is not None:
@@ -82,7 +82,10 @@ def _find_topology_obstacle(topology: Topology, site: Site, cpus_per_rank: int) 
 
 
 def _find_build_obstacle(case: MatrixCase, settled: Site) -> Optional[str]:
-    """Return why a framework's build cannot use the site's GPUs; None if it can or is unknown."""
+    """Return why a framework's installed build cannot use the site's GPUs.
+
+    None if it can, or if that is unknown.
+    """
     framework, capability = case.axes.framework, settled.compute_capability
     pins = find_managed_pins(framework, settled)
     if pins is None:
@@ -115,7 +118,10 @@ def _find_size_obstacle(case: MatrixCase) -> Optional[str]:
 
 
 def _find_search_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
-    """Refuse a search for the largest batch on local CPUs without a memory limit; or None."""
+    """Return why a search for the largest batch is refused, or None if it is allowed.
+
+    On local CPUs it needs a memory limit, else it would use all memory of the machine.
+    """
     is_endless = case.axes.is_largest_batch
     is_limited = site.device != "cpu" or site.scheduler != "local"
     if is_endless and not is_limited and not case.protocol.memory_limit_mib_per_device:
@@ -191,7 +197,7 @@ def _find_ranks_obstacles(case: MatrixCase, settled: Site) -> Iterator[str]:
 
 
 def _find_need_of_mpi(case: MatrixCase) -> str:
-    """Return the setting of a case that requires MPI, or ''."""
+    """Return the setting of a case that requires MPI, or '' if none does."""
     axes = case.axes
     if axes.gradient_sync in (HOROVOD, "mpi"):
         return f"gradient_sync {axes.gradient_sync!r}"
