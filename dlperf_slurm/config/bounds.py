@@ -1,4 +1,4 @@
-"""A number or comparison in a condition, such as 256 or ">=256" -> a Bound."""
+"""A number or comparison in a condition of a TOML file, such as 256 or ">=256" -> a Bound."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class Bound:
     number: int
 
     def holds(self, value: int) -> bool:
-        """Return whether a value meets the comparison."""
+        """Return whether a value satisfies the comparison."""
         return {
             "=": value == self.number,
             "!=": value != self.number,
@@ -25,7 +25,10 @@ class Bound:
 
 
 def parse_bound(value: Any) -> Bound:
-    """Parse a TOML value such as 256 or ">=256"; raises ValueError for anything else."""
+    """Parse a TOML value such as 256, which means equal, or ">=256".
+
+    Raises ValueError for anything else.
+    """
     if type(value) is int:
         return Bound("=", value)
     match = re.fullmatch(r"(<=|>=|!=|<|>)\s*(\d+)", value) if isinstance(value, str) else None

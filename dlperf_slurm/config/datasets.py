@@ -36,7 +36,10 @@ class DatasetLocation(TomlModel):
 
 
 def spell_out_paths(settings: TomlTable) -> None:
-    """Replace each data set given as a path by a table, so that a later layer can add keys."""
+    """Replace each data set given as a path by a table with the path, in place.
+
+    A later layer of settings can then add keys to it.
+    """
     datasets = settings.get("datasets")
     if isinstance(datasets, dict):
         datasets.update({name: _read_plain_path(value) for name, value in datasets.items()})

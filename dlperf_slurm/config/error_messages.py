@@ -40,7 +40,10 @@ _SYNTAX_HINTS = (
 
 
 def describe_mistake(kind: type[BaseModel], mistake: Mapping[str, Any]) -> str:
-    """Describe a pydantic error in a table of `kind` in TOML's terms, with the allowed values."""
+    """Describe one error of pydantic (`mistake`) in TOML's terms, with the allowed values.
+
+    `kind` is the model of the table that was validated.
+    """
     value, error_type = mistake["input"], mistake["type"]
     if error_type == "extra_forbidden":
         return _describe_unknown_key(mistake["loc"][-1], _find_fields(kind, mistake["loc"][:-1]))
@@ -64,7 +67,7 @@ def describe_mistake(kind: type[BaseModel], mistake: Mapping[str, Any]) -> str:
 
 
 def _show(value: object) -> str:
-    """Format a value as in TOML where this differs from Python."""
+    """Format a value as in a TOML file, where this differs from Python: true, dates."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, (date, time)) else repr(value)

@@ -27,7 +27,7 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def find_resource_dir(name: str) -> Path:
-    """Return the folder `name` (templates, matrices, site_configs) of the package or checkout."""
+    """Return the folder `name` ("templates", "site_configs", ...) of the package or checkout."""
     installed = PACKAGE / name
     return installed if installed.is_dir() else PACKAGE.parent / name
 
@@ -45,7 +45,7 @@ def expand_home(path: str) -> Path:
 
 
 def find_user_name(uid: Optional[int] = None) -> str:
-    """Return the name of a user, or the uid if the password database lacks it.
+    """Return the name of a user, or the uid as text if the password database lacks it.
 
     The default is the user of this process: LOGNAME and USER may name another one, and Slurm goes
     by the uid.
@@ -58,7 +58,7 @@ def find_user_name(uid: Optional[int] = None) -> str:
 
 
 def make_absolute_path(path: Path) -> Path:
-    """Return an absolute path below the working directory as the user's shell names it ($PWD).
+    """Return an absolute path, below the working directory as the user's shell names it ($PWD).
 
     The real path of an automounted or linked home may not exist on the nodes.
     """
@@ -70,9 +70,10 @@ def make_absolute_path(path: Path) -> Path:
 
 
 def find_user_dir(variable: str, default: str) -> Path:
-    """Return the folder in an environment variable if it is an absolute path, else the default.
+    """Return the folder that an environment variable names, else `default`, such as "~/.cache".
 
-    Raises InputError if the default is below an unknown home folder.
+    A relative path in the variable is ignored. Raises InputError if the default is below an unknown
+    home folder.
     """
     chosen = Path(os.environ.get(variable, ""))
     try:
@@ -82,7 +83,7 @@ def find_user_dir(variable: str, default: str) -> Path:
 
 
 def find_stranger(*paths: Path) -> str:
-    """Return the name of an owner of these paths who is neither this user nor root, or ''.
+    """Return the name of the first owner of these paths who is neither this user nor root, or ''.
 
     Links and their targets count, as git's safe.directory has it; missing paths do not.
     """
@@ -96,29 +97,42 @@ def find_stranger(*paths: Path) -> str:
 
 
 def find_cache_dir() -> Path:
-    """Return the tool's folder in the user's cache; raises as `_find_private_dir`."""
+    """Return the path ~/.cache/dlperf-slurm, or that below XDG_CACHE_HOME.
+
+    Raises InputError as `_find_private_dir` does.
+    """
     return _find_private_dir("XDG_CACHE_HOME", "~/.cache")
 
 
 def make_cache_dir(*parts: str) -> Path:
-    """Make a folder in the user's cache; raises OSError, and InputError as `find_cache_dir`."""
+    """Make a private folder in the tool's cache folder, and return its path.
+
+    `parts` are the names below it. Raises OSError, and InputError as `find_cache_dir` does.
+    """
     return _make_private_dir(find_cache_dir(), *parts)
 
 
 def find_state_dir() -> Path:
-    """Return the tool's folder in the user's state folder; raises as `_find_private_dir`."""
+    """Return the path ~/.local/state/dlperf-slurm, or that below XDG_STATE_HOME.
+
+    Raises InputError as `_find_private_dir` does.
+    """
     return _find_private_dir("XDG_STATE_HOME", "~/.local/state")
 
 
 def make_state_dir(*parts: str) -> Path:
-    """Make a folder in the user's state folder; raises as `make_cache_dir`."""
+    """Make a private folder in the tool's state folder, and return its path.
+
+    `parts` are the names below it. Raises OSError, and InputError as `find_state_dir` does.
+    """
     return _make_private_dir(find_state_dir(), *parts)
 
 
 def _find_private_dir(variable: str, default: str) -> Path:
-    """Return the tool's folder in one of the user's folders; raises as `find_user_dir`.
+    """Return the path of the tool's own folder below that of `find_user_dir`.
 
-    Raises InputError if the folder belongs to another user, who could feed what is read from it.
+    Raises InputError as that function does, and if the folder belongs to another user, who could
+    change what is read from it.
     """
     own = find_user_dir(variable, default) / "dlperf-slurm"
     owner = find_stranger(own)
@@ -128,7 +142,7 @@ def _find_private_dir(variable: str, default: str) -> Path:
 
 
 def _make_private_dir(own: Path, *parts: str) -> Path:
-    """Make a private folder (mode 0700) below `own`, and make `own` private too."""
+    """Make the folder `own`/`parts` private (mode 0700), and `own` too."""
     folder = own.joinpath(*parts)
     with file_permissions(PRIVATE_MASK):
         folder.mkdir(parents=True, exist_ok=True)
@@ -138,12 +152,12 @@ def _make_private_dir(own: Path, *parts: str) -> Path:
 
 
 def hash_path(path: Path) -> str:
-    """Return a file name for cached facts of a path: the hash of the path with links resolved."""
+    """Return a file name for what is cached about a path: the hash of its real path."""
     return hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
 
 
 def evict_oldest(folder: Path, most_entries: int) -> None:
-    """Remove the least recently modified files and folders beyond `most_entries`."""
+    """Remove files and folders in a folder, but for the `most_entries` modified last."""
     # another process may remove them at the same time
     with suppress(OSError):
         kept = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
@@ -155,7 +169,10 @@ def evict_oldest(folder: Path, most_entries: int) -> None:
 
 
 def find_user_config_dir() -> Path:
-    """Return the tool's folder in the user's config folder; raises as `find_user_dir`."""
+    """Return the path ~/.config/dlperf-slurm, or that below XDG_CONFIG_HOME.
+
+    Raises InputError as `find_user_dir` does.
+    """
     return find_user_dir("XDG_CONFIG_HOME", "~/.config") / "dlperf-slurm"
 
 
@@ -180,7 +197,7 @@ def find_environments_dir() -> Path:
 
 
 def check_search_folder(folder: str) -> str:
-    """Return a folder that is valid in PATH or PYTHONPATH; raises ValueError if it has a `:`."""
+    """Return `folder`; raises ValueError if it has a `:`, which separates folders in PATH."""
     if ":" in folder:
         raise ValueError(
             f"{folder!r}: ':' is not allowed in the path, as it separates folders in PATH and "
@@ -190,16 +207,19 @@ def check_search_folder(folder: str) -> str:
 
 
 def get_environment_name(framework: str, device: str) -> str:
-    """Return the name of a framework's managed environment for a device: "jax", "jax-cuda"."""
+    """Return the name of the environment that `env create` makes for a framework and device.
+
+    It is "jax" for "cpu", and "jax-cuda" for "cuda".
+    """
     return f"{framework}{CUDA_SUFFIX}" if device == CUDA else framework
 
 
 def get_creation_command(framework: str, device: str) -> str:
-    """Return the command that creates a framework's managed environment for a device."""
+    """Return the command that creates a framework's environment: "... env create jax --cuda"."""
     option = " --cuda" if device == CUDA else ""
     return f"{COMMAND} env create {framework}{option}"
 
 
 def find_managed_environment(name: str) -> Path:
-    """Return the folder that `env create` makes for an environment; it need not exist."""
+    """Return the folder of an environment of `env create`, such as "jax-cuda"; it may not exist."""
     return find_environments_dir() / name

@@ -75,7 +75,10 @@ _DIRECTIVE = re.compile(r"--([A-Za-z0-9][\w-]*)(?:[= ].*)?|-([A-Za-z])(?: ?[^ ].
 
 
 def check_directive(line: str) -> str:
-    """Return an #SBATCH option; raises ValueError if it is invalid, or set by the tool itself."""
+    """Return `line`, an #SBATCH option such as "--comment=x".
+
+    Raises ValueError if it is invalid, or an option that the tool itself sets.
+    """
     if not line.isprintable() or "\\" in line:
         raise ValueError(
             f"{line!r}: line breaks and backslashes are not allowed on an #SBATCH line"

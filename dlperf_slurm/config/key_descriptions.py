@@ -21,7 +21,7 @@ def describe_keys(schema: dict[str, Any], kind: type[BaseModel]) -> None:
 
 
 def list_docstrings(kind: type[BaseModel]) -> dict[str, str]:
-    """Return the docstrings of the fields of a class, inherited ones too, by field."""
+    """Return field -> docstring of a class, with inherited fields."""
     found: dict[str, str] = {}
     for base in kind.__mro__[: kind.__mro__.index(BaseModel)]:
         found = {**_list_docstrings(base.__module__).get(base.__name__, {}), **found}

@@ -23,7 +23,7 @@ _TOKEN = re.compile(
 
 
 def locate_keys(text: str) -> dict[KeyPath, int]:
-    """Return the line number (from 1) of each key of a valid TOML text.
+    """Return the line number (from 1) of each key of a valid TOML text, by key path.
 
     Each statement is parsed once and separately, so the time is linear in the file's size.
     """
@@ -59,7 +59,10 @@ def _split_statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _enter_table(header: dict[str, Any], counts: dict[KeyPath, int]) -> KeyPath:
-    """Return the path of the table that a parsed header opens; a [[header]] is counted."""
+    """Return the key path of the table that a parsed [header] opens.
+
+    `counts` has the number of tables of each [[name]] so far; one more is counted here.
+    """
     path: KeyPath = ()
     data: Any = header
     while data:
@@ -85,7 +88,7 @@ def _walk_paths(value: Any, path: KeyPath) -> Iterable[KeyPath]:
 
 
 def drop_indices(path: KeyPath, data: Any) -> KeyPath:
-    """Drop list indices where the file has a single value instead of a list."""
+    """Drop list indices from a key path where `data` has a single value instead of a list."""
     parts: list[Union[str, int]] = []
     for part in path:
         if isinstance(part, str):

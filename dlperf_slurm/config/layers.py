@@ -9,7 +9,7 @@ from dlperf_slurm.config.toml_tables import TomlFile, TomlTable
 
 @dataclass(frozen=True)
 class SettingsLayer:
-    """One source of settings: a file, a table of a file (`prefix`), or the command line."""
+    """One source of settings: a file, a table of a file (`prefix`), or a word after `--set`."""
 
     toml: TomlFile
     prefix: KeyPath = ()
@@ -29,7 +29,7 @@ class SettingsLayer:
 
 
 def merge_layers(layers: Sequence[SettingsLayer]) -> tuple[TomlTable, dict[KeyPath, str]]:
-    """Merge layers key by key, where later layers win.
+    """Merge layers of settings key by key; a later layer wins.
 
     Returns the merged table, and the name of the layer that each value came from.
     """

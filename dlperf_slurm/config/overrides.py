@@ -23,7 +23,7 @@ SomeTable = TypeVar("SomeTable", bound=TomlModel)
 
 @dataclass(frozen=True, order=True)
 class JobKind:
-    """The properties of a case that select the settings of its job."""
+    """A kind of job: the values of a case that select the [[override]] tables of its site."""
 
     framework: str
     gradient_sync: str
@@ -31,7 +31,7 @@ class JobKind:
 
 
 def get_job_kind(axes: Axes) -> JobKind:
-    """Return the kind of job that runs a case with these axes."""
+    """Return the kind of job that runs a case with these axes, from a cache."""
     return _make_kind(axes.framework, axes.gradient_sync, axes.topology)
 
 
@@ -120,7 +120,7 @@ def _overlay_value(base: Any, change: Any) -> Any:
 
 
 def collect_overrides(layers: Sequence[SettingsLayer]) -> list[TomlTable]:
-    """Collect the overrides of all layers in order, without keys that a later layer sets.
+    """Collect the [[override]] tables of all layers in order, without keys that a later layer sets.
 
     A later layer's plain settings thus win over the overrides of earlier layers.
     """
@@ -138,7 +138,7 @@ def collect_overrides(layers: Sequence[SettingsLayer]) -> list[TomlTable]:
 
 
 def _drop_keys(table: TomlTable, keys: TomlTable) -> None:
-    """Remove from `table` the keys that are in `keys` too; tables in both are compared by key."""
+    """Remove from `table`, in place, the keys that are in `keys` too; nested tables by key."""
     for key in table.keys() & keys.keys():
         if isinstance(table[key], dict) and isinstance(keys[key], dict):
             _drop_keys(table[key], keys[key])

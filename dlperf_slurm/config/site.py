@@ -166,7 +166,7 @@ class Site(JobSettings):
 
 @dataclass(frozen=True)
 class LoadedSite:
-    """A resolved site: its name, its values, and the layer of each value."""
+    """A site with its name: the merged settings, and the layer that each value is from."""
 
     name: str
     site: Site
@@ -174,10 +174,10 @@ class LoadedSite:
 
 
 def list_site_dirs() -> list[Path]:
-    """Return the folders in which a site's file NAME.toml is searched, in order.
+    """Return the folders that are searched for site files, in this order.
 
-    They are those of the working directory, of the user's settings and of this package; the last
-    one has the files of well-known clusters.
+    They are the `site_configs` folders of the working directory, the user and the package, then the
+    package's folder of machines known by name.
     """
     user = find_user_config_dir() / "site_configs"
     shipped = find_resource_dir("site_configs")
@@ -185,7 +185,7 @@ def list_site_dirs() -> list[Path]:
 
 
 def find_site_file(name: str) -> Optional[Path]:
-    """Return the file of a site, given by name or path; None for an unknown name.
+    """Return the file of a site, given by path, or by a name such as "local"; None if unknown.
 
     Raises InputError if a name finds a file of the working directory that belongs to another user,
     whose lines would run in this user's jobs.
@@ -210,9 +210,9 @@ def _is_shipped(folder: Path) -> bool:
 
 
 def choose_site_file(requested: Optional[str]) -> Path:
-    """Return the file of the requested site.
+    """Return the file of the site that `--site` names (`requested`).
 
-    Without a request it is the file named after this cluster, else `slurm` if Slurm is installed,
+    Without --site, it is the file named after this cluster, else `slurm` if Slurm is installed,
     else `local`. Raises InputError for an unknown site, or if the shipped files are missing.
     """
     if requested is not None:
@@ -233,7 +233,10 @@ def choose_site_file(requested: Optional[str]) -> Path:
 
 
 def explain_choice(requested: Optional[str]) -> str:
-    """Describe the chosen site file and why it was chosen; raises as `choose_site_file`."""
+    """Return the path of the chosen site file, and why it was chosen, for a message.
+
+    Raises as `choose_site_file` does.
+    """
     path = choose_site_file(requested)
     if requested is not None:
         return f"{path}, chosen by --site"
@@ -249,7 +252,8 @@ def load_site(
 ) -> LoadedSite:
     """Read, merge and validate the site file, the user's file, the matrix's [slurm] and `--set`.
 
-    Raises InputError with every mistake of every layer, each with its file and line.
+    `requested` is the name or path after `--site`, `assignments` the words after `--set`. Raises
+    InputError with every mistake of every layer, each with its file and line.
     """
     path = choose_site_file(requested)
     layers = [SettingsLayer(_resolve_paths(read_toml(path)))]
@@ -285,7 +289,7 @@ def read_frozen_site(path: Path) -> Site:
 
 
 def _resolve_paths(file: TomlFile, prefix: KeyPath = ()) -> TomlFile:
-    """Return the file with absolute paths of templates, and each data set as a table."""
+    """Return a site's layer with absolute paths of templates, and each data set as a table."""
     data = copy.deepcopy(file.data)
     settings = SettingsLayer(replace(file, data=data), prefix).data
     spell_out_paths(settings)
@@ -299,7 +303,7 @@ def _resolve_paths(file: TomlFile, prefix: KeyPath = ()) -> TomlFile:
 
 
 def _parse_setting(text: str) -> TomlFile:
-    """Parse one `--set`; raises InputError for `override`, which could contain a secret."""
+    """Parse a word after `--set`; raises InputError for `override`, which is only for files."""
     file = parse_assignment(text)
     if OVERRIDE in file.data:
         raise InputError(
@@ -311,14 +315,14 @@ def _parse_setting(text: str) -> TomlFile:
 
 
 def find_layer_problems(layer: SettingsLayer) -> list[Problem]:
-    """Return the mistakes of one layer of a site's settings."""
+    """Return the mistakes in one layer of a site's settings, such as unknown keys."""
     reporter = ProblemCollector(layer.toml, layer.prefix)
     validate(Site, layer.data, reporter)
     return reporter.problems
 
 
 def list_effective_values(loaded: LoadedSite) -> list[tuple[str, Any, str]]:
-    """Return all settings as (key, value, layer), defaults included."""
+    """Return all settings as (key, value, name of the layer), defaults included."""
     rows: list[tuple[str, Any, str]] = []
     _flatten(loaded.site.model_dump(mode="json"), (), loaded.sources, rows)
     return rows

@@ -28,7 +28,10 @@ _MEANINGS = {
 
 
 def suggest(name: object, known: Iterable[str]) -> str:
-    """Return ". Did you mean 'NAME'?" with the nearest known name, or '' if none is near."""
+    """Return ". Did you mean 'NAME'?" with the name that is nearest to a wrong one, or ''.
+
+    '' means that no known name is similar.
+    """
     word, names = str(name).lower(), list(known)
     meant = [meaning for meaning in [_MEANINGS.get(word)] if meaning in names]
     near = meant or difflib.get_close_matches(word, names, n=1, cutoff=0.5)
@@ -36,7 +39,10 @@ def suggest(name: object, known: Iterable[str]) -> str:
 
 
 def check_known(value: str, known: Sequence[str], what: str) -> str:
-    """Return `value`; raises ValueError, which lists the known names, if it is not one of them."""
+    """Return `value`; raises ValueError, which lists the known names, if it is not one of them.
+
+    `what` is what it should be, for the message: "a framework".
+    """
     if value not in known:
         raise ValueError(
             f"{value!r} is not {what}; known: {', '.join(known)}{suggest(value, known)}"
@@ -84,7 +90,7 @@ _OWN_OF_SBATCH = frozenset(
 
 
 def check_inherited(name: str) -> str:
-    """Return the name of an allowed SBATCH_ variable; raises ValueError for any other name."""
+    """Return `name` if jobs may inherit this SBATCH_ variable; raises ValueError otherwise."""
     if not name.startswith("SBATCH_") or not name.isidentifier() or not name.isascii():
         raise ValueError(
             f"{name!r} is not allowed; allowed: names that begin with SBATCH_, such as "
@@ -96,7 +102,7 @@ def check_inherited(name: str) -> str:
 
 
 def check_env_name(name: str) -> str:
-    """Return the name of an environment variable; raises ValueError if invalid or reserved."""
+    """Return `name`, an environment variable's; raises ValueError if invalid or used by scripts."""
     if not name.isidentifier() or not name.isascii():
         raise ValueError(
             f"{name!r} is not a valid environment variable name; allowed: letters, digits and _, "

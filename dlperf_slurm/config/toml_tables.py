@@ -83,7 +83,10 @@ OneOrMoreTables = Annotated[tuple[Item, ...], BeforeValidator(_as_tables), _Allo
 
 @dataclass(frozen=True)
 class TomlFile:
-    """A parsed TOML file, and its text, from which line numbers of keys are found."""
+    """A parsed TOML file, and its text, from which line numbers of keys are found.
+
+    `label` names it in messages: its path, or the option `--set`.
+    """
 
     label: str
     text: str
@@ -174,7 +177,10 @@ def _quote_toml(value: str) -> str:
 
 @dataclass
 class ProblemCollector:
-    """A collector of the mistakes of one file, which adds the line number to each key path."""
+    """A collector of the mistakes in one TOML file, which finds the line of each.
+
+    Key paths are below the table `prefix` of the file.
+    """
 
     toml: TomlFile
     prefix: KeyPath = ()
@@ -182,7 +188,7 @@ class ProblemCollector:
     _lines: Optional[dict[KeyPath, int]] = None
 
     def add(self, path: KeyPath, message: str) -> None:
-        """Add a mistake at `path`; the line is that of its nearest parent in the file."""
+        """Add a mistake at a key path; a missing key gets the line of its nearest parent table."""
         if self._lines is None:
             self._lines = locate_keys(self.toml.text)
         full = drop_indices(self.prefix + path, self.toml.data)
@@ -194,7 +200,7 @@ class ProblemCollector:
 
 
 def validate(kind: type[Model], data: TomlTable, reporter: ProblemCollector) -> Optional[Model]:
-    """Validate `data`, and add each mistake to the reporter.
+    """Validate `data` as the pydantic model `kind`; add each mistake to the reporter.
 
     Returns the validated model. If there are mistakes, it is validated again without the wrong
     keys, so that checks across keys can run and all mistakes are reported together; None if that
