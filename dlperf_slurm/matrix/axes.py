@@ -55,12 +55,12 @@ def _has_loader(point: Point) -> bool:
 
 @dataclass(frozen=True)
 class AxisSpec:
-    """An axis of the matrix.
+    """An axis of the matrix: a setting that has one of several values in each case.
 
     `kind` is the type of a value in a matrix, `bound` the type in a condition. `description` and
     `unit` document the columns of frames. `label` formats a value that is not the default in
     tables; '' if titles, rows or columns show the value. `id_text` formats a value in a case id.
-    Points to which the axis does not apply have its default value.
+    Cases to which the axis does not apply have its default value.
     """
 
     name: str
@@ -79,7 +79,7 @@ class AxisSpec:
         return DEFAULTS.get(self.name)
 
     def format_id(self, value: Any) -> str:
-        """Format a value as a part of a case id, which is a file name."""
+        """Format a value as a part of a case id, such as "bs256"; the id is a file name."""
         return self.id_text.format(value).replace(" -> ", "-")
 
 
@@ -229,7 +229,7 @@ VARIANT_SPECS = tuple(
 
 
 def _rank_in_id(spec: AxisSpec) -> int:
-    """Return the sort key of an axis in a case id.
+    """Return the position of an axis in case ids, as a sort key.
 
     Axes that are always in the id come first, then words, numbers with a name, and flags.
     """
@@ -242,7 +242,10 @@ _ID_SPECS = tuple(sorted(AXIS_SPECS, key=_rank_in_id))
 
 
 def make_case_id(model: str, axes: Axes) -> str:
-    """Make the case id of a point: readable, safe as a file name, and the same in every run."""
+    """Make the id of a case, such as "pytorch-resnet50-1n8g-bs256-fp32".
+
+    It is safe as a file name and the same in every run; most default values are left out.
+    """
     framework, *rest = (
         spec.format_id(value) for spec in _ID_SPECS for value in [getattr(axes, spec.name)]
         if spec.is_always_in_id or value != spec.default
@@ -251,7 +254,7 @@ def make_case_id(model: str, axes: Axes) -> str:
 
 
 def normalize(point: Point) -> Point:
-    """Return the point with the default value on each axis that does not apply to it.
+    """Return a point (model and a value on each axis) with defaults on axes that do not apply.
 
     `data = ["device", "folder"]` with `data_workers = [1, 4]` thus makes three cases, not four.
     """

@@ -29,7 +29,7 @@ MAX_COMPARISONS = 1_000_000
 
 @dataclass(frozen=True)
 class MatrixCase:
-    """A case of the matrix: a point with its model parameters and protocol, without repeat."""
+    """A case of the matrix: model and a value on each axis, with its protocol, not its repeats."""
 
     model: str
     model_parameters: Mapping[str, ModelParameter]
@@ -51,7 +51,7 @@ class MatrixCase:
 
 @dataclass(frozen=True)
 class ExcludedCase:
-    """A case that is not run, and the reason."""
+    """A case that is not run, and the reason, as tables show it."""
 
     case: MatrixCase
     reason: str
@@ -59,7 +59,7 @@ class ExcludedCase:
 
 @dataclass(frozen=True)
 class Expansion:
-    """The cases of a matrix, and the cases that it excludes."""
+    """The cases of a matrix that are to run, and those that its [[exclude]] tables exclude."""
 
     cases: tuple[MatrixCase, ...]
     excluded: tuple[ExcludedCase, ...]
@@ -115,7 +115,7 @@ def expand_matrix(file: MatrixFile) -> Expansion:
 
 
 def find_max_points(matrix: Matrix) -> int:
-    """Return the maximum number of points, which is lower for matrices with many conditions."""
+    """Return how many combinations of values a matrix may have; fewer if it has many conditions."""
     conditions = [
         *(rule.when for rule in matrix.exclude),
         *(rule.when for rule in matrix.override),
@@ -128,7 +128,7 @@ def find_max_points(matrix: Matrix) -> int:
 
 
 def _limit(points: Iterator[Point], budget: Iterator[int], file: MatrixFile) -> Iterator[Point]:
-    """Yield the normalized points; raises InputError if there are more than the budget allows."""
+    """Yield combinations of values, each normalized; raises InputError once `budget` is used up."""
     for point in points:
         if next(budget, None) is None:
             raise InputError(
@@ -140,7 +140,10 @@ def _limit(points: Iterator[Point], budget: Iterator[int], file: MatrixFile) -> 
 
 
 def is_match(condition: Condition, point: Point) -> bool:
-    """Return whether a point has one of the condition's values on each axis of the condition."""
+    """Return whether a condition (`when`) applies to a combination of values.
+
+    The value on each axis that the condition names must be one of the condition's.
+    """
     return all(
         any(_is_allowed(_get_value(point, axis), allowed) for allowed in condition.get_values(axis))
         for axis in condition.model_fields_set
@@ -148,7 +151,7 @@ def is_match(condition: Condition, point: Point) -> bool:
 
 
 def _get_value(point: Point, axis: str) -> Any:
-    """Return the value of a point on an axis, or of a part of its topology."""
+    """Return the value on an axis, or of a part of the topology, such as `nodes`."""
     if axis in TOPOLOGY_PARTS:
         return getattr(parse_topology(point["topology"]), axis)
     return point[axis]
@@ -161,10 +164,11 @@ def _is_allowed(value: Any, allowed: Any) -> bool:
 
 
 def _expand(matrix: Matrix, models: Sequence[str], selection: Selection) -> Iterator[Point]:
-    """Yield the points of some models and of the axes restricted to a selection.
+    """Yield all combinations of models and values, with the matrix's overrides applied.
 
-    Axes that overrides set are chosen last, as overrides depend on the other axes; axes that the
-    selection names are not overridden.
+    Axes that `selection` names have its values, others those of the matrix. Axes that overrides set
+    are chosen last, as overrides depend on the other axes; axes that the selection names are not
+    overridden.
     """
     pinned = set(selection.named_axes()) if selection is not matrix.axes else set()
     axes = {axis: (selection if axis in pinned else matrix.axes).get_values(axis) for axis in AXES}

@@ -44,7 +44,7 @@ class MatrixFile:
 
 
 def split_assignments(assignments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split `--set KEY=VALUE` options into those of the matrix and those of the site."""
+    """Split words after `--set` (KEY=VALUE) into those for the matrix and those for the site."""
     of_matrix = [text for text in assignments if text.partition(".")[0].strip() in SETTABLE]
     return of_matrix, [text for text in assignments if text not in of_matrix]
 
@@ -72,7 +72,7 @@ def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
 
 
 def set_values(toml: TomlFile, assignments: Sequence[str]) -> TomlFile:
-    """Merge assignments into a matrix; its mistakes then have no line numbers."""
+    """Merge words after `--set` into a matrix; its mistakes then have no line numbers."""
     layers = [SettingsLayer(toml), *(SettingsLayer(parse_assignment(text)) for text in assignments)]
     merged, _ = merge_layers(layers)
     options = " ".join(f"--set {shlex.quote(text)}" for text in assignments)
@@ -80,12 +80,15 @@ def set_values(toml: TomlFile, assignments: Sequence[str]) -> TomlFile:
 
 
 def write_merged(toml: TomlFile) -> TomlFile:
-    """Format merged values as the matrix text of a run, whose first line has the options."""
+    """Return the file with its merged values as text, whose first line has the `--set` options."""
     return dataclasses.replace(toml, text=f"# {toml.label!a}\n{tomli_w.dumps(toml.data)}")
 
 
 def list_values(file: MatrixFile, assignments: Sequence[str]) -> list[tuple[str, Any, str]]:
-    """List axes and protocol as (key, value, source), defaults included."""
+    """List the values of [axes] and [protocol] as (key, value, source), defaults included.
+
+    The source is the file, an option `--set`, or the default.
+    """
     layers = {text.partition("=")[0].strip(): f"--set {text}" for text in assignments}
     rows = []
     for table in SETTABLE[:2]:
@@ -97,7 +100,10 @@ def list_values(file: MatrixFile, assignments: Sequence[str]) -> list[tuple[str,
 
 
 def _check_models(data: TomlTable, reporter: ProblemCollector) -> None:
-    """Report mistakes in the model parameters of [model] tables and overrides."""
+    """Report mistakes in the model parameters of a matrix file's [model] and [[override]] tables.
+
+    `data` is the file's data before validation.
+    """
     # the raw tables are checked, so that a mistake elsewhere in the file cannot hide one here
     tables = data.get("model")
     is_list = isinstance(tables, list)
@@ -131,7 +137,10 @@ def _check_model_overrides(
 
 
 def find_preset(model: str, name: Any) -> tuple[Mapping[str, Any], list[tuple[str, str]]]:
-    """Return the parameters of a model's preset (none for ''), and problems with its name."""
+    """Return the parameters of a model's preset, and the problems with the preset's name.
+
+    Without a preset ('') there are neither. A problem is (key, message).
+    """
     presets = load_model(model).PRESETS
     if not isinstance(name, str) or not name or name in presets:
         # a value that is not a string is reported by the table's own validation
@@ -144,7 +153,7 @@ def find_preset(model: str, name: Any) -> tuple[Mapping[str, Any], list[tuple[st
 
 
 def find_parameter_problems(model: str, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Find the mistakes in a model's parameters, as (parameter, message)."""
+    """Return the mistakes in a model's parameters, as (parameter, message)."""
     definition = load_model(model).Definition
     known = [field.name for field in dataclasses.fields(definition)]
     problems = [

@@ -23,7 +23,7 @@ MAX_VALUES = 1_000
 
 
 def check_values(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return `values`; raises ValueError if they are empty or not distinct."""
+    """Return the values of an axis; raises ValueError if there are none, or two equal ones."""
     if not values:
         raise ValueError("is an empty list; give at least one value")
     repeated = next((value for value, count in Counter(values).items() if count > 1), None)

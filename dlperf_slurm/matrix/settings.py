@@ -1,4 +1,4 @@
-"""A protocol -> the settings that apply to a case."""
+"""The protocol of a case (repeats, steps, ...) -> the settings that apply to the case."""
 
 from collections.abc import Callable, Mapping
 from typing import Union
@@ -11,7 +11,10 @@ Settings = Mapping[str, Union[int, float]]
 
 
 def _has_steps(axes: Axes, epochs: int) -> bool:
-    """Return whether a number of steps is measured; training to accuracy measures all steps."""
+    """Return whether a number of steps is measured, as always without epochs.
+
+    Training to accuracy measures all steps.
+    """
     return not epochs
 
 
@@ -36,12 +39,18 @@ USES: Mapping[str, Callable[[Axes, int], bool]] = {
 
 
 def is_used(setting: str, axes: Axes, epochs: int) -> bool:
-    """Return whether a setting of the protocol applies to a case."""
+    """Return whether a protocol setting such as "warmup_steps" applies to a case.
+
+    `epochs` is above 0 if the case trains to accuracy.
+    """
     return setting not in USES or USES[setting](axes, epochs)
 
 
 def list_settings(protocol: Protocol, axes: Axes, epochs: int) -> Settings:
-    """Return the settings that apply to a case and have a value."""
+    """Return the protocol's settings that apply to a case and have a value.
+
+    `epochs` is above 0 if the case trains to accuracy.
+    """
     return {
         name: value
         for name, value in protocol.model_dump().items()

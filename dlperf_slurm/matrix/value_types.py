@@ -34,7 +34,10 @@ JsonSchema = dict[str, Any]
 
 @dataclass(frozen=True)
 class OneOf:
-    """Metadata of a string that must be a known name; the JSON Schema lists the names as enum."""
+    """Metadata for a string that must be one of some names; the JSON Schema lists them as enum.
+
+    `what` is what it should be, for messages: "a framework".
+    """
 
     what: str
     list_known: Callable[[], Sequence[str]]
@@ -58,7 +61,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Parsed:
-    """Metadata of a value that `parse` converts from the file's value, or raises ValueError."""
+    """Metadata for a value that `parse` converts from the TOML value, or raises ValueError."""
 
     parse: Callable[[Any], Any]
     json_schema: JsonSchema
@@ -78,12 +81,12 @@ class Parsed:
 
 @cache
 def _list_once(list_known: Callable[[], Sequence[str]]) -> Sequence[str]:
-    """Return the known names; cached, as listing them reads the package's folders."""
+    """Call `list_known`; its answer is cached, as it reads the folders of the package."""
     return list_known()
 
 
 def _list_choices(axis: str) -> list[str]:
-    """List the values that any adapter supports on an axis, in the order of declaration."""
+    """List the values on an axis that the adapter of any framework supports, without duplicates."""
     offers = (load_adapter(framework).SUPPORTED[axis] for framework in list_frameworks())
     return list(dict.fromkeys(choice for offer in offers for choice in offer))
 
@@ -102,7 +105,10 @@ def _check_loss_scale(value: Any) -> Union[int, str]:
 
 
 def parse_batch_size(value: Any) -> Union[int, str]:
-    """Parse a batch size into the value for `Axes`; raises ValueError if invalid."""
+    """Parse a batch size: a number, "max", or a list to try such as "256 -> 224".
+
+    Raises ValueError for anything else.
+    """
     if type(value) is int:
         if value < 1:
             raise ValueError(f"{value} is not a batch size; allowed: at least 1")
@@ -117,9 +123,9 @@ def parse_batch_size(value: Any) -> Union[int, str]:
 
 
 def parse_batch_search(text: str) -> Optional[str]:
-    """Parse "max" or a ladder such as "256 -> 224" into the value for `Axes`; None if neither.
+    """Parse "max", or batch sizes to try such as "256 -> 224"; None for any other text.
 
-    Raises ValueError for a ladder that does not descend.
+    Raises ValueError if the sizes do not descend.
     """
     if text == LARGEST:
         return LARGEST
