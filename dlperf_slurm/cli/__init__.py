@@ -29,9 +29,9 @@ READER_GONE_EXIT_CODE = 141
 
 
 def main(arguments: "Optional[Sequence[str]]" = None) -> int:
-    """Run one command; return 0, or the exit code of the error's class.
+    """Run the command that `arguments` name (default: sys.argv); return its exit code.
 
-    Raises KeyboardInterrupt.
+    It is 0, or the exit code of the error's class. Raises KeyboardInterrupt.
     """
     replace_closed_streams()
     escape_unencodable()
@@ -79,7 +79,7 @@ def _run_command(words: "list[str]") -> int:
 
 
 class _ListedCommand(argparse.ArgumentParser):
-    """Placeholder parser for a command in the list of `--help`, without its options."""
+    """Placeholder parser of a command, for the list of commands in `--help`; it has no options."""
 
     def __init__(self, **of_parser: object) -> None:
         pass
@@ -91,7 +91,7 @@ def _make_formatter(prog: str) -> argparse.HelpFormatter:
 
 
 def make_main_parser(program: str = COMMAND) -> argparse.ArgumentParser:
-    """Make the parser of the words before a command."""
+    """Make the parser of the options that precede a command, such as --version."""
     parser = argparse.ArgumentParser(
         prog=program,
         description="Deep-learning benchmarks on Slurm clusters: from a TOML matrix to "
@@ -104,7 +104,10 @@ def make_main_parser(program: str = COMMAND) -> argparse.ArgumentParser:
 
 
 def make_parser(words: "Sequence[str]") -> argparse.ArgumentParser:
-    """Make the parser for these words: of the command among them, or of the list of commands."""
+    """Make the parser of a command line: with the options of the first command named in `words`.
+
+    If none is named, the parser has the list of commands, for `--help`.
+    """
     parser = make_main_parser()
     command = next((word for word in words if word in COMMANDS), None)
     commands = parser.add_subparsers(

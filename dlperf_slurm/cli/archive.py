@@ -17,7 +17,7 @@ MIB = 2**20
 
 
 def add_commands(commands: "Commands") -> None:
-    """Add `archive`."""
+    """Add the command `archive` to the parser."""
     parser = add_command(commands, "archive", run_archive)
     parser.add_argument("run", metavar="RUN", help="run directory, run id or its beginning")
     parser.add_argument(
@@ -51,7 +51,7 @@ def run_archive(options: argparse.Namespace) -> None:
 
 
 def refuse_unfinished(run: "Run") -> None:
-    """Raise InputError if array tasks have not ended, with the commands that end them."""
+    """Raise InputError, with the commands to use, if array tasks of the run have not ended."""
     from dlperf_slurm.scheduler.state import count_states
     from dlperf_slurm.scheduler.track import Tracker
 

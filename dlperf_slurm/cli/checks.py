@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: "Commands") -> None:
-    """Add `parity` and `audit`."""
+    """Add the commands `parity` and `audit` to the parser."""
     command = add_command(commands, "parity", run_parity)
     command.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="default: all")
     command.add_argument(
@@ -46,7 +46,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_parity(options: argparse.Namespace) -> None:
-    """Print the tables of parity.
+    """Compare how frameworks compute a model, and print the tables of values and differences.
 
     Raises InputError for an unknown framework or model, EnvironmentMissingError if there was no
     environment to compare, CasesFailedError if frameworks compute different results.
@@ -99,7 +99,7 @@ def run_parity(options: argparse.Namespace) -> None:
 
 
 def _find_subject(path: Path, results: Path) -> Path:
-    """Return the path to audit; a name that is not a file may be the beginning of a run id."""
+    """Return the file or run directory to audit; a name may be the beginning of a run id."""
     from dlperf_slurm.jobs.run_directory import find_run, list_run_ids
 
     name = str(path)
@@ -109,10 +109,10 @@ def _find_subject(path: Path, results: Path) -> Path:
 
 
 def run_audit(options: argparse.Namespace) -> None:
-    """Print the findings of an audit.
+    """Check cells of tables against the cells they derive from, such as speedups; print findings.
 
-    Raises CasesFailedError if a derived cell is off by the threshold or more, InputError if there
-    is nothing to check.
+    Raises CasesFailedError if a derived cell is off by the threshold (`--threshold`) or more,
+    InputError if there is nothing to check.
     """
     from dlperf_slurm.published.audit import audit_paths
     from dlperf_slurm.published.audit.severity import choose_material, summarize_kinds

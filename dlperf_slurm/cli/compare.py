@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: "Commands") -> None:
-    """Add `compare`."""
+    """Add the command `compare` to the parser."""
     parser = add_command(commands, "compare", run_compare)
     run_help = "run directory or archive, run id or its beginning"
     parser.add_argument("run_a", metavar="RUN_A", help=run_help)

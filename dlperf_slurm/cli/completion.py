@@ -25,13 +25,13 @@ _FILES = ("matrix", "site", "logs", "files", "plot", "junit", "csv", "parquet")
 
 
 def add_commands(commands: "Commands") -> None:
-    """Add `completion`."""
+    """Add the command `completion` to the parser."""
     command = add_command(commands, "completion", run_completion)
     command.add_argument("shell", choices=SHELLS, help="shell to print the script for")
 
 
 def run_completion(options: argparse.Namespace) -> None:
-    """Print the completion script of a shell."""
+    """Print the script that completes commands and options in a shell, such as bash."""
     import shtab
 
     parser = make_full_parser()
@@ -44,7 +44,7 @@ def run_completion(options: argparse.Namespace) -> None:
 
 
 def _find_completion(action: argparse.Action) -> Any:
-    """Return how to complete an argument's values, in shtab's terms, or None."""
+    """Return what the shell offers as an argument's values, in shtab's terms; None for nothing."""
     import shtab
 
     from dlperf_slurm.provision.environments.pins import list_pins
@@ -68,7 +68,7 @@ def make_full_parser() -> argparse.ArgumentParser:
 
 
 def list_parsers(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Yield the help text and the parser of each command and of its actions."""
+    """Yield the help text and the parser of each command, and of actions such as `env create`."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             texts = {choice.dest: choice.help or "" for choice in action._choices_actions}

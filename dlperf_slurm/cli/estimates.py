@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def describe_estimates(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[str]:
-    """Return how long the run will take and which slowdowns it can detect, a line each."""
+    """Return how long the run will take and which slowdowns it can detect, a line each.
+
+    Both are estimated from earlier runs in the folder `results`, if there are any.
+    """
     from dlperf_slurm.results.duration_history import describe_time, find_task_seconds
 
     seconds = find_task_seconds(plan, loaded.name, results)
@@ -72,7 +75,10 @@ def _describe_cases(plan: "Plan") -> list[str]:
 
 
 def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[str]:
-    """Return which slowdowns the repeats can detect, by the spread of earlier runs."""
+    """Return lines that say which slowdowns the planned repeats can detect.
+
+    They follow from the spread of throughputs that the site had in earlier runs.
+    """
     from dlperf_slurm.jobs.plan import count_blocks
     from dlperf_slurm.jobs.run_directory import list_run_ids
     from dlperf_slurm.results.detectable_slowdown import PlannedRepeats, describe_power

@@ -33,9 +33,10 @@ EXAMPLES = {
 
 
 def write_epilog(program: str) -> str:
-    """Return the last lines of the help of `program`: the tool's name and a command's words.
+    """Return the last lines of a command's help: an example, and where to read more.
 
-    Raises ValueError for a command without an example.
+    `program` is the tool's name and the command's words: "dlperf-slurm env create". Raises
+    ValueError for a command without an example.
     """
     words = max((words for words in EXAMPLES if program.endswith(f" {words}")), key=len)
     arguments, page = EXAMPLES[words]

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 def advise(
     command: str, kinds: tuple[type[Exception], ...] = (DlperfError, OSError)
 ) -> Iterator[None]:
-    """Append the command that continues to the message of an error of these kinds.
+    """Append to the message of an error of these kinds: "To continue:" and the command.
 
-    A message that already ends with a command for the last word of `command` is not changed.
+    A message that already ends with a command for the same run directory, the last word of
+    `command`, is not changed.
     """
     try:
         yield
@@ -42,11 +43,11 @@ def advise(
 def follow_run(
     run: "Run", submitter: "Submitter", before: Collection[str] = (), is_own: bool = True
 ) -> None:
-    """Follow a run to its end, submit the groups that wait, and report.
+    """Follow a run to its end: show progress, submit waiting groups, retry failures, and report.
 
     If this user did not start the run here (`is_own` is False), nothing is released or retried.
-    Array tasks in `before` that have ended are not counted. Raises SchedulerError at the end for
-    refused groups.
+    Array tasks in `before` that have ended are not counted as progress. Raises SchedulerError at
+    the end for refused groups.
     """
     from dlperf_slurm.cli.report import report_run
     from dlperf_slurm.jobs.disk_space import convert_disk_full_error

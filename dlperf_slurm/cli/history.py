@@ -18,7 +18,7 @@ DEFAULT_WINDOW = 5
 
 
 def add_commands(commands: "Commands") -> None:
-    """Add `history`."""
+    """Add the command `history` to the parser."""
     parser = add_command(commands, "history", run_history)
     # history takes several results folders, unlike other commands
     parser.add_argument(
@@ -51,7 +51,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_history(options: argparse.Namespace) -> None:
-    """Print each case over all runs; raises InputError if there is nothing to show."""
+    """Print the results of each case over all runs; raises InputError if there are none."""
     from dlperf_slurm.reports.regression_check import guard_history, parse_percent
     from dlperf_slurm.results.history.selection import read_history
 

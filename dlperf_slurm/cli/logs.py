@@ -27,7 +27,7 @@ PARTIAL = " *"
 
 
 def add_commands(commands: "Commands") -> None:
-    """Add `import-logs`."""
+    """Add the command `import-logs` to the parser."""
     command = add_command(commands, "import-logs", run_import_logs)
     command.add_argument("logs", nargs="+", type=Path, metavar="LOG", help="file or directory")
     command.add_argument("--format", help="log format; default: detected in each log")
@@ -45,7 +45,10 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_import_logs(options: argparse.Namespace) -> None:
-    """Read logs and write a run of them; raises CasesFailedError for a log of an incomplete run."""
+    """Read logs of runs made elsewhere, and write a run directory with their results.
+
+    Raises CasesFailedError for a log of an incomplete run.
+    """
     from dlperf_slurm.contract.record import OK
     from dlperf_slurm.logs import FormatError
     from dlperf_slurm.logs.runs import MEASURED, ImportOptions, import_log
@@ -126,7 +129,7 @@ def _print_runs(runs: "Sequence[ImportedRun]") -> None:
 
 
 def _find_common_folder(paths: "Sequence[str]") -> str:
-    """Return the common folder of several logs, with a trailing slash, or ''."""
+    """Return the deepest folder that contains all logs, with a trailing slash; '' for one log."""
     folders = [path.rpartition("/")[0].split("/") for path in paths]
     common = [names[0] for names in itertools.takewhile(_are_same, zip(*folders))]
     return "".join(f"{name}/" for name in common) if len(paths) > 1 else ""
@@ -163,7 +166,7 @@ def _make_row(run: "ImportedRun", folder: str) -> list[str]:
 
 
 def _format_figure(value: Optional[float]) -> str:
-    """Format a rate with two decimals, or with four significant digits below 1."""
+    """Format a rate such as samples/s: two decimals, or four significant digits below 1."""
     if value is None:
         return ""
     decimals = 3 - math.floor(math.log10(value)) if 0 < value < 1 else 2

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def add_command(
     commands: "Commands", name: str, handler: "Handler", text: str = ""
 ) -> argparse.ArgumentParser:
-    """Add a command, or an action of one, and return its parser.
+    """Add a command, or an action of one such as `env create`, and return its parser.
 
     `text` is the help text, above the options and in the list; by default that of COMMANDS.
     """
@@ -38,14 +38,14 @@ def add_command(
 def add_actions(
     commands: "Commands", name: str, text: str = "", metavar: str = "ACTION"
 ) -> "Commands":
-    """Add a command that requires an action, such as `env` and `config`; return its actions."""
+    """Add a command that requires an action (`env create`); return what to add actions to."""
     text = text or COMMANDS[name][1]
     command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     return command.add_subparsers(title=f"{metavar.lower()}s", metavar=metavar, required=True)
 
 
 def add_site_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose a site and override single values of it."""
+    """Add --site, which chooses a site, and --set, which overrides single values of it."""
     parser.add_argument(
         "--site",
         help="site name or file; default: this cluster's name, else slurm, or local on a "
@@ -65,7 +65,7 @@ def add_set_option(
 def add_repeated_option(
     parser: argparse.ArgumentParser, option: str, metavar: str, text: str
 ) -> None:
-    """Add an option that may be repeated; its default is an empty list."""
+    """Add an option that may be repeated; its value is the list of all, by default empty."""
     parser.add_argument(option, action="append", default=[], metavar=metavar, help=text)
 
 
@@ -78,14 +78,14 @@ def add_output_options(parser: argparse.ArgumentParser, json_text: str) -> None:
 
 
 def add_results_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the folder of the runs."""
+    """Add --results, the folder that contains the run directories."""
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="folder of the runs (results)"
     )
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that names a run, by default the latest, and the folder of the runs."""
+    """Add the argument RUN, by default the latest, and --results, the folder of the runs."""
     parser.add_argument(
         "run", nargs="?", help="run directory, run id or its beginning; default: the latest run"
     )

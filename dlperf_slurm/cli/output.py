@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def make_console() -> "Console":
-    """Make a console for standard output, 200 columns wide if that is not a terminal."""
+    """Make a console of rich for standard output, 200 columns wide if that is not a terminal."""
     from dlperf_slurm.reports.plain_console import PlainConsole
 
     # the console writes to the underlying stream: its styles are control characters
@@ -47,7 +47,7 @@ def warn(line: str) -> None:
 
 
 def check_plot_file(path: Optional[Path]) -> None:
-    """Check the name of a plot's file; raises InputError for an unknown format."""
+    """Raise InputError if a plot's file name (None: no plot) does not end with .svg or .pdf."""
     if path is not None and path.suffix not in (".svg", ".pdf"):
         raise InputError(f"--plot: {path}: the file name must end with .svg or .pdf")
 
@@ -57,7 +57,10 @@ def write_plot(plot: "Plot", path: Path) -> None:
 
 
 def write_file(path: Path, option: str, data: bytes) -> None:
-    """Write the file that `option` asks for; raises InputError, with the option, if that fails."""
+    """Write `data` to the file that an option such as "--plot" names.
+
+    Raises InputError, which begins with the option, if that fails.
+    """
     path = path.resolve()
     try:
         if path.exists() and not path.is_file():

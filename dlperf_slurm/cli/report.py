@@ -24,7 +24,7 @@ BRIEF_FINDINGS = 2
 
 
 def add_commands(commands: "Commands") -> None:
-    """Add `report`."""
+    """Add the command `report` to the parser."""
     parser = add_command(commands, "report", run_report)
     add_run_options(parser)
     parser.add_argument(
@@ -59,7 +59,7 @@ def run_report(options: argparse.Namespace) -> None:
 
 
 def list_remarks(summary: "Summary") -> list[str]:
-    """Return the findings of `audit` in a run's own tables, a line each."""
+    """Return what `audit` finds wrong in a run's own tables, a line for each cell."""
     from dlperf_slurm.published.audit import audit_report
     from dlperf_slurm.reports.formats.csv import FILE_NAME
     from dlperf_slurm.results.columns import serialize_csv
@@ -72,7 +72,10 @@ def list_remarks(summary: "Summary") -> list[str]:
 
 
 def choose_telling(findings: "Sequence[Headline]") -> "list[Headline]":
-    """Return the first findings, which are sorted by weight, with one warning if there is any."""
+    """Return the findings to print: the first ones, and one warning if there is any.
+
+    `findings` begin with the most important one.
+    """
     doubts = [finding for finding in findings if finding.is_doubt][:1]
     sure = [finding for finding in findings if not finding.is_doubt]
     return [*sure[: TOLD_FINDINGS - len(doubts)], *doubts]
@@ -87,9 +90,9 @@ def report_run(
 ) -> None:
     """Print a run's tables, or a summary if `is_brief`, and write its report folder.
 
-    Other published figures or plots get files with names of their own. Raises CasesFailedError,
-    after all is written, if repeats have no valid record; UnhealthyNodesError if that is due to
-    nodes alone.
+    `against` names published results to compare with, `plots` is a choice of `--plots`; files with
+    other choices than the default have names of their own. Raises CasesFailedError, after all is
+    written, if repeats have no valid record; UnhealthyNodesError if that is due to nodes alone.
     """
     from dlperf_slurm.files.folders import run_permissions
     from dlperf_slurm.published.against import choose_sources
@@ -134,7 +137,7 @@ def report_run(
 
 
 def _print_brief(summary: "Summary", run: "Run") -> None:
-    """Print a run's summary in four lines: result, uncertainty, and where its tables are."""
+    """Print a run's summary in a few lines: results, confidence, and the command for its tables."""
     from dlperf_slurm.reports.headline import describe_certainty
 
     for finding in [one for one in summary.findings if not one.is_doubt][:BRIEF_FINDINGS]:
@@ -146,7 +149,7 @@ def _print_brief(summary: "Summary", run: "Run") -> None:
 
 
 def _print_published(options: argparse.Namespace) -> None:
-    """Print published figures in a layout; this needs no run and writes nothing.
+    """Print published results in a document's layout; this needs no run and writes no file.
 
     Raises InputError for options that exclude each other.
     """

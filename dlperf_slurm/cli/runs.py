@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: "Commands") -> None:
-    """Add the commands that make, follow and continue a run."""
+    """Add the commands that make, follow and continue a run to the parser."""
     command = add_command(commands, "plan", run_plan)
     command.add_argument("matrix", type=Path, help="matrix file (TOML)")
     command.add_argument("--json", action="store_true", help="print JSON")
@@ -81,7 +81,7 @@ def _add_wait_option(parser: argparse.ArgumentParser) -> None:
 
 
 def run_plan(options: argparse.Namespace) -> None:
-    """Print what a matrix would submit; writes nothing, and needs no answer from the cluster."""
+    """Print the jobs that a matrix would submit; writes nothing, and needs no cluster."""
     from rich.text import Text
 
     from dlperf_slurm.cli.estimates import describe_estimates
@@ -104,7 +104,7 @@ def run_plan(options: argparse.Namespace) -> None:
 
 
 def run_render(options: argparse.Namespace) -> None:
-    """Stage a run without submitting it; needs neither the cluster nor environments."""
+    """Stage a run directory without submitting it; needs neither the cluster nor environments."""
     run = stage_matrix(options, is_to_run=False)
     for group_id in run.list_group_ids():
         print(run.get_script_path(group_id))
@@ -112,7 +112,7 @@ def run_render(options: argparse.Namespace) -> None:
 
 
 def run_submit(options: argparse.Namespace) -> None:
-    """Stage and submit a matrix.
+    """Stage a run directory for a matrix, and submit its array jobs.
 
     Raises SchedulerError if there is no Slurm and no site was named: on a login node, training must
     not start by default, so site `local` has to be named.
@@ -134,7 +134,7 @@ def run_submit(options: argparse.Namespace) -> None:
 
 
 def run_resume(options: argparse.Namespace) -> None:
-    """Submit the groups of a run that are not submitted yet, or print that there are none."""
+    """Submit the array jobs of a run that are not submitted yet, or print that there are none."""
     from dlperf_slurm.scheduler.amend import amend_site
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
@@ -176,7 +176,10 @@ def run_retry(options: argparse.Namespace) -> None:
 
 
 def run_status(options: argparse.Namespace) -> None:
-    """Print the states of a run; raises SchedulerError if the scheduler does not answer."""
+    """Print the states of a run's array tasks.
+
+    Raises SchedulerError if the scheduler does not answer.
+    """
     from dlperf_slurm.reports.progress import describe_states, print_states
     from dlperf_slurm.scheduler.track import Tracker
 
@@ -217,7 +220,7 @@ def run_cancel(options: argparse.Namespace) -> None:
 
 
 def _mark_own(run: "Run") -> None:
-    """Mark a run as started or continued by this user, so that `wait` may retry its failures."""
+    """Mark a run as this user's own, so that `wait` may retry its failures."""
     from dlperf_slurm.jobs.run_ownership import mark_own
 
     if problem := mark_own(run):

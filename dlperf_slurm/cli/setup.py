@@ -164,7 +164,10 @@ def _make(directory: Path, recipe: "DatasetRecipe") -> None:
 
 
 def _is_found(path: Path) -> bool:
-    """Return whether a matrix submitted from here finds the data set by its name alone."""
+    """Return whether a matrix that is submitted from here finds the data set by its name alone.
+
+    That is so in ./data/NAME, without an entry in a site file.
+    """
     return path == Path.cwd() / "data" / path.name
 
 
@@ -173,12 +176,12 @@ def _add_device(action: argparse.ArgumentParser) -> None:
 
 
 def choose_device(options: argparse.Namespace) -> str:
-    """Return the device that the options of `env` choose."""
+    """Return "cuda" with the option --cuda of `env`, else "cpu"."""
     return CUDA if options.cuda else "cpu"
 
 
 def resolve_frameworks(names: Sequence[str]) -> list[str]:
-    """Replace package names by the names of their frameworks, and print each replacement."""
+    """Replace names of packages by those of their frameworks, and print each replacement."""
     from dlperf_slurm.provision.environments.pins import PACKAGES
 
     for name in names:
@@ -190,7 +193,7 @@ def resolve_frameworks(names: Sequence[str]) -> list[str]:
 
 
 def run_env_create(options: argparse.Namespace) -> None:
-    """Create the named environments in sequence; one that fails does not stop the others.
+    """Create the environments that are named, one by one; one that fails does not stop the others.
 
     Raises InputError if none is named or a named one cannot have Horovod, EnvironmentMissingError
     if one could not be created.
@@ -246,7 +249,10 @@ def run_env_list(options: argparse.Namespace) -> None:
 
 
 def run_env_check(options: argparse.Namespace) -> None:
-    """Print what works in environments; raises EnvironmentMissingError if one is broken."""
+    """Print what works in each environment (MPI, Horovod, GPU).
+
+    Raises EnvironmentMissingError if one is broken.
+    """
     from dlperf_slurm.provision.environments.check import check_environment
     from dlperf_slurm.provision.environments.pins import list_pins, read_pins
     from dlperf_slurm.reports.terminal import print_table

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: "Commands") -> None:
-    """Add `site init` and `doctor`."""
+    """Add the commands `site init` and `doctor` to the parser."""
     actions = add_actions(commands, "site")
     text = "write a site file from what Slurm reports about this cluster"
     action = add_command(actions, "init", run_site_init, text)
@@ -49,7 +49,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_site_init(options: argparse.Namespace) -> None:
-    """Write a site file and print its name.
+    """Survey the cluster, write a site file for it, and print the file's name.
 
     Raises SchedulerError if no cluster answers, InputError if the file exists already.
     """
@@ -86,7 +86,7 @@ def run_site_init(options: argparse.Namespace) -> None:
 
 
 def run_doctor(options: argparse.Namespace) -> None:
-    """Print a line for each check.
+    """Check a site, and print a line for each check.
 
     Raises SiteCheckError if a check failed or could not be decided.
     """

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 def load_plan(
     options: argparse.Namespace, must_reach_cluster: bool
 ) -> "tuple[MatrixFile, LoadedSite, Plan]":
-    """Load the matrix and the site that the options name, and plan them; raises InputError.
+    """Load the matrix and the site that the options name, and plan the run.
 
-    Raises SchedulerError if the cluster does not answer and `must_reach_cluster` is set.
+    Raises InputError for mistakes in them; SchedulerError if `must_reach_cluster` is set and the
+    cluster does not answer.
     """
     from dlperf_slurm.config.site import load_site
     from dlperf_slurm.jobs.plan import get_max_array_size, resolve
@@ -57,7 +58,10 @@ def load_plan(
 
 
 def load_plan_of_cluster(options: argparse.Namespace) -> "tuple[MatrixFile, LoadedSite, Plan]":
-    """Load the plan; with --wait, ask a cluster that does not answer again for RETRY_SECONDS."""
+    """Load matrix, site and plan, which needs an answer of the cluster.
+
+    With --wait, a cluster that does not answer is asked again for RETRY_SECONDS.
+    """
     from dlperf_slurm.scheduler.sbatch_errors import is_no_answer
     from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS, describe_silence
 
@@ -73,7 +77,7 @@ def load_plan_of_cluster(options: argparse.Namespace) -> "tuple[MatrixFile, Load
 
 
 def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
-    """Stage a run directory, with its scripts, for what the options name.
+    """Write the run directory, with its scripts, for the matrix and site that the options name.
 
     Raises InputError if the site can run none of the cases. If the run is to start now, also
     EnvironmentMissingError, and InputError if this machine cannot end a case within its time limit
@@ -118,7 +122,7 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
 
 
 def leave_out_bad_nodes(loaded: "LoadedSite", plan: "Plan", results: Path) -> "LoadedSite":
-    """Exclude a site's bad nodes from its jobs, unless too few nodes would be left."""
+    """Exclude the site's bad nodes (`list_bad_nodes`) from jobs, unless too few would be left."""
     from dlperf_slurm.jobs.failed_nodes import (
         describe_too_few,
         drop_unknown_nodes,
@@ -136,9 +140,9 @@ def leave_out_bad_nodes(loaded: "LoadedSite", plan: "Plan", results: Path) -> "L
 
 
 def list_bad_nodes(results: Path, site_name: str, clusters: str = "") -> list[str]:
-    """List and print the nodes of a site that are slow, or failed and have not measured since.
+    """Print and return the nodes of a site that are bad by the runs in `results`.
 
-    A node that failed before it was booted is left out.
+    Bad are slow nodes, and nodes that failed, and since then have neither measured nor been booted.
     """
     from dlperf_slurm.jobs.failed_nodes import drop_rebooted_nodes
     from dlperf_slurm.jobs.run_directory import list_run_ids
@@ -157,7 +161,11 @@ def list_bad_nodes(results: Path, site_name: str, clusters: str = "") -> list[st
 
 
 def _check_requests(plan: "Plan", loaded: "LoadedSite") -> None:
-    """Check the job requests as `doctor` does without probe jobs; raises SchedulerError."""
+    """Check what the jobs request as `doctor` does, without probe jobs.
+
+    Raises SchedulerError for jobs that sbatch would refuse or that would be PENDING for ever; other
+    problems are printed as warnings.
+    """
     from dlperf_slurm.checks.doctor.static_checks import check_requests
 
     findings = check_requests(plan, loaded.site)

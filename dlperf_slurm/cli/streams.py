@@ -32,7 +32,7 @@ class PlainStream:
 
 @contextmanager
 def plain_streams() -> Iterator[None]:
-    """Make standard output and error plain streams, as a run may come from an untrusted user."""
+    """Remove control characters from all output, as a run may come from an untrusted user."""
     before = sys.stdout, sys.stderr
     for name, stream in zip(("stdout", "stderr"), before):
         setattr(sys, name, PlainStream(stream))
@@ -80,5 +80,5 @@ def find_width() -> int:
 
 
 def silence_output() -> None:
-    """Discard buffered output for a closed pipe, so that it does not raise at exit."""
+    """Discard buffered output after a closed pipe, so that Python does not fail at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
