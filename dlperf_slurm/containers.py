@@ -27,10 +27,10 @@ class Mount:
 
 @dataclass(frozen=True)
 class ContainerStart:
-    """A container image, and how to start it.
+    """A container image, and how to start it for each rank.
 
-    `folders` are the folders that ranks read and write, `mounts` and `env_names` the mounts and the
-    environment variables of the site.
+    `folders` are mounted as ranks read and write them; `mounts` and `env_names` are the mounts and
+    the names of environment variables that the site sets.
     """
 
     image: str
@@ -42,13 +42,13 @@ class ContainerStart:
 
     @property
     def all_mounts(self) -> list[Mount]:
-        """The distinct folders and mounts."""
+        """The mounts of `folders` and `mounts` together, without duplicates."""
         return list(dict.fromkeys([*self.folders, *self.mounts]))
 
 
 @dataclass(frozen=True)
 class ContainerOptions:
-    """The sbatch options, srun options and command prefix of a container.
+    """What a container adds to a job: options of sbatch and srun, and a prefix of ranks' commands.
 
     `digest_command` prints the image's digest on the batch host, for runtimes that store images
     themselves; it is empty for an image that is a file or folder.
@@ -65,7 +65,7 @@ RUNTIMES: dict[str, MakeParts] = {}
 
 
 def parse_mount(text: str) -> Mount:
-    """Parse a mount: "/folder" or "/outside:/inside"."""
+    """Parse a mount: "/folder", or "/folder/on/host:/in/container"."""
     source, _, target = text.partition(":")
     return Mount(source, target or source)
 
@@ -77,13 +77,16 @@ def _register(make_parts: MakeParts) -> MakeParts:
 
 @_register
 def apptainer(start: ContainerStart) -> ContainerOptions:
-    """Start an Apptainer container for each rank (apptainer-exec(1))."""
+    """Return the command that starts an Apptainer container for each rank (apptainer-exec(1))."""
     return _make_singularity_parts("apptainer", start)
 
 
 @_register
 def singularity(start: ContainerStart) -> ContainerOptions:
-    """Start a SingularityCE container for each rank (singularity-exec(1))."""
+    """Return the command that starts a SingularityCE container for each rank.
+
+    Its manual is singularity-exec(1).
+    """
     return _make_singularity_parts("singularity", start)
 
 
@@ -96,10 +99,10 @@ def _make_singularity_parts(program: str, start: ContainerStart) -> ContainerOpt
 
 @_register
 def charliecloud(start: ContainerStart) -> ContainerOptions:
-    """Start a Charliecloud container for each rank, which inherits the environment (ch-run(1)).
+    """Return the command that starts a Charliecloud container for each rank (ch-run(1)).
 
-    ch-run has no entry points. The mount points must exist in the image, unless `options` create
-    them.
+    The container inherits the environment. ch-run has no entry points. The mount points must exist
+    in the image, unless `options` create them.
     """
     binds = [f"--bind={mount}" for mount in start.all_mounts]
     return ContainerOptions(wrapper=["ch-run", *start.options, *binds, start.image, "--"])
@@ -107,22 +110,28 @@ def charliecloud(start: ContainerStart) -> ContainerOptions:
 
 @_register
 def environment(start: ContainerStart) -> ContainerOptions:
-    """Start a container of CSCS's Container Engine by srun's `--environment`.
+    """Return the srun option `--environment` of CSCS's Container Engine.
 
-    The environment definition file also defines all mounts.
+    The environment definition file (`image`) also defines all mounts.
     """
     return ContainerOptions(launcher_flags=[f"--environment={start.image}", *start.options])
 
 
 @_register
 def podman(start: ContainerStart) -> ContainerOptions:
-    """Start a Podman container for each rank, with the host's network (podman-run(1))."""
+    """Return the command that starts a Podman container for each rank (podman-run(1)).
+
+    The container uses the host's network.
+    """
     return _make_podman_parts("podman", start)
 
 
 @_register
 def podman_hpc(start: ContainerStart) -> ContainerOptions:
-    """Start a container of NERSC's podman-hpc for each rank (github.com/NERSC/podman-hpc)."""
+    """Return the command that starts a container of NERSC's podman-hpc for each rank.
+
+    The source is github.com/NERSC/podman-hpc.
+    """
     return _make_podman_parts("podman-hpc", start)
 
 
@@ -141,7 +150,7 @@ def _make_podman_parts(program: str, start: ContainerStart) -> ContainerOptions:
 
 @_register
 def pyxis(start: ContainerStart) -> ContainerOptions:
-    """Start an Enroot container by the options that Pyxis adds to srun (NVIDIA/pyxis)."""
+    """Return the options that Pyxis adds to srun to start an Enroot container (NVIDIA/pyxis)."""
     mounts = ",".join(map(str, start.all_mounts))
     entrypoint = "--container-entrypoint" if start.has_entrypoint else "--no-container-entrypoint"
     container = [f"--container-image={start.image}", f"--container-mounts={mounts}", entrypoint]
@@ -150,9 +159,10 @@ def pyxis(start: ContainerStart) -> ContainerOptions:
 
 @_register
 def shifter(start: ContainerStart) -> ContainerOptions:
-    """Start a Shifter container for each rank; Shifter itself mounts the site's file systems.
+    """Return the command that starts a Shifter container for each rank, and an sbatch option.
 
-    The sbatch option makes nodes load the image before the job starts (docs.nersc.gov).
+    Shifter itself mounts the site's file systems. The sbatch option makes nodes load the image
+    before the job starts (docs.nersc.gov).
     """
     volumes = [f"--volume={mount}" for mount in start.mounts]
     entrypoint = ["--entrypoint"] if start.has_entrypoint else []
@@ -164,5 +174,8 @@ def shifter(start: ContainerStart) -> ContainerOptions:
 
 @_register
 def uenv(start: ContainerStart) -> ContainerOptions:
-    """Mount a CSCS user environment by srun's `--uenv`; `options` may select a view."""
+    """Return the srun option `--uenv`, which mounts a CSCS user environment.
+
+    `options` of the container may select a view.
+    """
     return ContainerOptions(launcher_flags=[f"--uenv={start.image}", *start.options])

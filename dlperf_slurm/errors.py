@@ -18,7 +18,7 @@ class DlperfError(Exception):
 
 
 class SiteCheckError(DlperfError):
-    """`doctor` found a problem on the site, or could not decide a check; no benchmark ran."""
+    """`doctor` found a problem on the site, or could not finish a check; no benchmark ran."""
 
 
 class InputError(DlperfError):
@@ -82,7 +82,7 @@ class Problem(NamedTuple):
 
 
 def raise_problems(problems: Sequence[Problem]) -> None:
-    """Raise one InputError that lists all problems by file and line, if there are any."""
+    """Raise one InputError that lists the problems by file and line; return if there are none."""
     if problems:
         ordered = sorted(problems, key=lambda problem: (problem.file, problem.line or 0))
         lines = [*dict.fromkeys(map(str, ordered))]

@@ -48,7 +48,7 @@ def describe_old_python():  # type: () -> str
 def describe_import_error(error):  # type: (ImportError) -> str
     """Return which library cannot be imported, and the command that installs it.
 
-    Return '' if the error is not from a required library.
+    Return '' if the library that failed is not one that the tool requires.
     """
     library = find_library(error)
     if library not in LIBRARIES:
@@ -143,7 +143,10 @@ def _is_here():  # type: () -> bool
 
 
 def _write_place(*names):  # type: (*str) -> str
-    """Return a quoted path in the checkout, relative if the checkout is the working directory."""
+    """Return a quoted path in the checkout, relative if the checkout is the working directory.
+
+    `names` are the parts of the path below it.
+    """
     return _quote(os.path.join("" if _is_here() else _HOME, *names) or ".")
 
 

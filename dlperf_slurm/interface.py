@@ -75,7 +75,7 @@ class RunResults:
 
     @property
     def is_complete(self) -> bool:
-        """Whether each planned repeat has a valid record, except those skipped by `--within`."""
+        """Whether each planned repeat has a valid record, but for those that `--within` skipped."""
         return self._summary.is_complete
 
     def frame(self, name: str = "cases") -> "DataFrame":
@@ -204,7 +204,10 @@ class ComparedRuns:
         self._compared = compared
 
     def frame(self) -> "DataFrame":
-        """Return throughputs, mean inference latencies and verdicts: [case quantities, columns]."""
+        """Return a frame with a row for each measured quantity of each case: [rows, columns].
+
+        The quantities are throughput and mean inference latency; a column has the verdict.
+        """
         from dlperf_slurm.results.compare import make_comparison_frame
 
         return make_comparison_frame(self._compared)
@@ -226,7 +229,7 @@ class ComparedRuns:
 def open_history(
     *folders: Union[str, Path], case: Sequence[str] = (), framework: Sequence[str] = ()
 ) -> "History":
-    """Open all runs of these results folders; of `results` without arguments.
+    """Open all runs of these results folders; without any, those of the folder `results`.
 
     `case` selects case ids that match one of the patterns: the whole id for a pattern with * or ?,
     else a part of the id. `framework` selects frameworks by name. Both select all if empty. Raises
@@ -273,6 +276,9 @@ def _check_name(kind: str, name: str, known: Collection[str]) -> None:
 
 
 def _check_list(kind: str, values: Sequence[str]) -> None:
-    """Raise InputError for a string in place of a list, as a string is a sequence of strings."""
+    """Raise InputError if `values` is a single string, which Python also accepts as a sequence.
+
+    `kind` names the argument in the message.
+    """
     if isinstance(values, str):
         raise InputError(f"{kind}: {values!r} is a string; give a list of strings")

@@ -1,4 +1,4 @@
-"""An exception that no command handles -> a file with its traceback, and two lines that name it."""
+"""An exception that no command handles -> a file with its traceback, and two lines about both."""
 
 import os
 import platform
@@ -11,9 +11,10 @@ EXIT_CODE = 70
 
 
 def report_internal_error(error: Exception, version: str) -> int:
-    """Write the traceback to a private file, and print its name; return the exit code.
+    """Write the traceback of an unexpected error to a private file; return the exit code.
 
-    Without a place for the file, print the traceback.
+    The file's name is printed, to be sent with a report. If no file can be written, the traceback
+    is printed. `version` is that of this tool.
     """
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     # other arguments may contain secrets

@@ -19,9 +19,9 @@ _interrupts: list[int] = []
 
 
 def run_interruptible() -> int:
-    """Run the command line and return its exit code.
+    """Run the command line and return its exit code; Ctrl-C ends it with one line.
 
-    An interrupt ends it with one line, even if a library converts the KeyboardInterrupt.
+    It does so even if a library converts the KeyboardInterrupt into another exception.
     """
     try:
         # otherwise SIGINT is ignored on purpose, as by `&` in a script, and stays so
@@ -53,7 +53,10 @@ def _interrupt(signal_number: int, frame: "Optional[FrameType]") -> None:
 
 
 def _tell_or_interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Raise an interrupt again later if a destructor lost it; print other errors as usual."""
+    """Handle an exception in a destructor, which Python cannot raise: print it as usual.
+
+    A KeyboardInterrupt is raised again a moment later instead.
+    """
     if unraisable.exc_type is KeyboardInterrupt:
         signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
     else:

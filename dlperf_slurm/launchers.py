@@ -18,7 +18,7 @@ _START_TORCHRUN = 'exec torchrun --rdzv-conf=is_host=$((SLURM_NODEID == 0)) "$@"
 
 
 class ShellTemplate(str):
-    """A word of a command line in which the job's bash expands `${NAME}` and nothing else."""
+    """A word of a command line in which the job's bash expands `${NAME}`; all else is literal."""
 
     __slots__ = ()
 
@@ -47,9 +47,10 @@ MakeCommand = Callable[[RankLayout, Sequence[str]], list[str]]
 
 @dataclass(frozen=True)
 class Launcher:
-    """A launcher, and the kinds of rendezvous (`worker.rendezvous`) that its ranks can use.
+    """A program that starts ranks, and the kinds of rendezvous that they can then use.
 
-    With `starts_nodes`, Slurm starts the launcher once per node, and the launcher starts the ranks.
+    `worker.rendezvous` has these kinds: how ranks find each other. With `starts_nodes`, Slurm
+    starts the launcher once per node, and the launcher starts the ranks.
     """
 
     make_command: MakeCommand
@@ -74,7 +75,7 @@ def _register(*joinings: str, starts_nodes: bool = False) -> Callable[[MakeComma
 
 @_register(*KINDS)
 def command(ranks: RankLayout, program: Sequence[str]) -> list[str]:
-    """Start ranks by the site's own command, such as TACC's `ibrun -n 16`.
+    """Return the command line that starts ranks by the site's own command, such as `ibrun -n 16`.
 
     Raises InputError if the site has none.
     """
@@ -88,10 +89,10 @@ def command(ranks: RankLayout, program: Sequence[str]) -> list[str]:
 
 @_register(MPI)
 def mpirun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
-    """Start ranks by Open MPI's mpirun, with or without Slurm; it ends all ranks if one fails.
+    """Return the command line that starts ranks by Open MPI's mpirun, with or without Slurm.
 
-    The site's flags replace the default placement, in which each rank may use all cores of its
-    node (Open MPI would bind it to a single one).
+    mpirun ends all ranks if one fails. The site's flags replace the default placement, in which
+    each rank may use all cores of its node (Open MPI would bind it to a single one).
     """
     placement = ["--map-by", f"ppr:{ranks.topology.devices_per_node}:node:OVERSUBSCRIBE"]
     flags = ranks.flags or [*placement, "--bind-to", "none"]
@@ -100,7 +101,7 @@ def mpirun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
 
 @_register(MPI, SLURM)
 def srun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
-    """Start ranks as the tasks of one Slurm step (srun(1)).
+    """Return the command line that starts ranks as the tasks of one Slurm step (srun(1)).
 
     --cpus-per-task is explicit because srun stopped inheriting it from sbatch in Slurm 22.05, and
     inherits it again since 23.11.
@@ -125,7 +126,7 @@ def srun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
 
 @_register(TORCHRUN, starts_nodes=True)
 def torchrun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
-    """Start ranks by torchrun, which srun starts once per node (torch.distributed.run).
+    """Return the command line by which srun starts torchrun on each node, and it the ranks.
 
     torchrun gets the cores of all ranks on its node. Ranks use RANK, WORLD_SIZE and MASTER_ADDR
     instead of MPI. The rendezvous is on the first node, where the job script runs. Further options

@@ -24,7 +24,7 @@ def strip_controls(text: str) -> str:
 
 
 def make_one_line(text: str) -> str:
-    """Remove control characters; join the lines of the text, stripped, with spaces."""
+    """Make a text one line without control characters: its lines, stripped, joined by spaces."""
     if text.isprintable():
         return text
     lines = re.split("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]", text)

@@ -10,10 +10,10 @@ PROGRAM = "dlperf-slurm"
 
 
 def find_command() -> str:
-    """Return the command that starts the tool as the user typed it, as `python3 -m dlperf_slurm`.
+    """Return the command by which the user started the tool, for messages that suggest commands.
 
-    It is the console script's name, or the script's path if PATH does not lead to it. In a job, a
-    test or a notebook it is the console script's name.
+    It is "dlperf-slurm", the script's path if PATH does not lead to it, or "python3 -m
+    dlperf_slurm". In a job, a test or a notebook it is "dlperf-slurm".
     """
     started = sys.argv[0] if sys.argv else ""
     folder, name = os.path.split(started)

@@ -81,9 +81,10 @@ _HINTS = (
 def clean_environment(
     environment: Mapping[str, str], inherit: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return the environment without variables of a surrounding job or virtual environment.
+    """Return the variables that a Slurm command may inherit from `environment`.
 
-    The SBATCH_ variables in `inherit` are kept.
+    Those of a surrounding job or virtual environment are removed, and SBATCH_ variables except
+    those that `inherit` names.
     """
     return {
         name: value
@@ -95,7 +96,7 @@ def clean_environment(
 
 
 def list_unheeded(environment: Mapping[str, str], inherit: Collection[str]) -> list[str]:
-    """List the user's SBATCH_ variables that `clean_environment` removes."""
+    """List the SBATCH_ variables of the user's shell that `clean_environment` removes."""
     kept = clean_environment(environment, inherit)
     return sorted(
         name
@@ -111,7 +112,10 @@ def find_shell_cluster(environment: Mapping[str, str]) -> str:
 
 
 def describe_clusters(environment: Mapping[str, str], clusters: str) -> list[str]:
-    """Return a message for each shell variable that names clusters: whether jobs use it."""
+    """Return a message for each variable of the shell that names a cluster: whether jobs go there.
+
+    `clusters` is the site's setting, '' for this host's cluster.
+    """
     lines = []
     for variable in CLUSTER_VARIABLES:
         named = environment.get(variable, "")
@@ -127,7 +131,7 @@ def describe_clusters(environment: Mapping[str, str], clusters: str) -> list[str
 
 
 def get_cluster_option(clusters: str) -> list[str]:
-    """Return the Slurm option that selects a cluster; none for '', the host's own cluster."""
+    """Return ["--clusters=NAME"] to select a cluster, or [] for '', the cluster of this host."""
     return [f"--clusters={clusters}"] if clusters else []
 
 
@@ -177,13 +181,13 @@ def run_client(
 
 
 def add_hint(message: str) -> str:
-    """Append a hint to an error message of a Slurm client, if there is one."""
+    """Append to an error message of a Slurm client a hint in parentheses, if one fits."""
     hint = next((hint for signs, hint in _HINTS if re.search(signs, message)), "")
     return f"{message} ({hint})" if hint else message
 
 
 def is_forbidden(message: str) -> bool:
-    """Return whether a client's error says that this user may not ask for this."""
+    """Return whether an error message of a Slurm client says that this user lacks permission."""
     return re.search("permission denied|access denied|not permitted", message, re.I) is not None
 
 
@@ -193,7 +197,7 @@ def is_job_id(text: str) -> bool:
 
 
 def parse_job_id(answer: str) -> str:
-    """Return the job id in what `sbatch --parsable` printed, wherever it stands among other lines.
+    """Return the job id in the output of `sbatch --parsable`, which may have other lines too.
 
     Raises SchedulerError unless the output contains exactly one: a wrapper may print other numbers.
     """
@@ -205,7 +209,7 @@ def parse_job_id(answer: str) -> str:
 
 
 def cancel_jobs(job_ids: Sequence[str], clusters: str = "", job_name: str = "") -> None:
-    """Cancel jobs by id; if `job_name` is set, only jobs with that name.
+    """Cancel jobs with scancel; if `job_name` is set, only those of `job_ids` with that name.
 
     Raises SchedulerError if Slurm refuses.
     """
@@ -224,9 +228,9 @@ def read_cluster_config(clusters: str = "") -> dict[str, str]:
 
 
 def read_boot_times(clusters: str = "") -> dict[str, str]:
-    """Return when each node of the cluster was booted, as ISO 8601 in local time, or "".
+    """Return when each node of the cluster was booted, as ISO 8601 in local time, by node name.
 
-    The result is empty if the cluster does not answer.
+    The time is "" if Slurm does not know it. The result is empty if the cluster does not answer.
     """
     command = ["scontrol", *get_cluster_option(clusters), "--all", "--oneliner", "show", "node"]
     try:
