@@ -32,7 +32,7 @@ class GracePeriod:
                 self._submitted[event.group_id] = event.time
             elif event.host == own and event.event == UNMARKED and event.state:
                 self._since.setdefault(marker, event.time)
-            elif event.event == UNMARKED:
+            elif event.event == UNMARKED and not event.state:
                 self._since.pop(marker, None)
         self._new_events: list[Event] = []
 

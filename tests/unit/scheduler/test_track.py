@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import socket
 import sys
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -206,6 +207,14 @@ def test_start_that_nobody_knows_is_lost_after_a_while(
     if missed == "COMPLETED":
         show(missed)
     assert find_state(run)[0] == state
+
+
+def test_another_host_that_misses_a_start_does_not_restart_the_grace_period(run, task):
+    write_marker(run, task, "started")
+    for seconds, host in ((400, socket.gethostname()), (10, "another")):
+        event = Event(UNMARKED, ago(seconds), GROUP, "1", 0, "UNKNOWN", host=host)
+        append_event(run.path, event)
+    assert find_state(run)[0] == "LOST"
 
 
 def test_what_was_missed_and_seen_again_is_missed_anew(bin_dir, run, task, show):
