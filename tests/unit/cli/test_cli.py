@@ -20,7 +20,6 @@ from builders import (
     write_program,
     write_record,
 )
-from report_values import list_report_files
 from support.problems import assert_problem
 
 import dlperf_slurm.cli
@@ -28,7 +27,6 @@ from dlperf_slurm import __version__
 from dlperf_slurm.cli import main
 from dlperf_slurm.cli.commands import COMMANDS
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
-from dlperf_slurm.results import cases
 from dlperf_slurm.worker.models import list_models
 
 SITE = """\
@@ -40,7 +38,6 @@ modules = "pytorch"
 """
 PLAN = ["plan", "matrix.toml", "--site", "site.toml"]
 RENDER = ["render", "matrix.toml", "--site", "site.toml"]
-SUBMIT = ["submit", "matrix.toml", "--site", "site.toml"]
 
 
 @pytest.fixture
@@ -112,13 +109,6 @@ def test_plan_ends_with_the_totals_and_what_its_repeats_can_tell(files, bin_dir,
     assert time.startswith("time: ")
     assert power.startswith("2 repeats: ")
     assert sorted(files.rglob("*")) == before
-
-
-def test_plan_names_what_is_left_out(files, bin_dir, capsys):
-    _, out, _ = run_main([*PLAN, "--set", "max_nodes=1"], capsys)
-    lines = out.splitlines()
-    place = lines.index("  1 case: 2n2g needs 2 nodes, but the site has 1")
-    assert lines[place + 1].strip() == "pytorch-resnet50-2n2g-bs8-fp32"
 
 
 @pytest.mark.parametrize(
@@ -209,13 +199,16 @@ def test_argument_to_correct_exits_with_2_and_one_error(files, bin_dir, capsys, 
 def test_config_show_has_a_row_for_each_value_with_its_layer(files, capsys):
     write_matrix(SMALL_MATRIX + "[slurm]\nqos = 'long'\n")
     command = ["config", "show", "matrix.toml", "--site", "site.toml", "--set", "partition=a b"]
-    _, out, _ = run_main(command, capsys)
+    _, out, _ = run_main([*command, "--set", "protocol.repeats=3"], capsys)
     rows = [" ".join(line.split()) for line in out.splitlines()]
     assert {
         "scheduler 'slurm' site.toml",
         "partition 'a b' --set partition=a b",
-        "qos 'long' matrix.toml [slurm]",
+        "qos 'long' matrix.toml --set protocol.repeats=3 [slurm]",
         "account - default",
+        "protocol.repeats 3 --set protocol.repeats=3",
+        "protocol.seed 1 default",
+        "axes.framework ['pytorch'] matrix.toml",
     } <= set(rows)
 
 
@@ -263,14 +256,6 @@ def test_init_names_the_next_command_and_keeps_what_is_there(home, capsys):
     assert run_main(["init"], capsys)[0] == 2
 
 
-def test_report_of_a_complete_run_writes_its_files_beside_the_run(staged_run):
-    for task in staged_run.read_all_tasks():
-        write_record(staged_run, task, make_record(read_case(staged_run, task)))
-    assert main(["report", "--plots", "none"]) == 0
-    names = {path.name for path in (staged_run.path / "report").iterdir()}
-    assert names == {*list_report_files("report-plots-none.html")}
-
-
 def test_report_of_a_run_with_holes_names_the_reason_of_each(staged_run, capsys):
     fill_run(staged_run)
     code, out, err = run_main(["report", "--plots", "none"], capsys)
@@ -311,16 +296,6 @@ def test_report_of_a_copied_run_needs_nothing_but_its_files(staged_run, home):
     assert [(row[1], row[2], row[-4]) for row in rows] == [
         ("1n1g", "40.00", "1.00"), ("1n2g", "80.00", "2.00"), ("2n2g", "160.00", "4.00"),
     ]  # fmt: skip
-
-
-def test_report_makes_the_columns_of_its_cases_once_for_all_files(staged_run, monkeypatch):
-    made = []
-    make = cases._join_notes
-    monkeypatch.setattr(cases, "_join_notes", lambda found: made.append(1) or make(found))
-    main(["report", "--plots", "none", str(staged_run.path)])
-    written = {path.name for path in (staged_run.path / "report").iterdir()}
-    assert {"report.csv", "report.json", "cases.parquet"} <= written
-    assert made == [1]
 
 
 @pytest.mark.parametrize(

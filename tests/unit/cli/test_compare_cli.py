@@ -5,17 +5,12 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from builders import make_manifest, make_site, write_matrix
-from history_runs import MATRIX, make_run
+from builders import make_manifest
+from history_runs import make_run, stage_seven
 from outcome_builders import RATES, make_case_outcomes, scale
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.config.site import LoadedSite
-from dlperf_slurm.jobs.plan import resolve
-from dlperf_slurm.jobs.stage import stage_run
-from dlperf_slurm.matrix.expand import expand_matrix
-from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.reports.comparison_text import serialize_junit
 from dlperf_slurm.results.compare import compare_runs
 from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
@@ -27,12 +22,7 @@ LIMIT = ["--fail-if-slower", "3%"]
 
 @pytest.fixture(scope="module")
 def staged(tmp_path_factory):
-    """Stage a run of two cases with seven repeats each, without records."""
-    folder = tmp_path_factory.mktemp("seven")
-    file = read_matrix(write_matrix(MATRIX, folder / "matrix.toml"))
-    site = make_site()
-    plan = resolve(expand_matrix(file), site, max_array_size=1001)
-    return stage_run(folder, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"]).path
+    return stage_seven(tmp_path_factory.mktemp("seven"))
 
 
 @pytest.fixture
@@ -121,11 +111,6 @@ def test_other_versions_are_noted_once(run_a, staged, capsys):
         "[1] torch 2.13.0 -> 2.14.0"
     ]
     assert [row[-1] for row in list_rows(out)] == ["[1]", "[1]"]
-
-
-def test_runs_are_found_by_the_beginning_of_their_ids(staged, home, capsys):
-    make_run(staged, f"results/{staged.name}")
-    assert run_compare([staged.name[:8], staged.name[:8]], capsys)[0] == 0
 
 
 @pytest.mark.parametrize(

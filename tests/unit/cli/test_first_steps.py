@@ -104,15 +104,6 @@ def test_mistake_of_a_command_line_is_told_with_what_is_meant(
     assert_problem(capsys.readouterr().err, file=file, key=key, says=says)
 
 
-def test_config_show_has_the_values_of_a_matrix_with_their_layers(matrix, capsys):
-    main(["config", "show", matrix, *LOCAL, "--set", "protocol.repeats=3"])
-    rows = [line.split(None, 2) for line in capsys.readouterr().out.splitlines()]
-    values = {row[0]: [part.strip() for part in row[1:]] for row in rows if len(row) == 3}
-    assert values["protocol.repeats"] == ["3", "--set protocol.repeats=3"]
-    assert values["protocol.seed"] == ["1", "default"]
-    assert values["axes.framework"] == ["['pytorch']", "matrix.toml"]
-
-
 def test_resume_with_nothing_to_do_says_so_and_what_to_do(matrix, capsys, monkeypatch):
     run = stage(capsys, matrix)
     monkeypatch.setattr("dlperf_slurm.scheduler.submit.find_unsubmitted", lambda run: {})

@@ -54,27 +54,12 @@ def list_retries(run):
     return [group_id for group_id in run.list_group_ids() if "-try" in group_id]
 
 
-@pytest.mark.parametrize("is_named", [True, False])
-def test_wait_submits_nothing_of_a_run_that_others_made(failed_run, home, capsys, is_named):
-    words = [str(failed_run.path)] if is_named else []
-    assert main(["wait", *words]) == CASES_FAILED
-    assert list_retries(failed_run) == []
-    assert list_calls(home, "sbatch") == []
-    assert f"retry {failed_run.path}" in capsys.readouterr().out
-
-
 def test_wait_releases_nothing_of_a_run_that_others_made(failed_run, home):
     site = failed_run.path / SITE_FILE
     # so that nothing but what the run's own files say would be read of it
     site.write_text("broken", encoding="utf-8")
     assert main(["wait", str(failed_run.path)]) == CASES_FAILED
     assert list_calls(home, "scontrol") == []
-
-
-def test_wait_tries_again_what_the_user_began(failed_run):
-    mark_own(failed_run)
-    main(["wait", str(failed_run.path)])
-    assert list_retries(failed_run)
 
 
 @pytest.mark.parametrize("command", ["retry", "resume"])

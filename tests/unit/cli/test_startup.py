@@ -25,8 +25,6 @@ import json
 print(json.dumps(counted))
 """
 
-CONFIG = ["config", "show", "matrix.toml", "--site", "local"]
-
 
 def run_command(words):
     """Return the number of files that a command opened, and the names of its modules."""
@@ -54,21 +52,20 @@ def test_help_loads_what_prints_it_and_opens_few_files(words):
     assert 5 < opened < 70
 
 
-def test_help_of_a_command_loads_the_file_that_declares_it_alone():
-    _, modules = run_command(["plan", "--help"])
-    assert "dlperf_slurm.cli.runs" in modules
-    assert not modules & {"dlperf_slurm.cli.history", "dlperf_slurm.cli.setup", "pydantic"}
+PLAN, RESULTS = "dlperf_slurm.jobs.plan", "dlperf_slurm.reports.summarize"
 
 
-def test_settings_are_shown_without_what_plans_runs_and_reports(home):
+@pytest.mark.parametrize(
+    ("words", "loaded", "others"),
+    [
+        (["plan", "--help"], "dlperf_slurm.cli.runs", {"dlperf_slurm.cli.history", "pydantic"}),
+        (["config", "show"], "dlperf_slurm.config.site", {*HEAVY, PLAN, RESULTS}),
+        (["plan"], PLAN, {*HEAVY, "dlperf_slurm.results.collect", RESULTS}),
+    ],
+)
+def test_command_loads_what_it_needs_alone(home, words, loaded, others):
     write_matrix(SMALL_MATRIX, home / "matrix.toml")
-    _, modules = run_command(CONFIG)
-    assert "dlperf_slurm.config.site" in modules
-    assert not modules & {*HEAVY, "dlperf_slurm.jobs.plan", "dlperf_slurm.reports.summarize"}
-
-
-def test_plan_reads_no_results_where_there_are_none(home):
-    write_matrix(SMALL_MATRIX, home / "matrix.toml")
-    _, modules = run_command(["plan", "matrix.toml", "--site", "local"])
-    assert "dlperf_slurm.jobs.plan" in modules
-    assert not modules & {*HEAVY, "dlperf_slurm.results.collect", "dlperf_slurm.reports.summarize"}
+    arguments = [] if "--help" in words else ["matrix.toml", "--site", "local"]
+    _, modules = run_command([*words, *arguments])
+    assert loaded in modules
+    assert not modules & others

@@ -238,12 +238,6 @@ def assert_is_held(home):
         pass
 
 
-def test_lock_is_held_by_one_and_free_after_it(home):
-    with hold_submit_lock(home):
-        assert_is_held(home)
-    assert_is_free(home)
-
-
 def test_lock_is_free_after_a_failure_of_its_holder(home):
     with pytest.raises(ZeroDivisionError), hold_submit_lock(home):
         raise ZeroDivisionError

@@ -100,26 +100,6 @@ def test_word_that_is_not_expanding_stays_as_it_is():
     assert quote_words(["${A}", ShellTemplate("${A}")]) == "'${A}' \"${A-}\""
 
 
-def test_setup_modules_and_after_modules_of_a_site_stand_in_this_order_before_its_variables():
-    site = make_site(
-        setup=["module purge"],
-        modules=["LUMI/25.03", "rocm"],
-        after_modules=["export A=$CRAY_A"],
-        env={"B": "${A}:b"},
-    )
-    script = render(site)
-    _, _, lines = script.partition("prepare_task() {\n")
-    lines, _, _ = lines.partition("}\n\n")
-    assert [line.strip() for line in lines.splitlines()] == [
-        "set +u",
-        "export OMP_NUM_THREADS=1",
-        "run_setup 'module purge'",
-        "load_modules LUMI/25.03 rocm",
-        "run_setup 'export A=$CRAY_A'",
-        'export B="${A-}":b',
-    ]
-
-
 def test_head_of_a_script_says_what_made_it_in_one_line():
     script = render(make_site(), header="dlperf-slurm 1.0: matrix a\nrm -rf x, site b")
     assert script.splitlines()[1] == "# dlperf-slurm 1.0: matrix a?rm -rf x, site b"

@@ -41,21 +41,24 @@ def run_within(seconds, task_seconds):
     return begun
 
 
-def test_without_an_end_all_are_begun_in_the_order_of_the_array():
-    assert run_within(0, 100) == [(task.case_id, task.repeat) for task in TASKS]
+EACH_ONCE = [("first", 1), ("second", 1)]
 
 
-def test_later_repeats_of_all_cases_are_left_out():
-    assert run_within(45, 10) == [("first", 1), ("second", 1), ("first", 2), ("second", 2)]
-
-
-def test_each_case_is_measured_once_however_slow_it_is():
-    assert run_within(5, 10) == [("first", 1), ("second", 1)]
-
-
-def test_what_would_end_in_time_is_begun_and_what_would_not_is_left_out():
-    assert len(run_within(60, 10)) == 6
-    assert len(run_within(59, 10)) == 5
+@pytest.mark.parametrize(
+    ("seconds", "task_seconds", "begun"),
+    [
+        # without an end all, in the order of the array
+        (0, 100, [(task.case_id, task.repeat) for task in TASKS]),
+        # each case once, however slow it is
+        (5, 10, EACH_ONCE),
+        (45, 10, [*EACH_ONCE, ("first", 2), ("second", 2)]),
+        # what would not end in time is left out
+        (59, 10, [*EACH_ONCE, ("first", 2), ("second", 2), ("first", 3)]),
+        (60, 10, [(case, repeat) for repeat in (1, 2, 3) for case in CASES]),
+    ],
+)
+def test_repeats_are_begun_that_end_in_time(seconds, task_seconds, begun):
+    assert run_within(seconds, task_seconds) == begun
 
 
 @pytest.mark.parametrize("task_seconds", [(30, 10, 10), (10, 30, 10)])

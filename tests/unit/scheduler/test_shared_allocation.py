@@ -61,12 +61,6 @@ def test_tasks_of_one_job_have_its_id(shared_run):
     assert RunTask(GROUP, 3, "cases/c/r1/a1").get_job_id("7") == "7_3"
 
 
-def test_task_before_its_turn_is_pending_while_its_job_runs(bin_dir, shared_run):
-    show_job(bin_dir, shared_run, "RUNNING")
-    mark(shared_run, 0, "started")
-    assert find_states(shared_run) == [("RUNNING", ""), ("PENDING", "")]
-
-
 @pytest.mark.parametrize("state", ["RUNNING", "NODE_FAIL", "CANCELLED", "COMPLETED"])
 def test_task_that_its_job_went_on_after_has_failed_whatever_becomes_of_the_job(
     bin_dir, shared_run, state

@@ -185,11 +185,6 @@ def test_retry_whose_environment_is_gone_stages_nothing(cluster, staged_run, cap
     assert staged_run.list_group_ids() == GROUPS
 
 
-def test_retry_beside_a_submission_is_refused(cluster, staged_run):
-    with hold_submit_lock(staged_run.path), pytest.raises(SchedulerError, match="submitting"):
-        stage_retry(staged_run)
-
-
 def test_retry_that_cannot_ask_the_scheduler_stages_nothing(cluster, staged_run):
     submit_run(staged_run, print)
     write_program(cluster, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
