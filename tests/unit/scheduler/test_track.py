@@ -40,7 +40,8 @@ from dlperf_slurm.jobs.markers import LOG_WORDS, MARKERS_DIR
 from dlperf_slurm.scheduler import follow
 from dlperf_slurm.scheduler.follow import follow_run
 from dlperf_slurm.scheduler.retry import stage_retry
-from dlperf_slurm.scheduler.state import count_states
+from dlperf_slurm.scheduler.state import FAILED, StartFiles, count_states
+from dlperf_slurm.scheduler.task_facts import read_files
 from dlperf_slurm.scheduler.track import Tracker
 
 GROUP = "1n1g"
@@ -273,15 +274,6 @@ def test_final_state_is_reopened_by_a_valid_record(run, task, case, failed, vali
     assert find_state(run)[0] == "COMPLETED"
 
 
-@pytest.mark.parametrize("shown", ["COMPLETED", "NODE_FAIL"])
-def test_valid_record_without_a_marker_counts(run, task, case, show, shown):
-    write_start(run, task, make_record(case))
-    (run.path / MARKERS_DIR / f"{task.marker}.s0.finished").unlink()
-    write_marker(run, task, "started")
-    show(shown)
-    assert find_state(run)[0] == "COMPLETED"
-
-
 @pytest.mark.parametrize("name", ["record.json", "step_seconds.npy", "gone"])
 def test_file_that_is_damaged_or_gone_after_the_end_is_no_measurement(run, task, case, name):
     folder = write_start(run, task, make_record(case))
@@ -467,7 +459,8 @@ opened: list[str] = []
 
 def note_open(event, arguments):
     if event in ("open", "os.scandir", "os.listdir"):
-        opened.append(os.fsdecode(arguments[0]))
+        name = arguments[0]
+        opened.append(os.fsdecode(name) if isinstance(name, bytes) else name)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -587,3 +580,12 @@ def test_line_of_the_journal_that_is_being_written_counts_once_it_is_whole(run):
         file.write(line[20:] + os.linesep)
     events, is_whole = read_whole_journal(run.path)
     assert (is_whole, events[:-1]) == (True, before)
+
+
+@pytest.mark.parametrize(
+    ("content", "stopped"), [(b"TIMEOUT", "TIMEOUT"), (b"\xff\xfe", FAILED), (None, "")]
+)
+def test_marker_of_a_stopped_task_is_read_unless_it_is_gone(run, task, content, stopped):
+    if content is not None:
+        (run.path / MARKERS_DIR / f"{task.marker}.killed").write_bytes(content)
+    assert read_files(run, task, 0, frozenset({"killed"})) == StartFiles(stopped=stopped)
