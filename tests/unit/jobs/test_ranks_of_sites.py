@@ -39,36 +39,52 @@ def explain(site, **changes):
     return explain_unsupported(case, make_case(case, settled, "run", 1, 1), settled)
 
 
-def test_ranks_of_mpi_are_told_nothing_more():
-    script = render(make_site())
-    assert "--mpi=pmix" in read_launch(script)
-    assert read_launch(script).endswith('-m dlperf_slurm.worker run "$attempt_dir"')
-    assert "export_secret" not in script
+NETWORK = "--host-suffix=i --interface=ib0"
+WORKER = "python -m dlperf_slurm.worker run"
+ACCELERATE = {"name": "command", "command": "accelerate launch"}
 
 
-def test_ranks_of_slurm_are_started_by_srun_without_mpi():
-    launch = read_launch(render(make_site(ranks="slurm")))
-    assert launch.startswith("exec srun --nodes=2 --ntasks=16 ")
-    assert "--mpi" not in launch
-    assert launch.endswith('-m dlperf_slurm.worker run --ranks=slurm "$attempt_dir"')
-
-
-def test_ranks_of_torchrun_are_started_by_torchrun_once_on_each_node():
-    script = render(make_site(ranks="torchrun", cpus_per_rank=7))
-    assert {"#SBATCH --ntasks-per-node=1", "#SBATCH --cpus-per-task=56"} < set(script.splitlines())
+@pytest.mark.parametrize(
+    ("values", "topology", "start", "end"),
+    [
+        ({}, "2n8g", "exec srun --nodes=2 --ntasks=16 ", f"{WORKER} "),
+        ({"ranks": "slurm"}, "2n8g", "exec srun --nodes=2 --ntasks=16 ", "run --ranks=slurm "),
+        (
+            *({"ranks": "torchrun", "cpus_per_rank": 7}, "2n8g"),
+            "exec srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=56 ",
+            '--rdzv-endpoint="${SLURMD_NODENAME-}":"${DLPERF_SLURM_PORT-}" --nnodes=2 '
+            f"--nproc-per-node=8 --no-python {WORKER} --ranks=torchrun ",
+        ),
+        # torchrun of one node chooses its own port
+        (
+            *({"ranks": "torchrun"}, "1n8g", "exec srun "),
+            " torchrun --standalone --nnodes=1 --nproc-per-node=8 --no-python "
+            f"{WORKER} --ranks=torchrun ",
+        ),
+        (
+            *({"ranks": "torchrun", "launcher": ACCELERATE}, "2n8g"),
+            *("exec accelerate launch python -m ", " --ranks=torchrun "),
+        ),
+        # the network of the site reaches ranks and libraries
+        (
+            *({"ranks": "slurm", "rendezvous": RENDEZVOUS}, "2n8g", "exec srun "),
+            f" env GLOO_SOCKET_IFNAME=ib0 NCCL_SOCKET_IFNAME=ib0 {WORKER} --ranks=slurm {NETWORK} ",
+        ),
+        ({"rendezvous": RENDEZVOUS}, "2n8g", "exec srun ", f"{WORKER} {NETWORK} "),
+        (
+            {"rendezvous": RENDEZVOUS, "env": {"NCCL_SOCKET_IFNAME": "ib"}},
+            *("2n8g", "exec srun ", f" env GLOO_SOCKET_IFNAME=ib0 {WORKER} {NETWORK} "),
+        ),
+    ],
+)
+def test_ranks_are_started_as_the_site_says(values, topology, start, end):
+    script = render(make_site(**values), topology)
     launch = read_launch(script)
-    assert launch.startswith("exec srun --nodes=2 --ntasks=2 --ntasks-per-node=1 ")
-    assert launch.endswith(
-        '--rdzv-endpoint="${SLURMD_NODENAME-}":"${DLPERF_SLURM_PORT-}" --nnodes=2 '
-        "--nproc-per-node=8 --no-python python -m dlperf_slurm.worker run --ranks=torchrun "
-        '"$attempt_dir"'
-    )
-
-
-def test_launcher_that_a_site_names_starts_ranks_of_torchrun():
-    launcher = {"name": "command", "command": "accelerate launch"}
-    launch = read_launch(render(make_site(ranks="torchrun", launcher=launcher)))
-    assert launch.startswith("exec accelerate launch python -m ")
+    assert launch.startswith(start)
+    assert launch.endswith(f'{end}"$attempt_dir"')
+    assert ("--mpi" in launch, "export_secret" in script) == (
+        "ranks" not in values, "ranks" in values
+    )  # fmt: skip
 
 
 def test_each_task_has_a_secret_of_its_own_that_no_file_has():
@@ -87,33 +103,14 @@ def test_torchruns_of_different_jobs_meet_at_different_ports(job_id, port):
     assert run_activation(script, "DLPERF_SLURM_PORT", job_id=job_id) == [port]
 
 
-def test_torchrun_of_one_node_chooses_its_own_port():
-    launch = read_launch(render(make_site(ranks="torchrun"), "1n8g"))
-    assert " torchrun --standalone --nnodes=1 --nproc-per-node=8 " in launch
-    assert "DLPERF_SLURM_PORT" not in launch
-
-
 def test_torchrun_hands_the_warning_before_the_time_limit_on():
     (signals,) = run_activation(render(make_site(ranks="torchrun")), "PET_SIGNALS_TO_HANDLE")
     assert {"SIGTERM", TIME_LIMIT_SIGNAL.name} < set(signals.split(","))
 
 
-def test_network_of_the_site_reaches_ranks_and_libraries():
-    launch = read_launch(render(make_site(ranks="slurm", rendezvous=RENDEZVOUS)))
-    assert " env GLOO_SOCKET_IFNAME=ib0 NCCL_SOCKET_IFNAME=ib0 python -m " in launch
-    assert launch.endswith('run --ranks=slurm --host-suffix=i --interface=ib0 "$attempt_dir"')
-    of_mpi = read_launch(render(make_site(rendezvous=RENDEZVOUS)))
-    assert of_mpi.endswith('run --host-suffix=i --interface=ib0 "$attempt_dir"')
-
-
 def test_torchrun_meets_at_the_suffixed_name():
     launch = read_launch(render(make_site(ranks="torchrun", rendezvous=RENDEZVOUS)))
     assert '--rdzv-endpoint="${SLURMD_NODENAME-}"i:"${DLPERF_SLURM_PORT-}" ' in launch
-
-
-def test_interface_that_the_site_tells_a_library_itself_is_left_to_it():
-    site = make_site(rendezvous=RENDEZVOUS, env={"NCCL_SOCKET_IFNAME": "ib"})
-    assert " env GLOO_SOCKET_IFNAME=ib0 python -m " in read_launch(render(site))
 
 
 @pytest.mark.parametrize(

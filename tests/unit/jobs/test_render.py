@@ -175,18 +175,6 @@ def test_setting_of_a_site_becomes_a_directive(values, line):
     assert f"#SBATCH {line}" in render(make_site(**values)).splitlines()
 
 
-def test_setting_that_is_not_made_leaves_no_directive():
-    script = render(make_site(gpu_request="none"))
-    options = [line.split("=")[0] for line in script.splitlines() if line.startswith("#SBATCH")]
-    assert options == [
-        f"#SBATCH --{name}"
-        for name in (
-            *("job-name", "array", "nodes", "ntasks-per-node", "cpus-per-task", "time"),
-            *("signal", "output", "open-mode"),
-        )
-    ]
-
-
 @pytest.mark.parametrize(("minutes", "is_warned"), [(4, False), (5, True)])
 def test_short_time_limit_has_no_warning_which_could_come_at_its_start(minutes, is_warned):
     site = make_site(time_limit_minutes={"default": minutes})

@@ -175,17 +175,6 @@ def write_marker(run, text: str) -> RunTask:
     return task
 
 
-def test_marker_is_what_the_script_wrote(staged_run):
-    task = write_marker(
-        staged_run,
-        '{"job_id": "7", "begun": "2024-05-01T12:00:00Z", "nodes": "n1", "restart": 0, '
-        '"exit_code": 143}\n',
-    )
-    assert read_marker(staged_run.path, task.marker, "started") == Marker(
-        "7", "2024-05-01T12:00:00Z", "n1", 143
-    )
-
-
 @pytest.mark.parametrize("text", ["", '{"job_id": "7", ', "{}", "[]", "null"])
 def test_broken_marker_counts_as_none(staged_run, text):
     task = write_marker(staged_run, text)

@@ -27,15 +27,10 @@ def test_run_is_the_same_by_a_link(own_run, home):
     assert is_own(open_run(home / "link"))
 
 
-def test_copied_or_moved_directory_is_not_own(own_run, home):
+def test_copied_moved_or_replaced_directory_is_not_own(own_run, home):
     assert not is_own(open_run(shutil.copytree(own_run.path, home / "copy")))
     own_run.path.rename(home / "moved")
     assert not is_own(open_run(home / "moved"))
-
-
-def test_directory_in_the_place_of_the_marked_one_is_not_own(own_run, home):
-    shutil.copytree(own_run.path, home / "copy")
-    shutil.rmtree(own_run.path)
     shutil.copytree(home / "copy", own_run.path)
     assert not is_own(own_run)
 

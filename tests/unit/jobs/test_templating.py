@@ -36,16 +36,26 @@ def test_directive_that_is_none_for_a_topology_is_refused(text, says):
     assert_problem(caught.value, key="directives", says=says)
 
 
-def test_flags_of_the_launcher_are_templates_over_the_job():
-    site = make_site(
-        launcher={"flags": ["--gpus={{ world_size }}", "--label={{ framework }}-{{ topology }}"]}
-    )
-    assert " --gpus=16 --label=pytorch-2n8g python " in read_launch(render(site))
+LABEL = ["--gpus={{ world_size }}", "--label={{ framework }}-{{ topology }}"]
+WRAPPER = ["select_gpu", "{{ devices_per_node }}"]
 
 
-def test_command_of_a_site_is_split_into_words():
-    site = make_site(launcher={"name": "command", "command": "ibrun -n {{ world_size }} 'a b'"})
-    assert read_launch(render(site)).startswith("exec ibrun -n 16 'a b' python -m ")
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"launcher": {"flags": LABEL}}, " --gpus=16 --label=pytorch-2n8g python "),
+        (
+            {"launcher": {"name": "command", "command": "ibrun -n {{ world_size }} 'a b'"}},
+            "exec ibrun -n 16 'a b' python -m ",
+        ),
+        (
+            {"environments": {"pytorch": {"venv": "/v", "wrapper": WRAPPER}}},
+            " --kill-on-bad-exit=1 select_gpu 8 python -m ",
+        ),
+    ],
+)
+def test_words_of_the_launch_are_templates_over_the_job(values, words):
+    assert words in read_launch(render(make_site(**values)))
 
 
 def test_command_with_an_open_quote_is_refused():
@@ -58,12 +68,6 @@ def test_tasks_are_asked_for_in_all_where_a_site_refuses_those_of_a_node():
     script = render(make_site(task_request="ntasks", cpus_per_rank=4))
     assert {"--ntasks=16", "--cpus-per-task=4"} <= set(list_directives(script))
     assert "ntasks-per-node" not in script
-
-
-def test_wrapper_stands_between_launcher_and_python():
-    words = ["select_gpu", "{{ devices_per_node }}"]
-    site = make_site(environments={"pytorch": {"venv": "/v", "wrapper": words}})
-    assert " --kill-on-bad-exit=1 select_gpu 8 python -m " in read_launch(render(site))
 
 
 def test_variables_of_ranks_are_set_for_python_alone():

@@ -99,6 +99,7 @@ def test_reason_says_what_is_missing_and_what_would_work(changes, site, says):
         ),
         ({"batch_size_per_device": "max"}, {"scheduler": "slurm"}),
         ({"batch_size_per_device": "64 -> 32"}, {"scheduler": "local"}),
+        ({"training": Training(epochs=1), "data": "folder"}, {"datasets": {"": "/tmp"}}),
     ],
 )
 def test_what_is_only_too_much_elsewhere_runs(changes, site):

@@ -30,38 +30,27 @@ def list_cancelled(bin_dir):
     return path.read_text(encoding="utf-8").split() if path.exists() else []
 
 
-def test_job_that_was_renamed_is_cancelled(run, bin_dir):
-    script = run.path / "scripts" / "1n1g.sbatch"
-    show(bin_dir, f"{JOB_ID}_[0-1]|PENDING||Priority", name="renamed", script=script)
-    assert cancel.cancel_run(run, print) == 2
-    assert list_cancelled(bin_dir) == [JOB_ID]
+@pytest.mark.parametrize(
+    ("row", "name", "script", "cancelled"),
+    [
+        (f"{JOB_ID}_[0-1]|PENDING||Priority", "renamed", "{run}/scripts/1n1g.sbatch", [JOB_ID]),
+        # somebody else was given the id
+        (f"{JOB_ID}_0|RUNNING|n1|None", "other", "/other/job.sh", []),
+        # the journal does not know it
+        ("43_0|RUNNING|n1|None", "{id}.1n1g", "", ["43"]),
+        (f"{JOB_ID}_0|COMPLETING|n1|None", "{id}.1n1g", "", []),
+    ],
+)
+def test_jobs_of_the_run_are_cancelled_and_no_others(run, bin_dir, row, name, script, cancelled):
+    show(bin_dir, row, name=name.format(id=run.run_id), script=script.format(run=run.path))
+    assert cancel.cancel_run(run, print) == (2 if "[0-1]" in row else len(cancelled))
+    assert list_cancelled(bin_dir) == cancelled
     (event,) = (event for event in read_journal(run.path) if event.event == CANCELLED)
-    assert event.detail == JOB_ID
+    assert event.detail.split() == cancelled
 
 
-def test_job_of_somebody_else_that_was_given_the_id_is_left_alone(run, bin_dir):
-    show(bin_dir, f"{JOB_ID}_0|RUNNING|n1|None", name="other", script="/other/job.sh")
-    assert cancel.cancel_run(run, print) == 0
-    assert list_cancelled(bin_dir) == []
-
-
-def test_job_that_the_journal_does_not_know_is_cancelled_by_its_name(run, bin_dir):
-    show(bin_dir, "43_0|RUNNING|n1|None", name=f"{run.run_id}.1n1g")
-    assert cancel.cancel_run(run, print) == 1
-    assert list_cancelled(bin_dir) == ["43"]
-
-
-def test_job_that_is_completing_is_left_alone(run, bin_dir):
-    show(bin_dir, f"{JOB_ID}_0|COMPLETING|n1|None", name=f"{run.run_id}.1n1g")
-    assert cancel.cancel_run(run, print) == 0
-    assert list_cancelled(bin_dir) == []
-
-
-@pytest.mark.parametrize("is_renamed", [False, True])
-def test_job_that_goes_on_after_scancel_is_named(run, bin_dir, is_renamed):
-    script = run.path / "scripts" / "1n1g.sbatch"
-    name = "renamed" if is_renamed else f"{run.run_id}.1n1g"
-    show_queue(bin_dir, f"{JOB_ID}_1|RUNNING|n1|None", name=name, script=script)
+def test_job_that_goes_on_after_scancel_is_named(run, bin_dir):
+    show_queue(bin_dir, f"{JOB_ID}_1|RUNNING|n1|None", name=f"{run.run_id}.1n1g")
     with pytest.raises(SchedulerError, match=rf"{run.run_id}.*{JOB_ID}_1 RUNNING"):
         cancel.cancel_run(run, print)
     assert list_cancelled(bin_dir) == [JOB_ID]

@@ -167,15 +167,6 @@ def test_controller_that_is_away_for_a_moment_stops_no_feeding(slurm, bin_dir, s
     assert list_submitted(staged_run) == ["1n1g", "1n2g"]
 
 
-def test_group_that_is_refused_stops_no_other_one(home, bin_dir, staged_run):
-    FakeSlurm(home, bin_dir, limit=9, refused="1n2g")
-    with pytest.raises(SchedulerError) as caught:
-        submit_run(staged_run, print)
-    says = ("1n2g", "Unknown trouble", "2 of 3", f"dlperf-slurm resume {staged_run.path}")
-    assert_problem(str(caught.value), says=says)
-    assert list_submitted(staged_run) == ["1n1g", "2n2g"]
-
-
 @pytest.mark.integration
 def test_submission_that_waits_follows_the_others_and_names_the_refused_last(
     home, bin_dir, staged_run, capsys
