@@ -143,17 +143,12 @@ def test_patterns_of_kernels_are_regular_expressions_for_each_precision():
                 assert all(re.compile(one) for one in (*patterns["some"], *patterns["none"]))
 
 
-def test_gaps_are_the_times_in_which_nothing_ran():
-    # overlapping, touching, in any order
-    intervals = [(5.0, 6.0), (0.0, 2.0), (1.0, 1.5), (2.0, 3.0), (9.0, 9.5)]
-    assert find_gaps(intervals) == [3.0, 2.0]
-    assert find_gaps([]) == []
-
-
 def test_gap_between_steps_is_the_mean_of_the_longest():
     # three steps of two kernels each, a short gap within and a longer one between them
     intervals = [(0, 1), (1.1, 2), (2.5, 3.5), (3.6, 4.5), (5.25, 6), (6.1, 7)]
     assert find_gap_between_steps(intervals, 3) == pytest.approx((0.5 + 0.75) / 2)
+    # overlapping, touching, in any order
+    assert find_gaps([(5.0, 6.0), (0.0, 2.0), (1.0, 1.5), (2.0, 3.0), (9.0, 9.5)]) == [3.0, 2.0]
 
 
 def test_transports_are_read_from_nccls_log():

@@ -101,14 +101,11 @@ def test_name_is_one_line(text, line):
     assert make_one_line(text) == line
 
 
-def test_log_whose_name_has_lines_is_shown_in_one(home, capsys):
+def test_hostile_names_of_files_are_shown_in_one_line_without_controls(home, capsys):
     log = home / "a\nFORGED: done.log"
     log.write_text("no log\n")
     main(["import-logs", str(log), "--format", "horovod_synthetic", "--dry-run"])
     assert not re.search(r"^\s*FORGED", "".join(capsys.readouterr()), re.M)
-
-
-def test_error_prints_no_control_characters(home, capsys):
     assert main(["report", f"nowhere{HOSTILE}"]) == 2
     assert f"nowhere{PLAIN}" in capsys.readouterr().err
 

@@ -2,13 +2,15 @@
 
 import pytest
 import run_on_frameworks
-from run_on_frameworks import Result, Task
+from run_on_frameworks import CHECKOUT, LEFT_TO_CHANGES, Result, Task
 from support import proven
 from support.proven import Proof
 
 from dlperf_slurm.provision.environments import horovod
 
 TESTS = ("tests/worker/test_adapter.py",)
+BRIEF = ("-m", "not exhaustive")
+LEFT_OUT = "bert or llama or vit or bf16 or fp16 or server"
 FILES = {
     "dlperf_slurm/__init__.py": (
         "if TYPE_CHECKING:\n    from dlperf_slurm.interface import open_run\n"
@@ -149,36 +151,34 @@ def test_proofs_are_read_as_they_were_written(home):
 def test_gate_tests_what_changed_in_brief_and_what_did_not_by_fewer_models():
     frameworks = ["jax", "mxnet", "paddle", "pytorch", "tensorflow1", "tensorflow2"]
     changed = {"jax", "mxnet", "mxnet-horovod", "tensorflow2-horovod"}
-    brief = ("-m", "not exhaustive")
     fewer_models = ("-k", "not (bert or llama or vit or bf16 or fp16 or xla or server)")
     assert run_on_frameworks.choose_tasks(frameworks, changed, is_gate=True) == [
-        Task("jax", False, brief),
-        Task("mxnet", True, brief),
-        Task("tensorflow1", False, (*brief, *fewer_models)),
-        Task("tensorflow2", True, brief),
+        Task("jax", False, BRIEF),
+        Task("mxnet", True, BRIEF),
+        Task("tensorflow1", False, (*BRIEF, *fewer_models)),
+        Task("tensorflow2", True, BRIEF),
     ]
 
 
-def test_many_changed_frameworks_are_tested_briefly_and_without_horovod():
-    changed = {"jax", "mxnet", "mxnet-horovod", "oneflow", "paddle"}
-    tasks = run_on_frameworks.choose_tasks(["jax", "mxnet"], changed, is_gate=True)
-    options = ("-m", "not exhaustive", *run_on_frameworks.LEFT_TO_CHANGES)
-    assert tasks == [Task("jax", False, options), Task("mxnet", False, options)]
-
-
-def test_gate_tests_a_pytorch_that_changed_by_what_test_worker_leaves_out():
-    tasks = run_on_frameworks.choose_tasks(["pytorch"], {"pytorch"}, is_gate=True)
-    names = "bert or llama or vit or bf16 or fp16 or server"
-    assert tasks == [Task("pytorch", False, ("-m", "not exhaustive", "-k", names))]
-    assert (
-        f'-m "not exhaustive" -k "not ({names})"'
-        in (run_on_frameworks.CHECKOUT / "Makefile").read_text()
-    )
-
-
-def test_without_the_gate_all_are_tested_whole_whatever_changed():
-    tasks = run_on_frameworks.choose_tasks(["jax", "mxnet"], set(), is_gate=False)
-    assert tasks == [Task("jax", False), Task("mxnet", True)]
+@pytest.mark.parametrize(
+    ("frameworks", "changed", "is_gate", "tasks"),
+    [
+        # many: without Horovod, and without what the changes of a few are tested by
+        (
+            ["jax", "mxnet"],
+            {"jax", "mxnet", "mxnet-horovod", "oneflow", "paddle"},
+            True,
+            [Task(name, False, (*BRIEF, *LEFT_TO_CHANGES)) for name in ("jax", "mxnet")],
+        ),
+        # what test-worker leaves out
+        (["pytorch"], {"pytorch"}, True, [Task("pytorch", False, (*BRIEF, "-k", LEFT_OUT))]),
+        # without the gate all are tested whole
+        (["jax", "mxnet"], set(), False, [Task("jax", False), Task("mxnet", True)]),
+    ],
+)
+def test_tasks_follow_from_what_changed(frameworks, changed, is_gate, tasks):
+    assert run_on_frameworks.choose_tasks(frameworks, changed, is_gate=is_gate) == tasks
+    assert f'-m "not exhaustive" -k "not ({LEFT_OUT})"' in (CHECKOUT / "Makefile").read_text()
 
 
 def test_what_passed_whole_is_proven_and_what_failed_is_not(home, monkeypatch):

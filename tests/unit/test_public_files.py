@@ -47,10 +47,8 @@ def test_the_wheel_has_every_folder_of_the_package():
         if folder.is_dir()
     }
     assert set(setup["options"]["packages"].split()) == found | {*beside} | inside
-
-
-def test_the_package_says_that_it_is_typed():
-    assert (Path(dlperf_slurm.__file__).parent / "py.typed").is_file()
+    # and says that it is typed
+    assert (package / "py.typed").is_file()
 
 
 def test_subjects_of_commits_that_are_not_pushed_have_the_form_of_contributing():

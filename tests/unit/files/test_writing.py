@@ -48,17 +48,13 @@ def test_file_is_replaced_whole(tmp_path):
     assert list_names(tmp_path) == ["file"]
 
 
-def test_file_is_made_and_appended_to(tmp_path):
+def test_file_is_appended_to_and_only_the_first_of_two_is_written_once(tmp_path):
     for content in (b"one\n", b"two\n"):
         append(tmp_path / "log", content, tmp_path)
+        write_once(tmp_path / "claim", content, tmp_path)
     assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
-
-
-def test_only_the_first_of_two_is_written(tmp_path):
-    assert write_once(tmp_path / "claim", b"first", tmp_path)
-    assert not write_once(tmp_path / "claim", b"second", tmp_path)
-    assert (tmp_path / "claim").read_bytes() == b"first"
-    assert list_names(tmp_path) == ["claim"]
+    assert (tmp_path / "claim").read_bytes() == b"one\n"
+    assert sorted(list_names(tmp_path)) == ["claim", "log"]
 
 
 def test_link_is_replaced_refused_or_removed_and_its_target_stays(tmp_path):
@@ -68,12 +64,13 @@ def test_link_is_replaced_refused_or_removed_and_its_target_stays(tmp_path):
     write_file(tmp_path / "written", b"theirs")
     with pytest.raises(FileProblem, match=r"appended: .*link"):
         append(tmp_path / "appended", b"theirs")
+    assert write_once(tmp_path / "new", b"", tmp_path)
     assert not write_once(tmp_path / "claimed", b"theirs")
     for _ in range(2):
         remove_file(tmp_path / "removed", tmp_path)
     assert (tmp_path / "target").read_text() == "mine"
     assert (tmp_path / "written").read_bytes() == b"theirs"
-    assert sorted(list_names(tmp_path)) == ["appended", "claimed", "target", "written"]
+    assert sorted(list_names(tmp_path)) == ["appended", "claimed", "new", "target", "written"]
 
 
 @pytest.mark.parametrize(
