@@ -67,6 +67,6 @@ class Peaks:
 
 
 def write_peaks(folder: Path, peaks: Peaks) -> None:
-    """Write the peaks of an attempt into its folder; raises as `write_file`."""
+    """Write the measured peak rates of an attempt into its folder; raises as `write_file`."""
     text = json.dumps(dataclasses.asdict(peaks), indent=1, sort_keys=True) + "\n"
     write_file(folder / PEAKS_FILE, text.encode())

@@ -401,6 +401,10 @@ OF_RUN = ("running", "total")
 def _make_windows(
     kind: str, run: TimedRun, rank: int, marks: List[Mark], table: Table
 ) -> Tuple[Window, ...]:
+    """Make the Window (measured steps) of a rank, as the table `window` of a format declares.
+
+    `kind` is one of WINDOWS or OF_RUN, or "values".
+    """
     if kind in WINDOWS:
         return WINDOWS[kind](rank, marks, table)
     values = _list_values(run, kind, marks, table)

@@ -73,7 +73,7 @@ def open_dali(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator
 
 
 def open_queues(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
-    """Yield batches that `data_workers` threads stage in turn into queues of `prefetch_batches`."""
+    """Yield batches that `data_workers` threads prepare, each up to `prefetch_batches` ahead."""
     dataset, order = make_samples(case, rank_info), order_samples(case)
     workers = case.axes.data_workers
     queues: List["Queue[Any]"] = [Queue(case.axes.prefetch_batches) for _ in range(workers)]
@@ -95,7 +95,7 @@ def make_batches(dataset: "Dataset", order: "List[Keys]", session: "Session") ->
 
 
 def fill(queue: "Queue[Any]", batches: Iterator[Any]) -> None:
-    """Put all batches into the queue; after an error, put the exception, for the rank to raise."""
+    """Put all batches into the queue, and after an error the exception, which the rank raises."""
     try:
         for batch in batches:
             queue.put(batch)
@@ -104,7 +104,7 @@ def fill(queue: "Queue[Any]", batches: Iterator[Any]) -> None:
 
 
 def open_pipes(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
-    """Yield batches that `data_workers` processes send in turn over ZeroMQ.
+    """Yield batches that `data_workers` processes prepare and send in turn over ZeroMQ.
 
     Each process may be `prefetch_batches` batches ahead.
     """
@@ -166,7 +166,7 @@ def receive(pipe: Any, producer: Any) -> "Batch":
 
 
 def pack(batch: "Batch") -> List[Any]:
-    """Return a batch as ZeroMQ frames: a JSON header, then the bytes of each array."""
+    """Return a batch as frames of a ZeroMQ message: a JSON header, then the bytes of each array."""
     header = [[name, str(values.dtype), values.shape] for name, values in batch.items()]
     return [json.dumps(header).encode(), *batch.values()]
 

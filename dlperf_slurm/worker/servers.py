@@ -95,10 +95,11 @@ def list_addresses(rank_info: RankInfo) -> Cluster:
 
 
 def start_server(module: str, cluster: Cluster, threads: int) -> None:
-    """Start `python -m MODULE PARENT_ID TASK THREADS CLUSTER`, if this rank has a server to start.
+    """Start this rank's parameter server, if `cluster` has one for it.
 
-    The server must end with this process, which ends only after all ranks, in MPI_Finalize. Returns
-    when the server listens; raises RuntimeError if it ends before that.
+    The command is `python -m MODULE PARENT_ID TASK THREADS CLUSTER`. The server must end with this
+    process, which ends only after all ranks, in MPI_Finalize. Returns when the server listens;
+    raises RuntimeError if it ends before that.
     """
     if not cluster.own_server:
         return

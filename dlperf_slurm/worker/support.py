@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Not:
-    """Any value but this one."""
+    """Any value but this one, in `Unsupported.when`."""
 
     value: object
 

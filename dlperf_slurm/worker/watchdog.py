@@ -129,7 +129,7 @@ class WatchdogState:
         self._pace = ProgressMonitor(stall_seconds, time.monotonic())
 
     def run(self) -> None:
-        """Poll the position; end the process on a stall, a signal or a call of another rank."""
+        """Poll the position; end the process on a stall, a signal or another rank's CALL_FILE."""
         while True:
             self._set_timer()
             began = time.monotonic()

@@ -18,7 +18,7 @@ WRITTEN_OUT = "written out"
 
 
 class Work:
-    """What a case requires of a rank, in plain Python and NumPy.
+    """What the session of a case needs on this rank, in plain Python and NumPy.
 
     `builder` is the module of the case's model in the adapter's `package`.
     """

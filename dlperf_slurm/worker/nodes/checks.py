@@ -39,7 +39,7 @@ ENDING_POLL_SECONDS = 0.2
 def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str], List[str]]:
     """Run the checks; return the problems found, and the checks that could not be made.
 
-    The site's own commands run last, all of them even if one fails.
+    A command may take `seconds`. The site's own commands run last, all of them even if one fails.
     """
     problems: List[str] = []
     unknown: List[str] = []
@@ -105,7 +105,10 @@ def read_uptime() -> float:
 
 
 def find_xids(log: str, past_seconds: float, uptime: float) -> List[str]:
-    """Find the hardware Xid errors in the last `past_seconds` of a log, each once per GPU."""
+    """Find the hardware Xid errors in the last `past_seconds` of a kernel log, each once per GPU.
+
+    `uptime` is the present time on the log's clock, in seconds since boot.
+    """
     found = [
         f"Xid {xid} of the GPU at {place}"
         for moment, place, xid in _XID.findall(log)

@@ -146,7 +146,10 @@ class SocketCommunicator:
             self._end(f"rank {peer} on {self._hosts[peer]} is gone: {error}", EXIT_CODE, peer)
 
     def _end(self, reason: str, exit_code: int, told_by: Optional[int] = None) -> None:
-        """End the other ranks and this process at once: its main thread may be blocked in C."""
+        """End the other ranks and this process at once: its main thread may be blocked in C.
+
+        `told_by` is the rank that asked for this or is gone, and gets no message.
+        """
         try:
             self._tell(END, reason, told_by)
             print(f"rank {self._rank} ends: {reason}", file=sys.stderr, flush=True)

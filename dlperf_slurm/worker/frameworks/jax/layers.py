@@ -17,7 +17,11 @@ XLA, CUDNN = "xla", "cudnn"
 
 @dataclass
 class Scope:
-    """What the layers of one forward pass read by name, and the statistics that they update."""
+    """The weights, statistics and settings of one forward pass, which its layers read.
+
+    `new_statistics` receives the running statistics that the layers update, `attention_taken` the
+    implementations of attention that they use.
+    """
 
     weights: Mapping[str, Array]
     statistics: Mapping[str, Array]
@@ -60,7 +64,7 @@ class Scope:
         return y
 
     def cast(self, name: str) -> Array:
-        """Return a weight in the type in which matrix products and convolutions are computed."""
+        """Return the weight `name` in the type that matrix products and convolutions use."""
         return self.weights[name].astype(self.compute_type)
 
 

@@ -233,7 +233,7 @@ def start_session(case: Case, rank_info: RankInfo) -> JaxSession:
 
 
 def place_weights(case: Case, work: Work, mesh: Mesh) -> Tuple[Arrays, SplitAxes]:
-    """Place the initial weights on the devices; return them and their sharded axes."""
+    """Place the initial weights on the devices; return them, and the axis that shards each."""
     kernel_layout = LAYOUTS[case.axes.memory_format][1]
     weight_type = PURE_TYPES.get(case.axes.precision, numpy.float32)
     weights, axes = {}, {}

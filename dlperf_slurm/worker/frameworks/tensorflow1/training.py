@@ -71,7 +71,10 @@ class LossScale:
         return multiply(gradients, 1 / self.value)
 
     def apply(self, gradients: Sequence[tf.Tensor], update: Update) -> tf.Operation:
-        """Update with unscaled gradients if all are finite; the device decides, not the host."""
+        """Build an operation that runs `update` on the unscaled gradients if all are finite.
+
+        If not, the step is skipped. Both adjust the scale; the device decides, not the host.
+        """
         gradients = self.unscale(gradients)
         is_finite = tf.reduce_all([is_all_finite(gradient) for gradient in gradients])
 

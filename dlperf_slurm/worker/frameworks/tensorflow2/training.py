@@ -93,7 +93,10 @@ class LossScale:
         return [gradient / self.value for gradient in gradients]
 
     def apply(self, gradients: Sequence[tf.Tensor], update: Update) -> None:
-        """Update with unscaled gradients if all are finite; the device decides, not the host."""
+        """Run `update` on the unscaled gradients if all are finite, else skip the step.
+
+        Both adjust the scale; the device decides, not the host.
+        """
         gradients = self.unscale(gradients)
         is_finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
 
