@@ -253,7 +253,7 @@ def _merge(*identities: Identity) -> Identity:
 
 
 def _infer_settings(identity: Identity) -> Identity:
-    """Infer the nodes, assuming 8 devices per node, and the batch of a device from that of all."""
+    """Infer missing settings: nodes, assuming 8 devices per node, and batch size per device."""
     total, devices = identity.total_batch_size, identity.devices
     if total and devices and not identity.batch_size_per_device and total % devices == 0:
         identity = dataclasses.replace(identity, batch_size_per_device=total // devices)

@@ -150,7 +150,7 @@ class TimedRun:
         return max(marks[-1].position for marks in self.marks.by_rank.values())
 
     def read_count(self, *names: str) -> int:
-        """Return the first of the facts with these names that is a whole number above 0, or 0."""
+        """Return the first of these facts (values by name) that is a whole number above 0, or 0."""
         return next(filter(None, (read_count(self.facts, name) for name in names)), 0)
 
     def is_true(self, name: str) -> bool:

@@ -182,7 +182,7 @@ def open_training_data(case: Case, classes: int) -> "Dataset":
 
 
 def find_learning_rate(training: Training, base_rate: float, progress: float) -> float:
-    """Compute the learning rate after `progress` epochs.
+    """Compute the learning rate after `progress` epochs; `base_rate` is that after the warm-up.
 
     Linear from 0 over the warm-up (Goyal et al. 2017, arXiv:1706.02677), then constant, or cosine
     decay to 0 at the end (Loshchilov and Hutter 2016, arXiv:1608.03983, without restarts).

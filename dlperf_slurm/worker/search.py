@@ -101,9 +101,9 @@ class Search:
         return not trial.is_out_of_memory
 
     def measure(self, batch_size_per_device: int) -> bool:
-        """Measure all steps; return whether they fit in memory, and if not, add to `trials`.
+        """Measure all steps; return whether they fit in memory.
 
-        Raises FailedLaunchError as `fits` does.
+        If they do not, the launch is added to `trials`. Raises FailedLaunchError as `fits` does.
         """
         case = replace(
             self.case, axes=replace(self.case.axes, batch_size_per_device=batch_size_per_device)

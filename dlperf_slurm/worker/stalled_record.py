@@ -29,10 +29,7 @@ HELD = "in native code that holds the GIL"
 
 
 def read_standings(attempt_dir: Path, case: Case) -> Tuple[RankStatus, ...]:
-    """Read the status that the watchdog wrote of each rank that it ended, in rank order.
-
-    See `RankStatus`; empty if the watchdog ended no rank.
-    """
+    """Read the RankStatus of each rank that a watchdog ended, in rank order; empty if none was."""
     found = (read_standing(find_standing(attempt_dir, rank)) for rank in range(case.world_size))
     return tuple(standing for standing in found if standing is not None)
 

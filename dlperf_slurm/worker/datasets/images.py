@@ -99,7 +99,7 @@ class ImageFolder:
 
 
 def check_pillow() -> None:
-    """Raise DataError if Pillow is missing: earlier than in a loader process."""
+    """Raise DataError if Pillow is missing, before a loader process would fail."""
     if find_spec("PIL") is None:
         raise DataError("reading images takes Pillow, which this Python lacks: pip install pillow")
 

@@ -71,7 +71,7 @@ def find_cpu_node(node: str, root: Path) -> str:
 
 
 def list_node_cpus(root: Path) -> Dict[int, Set[int]]:
-    """Return the CPUs of each NUMA node, none for a node of memory alone."""
+    """Return the CPUs of each NUMA node, empty for a node that has memory alone."""
     return {
         int(path.name[len("node") :]): parse_ranges(read_text(path / "cpulist"))
         for path in list_folder(root / NODES, "node[0-9]*")

@@ -94,7 +94,10 @@ def find_busy_cpus(rank_pid: int, proc: Path = PROC) -> Set[int]:
 
 
 def _list_siblings(pid: int, proc: Path) -> List[int]:
-    """List the children of a process's parent (proc_tid_children(5)); empty on old kernels."""
+    """List the children of the parent of a process, itself included (proc_tid_children(5)).
+
+    Empty on old kernels.
+    """
     try:
         parent = read_stat(proc / str(pid))[1][1]
         lists = proc.glob(f"{parent}/task/*/children")
