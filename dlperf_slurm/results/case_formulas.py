@@ -53,6 +53,7 @@ class CaseInputs:
 
     @cached_property
     def _medians(self) -> "dict[str, DataFrame]":
+        """The result of `summarize` by quantity; all missing for a quantity that no case has."""
         wide = self.medians.unstack("quantity").reindex(self.plan.index)
         wide = wide.swaplevel(axis=1).sort_index(axis=1)
         missing = self.medians.iloc[:0].droplevel("quantity").reindex(self.plan.index)
@@ -166,7 +167,7 @@ def times(name: str, factor: "Callable[[Cases], Series]") -> Compute:
 
 
 def find_deviation(cases: Cases, below: CaseInputs) -> "Series":
-    """Compute the standard deviation (n - 1) of top-1 over seeds, with `statistics.stdev`."""
+    """Compute each case's standard deviation (n - 1) of top-1 accuracy over seeds."""
     known = below.sound[below.sound.top1.notna()]
     found = {case_id: stdev(own) for case_id, own in known.groupby("case_id").top1 if len(own) > 1}
     return below.plan.index.to_series().map(found).astype(NUMBER)
@@ -182,7 +183,7 @@ def find_sizes(cases: Cases, below: CaseInputs) -> "Series":
 
 
 def find_problem(cases: Cases, below: CaseInputs) -> "Series":
-    """Return the worst status of the repeats, "not run", or "" for cases with a valid record."""
+    """Return the worst status of each case's repeats, "not run", or "" with a valid record."""
     from pandas import Categorical, Series
 
     status = below.frames.repeats.status
@@ -194,7 +195,7 @@ def find_problem(cases: Cases, below: CaseInputs) -> "Series":
 
 
 def find_published_peak(cases: Cases, below: CaseInputs) -> "Series":
-    """Find the published peak of the devices; missing if the repeats ran on different devices."""
+    """Return the vendor's peak of each case's devices, in TFLOP/s; missing if devices differ."""
     is_one = below.sound.groupby("case_id").devices.nunique().reindex(below.plan.index) == 1
     return cases["first_peak_tflops"].where(is_one)
 

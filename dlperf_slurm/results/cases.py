@@ -54,12 +54,12 @@ class Results:
 
     @cached_property
     def case_columns(self) -> "DataFrame":
-        """The published columns of the cases; cached, so callers must not modify the frame."""
+        """The columns of cases that are written to files; cached: do not modify the frame."""
         return select_published(CASE_TABLE, self.cases.assign(notes=_join_notes(self)))
 
     @property
     def repeat_columns(self) -> "DataFrame":
-        """The published columns of the repeats."""
+        """The columns of repeats that are written to files."""
         return select_published(REPEATS, self.frames.repeats)
 
 

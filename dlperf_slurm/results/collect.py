@@ -73,7 +73,7 @@ class CaseOutcomes:
 
     @property
     def has_blocks(self) -> bool:
-        """Whether repeats were spread over array jobs (blocks), the independent samples."""
+        """Whether repeats were spread over array jobs (blocks): a block is then one sample."""
         return self.case.blocks > 1
 
     def unite(self, values: Sequence[tuple[int, float]]) -> tuple[float, ...]:
@@ -133,7 +133,7 @@ class Attempts:
         return next((outcome for outcome in outcomes if outcome.record), outcomes[-1])
 
     def gather(self, case: PlannedCase, outcomes: Sequence[Outcome]) -> CaseOutcomes:
-        """Return a case with the outcomes of the repeats that `list_repeats` returns."""
+        """Combine a case with the outcomes of all its repeats, in the order of `list_repeats`."""
         planned = 0 if case.reason else case.repeats
         return CaseOutcomes(case, tuple(outcomes), planned - len(outcomes))
 
@@ -167,7 +167,7 @@ def collect_outcomes(run: Run) -> list[CaseOutcomes]:
 def _list_skipped(
     run: Run, attempts: Mapping[tuple[str, int], Sequence[RunTask]]
 ) -> set[tuple[str, int]]:
-    """List (case id, repeat) of repeats whose last attempt was skipped because time was over."""
+    """List (case id, repeat) of repeats whose last attempt was skipped for lack of time."""
     if not run.manifest.within_seconds:
         return set()
     skipped = list_skipped(run.path)

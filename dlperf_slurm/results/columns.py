@@ -62,7 +62,7 @@ class Column:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all frame columns that this declaration makes."""
+        """The names of all columns of the data frame that this declaration makes."""
         return (self.name, *self.bounds, *self.extremes, *self.hidden)
 
     @property
@@ -140,7 +140,7 @@ def take(name: str) -> "Callable[[DataFrame], Series]":
 
 
 def select_published(columns: Sequence[Column], frame: "DataFrame") -> "DataFrame":
-    """Return a new data frame of the published columns, in their declared order and types."""
+    """Return a new data frame of the columns to write to files, in declared order and types."""
     from pandas import DataFrame
 
     found = {

@@ -44,7 +44,7 @@ NOT_TOLD = ["none"]
 
 
 class Measured(Protocol):
-    """A run or a case of a run: the version of the tool that measured it, and the site's name."""
+    """The version of the tool that measured a run, or a case of a run, and the site's name."""
 
     @property
     def tool(self) -> str: ...
@@ -130,7 +130,7 @@ def _describe_surroundings(record: Record) -> dict[str, str]:
 def _describe_hosts(record: Record) -> dict[str, str]:
     """Join the values of each host fact over all hosts of a record.
 
-    Without facts that only identify a machine, such as a serial number.
+    Without facts that only identify a machine or device, such as `gpu_uuids`.
     """
     hosts = [record.platform, *({**record.platform, **host.facts} for host in record.hosts)]
     names = dict.fromkeys(name for facts in hosts for name in facts)
@@ -147,4 +147,5 @@ def _list_distinct(values: Iterable[object]) -> list[str]:
 
 
 def _describe_change(name: str, a: Sequence[str], b: Sequence[str]) -> str:
+    """Describe a change: "kernel 5.14 -> 6.4 and 6.5"."""
     return f"{name} {' and '.join(a)} -> {' and '.join(b)}"

@@ -265,5 +265,5 @@ COMPARISON: tuple[Column, ...] = (
 
 
 def make_comparison_frame(compared: RunComparison) -> "DataFrame":
-    """Build the published data frame: one row per quantity of each case of either run."""
+    """Build the data frame to write to files: one row per quantity of each case of either run."""
     return compute_columns(COMPARISON, compared.pairs)

@@ -8,7 +8,7 @@ from dlperf_slurm.worker.clock import HostClock
 
 
 def is_wait_known(record: Record) -> bool:
-    """Return whether the device is idle while its host waits for data.
+    """Return whether the time that a rank's host waited for data is idle time of its device.
 
     It is if the host synchronizes with the device after each batch: steps are timed by the host's
     clock, without gradient accumulation. Data on the device needs no waiting.

@@ -31,7 +31,7 @@ class PlannedRepeats(NamedTuple):
 def describe_power(
     planned: Sequence[PlannedRepeats], measured: Iterable[tuple[str, Sequence[float]]]
 ) -> list[str]:
-    """Describe, for each number of repeats, which slowdown a comparison of two runs would detect.
+    """Describe which slowdown a comparison of two runs would detect, for each number of repeats.
 
     `measured` has the case ids and samples of earlier runs on the same site. The spread is the
     median over the planned cases among them; without any, typical spreads are assumed.

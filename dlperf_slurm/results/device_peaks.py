@@ -12,7 +12,7 @@ from typing import Optional
 
 @dataclass(frozen=True)
 class PublishedPeak:
-    """Published peak of a device; `tflops` by number format, for the formats it supports."""
+    """Peak of a device in its vendor's data sheet; `tflops` by supported number format."""
 
     tflops: Mapping[str, float]
     memory_gb_per_s: float
@@ -62,7 +62,7 @@ PUBLISHED: tuple[tuple[str, PublishedPeak], ...] = (
 
 
 def find_published_peak(device_name: str) -> Optional[PublishedPeak]:
-    """Return the published peak of a device; None if it is unknown or a MIG instance."""
+    """Return the vendor's peak of a device, "NVIDIA H200"; None if unknown or a MIG instance."""
     if "MIG" in device_name:
         return None
     found = (peak for pattern, peak in PUBLISHED if re.search(pattern, device_name))

@@ -33,7 +33,7 @@ class Footnotes:
         return list(self._notes).index(form) + 1
 
     def number_all(self, notes: Iterable[Note]) -> tuple[int, ...]:
-        """Return the numbers of the notes of one cell, without duplicates."""
+        """Add the notes of one cell and return their numbers, without duplicates."""
         return tuple(dict.fromkeys(map(self.number, notes)))
 
     @property

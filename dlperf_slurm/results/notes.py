@@ -78,7 +78,7 @@ def _describe_unknown_peaks(outcomes: CaseOutcomes) -> Iterator[str]:
 
 
 def _describe_case(outcomes: CaseOutcomes) -> list[Note]:
-    """List the notes of the scope CASE: the reason of a case that was not run, or its problems."""
+    """List the notes of the scope CASE: the reason of a case that was left out, or its problems."""
     case = outcomes.case
     if case.reason:
         return [*case.notes, case.reason]
@@ -116,7 +116,8 @@ def _describe_problems(outcomes: CaseOutcomes) -> list[str]:
 def _describe_batch_trials(outcomes: CaseOutcomes) -> list[str]:
     """List the batch sizes of a ladder that ran out of memory, in DLPerf's wording.
 
-    Not for a search for the largest size, where many such sizes are expected.
+    A ladder is a list of batch sizes to try, the largest first. Not for a search for the largest
+    size, where many such sizes are expected.
     """
     case, axes = outcomes.case, outcomes.case.axes
     if not axes.batch_ladder:

@@ -172,7 +172,7 @@ def list_facts(records: Iterable[Record]) -> list[Fact]:
 
 
 def _list_hosts(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield each host and its facts; versions are those of rank 0."""
+    """Yield each host of a record and its facts; versions are those of rank 0."""
     shared = {**record.platform, **record.versions}
     other = {host.host: host.facts for host in record.hosts}
     for name in dict.fromkeys(rank.host for rank in record.ranks):
@@ -216,6 +216,7 @@ def _find_odd(
 
 
 def _quote(value: str) -> str:
+    """Quote a value, cut to MAX_VALUE_CHARACTERS; "none" for an empty one."""
     if not value:
         return "none"
     cut = value if len(value) <= MAX_VALUE_CHARACTERS else f"{value[:MAX_VALUE_CHARACTERS]}..."

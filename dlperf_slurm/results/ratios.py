@@ -30,9 +30,9 @@ KEY = ("model", *AXES)
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of medians; None if one of the two was not measured.
+    """A ratio of the medians of two samples; `value` is None if one of them is empty.
 
-    The interval is None if there are too few repeats for it.
+    `interval` is None if there are too few values for it.
     """
 
     value: Optional[float] = None
@@ -69,7 +69,7 @@ def divide(value: Optional[float], base: Optional[float]) -> Optional[float]:
 
 
 def choose_reference(precisions: Collection[str]) -> str:
-    """Return the first of REFERENCE_PRECISIONS among these, or ''."""
+    """Return the first of REFERENCE_PRECISIONS that is among these, or ''."""
     return next((name for name in REFERENCE_PRECISIONS if name in precisions), "")
 
 
@@ -141,7 +141,7 @@ def count_curve_points(cases: "DataFrame", bases: "Series") -> "Series":
 
 
 def number_precision_tables(cases: "DataFrame") -> "Series":
-    """Return the number of the precision table of each case; missing for cases in none.
+    """Return the number of the precision table that each case is in; missing for cases in none.
 
     Training: cases that differ only in topology, precision, compiler and batch size, with several
     precisions or compilers of which any case was planned. If a precision has several batch sizes,

@@ -115,6 +115,7 @@ def _declare_phases() -> Iterator[Column]:
 
 
 def _get_phase(name: str, repeat: RepeatData) -> Optional[float]:
+    """Return the seconds of a phase of a repeat's start; None if unknown."""
     return repeat.start.seconds.get(name)
 
 
@@ -174,6 +175,7 @@ def _find_published_tflops(record: Record) -> Optional[float]:
 
 
 def _list_device_names(record: Record) -> str:
+    """List the distinct device names of a record, one per line."""
     return "\n".join(sorted({rank.device_name for rank in record.ranks}))
 
 
@@ -228,7 +230,7 @@ def name_problem(*problems: str) -> str:
 
 
 def describe_hardware(record: Record) -> str:
-    """Describe the devices of a record and the number of nodes."""
+    """Describe the devices of a record and the number of nodes: "16x NVIDIA H200, 2 nodes"."""
     names = Counter(rank.device_name for rank in record.ranks if rank.device_name)
     if [rank.rank for rank in record.ranks] == [WHOLE_JOB]:
         names = Counter(dict.fromkeys(names, record.case.world_size))

@@ -49,7 +49,7 @@ def find_power_watts(record: Record) -> float:
 
 
 def list_watched(record: Record) -> list[Telemetry]:
-    """List the telemetry of the devices: of GPUs, or of the hosts if the devices are CPUs."""
+    """List the telemetry of a record's devices: of GPUs, or of the hosts if it ran on CPUs."""
     is_cpu = record.case.device == "cpu"
     return [one for one in record.telemetry if (one.device == HOST) == is_cpu]
 

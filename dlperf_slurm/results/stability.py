@@ -99,7 +99,7 @@ def _describe_stalls(series: list[tuple[float, ...]]) -> Iterator[FootnoteTempla
 
 
 def _describe_spread(outcomes: CaseOutcomes) -> Iterator[Note]:
-    """Describe repeats that fall into two groups, or that vary much."""
+    """Describe repeats that fall into two groups, or that vary by more than MAX_VARIATION."""
     samples = [record.samples_per_s for record in outcomes.records]
     groups = find_groups(samples)
     if groups is not None:

@@ -20,9 +20,10 @@ _BEFORE_RECORD = tuple(MEANINGS)[: tuple(MEANINGS).index(RANKS) + 1]
 
 @dataclass(frozen=True)
 class StartupPhases:
-    """The start of a repeat: `seconds` of QUEUE and of each known phase, by name and in order.
+    """The phases of a repeat's job before the measured steps, in seconds by name and in order.
 
-    `to_first_step_seconds` is from the start of the job script to the end of the first step.
+    The first is QUEUE; unknown ones are missing. `to_first_step_seconds` is from the start of the
+    job script to the end of the first step.
     """
 
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -30,7 +31,10 @@ class StartupPhases:
 
 
 def find_start(outcome: Outcome) -> StartupPhases:
-    """Compute the phases of a repeat's start; empty if unknown, as for failed repeats."""
+    """Compute the phases of a repeat's job before the measured steps; empty if unknown.
+
+    They are unknown for failed repeats and imported logs.
+    """
     record, surroundings = outcome.record, outcome.beside.surroundings
     if record is None or surroundings is None or not surroundings.phases:
         return StartupPhases()

@@ -65,9 +65,7 @@ def compute_tails(first: Sequence[float], second: Sequence[float], ratio: float 
 
 
 def compute_statistics(first: Any, second: Any) -> Any:
-    """Compute Fligner and Policello's statistic of pairs of samples.
-
-    [pairs, n], [pairs, m] -> [pairs].
+    """Compute the test statistic of pairs of samples: [pairs, n], [pairs, m] -> [pairs].
 
     Positive if the second sample is larger, infinite if the two do not overlap.
     """

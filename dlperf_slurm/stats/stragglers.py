@@ -43,7 +43,7 @@ class SlowMachine:
 
 
 def find_slow_machines(repeats: Sequence[Repeat]) -> tuple[SlowMachine, ...]:
-    """Return the machines that were the slowest of their repeat more often than chance explains.
+    """Return the machines that were the slowest of a repeat more often than chance explains.
 
     Only repeats on two or more machines count. By chance, each machine of a repeat is equally
     likely to be the slowest; the count follows a Poisson binomial distribution, because repeats may

@@ -84,7 +84,7 @@ def list_runs(results_dir: Path) -> ResultsFolder:
 
 
 def _is_archive(path: Path, paths: Sequence[Path]) -> bool:
-    """Return whether a path is the archive of a run without an unpacked directory beside it."""
+    """Return whether a path is the archive of a run whose directory is not among `paths` too."""
     if path.suffix != ARCHIVE_SUFFIX or path.with_suffix("") in paths:
         return False
     return path.is_file() and has_file(path / MANIFEST_FILE, path)
@@ -185,7 +185,7 @@ def read_entries(run_dir: Path) -> list[EntryRow]:
 
 
 def list_failures_by_case(run: Run) -> dict[str, list[list[str]]]:
-    """List the node failures in a run's journal by the affected case id."""
+    """List [node, time, reason] of the node failures in a run's journal, by affected case id."""
     cases = {task.marker: task.case_id for task in run.read_all_tasks()}
     by_case: dict[str, list[Event]] = {}
     for event in read_journal(run.path):

@@ -30,7 +30,7 @@ class NodeHistory:
 
     @property
     def is_bad(self) -> bool:
-        """Whether jobs should avoid the node: it is slow, or has not measured since a failure."""
+        """Whether jobs should avoid the node: slow, or without a valid repeat since a failure."""
         return self.slow is not None or (self.failures > 0 and not self.has_measured_since)
 
 

@@ -219,7 +219,7 @@ def _remove(path: Path, problems: list[str]) -> None:
 
 
 def _read_layout(connection: "DuckDBPyConnection") -> str:
-    """Return the layout of a catalogue, or '' for a new file."""
+    """Return the version and columns of a catalogue as text, as in _LAYOUT; '' for a new file."""
     tables = connection.execute("SELECT table_name FROM information_schema.tables").fetchall()
     if ("layout",) not in tables:
         return ""

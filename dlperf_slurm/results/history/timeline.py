@@ -192,6 +192,7 @@ def _is_alike(entry: Row, last: Row) -> bool:
 
 
 def _describe_software(history: "DataFrame") -> "Series":
+    """Describe the software of each row (`describe_software`)."""
     from pandas import Series
 
     facts = zip(history.versions, history.surroundings, history.tool)
@@ -235,5 +236,5 @@ HISTORY: tuple[Column, ...] = (
 
 
 def make_history_frame(history: "DataFrame") -> "DataFrame":
-    """Build the published data frame, sorted by case, then from the oldest run to the newest."""
+    """Build the data frame to write to files, by case, then from the oldest run to the newest."""
     return compute_columns(HISTORY, history)
