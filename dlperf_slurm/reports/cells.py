@@ -142,12 +142,12 @@ def make_table(
 
 
 def make_cell(value: Union[Cell, str]) -> Cell:
-    """Convert a word to a cell; return a cell unchanged."""
+    """Convert a text to a cell; return a cell unchanged."""
     return Cell(value) if isinstance(value, str) else value
 
 
 def join_cells(cells: Sequence[Cell], joint: str, notes: Iterable[int] = ()) -> Cell:
-    """Join several cells to one cell, with additional footnotes."""
+    """Join several cells to one, with `joint` between them and additional footnotes `notes`."""
     if len(cells) == 1:
         return replace(cells[0], notes=(*cells[0].notes, *notes))
     return Cell(tuple(cells), joint=joint, notes=tuple(notes))

@@ -63,7 +63,10 @@ def _title(runs: "DataFrame") -> str:
 
 
 def _shorten_run_ids(history: "DataFrame") -> list[str]:
-    """Shorten run ids to their time if it is unique; commands accept this prefix too."""
+    """Shorten run ids to their time ("20240501-120000") if it is unique in the timeline.
+
+    Commands accept this prefix too.
+    """
     times = history.run_id.str[:TIME_CHARACTERS]
     is_twice = times.groupby([history.timeline, times]).transform("size") > 1
     return list(times.mask(is_twice.groupby(history.timeline).transform("any"), history.run_id))

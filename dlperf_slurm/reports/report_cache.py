@@ -161,6 +161,7 @@ class CachedResults:
         return RunFrames(**{name: decode_frame(self.encoded[name]) for name in _FRAMES})
 
     def decode(self) -> Results:
+        """Decode all frames."""
         samples, cases, notes = (
             decode_frame(self.encoded[name]) for name in ("samples", "cases", "all_notes")
         )
@@ -192,7 +193,7 @@ def keep_results(run: Run, results: Results, prints: Mapping[str, str]) -> None:
 
 
 def load_results(run: Run) -> Optional[CachedResults]:
-    """Load the cached results of a run; None if missing, damaged, or another user's."""
+    """Load the cached results of a run; None if missing, damaged, or of another user or version."""
     with suppress(OSError, InputError):
         path = make_cache_dir("frames") / hash_path(run.path)
         with path.open("rb") as file:
@@ -264,6 +265,8 @@ def _decode(content: bytes) -> Any:
 
 
 class _Decoder(pickle.Unpickler):
+    """An unpickler that accepts no class but FootnoteTemplate."""
+
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) != (FootnoteTemplate.__module__, FootnoteTemplate.__name__):
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a report cache")

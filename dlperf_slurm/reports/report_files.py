@@ -97,6 +97,7 @@ def write_plots(report: Report, folder: Path, which: str) -> list[Path]:
 
 
 def _draw(report: Report, which: str) -> list[Plot]:
+    """Draw the plots of one of the CHOICES, if the step times can be read."""
     if which == NONE or report.read_repeat is None:
         return []
     from dlperf_slurm.reports.plots.run_plots import plot_run

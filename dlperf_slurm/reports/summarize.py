@@ -82,7 +82,7 @@ class Summary:
 
     @cached_property
     def findings(self) -> tuple[Headline, ...]:
-        """The main findings of the run, in sentences."""
+        """The main findings of the run, in sentences, and warnings."""
         return list_findings(self.results)
 
     @property

@@ -245,6 +245,7 @@ def _make_table(
     text_columns: Optional[int],
     gap: int,
 ) -> RichTable:
+    """Make a rich table; `gap` is the number of spaces between columns."""
     table = RichTable(
         title=Text(title, style="bold") if title else None,
         title_justify="left",

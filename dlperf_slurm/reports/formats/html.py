@@ -94,7 +94,7 @@ def make_page(report: Report) -> str:
 
 @cache
 def load_template(name: str) -> jinja2.Template:
-    """Load one of the page's templates; cached, because compiling takes time."""
+    """Load one of the page's Jinja templates; cached, because compiling takes time."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_ASSETS),
         undefined=jinja2.StrictUndefined,

@@ -80,7 +80,7 @@ def _draw_case(axes: "Axes", topology: str, index: int, seconds: Sequence[float]
 
 
 def list_quantiles(values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return the cumulative shares and the ascending values, at most MOST_POINTS of each.
+    """Return cumulative shares (0 to 1) and the ascending values at them, at most MOST_POINTS.
 
     The smallest and the largest value are always included.
     """

@@ -96,6 +96,7 @@ def draw_chart(chart: Chart) -> "Figure":
 
 
 def _draw_together(chart: Chart) -> "Figure":
+    """Draw all series of a chart in one panel."""
     figure = open_figure(WIDTH_INCHES, 3.3)
     axes = figure.add_subplot()
     for index, series in enumerate(chart.series):

@@ -193,7 +193,7 @@ def make_points(
 
 
 def list_measured(rows: "DataFrame") -> "DataFrame":
-    """Select the measured cases."""
+    """Select the cases with a valid repeat."""
     return rows[rows.repeats_measured > 0]
 
 

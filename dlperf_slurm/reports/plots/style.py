@@ -137,7 +137,7 @@ def mark_series(index: int) -> dict[str, Any]:
 
 
 def add_legend(figure: "Figure", handles: "Mapping[str, Artist]") -> None:
-    """Add a legend above the axes, with as many columns as fit."""
+    """Add a legend above the axes with as many columns as fit; `handles` are by label."""
     figure.legend(
         list(handles.values()),
         list(handles),
@@ -148,7 +148,7 @@ def add_legend(figure: "Figure", handles: "Mapping[str, Artist]") -> None:
 
 
 def list_handles(panels: "Sequence[Axes]") -> "dict[str, Artist]":
-    """Return the legend handles of all panels by label."""
+    """Return what legends show for the series of all panels (matplotlib's handles), by label."""
     drawn: dict[str, Artist] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
@@ -207,6 +207,7 @@ def save_png(figure: "Figure") -> bytes:
 
 
 def _save(figure: "Figure", suffix: str, metadata: dict[str, Any], **look: Any) -> bytes:
+    """Save a figure as `suffix` ("pdf" or "png"); `look` has further options of `savefig`."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=suffix, metadata=metadata, **look)
     return buffer.getvalue()

@@ -211,7 +211,7 @@ def show_label(axes: Collection[str] = VARIANTS, **changes: Any) -> ShownColumn:
 
 @dataclass(frozen=True)
 class LabelCells:
-    """A function that makes label cells; comparable, so that `tabulate` makes cells only once."""
+    """A function that makes label cells; comparable, so that `tabulate` calls it only once."""
 
     axes: tuple[str, ...]
 
@@ -258,5 +258,5 @@ def count_of(part: "Series", whole: "Series") -> list[Cell]:
 
 
 def find_known(rows: "DataFrame", *names: str) -> list[str]:
-    """Return the names of the columns in which any case has a value."""
+    """Return those of the columns `names` in which any row has a value."""
     return [name for name in names if rows[name].notna().any()]

@@ -73,7 +73,7 @@ class Overview:
 
     @property
     def title(self) -> str:
-        """The model and mode, with the values that all cases share."""
+        """The model and mode, with the values that all cases share: "resnet50 training, amp"."""
         what = "inference" if self.is_inference else "training"
         precisions, groups = ({kind[i] for kind in self.kinds} for i in (0, 1))
         group = self.rows[0].group
@@ -85,7 +85,7 @@ class Overview:
 
     @property
     def group_header(self) -> str:
-        """The header of the column of groups."""
+        """The header of the column of groups: "topology" or "batch size"."""
         return "topology" if self.is_inference else "batch size"
 
     def name_group(self, group: str) -> str:
@@ -118,7 +118,7 @@ class Overview:
 
     @property
     def measured_places(self) -> tuple[int, ...]:
-        """The indices of the places with any measured case."""
+        """The indices of the places at which any case was measured."""
         found = zip(*map(self._list_measured, self.rows))
         return tuple(i for i, is_measured in enumerate(found) if any(is_measured))
 

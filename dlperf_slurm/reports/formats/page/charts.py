@@ -84,7 +84,7 @@ class ChartPoint:
 
 @dataclass(frozen=True)
 class Curve:
-    """A line in SVG coordinates: the points of its `path` as text, and its dots."""
+    """A line in SVG coordinates: the points of its path as text, and its dots."""
 
     line: ChartLine
     path: str
@@ -132,6 +132,7 @@ class LineChart:
 
     @property
     def _is_ratio(self) -> bool:
+        """Whether the y axis is logarithmic."""
         return self.ideal is None and is_wide_range(self._values)
 
     @property
@@ -196,8 +197,8 @@ def list_ticks(highest: float, lowest: float = 0.0) -> list[float]:
 def list_ratio_ticks(lowest: float, highest: float) -> list[float]:
     """List the ticks of a logarithmic axis: powers of ten times 1, 2 and 5.
 
-    From the largest one not above the lowest value to the largest one not above the highest value,
-    but at least LEAST_TICKS.
+    The first is the largest not above `lowest`, the last the largest not above `highest`; there are
+    at least LEAST_TICKS.
     """
     first = math.floor(math.log10(lowest))
     last = math.ceil(math.log10(highest)) + 1

@@ -33,7 +33,7 @@ _WORD = re.compile(
 
 
 def explain(text: str) -> Markup:
-    """Escape a text and explain the first term of the glossary in it."""
+    """Escape a text for HTML, with an explanation on hover of the first glossary term in it."""
     match = _WORD.search(text)
     meaning = "" if match is None else explain_word(match[0])
     if match is None or not meaning:

@@ -61,6 +61,7 @@ def make_sections(overviews: Sequence[Overview], footnotes: Sequence[str]) -> li
 
 
 def _make_section(overview: Overview, name: str, footnotes: Sequence[str]) -> OverviewSection:
+    """Make the section of an overview; `name` begins the HTML ids of its table."""
     looks = tuple(_make_look(overview, row) for row in overview.rows)
     is_share = overview.has_scaling and not overview.is_inference
     trends = _make_trends(overview, looks, is_share)
@@ -213,7 +214,11 @@ def _make_chart(
     points: Points,
     ideal: Optional[float] = None,
 ) -> Optional[LineChart]:
-    """Make a chart of all series that have points; None without any."""
+    """Make a chart of all series that have points; None without any.
+
+    `points` has the point and the tooltip of each case, by position; `ideal` is the value of a
+    reference line.
+    """
     lines = []
     for row, look in zip(overview.rows, looks):
         line = _make_line(row, look, overview.places, points)
@@ -241,9 +246,10 @@ def _make_line(
 
 
 def _place(overview: Overview) -> list[float]:
-    """Return x of each place: log2 of its devices or batch size, or its index.
+    """Return the x coordinate of each place of an overview, for charts.
 
-    The index is used if a size is unknown or not unique.
+    It is log2 of the number of devices or the batch size, or the index of the place if a size is
+    unknown or not unique.
     """
     sizes = [
         0 if overview.is_inference and not place.isdigit() else _find_size(overview, place)

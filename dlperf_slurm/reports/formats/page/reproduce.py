@@ -10,7 +10,7 @@ _PROGRAM = "dlperf-slurm"
 
 
 def write_command(manifest: Manifest, matrix_toml: str) -> str:
-    """Return the command that made the run, after a command that writes its matrix file.
+    """Return shell commands that write the matrix file and repeat the command that made the run.
 
     The path of the matrix is replaced by a file in the working directory.
     """

@@ -11,7 +11,7 @@ MOST_ROWS = 40
 
 @dataclass(frozen=True)
 class HtmlFootnote:
-    """A footnote below its table."""
+    """A footnote below its table; `mark_id` is the HTML id of the first mark that refers to it."""
 
     id: str
     number: int
@@ -46,6 +46,7 @@ class HtmlTable:
 
     @property
     def is_tall(self) -> bool:
+        """Whether the table scrolls within the page."""
         return len(self.rows) > MOST_ROWS
 
     def pad(self, column: int, cell: Cell) -> str:
