@@ -133,11 +133,11 @@ def _describe_file(path: str, name: str) -> str:
 
 
 # The columns of the data frame of entries: one row per case of a run, as planned. `state` is the
-# reason for a missing figure (failed, OOM, invalid, missing), `problem` the problems of repeats.
+# reason for a missing result (failed, OOM, invalid, missing), `problem` the problems of repeats.
 # Without a valid record these are empty: `parameters` (sizes of the model), `work` and
-# `surroundings` (see `same_work`), and `versions` (software versions). `node_contests`: seconds of
-# nodes that did the same work (`list_contests`); `node_sound`: time of each node's last valid
-# repeat; `node_failures`: node, time and reason of each node failure.
+# `surroundings` (see `list_work`, `list_surroundings`), and `versions` (software versions).
+# `node_contests`: see `list_contests`; `node_sound`: time of each node's last valid repeat;
+# `node_failures`: node, time and reason of each node failure.
 ENTRIES: dict[str, str] = {
     "run_dir": TEXT,
     "run_id": TEXT,
