@@ -11,7 +11,7 @@ def is_wait_known(record: Record) -> bool:
     """Return whether the time that a rank's host waited for data is idle time of its device.
 
     It is if the host synchronizes with the device after each batch: steps are timed by the host's
-    clock, without gradient accumulation. Data on the device needs no waiting.
+    clock, without gradient accumulation. True as well for data on the device, with a wait of 0.
     """
     is_awaited = record.clock.name == HostClock.name and record.case.axes.gradient_accumulation == 1
     return is_awaited or record.case.axes.data == ON_DEVICE

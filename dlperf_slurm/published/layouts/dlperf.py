@@ -144,9 +144,11 @@ def _choose_parts(
 def _join_speedups(
     parts: Sequence[Figure], bases: Sequence[Figure], draft: DocumentBuilder
 ) -> Cell:
-    """Join the speedups of figures in one cell, one per line; footnotes name other batch sizes.
+    """Join the speedups of figures in one cell, one per line.
 
-    `parts` are the figures, `bases` those on the topology that speedups are over.
+    `parts` are the figures of one topology, such as with and without a compiler; `bases` are those
+    on the topology that speedups are relative to. A footnote says where a figure and its base have
+    different batch sizes.
     """
     lines, footnotes = [], []
     for part in parts:

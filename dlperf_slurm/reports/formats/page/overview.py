@@ -261,7 +261,10 @@ def _place(overview: Overview) -> list[float]:
 
 
 def _find_size(overview: Overview, place: str) -> int:
-    """Return the batch size that a place is, or the number of devices of its topology."""
+    """Return a label of the horizontal axis as a number.
+
+    `place` is a batch size in an overview of inference, else a topology: its number of devices.
+    """
     return int(place) if overview.is_inference else parse_topology(place).world_size
 
 

@@ -115,9 +115,10 @@ class OneFlowSession:
             self._backpropagate()
 
     def _backpropagate(self) -> None:
-        """Set the loss, and add the batch's scaled gradients to those of the step's other batches.
+        """Set the loss, and add the batch's gradients to those of the step's other batches.
 
-        Without a graph only. Gradients are then averaged over the ranks.
+        Without a graph only. Gradients are times the loss scale and over the number of batches;
+        DistributedDataParallel averages them over the ranks in `backward`.
         """
         with self._autocast():
             loss = self._compute_loss(self._model, self._batch)
