@@ -113,7 +113,7 @@ def read_table(path: Path) -> Table:
     try:
         return cast(Table, tomllib.loads(path.read_text(encoding="utf-8")))
     except tomllib.TOMLDecodeError as error:
-        raise FormatError(f"{path.name}: is no TOML: {error}") from error
+        raise FormatError(f"{path.name}: is not valid TOML: {error}") from error
 
 
 def make_format(name: str, table: Table) -> TableFormat:
@@ -128,7 +128,7 @@ def make_format(name: str, table: Table) -> TableFormat:
         end.setdefault("closing_line", "the line of its end is")
     kinds = sorted((*WINDOWS, *OF_RUN, "values"))
     if kind not in kinds:
-        raise FormatError(f"{name}: window.kind: {kind!r} is none of {', '.join(kinds)}")
+        raise FormatError(f"{name}: window.kind: {kind!r} is not one of {', '.join(kinds)}")
     timed = TimedFormat(
         lines=lines,
         announcements=_make_lines(f"{name}: announcements", table.get("announcements", ())),
@@ -161,7 +161,7 @@ def _make_signature(name: str, lines: Sequence[Any]) -> Pattern[str]:
     timed = {"step", "json", "csv", "pairs", *VALUES}
     found = [pattern for pattern in compiled if timed & pattern.groupindex.keys()]
     if not found:
-        raise FormatError(f"{name}: no line has a group of {', '.join(sorted(VALUES))}")
+        raise FormatError(f"{name}: no line has a named group out of {', '.join(sorted(VALUES))}")
     return join_patterns(*found)
 
 
@@ -169,9 +169,9 @@ def _check(where: str, table: Table, kind: str, *needed: str) -> None:
     known = KEYS[kind]
     for key, value in table.items():
         if key not in known:
-            raise FormatError(f"{where}: {key!r} is no key; known: {', '.join(known)}")
+            raise FormatError(f"{where}: unknown key {key!r}; known: {', '.join(known)}")
         if not isinstance(value, known[key]):
-            raise FormatError(f"{where}: {key} is to be of the type {known[key].__name__}")
+            raise FormatError(f"{where}: {key} must be of type {known[key].__name__}")
     for key in needed:
         if key not in table:
             raise FormatError(f"{where}: {key} is missing")
@@ -186,7 +186,7 @@ def _compile(where: str, pattern: str) -> Pattern[str]:
     try:
         return re.compile(re.sub(r"\{([A-Z_]+)\}", put_in, pattern))
     except re.error as error:
-        raise FormatError(f"{where}: is no regular expression: {error}") from error
+        raise FormatError(f"{where}: is not a valid regular expression: {error}") from error
 
 
 def _make_lines(where: str, lines: Sequence[Table]) -> List[Any]:
@@ -346,7 +346,7 @@ def _make_value(where: str, value: Any) -> MakeValue:
         return lambda run: patterns.name_precision(run.facts, *value["flags"])
     if "precision" in value:
         return lambda run: run.find_precision(value["precision"])
-    raise FormatError(f"{where}: is to have fact, counts, flags or precision")
+    raise FormatError(f"{where}: must have fact, counts, flags or precision")
 
 
 def _translate(text: str, value: Table) -> str:
@@ -475,11 +475,11 @@ def find_end(run: TimedRun, end: Table) -> str:
 def _find_last_epoch(run: TimedRun, name: str) -> str:
     announced, begun = run.read_count(name), run.last[0]
     if not announced:
-        return f"the log does not tell how many epochs there were to be ({name})"
+        return f"the log does not state how many epochs were planned ({name})"
     if begun not in run.epoch_ends:
         return f"the log ends in epoch {begun}: the line with its speed is missing"
     if begun + 1 < announced:
-        return f"the log ends after epoch {begun}, the last was to be {announced - 1}"
+        return f"the log ends after epoch {begun}, but the last planned epoch is {announced - 1}"
     return ""
 
 
@@ -493,10 +493,13 @@ def _find_short_epoch(run: TimedRun, end: Table) -> str:
     steps = -(-run.read_count(end["samples_per_epoch"]) // per_step) if per_step else 0
     lines = steps // (run.read_count(end["step_interval"]) or 1)
     if not lines or not epochs:
-        return "the log does not tell how many iterations there were to be (its arguments)"
+        return "the log does not state how many iterations were planned (its arguments)"
     found = [mark.position[0] for mark in run.first_marks]
     if len(set(found)) < epochs or found.count(found[-1]) < lines:
-        return f"the log ends at {name_position(run.first_marks[-1].position)}, before the run does"
+        return (
+            f"the log ends at {name_position(run.first_marks[-1].position)}, before the end of "
+            "the run"
+        )
     return ""
 
 
@@ -513,7 +516,7 @@ def _find_short_rank(run: TimedRun, reaches: Sequence[str]) -> str:
         if any(found < announced for found, announced in zip(marks[-1].position, last)):
             whose = f" of rank {rank}" if rank >= 0 else ""
             found = name_position(marks[-1].position)
-            return f"the log{whose} ends at {found}, the run at {name_position(tuple(last))}"
+            return f"the log{whose} ends at {found}, but the run at {name_position(tuple(last))}"
     return ""
 
 
@@ -521,7 +524,7 @@ def _make_rule(where: str, table: Table) -> PublisherRule:
     _check(where, table, "rule", "name")
     known = [name for name in RULES if name in table]
     if len(known) != 1:
-        raise FormatError(f"{where}: is to have one of {', '.join(RULES)}")
+        raise FormatError(f"{where}: must have one of {', '.join(RULES)}")
     fewest, most = table.get("devices", [0, sys.maxsize])
 
     def suits(_: ParsedRun, identity: Identity) -> bool:
@@ -530,7 +533,7 @@ def _make_rule(where: str, table: Table) -> PublisherRule:
     try:
         return PublisherRule(table["name"], RULES[known[0]](table), suits)
     except (TypeError, ValueError) as error:
-        raise FormatError(f"{where}: {known[0]} takes numbers such as [20, 120]") from error
+        raise FormatError(f"{where}: {known[0]} needs numbers such as [20, 120]") from error
 
 
 def _average(table: Table) -> Compute:

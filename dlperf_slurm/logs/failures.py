@@ -94,7 +94,7 @@ class FailureScan:
             self._traceback.add(line)
         elif any(sign in text for sign in _FAILURES):
             if not previous.startswith(_HARMLESS_BEFORE_TRACEBACK):
-                self.message = _quote("the log holds an error", line)
+                self.message = _quote("the log contains an error", line)
                 self._traceback = _Traceback(line.rank, is_open=_TRACEBACK in text)
         elif ("nan" in text or "NaN" in text or "inf" in text) and _BAD_LOSS.search(text):
             self.message = _quote("the loss is not finite", line)
@@ -130,7 +130,7 @@ class _Traceback:
         elif self._is_source and not _NO_SOURCE.match(text):
             self._is_source = False
         else:
-            self.exception = _quote("the log holds an error", line)
+            self.exception = _quote("the log contains an error", line)
             self._is_open = self._is_source = False
 
 

@@ -117,7 +117,7 @@ class RankMarks:
     def fault(self) -> str:
         """A message if only some lines are labelled, or a rank's steps go back; else ""."""
         if self._labelled and self._unlabelled:
-            return "some of the timed lines have a rank's label and some have none"
+            return "some of the timed lines have a rank label and some have none"
         return self._labelled.start_over
 
     @property
@@ -134,11 +134,15 @@ class RankMarks:
             reached = {mark.position for mark in marks}
             for mark in by_rank[longest]:
                 if mark.position not in reached and rank >= 0:
-                    return f"rank {rank} has no line of {name_position(mark.position)}, others have"
+                    return (
+                        f"rank {rank} has no line of {name_position(mark.position)}, but other "
+                        "ranks do"
+                    )
                 if mark.position not in reached:
                     return (
-                        f"ranks' lines are missing: {-1 - rank} of {name_position(mark.position)}, "
-                        f"{-rank} or more of {name_position(by_rank[rank][0].position)}"
+                        f"lines of ranks are missing: {-1 - rank} of "
+                        f"{name_position(mark.position)}, {-rank} or more of "
+                        f"{name_position(by_rank[rank][0].position)}"
                     )
         return ""
 
@@ -151,11 +155,8 @@ class RankMarks:
 def _describe_start_over(line: LogLine, last: Mark, mark: Mark) -> str:
     steps = f"goes back from {name_position(last.position)} to {name_position(mark.position)}"
     if line.rank >= 0:
-        return f"rank {line.rank} {steps}: the run was started over"
-    return (
-        f"training {steps}: the log holds a run that was started over, or the ranks' lines "
-        "without labels"
-    )
+        return f"rank {line.rank} {steps}: the run was restarted"
+    return f"training {steps}: the run was restarted, or the lines of several ranks have no labels"
 
 
 def _describe_gap(marks: Sequence[Mark]) -> str:

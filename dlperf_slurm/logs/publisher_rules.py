@@ -20,7 +20,7 @@ def average(values: Sequence[float]) -> float:
 def average_harmonically(values: Sequence[float]) -> float:
     """Return the harmonic mean; raises RuleError if a value is not above 0."""
     if min(values) <= 0:
-        raise RuleError("a harmonic mean has no use for a rate of 0")
+        raise RuleError("needs rates above 0 for a harmonic mean")
     return len(values) / sum(1 / value for value in values)
 
 
@@ -28,7 +28,7 @@ def take_values(values: Sequence[Value], start: int, stop: Optional[int]) -> Seq
     """Return `values[start:stop]`; raises RuleError if the log has fewer values."""
     needed = start + 1 if stop is None else stop
     if len(values) < needed:
-        raise RuleError(f"takes at least {needed} values, the log has {len(values)}")
+        raise RuleError(f"needs at least {needed} values, but the log has {len(values)}")
     return values[start:stop]
 
 
@@ -45,7 +45,7 @@ def time_steps(times: Sequence[float], first: int, last: int, samples_per_step: 
     taken = take_values(times, first - 1, last)
     seconds = subtract_times(taken[-1], taken[0])
     if seconds <= 0 or samples_per_step <= 0:
-        raise RuleError("takes times that go forward, and a batch size")
+        raise RuleError("needs increasing times, and a batch size")
     return samples_per_step * (last - first) / seconds
 
 
@@ -65,7 +65,7 @@ def average_lines(
 
     def compute(reading: ParsedRun, identity: Identity) -> float:
         if is_per_device and identity.devices <= 0:
-            raise RuleError("takes the number of devices")
+            raise RuleError("needs the number of devices")
         values = reading.series.get(series, ()) if series else [m.value for m in reading.marks]
         rates = take_values(values, start, stop)
         figure = average(rates) * (identity.devices if is_per_device else 1)
@@ -99,7 +99,7 @@ def time_between(first: int, last: int) -> Compute:
     def compute(reading: ParsedRun, identity: Identity) -> float:
         times = {mark.position[-1]: mark.time for mark in reading.marks if mark.time > 0}
         if first not in times or last not in times:
-            raise RuleError(f"takes the times of steps {first} and {last}, the log lacks one")
+            raise RuleError(f"needs the times of steps {first} and {last}, but the log lacks one")
         samples = identity.global_batch_size * (last - first)
         return round(time_steps((times[first], times[last]), 1, 2, samples), 2)
 

@@ -120,7 +120,8 @@ def _place_run(run: ImportedRun, around: LogHardware, settings: Identity) -> Imp
     in_log = around.hardware.replace(" ", "").upper()
     if in_log and named and named not in in_log and not settings.hardware:
         notes.append(
-            f"hardware is {around.hardware} in the log and {named} in its path; the log's is taken"
+            f"hardware is {around.hardware} in the log and {named} in its path; the value in "
+            "the log is used"
         )
     day = time.strftime("%Y-%m-%d", time.gmtime(around.started)) if around.started else ""
     identity = dataclasses.replace(
@@ -141,7 +142,7 @@ def _place_run(run: ImportedRun, around: LogHardware, settings: Identity) -> Imp
 
 def _explain_format(path: Path, names: Sequence[str]) -> Tuple[str, str]:
     if names:
-        return f"is of several formats: {' and '.join(names)}; choose one with --format", FAILED
+        return f"matches several formats: {' and '.join(names)}; choose one with --format", FAILED
     failures, is_empty = FailureScan(), True
     for line in read_lines(path):
         is_empty = is_empty and not line.text.strip()
@@ -151,7 +152,7 @@ def _explain_format(path: Path, names: Sequence[str]) -> Tuple[str, str]:
     failure = failures.find_failure(is_complete=False)
     status = OUT_OF_MEMORY if failures.is_out_of_memory else FAILED
     known = f"known: {', '.join(list_formats())}"
-    return failure or f"holds no timed step of a known format; {known}; {ADD_FORMAT}", status
+    return failure or f"contains no timed step of a known format; {known}; {ADD_FORMAT}", status
 
 
 def _import_runs(
@@ -204,7 +205,7 @@ def _import_run(
     figure, rule, reason = _apply_rules(rules, reading, identity, options)
     if reading.problem and reading.is_gapless and _has_steps(reading, options.least_steps):
         reason, run = (
-            f"the script was ended early: {reading.problem}",
+            f"the script was stopped early: {reading.problem}",
             dataclasses.replace(run, reason=""),
         )
     elif reading.problem and reading.is_incomplete:
@@ -270,7 +271,7 @@ def _find_contradictions(settings: Identity, told: Identity, named: Identity) ->
     """
     return [
         f"{name} is {getattr(told, name)} in the log and {getattr(named, name)} in its name; the "
-        "log's is taken"
+        "value in the log is used"
         for name in ALL_SETTINGS
         if getattr(told, name)
         and getattr(named, name)
@@ -296,11 +297,11 @@ def _find_gap(windows: Sequence[Window], identity: Identity) -> Tuple[str, str]:
     if missing:
         options = " ".join(f"--set {name}=..." for name in missing)
         return MEASURED, (
-            f"{_describe_slowest(windows)}; for samples/s neither the log nor its name tells "
+            f"{_describe_slowest(windows)}; for samples/s neither the log nor its name states "
             f"{' and '.join(missing)}; add {options}"
         )
     if not compute_samples_per_s(windows, identity) > 0:
-        return FAILED, "the log tells a rate of 0"
+        return FAILED, "the log prints a rate of 0"
     return OK, ""
 
 
@@ -335,8 +336,8 @@ def _find_contradiction(reading: ParsedRun, identity: Identity) -> str:
     if printed <= 0 or abs(ours / printed - 1) <= MOST_CONTRADICTION:
         return ""
     return (
-        f"the log's times make {ours:.4g} samples/s, the rates that it prints {printed:.4g}: "
-        "a setting is wrong or lost, or lines are not of one run"
+        f"the times in the log give {ours:.4g} samples/s, but the printed rates {printed:.4g}: a "
+        "setting is wrong or missing, or the lines are of several runs"
     )
 
 
@@ -361,7 +362,7 @@ def _apply_rules(
     if options.rule_name:
         suiting = [rule for rule in rules if rule.name == options.rule_name]
         if not suiting:
-            return None, rules[0], f"its format has no rule {options.rule_name!r}"
+            return None, rules[0], f"the format has no rule {options.rule_name!r}"
     else:
         suiting = [rule for rule in rules if rule.suits(reading, identity)]
     reasons = []

@@ -224,7 +224,7 @@ class TimedRun:
 
     def _find_fault(self) -> str:
         if not self.marks and not (self.format.is_total and "final_rates" in self.series):
-            return "the log holds no timed step"
+            return "the log contains no timed step"
         return self.marks.fault or self.format.find_fault(self)
 
     def _find_lack(self) -> str:
@@ -239,7 +239,7 @@ class TimedRun:
         if not missing:
             return ""
         ranks = f"ranks {', '.join(map(str, missing))}" if missing[-1] >= 0 else "the job"
-        return f"the log ends before the run does: {what} missing of {ranks}"
+        return f"the log ends before the end of the run: {what} missing of {ranks}"
 
 
 def _handle(run: TimedRun, line: "LogLine", match: Match[str], handle: Handler) -> bool:
@@ -251,7 +251,7 @@ def _handle(run: TimedRun, line: "LogLine", match: Match[str], handle: Handler) 
         return handle(run, line, match) is not False
     except (ValueError, OverflowError) as error:
         raise NumberError(
-            f"the format takes a value that is no number: {line.text[:80]!r}"
+            f"the format reads a value that is not a number: {line.text[:80]!r}"
         ) from error
 
 
@@ -273,9 +273,11 @@ def find_early_end(run: TimedRun, announced: str, interval: str, first_step: int
     """
     steps, per_line = run.read_count(announced), run.read_count(interval) or 1
     if not steps:
-        return f"the log does not tell how many steps there were to be ({announced})"
+        return f"the log does not state how many steps were planned ({announced})"
     found, last = run.first_marks[-1].position[0], steps // per_line * per_line - 1 + first_step
-    return f"the log ends at step {found}, the last line is of step {last}" if found < last else ""
+    return (
+        f"the log ends at step {found}, but the last line is of step {last}" if found < last else ""
+    )
 
 
 def take_line(run: TimedRun, line: "LogLine", match: Match[str]) -> None:

@@ -50,8 +50,8 @@ def make_against_table(name: str, cases: "DataFrame") -> Table:
         HEADER,
         rows,
         HEADER.index("ours"),
-        f"{', '.join(cases.unit.unique())}; of the same model the published figure that is nearest "
-        "to the case, several where they tie",
+        f"{', '.join(cases.unit.unique())}; the published result of the same model that is "
+        "nearest to the case, or several if equally near",
     )
 
 
@@ -134,8 +134,8 @@ def list_differences(case: Case, figure: Figure) -> tuple[str, ...]:
 def _describe_differences(case: Case, figure: Optional[Figure]) -> str:
     """Describe a figure's published variant and its differences from a case, in one text."""
     if figure is None:
-        return "none of this model and mode"
+        return "no result of this model and mode"
     # the published variant: "W/O clip", the location of the data
     words = [figure.note, figure.data_location, figure.variable_update]
     differences = [*list_differences(case, figure), *filter(None, words)]
-    return "; ".join(differences) or "nothing known"
+    return "; ".join(differences) or "none known"

@@ -152,7 +152,7 @@ def _name_software(identity: Identity) -> str:
 def _name_unstated(identity: Identity) -> str:
     """Name the settings that a log leaves to their defaults, as in "without data in the log"."""
     unstated = [name for name in CASE_SETTINGS if not getattr(identity, name)]
-    return f"without {' and '.join(unstated)} in the log" if unstated else ""
+    return f"with {' and '.join(unstated)} not stated in the log" if unstated else ""
 
 
 def _name_days(runs: Sequence[ImportedRun]) -> list[str]:
@@ -181,8 +181,8 @@ def describe_surroundings(runs: Sequence[ImportedRun]) -> list[str]:
             untold.append(name)
     notes = []
     if told:
-        notes.append(f"as its logs or their folder tell: {'; '.join(told)}")
+        notes.append(f"from the logs or their folder: {'; '.join(told)}")
     if untold:
-        several = ", nor that they are the same for its repeats" if len(runs) > 1 else ""
-        notes.append(f"not told by its logs or their folder: {' and '.join(untold)}{several}")
+        several = "; may differ between the repeats" if len(runs) > 1 else ""
+        notes.append(f"not stated in the logs or their folder: {' and '.join(untold)}{several}")
     return notes

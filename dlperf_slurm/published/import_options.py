@@ -96,9 +96,9 @@ def list_logs(paths: Sequence[Path]) -> list[Path]:
         elif path.exists():
             logs.append(path)
         else:
-            raise InputError(f"{path}: there is no such file or directory")
+            raise InputError(f"{path}: no such file or directory")
     if not logs:
-        raise InputError(f"{', '.join(map(str, paths))}: no file in there")
+        raise InputError(f"{', '.join(map(str, paths))}: contains no files")
     return logs
 
 

@@ -93,7 +93,7 @@ def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
     log's name.
     """
     problems = [
-        f"{run.log}: neither the log nor its name tells {' and '.join(missing)}; add "
+        f"{run.log}: neither the log nor its name states {' and '.join(missing)}; add "
         + " ".join(f"--set {name}=..." for name in missing)
         for run in runs
         for missing in [find_missing(run.identity)]
@@ -107,7 +107,7 @@ def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
         cases.setdefault(_make_case_id(run, label), []).append(replace(run, label=label))
     if not cases:
         logs = ", ".join(run.log for run in runs[:5]) + ", ..." * (len(runs) > 5)
-        raise InputError(f"{logs}: no log tells what was run: there is nothing to write")
+        raise InputError(f"{logs}: no log states what was run, so nothing is written")
     return cases
 
 
@@ -218,8 +218,8 @@ def _find_settings(runs: Sequence[ImportedRun]) -> dict[str, int]:
 def _describe_partial(runs: Sequence[ImportedRun]) -> list[str]:
     """Return a note for each incomplete log that still gives the publisher's figure."""
     return [
-        f"{run.log} is incomplete: its publisher's rule ({run.publisher_rule}) makes "
-        f"{run.publisher_samples_per_s:.4g} of what is there"
+        f"{run.log} is incomplete: the publisher's rule ({run.publisher_rule}) gives "
+        f"{run.publisher_samples_per_s:.4g} samples/s for the part that exists"
         for run in runs
         if run.status != OK and run.publisher_samples_per_s is not None
     ]

@@ -70,8 +70,8 @@ def read_rows(path: Path) -> tuple[list[PrintedRow], list[NotAudited]]:
     except OSError as error:
         reason = error if isinstance(error, FileProblem) else error.strerror
         raise InputError(
-            f"{name}: cannot be read: {reason}; a CSV, a text with tables, a run directory, or one "
-            f"of {', '.join(list_sources())}"
+            f"{name}: cannot be read: {reason}; expected a CSV file, a text with tables, a run "
+            f"directory, or one of {', '.join(list_sources())}"
         ) from error
     return read_csv(text, name) if path.suffix == ".csv" else _read_text(text, name)
 
@@ -98,13 +98,15 @@ def read_csv(text: str, name: str) -> tuple[list[PrintedRow], list[NotAudited]]:
     try:
         lines = list(read_records(text))
     except csv.Error as error:
-        raise InputError(f"{name}: is no CSV: {error}") from error
+        raise InputError(f"{name}: is not a valid CSV file: {error}") from error
     if not lines:
         raise InputError(f"{name}: is empty")
     (first, header), *records = lines
     ragged = [number for number, cells in records if len(cells) != len(header)]
     if ragged:
-        raise InputError(f"{name}:{ragged[0]}: has not the {len(header)} cells of the header")
+        raise InputError(
+            f"{name}:{ragged[0]}: the row does not have the {len(header)} cells of the header"
+        )
     named = [(number, dict(zip(header, cells))) for number, cells in records]
     try:
         if {"case_id", "topology", "weak_scaling_efficiency"} <= set(header):
@@ -206,7 +208,7 @@ def _make_cells(
         if cell is not None:
             cells[quantity] = cell
         elif text:
-            raise ValueError(f"{column}: {text!r} is no positive number")
+            raise ValueError(f"{column}: {text!r} is not a positive number")
     return cells
 
 
@@ -223,7 +225,7 @@ def read_run(path: Path) -> tuple[list[PrintedRow], list[NotAudited], list[Discr
         text = read_text(file, root=path)
     except FileNotFoundError:
         rows, gaps = read_csv(fresh, str(path))
-        reason = "is not there; the figures are those of the records"
+        reason = "does not exist; the results are those of the records"
         return rows, [NotAudited(str(file), 1, "the report", reason), *gaps], []
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error}") from error
@@ -239,7 +241,7 @@ def _compare_with_records(file: str, text: str, fresh: str) -> Iterator[Discrepa
     found = _index_cases(text)
     for case_id, (_, record) in _index_cases(fresh).items():
         if case_id not in found:
-            reason = "the run has this case, the report has not"
+            reason = "the run contains this case, but the report does not"
             yield Discrepancy(file, 1, "", f"case_id: {case_id}", "", case_id, STALE, reason)
             continue
         line, texts = found[case_id]
@@ -247,7 +249,7 @@ def _compare_with_records(file: str, text: str, fresh: str) -> Iterator[Discrepa
             printed = texts.get(column, value)
             if printed != value:
                 cell = f"{column}: {case_id}"
-                reason = "the records give another value: the report is older, or was edited"
+                reason = "the records give a different value: the report is older, or was edited"
                 yield Discrepancy(file, line, "", cell, printed, value, STALE, reason)
 
 

@@ -69,7 +69,7 @@ def interpret_table(table: PipeTable, file: str) -> tuple[list[PrintedRow], list
             file,
             table.line,
             f"{name}: column {column.header!r}",
-            "no rule for its header, or another column has its quantity",
+            "no rule matches the header, or another column has the same quantity",
         )
         for column in columns
         if not column.quantity
@@ -197,7 +197,7 @@ def _list_problems(table: PipeTable, columns: Sequence[PrintedColumn]) -> Iterat
     """Yield why a table, or some of its lines, cannot be checked."""
     yield from table.problems
     if not table.problems and not _is_auditable(columns):
-        yield "no column of it follows from others, by their headers"
+        yield "no column can be computed from others, by the headers"
 
 
 def _is_auditable(columns: Sequence[PrintedColumn]) -> bool:
@@ -217,7 +217,7 @@ def _list_unread(
         if not column.quantity or column.quantity in _LABELS or read_values(text, column):
             continue
         if not says_no_value(text):
-            yield NotAudited(file, line, f"{column.header}: {text!r}", "is no positive number")
+            yield NotAudited(file, line, f"{column.header}: {text!r}", "is not a positive number")
 
 
 def _make_rows(

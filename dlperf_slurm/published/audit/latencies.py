@@ -108,7 +108,7 @@ def _check_order(row: PrintedRow) -> Optional[Discrepancy]:
         # values that are rounded to the same digit keep their order
         is_above = low.value > high.value
         if is_above and (low.unit == high.unit or low.rounded.low > high.rounded.high):
-            reason = f"{low.text} in {low.column} is above it"
+            reason = f"{low.text} in {low.column} is above this value"
             follows = f"{low.text} or more"
             excess = float(low.value / high.value - 1)
             return make_finding(row, high, OUT_OF_ORDER, follows, reason, excess)
@@ -129,8 +129,8 @@ def _check_reference_order(row: PrintedRow) -> Optional[Discrepancy]:
     for (cell, value, low), (other, other_value, high) in zip(products, products[1:]):
         if low.low > high.high:
             reason = (
-                f"with its speedup the reference's is {float(value):.2f}, above the "
-                f"{float(other_value):.2f} of {other.text} in {other.column}"
+                f"with this speedup, the latency of the reference is {float(value):.2f}, above "
+                f"the {float(other_value):.2f} of {other.text} in {other.column}"
             )
             if cell.text == other.text:
                 reason += "; both columns have the same value"
@@ -193,7 +193,7 @@ def _check_table(products: Sequence[Product]) -> Iterator[Discrepancy]:
         yield from found
         return
     worst = max(off, key=lambda finding: finding.excess or 0)
-    reason = f"{worst.reason}; {len(off)} of the table's {len(products)} rows are off"
+    reason = f"{worst.reason}; {len(off)} of the table's {len(products)} rows are inconsistent"
     yield from (finding for finding in found if finding not in off)
     yield dataclasses.replace(worst, reason=reason)
 
@@ -221,7 +221,7 @@ def _check_throughput(product: Product) -> Optional[Discrepancy]:
         return make_finding(row, samples, LATENCY_OFF, follows, reason, excess)
     excess = measure_gap(found, _span_latencies(row, latency))
     if _scale(samples.cut * latency.cut, batch).meets(ONE):
-        reason += ", and 1 only if digits were cut, not rounded"
+        reason += ", and 1 only if digits were truncated, not rounded"
         return make_finding(row, samples, TRUNCATED, follows, reason, excess)
     kind = LATENCY_OFF if excess or measure_gap(found, ONE) < _LEAST_EXCESS else IN_SPREAD
     return make_finding(row, samples, kind, follows, reason, excess)
@@ -296,6 +296,6 @@ def _check_speedups(row: PrintedRow) -> Optional[Discrepancy]:
         return None
     if speedup.rounded.meets(of_latency.rounded):
         return None
-    reason = f"{of_latency.column} says {of_latency.text}, of the same batches"
+    reason = f"{of_latency.column} is {of_latency.text} for the same batches"
     excess = measure_gap(speedup.rounded, of_latency.rounded)
     return make_finding(row, speedup, CONTRADICTION, of_latency.text, reason, excess)

@@ -203,7 +203,7 @@ def _check(one: DerivedCell, neighbours: Sequence[DerivedCell]) -> Optional[Disc
         gap = min(measure_gap(one.cell.rounded, s) for s in (one.expected, *one.alternatives))
         return make_finding(one.row, one.cell, kind, follows, f"{quotient}; {reason}", gap)
     if one.limit is not None and min(one.cell.rounded.low, one.certain) > one.limit:
-        reason = f"{quotient}; at most {float(one.limit):g} is possible by the devices alone"
+        reason = f"{quotient}; at most {float(one.limit):g} is possible with linear scaling"
         excess = float(min(one.cell.rounded.low, one.certain) / one.limit - 1)
         return make_finding(one.row, one.cell, ABOVE_DEVICES, follows, reason, excess)
     return None
@@ -217,14 +217,14 @@ def _is_cut(one: DerivedCell) -> bool:
 def _explain(one: DerivedCell, neighbours: Sequence[DerivedCell]) -> tuple[str, str]:
     """Return the kind of a wrong derived cell, such as TRUNCATED or SWAPPED, and the reason."""
     if one.cell.value <= one.value and _is_cut(one):
-        return TRUNCATED, "cut, not rounded"
+        return TRUNCATED, "truncated, not rounded"
     for other in neighbours:
         is_swapped = other is not one and not other.is_right
         if is_swapped and one.cell.rounded.meets(other.expected):
-            return SWAPPED, f"is what follows for {other.row.name_cell(other.cell)}"
+            return SWAPPED, f"is the expected value for {other.row.name_cell(other.cell)}"
     if one.cell.rounded.meets(RoundingInterval(1 / one.expected.high, 1 / one.expected.low)):
-        return WRONG, "is the inverse of it"
+        return WRONG, "is the inverse of the expected value"
     for place, expected in one.others.items():
         if one.cell.rounded.meets(expected):
-            return STALE, f"would follow from {place}"
+            return STALE, f"the expected value follows from {place}"
     return WRONG, f"off by {float(one.cell.value / one.value - 1):+.2%}"

@@ -32,7 +32,7 @@ def find_source_file(name: str) -> Path:
     """Return the CSV file of a source; raises InputError, which lists the known names."""
     known = list_sources()
     if name not in known:
-        raise InputError(f"{name!r} is no published source; known: {', '.join(known)}")
+        raise InputError(f"{name!r} is not a published source; known: {', '.join(known)}")
     return FOLDER / f"{name}.csv"
 
 

@@ -75,7 +75,7 @@ def _find_problem(run: TimedRun) -> str:
         return f"epoch {epoch} has no 'Time cost' of ranks {', '.join(map(str, missing))}"
     announced = run.read_count("num_epochs")
     if epoch + 1 < announced:
-        return f"the log ends after epoch {epoch}, the last was to be {announced - 1}"
+        return f"the log ends after epoch {epoch}, but the last planned epoch is {announced - 1}"
     return ""
 
 
@@ -92,7 +92,7 @@ def _average_dlperf(reading: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput: the mean rate of lines 21 to 120 of the first epoch."""
     rates = [mark.value for mark in reading.marks if mark.position[0] == 0]
     if len(rates) != 120:
-        raise RuleError(f"takes 120 lines of the first epoch, the log has {len(rates)}")
+        raise RuleError(f"needs 120 lines of the first epoch, but the log has {len(rates)}")
     return round(average(rates[20:]), 2)
 
 

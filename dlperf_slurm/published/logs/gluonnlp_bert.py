@@ -91,7 +91,7 @@ def _find_problem(run: TimedRun) -> str:
     if not announced and "end" not in run.facts:
         return f"the log ends at step {steps[-1]}: 'Train cost' is missing"
     if not any(name in run.facts for name in (*_ACCUMULATION, "num_steps", "gpus")):
-        return "the log does not tell how many micro-batches an update has (accumulate)"
+        return "the log does not state how many micro-batches an update has (accumulate)"
     return ""
 
 
@@ -108,10 +108,10 @@ def _average_dlperf(reading: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput: the mean over steps 101 to 200 of the median device's rate."""
     latencies, devices = reading.series.get("latencies_ms", ()), identity.devices
     if devices == 0 or len(latencies) != 200 * devices:
-        raise RuleError(f"takes 200 lines of each device, the log has {len(latencies)} lines")
+        raise RuleError(f"needs 200 lines of each device, but the log has {len(latencies)} lines")
     rows = [latencies[row * devices : (row + 1) * devices] for row in range(100, 200)]
     if min(latencies) <= 0:
-        raise RuleError("takes latencies above 0")
+        raise RuleError("needs latencies above 0")
     rates = [
         median(1000.0 / latency * identity.global_batch_size for latency in row) for row in rows
     ]

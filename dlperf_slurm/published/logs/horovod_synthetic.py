@@ -52,10 +52,10 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 def _find_fault(run: TimedRun) -> str:
     """Return what contradicts itself in the log, or "": several jobs, or two device counts."""
     if len(run.marks.by_rank) > 1:
-        return "several ranks report: each ran a benchmark of its own"
+        return "several ranks print results: each ran its own benchmark"
     total, announced = run.read_count("devices_of_total"), run.read_count("devices")
     if total != announced and total and announced:
-        return f"the total is of {total} devices, {announced} were announced"
+        return f"the total is over {total} devices, but {announced} were announced"
     return ""
 
 
@@ -72,7 +72,10 @@ def _find_problem(run: TimedRun) -> str:
     printed = parse_number(run.facts["mean"])
     # each printed rate, and the mean, is rounded to one decimal
     if abs(found - printed) > 0.15:
-        return f"the iterations' mean is {found:.1f}, the log's own {printed}: some are missing"
+        return (
+            f"the mean of the iterations is {found:.1f}, but the log prints {printed}: some "
+            "iterations are missing"
+        )
     return ""
 
 

@@ -68,7 +68,7 @@ def _average_but_first(reading: ParsedRun, identity: Identity) -> float:
     """Return the global batch size over the mean time of a step, without the first line."""
     seconds = average_lines(1)(reading, identity)
     if seconds <= 0 or identity.global_batch_size <= 0:
-        raise RuleError("takes times above 0, and a batch size")
+        raise RuleError("needs times above 0, and a batch size")
     return identity.global_batch_size / seconds
 
 

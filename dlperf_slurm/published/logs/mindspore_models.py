@@ -131,7 +131,7 @@ class _Run:
     def _find_problem(self, lines: RankMarks, by_rank: Dict[int, List[Mark]]) -> str:
         """Return why the log is incomplete, or "": it ends before the steps or epochs announced."""
         if not by_rank:
-            return "the log holds no timed step"
+            return "the log contains no timed step"
         problem = lines.problem
         if problem:
             return problem
@@ -142,9 +142,9 @@ class _Run:
         sink = read_count(self._parameters, "data_sink_steps") * accumulation or 1
         epochs_done = len(next(iter(by_rank.values())))
         if not steps and not self._epochs:
-            return "the log does not tell how many steps there were to be (train_steps)"
+            return "the log does not state how many steps were planned (train_steps)"
         if done < steps // sink * sink or epochs_done < self._epochs:
-            return f"the log ends after {done} steps, before the run does"
+            return f"the log ends after {done} steps, before the end of the run"
         return ""
 
 
@@ -168,7 +168,7 @@ def _time_100_steps(reading: ParsedRun, identity: Identity) -> float:
             break
         seconds += taken if step > 20 else 0.0
     if seconds <= 0 or max(reading.series["steps"], default=0.0) < 120:
-        raise RuleError("takes the times of steps 21 to 120, the log does not have them")
+        raise RuleError("needs the times of steps 21 to 120, but the log does not have them")
     return round(identity.global_batch_size / (seconds / (100 * identity.devices)), 2)
 
 

@@ -64,7 +64,7 @@ def _find_problem(run: TimedRun) -> str:
     """Return why the log is incomplete, or "": a worker has no "Time cost" of an epoch."""
     announced = run.read_count("num_epochs")
     if not announced:
-        return "the log does not tell how many epochs there were to be (num_epochs)"
+        return "the log does not state how many epochs were planned (num_epochs)"
     for node, marks in run.marks.by_rank.items():
         for epoch in range(marks[0].position[0], announced):
             if (node, epoch) not in run.ended:

@@ -65,7 +65,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 def _find_fault(run: TimedRun) -> str:
     """Return a message if neither times nor the seconds of all batches are in the log, or ""."""
     if not _has_all_times(run.first_marks):
-        return "only some batches are printed, without times: their seconds are not all"
+        return "only some batches are printed, without times, so the time of the others is unknown"
     return ""
 
 
@@ -76,7 +76,7 @@ def _find_problem(run: TimedRun) -> str:
     done = sum(last + step for last in last_of_epoch.values())
     announced = _count_announced(run)
     if not announced:
-        return "the log does not tell how many batches there were to be (max_iter)"
+        return "the log does not state how many batches were planned (max_iter)"
     if done < announced:
         epoch, batch = run.first_marks[-1].position
         return f"the log ends in epoch {epoch} at batch {batch}, {announced} batches announced"
@@ -113,7 +113,7 @@ def _average_100_rates(reading: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput: the mean of global batch size / seconds of lines 21 to 120."""
     seconds = take_values([mark.value for mark in reading.marks], 20, 120)
     if min(seconds) <= 0:
-        raise RuleError("takes times above 0")
+        raise RuleError("needs times above 0")
     return round(average([round(identity.global_batch_size / value, 4) for value in seconds]), 2)
 
 

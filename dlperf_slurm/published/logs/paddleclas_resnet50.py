@@ -84,7 +84,7 @@ def _find_problem(run: TimedRun) -> str:
     silence = subtract_times(parse_time(run.facts["stop_time"]), marks[-1].time)
     # times are in whole seconds
     if not gaps or silence > gaps[len(gaps) // 2] + 1:
-        return f"the run was stopped {silence:.0f} s after the last step that the log holds"
+        return f"the run was stopped {silence:.0f} s after the last step in the log"
     return ""
 
 

@@ -61,7 +61,7 @@ def _find_problem(run: TimedRun) -> str:
     ranks, gpus, marks = len(run.marks.by_rank), len(run.devices), run.first_marks
     # without labels, nodes whose GPUs have the same numbers may share a log
     if gpus and ranks % gpus != 0:
-        return f"{ranks} ranks print times, {gpus} took up a GPU"
+        return f"{ranks} ranks print times, but {gpus} use a GPU"
     (epoch, last), batches = marks[-1].position, int(run.facts["batches"])
     if last + _find_print_interval(marks) <= batches - _find_base(marks):
         return f"the log ends in epoch {epoch}, at batch {last} of {batches}"
@@ -91,7 +91,7 @@ def _average_dlperf(reading: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput: global batch size over the mean of 100 lines' seconds."""
     times = take_values(reading.series.get("times_after_fifth", ()), 20, 120)
     if average(times) <= 0 or identity.global_batch_size <= 0:
-        raise RuleError("takes times above 0, and a batch size")
+        raise RuleError("needs times above 0, and a batch size")
     return round(identity.global_batch_size / average(times), 2)
 
 

@@ -66,7 +66,7 @@ def _find_problem(run: TimedRun) -> str:
     """Return why the log is incomplete, or "": training cycles have not ended."""
     step, cycles = run.last[0], run.read_count("cycles") or 1
     if step not in run.epoch_ends or len(run.ended) < cycles:
-        return f"the log ends at step {step}: {len(run.ended)} of {cycles} cycles came to their end"
+        return f"the log ends at step {step}: {len(run.ended)} of {cycles} cycles were completed"
     return ""
 
 
@@ -88,7 +88,7 @@ def _print_average(reading: ParsedRun, identity: Identity) -> float:
     """Return the last average rate that the log prints; raises RuleError if it has none."""
     averages = reading.series.get("averages", ())
     if not averages or averages[-1] <= 0:
-        raise RuleError("takes the average that the hook prints, the log has none")
+        raise RuleError("needs the average that the hook prints, but the log has none")
     return averages[-1]
 
 

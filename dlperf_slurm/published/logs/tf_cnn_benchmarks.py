@@ -110,10 +110,10 @@ class _Run:
     def _find_fault(self) -> str:
         """Return a message if the log has no worker's figures, or those of several jobs, or ""."""
         if self._is_parameter_server and not self._last_step:
-            return "the log is that of a parameter server; the workers have the figures"
+            return "the log is of a parameter server; the logs of the workers have the results"
         is_one_job = self._header.get("Variables", "horovod") == "horovod" or "Sync" in self._header
         if len(set(self._first_step_lines)) > 1 and not is_one_job:
-            return f"{self._count_workers()} benchmarks ran side by side, each on its own"
+            return f"{self._count_workers()} independent benchmarks ran at the same time"
         return ""
 
     def _count_workers(self) -> int:
@@ -126,7 +126,7 @@ class _Run:
         if total_count == 0:
             return f"the log ends after step {self._last_step}: 'total images/sec' is missing"
         if total_count < workers:
-            return f"only {total_count} of {workers} workers give 'total images/sec'"
+            return f"only {total_count} of {workers} workers print 'total images/sec'"
         return ""
 
 

@@ -47,7 +47,7 @@ def test_a_step_that_one_rank_did_not_print_is_named():
 
 def test_a_rank_that_goes_back_started_over():
     lines = _collect([(3, 1, "a"), (3, 2, "b"), (3, 1, "ccc")])
-    assert_problem(lines.problem, says=("rank 3", "from step 2 to step 1", "started over"))
+    assert_problem(lines.problem, says=("rank 3", "from step 2 to step 1", "restarted"))
 
 
 def test_labels_on_some_lines_only_are_a_problem():

@@ -123,7 +123,7 @@ def test_reading_has_marks_of_the_lowest_rank_and_the_epochs_rates():
 @pytest.mark.parametrize(
     ("texts", "problem"),
     [
-        (["bad"], "the log holds no timed step"),
+        (["bad"], "the log contains no timed step"),
         (["step 2: 1", "step 1: 1", "bad"], "training goes back from step 2 to step 1"),
         (["step 1: 1", "bad"], "the format's own problem"),
         (["step 1: 1"], ""),

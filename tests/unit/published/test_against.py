@@ -33,7 +33,7 @@ def find_row(name: str, **changes):
 
 def test_same_configuration_has_no_differences():
     row = find_row("dlperf")
-    assert (row["theirs"], row["theirs differs in"]) == ("392.24", "nothing known")
+    assert (row["theirs"], row["theirs differs in"]) == ("392.24", "none known")
     assert row["ours / theirs"] == "2.00"
 
 
@@ -70,7 +70,7 @@ def test_variants_that_tie_have_a_row_each():
 def test_model_that_was_not_published_has_no_figure():
     row = find_row("tensorpack")
     assert (row["ours"], row["theirs"], row["ours / theirs"]) == ("784.48", "none", "none")
-    assert row["theirs differs in"] == "none of this model and mode"
+    assert row["theirs differs in"] == "no result of this model and mode"
 
 
 def test_inference_is_compared_with_inference_only():
@@ -102,7 +102,7 @@ def test_table_has_figures_ratio_and_both_machines():
     assert table.header[-3:] == ("ours", "theirs", "ours / theirs")
     (row,) = write_rows(table)
     assert row[2] == "4 nodes of 8x V100-SXM2 16GB"
-    assert row[3] == "nothing known"
+    assert row[3] == "none known"
     assert row[4].endswith("RN50v1.5/README.md:297")
     assert row[6] == "764.60"
 

@@ -103,7 +103,7 @@ def test_two_runs_in_one_log_are_two_runs():
     assert alone.samples_per_s == pytest.approx(387.07, rel=0.005)
     assert eight.samples_per_s == pytest.approx(2998.1, rel=0.005)
     assert alone.publisher_samples_per_s is None
-    assert "takes at least 2 values" in alone.reason
+    assert "needs at least 2 values" in alone.reason
 
 
 def test_slowest_rank_decides():

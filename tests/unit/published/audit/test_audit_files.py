@@ -156,7 +156,7 @@ def test_lines_of_a_document_that_follow_each_other_are_a_table_of_their_own():
         ("x.md", b"", "has no table"),
         ("x.csv", b"", "is empty"),
         ("x.csv", b"a,b\n1\n", "x.csv:2: .*2 cells"),
-        ("x.csv", b'a,b\n"1,2\n', "is no CSV"),
+        ("x.csv", b'a,b\n"1,2\n', "is not a valid CSV"),
         ("x.csv", b"case_id,topology,weak_scaling_efficiency\nx,1n1g,y\n", "x.csv: 'model'"),
     ],
 )
@@ -230,7 +230,7 @@ def test_run_without_a_report_is_audited_from_its_records(staged_run):
     path.unlink()
     found = audit_paths([staged_run.path])
     assert (found.findings, found.recomputed) == ((), 6)
-    assert_problem(found.not_audited[0].reason, says=("not there", "records"))
+    assert_problem(found.not_audited[0].reason, says=("does not exist", "records"))
 
 
 def report_scaling(name: str, path: str) -> Path:

@@ -270,7 +270,7 @@ def test_speedups_are_recomputed_or_counted_as_unchecked(text, recomputed, unche
         ),
         (
             f"{LATENCY} // 1 | 23 | 34.91 // 2 | 26 | 59.31 // 4 | 29 | 104.11 // 8 | 30 | 201.13",
-            *("", "4 of the table's 4 rows are off"),
+            *("", "4 of the table's 4 rows are inconsistent"),
         ),
     ],
 )

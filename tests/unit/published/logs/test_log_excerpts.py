@@ -81,7 +81,7 @@ def test_identity_is_what_the_log_tells(name):
 
 def test_an_empty_log_has_no_timed_step(name):
     (reading,) = _read(name.split("/")[0], b"")
-    assert reading.problem == "the log holds no timed step" or "missing" in reading.problem
+    assert reading.problem == "the log contains no timed step" or "missing" in reading.problem
     assert reading.windows == ()
 
 

@@ -89,7 +89,7 @@ OF_LOGS = {
         (without("total images/sec: 1160.39"), ("3 of 4 workers", "'total images/sec'")),
         (
             told("Variables:   horovod", "Variables:   parameter_server"),
-            ("4 benchmarks", "side by side"),
+            ("4 independent benchmarks", "same time"),
         ),
     ],
 }
