@@ -61,12 +61,12 @@ def test_file_that_site_init_writes_runs_the_matrix_of_the_demo(site, tmp_path):
         (
             ["gpu_request=gres", "gpu_type=h100"],
             "devices: 2n2g: 2 GPUs of type 'h100'",
-            "take another partition",
+            "use another partition",
         ),
         (["cpus_per_rank=9"], "cores: 2n2g: 2 ranks with 9 cores each on", "set cpus_per_rank = 8"),
         (
             ["time_limit_minutes.default=90"],
-            "time limit: 2n2g: 90 min are over the 60 of partition main",
+            "time limit: 2n2g: 90 min exceed the 60 of partition main",
             "set time_limit_minutes.default = 60 or less",
         ),
         (["launcher.mpi=openmpi"], "MPI: 2n2g: srun has no MPI plug-in 'openmpi'", "one of: cray_"),
@@ -90,7 +90,7 @@ def test_plugin_that_starts_as_many_worlds_is_told(site, tmp_path):
     done = consult(tmp_path, site, "launcher.mpi=pmi2")
     assert done.returncode == UNSOUND, done.stdout + done.stderr
     (line,) = list_faults(done)
-    assert "2 processes are 2 worlds of 1 rank" in line
+    assert "2 processes form 2 worlds of 1 rank" in line
     assert 'set launcher.mpi to what fits ("pmix" for Open MPI' in line
 
 
@@ -106,7 +106,7 @@ def test_folder_that_nodes_do_not_share_is_told(site, tmp_path):
     done = consult(tmp_path, site, results=str(results))
     assert done.returncode == UNSOUND, done.stdout + done.stderr
     (line,) = list_faults(done)
-    assert f"run directory: pytorch: {results}: no file of a job on n" in line
+    assert f"run directory: pytorch: {results}: contains no file from a job on n" in line
     assert not results.exists()
 
 
@@ -126,5 +126,5 @@ def test_build_for_cpus_is_told_where_slurm_hands_out_gpus(site, tmp_path):
     settings = ["device=cuda", "gpu_request=gres", f"environments.pytorch.venv={venv}"]
     done = consult(tmp_path, site, *settings)
     assert done.returncode == UNUSABLE, done.stdout + done.stderr
-    assert "is a build for CPUs, and device of the site is 'cuda'" in done.stdout
+    assert "is a build for CPUs, but device of the site is 'cuda'" in done.stdout
     assert "can run none of its cases" in done.stderr

@@ -92,7 +92,7 @@ def test_what_sbatch_takes_for_its_qos_is_not_refused(cluster, tmp_path):
     command += [option for text in settings for option in ("--set", text)]
     refused = run_tool(command, CHECKOUT)
     assert refused.returncode == SCHEDULER_ERROR
-    assert "5 min are over the 2 of partition small" in refused.stderr
+    assert "5 min exceed the 2 of partition small" in refused.stderr
     modify = ("sacctmgr", "-i", "modify", "qos", "high", "set")
     ask(*modify, "flags+=PartitionTimeLimit")
     try:

@@ -49,7 +49,7 @@ def examine(
     # a framework without an environment does not keep the others from being probed
     missing = {place for fault in faults if fault.what == ENVIRONMENT for place in fault.places}
     if any(fault.what != ENVIRONMENT for fault in faults):
-        words = "left out until the faults above are mended"
+        words = "skipped until the problems above are fixed"
         yield CheckResult("undecided", "probe job", (), words)
         return
     probes = [probe for probe in probes if probe.case.axes.framework not in missing]

@@ -94,7 +94,7 @@ def evaluate_probe(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list
         return [make_fault("probe job", probe.name, end.refusal, remedy)]
     left = []
     if end.left:
-        words = f"its job was not cancelled; it is {end.state}, as far as known"
+        words = f"the job was not cancelled; its last known state is {end.state}"
         left = [CheckResult("undecided", "probe job", (probe.name,), words, f"`{end.left}`")]
     if not answers:
         return [_explain_silence(probe, end, start, folder), *left]
@@ -107,7 +107,7 @@ def evaluate_probe(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list
         *_check_build(probe, answers, where),
     ]
     sound = [
-        CheckResult("ok", "run directory", (where,), "nodes see and write it"),
+        CheckResult("ok", "run directory", (where,), "nodes can read and write it"),
         *([] if wrong else [_describe_sound(probe, answers, where)]),
     ]
     return [*sound, *wrong, *left]
@@ -131,19 +131,19 @@ def _explain_silence(probe: Probe, end: JobEnd, start: Path, folder: Path) -> Ch
     """Return why no rank of a probe wrote anything: queue, disk, launcher or job script."""
     name, launcher = probe.name, probe.site.launcher
     if end.state == "UNKNOWN":
-        words = f"how its job ended is not known: {end.reason}"
+        words = f"the end of the job is unknown: {end.reason}"
         return CheckResult(
-            "undecided", "probe job", (name,), words, "`scontrol ping`, and call again"
+            "undecided", "probe job", (name,), words, "run `scontrol ping`, then doctor again"
         )
     if end.state == "PENDING":
-        advice = get_hint(end.reason, "JOB") or "call again with a longer --patience"
+        advice = get_hint(end.reason, "JOB") or "run doctor again with a longer --patience"
         done = "could not be" if end.left else "was"
-        words = f"it did not start in time, and {done} cancelled: {end.reason}"
+        words = f"the job did not start in time, and {done} cancelled: {end.reason}"
         return CheckResult("undecided", "probe job", (name,), words, advice)
     if not start.is_dir():
         how = f"{end.state} {end.reason}".strip()
-        words = f"{folder.parent}: no file of a job on {end.nodes or 'its node'} is there ({how})"
-        remedy = "name a folder on a disk that all nodes see and may write, with --results"
+        words = f"{folder.parent}: contains no file from a job on {end.nodes or 'its node'} ({how})"
+        remedy = "name a folder on a file system that all nodes can read and write, with --results"
         return make_fault("run directory", name, words, remedy)
     error = read_last_error(start) or f"job {end.state} {end.reason}"
     if any(word in error for word in ("MPI", "prterun", launcher.name)):
@@ -166,7 +166,7 @@ def _check_ranks(
         is_missing = errors[0].startswith(_MISSING)
         what = "environment" if is_missing else "launcher"
         remedy = _mend_environment(probe) if is_missing else "see launcher.name of the site"
-        yield make_fault(what, where, f"ranks do not join: {errors[0]}", remedy)
+        yield make_fault(what, where, f"ranks do not connect: {errors[0]}", remedy)
         return
     joined = [answer for answer in answers if answer.rank is not None]
     other = f"now launcher.name = {launcher.name!r}, launcher.mpi = {launcher.mpi!r}"
@@ -175,13 +175,13 @@ def _check_ranks(
         remedy = f"see `srun --mpi=list` for one that fits the environment's MPI; {other}"
         yield make_fault("MPI", where, words, remedy)
     elif len(answers) == wanted and all(answer.world_size == 1 < wanted for answer in joined):
-        words = f"{wanted} processes are {wanted} worlds of 1 rank, as their {joined[0].mpi} does "
-        words += "not speak with the launcher"
+        words = f"{wanted} processes form {wanted} worlds of 1 rank, as {joined[0].mpi} does "
+        words += "not communicate with the launcher"
         remedy = 'set launcher.mpi to what fits ("pmix" for Open MPI, "pmi2" for MPICH: see '
         remedy += f'`srun --mpi=list`), or launcher.name = "mpirun"; {other}'
         yield make_fault("MPI", where, words, remedy)
     elif len(answers) != wanted or any(answer.world_size != wanted for answer in joined):
-        words = f"{wanted} ranks are asked for, {len(answers)} answered"
+        words = f"{wanted} ranks were requested, but {len(answers)} answered"
         remedy = f"see launcher.flags and launcher.command; {other}"
         yield make_fault("launcher", where, words, remedy)
     else:
@@ -218,7 +218,7 @@ def _check_cores(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> It
         fewest = min(map(len, sets))
         if fewest < wanted * shared:
             whose = f"{shared} ranks on {host} share" if shared > 1 else f"a rank on {host} sees"
-            words = f"{whose} {fewest} cores, {wanted} are asked for each"
+            words = f"{whose} {fewest} cores, but {wanted} are requested for each"
             remedy = f"set cpus_per_rank = {max(1, fewest // shared)}, or see how the launcher "
             yield make_fault("cores", where, words, remedy + "binds (launcher.flags)")
             return
@@ -234,7 +234,7 @@ def _check_gpus(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> Ite
     )
     fewest = min(answer.gpus or 0 for answer in known)
     if fewest == 0 or 1 < fewest < most_ranks:
-        words = f"a rank sees {fewest} GPUs, {most_ranks} are asked for on its node"
+        words = f"a rank sees {fewest} GPUs, but {most_ranks} are requested on its node"
         remedy = (
             f"see gpu_request (now {probe.site.gpu_request!r}) and gpu_type, and whether "
             f"{probe.case.axes.framework} is built for these GPUs; for ranks on cores: device = "
@@ -258,7 +258,10 @@ def _check_build(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> It
     if not capabilities:
         return
     if told is not None and told not in capabilities:
-        words = f"GPUs are of compute capability {' and '.join(capabilities)}, the site says {told}"
+        words = (
+            f"GPUs are of compute capability {' and '.join(capabilities)}, but the site file has "
+            f"{told}"
+        )
         remedy = f"set compute_capability = {capabilities[-1]!r}"
         yield make_fault("devices", where, words, remedy)
     pins = find_managed_pins(framework, site)
@@ -283,7 +286,7 @@ def _mend_environment(probe: Probe) -> str:
     framework = probe.case.axes.framework
     environment = probe.site.find_environment(framework)
     if environment.container is not None:
-        return f"take an image that has it, or see environments.{framework}.container"
+        return f"use an image that contains it, or see environments.{framework}.container"
     python = f"{environment.venv}/bin/python" if environment.venv else environment.python
     return (
         f"`{python} -m pip install` it, or `{get_creation_command(framework, probe.site.device)}`"

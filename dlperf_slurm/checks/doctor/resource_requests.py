@@ -120,7 +120,7 @@ def _check_account(
             yield _refuse("qos", request.group_id, words, _set("qos", allowed))
     for partition in partitions:
         if partition.accounts is not None and account and account not in partition.accounts:
-            words = f"partition {partition.name} does not take account {account!r}"
+            words = f"partition {partition.name} does not allow account {account!r}"
             yield _hold(
                 "account", request.group_id, words, _set("account", list(partition.accounts))
             )
@@ -144,7 +144,7 @@ def _check_partition(
     """
     where, topology, name = request.group_id, request.topology, partition.name
     if not partition.is_up:
-        words = f"{name} starts no jobs now"
+        words = f"{name} starts no jobs at present"
         yield CheckResult(
             "undecided", "partition", (where,), words, f"see `sinfo -p {name}`, or wait"
         )
@@ -152,14 +152,14 @@ def _check_partition(
     flags = qos.flags if qos else frozenset()
     limit = None if "PartitionTimeLimit" in flags else partition.max_minutes
     if limit is not None and request.minutes > limit:
-        words = f"{request.minutes} min are over the {limit} of partition {name}"
+        words = f"{request.minutes} min exceed the {limit} of partition {name}"
         yield _hold("time limit", where, words, _lower_time(request.site, limit))
     if not partition.nodes:
         return
     has_more = "PartitionMaxNodes" in flags
     most_nodes = partition.node_count if has_more else partition.largest_job
     if topology.nodes > most_nodes:
-        words = f"{topology.nodes} nodes are over the {most_nodes} of partition {name}"
+        words = f"{topology.nodes} nodes exceed the {most_nodes} of partition {name}"
         yield _hold("nodes", where, words, f"set max_nodes = {most_nodes}")
         return
     yield from _check_devices(request, partition)
@@ -180,11 +180,11 @@ def _check_devices(request: JobRequest, partition: Partition) -> Iterator[CheckR
             words = f"{wanted} {what} on {topology.nodes} nodes: partition {partition.name} has "
             words += f"{most} on a node" if most else "none"
             if most:
-                remedy = f"set max_devices_per_node = {most}, or take another partition"
+                remedy = f"set max_devices_per_node = {most}, or use another partition"
             elif types:
                 remedy = _set("gpu_type", types)
             else:
-                remedy = 'take another partition, or set gpu_request = "none"'
+                remedy = 'use another partition, or set gpu_request = "none"'
             yield _refuse("devices", where, words, remedy)
             return
         kinds = fitting
@@ -192,7 +192,7 @@ def _check_devices(request: JobRequest, partition: Partition) -> Iterator[CheckR
     if _count([kind for kind in kinds if kind.cpus >= cores]) < topology.nodes:
         most = max(kind.cpus for kind in kinds)
         words = (
-            f"{wanted} ranks with {site.cpus_per_rank} cores each on a node: those of partition "
+            f"{wanted} ranks with {site.cpus_per_rank} cores each on a node: nodes of partition "
             f"{partition.name} have {most}"
         )
         fewer = f"set cpus_per_rank = {most // wanted}" if most >= wanted else "leave it out"
@@ -200,7 +200,7 @@ def _check_devices(request: JobRequest, partition: Partition) -> Iterator[CheckR
     mib = site.memory_mib_per_node or 0
     if _count([kind for kind in kinds if kind.memory_mib >= mib]) < topology.nodes:
         most = max(kind.memory_mib for kind in kinds)
-        words = f"{mib} MiB are over the {most} of nodes of partition {partition.name}"
+        words = f"{mib} MiB exceed the {most} of nodes of partition {partition.name}"
         yield _refuse("memory", where, words, f"set memory_mib_per_node = {most}, or 0 for all")
 
 
@@ -214,7 +214,7 @@ def _check_qos_limits(
     minutes = request.minutes
     by_time, name = _rank_qos(request.site, survey, partition, "max_minutes")
     if by_time is not None and minutes > by_time:
-        words = f"{minutes} min are over the {by_time} of QOS {name}"
+        words = f"{minutes} min exceed the {by_time} of QOS {name}"
         yield _hold("time limit", request.group_id, words, _lower_time(request.site, by_time))
     by_count, name = _rank_qos(request.site, survey, partition, "max_submit")
     limits = {f"QOS {name}": by_count}
@@ -223,7 +223,7 @@ def _check_qos_limits(
             limits[f"account {account}"] = known.max_submit
     for what, limit in limits.items():
         if limit is not None and request.jobs > limit:
-            words = f"{request.jobs} jobs: {what} lets you have {limit} in the queue"
+            words = f"{request.jobs} jobs: {what} allows {limit} in the queue"
             remedy = f"set max_array_size = {limit}, so that several array jobs follow each other"
             yield _hold("queue", request.group_id, words, remedy)
 
@@ -255,9 +255,9 @@ def _lower_time(site: Site, limit: int) -> str:
     if site.tasks_per_job > 1:
         return (
             f"set tasks_per_job (now {site.tasks_per_job}) or time_limit_minutes lower, so that "
-            "all array tasks of a job fit, or take another partition or QOS"
+            "all array tasks of a job fit, or use another partition or QOS"
         )
-    return f"set time_limit_minutes.default = {limit} or less, or take another partition or QOS"
+    return f"set time_limit_minutes.default = {limit} or less, or use another partition or QOS"
 
 
 def _set(key: str, allowed: "list[str] | tuple[str, ...]") -> str:

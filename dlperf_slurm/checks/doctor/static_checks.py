@@ -96,9 +96,9 @@ def _decide(
         status, words = min((answer.status, answer.words) for answer in against)
         return replace(finding, status=status, words=f"{finding.words} ({words})")
     if finding.decider == "queue" and not has_submit_plugin:
-        words = f"{finding.words}: sbatch would take it, and it would stay PENDING for ever"
+        words = f"{finding.words}: sbatch would accept the job, but it would stay PENDING for ever"
         return replace(finding, words=words)
-    return replace(finding, status="ok", words=f"{finding.words}, but sbatch takes the job")
+    return replace(finding, status="ok", words=f"{finding.words}, but sbatch accepts the job")
 
 
 def _check_groups(plan: Plan, survey: Survey) -> list[CheckResult]:
@@ -140,7 +140,7 @@ def _check_environments(plan: Plan, site: Site) -> Iterator[CheckResult]:
         yield make_fault(ENVIRONMENT, framework, f"no environment at {venv}", remedy)
     names = {kind.framework for kind in places} - {kind.framework for kind in missing}
     if names:
-        yield CheckResult("ok", ENVIRONMENT, tuple(sorted(names)), "is there")
+        yield CheckResult("ok", ENVIRONMENT, tuple(sorted(names)), "exists")
 
 
 def _check_folder(plan: Plan, results: Path) -> Iterator[CheckResult]:
@@ -157,9 +157,9 @@ def _check_folder(plan: Plan, results: Path) -> Iterator[CheckResult]:
         check_room(folder, plan.cases)
     except InputError as error:
         words = str(error).removeprefix(f"{folder}: ")
-        yield make_fault("run directory", str(folder), words, "make room, or name another folder")
+        yield make_fault("run directory", str(folder), words, "free space, or name another folder")
         return
-    yield CheckResult("ok", "run directory", (str(folder),), "can be written from here")
+    yield CheckResult("ok", "run directory", (str(folder),), "is writable from this host")
 
 
 def _test_scripts(groups: list[Group], site: Site) -> list[CheckResult]:
@@ -175,15 +175,15 @@ def _test_scripts(groups: list[Group], site: Site) -> list[CheckResult]:
             except SchedulerError as error:
                 findings.append(_describe_refusal(group.group_id, str(error)))
     if not findings and groups:
-        return [CheckResult("ok", "sbatch --test-only", (), f"scripts taken: {len(groups)}")]
+        return [CheckResult("ok", "sbatch --test-only", (), f"scripts accepted: {len(groups)}")]
     return merge_places(findings)
 
 
 def _describe_refusal(group_id: str, words: str) -> CheckResult:
     """Return the result of a script that sbatch refused: undecided if it may pass later."""
     if is_limit_that_passes(words) or is_no_answer(words):
-        remedy = "others of your jobs must end first: `squeue --me`"
-        remedy = "`scontrol ping`, and call again" if is_no_answer(words) else remedy
+        remedy = "other jobs of yours must end first: `squeue --me`"
+        remedy = "run `scontrol ping`, then doctor again" if is_no_answer(words) else remedy
         return CheckResult("undecided", "sbatch --test-only", (group_id,), words, remedy)
     remedy = f"see the site's partition, account, constraint and directives: `{COMMAND} render`"
     return make_fault("sbatch --test-only", group_id, words, remedy, "sbatch")

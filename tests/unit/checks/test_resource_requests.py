@@ -137,14 +137,14 @@ LIMITED = frozenset(("limits",))
 @pytest.mark.parametrize(
     ("flags", "of_partition", "partition", "finds"),
     [
-        ("", None, {"max_minutes": 20}, "over the 20 of partition mixed"),
+        ("", None, {"max_minutes": 20}, "exceed the 20 of partition mixed"),
         ("PartitionTimeLimit", None, {"max_minutes": 20}, ""),
-        ("", None, {"max_nodes": 1}, "over the 1 of partition mixed"),
+        ("", None, {"max_nodes": 1}, "exceed the 1 of partition mixed"),
         ("PartitionMaxNodes", None, {"max_nodes": 1}, ""),
         # the partition's QOS goes before the job's
         ("", 60, {"own_qos": "part"}, ""),
-        ("", 9, {"own_qos": "part"}, "over the 9 of QOS part"),
-        ("OverPartQOS", 60, {"own_qos": "part"}, "over the 25 of QOS job"),
+        ("", 9, {"own_qos": "part"}, "exceed the 9 of QOS part"),
+        ("OverPartQOS", 60, {"own_qos": "part"}, "exceed the 25 of QOS job"),
     ],
 )
 def test_qos_may_exceed_the_limits_of_a_partition(flags, of_partition, partition, finds):

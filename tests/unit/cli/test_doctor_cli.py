@@ -76,7 +76,7 @@ def test_ranks_that_do_not_find_each_other_end_it_with_1(matrix, capsys):
     put(matrix, "squeue", show_probe("COMPLETED"))
     assert main(["doctor", *SLURM]) == 1
     printed = capsys.readouterr()
-    assert "fault     MPI: pytorch on n0, n1: 2 processes are 2 worlds of 1 rank" in printed.out
+    assert "fault     MPI: pytorch on n0, n1: 2 processes form 2 worlds of 1 rank" in printed.out
     assert "checks: 1 failed; see above" in printed.err
 
 
@@ -93,7 +93,9 @@ def test_job_that_does_not_start_is_cancelled_and_undecided(matrix, home, capsys
     put(matrix, "scancel", f'echo "$*" > {home}/cancelled')
     assert main(["doctor", *SLURM, "--patience", "0"]) == 1
     printed = capsys.readouterr().out
-    assert "undecided probe job: pytorch: it did not start in time, and was cancelled" in printed
+    assert (
+        "undecided probe job: pytorch: the job did not start in time, and was cancelled" in printed
+    )
     words = (home / "cancelled").read_text(encoding="utf-8").split()
     # no other job of that number
     assert words[0].startswith("--name=")
@@ -204,7 +206,7 @@ def test_what_sbatch_takes_is_submitted_unless_it_would_pend_for_ever(
 def test_partition_of_the_shell_counts_if_sbatch_inherits_it(matrix, capsys, monkeypatch):
     monkeypatch.setenv("SBATCH_PARTITION", "small")
     assert main(["submit", *SLURM, "--set", 'inherit=["SBATCH_PARTITION"]']) == 3
-    assert "30 min are over the 2 of partition small" in capsys.readouterr().err
+    assert "30 min exceed the 2 of partition small" in capsys.readouterr().err
 
 
 def test_submit_unchecked_leaves_it_to_slurm(matrix, capsys):
@@ -221,7 +223,7 @@ def test_controller_that_falls_silent_leaves_the_probe_undecided(matrix, home, c
     put(matrix, "scancel", "exit 0")
     assert main(["doctor", *SLURM, "--patience", "0.01"]) == 1
     printed = capsys.readouterr().out
-    assert "undecided probe job: pytorch: how its job ended is not known: squeue failed" in printed
+    assert "undecided probe job: pytorch: the end of the job is unknown: squeue failed" in printed
 
 
 def test_build_for_cpus_on_a_site_with_gpus_is_left_out(matrix, home, capsys):
