@@ -234,7 +234,7 @@ def run_env_create(options: argparse.Namespace) -> None:
 
 
 def run_env_list(options: argparse.Namespace) -> None:
-    from dlperf_slurm.provision.environments.check import NOT_TO_BE_HAD, list_environments
+    from dlperf_slurm.provision.environments.check import NOT_AVAILABLE, list_environments
     from dlperf_slurm.reports.terminal import print_table
 
     device = choose_device(options)
@@ -242,7 +242,7 @@ def run_env_list(options: argparse.Namespace) -> None:
     header = ["framework", "environment", "Python", "Horovod", "MB", "path"]
     print_table(header, rows, make_console(), text_columns=None)
     for framework, state, *_ in rows:
-        if state not in ("current", NOT_TO_BE_HAD):
+        if state not in ("current", NOT_AVAILABLE):
             print(
                 f"{framework} is {state}; to create it: {get_creation_command(framework, device)}"
             )

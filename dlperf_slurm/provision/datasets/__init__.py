@@ -55,9 +55,11 @@ def make_dataset(
     try:
         target.name.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise InputError(f"{target.name!a}: not UTF-8, so that no TOML file can name it") from error
+        raise InputError(
+            f"{target.name!a}: the name is not valid UTF-8, so no TOML file can contain it"
+        ) from error
     if os.path.lexists(target):
-        raise InputError(f"{directory}: is there already; remove it, or name another folder")
+        raise InputError(f"{directory}: already exists; remove it, or name another folder")
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         partial.mkdir(parents=True)

@@ -54,8 +54,8 @@ class TextRecipe:
         """
         if self.vocabulary <= FIRST_WORD_ID:
             raise InputError(
-                f"--vocabulary {self.vocabulary}: ids up to {FIRST_WORD_ID - 1} are no words; "
-                f"take {FIRST_WORD_ID + 1} or more"
+                f"--vocabulary {self.vocabulary}: ids up to {FIRST_WORD_ID - 1} are not words; "
+                f"use {FIRST_WORD_ID + 1} or more"
             )
         for number, (split, count) in enumerate(((TRAIN_SPLIT, self.train), (VAL_SPLIT, self.val))):
             (folder / split).mkdir()
@@ -82,8 +82,8 @@ class TextRecipe:
         document_starts = draw_starts(len(sentence_starts), SENTENCES_PER_DOCUMENT, random)
         if len(document_starts) < 2:
             raise InputError(
-                f"{count} ids are one document, which has no other to be told from; "
-                f"take {ENOUGH_IDS} or more for --train and for --val"
+                f"{count} ids make only one document, but the split needs two; use {ENOUGH_IDS} "
+                "or more for --train and for --val"
             )
         numpy.save(folder / SENTENCES_FILE, sentence_starts)
         numpy.save(folder / DOCUMENTS_FILE, document_starts)

@@ -27,7 +27,7 @@ from dlperf_slurm.provision.environments.system import (
 RANKS = 2
 TIMEOUT_SECONDS = 300.0
 # shown as the state if `env create` has no pins for the framework and device
-NOT_TO_BE_HAD = "not to be had"
+NOT_AVAILABLE = "not available"
 # the GPU driver's library, missing on machines without a driver; MXNet is linked with it
 DRIVER = "libcuda.so.1"
 
@@ -95,9 +95,9 @@ def list_environments(device: str) -> list[list[str]]:
         stamp = read_stamp(environment)
         horovod = "-"
         if pins.can_have_horovod:
-            horovod = VERSION if has_horovod(environment) else "not there"
+            horovod = VERSION if has_horovod(environment) else "not installed"
         python, mib = (stamp.python, str(stamp.mib)) if stamp else ("-", "-")
-        state = find_state(environment, pins) if not pins.none else NOT_TO_BE_HAD
+        state = find_state(environment, pins) if not pins.none else NOT_AVAILABLE
         rows.append([framework, state, python, horovod, mib, str(environment)])
     return rows
 
@@ -153,9 +153,9 @@ def _check_import(environment: Path, pins: Pins, problems: list[str]) -> str:
     if version:
         return version[0]
     if pins.cuda and DRIVER in output:
-        return "no driver here"
+        return "no driver on this machine"
     creation = get_creation_command(pins.framework, pins.device)
-    fix = f"remove {environment} and make it again: {creation}"
+    fix = f"remove {environment} and create it again: {creation}"
     problems.append(f"`import {pins.module}` fails; {fix}{_quote(output)}")
     return "fails"
 
@@ -167,10 +167,12 @@ def _check_mpi(environment: Path, problems: list[str]) -> str:
     if answers == [str(RANKS)] * RANKS:
         return f"{RANKS} ranks"
     if answers:
-        what = f"{len(answers)} ranks see a world of {answers[0]}: mpi4py is of another MPI"
+        what = (
+            f"{len(answers)} ranks form a world of {answers[0]}: mpi4py was built for another MPI"
+        )
     else:
         what = f"mpiexec -n {RANKS} fails"
-    problems.append(f"{what}; remove {environment} and make it again{_quote(output)}")
+    problems.append(f"{what}; remove {environment} and create it again{_quote(output)}")
     return "fails"
 
 
@@ -182,7 +184,7 @@ def _check_horovod(environment: Path, pins: Pins, problems: list[str]) -> str:
     if not pins.can_have_horovod:
         return "-"
     if not has_horovod(environment):
-        return "not there"
+        return "not installed"
     module = RECIPES[pins.framework].module
     output = _run(environment, _make_launcher(environment), COUNT_HOROVOD_RANKS, module)
     if _find_answers(output, "ranks") == [str(RANKS)] * RANKS:
@@ -202,14 +204,14 @@ def _check_gpu(environment: Path, pins: Pins, problems: list[str]) -> str:
         return "-"
     answers = _find_answers(_run(environment, [], LOOK_AT_GPUS), "gpus")
     found = (
-        parse_gpus(answers[0]) if answers else MachineGpus("", (), "nvidia-ml-py gives no answer")
+        parse_gpus(answers[0]) if answers else MachineGpus("", (), "nvidia-ml-py does not answer")
     )
     remedy = f"name an environment of yours under [environments.{pins.framework}] of the site file"
     problems += [f"GPU: {problem}; {remedy}" for problem in list_gpu_problems(pins, found)]
     names = Counter(f"{name} ({capability})" for name, capability in found.gpus)
     here = ", ".join(f"{count} x {name}" for name, count in names.items())
     if found.problem or not here:
-        return f"CUDA {pins.cuda}; none here"
+        return f"CUDA {pins.cuda}; no GPU on this machine"
     return f"CUDA {pins.cuda}; {here}"
 
 

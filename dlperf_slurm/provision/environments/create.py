@@ -108,7 +108,7 @@ def create_environment(
             start = time.monotonic()
             add = add_gpu_horovod if pins.cuda else add_horovod
             add(installation, pins)
-            installation.tell(f"Horovod is there, after {time.monotonic() - start:.0f} s")
+            installation.tell(f"Horovod is installed, after {time.monotonic() - start:.0f} s")
     return environment
 
 

@@ -123,7 +123,10 @@ def find_missing_code(pins: Pins, capability: str) -> str:
             f"{capability}: name an environment of yours, with a build for ROCm, in the site file "
             f"under [environments.{pins.framework}]"
         )
-    return f"{requirement} for CUDA {pins.cuda} {describe_code(pins)}; the GPU is of {capability}"
+    return (
+        f"{requirement} for CUDA {pins.cuda} {describe_code(pins)}; the GPU has compute "
+        f"capability {capability}"
+    )
 
 
 def list_gpu_problems(pins: Pins, found: MachineGpus) -> list[str]:
@@ -133,8 +136,8 @@ def list_gpu_problems(pins: Pins, found: MachineGpus) -> list[str]:
     problems = [find_missing_code(pins, capability) for _, capability in sorted(set(found.gpus))]
     if _parse(found.cuda)[0] < _parse(pins.cuda)[0]:
         problems.append(
-            f"is built for CUDA {pins.cuda}, which takes a newer driver than the one here, of CUDA "
-            f"{found.cuda}"
+            f"is built for CUDA {pins.cuda}, which needs a newer driver than the one on this "
+            f"machine, for CUDA {found.cuda}"
         )
     return [problem for problem in problems if problem]
 
@@ -155,7 +158,7 @@ def describe_cpu_build(framework: str, settled: Site) -> str:
     """Return a warning if a site with GPUs uses an environment with a CPU-only build, or ""."""
     venv = settled.find_environment(framework).venv
     build = find_cpu_build(framework, Path(venv)) if venv and settled.device == CUDA else ""
-    return build and f"{build} at {venv} is a build for CPUs, and device of the site is 'cuda'"
+    return build and f"{build} at {venv} is a build for CPUs, but device of the site is 'cuda'"
 
 
 def _list_packages(venv: Path, pattern: str) -> list[str]:
@@ -170,5 +173,5 @@ def _parse(version: str) -> tuple[int, int]:
     """Parse a version such as "9.0" to major and minor; a missing minor version is 0."""
     match = re.fullmatch(r"(\d+)(?:\.(\d+))?", version)
     if match is None:
-        raise ValueError(f"{version!r} is no version such as 9.0")
+        raise ValueError(f"{version!r} is not a version such as 9.0")
     return int(match[1]), int(match[2] or 0)

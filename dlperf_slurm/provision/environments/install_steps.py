@@ -193,7 +193,7 @@ def hold_environment(installation: Installation) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            installation.tell("another process is making it; waiting for that")
+            installation.tell("another process is creating the environment; waiting for it")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
 

@@ -60,8 +60,8 @@ def make_stand_ins(installation: Installation, module: str, libraries: Sequence[
     lack = find_missing_programs("gcc", "nm")
     if lack:
         raise EnvironmentMissingError(
-            f"{installation.framework}: {missing[0]} is not on this machine, and a stand-in for it "
-            f"cannot be made: {lack}"
+            f"{installation.framework}: {missing[0]} is not on this machine, and a stub library "
+            f"for it cannot be built: {lack}"
         )
     site_packages = next(installation.environment.glob("lib/python3.*/site-packages"))
     folder = site_packages / f"{module}.libs"
@@ -71,8 +71,9 @@ def make_stand_ins(installation: Installation, module: str, libraries: Sequence[
         names = sorted({name for name, _, origin in map(_split, symbols) if origin == library})
         build_stand_in(library, names, folder / library)
     installation.tell(
-        f"no {', '.join(missing)} here: empty stand-ins in this environment, for CPUs only; to "
-        "use GPUs, make it again where CUDA's libraries are on the loader's path"
+        f"no {', '.join(missing)} on this machine: the environment contains empty stub libraries, "
+        "for CPUs only; to use GPUs, create it again where CUDA's libraries are on the loader's "
+        "path"
     )
 
 

@@ -51,7 +51,7 @@ def describe_missing_python(versions: Sequence[str]) -> str:
                 )
     return (
         f"needs Python {wanted}, and none is on PATH or in pyenv; install one (for instance "
-        f"`pyenv install {versions[0]}`) or load its module, and call this again"
+        f"`pyenv install {versions[0]}`) or load its module, and run the command again"
     )
 
 

@@ -25,7 +25,7 @@ def write_site_file(survey: Survey, tools: LoginNodeTools, device: Optional[str]
     lines = [
         f"# Cluster {survey.cluster_name}, Slurm {survey.version}: written by dlperf-slurm "
         f"{__version__} site init from what",
-        "# scontrol, sinfo, sacctmgr and srun say. Other keys: dlperf-slurm init, "
+        "# scontrol, sinfo, sacctmgr and srun report. Other keys: dlperf-slurm init, "
         "site_configs/example.toml.",
         *(f"{ASK} {problem}" for problem in survey.problems),
         "",
@@ -121,10 +121,13 @@ def _write_nodes(partition: Optional[Partition], gpus: int, device: Optional[str
             yield f"# gpu_type = {_quote(types[0])}"
         capability = find_capability(_choose_type(partition))
         if capability:
-            yield "# what has no code for these GPUs is left out"
+            yield "# cases whose framework has no code for these GPUs are left out"
             yield f"compute_capability = {_quote(capability)}"
         else:
-            yield "# what has no code for these GPUs is left out; doctor tells what they are"
+            yield (
+                "# cases whose framework has no code for these GPUs are left out; doctor prints "
+                "the capability"
+            )
             yield '# compute_capability = "9.0"'
         return
     yield f"max_devices_per_node = {max(1, fewest_cpus)}  # a rank is a share of the cores"
@@ -158,7 +161,7 @@ def _write_accounts(survey: Survey, partition: Optional[Partition]) -> Iterator[
     account = survey.default_account if survey.default_account in allowed else allowed[0]
     yield f"# Accounts of yours: {', '.join(accounts)}."
     if account == survey.default_account:
-        yield f"# account = {_quote(account)}  # your default, charged as it is"
+        yield f"# account = {_quote(account)}  # your default, charged if none is named"
     else:
         yield f"account = {_quote(account)}"
     for name in survey.list_qos(account):
@@ -184,7 +187,7 @@ def _write_sharing(partition: Optional[Partition]) -> Iterator[str]:
         yield "# this partition gives out whole nodes"
         yield "exclusive = true"
     else:
-        yield "# exclusive = true          # whole nodes: neighbours disturb measurements"
+        yield "# exclusive = true          # whole nodes: other jobs on a node disturb measurements"
     yield "# memory_mib_per_node = 0    # all memory of the nodes, which exclusive does not give"
 
 
@@ -201,7 +204,7 @@ def _write_tools(tools: LoginNodeTools) -> Iterator[str]:
     """Yield comments on modules and container runtimes."""
     yield ""
     if tools.modules:
-        yield "# Modules that jobs may need; those of frameworks stand under [environments.NAME]."
+        yield "# Modules that jobs may need; those of frameworks are under [environments.NAME]."
         yield from _wrap("#   ", tools.modules)
         yield f"# modules = [{_quote(tools.modules[0])}]"
     else:

@@ -72,7 +72,7 @@ FAILS = 'case "$*" in *horovod.init*) exit 1;; esac; echo ranks 2; echo ranks 2'
 @pytest.mark.parametrize(
     ("version", "mpiexec", "cell", "problems"),
     [
-        ("", GOOD_MPIEXEC, "not there", 0),
+        ("", GOOD_MPIEXEC, "not installed", 0),
         ("0.28.1", GOOD_MPIEXEC, "2 ranks", 0),
         ("0.28.1", FAILS, "fails", 1),
     ],
@@ -137,7 +137,7 @@ def test_env_create_goes_on_after_what_cannot_be_made(
 @pytest.mark.parametrize(
     ("answer", "cell", "problem"),
     [
-        ('{"problem":"NVML_Shared_Library_Not_Found"}', "CUDA 13; none here", None),
+        ('{"problem":"NVML_Shared_Library_Not_Found"}', "CUDA 13; no GPU on this machine", None),
         (
             '{"cuda":13000,"gpus":[["NVIDIA_A100",8,0],["NVIDIA_A100",8,0]]}',
             "CUDA 13; 2 x NVIDIA A100 (8.0)",
@@ -168,7 +168,7 @@ def test_build_that_asks_for_a_driver_is_in_order_where_there_is_none(make_fake)
     error = "OSError: libcuda.so.1: cannot open shared object file: No such file or directory"
     make_fake("mxnet", python=f"echo '{error}' >&2; exit 1", device="cuda")
     check = check_environment(read_pins("mxnet", "cuda"))
-    assert (check.version, check.problems) == ("no driver here", ())
+    assert (check.version, check.problems) == ("no driver on this machine", ())
     assert not check.is_broken(is_wanted=True)
     # a build for CPUs never asks for one
     make_fake("mxnet", python=f"echo '{error}' >&2; exit 1")

@@ -130,7 +130,7 @@ def test_all_models_that_read_the_files_are_named(home, capsys, arguments, reade
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch, lambda path: path.symlink_to("nowhere")])
 def test_what_is_there_is_left_alone(home, capsys, make):
     make(home / "mine")
-    assert "mine: is there already" in fail_data([*TEXT, "mine"], capsys)
+    assert "mine: already exists" in fail_data([*TEXT, "mine"], capsys)
     assert [path.name for path in home.iterdir()] == ["mine"]
 
 
@@ -138,7 +138,7 @@ def test_what_is_there_is_left_alone(home, capsys, make):
     ("arguments", "message"),
     [
         ([*TEXT, "file/mine"], "file/mine: cannot be written: "),
-        ([*TEXT, "\udcff"], "not UTF-8"),
+        ([*TEXT, "\udcff"], "not valid UTF-8"),
         ([*IMAGES, "--classes=5"], "5 classes"),
         ([*TEXT, "--vocabulary=104"], "105 or more"),
         ([*TEXT, "--val=1"], "4000 or more for --train and for --val"),
