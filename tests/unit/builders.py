@@ -13,6 +13,7 @@ from typing import Any, Optional, Union
 from support.cases import vary
 
 import dlperf_slurm
+from dlperf_slurm.cli import main
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import Axes
@@ -352,6 +353,13 @@ def read_csv(summary: Summary) -> list[dict[str, str]]:
     return list(
         csv.DictReader(io.StringIO(serialize_csv(summary.results.case_columns), newline=""))
     )
+
+
+def run_main(arguments, capsys):
+    """Run a command of the tool; return its exit code, standard output and standard error."""
+    code = main(arguments)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
 
 
 def give_to_another_user(monkeypatch, path):

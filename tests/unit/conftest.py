@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from builders import SMALL_MATRIX, copy_run, make_site, write_matrix
+from support.local_runs import make_temp_dir
 
 from dlperf_slurm.config.site import LoadedSite
 from dlperf_slurm.jobs.plan import resolve
@@ -63,6 +64,13 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", str(tmp_path / ".environments"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def own_machine_lock(home, monkeypatch):
+    """Set a TMPDIR of the test's own, which contains the machine's lock."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(make_temp_dir(home)))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from builders import (
     make_failed_record,
     make_record,
     read_case,
+    run_main,
     write_matrix,
     write_program,
     write_record,
@@ -46,13 +47,6 @@ def files(home):
     write_matrix(SMALL_MATRIX)
     Path("site.toml").write_text(SITE, encoding="utf-8")
     return home
-
-
-def run_main(arguments, capsys):
-    """Exit code, standard output and standard error of a command."""
-    code = main(arguments)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def fill_run(run):

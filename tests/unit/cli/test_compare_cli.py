@@ -5,12 +5,11 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from builders import make_manifest
+from builders import make_manifest, run_main
 from history_runs import make_run, stage_seven
 from outcome_builders import RATES, make_case_outcomes, scale
 from support.problems import assert_problem
 
-from dlperf_slurm.cli import main
 from dlperf_slurm.reports.comparison_text import serialize_junit
 from dlperf_slurm.results.compare import compare_runs
 from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
@@ -31,9 +30,7 @@ def run_a(staged, home):
 
 
 def run_compare(arguments, capsys):
-    code = main(["compare", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return run_main(["compare", *map(str, arguments)], capsys)
 
 
 def list_rows(out):

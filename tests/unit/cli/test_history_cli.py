@@ -8,10 +8,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from builders import run_main
 from history_runs import CASE_1, CASE_2, RESULTS, add_run, fail_case, set_manifest, stage_seven
 from support.problems import assert_problem
 
-from dlperf_slurm.cli import main
 from dlperf_slurm.jobs.run_directory import open_run
 
 pytestmark = pytest.mark.integration
@@ -20,9 +20,7 @@ LIMIT = ["--fail-if-slower", "3%"]
 
 
 def run_history(capsys, *arguments):
-    code = main(["history", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return run_main(["history", *map(str, arguments)], capsys)
 
 
 @pytest.fixture(scope="module")
@@ -181,39 +179,27 @@ def test_slower_run_beyond_the_limit_exits_with_6_and_names_the_case(runs, capsy
 
 
 @pytest.mark.parametrize(
-    ("factors", "options", "code"),
+    ("factors", "options", "changes", "code"),
     [
-        ((1.0, 1.0, 0.98), (), 0),
+        ((1.0, 1.0, 0.98), (), [], 0),
         # the middle one of 1, 0.8 and 1 is 1; the run just before would pass
-        ((1.0, 1.0, 0.8, 0.9), (), 6),
-        ((1.0, 1.0, 0.9, 0.9), ("--window", "1"), 0),
-        ((1.0, 1.0, 0.9, 0.9), ("--window", "3"), 6),
-        ((1.0, 1.0), ("--window", "0"), 2),
-        ((1.0, 1.0), ("--window", "-1"), 2),
+        ((1.0, 1.0, 0.8, 0.9), (), [], 6),
+        ((1.0, 1.0, 0.9, 0.9), ("--window", "1"), [], 0),
+        ((1.0, 1.0, 0.9, 0.9), ("--window", "3"), [], 6),
+        ((1.0, 1.0), ("--window", "0"), [], 2),
+        ((1.0, 1.0), ("--window", "-1"), [], 2),
         # the first run of all
-        ((1.0,), (), 5),
-    ],
-)
-def test_newest_run_is_guarded_by_the_runs_before_it(runs, capsys, factors, options, code):
-    runs(*factors)
-    assert run_history(capsys, *LIMIT, *options)[0] == code
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "code"),
-    [
+        ((1.0,), (), [], 5),
         # no measure for another machine
-        ({"platform": {"cpu_model": "A"}}, {"platform": {"cpu_model": "B"}}, 5),
-        ({"versions": {"torch": "2.5"}}, {"versions": {"torch": "2.13"}}, 6),
-        ({"repeats": 3}, {"repeats": 3}, 7),
+        ((1.0, 0.9), (), [{"platform": {"cpu_model": name}} for name in "AB"], 5),
+        ((1.0, 0.9), (), [{"versions": {"torch": name}} for name in ("2.5", "2.13")], 6),
+        ((1.0, 0.9), (), [{"repeats": 3}] * 2, 7),
     ],
 )
-def test_newer_software_is_guarded_other_machines_and_few_repeats_are_not(
-    runs, capsys, before, after, code
-):
-    runs(1.0, **before)
-    runs(0.9, **after)
-    assert run_history(capsys, *LIMIT)[0] == code
+def test_newest_run_is_guarded_by_the_runs_before_it(runs, capsys, factors, options, changes, code):
+    for factor, change in zip(factors, changes or [{}] * len(factors)):
+        runs(factor, **change)
+    assert run_history(capsys, *LIMIT, *options)[0] == code
 
 
 def test_failed_newest_run_does_not_pass(runs, capsys):

@@ -1,7 +1,7 @@
 """`report --layout`: what it prints and writes of a run, and of published figures."""
 
 import pytest
-from builders import find_task, make_failed_record, make_record, read_case, write_record
+from builders import find_task, make_failed_record, make_record, read_case, run_main, write_record
 from report_values import list_report_files
 
 from dlperf_slurm.cli import main
@@ -9,13 +9,6 @@ from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.published.layouts import list_layouts
 
 pytestmark = pytest.mark.not_in_check
-
-
-def run_main(arguments, capsys):
-    """Exit code, standard output and standard error of a command."""
-    code = main(arguments)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def fill_run(run):

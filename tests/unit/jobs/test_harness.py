@@ -263,11 +263,32 @@ def test_modules_are_loaded_though_the_shell_did_not_export_the_command(make, na
     assert job.read("seen") == "a/1 b/2\n"
 
 
-@pytest.mark.parametrize("home", [None, ""])
-def test_home_folder_is_that_of_the_password_database_if_it_is_not_set(make, home):
-    job = make(launch="  echo $HOME > seen")
-    assert job.run(HOME=home) == 0
-    assert job.read("seen").strip() == pwd.getpwuid(os.geteuid()).pw_dir
+FASTEST = {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
+USER_HOME = pwd.getpwuid(os.geteuid()).pw_dir
+
+
+@pytest.mark.parametrize(
+    ("shown", "parts", "env", "seen"),
+    [
+        ("$A $B $PWD", {"prepare": "  export A=1", "activate": "  export B=2"}, {}, "1 2 {folder}"),
+        # where it is not set, it is that of the password database
+        ("$HOME", {}, {"HOME": None}, USER_HOME),
+        ("$HOME", {}, {"HOME": ""}, USER_HOME),
+        # GPUs are numbered by the bus unless user or site say otherwise
+        ("$CUDA_DEVICE_ORDER", {}, {}, "PCI_BUS_ID"),
+        ("$CUDA_DEVICE_ORDER", {}, FASTEST, "FASTEST_FIRST"),
+        (
+            *("$CUDA_DEVICE_ORDER", {"prepare": "  export CUDA_DEVICE_ORDER=FASTEST_FIRST"}),
+            *({}, "FASTEST_FIRST"),
+        ),
+        # ranks have no token of the user
+        ("${{SLURM_JWT-none}} $SLURM_JOB_ID", {}, {"SLURM_JWT": "abc"}, "none 71"),
+    ],
+)
+def test_launch_has_the_environment_of_user_and_site(make, shown, parts, env, seen):
+    job = make(launch=f"  echo {shown.format()} > seen", **parts)
+    assert job.run(**env) == 0
+    assert job.read("seen") == seen.format(folder=job.find_folder()) + "\n"
 
 
 def test_soft_limits_are_raised(make):
@@ -297,12 +318,6 @@ def test_port_of_torchrun_is_one_where_nobody_listens(make, family):
         server.listen()
         assert job.run(SLURM_JOB_ID=str(port - 20000)) == 0
     assert port < int(job.read("seen")) < 30000
-
-
-def test_launch_is_in_the_attempt_s_folder_and_has_what_was_prepared(make):
-    job = make(prepare="  export A=1", activate="  export B=2", launch="  echo $A $B $PWD > seen")
-    assert job.run() == 0
-    assert job.read("seen") == f"1 2 {job.find_folder()}\n"
 
 
 def test_clean_up_of_the_site_runs_before_the_failure_is_concluded(make):
@@ -394,22 +409,6 @@ def test_no_variable_that_a_site_may_export_is_one_of_the_harness(make):
     assert found == list_variables(" ".join(SCRIPT_VARIABLES))
 
 
-@pytest.mark.parametrize(
-    ("of_user", "of_site", "order"),
-    [
-        ({}, "", "PCI_BUS_ID"),
-        ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "", "FASTEST_FIRST"),
-        ({}, "  export CUDA_DEVICE_ORDER=FASTEST_FIRST", "FASTEST_FIRST"),
-    ],
-)
-def test_gpus_are_numbered_by_the_bus_unless_user_or_site_say_otherwise(
-    make, of_user, of_site, order
-):
-    job = make(prepare=of_site, launch="  echo $CUDA_DEVICE_ORDER > seen")
-    assert job.run(**of_user) == 0
-    assert job.read("seen") == f"{order}\n"
-
-
 def test_array_tasks_of_a_job_run_one_after_the_other(make):
     fails = f"  case $attempt_dir in */r2/*) exit 9;; esac\n{MEASURE}"
     job = make(settings=SHARED, count=4, launch=fails)
@@ -460,11 +459,3 @@ def test_job_that_is_ended_starts_no_further_array_task(make):
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 143
     assert job.list_markers() == ["g.0.s0.finished"]
-
-
-def test_ranks_have_no_token_of_the_user(tmp_path):
-    launch = f'  echo "${{SLURM_JWT-none}} ${{SLURM_JOB_ID}}" > token\n{MEASURE}'
-    job = Job(tmp_path / "run", launch)
-    assert job.start(SLURM_JWT="abc").wait(60) == 0
-    (token,) = job.run_dir.rglob("token")
-    assert token.read_text() == "none 71\n"

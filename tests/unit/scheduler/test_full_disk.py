@@ -1,7 +1,5 @@
 """Runs whose disk is full: refused before, failed with the disk's name, and tried again after."""
 
-import tempfile
-
 import pytest
 from support import fake_environment, local_runs
 from support.local_runs import list_attempt_dirs, stage_local
@@ -18,10 +16,8 @@ CASES_FAILED = 5
 
 
 @pytest.fixture
-def disk(home, monkeypatch):
+def disk(home, own_machine_lock):
     """Mount a disk at the results folder, and give the test its own machine lock."""
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setenv("TMPDIR", str(local_runs.make_temp_dir(home)))
     with mount_disk(home / "results", 24) as folder:
         yield folder
 

@@ -39,10 +39,8 @@ LIMIT = "memory_limit_mib_per_device"
 
 
 @pytest.fixture
-def stage_local(home, monkeypatch):
+def stage_local(home, own_machine_lock):
     """Stages runs with a machine lock of their own; what hangs in them is ended."""
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setenv("TMPDIR", str(local_runs.make_temp_dir(home)))
     yield functools.partial(local_runs.stage_local, home)
     for path in home.glob("results/*/scripts/*.local"):
         local.terminate(path.read_text(), path.parents[1])
@@ -198,14 +196,20 @@ def test_time_limit_ends_a_task_and_the_next_goes_on(stage_local):
     assert find_states(run) == {"1n1g.0": "TIMEOUT", "1n1g.1": "COMPLETED"}
 
 
-def test_cancel_ends_what_runs_and_what_waits(stage_local):
+@pytest.mark.parametrize("is_journaled", [True, False])
+def test_cancel_ends_what_runs_and_what_waits(stage_local, is_journaled):
+    """Also an array job whose submission was cut short before it was in the journal."""
     run = stage_local(repeats=3)
     fake_environment.choose_behaviour(list_attempt_dirs(run)[0], "hang")
     submit(run)
     await_that(lambda: sum(count_all_starts(run)), "the first array task runs")
     runner = find_runner(run)
+    if not is_journaled:
+        journal = run.path / JOURNAL_FILE
+        lines = journal.read_text().splitlines(keepends=True)
+        journal.write_text("".join(x for x in lines if json.loads(x)["event"] != SUBMITTED))
     done = run_tool(["cancel", str(run.path)], run.path.parent)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stdout.split()[0]) == (0, "3"), done.stderr
     await_that(lambda: not is_running(runner), "the runner ends")
     assert set(find_states(run).values()) == {"CANCELLED"}
     assert count_all_starts(run) == [1, 0, 0]
@@ -291,21 +295,6 @@ def test_cancel_of_what_has_ended_leaves_no_trace(stage_local):
     done = run_tool(["cancel", str(run.path)], run.path.parent)
     assert done.stdout.startswith("0 array tasks")
     assert CANCELLED not in [event.event for event in read_journal(run.path)]
-
-
-def test_cancel_finds_an_array_job_whose_submission_was_cut_short(stage_local):
-    run = stage_local()
-    fake_environment.choose_behaviour(list_attempt_dirs(run)[0], "hang")
-    submit(run)
-    await_that(lambda: sum(count_all_starts(run)), "the first array task runs")
-    runner = find_runner(run)
-    journal = run.path / JOURNAL_FILE
-    lines = journal.read_text().splitlines(keepends=True)
-    journal.write_text("".join(x for x in lines if json.loads(x)["event"] != SUBMITTED))
-    done = run_tool(["cancel", str(run.path)], run.path.parent)
-    assert done.stdout.startswith("2 array tasks")
-    await_that(lambda: not is_running(runner), "the runner ends")
-    assert set(find_states(run).values()) == {"CANCELLED"}
 
 
 def test_runner_that_was_killed_leaves_its_tasks_lost(stage_local):

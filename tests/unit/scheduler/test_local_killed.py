@@ -1,6 +1,5 @@
 """`submit` on the local site, killed (-9) at several moments and resumed: each task runs once."""
 
-import tempfile
 from collections import Counter
 
 import pytest
@@ -27,9 +26,7 @@ DIE_TOO = """\
 
 
 @pytest.fixture
-def run(home, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setenv("TMPDIR", str(local_runs.make_temp_dir(home)))
+def run(home, own_machine_lock):
     return local_runs.stage_local(home, repeats=2, topologies=GROUPS)
 
 

@@ -186,17 +186,22 @@ def test_accounting_is_asked_once_for_all_that_the_queue_has_forgotten(bin_dir, 
     assert watcher.calls == {"squeue": 2, "sacct": 1}
 
 
-# sacct(1), "job state codes": those of a job that has not ended
-@pytest.mark.parametrize("state", ["PENDING", "REQUEUED", "RESIZING", "RUNNING", "SUSPENDED"])
-def test_state_in_accounting_of_what_has_not_ended_is_old_news(bin_dir, state):
+@pytest.mark.parametrize(
+    "answer",
+    [
+        # sacct(1), "job state codes": those of a job that has not ended are old news
+        *(
+            print_queue(f"7_0|{state}|n1|None", name=NAME)
+            for state in ("PENDING", "REQUEUED", "RESIZING", "RUNNING", "SUSPENDED")
+        ),
+        # a former job with the id
+        print_queue("7_0|COMPLETED|n1|None", name="other"),
+        "echo 'Slurm accounting storage is disabled' >&2; exit 1",
+    ],
+)
+def test_accounting_that_does_not_know_the_end_leaves_the_state_unknown(bin_dir, answer):
     show_queue(bin_dir)
-    show_accounting(bin_dir, f"7_0|{state}|n1|None")
-    assert find_states(make_watcher(0), 0) == [UNKNOWN]
-
-
-def test_former_job_with_the_id_is_no_news(bin_dir):
-    show_queue(bin_dir)
-    show_accounting(bin_dir, "7_0|COMPLETED|n1|None", name="other")
+    write_program(bin_dir, "sacct", answer)
     assert find_states(make_watcher(0), 0) == [UNKNOWN]
 
 
@@ -227,12 +232,6 @@ def test_long_range_of_accounting_is_asked_day_by_day_where_it_is_refused(bin_di
     since = datetime.now(timezone.utc) - timedelta(days=3)
     assert QueueWatcher([NAME], since=since).find_array_job_id() == "7"
     assert len((home / "days").read_text().split()) == 4
-
-
-def test_cluster_without_accounting_leaves_the_state_unknown(bin_dir):
-    show_queue(bin_dir)
-    write_program(bin_dir, "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
-    assert find_states(make_watcher(0), 0) == [UNKNOWN]
 
 
 @pytest.mark.parametrize(
