@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 from builders import IMPORT_DIR, make_case, make_group, make_matrix_case, make_site, write_matrix
+from support.attempts import is_running
 from support.cases import vary
 from support.problems import assert_problem
+from support.tool import await_that
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.case import Case
@@ -152,21 +154,11 @@ def test_script_that_is_told_to_end_leaves_no_process(tmp_path):
     attempt_dir = make_attempt(tmp_path, "sleep 1000 & echo $! > pid.partial; mv pid.partial pid\n"
                                "sleep 1000")  # fmt: skip
     process = start_script(attempt_dir)
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not (tmp_path / "pid").exists():
-        assert time.monotonic() < deadline
+    await_that((tmp_path / "pid").exists, "the script runs")
     process.send_signal(signal.SIGTERM)
     assert process.wait(DEADLINE_SECONDS) == 143
     assert not is_running(int((tmp_path / "pid").read_text()))
     assert not (tmp_path / "record.json").exists()
-
-
-def is_running(pid: int) -> bool:
-    """Neither gone nor waiting for whoever started it to ask how it ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_command_is_a_template_over_the_case():

@@ -44,14 +44,15 @@ def test_cores_of_gpus_are_a_default_of_the_merged_layers(home):
     )
 
 
-@pytest.mark.parametrize(("device", "is_placed"), [("cuda", True), ("cpu", False)])
-def test_ranks_on_gpus_are_placed_side_by_side(device, is_placed):
-    assert (PLACEMENT in render(make_site(device=device))) == is_placed
-
-
-def test_placement_of_the_site_is_the_only_one():
-    site = make_site(device="cuda", launcher={"name": "srun", "flags": ["-m", "cyclic:cyclic"]})
-    assert PLACEMENT not in render(site)
+@pytest.mark.parametrize(
+    ("device", "flags", "is_placed"),
+    [("cuda", [], True), ("cpu", [], False), ("cuda", ["-m", "cyclic:cyclic"], False)],
+)
+def test_ranks_on_gpus_are_placed_side_by_side_unless_the_site_places_them(
+    device, flags, is_placed
+):
+    site = make_site(device=device, launcher={"name": "srun", "flags": flags})
+    assert (PLACEMENT in render(site)) == is_placed
 
 
 @pytest.mark.parametrize(

@@ -101,14 +101,24 @@ def test_site_is_kept_with_all_its_values(home, name):
     assert kept == site.model_copy(update={"environments": chosen})
 
 
-def test_retry_in_another_shell_starts_ranks_in_the_same_environment(home, monkeypatch):
-    run = stage(home / "results", ONE_TASK)
+def test_retry_elsewhere_has_the_environment_the_data_and_the_template_of_the_run(
+    home, monkeypatch
+):
+    own = '{% extends "base.sbatch.j2" %}\n{% block prologue %}\n# ours\n{% endblock %}\n'
+    (home / "own.sbatch.j2").write_text(own, encoding="utf-8")
+    for folder in (home, home / "elsewhere"):
+        (folder / "data" / "images").mkdir(parents=True)
+    text = ONE_TASK.replace("[axes]\n", '[axes]\ndata = "folder"\n')
+    run = stage(home / "results", text, template="own.sbatch.j2")
     monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", "/elsewhere")
     retry_from(home / "elsewhere", run, monkeypatch)
     first, second = (
         run.get_script_path(group_id).read_text() for group_id in ("1n1g", "1n1g-try2")
     )
     assert second.replace("1n1g-try2", "1n1g") == first
+    assert "# ours\n" in first
+    folders = [read_case(run, task).data_dir for task in run.read_all_tasks()]
+    assert folders == [str(home / "data" / "images")] * 2
 
 
 def test_retry_by_another_version_keeps_the_harness_of_the_run(home, monkeypatch):
@@ -118,23 +128,6 @@ def test_retry_by_another_version_keeps_the_harness_of_the_run(home, monkeypatch
     harness.write_text("# of another version\n", encoding="utf-8")
     retry_from(home / "elsewhere", run, monkeypatch)
     assert harness.read_text(encoding="utf-8") == "# of another version\n"
-
-
-def test_retry_in_another_folder_reads_the_same_data(home, monkeypatch):
-    for folder in (home, home / "elsewhere"):
-        (folder / "data" / "images").mkdir(parents=True)
-    run = stage(home / "results", ONE_TASK.replace("[axes]\n", '[axes]\ndata = "folder"\n'))
-    retry_from(home / "elsewhere", run, monkeypatch)
-    folders = [read_case(run, task).data_dir for task in run.read_all_tasks()]
-    assert folders == [str(home / "data" / "images")] * 2
-
-
-def test_retry_in_another_folder_has_the_same_template(home, monkeypatch):
-    own = '{% extends "base.sbatch.j2" %}\n{% block prologue %}\n# ours\n{% endblock %}\n'
-    (home / "own.sbatch.j2").write_text(own, encoding="utf-8")
-    run = stage(home / "results", ONE_TASK, template="own.sbatch.j2")
-    retry_from(home / "elsewhere", run, monkeypatch)
-    assert "# ours\n" in run.get_script_path("1n1g-try2").read_text(encoding="utf-8")
 
 
 def test_manifest_names_what_is_left_out_with_the_reason(home):

@@ -5,9 +5,11 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from builders import print_queue, show_queue, write_program
+from support.tool import await_that
 
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.jobs.journal import SUBMITTED, Event, append_event
@@ -78,9 +80,8 @@ def test_runner_of_this_run_is_ended_and_that_of_another_is_not(tmp_path):
 
 def wait_for_command(process):
     """Until the process has become the program that it was started for."""
-    deadline = time.monotonic() + 30
-    while local.MODULE.encode() not in open(f"/proc/{process.pid}/cmdline", "rb").read():  # noqa: PTH123, SIM115
-        assert time.monotonic() < deadline
+    path = Path(f"/proc/{process.pid}/cmdline")
+    await_that(lambda: local.MODULE.encode() in path.read_bytes(), "the runner runs")
 
 
 JOB_ID = "local-1-1@here"

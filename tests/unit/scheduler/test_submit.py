@@ -155,19 +155,12 @@ def test_time_limit_of_a_local_group_is_the_one_that_was_planned(home, topology,
     assert read_time_limit(run, topology) == limit
 
 
-def test_two_retries_stage_what_failed_once(cluster, staged_run):
-    submit_run(staged_run, print)
-    journal_states(staged_run, "FAILED")
-    assert stage_retry(staged_run) == 6
-    assert stage_retry(staged_run) == 0
-    assert staged_run.list_group_ids() == [*GROUPS, *(f"{group}-try2" for group in GROUPS)]
-
-
-def test_command_that_retries_submits_what_it_staged(cluster, staged_run, capsys):
+def test_retry_submits_what_failed_once(cluster, staged_run, capsys):
     submit_run(staged_run, print)
     journal_states(staged_run, "FAILED")
     assert main(["retry", str(staged_run.path)]) == 0
     assert "retrying 6 of 6 array tasks\n" in capsys.readouterr().out
+    assert stage_retry(staged_run) == 0
     assert list_submitted(staged_run) == [*GROUPS, *(f"{group}-try2" for group in GROUPS)]
 
 
