@@ -27,11 +27,6 @@ def list_problems(home, name=NAME):
     return str(raised.value).splitlines()
 
 
-def test_template_that_is_not_there_is_named(home):
-    (line,) = list_problems(home)
-    assert line.startswith(f"{home}/own/{NAME}: ")
-
-
 @pytest.mark.parametrize("template", ["/", "..", "/etc"])
 def test_folder_is_no_template(template):
     with pytest.raises(InputError, match="template does not exist"):
