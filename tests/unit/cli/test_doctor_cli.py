@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from builders import SMALL_MATRIX, write_matrix
+from builders import write_program as put
 from slurm_clients import put_clients
 
 from dlperf_slurm.cli import main
@@ -45,11 +46,6 @@ def matrix(bin_dir):
     write_matrix(SMALL_MATRIX)
     put_clients(bin_dir, "22.05", SBATCH)
     return bin_dir
-
-
-def put(bin_dir: Path, name: str, script: str) -> None:
-    (bin_dir / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-    (bin_dir / name).chmod(0o755)
 
 
 def answer(**changes) -> str:

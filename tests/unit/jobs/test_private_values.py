@@ -56,15 +56,6 @@ def find_files_with(folder, text):
 SETTINGS = [f"env.HF_TOKEN={SECRET}", f"environments.pytorch.env.HF_TOKEN={SECRET}"]
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_variable_that_is_set_stands_in_one_file_for_its_owner(stage, setting):
-    run = stage(setting)
-    assert find_files_with(run.path, "s3cret") == [PRIVATE_FILE]
-    assert stat.S_IMODE((run.path / PRIVATE_FILE).stat().st_mode) == 0o600
-    assert read_frozen_site(run.path / "site.toml").env_from == ("HF_TOKEN",)
-    assert run.manifest.command[-1] == f"--set={setting.partition('=')[0]}=..."
-
-
 def run_prologue(run, then):
     """Run the site's lines of a script, and then this instead of its array task."""
     script = (run.path / "scripts" / "1n1g.sbatch").read_text(encoding="utf-8")
@@ -79,8 +70,14 @@ def run_prologue(run, then):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_variable_that_is_set_reaches_the_job(stage, setting, home):
+def test_variable_that_is_set_stands_in_one_file_for_its_owner_and_reaches_the_job(
+    stage, setting, home
+):
     run = stage(setting)
+    assert find_files_with(run.path, "s3cret") == [PRIVATE_FILE]
+    assert stat.S_IMODE((run.path / PRIVATE_FILE).stat().st_mode) == 0o600
+    assert read_frozen_site(run.path / "site.toml").env_from == ("HF_TOKEN",)
+    assert run.manifest.command[-1] == f"--set={setting.partition('=')[0]}=..."
     run_prologue(run, f'printf %s "$HF_TOKEN/$PLAIN" > {home}/seen')
     assert (home / "seen").read_text() == f"{SECRET}/in a file"
     assert not (run.path / "pwned").exists()
