@@ -173,7 +173,7 @@ def test_cancel_reaches_both_of_an_array_submitted_twice(cluster, tmp_path, gate
     assert set(find_states(run).values()) == {"CANCELLED"}
 
 
-def test_variables_of_squeue_do_not_make_a_running_task_lost(cluster, tmp_path, gate):
+def test_variables_of_clients_neither_lose_nor_spare_a_running_task(cluster, tmp_path, gate):
     run = stage_spin(tmp_path / "results", settings=["tracking.lost_after_seconds=1"])
     submit(run, SPIN_WAIT_FOR=str(gate))
     await_ranks(run, 1)
@@ -186,30 +186,15 @@ def test_variables_of_squeue_do_not_make_a_running_task_lost(cluster, tmp_path, 
             done = run_tool(["status", str(run.path)], CHECKOUT, leaking)
             assert done.returncode == 0, (leaking, done.stderr)
             assert "1 RUNNING" in done.stdout, leaking
-    gate.touch()
-    assert wait(run).returncode == 0
-
-
-def test_variables_of_scancel_do_not_spare_a_running_task(cluster, tmp_path, gate):
-    run = stage_spin(tmp_path / "results")
-    submit(run, SPIN_WAIT_FOR=str(gate))
-    await_ranks(run, 1)
-    leaking = {"SCANCEL_STATE": "PENDING", "SCANCEL_PARTITION": "small", "SCANCEL_INTERACTIVE": "1"}
-    done = run_tool(["cancel", str(run.path)], CHECKOUT, leaking)
-    assert done.returncode == 0, done.stderr
-    await_that(lambda: list_queue(run) == {}, "it has ended", seconds=40)
-
-
-def test_cancel_says_what_goes_on(cluster, tmp_path, gate):
-    run = stage_spin(tmp_path / "results")
-    submit(run, SPIN_WAIT_FOR=str(gate))
-    await_ranks(run, 1)
     write_wrapper(tmp_path / "bin", "scancel", "exit 0")
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = run_tool(["cancel", str(run.path)], CHECKOUT, {"PATH": path})
     assert done.returncode == 3
     assert f"{find_array_job(run)}_0 RUNNING" in done.stderr
-    assert run_tool(["cancel", str(run.path)], CHECKOUT).returncode == 0
+    leaking = {"SCANCEL_STATE": "PENDING", "SCANCEL_PARTITION": "small", "SCANCEL_INTERACTIVE": "1"}
+    done = run_tool(["cancel", str(run.path)], CHECKOUT, leaking)
+    assert done.returncode == 0, done.stderr
+    await_that(lambda: list_queue(run) == {}, "it has ended", seconds=40)
 
 
 @contextlib.contextmanager

@@ -101,23 +101,18 @@ def test_task_that_is_requeued_and_held_waits_for_its_release(run, gate):
     assert (find_states(run), count_starts_of_rank_0(run)) == (MEASURED, [2])
 
 
-def test_task_whose_job_is_renamed_is_not_lost(run, gate):
+def test_task_whose_job_is_renamed_is_neither_lost_nor_spared_by_cancel(run):
     job = find_array_job(run)
     ask("scontrol", "update", f"jobid={job}", "jobname=renamed")
     follower = start_wait(run)
     with pytest.raises(subprocess.TimeoutExpired):
         follower.wait(timeout=6)
     assert find_states(run) == {"1n1g.0": "RUNNING"}
-    gate.touch()
-    assert "LOST" not in finish(follower)
-
-
-def test_cancel_reaches_a_job_that_was_renamed(run):
-    job = find_array_job(run)
-    ask("scontrol", "update", f"jobid={job}", "jobname=renamed")
     done = run_tool(["cancel", str(run.path)], CHECKOUT)
     assert (done.returncode, "1 array task" in done.stdout) == (0, True), done.stdout
     await_that(lambda: not ask("squeue", "-h", "-tR,PD", f"-j{job}").strip(), "it has ended")
+    output, _ = follower.communicate(timeout=120)
+    assert "LOST" not in output
 
 
 def test_garbage_instead_of_the_queue_is_not_believed(run, tmp_path, gate):

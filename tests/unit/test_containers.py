@@ -54,16 +54,9 @@ def test_directives_and_launch_lines_are_as_in_their_golden_file():
     assert set(OPTIONS) == set(runtimes)
     scripts = {runtime: render(make_container_site(runtime)) for runtime in runtimes}
     assert_launches_are_golden(scripts, GOLDEN / "containers.txt")
-
-
-@pytest.mark.parametrize("runtime", sorted(RUNTIMES))
-def test_python_of_the_ranks_comes_last_and_that_of_the_host_is_outside(runtime):
-    script = render(make_container_site(runtime))
-    launch = read_function(script, "launch")
-    assert launch.startswith("exec srun ")
-    assert launch.endswith(' python3 -m dlperf_slurm.worker run "$attempt_dir"')
-    assert "/images/pytorch" in launch
-    assert read_function(script, "conclude").startswith("exec python3 -m dlperf_slurm.worker ")
+    # the host's Python concludes, outside
+    for script in scripts.values():
+        assert read_function(script, "conclude").startswith("exec python3 -m dlperf_slurm.worker ")
 
 
 @pytest.mark.parametrize(
@@ -97,12 +90,6 @@ def test_run_directory_with_the_sign_of_a_variable_is_mounted_as_it_is():
     files = render_scripts([make_group(site)], site, "run", run_dir)
     launch = read_function(files["scripts/1n1g.sbatch"], "launch")
     assert "HOME-" not in launch
-
-
-@pytest.mark.parametrize("runtime", ["podman", "podman_hpc"])
-def test_runtime_without_the_host_s_environment_is_told_the_site_s_variables(runtime):
-    launch = read_function(render(make_container_site(runtime)), "launch")
-    assert {"--env=OWN", "--env=NCCL_DEBUG", "'--env=SLURM_*'"} <= set(launch.split())
 
 
 @pytest.mark.parametrize(

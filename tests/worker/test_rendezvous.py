@@ -350,18 +350,6 @@ def ranks(launch, ends, lost):
     ]
 
 
-def call_all(ranks, work):
-    with ThreadPoolExecutor(len(ranks)) as pool:
-        return list(pool.map(work, ranks))
-
-
-def test_values_come_together_by_rank(ranks):
-    values = call_all(ranks, lambda one: one.allgather((one.Get_rank(), "x")))
-    assert values == [[(0, "x"), (1, "x"), (2, "x")]] * 3
-    gathered = call_all(ranks, lambda one: one.gather(one.Get_rank(), root=0))
-    assert gathered == [[0, 1, 2], None, None]
-
-
 def test_barrier_holds_until_the_last_rank_comes(ranks):
     with ThreadPoolExecutor(2) as pool:
         early = [pool.submit(one.Barrier) for one in ranks[:2]]
