@@ -43,7 +43,7 @@ def test_rank_that_is_stopped_ends_its_task_and_is_named(cluster, tmp_path):
     assert record.status == FAILED
     hosts = {failure.rank: failure.host for failure in record.failures}
     assert len({hosts[0], hosts[1]}) == 2
-    assert f"rank 1 on {hosts[1]}: no answer" in record.reason
+    assert f"rank 1 on {hosts[1]}: does not respond" in record.reason
     assert f"rank 0 on {hosts[0]}: step 2 of 5 (measured), at come_to" in record.reason
     assert record.partial_steps == 1
     assert find_details(run)["2n1g.0"] == record.reason

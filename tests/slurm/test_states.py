@@ -1,5 +1,6 @@
 """Array tasks that do not complete on a real Slurm, and the states that the tool reports."""
 
+import re
 import time
 
 import pytest
@@ -110,22 +111,19 @@ def test_task_beyond_its_time_limit_is_timed_out(cluster, tmp_path, gate):
     assert find_states(run) == {"1n1g.0": "TIMEOUT"}
 
 
-def test_rank_that_is_killed_fails_its_task_with_a_reason(cluster, tmp_path):
-    run = stage_spin(tmp_path / "results", ["1n2g"])
-    submit(run, SPIN_FAULT="kill")
+@pytest.mark.parametrize(
+    ("topology", "fault", "reason"),
+    [
+        ("1n2g", "kill", "task 1: Killed"),
+        ("2n1g", "crash", r"^rank 1 on n.*SpinError: told to crash$"),
+    ],
+)
+def test_rank_that_fails_fails_its_task_with_a_reason(cluster, tmp_path, topology, fault, reason):
+    run = stage_spin(tmp_path / "results", [topology])
+    submit(run, SPIN_FAULT=fault)
     assert wait(run).returncode == CASES_FAILED
-    assert find_states(run) == {"1n2g.0": "FAILED"}
-    assert "task 1: Killed" in find_details(run)["1n2g.0"]
-
-
-def test_rank_that_crashes_fails_its_task_with_its_error(cluster, tmp_path):
-    run = stage_spin(tmp_path / "results", ["2n1g"])
-    submit(run, SPIN_FAULT="crash")
-    assert wait(run).returncode == CASES_FAILED
-    assert find_states(run) == {"2n1g.0": "FAILED"}
-    detail = find_details(run)["2n1g.0"]
-    assert detail.startswith("rank 1 on n")
-    assert detail.endswith("SpinError: told to crash")
+    assert find_states(run) == {f"{topology}.0": "FAILED"}
+    assert re.search(reason, find_details(run)[f"{topology}.0"])
 
 
 def test_memory_beyond_the_job_limit_is_out_of_memory(cluster, tmp_path):

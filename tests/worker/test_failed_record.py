@@ -183,14 +183,6 @@ def test_silent_end_keeps_the_end_of_the_log_whatever_is_in_it(attempt_dir):
     assert kept == [f"line {n}" for n in range(1000 - LOG_TAIL_LINES, 1000)]
 
 
-def test_record_that_cannot_be_written_to_its_end_is_not_there(attempt_dir):
-    # an object is what JSON does not know, behind much that it does
-    big = vary(CASE, model_parameters={"a": "x" * 10**6, "b": object()})
-    with pytest.raises(TypeError):
-        write_json(attempt_dir / RECORD_FILE, big)
-    assert not (attempt_dir / RECORD_FILE).exists()
-
-
 @pytest.mark.parametrize(
     ("framework", "exit_code", "lines", "status"),
     [

@@ -510,7 +510,9 @@ def test_rank_in_a_container_with_another_name_reads_what_all_nodes_agree_on(att
         copy = NodeCopy(str(source), path, 1, 1, 1.0, False)
         write_node_report(attempt, NodeReport(node, node, 0.0, 0.0, copies=(copy,)))
 
-    # before any copy
+    # before any report, and with one of no copy
+    assert read_on_node(case, attempt) is case
+    write_node_report(attempt, NodeReport("n1", "n1", 0.0, 0.0))
     assert read_on_node(case, attempt) is case
     report("n1", "/scratch/data")
     report("n2", "/scratch/data")

@@ -6,10 +6,9 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support import attempts, fake_environment, limited_ranks, sessions
+from support import attempts, limited_ranks, sessions
 from support.cases import vary
 from support.problems import assert_problem
 
@@ -28,7 +27,6 @@ from dlperf_slurm.worker.search import (
     BATCH_FILE,
     find_largest,
     list_fitting,
-    publish_found,
 )
 
 PATHS = [str(sessions.CHECKOUT / "tests"), str(sessions.CHECKOUT)]
@@ -285,18 +283,6 @@ def test_repeat_that_is_second_to_find_a_size_measures_that_of_the_first(stage):
     assert record.case.axes.batch_size == 40
     assert record.batch_trials == found.batch_trials
     assert (second / STEP_SECONDS_FILE).read_text() == "measured/b40"
-
-
-def test_of_many_that_find_a_size_at_once_one_decides(tmp_path):
-    records = [
-        fake_environment.make_record(vary(CASE, repeat=repeat, batch_size_per_device=8 * repeat))
-        for repeat in range(1, 33)
-    ]
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda record: publish_found(record, tmp_path), records))
-    assert all(one == found[0] for one in found)
-    assert found[0] in records
-    assert [path.name for path in tmp_path.iterdir()] == [BATCH_FILE]
 
 
 def test_found_size_that_was_cut_short_is_named(stage):

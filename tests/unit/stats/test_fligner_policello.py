@@ -7,7 +7,6 @@ import pytest
 
 from dlperf_slurm.stats import fligner_policello
 from dlperf_slurm.stats.fligner_policello import (
-    Tails,
     compute_ratio_interval,
     compute_statistics,
     compute_tails,
@@ -27,23 +26,23 @@ def test_statistic_is_that_of_hollander_and_wolfe():
     assert statistic == pytest.approx(1.468, abs=0.001)
 
 
-def test_samples_that_do_not_overlap_are_one_split_of_all():
-    assert compute_tails(LOW, HIGH).upper == pytest.approx(1 / 3432)
-    assert compute_tails(HIGH, LOW).lower == pytest.approx(1 / 3432)
-
-
-def test_split_that_was_seen_counts_in_both_tails():
-    # of the 6 splits of 1, 2, 3, 4, {2, 4} and {3, 4} are as far up, all but {3, 4} as far down
-    tails = compute_tails([1.0, 3.0], [2.0, 4.0])
-    assert (tails.upper, tails.lower) == pytest.approx((2 / 6, 5 / 6))
-
-
-def test_two_sided_is_twice_the_smaller_tail():
-    assert Tails(0.9, 0.2).two_sided == pytest.approx(0.4)
-
-
-def test_samples_that_are_all_equal_do_not_differ():
-    assert compute_tails([1.0] * 7, [1.0] * 7).two_sided == 1.0
+@pytest.mark.parametrize(
+    ("first", "second", "lower", "upper"),
+    [
+        # without overlap, one split of all
+        (LOW, HIGH, 1, 1 / 3432),
+        (HIGH, LOW, 1 / 3432, 1),
+        # of the 6 splits, {2, 4} and {3, 4} are as far up, all but {3, 4} as far down
+        ([1.0, 3.0], [2.0, 4.0], 5 / 6, 2 / 6),
+        ([1.0] * 7, [1.0] * 7, 0.5, 0.5),
+    ],
+)
+def test_tails_count_the_splits_that_are_as_far_with_the_one_that_was_seen(
+    first, second, lower, upper
+):
+    tails = compute_tails(first, second)
+    assert (tails.lower, tails.upper) == pytest.approx((lower, upper))
+    assert tails.two_sided == pytest.approx(min(1, 2 * min(lower, upper)))
 
 
 def test_test_of_a_ratio_is_that_of_the_scaled_sample():
