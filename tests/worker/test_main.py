@@ -424,7 +424,6 @@ def test_ranks_without_a_secret_say_so(attempt):
     ("rank", "variables", "ranks", "says"),
     [
         (0, {}, ["slurm"], ("srun", "SLURM_STEP_NODELIST")),
-        (0, {}, ["torchrun"], ("torchrun", "MASTER_ADDR")),
         (2, tasks.make_task_variables(2, 3, "7"), ["slurm"], ("3 rank(s)", "topology", "2")),
         (
             1,

@@ -54,14 +54,10 @@ def test_each_node_has_one_server_and_its_first_rank_starts_it():
     assert {cluster.servers for cluster in clusters} == {("a:3", "b:3")}
     assert [cluster.own_server for cluster in clusters] == ["a:3", "b:3", "", ""]
     assert [cluster.rank for cluster in clusters] == [0, 1, 2, 3]
+    alone = list_addresses(replace(sessions.ALONE, rank=3))
+    assert (alone.rank, alone.own_server) == (0, alone.servers[0])
+    assert len({*alone.servers, *alone.ranks}) == 2
     assert clusters[3].list_jobs() == {"ps": ["a:3", "b:3"], "worker": ["a:1", "b:1", "a:2", "b:2"]}
-
-
-def test_rank_of_a_world_of_one_has_a_server_whatever_its_data():
-    cluster = list_addresses(replace(sessions.ALONE, rank=3))
-    assert cluster.rank == 0
-    assert cluster.own_server == cluster.servers[0]
-    assert len({*cluster.servers, *cluster.ranks}) == 2
 
 
 def test_server_that_ends_instead_of_serving_is_an_error():

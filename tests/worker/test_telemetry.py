@@ -133,14 +133,12 @@ def test_gpu_figures_are_those_of_the_window_alone(fake_nvml):
     assert gpu.throttle_reasons == ("power cap", "thermal slowdown by hardware")
 
 
-def test_gpu_that_tells_no_power_has_the_rest(fake_nvml):
+def test_gpu_that_tells_no_power_has_the_rest_and_an_unknown_one_nothing(fake_nvml, monkeypatch):
     fake_nvml({"Name": "vGPU", "ClockInfo": 1000}, A100)
     gpu = summarize_samples([sample_window(CUDA)])[1]
     assert (gpu.name, gpu.mean_clock_mhz) == ("vGPU", 1000)
     assert (gpu.energy_joules, gpu.mean_power_watts, gpu.throttle_reasons) == (0, 0, ())
-
-
-def test_gpus_that_nvml_does_not_know_are_left_out(fake_nvml, monkeypatch):
+    # and one that NVML does not know is left out
     fake_nvml(A100)
     samples = sample_window(CUDA)
     assert [series.device for series in samples.series] == [HOST, 0]

@@ -57,21 +57,19 @@ def test_file_has_its_version_and_all_keys_or_is_refused_by_name(tmp_path, kind)
         assert_is_refused(str(caught.value), path, version)
 
 
-def test_manifest_of_another_version_is_refused(staged_run):
-    path = staged_run.path / "manifest.json"
-    edit(path, lambda data: data.update(schema_version=2))
-    with pytest.raises(InputError) as caught:
-        open_run(staged_run.path)
-    assert_is_refused(str(caught.value), path, 2)
-
-
-def test_case_of_a_run_of_another_version_is_refused(staged_run):
-    path = staged_run.path / CASES_FILE
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace('"schema_version": 1', '"schema_version": 9'), encoding="utf-8")
-    with pytest.raises(ContractError) as caught:
-        read_planned_case(staged_run.path, staged_run.read_all_tasks()[0])
-    assert_is_refused(str(caught.value), path, 9)
+def test_manifest_or_case_of_a_run_of_another_version_is_refused(staged_run):
+    task = staged_run.read_all_tasks()[0]
+    manifest, cases = (staged_run.path / name for name in ("manifest.json", CASES_FILE))
+    text = cases.read_text(encoding="utf-8")
+    cases.write_text(text.replace('"schema_version": 1', '"schema_version": 9'), encoding="utf-8")
+    edit(manifest, lambda data: data.update(schema_version=2))
+    for path, version, error, read in (
+        (cases, 9, ContractError, lambda: read_planned_case(staged_run.path, task)),
+        (manifest, 2, InputError, lambda: open_run(staged_run.path)),
+    ):
+        with pytest.raises(error) as caught:
+            read()
+        assert_is_refused(str(caught.value), path, version)
 
 
 def test_record_of_a_run_of_another_version_is_the_problem_of_its_repeat(staged_run):

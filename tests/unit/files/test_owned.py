@@ -22,6 +22,8 @@ def list_names(folder):
 
 
 def test_files_replace_those_of_an_earlier_call(plots):
+    write(plots)
+    assert not plots.exists()
     write(plots, a_svg="a", b_svg="b")
     write(plots, b_svg="new", c_svg="c")
     assert list_names(plots) == ["b.svg", "c.svg"]
@@ -38,15 +40,6 @@ def test_what_somebody_put_there_or_changed_stays(plots):
     assert list_names(plots) == ["a.svg", "c.svg", "paper.svg"]
 
 
-def test_link_to_a_folder_is_neither_emptied_nor_filled(plots, tmp_path):
-    (tmp_path / "papers").mkdir()
-    (tmp_path / "papers/figure.svg").write_text("mine")
-    plots.symlink_to(tmp_path / "papers")
-    with pytest.raises(FileProblem, match=r"plots .*link"):
-        write(plots, a_svg="a")
-    assert list_names(tmp_path / "papers") == ["figure.svg"]
-
-
 def test_link_in_the_place_of_a_file_is_removed_and_what_it_leads_to_stays(plots, tmp_path):
     write(plots, a_svg="a", b_svg="b")
     (tmp_path / "figure.svg").write_text("a")
@@ -56,6 +49,13 @@ def test_link_in_the_place_of_a_file_is_removed_and_what_it_leads_to_stays(plots
     write(plots, b_svg="new")
     assert (tmp_path / "figure.svg").read_text() == "a"
     assert (plots / "b.svg").read_text() == "new"
+    # nor is a folder emptied or filled by a link to it
+    plots.rename(tmp_path / "papers")
+    before = list_names(tmp_path / "papers")
+    plots.symlink_to(tmp_path / "papers")
+    with pytest.raises(FileProblem, match=r"plots .*link"):
+        write(plots, a_svg="a")
+    assert list_names(tmp_path / "papers") == before
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,3 @@ def test_list_that_somebody_else_wrote_removes_nothing(plots, text):
     write(plots, c_svg="c")
     assert list_names(plots) == ["a.svg", "c.svg"]
     assert list_names(plots.parent) == ["paper.svg", "plots"]
-
-
-def test_without_files_no_folder_is_made(plots):
-    write(plots)
-    assert not plots.exists()
