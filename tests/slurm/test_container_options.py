@@ -9,15 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.slurm_runs import (
-    CHECKOUT,
-    SITE,
-    ask,
-    read_records,
-    stage_spin,
-    submit,
-    write_matrix,
-)
+from support.slurm_runs import CHECKOUT, SITE, ask, read_records, stage_spin, submit, write_matrix
 from support.tool import find_states, stage
 
 from dlperf_slurm.config.folders import find_managed_environment
@@ -28,11 +20,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.containers]
 STUB = CHECKOUT / "tests" / "containers" / "spank_stub.c"
 HEADERS = "/usr/include/slurm/spank.h"
 # runtimes that are options of srun, with options that a site may add
-PLUGINS = {
-    "environment": [],
-    "pyxis": ["--no-container-mount-home"],
-    "uenv": ["--view=default"],
-}
+PLUGINS = {"environment": [], "pyxis": ["--no-container-mount-home"], "uenv": ["--view=default"]}
 IMAGE = "/images/pytorch"
 
 

@@ -11,13 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.slurm_runs import (
-    CHECKOUT,
-    SITE,
-    SMALL_RESNET,
-    read_records,
-    write_matrix,
-)
+from support.slurm_runs import CHECKOUT, SITE, SMALL_RESNET, read_records, write_matrix
 from support.tool import run_tool
 
 from dlperf_slurm.config.folders import find_managed_environment

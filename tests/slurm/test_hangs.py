@@ -13,10 +13,7 @@ from support.slurm_runs import (
 )
 from support.tool import await_that, find_details, find_states, run_tool
 
-from dlperf_slurm.contract.record import (
-    FAILED,
-    PARTIAL_STEP_SECONDS_FILE,
-)
+from dlperf_slurm.contract.record import FAILED, PARTIAL_STEP_SECONDS_FILE
 
 pytestmark = pytest.mark.slurm
 

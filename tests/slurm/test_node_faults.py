@@ -22,11 +22,7 @@ from support.tool import await_that, find_details, find_states, has_marker, run_
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import OK, Record
 
-pytestmark = [
-    pytest.mark.slurm,
-    pytest.mark.faults,
-    pytest.mark.usefixtures("empty_queue"),
-]
+pytestmark = [pytest.mark.slurm, pytest.mark.faults, pytest.mark.usefixtures("empty_queue")]
 
 CASES_FAILED = 5
 

@@ -4,15 +4,7 @@ import re
 import subprocess
 
 import pytest
-from support.slurm_runs import (
-    CHECKOUT,
-    SITE,
-    ask,
-    read_records,
-    stage_spin,
-    submit,
-    write_matrix,
-)
+from support.slurm_runs import CHECKOUT, SITE, ask, read_records, stage_spin, submit, write_matrix
 from support.tool import find_states, run_tool, stage
 
 from dlperf_slurm.jobs.journal import SUBMITTED, read_journal

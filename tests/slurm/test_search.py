@@ -1,13 +1,7 @@
 """Searches for the largest batch size on a real Slurm: several steps of srun in one job."""
 
 import pytest
-from support.slurm_runs import (
-    ask,
-    read_records,
-    stage_spin,
-    submit,
-    wait,
-)
+from support.slurm_runs import ask, read_records, stage_spin, submit, wait
 from support.tool import await_that, find_states
 
 from dlperf_slurm.contract.record import OK

@@ -11,13 +11,7 @@ from support.slurm_runs import (
     stage_quick,
     submit,
 )
-from support.tool import (
-    await_that,
-    find_details,
-    find_states,
-    run_tool,
-    start_tool,
-)
+from support.tool import await_that, find_details, find_states, run_tool, start_tool
 
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import OK, Record

@@ -14,13 +14,7 @@ from support.slurm_runs import (
     submit,
     wait,
 )
-from support.tool import (
-    await_that,
-    find_details,
-    find_states,
-    run_tool,
-    start_tool,
-)
+from support.tool import await_that, find_details, find_states, run_tool, start_tool
 
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 
@@ -165,10 +159,7 @@ def crashed(cluster, tmp_path_factory):
     Slurm delays a requeued job by two minutes; the test shortens the delay.
     """
     folder = tmp_path_factory.mktemp("crash")
-    directives = {
-        "requeued": '["--nodelist=n2"]',
-        "final": '["--nodelist=n2", "--no-requeue"]',
-    }
+    directives = {"requeued": '["--nodelist=n2"]', "final": '["--nodelist=n2", "--no-requeue"]'}
     runs = {
         name: stage_spin(folder / name, settings=[f"directives={lines}", "retry.node_fail=0"])
         for name, lines in directives.items()

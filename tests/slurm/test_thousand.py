@@ -6,13 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.quick_tasks import make_quick_venv
-from support.slurm_runs import (
-    CHECKOUT,
-    NOTHING_TO_RETRY,
-    SITE,
-    kill_controller,
-    write_matrix,
-)
+from support.slurm_runs import CHECKOUT, NOTHING_TO_RETRY, SITE, kill_controller, write_matrix
 from support.small_disk import keep_full
 from support.tool import await_that, run_tool, start_tool
 

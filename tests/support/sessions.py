@@ -16,11 +16,7 @@ from dlperf_slurm.contract.parity import PARITY_FILE, Parity
 from dlperf_slurm.worker import parity
 from dlperf_slurm.worker.frameworks import RankInfo, load_adapter, start_session
 from dlperf_slurm.worker.models import list_models, load_model
-from dlperf_slurm.worker.parity import (
-    GRADIENTS_FILE,
-    find_difference,
-    read_arrays,
-)
+from dlperf_slurm.worker.parity import GRADIENTS_FILE, find_difference, read_arrays
 from dlperf_slurm.worker.reference_optimizers import make_optimizer
 from dlperf_slurm.worker.support import find_unsupported
 from support import attempts

@@ -121,11 +121,7 @@ def stage_spin(
 
 
 def stage_quick(
-    folder: Path,
-    settings: Sequence[str],
-    repeats: int,
-    seconds: float = 0.2,
-    batch_size: str = "2",
+    folder: Path, settings: Sequence[str], repeats: int, seconds: float = 0.2, batch_size: str = "2"
 ) -> Run:
     """Stage a run directory of fast fake array tasks, each measuring for this many seconds."""
     venv = make_quick_venv(folder / "environment", seconds)

@@ -5,11 +5,7 @@ from dataclasses import replace
 
 import pytest
 import rehearse
-from rehearsal.build import (
-    LIBRARIES,
-    BuildError,
-    list_functions,
-)
+from rehearsal.build import LIBRARIES, BuildError, list_functions
 from rehearsal.checks import CHECKS, find_problems, read_rank
 from rehearsal.combinations import (
     ALL_STEPS,

@@ -15,8 +15,7 @@ SMALL = resnet50.Definition(image_size=32, stage_blocks=(1, 1, 1, 1), width=8, c
 
 
 @pytest.mark.parametrize(
-    ("progress", "expected"),
-    [(0.0, 0.0), (1.0, 0.25), (2.0, 0.5), (6.0, 0.25), (10.0, 0.0)],
+    ("progress", "expected"), [(0.0, 0.0), (1.0, 0.25), (2.0, 0.5), (6.0, 0.25), (10.0, 0.0)]
 )
 def test_rate_rises_over_the_warm_up_and_falls_by_half_a_cosine(progress, expected):
     training = Training(epochs=10, schedule=COSINE, warmup_epochs=2.0)

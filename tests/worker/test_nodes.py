@@ -126,11 +126,7 @@ def check(case=ON_GPUS, seconds=20.0, **asked):
             {"stale_processes": True},
             ("GPU 1", "in use", "python3"),
         ),
-        (
-            {"free": "100"},
-            {"free_device_memory_mib": 70000},
-            ("GPU 1", "100 MiB", "70000"),
-        ),
+        ({"free": "100"}, {"free_device_memory_mib": 70000}, ("GPU 1", "100 MiB", "70000")),
     ],
 )
 def test_gpu_that_is_not_fit_is_named_if_the_site_asks(programs, change, asked, says):

@@ -102,10 +102,7 @@ NUMA_CPUS = (("node0", "0-1"), ("node1", "2-3"), ("node2", ""), ("power", "0-3")
             {**TWO_SOCKETS, f"{CPU}/smt/control": "on\n"},
             {"cpu_sockets": "2", "cpu_cores": "4", "cpu_smt": "on"},
         ),
-        (
-            {f"{NODES}/{name}/cpulist": cpus for name, cpus in NUMA_CPUS},
-            {"numa_nodes": "2"},
-        ),
+        ({f"{NODES}/{name}/cpulist": cpus for name, cpus in NUMA_CPUS}, {"numa_nodes": "2"}),
         # rounded, so that nodes of one make agree
         ({"proc/meminfo": "MemTotal:  527896512 kB\n"}, {"memory_gib": "503"}),
         ({"proc/meminfo": "MemTotal:  527834120 kB\n"}, {"memory_gib": "503"}),

@@ -23,11 +23,7 @@ from dlperf_slurm.contract.record import (
     Record,
 )
 from dlperf_slurm.worker.failed_record import conclude_attempt
-from dlperf_slurm.worker.search import (
-    BATCH_FILE,
-    find_largest,
-    list_fitting,
-)
+from dlperf_slurm.worker.search import BATCH_FILE, find_largest, list_fitting
 
 PATHS = [str(sessions.CHECKOUT / "tests"), str(sessions.CHECKOUT)]
 ASKED = {"batch_size_per_device": "max", "batch_size_step": 8}

@@ -87,10 +87,7 @@ def test_no_rank_that_stood_still_is_no_stall_but_all_that_hold_their_interprete
         # an earlier phase before fewer steps
         ({3: AT_START}, ": rank 3 on n2: start, at wait (a.py:7); ranks 0-2: "),
         # stopped, though it came as far
-        (
-            {1: {"stopped_seconds": 14.0}},
-            ": rank 1 on n1: no response for 14 s, then step 4 of 10",
-        ),
+        ({1: {"stopped_seconds": 14.0}}, ": rank 1 on n1: no response for 14 s, then step 4 of 10"),
         # told from a stall
         (
             {
