@@ -118,11 +118,9 @@ def test_cpus_and_memory_are_those_of_the_host(grow, files, facts):
     assert facts.items() <= describe_cpu(grow(files)).items()
 
 
-@pytest.mark.parametrize(
-    ("numbers", "text"), [([0, 1, 2, 8], "0-2,8"), ([5], "5"), ([0, 2, 4, 5], "0,2,4-5"), ([], "")]
-)
-def test_cpus_are_written_as_linux_does(numbers, text):
-    assert format_ranges(numbers) == text
+def test_cpus_are_written_as_linux_does():
+    numbers = ([0, 1, 2, 8], [5], [0, 2, 4, 5], [])
+    assert [*map(format_ranges, numbers)] == ["0-2,8", "5", "0,2,4-5", ""]
 
 
 def test_binding_counts_and_lists_the_same_cpus():
