@@ -88,9 +88,7 @@ def test_label_is_the_place_among_sorted_class_folders(folder):
         for label, class_name in enumerate("abc")
         for name in ("0.png", "1.JPEG")
     ]
-
-
-def test_class_without_validation_images_moves_no_other_label(folder):
+    # a class without validation images moves no other label
     shutil.rmtree(str(folder / "val" / "a"))
     labels = [label for _, _, label in list_samples(open_folder(folder, "val"))]
     assert labels == [1, 1, 2, 2]
@@ -129,16 +127,13 @@ def test_folder_in_another_layout_is_named_with_what_to_do(tmp_path, make, split
         open_folder(tmp_path, split)
 
 
-def test_python_without_pillow_is_told_what_to_install(folder, monkeypatch):
+def test_more_classes_than_the_models_and_no_pillow_are_errors_with_a_remedy(folder, monkeypatch):
+    with pytest.raises(DataError, match=r"has 3 classes, the model 2; set classes = 3 in"):
+        open_folder(folder, definition=Definition(image_size=32, classes=2))
     # what Python does when a module is not there
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(DataError, match=r"pip install pillow"):
         open_folder(folder)
-
-
-def test_more_classes_than_the_models_are_an_error(folder):
-    with pytest.raises(DataError, match=r"has 3 classes, the model 2; set classes = 3 in"):
-        open_folder(folder, definition=Definition(image_size=32, classes=2))
 
 
 @pytest.mark.parametrize("keep", [0, 0.1, 0.5])
