@@ -1,6 +1,5 @@
 """Faults that a cluster causes behind the tool's back: no record is lost, no task runs twice."""
 
-import contextlib
 import os
 import subprocess
 
@@ -18,6 +17,7 @@ from support.slurm_runs import (
     wait,
     write_wrapper,
 )
+from support.small_disk import bind_read_only
 from support.tool import await_that, find_details, find_states, run_tool, start_tool
 
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
@@ -197,23 +197,11 @@ def test_variables_of_clients_neither_lose_nor_spare_a_running_task(cluster, tmp
     await_that(lambda: list_queue(run) == {}, "it has ended", seconds=40)
 
 
-@contextlib.contextmanager
-def mount(*arguments):
-    """Mount on this host, invisible to the nodes."""
-    subprocess.run(["mount", *arguments], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", arguments[-1]], check=True)
-
-
 def test_cancel_works_on_a_disk_that_cannot_be_written(cluster, tmp_path, gate):
     run = stage_spin(tmp_path / "results", repeats=2)
     submit(run, SPIN_WAIT_FOR=str(gate))
     await_that(lambda: sum(count_starts_of_rank_0(run)) == 1, "one runs")
-    with mount("--bind", "-o", "ro", str(run.path), str(run.path)):
-        if os.access(run.path, os.W_OK):
-            pytest.skip("a folder cannot be bound read-only here")
+    with bind_read_only(run.path):
         done = run_tool(["cancel", str(run.path)], CHECKOUT)
         assert (done.returncode, "2 array tasks" in done.stdout) == (0, True), done.stderr
         assert "Read-only file system" in done.stderr

@@ -20,6 +20,7 @@ from support.slurm_runs import (
     wait,
     write_wrapper,
 )
+from support.small_disk import bind_read_only
 from support.tool import await_that, find_details, find_states, run_tool, start_tool
 
 from dlperf_slurm.worker.progress import LONGEST_LOOK_SECONDS
@@ -144,20 +145,8 @@ def test_queue_that_hangs_for_more_than_a_minute_is_asked_again(run, tmp_path, g
     finish(follower)
 
 
-@contextlib.contextmanager
-def bind_read_only(folder):
-    """Make a folder read-only for this host, but not for the nodes."""
-    subprocess.run(["mount", "--bind", "-o", "ro", str(folder), str(folder)], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
 def test_run_directory_that_is_read_only_for_a_while_is_followed(run, gate):
     with bind_read_only(run.path):
-        if os.access(run.path, os.W_OK):
-            pytest.skip("a folder cannot be bound read-only here")
         follower = start_wait(run)
         assert "1 RUNNING" in follower.stdout.readline()
     gate.touch()

@@ -5,6 +5,8 @@ import subprocess
 import threading
 from contextlib import contextmanager
 
+import pytest
+
 MIB = 2**20
 
 
@@ -22,6 +24,18 @@ def mount_disk(folder, mib):
         yield folder
     finally:
         # processes of a failed test may still use it
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextmanager
+def bind_read_only(folder):
+    """Make a folder read-only for this host, but not for the nodes; skip the test without that."""
+    mount(folder, "bind,ro", str(folder))
+    try:
+        if os.access(str(folder), os.W_OK):
+            pytest.skip("a folder cannot be bound read-only here")
+        yield
+    finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
