@@ -86,7 +86,8 @@ def run_parity(options: argparse.Namespace) -> None:
     rows = make_parity_rows(parity)
     print_table(PARITY_HEADER, rows, console, "one rank, fp32: values and relative differences")
     rows = make_data_parallel_rows(data_parallel)
-    print_table(DATA_PARALLEL_HEADER, rows, console, "two ranks, fp32: relative differences")
+    title = "two ranks, fp32: relative differences of averaged gradients"
+    print_table(DATA_PARALLEL_HEADER, rows, console, title)
     print(f"Arrays and logs: {workplace.folder}", flush=True)
     compared = [line for line in (*parity, *data_parallel) if not line.is_left_out]
     unlike = [line for line in compared if not line.is_same]

@@ -123,7 +123,8 @@ def _print_runs(runs: "Sequence[ImportedRun]") -> None:
         (run.format_name, run.publisher_rule) for run in runs if run.publisher_samples_per_s
     )
     if any(run.status != OK and run.publisher_samples_per_s for run in runs):
-        print(f"{PARTIAL.strip()} incomplete log: the publisher's rule applied to the lines in it")
+        words = "incomplete log: throughput by the publisher's rule, from the lines that are there"
+        print(f"{PARTIAL.strip()} {words}")
     for format_name, rule in rules:
         print(f"publisher's rule of {format_name}: {rule}")
 

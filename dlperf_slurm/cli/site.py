@@ -69,7 +69,9 @@ def run_site_init(options: argparse.Namespace) -> None:
             f"On a machine without Slurm: {COMMAND} doctor --site local"
         )
     if options.file is None and not survey.cluster_name:
-        raise InputError("the name of this cluster is not known: name the FILE to write")
+        raise InputError(
+            "the name of this cluster is unknown; give the FILE to write as an argument"
+        )
     path = options.file or Path("site_configs") / f"{survey.cluster_name}.toml"
     if path.exists():
         raise InputError(

@@ -230,7 +230,7 @@ class JobSettings(TomlModel):
     time_limit_minutes: dict[Annotated[str, AfterValidator(_check_topology_key)], PositiveInt] = {
         "default": 30
     }
-    """Time limit of an array task, in minutes, by topology or as "default"."""
+    """Time limit of an array task, in minutes, by topology; "default" is for all others."""
     array_throttle: Optional[PositiveInt] = None
     """Array tasks of an array job that may run at the same time."""
     tasks_per_job: PositiveInt = 1

@@ -85,7 +85,8 @@ def decode_text(content: bytes, where: str) -> str:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise FileProblem(f"{where}:{line}: not UTF-8: byte {error.start}") from error
+        problem = f"not UTF-8: byte offset {error.start} of the file"
+        raise FileProblem(f"{where}:{line}: {problem}") from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

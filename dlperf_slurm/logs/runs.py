@@ -336,8 +336,9 @@ def _find_contradiction(reading: ParsedRun, identity: Identity) -> str:
     if printed <= 0 or abs(ours / printed - 1) <= MOST_CONTRADICTION:
         return ""
     return (
-        f"the times in the log give {ours:.4g} samples/s, but the printed rates {printed:.4g}: a "
-        "setting is wrong or missing, or the lines are of several runs"
+        f"the times in the log give {ours:.4g} samples/s, but the printed rates {printed:.4g}: "
+        "the batch size, the number of devices or another setting is wrong or missing, or the "
+        "lines are of several runs"
     )
 
 

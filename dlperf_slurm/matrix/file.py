@@ -203,8 +203,8 @@ def _check_formats(matrix: Matrix, reporter: ProblemCollector) -> dict[str, dict
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name) or name in list_formats():
             reporter.add(
                 ("formats", name),
-                f"{name!r} becomes a file name beside this tool's formats: letters, digits, _ and "
-                "- are allowed, and no name of a format that there is",
+                f"{name!r} is used as a file name; allowed: letters, digits, _ and -, but not the "
+                "name of one of this tool's formats",
             )
             continue
         try:

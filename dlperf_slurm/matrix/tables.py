@@ -155,7 +155,7 @@ class Override(Selection):
     model: dict[str, Any] = {}
     """Model parameters of these cases."""
     protocol: ProtocolOverride = ProtocolOverride()
-    """Protocol of these cases."""
+    """How these cases are measured, in place of `[protocol]`."""
 
 
 class Exclusion(TomlModel):

@@ -47,7 +47,7 @@ def find_mistakes(text: str) -> list[str]:
         (None, r"t\.toml: .*no such file"),
         (b'a = 1\nb = "unclosed\n', r"t\.toml: not valid TOML: .*line 2, column \d+"),
         (b"a = 1\na = 2\n", r"t\.toml: not valid TOML: .*line 2"),
-        (b"a = '\xff\xfe'", r"t\.toml:1: not UTF-8: byte 5"),
+        (b"a = '\xff\xfe'", r"t\.toml:1: not UTF-8: byte offset 5"),
         ("folder", r"t\.toml: .*regular file"),
     ],
 )

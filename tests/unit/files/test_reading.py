@@ -101,7 +101,7 @@ def test_absent_file_is_told_from_a_bad_one(tmp_path):
 def test_text_that_is_not_utf_8_is_named_with_its_line(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"one\ntwo\nthr\xe9e\n")
-    with pytest.raises(FileProblem, match=f"{path}:3: not UTF-8: byte 11"):
+    with pytest.raises(FileProblem, match=f"{path}:3: not UTF-8: byte offset 11"):
         reading.read_text(path)
 
 

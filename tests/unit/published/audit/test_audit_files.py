@@ -151,7 +151,7 @@ def test_lines_of_a_document_that_follow_each_other_are_a_table_of_their_own():
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("x.md", b"\xff\xfe\x00", "not UTF-8: byte 0"),
+        ("x.md", b"\xff\xfe\x00", "not UTF-8: byte offset 0"),
         ("x.md", b"no table | here", "has no table"),
         ("x.md", b"", "has no table"),
         ("x.csv", b"", "is empty"),
