@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from dlperf_slurm.jobs.markers import read_hold
 from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler.state import PENDING, TaskState
 
@@ -93,6 +94,6 @@ def describe_pending(run: Run, states: Sequence[TaskState]) -> list[str]:
                 f"with {hold!r}. After fixing that: `scontrol release {jobs}`, and at the end "
                 f"`{COMMAND} retry {run.path}`"
             )
-        text = f"{reason} ({len(found)} array tasks of job {jobs})"
+        text = f"{reason} ({count_things(len(found), 'array task')} of job {jobs})"
         lines.append(f"{text}: {advice}" if advice else text)
     return lines

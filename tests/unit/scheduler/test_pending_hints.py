@@ -56,7 +56,7 @@ def test_reasons_are_told_once_with_their_jobs(staged_run):
     ]
     assert describe_pending(staged_run, states) == [
         "JobHeldUser (2 array tasks of job 7,8): held; to release it: `scontrol release 7,8`",
-        "Priority (1 array tasks of job 7)",
+        "Priority (1 array task of job 7)",
     ]
 
 
@@ -68,9 +68,8 @@ def test_reason_is_named_when_it_is_seen_first(staged_run):
         staged_run, [make_state(0, "Priority"), make_state(1, "JobHeldUser")], named, console
     )
     assert console.file.getvalue().splitlines() == [
-        "  pending: Priority (1 array tasks of job 7)",
-        "  pending: JobHeldUser (1 array tasks of job 7): held; to release it: "
-        "`scontrol release 7`",
+        "  pending: Priority (1 array task of job 7)",
+        "  pending: JobHeldUser (1 array task of job 7): held; to release it: `scontrol release 7`",
     ]
 
 
@@ -81,4 +80,4 @@ def test_array_that_its_script_has_held_is_told_with_the_failure(staged_run):
         *("held", "'exit code 69 on n1: no /a/b'", "`scontrol release 7`"),
         f"`dlperf-slurm retry {staged_run.path}`",
     )
-    assert_problem(line, key="JobHeldUser (1 array tasks of job 7)", says=says)
+    assert_problem(line, key="JobHeldUser (1 array task of job 7)", says=says)
