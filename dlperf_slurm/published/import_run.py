@@ -263,9 +263,8 @@ def _make_record(run: ImportedRun, run_id: str, case_id: str, repeat: int) -> Re
     """Make the record of a run: with the rank's result if it is valid, with a failure otherwise."""
     case = _make_case(run, run_id, case_id, repeat)
     is_ok = run.status == OK
-    failure = Failure(WHOLE_JOB, "", "", run.reason, "", run.status == OUT_OF_MEMORY)
     reason = run.reason if run.status in STATUSES else f"{run.status}: {run.reason}"
-    failure = replace(failure, message=reason)
+    failure = Failure(WHOLE_JOB, "", "", reason, "", run.status == OUT_OF_MEMORY)
     return Record(
         status=run.status if run.status in STATUSES else FAILED,
         reason=reason,
