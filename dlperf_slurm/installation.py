@@ -79,7 +79,7 @@ def _describe_checkout_command(newer_python):  # type: (str) -> str
     """Return how to install the tool in the checkout's .venv, or how to run it from there."""
     python = _write_place(".venv", "bin", "python")
     if _is_installed_in_checkout():
-        return "installed; run: %s -m %s" % (python, _PACKAGE)
+        return "it is installed in another Python; run: %s -m %s" % (python, _PACKAGE)
     if _is_on_path("make"):
         install = (
             "make .venv/installed" if _is_here() else "make -C %s .venv/installed" % _quote(_HOME)
