@@ -28,7 +28,7 @@ from dlperf_slurm.contract.record import (
     RankResult,
     Record,
 )
-from dlperf_slurm.contract.step_archive import fold_details
+from dlperf_slurm.contract.step_archive import pack_sidecars
 from dlperf_slurm.files.arrays import write_array
 from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.run_directory import Run, open_run
@@ -219,7 +219,7 @@ def fill(folder: Path, case: Case, random: numpy.random.Generator) -> None:
     write_json(folder / RECORD_FILE, record)
     write_array(folder / STEP_SECONDS_FILE, seconds)
     # as a successful job does at its end
-    fold_details(folder, case)
+    pack_sidecars(folder, case)
 
 
 def change_one(run: Run) -> None:

@@ -23,7 +23,7 @@ from dlperf_slurm.stats.median import compute_median, compute_median_interval
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.progress import Position
-from dlperf_slurm.worker.time_limit import hold_back_signal
+from dlperf_slurm.worker.time_limit import block_signal
 from dlperf_slurm.worker.watchdog import watch_rank
 
 PAIRS = 100
@@ -34,7 +34,7 @@ STEP_SECONDS = 0.001
 def measure_rows(is_quick: bool) -> list[Row]:
     """Return the loop's overhead on a step of 1 ms, with and without batches, and a mark's."""
     pairs = PAIRS // 10 if is_quick else PAIRS
-    hold_back_signal()
+    block_signal()
     world: Any = SimpleNamespace(rank=0, size=1, hosts=())
     marks: list[float] = []
     with tempfile.TemporaryDirectory() as folder, watch_rank(Path(folder), None, world) as position:

@@ -15,7 +15,7 @@ from rows import Row, print_rows
 
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.progress import MEASURED
-from dlperf_slurm.worker.time_limit import hold_back_signal
+from dlperf_slurm.worker.time_limit import block_signal
 from dlperf_slurm.worker.watchdog import watch_rank
 
 PAIRS = 15
@@ -24,7 +24,7 @@ STEPS = 1_000_000
 
 def measure_rows(is_quick: bool) -> list[Row]:
     """Return the watchdog's overhead as a share of a step of 1 ms."""
-    hold_back_signal()
+    block_signal()
     world: Any = SimpleNamespace(rank=0, size=1, hosts=())
     added = []
     with tempfile.TemporaryDirectory() as folder:

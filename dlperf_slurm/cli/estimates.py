@@ -22,9 +22,9 @@ def describe_estimates(plan: "Plan", loaded: "LoadedSite", results: Path) -> lis
 
     Both are estimated from earlier runs in the folder `results`, if there are any.
     """
-    from dlperf_slurm.results.duration_history import describe_time, find_task_seconds
+    from dlperf_slurm.results.duration_history import describe_time, get_task_seconds
 
-    seconds = find_task_seconds(plan, loaded.name, results)
+    seconds = get_task_seconds(plan, loaded.name, results)
     time = describe_time(plan, seconds, is_local=loaded.site.scheduler == "local")
     return [*([time] if time else []), *_describe_power(plan, loaded, results)]
 
@@ -41,13 +41,13 @@ def introduce_local_run(
     from dlperf_slurm.jobs.durations import write_duration
     from dlperf_slurm.results.duration_history import (
         describe_time,
-        find_task_seconds,
+        get_task_seconds,
         list_too_long,
     )
-    from dlperf_slurm.results.time_lower_bounds import find_least_seconds
+    from dlperf_slurm.results.time_lower_bounds import compute_least_seconds
 
-    seconds = find_task_seconds(plan, loaded.name, options.results)
-    least = find_least_seconds(plan)
+    seconds = get_task_seconds(plan, loaded.name, options.results)
+    least = compute_least_seconds(plan)
     too_long = list_too_long(plan, seconds, "takes about")
     too_long += list_too_long(plan, least, "takes at least")
     if too_long:

@@ -76,8 +76,8 @@ def choose_telling(findings: "Sequence[Headline]") -> "list[Headline]":
 
     `findings` begin with the most important one.
     """
-    doubts = [finding for finding in findings if finding.is_doubt][:1]
-    sure = [finding for finding in findings if not finding.is_doubt]
+    doubts = [finding for finding in findings if finding.is_warning][:1]
+    sure = [finding for finding in findings if not finding.is_warning]
     return [*sure[: TOLD_FINDINGS - len(doubts)], *doubts]
 
 
@@ -140,9 +140,9 @@ def _print_brief(summary: "Summary", run: "Run") -> None:
     """Print a run's summary in a few lines: results, confidence, and the command for its tables."""
     from dlperf_slurm.reports.headline import describe_certainty
 
-    for finding in [one for one in summary.findings if not one.is_doubt][:BRIEF_FINDINGS]:
+    for finding in [one for one in summary.findings if not one.is_warning][:BRIEF_FINDINGS]:
         print(finding.text)
-    doubts = [summary.banner, *(one.text for one in summary.findings if one.is_doubt)]
+    doubts = [summary.banner, *(one.text for one in summary.findings if one.is_warning)]
     doubt = next((f"; {text}" for text in doubts if text), "")
     print(f"Confidence: {summary.measured}; {describe_certainty(summary.results)}{doubt}")
     print(f"Tables: {COMMAND} report {run.path}")

@@ -8,7 +8,7 @@ from typing import Tuple
 from dlperf_slurm.contract.phases import Phase
 from dlperf_slurm.files.writing import write_file
 
-SURROUNDINGS_FILE = "surroundings.json"
+HOST_NOISE_FILE = "surroundings.json"
 
 # shares of the time of all CPUs of a host, from which other load is reported
 MIN_OTHER_SHARE = 0.05
@@ -89,4 +89,4 @@ class NoiseReport:
 def write_surroundings(folder: Path, surroundings: NoiseReport) -> None:
     """Write the noise report of an attempt into the attempt's folder; raises as `write_file`."""
     text = json.dumps(dataclasses.asdict(surroundings), indent=1, sort_keys=True) + "\n"
-    write_file(folder / SURROUNDINGS_FILE, text.encode())
+    write_file(folder / HOST_NOISE_FILE, text.encode())

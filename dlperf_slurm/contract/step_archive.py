@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.host_noise import SURROUNDINGS_FILE
+from dlperf_slurm.contract.host_noise import HOST_NOISE_FILE
 from dlperf_slurm.contract.json_files import ContractError, read_json
 from dlperf_slurm.contract.nodes import NODES_DIR
 from dlperf_slurm.contract.peaks import PEAKS_FILE
@@ -39,7 +39,7 @@ _FOLDED = (
     DATA_WAIT_SECONDS_FILE,
     TOKEN_SECONDS_FILE,
     SAMPLES_FILE,
-    SURROUNDINGS_FILE,
+    HOST_NOISE_FILE,
     PEAKS_FILE,
 )
 
@@ -51,7 +51,7 @@ class SidecarFile(NamedTuple):
     where: str
 
 
-def fold_details(folder: Path, case: Case) -> None:
+def pack_sidecars(folder: Path, case: Case) -> None:
     """Pack the files beside a successful attempt's record into `details.npz`, and remove them.
 
     Empty output files are removed too, and the case file if it equals `case`, the record's case. If

@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 from dlperf_slurm.contract.axes import INFER, Axes
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.host_noise import SURROUNDINGS_FILE
+from dlperf_slurm.contract.host_noise import HOST_NOISE_FILE
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.peaks import PEAKS_FILE
 from dlperf_slurm.contract.record import (
@@ -51,7 +51,7 @@ MAX_PROBLEM_CHARACTERS = 1000
 _DETAILS = {
     STEP_SECONDS_FILE: ARRAY_LIMIT_BYTES,
     TOKEN_SECONDS_FILE: ARRAY_LIMIT_BYTES,
-    SURROUNDINGS_FILE: JSON_LIMIT_BYTES,
+    HOST_NOISE_FILE: JSON_LIMIT_BYTES,
     PEAKS_FILE: JSON_LIMIT_BYTES,
 }
 

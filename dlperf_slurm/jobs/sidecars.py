@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
-from dlperf_slurm.contract.host_noise import SURROUNDINGS_FILE, NoiseReport
+from dlperf_slurm.contract.host_noise import HOST_NOISE_FILE, NoiseReport
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.peaks import NUMBER_FORMATS, PEAKS_FILE, Peaks
 from dlperf_slurm.contract.record import TOKEN_SECONDS_FILE, Record
@@ -34,7 +34,7 @@ NO_SIDECARS = Sidecars()
 
 def parse_beside(details: Mapping[str, SidecarFile]) -> Sidecars:
     """Parse sidecar files, given by file name; raises ContractError for an invalid file."""
-    surroundings, peaks = details.get(SURROUNDINGS_FILE), details.get(PEAKS_FILE)
+    surroundings, peaks = details.get(HOST_NOISE_FILE), details.get(PEAKS_FILE)
     return Sidecars(
         None if surroundings is None else decode(NoiseReport, *surroundings),
         None if peaks is None else decode(Peaks, *peaks),
@@ -57,7 +57,7 @@ def find_sidecar_problem(beside: Sidecars, record: Record) -> str:
         hosts = {one.host for one in beside.surroundings.hosts}
         problem = _find_problem(beside.surroundings, hosts, record)
         if problem:
-            return f"{SURROUNDINGS_FILE}: {problem}"
+            return f"{HOST_NOISE_FILE}: {problem}"
     if beside.peaks is not None:
         hosts = {one.host for one in beside.peaks.devices}
         problem = _find_problem(beside.peaks, hosts, record)

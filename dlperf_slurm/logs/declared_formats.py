@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Pattern, Seq
 
 from dlperf_slurm.logs import FormatError, Identity, ParsedRun, PublisherRule, patterns
 from dlperf_slurm.logs.lines import LogLine
-from dlperf_slurm.logs.marks import Mark, name_position
+from dlperf_slurm.logs.marks import Mark, format_position
 from dlperf_slurm.logs.patterns import join_patterns
 from dlperf_slurm.logs.publisher_rules import (
     Compute,
@@ -343,7 +343,7 @@ def _make_value(where: str, value: Any) -> MakeValue:
     if "counts" in value:
         return lambda run: _multiply(run, value)
     if "flags" in value:
-        return lambda run: patterns.name_precision(run.facts, *value["flags"])
+        return lambda run: patterns.get_precision(run.facts, *value["flags"])
     if "precision" in value:
         return lambda run: run.find_precision(value["precision"])
     raise FormatError(f"{where}: must have fact, counts, flags or precision")
@@ -497,7 +497,7 @@ def _find_short_epoch(run: TimedRun, end: Table) -> str:
     found = [mark.position[0] for mark in run.first_marks]
     if len(set(found)) < epochs or found.count(found[-1]) < lines:
         return (
-            f"the log ends at {name_position(run.first_marks[-1].position)}, before the end of "
+            f"the log ends at {format_position(run.first_marks[-1].position)}, before the end of "
             "the run"
         )
     return ""
@@ -515,8 +515,8 @@ def _find_short_rank(run: TimedRun, reaches: Sequence[str]) -> str:
     for rank, marks in run.marks.by_rank.items():
         if any(found < announced for found, announced in zip(marks[-1].position, last)):
             whose = f" of rank {rank}" if rank >= 0 else ""
-            found = name_position(marks[-1].position)
-            return f"the log{whose} ends at {found}, but the run at {name_position(tuple(last))}"
+            found = format_position(marks[-1].position)
+            return f"the log{whose} ends at {found}, but the run at {format_position(tuple(last))}"
     return ""
 
 

@@ -135,14 +135,14 @@ class RankMarks:
             for mark in by_rank[longest]:
                 if mark.position not in reached and rank >= 0:
                     return (
-                        f"rank {rank} has no line of {name_position(mark.position)}, but other "
+                        f"rank {rank} has no line of {format_position(mark.position)}, but other "
                         "ranks do"
                     )
                 if mark.position not in reached:
                     return (
                         f"lines of ranks are missing: {-1 - rank} of "
-                        f"{name_position(mark.position)}, {-rank} or more of "
-                        f"{name_position(by_rank[rank][0].position)}"
+                        f"{format_position(mark.position)}, {-rank} or more of "
+                        f"{format_position(by_rank[rank][0].position)}"
                     )
         return ""
 
@@ -153,7 +153,7 @@ class RankMarks:
 
 
 def _describe_start_over(line: LogLine, last: Mark, mark: Mark) -> str:
-    steps = f"goes back from {name_position(last.position)} to {name_position(mark.position)}"
+    steps = f"goes back from {format_position(last.position)} to {format_position(mark.position)}"
     if line.rank >= 0:
         return f"rank {line.rank} {steps}: the run was restarted"
     return f"training {steps}: the run was restarted, or the lines of several ranks have no labels"
@@ -176,7 +176,7 @@ def _describe_gap(marks: Sequence[Mark]) -> str:
     return ""
 
 
-def name_position(position: Position) -> str:
+def format_position(position: Position) -> str:
     """Format a position in training: "step 20", or "epoch 0 step 20"."""
     if len(position) == 1:
         return f"step {position[0]}"

@@ -102,7 +102,7 @@ def is_true(parameters: Mapping[str, str], name: str) -> bool:
     return parameters.get(name, "").lower() in ("true", "1", "yes")
 
 
-def name_precision(parameters: Mapping[str, str], *flags: str) -> str:
+def get_precision(parameters: Mapping[str, str], *flags: str) -> str:
     """Return amp-fp16 if one of the flags is true, else fp32; "" if the log has none of them."""
     if not any(flag in parameters for flag in flags):
         return ""

@@ -27,10 +27,10 @@ PEAKS = {
 
 @dataclass(frozen=True)
 class Headline:
-    """A sentence about a run; `is_doubt` marks a warning about its results."""
+    """A sentence about a run; `is_warning` marks a warning about its results."""
 
     text: str
-    is_doubt: bool = False
+    is_warning: bool = False
 
 
 def list_findings(results: Results) -> tuple[Headline, ...]:

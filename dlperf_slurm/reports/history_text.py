@@ -22,7 +22,7 @@ from dlperf_slurm.results.columns import list_records, list_values
 from dlperf_slurm.results.compare import Row
 from dlperf_slurm.results.history.entries import ENTRIES, FACTS, describe_software, read_facts
 from dlperf_slurm.results.history.nodes import NodeHistory
-from dlperf_slurm.results.history.timeline import name_timeline
+from dlperf_slurm.results.history.timeline import get_timeline_title
 from dlperf_slurm.results.notes import CASE
 from dlperf_slurm.results.number_formats import ScaledFormat
 from dlperf_slurm.results.significance import DEFAULT_MARGIN
@@ -59,7 +59,7 @@ def tabulate_history(history: "DataFrame") -> tuple[list[Table], tuple[str, ...]
 
 def _title(runs: "DataFrame") -> str:
     """Return the title of a timeline, of which `runs` are the rows."""
-    return name_timeline(runs.case_id.iloc[0], runs.sizes.iloc[0])
+    return get_timeline_title(runs.case_id.iloc[0], runs.sizes.iloc[0])
 
 
 def _shorten_run_ids(history: "DataFrame") -> list[str]:

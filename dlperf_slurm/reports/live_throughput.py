@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.jobs.attempts import validate_attempt
 from dlperf_slurm.jobs.run_directory import Run
-from dlperf_slurm.results.labels import find_unit
+from dlperf_slurm.results.labels import get_unit
 from dlperf_slurm.results.number_formats import write_digits
 from dlperf_slurm.scheduler.state import COMPLETED, TaskState
 from dlperf_slurm.stats.median import compute_median
@@ -41,7 +41,7 @@ class LiveThroughput:
             if judgement.record is not None and judgement.is_sound:
                 rates = self._rates.setdefault(task.case_id, [])
                 rates.append(judgement.record.samples_per_s)
-                self._text = _write(planned.axes, find_unit(planned.model), rates)
+                self._text = _write(planned.axes, get_unit(planned.model), rates)
         return self._text
 
 

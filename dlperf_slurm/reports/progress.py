@@ -73,7 +73,7 @@ def show_progress(
     show = _show_bar if console.is_terminal else _print_changes
     for states, shown_on in show(tracker, counter, console, submitter):
         _name_failures(states, named, shown_on)
-        name_reasons(tracker.run, states, named, shown_on)
+        print_pending_reasons(tracker.run, states, named, shown_on)
         _print_lines(mend(states, tracker.poll_count), shown_on)
 
 
@@ -139,7 +139,9 @@ def _name_failures(states: Sequence[TaskState], named: set[str], console: Consol
             console.print(Text(f"  {_describe(state)}", style="red"))
 
 
-def name_reasons(run: Run, states: Sequence[TaskState], named: set[str], console: Console) -> None:
+def print_pending_reasons(
+    run: Run, states: Sequence[TaskState], named: set[str], console: Console
+) -> None:
     """Print each reason why array tasks are pending once; `named` has those printed before."""
     reasons = {state.detail for state in states if state.state == PENDING} - {""}
     fresh = [state for state in states if state.detail in reasons - named]

@@ -75,7 +75,7 @@ def read_results(attempts: Attempts, folder: Path) -> Results:
         unchanged = prints.keys() - {case.case_id for case in changed}
         frames = join_run_frames(kept.decode_frames(), unchanged, frames, [*prints])
     results = analyze_frames(planned, frames)
-    keep_results(attempts.run, results, fingerprint())
+    store_results(attempts.run, results, fingerprint())
     return results
 
 
@@ -173,7 +173,7 @@ class CachedResults:
         )
 
 
-def keep_results(run: Run, results: Results, prints: Mapping[str, str]) -> None:
+def store_results(run: Run, results: Results, prints: Mapping[str, str]) -> None:
     """Store the results of a run in the cache; errors of the cache are ignored.
 
     `prints` has the fingerprint of each case.

@@ -20,10 +20,10 @@ from dlperf_slurm.results.case_formulas import (
     RepeatAggregate,
     at_busiest,
     baseline,
-    find_deviation,
+    compute_deviation,
+    compute_reachable_efficiency,
     find_problem,
     find_published_peak,
-    find_reachable_efficiency,
     find_sizes,
     formula,
     median_of,
@@ -236,10 +236,10 @@ CASES: tuple[Column, ...] = (
         "an all-reduce of that size", median_of_all_reduces("gb_per_s")),
     Column("reachable_efficiency", NUMBER, "share of 1", "weak-scaling efficiency that the "
         "all-reduce time allows if it overlaps with the backward pass",
-        find_reachable_efficiency(BACKWARD_SHARE), header="reachable efficiency", form=SHARE,
+        compute_reachable_efficiency(BACKWARD_SHARE), header="reachable efficiency", form=SHARE,
         missing=UNKNOWN),
     Column("unoverlapped_efficiency", NUMBER, "share of 1", "as `reachable_efficiency`, but with "
-        "the all-reduce after the step", find_reachable_efficiency(0.0)),
+        "the all-reduce after the step", compute_reachable_efficiency(0.0)),
     declare_hidden("precision_table", COUNT, baseline(ratios.number_precision_tables)),
     Column("reference_precision", TEXT, "", "fp32, or tf32 if fp32 was not measured: "
         "`precision_speedup` is relative to it",
@@ -284,7 +284,7 @@ CASES: tuple[Column, ...] = (
       for name, compute, meaning, header, missing in (
         ("top1_average", RepeatAggregate("top1", "mean"), "top-1 accuracy on the validation "
         "samples after the last epoch, mean over seeds", "average top-1 %", ""),
-        ("top1_deviation", find_deviation, "standard deviation (n - 1) over seeds", "deviation",
+        ("top1_deviation", compute_deviation, "standard deviation (n - 1) over seeds", "deviation",
             "one seed"),
         ("top1_lowest", RepeatAggregate("top1", "min"), "lowest over all seeds", "minimum", ""),
         ("top1_highest", RepeatAggregate("top1", "max"), "highest over all seeds", "maximum", ""),

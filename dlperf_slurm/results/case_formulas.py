@@ -166,7 +166,7 @@ def times(name: str, factor: "Callable[[Cases], Series]") -> Compute:
     return compute
 
 
-def find_deviation(cases: Cases, below: CaseInputs) -> "Series":
+def compute_deviation(cases: Cases, below: CaseInputs) -> "Series":
     """Compute each case's standard deviation (n - 1) of top-1 accuracy over seeds."""
     known = below.sound[below.sound.top1.notna()]
     found = {case_id: stdev(own) for case_id, own in known.groupby("case_id").top1 if len(own) > 1}
@@ -228,7 +228,7 @@ def median_of_all_reduces(column: str) -> Compute:
     )
 
 
-def find_reachable_efficiency(hidden_share: float) -> Compute:
+def compute_reachable_efficiency(hidden_share: float) -> Compute:
     """Compute the weak-scaling efficiency that the time of an all-reduce of the gradients allows.
 
     The all-reduce overlaps with `hidden_share` of the step time of a single device; the rest of the

@@ -24,9 +24,9 @@ from dlperf_slurm.results.columns import (
 from dlperf_slurm.results.notes import TABLE, list_case_notes
 from dlperf_slurm.results.operation_counts import GIGA
 from dlperf_slurm.results.provenance import describe_own_differences, list_facts, list_shared
-from dlperf_slurm.results.repeats import LATENCIES, REPEATS, RepeatData, find_slowness
+from dlperf_slurm.results.repeats import LATENCIES, REPEATS, RepeatData, compute_slowness
 from dlperf_slurm.results.stability import describe_stability
-from dlperf_slurm.results.startup_phases import find_start
+from dlperf_slurm.results.startup_phases import compute_startup_phases
 from dlperf_slurm.stats.median import LATENCY_PERCENTILES, compute_latency, compute_median
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def summarize_case(outcomes: CaseOutcomes) -> CaseRows:
             outcome,
             {name: compute_latency(seconds) for name, seconds in own.items()},
             _find_median_steps(outcome),
-            find_start(outcome),
+            compute_startup_phases(outcome),
         )
         for outcome, own in zip(outcomes.outcomes, times)
     ]
@@ -185,9 +185,9 @@ def _list_ranks(repeat: RepeatData) -> Iterator[tuple[object, ...]]:
 class _Device:
     """A device over all repeats that used it.
 
-    `slowness` has its ratio to the median rank in each repeat (`find_slowness`), `slowest_repeats`
-    is the number of repeats in which it alone was the slowest, and `steps` has an array of its step
-    times for each repeat.
+    `slowness` has its ratio to the median rank in each repeat (`compute_slowness`),
+    `slowest_repeats` is the number of repeats in which it alone was the slowest, and `steps` has an
+    array of its step times for each repeat.
     """
 
     name: str
@@ -202,7 +202,7 @@ def _list_devices(repeats: Iterable[RepeatData]) -> list[tuple[object, ...]]:
     devices: dict[tuple[str, int], _Device] = {}
     case_id = ""
     for repeat in repeats:
-        slowness = find_slowness(repeat.median_steps)
+        slowness = compute_slowness(repeat.median_steps)
         if repeat.record is None or slowness is None:
             continue
         case_id = repeat.case.case_id

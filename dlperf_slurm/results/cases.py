@@ -19,7 +19,7 @@ from dlperf_slurm.results.case_formulas import SAMPLED, CaseInputs, Cases
 from dlperf_slurm.results.case_summary import RunFrames, make_run_frames, summarize_case
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import TEXT, Column, select_published
-from dlperf_slurm.results.labels import find_unit, list_axes
+from dlperf_slurm.results.labels import get_unit, list_axes
 from dlperf_slurm.results.provenance import describe_odd_cases
 from dlperf_slurm.results.repeats import REPEATS
 from dlperf_slurm.results.samples import make_samples, summarize_samples
@@ -128,7 +128,7 @@ def _make_plan(planned: Sequence[PlannedCase]) -> "DataFrame":
             "nodes": topology.nodes,
             "devices_per_node": topology.devices_per_node,
             "world_size": topology.world_size,
-            "unit": find_unit(case.model),
+            "unit": get_unit(case.model),
             "repeats_planned": 0 if case.reason else case.repeats,
             "blocks": case.blocks,
             "reason": case.reason,

@@ -25,7 +25,7 @@ WORK = (
 )
 
 # Settings that may differ in compared runs, as versions may: changes are reported with the verdict.
-SURROUNDINGS = (
+REPORTED_SETTINGS = (
     "case.device",
     "case.cpus_per_rank",
     "case.seed",
@@ -86,7 +86,7 @@ def list_surroundings(records: Sequence[Record]) -> dict[str, list[str]]:
     }
 
 
-def name_changes(a: Facts, b: Facts) -> list[str]:
+def describe_changes(a: Facts, b: Facts) -> list[str]:
     """Describe each version, machine fact or setting that differs between runs A and B of a case.
 
     Such as "kernel 5.14 -> 6.4"; `a` and `b` are from `list_surroundings`.
@@ -95,7 +95,7 @@ def name_changes(a: Facts, b: Facts) -> list[str]:
     return [_describe_change(name, x, y) for name, (x, y) in pairs.items() if x != y]
 
 
-def name_stolen_time(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
+def describe_stolen_time(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
     """Describe a difference in steal time (CPU time that a hypervisor gave to others), if any.
 
     `a` and `b` are the valid records of a case in both runs.
@@ -107,7 +107,7 @@ def name_stolen_time(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
     return [_describe_change("CPU time that a hypervisor gave to other machines (steal)", *texts)]
 
 
-def name_tool_changes(a: Measured, b: Measured) -> list[str]:
+def describe_tool_changes(a: Measured, b: Measured) -> list[str]:
     """Describe differences in the version of this tool and in the site: "site old -> new"."""
     pairs = {
         "dlperf_slurm": [a.tool, b.tool],
@@ -122,7 +122,7 @@ def _describe_surroundings(record: Record) -> dict[str, str]:
         **record.versions,
         "devices": ", ".join(sorted({rank.device_name for rank in record.ranks})),
         **_describe_hosts(record),
-        **{path: str(attrgetter(path)(record)) for path in SURROUNDINGS},
+        **{path: str(attrgetter(path)(record)) for path in REPORTED_SETTINGS},
         **{name: record.job.get(name, "") for name in JOB_VARIABLES},
     }
 

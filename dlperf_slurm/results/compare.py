@@ -25,18 +25,18 @@ from dlperf_slurm.results.columns import (
 )
 from dlperf_slurm.results.columns import THROUGHPUT as OWN_UNIT
 from dlperf_slurm.results.comparability import (
+    describe_changes,
+    describe_stolen_time,
+    describe_tool_changes,
     explain_absence,
     find_other_work,
     list_surroundings,
     list_work,
-    name_changes,
-    name_stolen_time,
-    name_tool_changes,
 )
-from dlperf_slurm.results.labels import find_unit, list_axes
+from dlperf_slurm.results.labels import get_unit, list_axes
 from dlperf_slurm.results.ratios import take_ratio
 from dlperf_slurm.results.significance import DEFAULT_MARGIN, NOT_COMPARABLE, Verdict, decide
-from dlperf_slurm.stats.median import find_median
+from dlperf_slurm.stats.median import compute_known_median
 from dlperf_slurm.stats.power import MAX_REPEATS
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def compare_runs(
     """
     margin = margin or limit or DEFAULT_MARGIN
     by_id_a, by_id_b = ({c.case.case_id: c for c in cases} for cases in (cases_a, cases_b))
-    tools = name_tool_changes(manifest_a, manifest_b)
+    tools = describe_tool_changes(manifest_a, manifest_b)
     rows = [
         row
         for case_id in {**by_id_a, **by_id_b}
@@ -140,8 +140,8 @@ def _list_pairs(
     quantities = [THROUGHPUT]
     if a and b and not reason:
         surroundings = (list_surroundings(a.records), list_surroundings(b.records))
-        stolen = name_stolen_time(a.records, b.records)
-        changes = [*tools, *name_changes(*surroundings), *stolen]
+        stolen = describe_stolen_time(a.records, b.records)
+        changes = [*tools, *describe_changes(*surroundings), *stolen]
         counted = "blocks" if a.has_blocks and b.has_blocks else "repeats"
         if a.records[0].case.axes.mode == INFER:
             quantities.append(MEAN_LATENCY)
@@ -233,14 +233,14 @@ def declare_speed_ratio(meaning: str) -> Column:
 def _find_medians(pairs: "DataFrame", samples: "Series") -> "Series":
     """Compute the median of each pair's samples; latencies in ms, from seconds."""
     factors = pairs.quantity.map({MEAN_LATENCY: 1000.0}).fillna(1.0)
-    return factors * samples.map(find_median).astype(NUMBER)
+    return factors * samples.map(compute_known_median).astype(NUMBER)
 
 
 COMPARISON: tuple[Column, ...] = (
     *map(share_case_column, IDENTITY),
     Column("quantity", TEXT, "", "throughput or mean latency", take("quantity")),
     Column("unit", TEXT, "", "unit of both medians",
-        lambda pairs: pairs.model.map(find_unit).mask(pairs.quantity == MEAN_LATENCY, "ms")),
+        lambda pairs: pairs.model.map(get_unit).mask(pairs.quantity == MEAN_LATENCY, "ms")),
     Column("median_a", NUMBER, OWN_UNIT, "median over the valid repeats of run A",
         lambda pairs: _find_medians(pairs, pairs.samples_a)),
     Column("median_b", NUMBER, OWN_UNIT, "median over the valid repeats of run B",

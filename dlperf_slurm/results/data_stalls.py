@@ -17,12 +17,12 @@ def is_wait_known(record: Record) -> bool:
     return is_awaited or record.case.axes.data == ON_DEVICE
 
 
-def find_computed_rate(record: Record) -> Optional[float]:
+def compute_rate_without_stalls(record: Record) -> Optional[float]:
     """Return the throughput without the time waiting for data; None if that is unknown."""
     return record.computed_samples_per_s if _tells_waiting(record) else None
 
 
-def find_waiting_share(record: Record) -> Optional[float]:
+def compute_stalled_share(record: Record) -> Optional[float]:
     """Return the share of the measured time that ranks waited for data; None if unknown.
 
     It is that of the rank that waited longest.

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dlperf_slurm.plain_text import count_things
-from dlperf_slurm.results.power_cache import find_power
+from dlperf_slurm.results.power_cache import get_power
 from dlperf_slurm.stats.fligner_policello import count_needed_values
 from dlperf_slurm.stats.median import compute_median
 from dlperf_slurm.stats.power import POWER, pool_spreads
@@ -80,7 +80,7 @@ def _tell(count: int, spread: float, cases: Sequence[PlannedRepeats]) -> str:
 
     For cases with `count` samples each, of the same relative `spread`.
     """
-    chance, least = find_power(count, spread, SLOWDOWN, len(cases))
+    chance, least = get_power(count, spread, SLOWDOWN, len(cases))
     return (
         f"detects a slowdown of {100 * SLOWDOWN:.0f} % of {_name(cases)} with a probability of "
         f"{100 * chance:.0f} %, and one of {100 * least:.1f} % with {100 * POWER:.0f} %"

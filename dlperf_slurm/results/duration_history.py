@@ -32,7 +32,7 @@ _LIKE = (
 )
 
 
-def find_task_seconds(plan: Plan, site_name: str, results_dir: Path) -> dict[str, float]:
+def get_task_seconds(plan: Plan, site_name: str, results_dir: Path) -> dict[str, float]:
     """Return the expected seconds of an array task by case id: the median in an earlier run.
 
     It is the newest run on this site that has measured the case with the same sizes and steps.

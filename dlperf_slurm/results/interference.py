@@ -98,7 +98,7 @@ def _describe_gpus(sound: Sequence[Outcome]) -> Iterator[Note]:
                 yield f"clocks of {where} were throttled before the measurement: {reasons}"
 
 
-def name_neighbours(outcome: Outcome) -> Optional[str]:
+def list_other_processes(outcome: Outcome) -> Optional[str]:
     """List the other processes on the most affected host: "python 35 %, gcc 4 %"; None if none."""
     worst = find_worst(outcome)
     if worst is None or not worst.has_neighbours:

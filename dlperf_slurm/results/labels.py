@@ -16,7 +16,7 @@ VARIANT_AXES = {spec.name: spec.default for spec in VARIANT_SPECS}
 VARIANTS = tuple(VARIANT_AXES)
 
 
-def find_variants(rows: "DataFrame", axes: Collection[str] = VARIANTS) -> "DataFrame":
+def describe_variants(rows: "DataFrame", axes: Collection[str] = VARIANTS) -> "DataFrame":
     """Describe the values of each case that are not the default: texts [cases, axes].
 
     Only `axes`, in the order of labels; the text of a default is "".
@@ -44,7 +44,7 @@ def join_words(words: "DataFrame", *before: "Series") -> "Series":
 
 def label_cases(rows: "DataFrame", axes: Collection[str] = VARIANTS) -> "Series":
     """Label each case with its framework and its non-default values on `axes`."""
-    return join_words(find_variants(rows, axes), rows.framework)
+    return join_words(describe_variants(rows, axes), rows.framework)
 
 
 def list_keys(rows: "DataFrame", names: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -64,7 +64,7 @@ def number_groups(rows: "DataFrame", names: Sequence[str]) -> list[int]:
     return [numbers.setdefault(key, len(numbers)) for key in list_keys(rows, names)]
 
 
-def find_varying(rows: "DataFrame", by: Sequence[str]) -> "DataFrame":
+def flag_varying(rows: "DataFrame", by: Sequence[str]) -> "DataFrame":
     """Flag, for each case, the axes on which the cases of its group differ: bool [cases, axes].
 
     A group has the cases with equal values in the columns `by`, such as those of one table.
@@ -93,7 +93,7 @@ def list_axes(axes: Axes) -> dict[str, Any]:
     }
 
 
-def find_unit(model: str) -> str:
+def get_unit(model: str) -> str:
     """Return the unit of a throughput, such as images/s; samples/s for external scripts."""
     unit = load_model(model).SAMPLE_UNIT if model in list_models() else "samples"
     return f"{unit}/s"

@@ -12,7 +12,7 @@ from dlperf_slurm.config.folders import find_cache_dir, make_cache_dir
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.reading import read_json
 from dlperf_slurm.files.writing import write_file
-from dlperf_slurm.stats.power import compute_power, find_detectable
+from dlperf_slurm.stats.power import compute_detectable_slowdown, compute_power
 from dlperf_slurm.version import __version__
 
 # results in the cache file; if it is full, it is started afresh
@@ -30,7 +30,7 @@ class Power(NamedTuple):
     least: float
 
 
-def find_power(repeats: int, spread: float, slowdown: float, tests: int) -> Power:
+def get_power(repeats: int, spread: float, slowdown: float, tests: int) -> Power:
     """Return what a comparison of two runs detects, from the cache or by `stats.power`.
 
     Parameters as of `compute_power`. Errors of the cache file are ignored.
@@ -41,13 +41,14 @@ def find_power(repeats: int, spread: float, slowdown: float, tests: int) -> Powe
     if answer is not None:
         return answer
     power = Power(
-        compute_power(repeats, spread, slowdown, tests), find_detectable(repeats, spread, tests)
+        compute_power(repeats, spread, slowdown, tests),
+        compute_detectable_slowdown(repeats, spread, tests),
     )
     _store({**(known if len(known) < _MOST_KEPT else {}), key: list(power)})
     return power
 
 
-def find_answers() -> Path:
+def get_cache_path() -> Path:
     """Return the path of the cache file of this version; it may not exist.
 
     Raises as `find_cache_dir`.
@@ -58,7 +59,7 @@ def find_answers() -> Path:
 def _load() -> dict[str, Any]:
     """Load the cache file; empty if it is missing or damaged."""
     try:
-        stored = read_json(find_answers())
+        stored = read_json(get_cache_path())
     except (OSError, InputError):
         return {}
     return stored if isinstance(stored, dict) else {}
@@ -77,4 +78,4 @@ def _store(answers: dict[str, Any]) -> None:
     """Write the cache file; errors are ignored."""
     with contextlib.suppress(OSError, InputError):
         make_cache_dir()
-        write_file(find_answers(), json.dumps(answers).encode(), mode=0o600)
+        write_file(get_cache_path(), json.dumps(answers).encode(), mode=0o600)

@@ -16,13 +16,13 @@ from dlperf_slurm.contract.record import OK, WHOLE_JOB, Record
 from dlperf_slurm.jobs.manifest import PlannedCase, compute_block
 from dlperf_slurm.results.collect import Outcome
 from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, TIME, Column
-from dlperf_slurm.results.data_stalls import find_computed_rate, find_waiting_share
+from dlperf_slurm.results.data_stalls import compute_rate_without_stalls, compute_stalled_share
 from dlperf_slurm.results.device_peaks import find_published_peak
 from dlperf_slurm.results.interference import (
     find_worst,
     is_noisy,
     list_gpu_users,
-    name_neighbours,
+    list_other_processes,
 )
 from dlperf_slurm.results.operation_counts import (
     GIGA,
@@ -31,8 +31,8 @@ from dlperf_slurm.results.operation_counts import (
     count_training_flops,
 )
 from dlperf_slurm.results.resource_usage import (
-    find_peak_memory,
-    find_power_watts,
+    compute_peak_memory,
+    compute_power_watts,
     is_usage_known,
     list_watched,
 )
@@ -143,7 +143,7 @@ def _find_least_clock(record: Record) -> Optional[float]:
 
 def _find_samples_per_joule(record: Record) -> Optional[float]:
     """Divide throughput by power; None with epochs, whose power includes validations."""
-    power = find_power_watts(record)
+    power = compute_power_watts(record)
     return record.samples_per_s / power if power and not record.epochs else None
 
 
@@ -179,7 +179,7 @@ def _list_device_names(record: Record) -> str:
     return "\n".join(sorted({rank.device_name for rank in record.ranks}))
 
 
-def find_slowness(median_steps: Any) -> Any:
+def compute_slowness(median_steps: Any) -> Any:
     """Divide the median step of each rank, [ranks], by that of the median rank; None for one rank.
 
     All ones if the median is 0, because the clock is too coarse for the steps.
@@ -193,8 +193,8 @@ def find_slowness(median_steps: Any) -> Any:
 
 
 def _find_imbalance(repeat: RepeatData) -> Optional[float]:
-    """Return the largest `find_slowness` of any rank; None for one rank."""
-    slowness = find_slowness(repeat.median_steps)
+    """Return the largest `compute_slowness` of any rank; None for one rank."""
+    slowness = compute_slowness(repeat.median_steps)
     return None if slowness is None else float(slowness.max())
 
 
@@ -221,7 +221,7 @@ def _count_decoded_gb(repeat: RepeatData) -> Optional[float]:
     return count_decoded_bytes(repeat.record.case) / GIGA
 
 
-def name_problem(*problems: str) -> str:
+def classify_problem(*problems: str) -> str:
     """Classify the problems of repeats in one word, the worst: OOM, failed, invalid or missing."""
     for sign, word in (("out of memory", "OOM"), ("failed", "failed"), ("invalid", "invalid")):
         if any(problem.startswith(sign) for problem in problems):
@@ -272,7 +272,7 @@ REPEATS: tuple[Column, ...] = (
     Column("attempt", COUNT, "", "number of the attempt that the record is from, from 1",
         of_record(lambda record: record.case.attempt)),
     Column("status", TEXT, "", "ok, or why there is no result: OOM, failed, invalid, missing",
-        lambda repeat: name_problem(repeat.outcome.problem) if repeat.outcome.problem else OK),
+        lambda repeat: classify_problem(repeat.outcome.problem) if repeat.outcome.problem else OK),
     Column("problem", TEXT, "", "error message; empty if there was no error",
         lambda repeat: repeat.outcome.problem),
     Column("batch_size_per_device", COUNT, "samples", "batch size that was measured, per device",
@@ -285,9 +285,9 @@ REPEATS: tuple[Column, ...] = (
         "the slowest rank", of_record(lambda record: record.window_seconds)),
     *_declare_latencies(),
     Column("computed_samples_per_s", NUMBER, "samples/s", COMPUTED_MEANING,
-        of_record(find_computed_rate)),
+        of_record(compute_rate_without_stalls)),
     Column("data_waiting_share", NUMBER, "share of 1", WAITING_MEANING,
-        of_record(find_waiting_share)),
+        of_record(compute_stalled_share)),
     Column("epochs", COUNT, "epochs", "epochs that were run; training to accuracy only",
         of_record(lambda record: len(record.epochs) or None)),
     Column("top1", NUMBER, "share of 1", "top-1 accuracy on the validation samples after the "
@@ -297,9 +297,9 @@ REPEATS: tuple[Column, ...] = (
         "validation",
         of_record(lambda record: record.epochs[-1].elapsed_seconds if record.epochs else None)),
     Column("peak_memory_bytes", COUNT, "bytes", "peak memory of the rank that used most",
-        of_record(lambda record: find_peak_memory([record]))),
+        of_record(lambda record: compute_peak_memory([record]))),
     Column("power_watts", NUMBER, "W", "power of all devices together, mean over the window",
-        of_record(lambda record: find_power_watts(record) or None)),
+        of_record(lambda record: compute_power_watts(record) or None)),
     Column("stolen_share", NUMBER, "share of 1", "CPU time that a hypervisor took (steal), on "
         "the host that lost most",
         of_record(lambda record: record.stolen_share if record.telemetry else None)),
@@ -339,7 +339,7 @@ REPEATS: tuple[Column, ...] = (
     hide_of_record("published_peak_tflops", NUMBER, _find_published_tflops),
     hide("is_unhealthy", FLAG, lambda repeat: repeat.outcome.is_unhealthy),
     hide("is_noisy", FLAG, lambda repeat: is_noisy(repeat.outcome)),
-    hide("neighbours", TEXT, lambda repeat: name_neighbours(repeat.outcome)),
+    hide("neighbours", TEXT, lambda repeat: list_other_processes(repeat.outcome)),
     hide("gpu_users", TEXT, lambda repeat: "\n".join(list_gpu_users(repeat.outcome))),
     hide("has_steps", FLAG, lambda repeat: repeat.outcome.rank_step_seconds is not None),
     hide("imbalance", NUMBER, _find_imbalance),

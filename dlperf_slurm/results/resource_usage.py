@@ -33,13 +33,13 @@ def list_usage_notes(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def find_peak_memory(records: Sequence[Record]) -> Optional[int]:
+def compute_peak_memory(records: Sequence[Record]) -> Optional[int]:
     """Return the largest peak memory of any rank, in bytes; None if unknown."""
     taken = (rank.peak_memory_bytes for record in records for rank in record.ranks)
     return max(taken, default=0) or None
 
 
-def find_power_watts(record: Record) -> float:
+def compute_power_watts(record: Record) -> float:
     """Sum the mean power of all devices; 0 unless every device reports its power."""
     watched = list_watched(record)
     expected = record.case.nodes if record.case.device == "cpu" else record.case.world_size

@@ -63,7 +63,7 @@ def summarize_samples(samples: "Series") -> "DataFrame":
     ordered = samples.sort_values()
     groups = ordered.groupby(level=OF_QUANTITY)
     found = groups.agg(["median", "min", "max", "count"])
-    rank = found["count"].map(find_interval_rank)
+    rank = found["count"].map(compute_interval_rank)
     position = groups.cumcount().to_numpy()
     place = found.index.get_indexer(ordered.index.droplevel("block"))
     wanted, last = rank.to_numpy()[place], found["count"].to_numpy()[place] - 1
@@ -76,7 +76,7 @@ def summarize_samples(samples: "Series") -> "DataFrame":
 
 
 @cache
-def find_interval_rank(count: int) -> float:
+def compute_interval_rank(count: int) -> float:
     """Return the rank of the lower end of the 95 % interval of a median of `count` values.
 
     From 0; NaN if there are too few values for an interval.

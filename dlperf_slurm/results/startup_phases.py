@@ -30,7 +30,7 @@ class StartupPhases:
     to_first_step_seconds: Optional[float] = None
 
 
-def find_start(outcome: Outcome) -> StartupPhases:
+def compute_startup_phases(outcome: Outcome) -> StartupPhases:
     """Compute the phases of a repeat's job before the measured steps; empty if unknown.
 
     They are unknown for failed repeats and imported logs.

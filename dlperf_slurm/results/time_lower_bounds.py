@@ -35,7 +35,7 @@ print(min(times))
 """
 
 
-def find_least_seconds(plan: Plan) -> dict[str, float]:
+def compute_least_seconds(plan: Plan) -> dict[str, float]:
     """Return a lower bound of an array task's seconds on this machine's cores, by case id.
 
     Omits cases whose work is unknown or not in single precision, and those that finish within

@@ -79,7 +79,7 @@ def compute_median(samples: Sequence[float]) -> float:
     return statistics.median(samples)
 
 
-def find_median(values: Iterable[Optional[float]]) -> Optional[float]:
+def compute_known_median(values: Iterable[Optional[float]]) -> Optional[float]:
     """Return the median of the values that are not None; None if there are none."""
     known = [value for value in values if value is not None]
     return compute_median(known) if known else None

@@ -62,7 +62,7 @@ def compute_power(repeats: int, spread: float, slowdown: float, tests: int = 1) 
     return float(found.mean())
 
 
-def find_detectable(repeats: int, spread: float, tests: int = 1) -> float:
+def compute_detectable_slowdown(repeats: int, spread: float, tests: int = 1) -> float:
     """Return the smallest slowdown that `compute_power` finds with probability POWER, to 0.001."""
     low, high = 0.0, 1.0
     while high - low > 0.0005:

@@ -36,7 +36,7 @@ from dlperf_slurm.contract.record import (
     Record,
     find_record_problem,
 )
-from dlperf_slurm.contract.step_archive import fold_details
+from dlperf_slurm.contract.step_archive import pack_sidecars
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import write_array
@@ -47,7 +47,7 @@ from dlperf_slurm.worker.external_script import run_script
 from dlperf_slurm.worker.failed_record import conclude_attempt
 from dlperf_slurm.worker.failures import report_failure, write_failure
 from dlperf_slurm.worker.frameworks import load_adapter, start_session
-from dlperf_slurm.worker.host_noise import gather_surroundings, look_around
+from dlperf_slurm.worker.host_noise import gather_surroundings, probe_host
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.nodes import prepare_node
 from dlperf_slurm.worker.nodes.copies import read_on_node
@@ -70,7 +70,7 @@ from dlperf_slurm.worker.rendezvous.communicators import RankWorld, join_ranks
 from dlperf_slurm.worker.rendezvous.network import choose_network
 from dlperf_slurm.worker.search import search_batch_size
 from dlperf_slurm.worker.telemetry import Sampler, gather_telemetry
-from dlperf_slurm.worker.time_limit import hold_back_signal
+from dlperf_slurm.worker.time_limit import block_signal
 from dlperf_slurm.worker.watchdog import watch_rank
 
 MIB = 2**20
@@ -111,7 +111,7 @@ def main(arguments: List[str]) -> int:
     phases = Phases(os.environ)
     options = parse_run_arguments(arguments[1:])
     joining = read_options(options)
-    hold_back_signal()
+    block_signal()
     return run_attempt(
         options.directory,
         partial(watch_case, joining=joining, phases=phases),
@@ -128,7 +128,7 @@ def conclude(attempt_dir: Path, exit_code: int) -> int:
     try:
         record = conclude_attempt(attempt_dir, exit_code)
         if record.status == OK:
-            fold_details(attempt_dir, record.case)
+            pack_sidecars(attempt_dir, record.case)
     except FileProblem as error:
         print(error, file=sys.stderr)
         return 1
@@ -197,7 +197,7 @@ def measure_case(
     rank_info = choose_network(world.place(case), world, joining)
     refuse_shared_gpus(case, rank_info, world, os.environ)
     started_at = format_now()
-    before = look_around(case, rank_info, world)
+    before = probe_host(case, rank_info, world)
     peak = measure_peak(case, rank_info, world, attempt_dir)
     phases.end(LOOK)
     # created here so that its process starts while the session is built

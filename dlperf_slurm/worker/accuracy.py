@@ -122,7 +122,7 @@ class Trainer:
         for index in range(self.steps_per_epoch):
             # the schedule is evaluated in the middle of the step
             progress = epoch + (index + 0.5) / self.steps_per_epoch
-            rate = find_learning_rate(self._case.training, self._base_rate, progress)
+            rate = compute_learning_rate(self._case.training, self._base_rate, progress)
             self._session.set_learning_rate(rate)
             self.step()
             clock.mark(index + 1)
@@ -181,7 +181,7 @@ def open_training_data(case: Case, classes: int) -> "Dataset":
     return MixupImages(dataset, classes, case.training.mixup_alpha, case.seed)
 
 
-def find_learning_rate(training: Training, base_rate: float, progress: float) -> float:
+def compute_learning_rate(training: Training, base_rate: float, progress: float) -> float:
     """Compute the learning rate after `progress` epochs; `base_rate` is that after the warm-up.
 
     Linear from 0 over the warm-up (Goyal et al. 2017, arXiv:1706.02677), then constant, or cosine

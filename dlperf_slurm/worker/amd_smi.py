@@ -76,7 +76,7 @@ def _list_uuids(amd: Any, handle: Any) -> List[str]:
     return [f"GPU-{serial.lower().replace('0x', '', 1)}", str(told or "")]
 
 
-def name_device(amd: Any, handle: Any) -> str:
+def get_market_name(amd: Any, handle: Any) -> str:
     """Return a GPU's market name, with "GCD" appended for one of two dies of a card."""
     facts = ask(amd, "get_gpu_asic_info", handle)
     name = str(pick(facts, "market_name") or "")

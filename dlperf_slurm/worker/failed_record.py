@@ -23,7 +23,7 @@ from dlperf_slurm.worker.failures import RANK_LOST
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.out_of_memory import LIBRARY_MESSAGES
 from dlperf_slurm.worker.provenance import describe_job, describe_platform
-from dlperf_slurm.worker.stalled_record import describe_stall, keep_steps
+from dlperf_slurm.worker.stalled_record import describe_stall, write_partial_steps
 
 LOG_TAIL_LINES = 30
 LINE_CHARACTERS = 200
@@ -63,7 +63,7 @@ def conclude_attempt(attempt_dir: Path, exit_code: int) -> Record:
         pass
     case = read_json(attempt_dir / CASE_FILE, Case)
     failures = find_failures(attempt_dir, case, exit_code)
-    partial_steps = keep_steps(attempt_dir, case)
+    partial_steps = write_partial_steps(attempt_dir, case)
     record = replace(make_failed_record(case, failures), partial_steps=partial_steps)
     write_json(attempt_dir / RECORD_FILE, record)
     return record

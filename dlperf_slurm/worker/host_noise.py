@@ -21,7 +21,7 @@ from dlperf_slurm.contract.host_noise import (
 from dlperf_slurm.worker.cpu_use import CpuWatch
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.nvml import ask, find_handle, load_nvml
-from dlperf_slurm.worker.telemetry.series import name_reasons
+from dlperf_slurm.worker.telemetry.series import list_throttle_reasons
 from dlperf_slurm.worker.telemetry.sources import choose_devices
 
 # long enough for counters with a resolution of 1/100 s
@@ -29,7 +29,7 @@ LOOK_SECONDS = 0.5
 PROC = Path("/proc")
 
 
-def look_around(case: Case, rank_info: RankInfo, world: Any) -> Optional[HostNoise]:
+def probe_host(case: Case, rank_info: RankInfo, world: Any) -> Optional[HostNoise]:
     """Measure the use of this rank's host and GPUs by other processes, before the case begins.
 
     The first rank of each host samples while all ranks wait, and prints noise to standard error.
@@ -39,7 +39,7 @@ def look_around(case: Case, rank_info: RankInfo, world: Any) -> Optional[HostNoi
     if case.telemetry_interval_seconds <= 0:
         return None
     spaces = world.exchange((rank_info.host, find_process_space()))
-    gpus = tuple(look_at_gpus(choose_devices(case, rank_info, os.environ)))
+    gpus = tuple(probe_gpus(choose_devices(case, rank_info, os.environ)))
     surroundings = None
     if rank_info.local_rank == 0:
         # in different PID namespaces, a rank would count the other ranks as foreign processes
@@ -73,7 +73,7 @@ def watch_cpus(is_rank: bool = True) -> Optional[CpuUse]:
     return watch.finish(os.getpid(), is_rank)
 
 
-def look_at_gpus(named: Mapping[int, str]) -> Iterator[GpuState]:
+def probe_gpus(named: Mapping[int, str]) -> Iterator[GpuState]:
     """Yield the compute processes and clock throttle reasons of each GPU.
 
     `named` maps the local rank that uses a GPU to the GPU's index or UUID.
@@ -87,7 +87,7 @@ def look_at_gpus(named: Mapping[int, str]) -> Iterator[GpuState]:
             others = ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle) or []
             bits = ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle) or 0
             names = tuple(_name_process(process.pid) for process in others)
-            yield GpuState(local_rank, names, name_reasons(bits))
+            yield GpuState(local_rank, names, list_throttle_reasons(bits))
 
 
 def _name_process(pid: int) -> str:
@@ -107,16 +107,16 @@ def gather_surroundings(
 ) -> NoiseReport:
     """Gather the noise on all hosts to rank 0; the report is empty on other ranks.
 
-    `before` is this rank's result of `look_around`, `window` the CPU use during the measured steps.
+    `before` is this rank's result of `probe_host`, `window` the CPU use during the measured steps.
     All ranks must call this.
     """
     # CPU use that could not be attributed before the window cannot be attributed in it either
     whole = before and replace(before, window=_tell(window) if before.before else ())
-    hosts = unite_hosts([one for one in world.gather(whole) if one is not None])
+    hosts = merge_hosts([one for one in world.gather(whole) if one is not None])
     return NoiseReport(case.run_id, case.case_id, case.repeat, case.attempt, tuple(hosts))
 
 
-def unite_hosts(told: List[HostNoise]) -> List[HostNoise]:
+def merge_hosts(told: List[HostNoise]) -> List[HostNoise]:
     """Merge the reports of ranks to one per host, in rank order, with the GPUs of all its ranks."""
     united: Dict[str, HostNoise] = {}
     for one in told:

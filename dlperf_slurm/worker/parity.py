@@ -125,17 +125,17 @@ def verify_case(
             case=case,
             parameter_count=session.parameter_count,
             gradient_norm=measure_norm(initial_gradients.values()),
-            updates=find_update_difference(
+            updates=compute_update_difference(
                 initial_weights,
                 leave_out(weights, expected, uncertain),
                 expected,
                 model.ZERO_GRADIENTS,
             ),
             ranks=max(
-                (find_difference(others, weights) for others in gathered_weights),
+                (compute_difference(others, weights) for others in gathered_weights),
                 key=lambda difference: difference.relative,
             ),
-            gradients=tuple(find_difference(initial_gradients, mean) for mean in means),
+            gradients=tuple(compute_difference(initial_gradients, mean) for mean in means),
             versions={**versions, **session.versions},
             **{name: sum(rank[name] for rank in gathered_losses) / world.size for name in losses},
         )
@@ -197,7 +197,7 @@ def leave_out(weights: "Arrays", expected: "Arrays", uncertain: "Arrays") -> "Ar
     }
 
 
-def find_update_difference(
+def compute_update_difference(
     initial: "Arrays", final: "Arrays", expected: "Arrays", zero_gradients: Tuple[str, ...] = ()
 ) -> Difference:
     """Find the largest difference of the updates to the weights, minus the rounding error.
@@ -207,14 +207,14 @@ def find_update_difference(
     an arbitrary update of the usual size.
     """
     compared = {n: values for n, values in initial.items() if not n.endswith(zero_gradients)}
-    return find_difference(
+    return compute_difference(
         {name: final[name].astype("float64") - values for name, values in compared.items()},
         {name: expected[name] - values for name, values in compared.items()},
         {name: STEPS * HALF_ULP * measure_norm([values]) for name, values in compared.items()},
     )
 
 
-def find_difference(
+def compute_difference(
     arrays: "Arrays", expected: "Arrays", rounding: Mapping[str, float] = MappingProxyType({})
 ) -> Difference:
     """Find the parameter with the largest norm of the difference, relative to the expected norm.

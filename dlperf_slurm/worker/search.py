@@ -44,7 +44,7 @@ def search_batch_size(attempt_dir: Path, launch_command: Sequence[str]) -> int:
     """
     search = Search(attempt_dir, TrialRunner(launch_command))
     with suppress(FailedLaunchError):
-        measure_as_others(search, case_dir=find_case_dir(attempt_dir))
+        measure_as_others(search, case_dir=get_case_dir(attempt_dir))
     return search.finish()
 
 
@@ -158,7 +158,7 @@ class Search:
         )
 
 
-def find_case_dir(attempt_dir: Path) -> Path:
+def get_case_dir(attempt_dir: Path) -> Path:
     """Return the folder of the case, above those of the repeat and the attempt.
 
     The attempt may have a folder for each execution of its job script, such as "s1".

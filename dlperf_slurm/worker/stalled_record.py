@@ -18,9 +18,9 @@ from dlperf_slurm.worker.watchdog import (
     STALLED,
     TIME_LIMIT,
     RankStatus,
-    find_silence,
-    find_stacks,
-    find_standing,
+    get_silence_path,
+    get_stacks_path,
+    get_status_path,
     read_standing,
 )
 
@@ -30,7 +30,7 @@ HELD = "in native code that holds the GIL"
 
 def read_standings(attempt_dir: Path, case: Case) -> Tuple[RankStatus, ...]:
     """Read the RankStatus of each rank that a watchdog ended, in rank order; empty if none was."""
-    found = (read_standing(find_standing(attempt_dir, rank)) for rank in range(case.world_size))
+    found = (read_standing(get_status_path(attempt_dir, rank)) for rank in range(case.world_size))
     return tuple(standing for standing in found if standing is not None)
 
 
@@ -41,13 +41,13 @@ def describe_stall(attempt_dir: Path, case: Case) -> Tuple[Failure, ...]:
     """
     standings = read_standings(attempt_dir, case)
     ranks = range(case.world_size)
-    stacks = {rank: _read_stacks(find_stacks(attempt_dir, rank)) for rank in ranks}
+    stacks = {rank: _read_stacks(get_stacks_path(attempt_dir, rank)) for rank in ranks}
     if not standings and not any(stacks.values()):
         return ()
     hosts = next((standing.hosts for standing in standings if standing.hosts), ())
     # the likeliest causes come first
     told = {standing.rank: _describe_place(standing) for standing in _sort(standings)}
-    held = {r for r in ranks if stacks[r] and not find_silence(attempt_dir, r).exists()}
+    held = {r for r in ranks if stacks[r] and not get_silence_path(attempt_dir, r).exists()}
     quiet = {r: HELD if r in held else ANSWERED_NOTHING for r in ranks if r not in told}
     words = {**quiet, **told}
     parts = [
@@ -65,7 +65,7 @@ def describe_stall(attempt_dir: Path, case: Case) -> Tuple[Failure, ...]:
     )
 
 
-def keep_steps(attempt_dir: Path, case: Case) -> int:
+def write_partial_steps(attempt_dir: Path, case: Case) -> int:
     """Write the measured steps' times that ended ranks reported; return the steps common to all.
 
     Only ranks with a RankStatus count.

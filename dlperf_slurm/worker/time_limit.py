@@ -6,7 +6,7 @@ import signal
 TIME_LIMIT_SIGNAL = signal.SIGUSR1
 
 
-def hold_back_signal() -> None:
+def block_signal() -> None:
     """Block the time limit's warning signal in this thread and all that it starts.
 
     The watchdog waits for the signal. Call this before any thread starts, MPI's included. A Python

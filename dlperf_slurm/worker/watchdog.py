@@ -78,7 +78,7 @@ def watch_rank(
 ) -> Iterator[Position]:
     """Run the watchdog of this rank; yields the Position that the main thread has to update."""
     (attempt_dir / STALLS_DIR).mkdir(exist_ok=True)
-    stacks = find_stacks(attempt_dir, world.rank)
+    stacks = get_stacks_path(attempt_dir, world.rank)
     with stacks.open("w", encoding="utf-8") as file:
         watch = WatchdogState(attempt_dir, stall_seconds, world, file)
         thread = threading.Thread(target=watch.run, name="watch", daemon=True)
@@ -95,17 +95,17 @@ def watch_rank(
         (attempt_dir / STALLS_DIR).rmdir()
 
 
-def find_stacks(attempt_dir: Path, rank: int) -> Path:
+def get_stacks_path(attempt_dir: Path, rank: int) -> Path:
     """Return the file for a rank's stack traces, which is empty as long as nothing is wrong."""
     return attempt_dir / STALLS_DIR / f"rank-{rank}.stacks"
 
 
-def find_standing(attempt_dir: Path, rank: int) -> Path:
+def get_status_path(attempt_dir: Path, rank: int) -> Path:
     """Return the file for the RankStatus of a rank that its watchdog ended."""
     return attempt_dir / STALLS_DIR / f"rank-{rank}.json"
 
 
-def find_silence(attempt_dir: Path, rank: int) -> Path:
+def get_silence_path(attempt_dir: Path, rank: int) -> Path:
     """Return the file that marks a rank as silent: it wrote no RankStatus before others ended.
 
     The rank's own timer may still write stacks later: a launcher that ends its ranks also sends
@@ -172,7 +172,7 @@ class WatchdogState:
             faulthandler.dump_traceback(self._stacks)
             (self._attempt_dir / STALLS_DIR / CALL_FILE).touch()
             standing = json.dumps(asdict(self._describe(cause)))
-            write_file(find_standing(self._attempt_dir, self._world.rank), standing.encode())
+            write_file(get_status_path(self._attempt_dir, self._world.rank), standing.encode())
             self._await_others()
         finally:
             # exit even if the files cannot be written
@@ -205,15 +205,15 @@ class WatchdogState:
             time.sleep(POLL_SECONDS)
         if not self.is_over:
             for rank in waiting:
-                find_silence(self._attempt_dir, rank).touch()
+                get_silence_path(self._attempt_dir, rank).touch()
 
 
 def has_answered(attempt_dir: Path, rank: int) -> bool:
     """Return whether a rank has written its RankStatus, or its timer has dumped the stacks."""
-    if find_standing(attempt_dir, rank).exists():
+    if get_status_path(attempt_dir, rank).exists():
         return True
     try:
-        return find_stacks(attempt_dir, rank).stat().st_size > 0
+        return get_stacks_path(attempt_dir, rank).stat().st_size > 0
     except FileNotFoundError:
         return False
 

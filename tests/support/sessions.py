@@ -16,7 +16,7 @@ from dlperf_slurm.contract.parity import PARITY_FILE, Parity
 from dlperf_slurm.worker import parity
 from dlperf_slurm.worker.frameworks import RankInfo, load_adapter, start_session
 from dlperf_slurm.worker.models import list_models, load_model
-from dlperf_slurm.worker.parity import GRADIENTS_FILE, find_difference, read_arrays
+from dlperf_slurm.worker.parity import GRADIENTS_FILE, compute_difference, read_arrays
 from dlperf_slurm.worker.reference_optimizers import make_optimizer
 from dlperf_slurm.worker.support import find_unsupported
 from support import attempts
@@ -96,7 +96,7 @@ def list_supported_models(framework):
 def find_update_difference(case, initial, final, expected):
     """Return `worker.parity`'s difference, for parameters whose gradient is more than rounding."""
     zero_gradients = load_model(case.model).ZERO_GRADIENTS
-    return parity.find_update_difference(initial, final, expected, zero_gradients)
+    return parity.compute_update_difference(initial, final, expected, zero_gradients)
 
 
 def make_definition(case):
@@ -168,6 +168,6 @@ def follow_learning_rates(session, case):
         rule.update(expected, session.compute_gradients())
         session.step()
         after = session.read_weights()
-        assert (find_difference(after, before).relative == 0.0) == (learning_rate == 0.0)
+        assert (compute_difference(after, before).relative == 0.0) == (learning_rate == 0.0)
         before = after
     assert find_update_difference(case, initial, after, expected).relative < 1e-5

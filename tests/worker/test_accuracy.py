@@ -5,7 +5,7 @@ import math
 import pytest
 
 from dlperf_slurm.contract.case import COSINE, Training
-from dlperf_slurm.worker.accuracy import MixupImages, find_learning_rate, sum_losses
+from dlperf_slurm.worker.accuracy import MixupImages, compute_learning_rate, sum_losses
 from dlperf_slurm.worker.models import resnet50
 from dlperf_slurm.worker.synthetic_batch import SyntheticSamples
 
@@ -19,9 +19,9 @@ SMALL = resnet50.Definition(image_size=32, stage_blocks=(1, 1, 1, 1), width=8, c
 )
 def test_rate_rises_over_the_warm_up_and_falls_by_half_a_cosine(progress, expected):
     training = Training(epochs=10, schedule=COSINE, warmup_epochs=2.0)
-    assert find_learning_rate(training, 0.5, progress) == pytest.approx(expected)
+    assert compute_learning_rate(training, 0.5, progress) == pytest.approx(expected)
     # and stays where there is neither
-    assert find_learning_rate(Training(epochs=10), 0.5, progress) == 0.5
+    assert compute_learning_rate(Training(epochs=10), 0.5, progress) == 0.5
 
 
 def test_losses_are_cross_entropies_whatever_the_size_of_the_logits():

@@ -17,7 +17,7 @@ from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
-from dlperf_slurm.worker.parity import check_weights, find_difference
+from dlperf_slurm.worker.parity import check_weights, compute_difference
 from dlperf_slurm.worker.reference_optimizers import make_optimizer, measure_norm
 from dlperf_slurm.worker.support import find_unsupported
 from dlperf_slurm.worker.weights import make_weights
@@ -295,7 +295,7 @@ def test_inference_changes_neither_weights_nor_statistics(framework, model):
     weights, loss = session.read_weights(), session.evaluate_loss()
     for _ in range(3):
         session.infer()
-    assert find_difference(session.read_weights(), weights).relative == 0.0
+    assert compute_difference(session.read_weights(), weights).relative == 0.0
     assert session.evaluate_loss() == pytest.approx(loss, rel=1e-6)
 
 
@@ -342,8 +342,8 @@ def test_gradients_are_computed_without_being_used(framework, model):
     session = sessions.start(sessions.make_case(framework, model))
     before = session.read_weights()
     first, second = session.compute_gradients(), session.compute_gradients()
-    assert find_difference(session.read_weights(), before).relative == 0.0
-    assert find_difference(second, first).relative < 1e-6
+    assert compute_difference(session.read_weights(), before).relative == 0.0
+    assert compute_difference(second, first).relative < 1e-6
 
 
 def test_each_rank_has_a_dropout_of_its_own_in_training_only(framework):
@@ -396,7 +396,7 @@ def test_two_ranks_average_their_gradients(framework, adapter, model, distributi
     else:
         own = [sessions.start(alone, rank).compute_gradients() for rank in range(2)]
     mean = {name: sum(gradients[name] for gradients in own) / len(own) for name in own[0]}
-    assert find_difference(gradients, mean).relative < 1e-4
+    assert compute_difference(gradients, mean).relative < 1e-4
     assert parity.updates.relative < 1e-5
     assert parity.ranks.relative < 1e-6
 

@@ -16,7 +16,7 @@ from dlperf_slurm.worker.data_sources import open_batches
 from dlperf_slurm.worker.datasets.batches import collate
 from dlperf_slurm.worker.measure import Step
 from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.parity import find_difference
+from dlperf_slurm.worker.parity import compute_difference
 from dlperf_slurm.worker.reference_optimizers import make_optimizer
 from dlperf_slurm.worker.support import find_unsupported
 from dlperf_slurm.worker.synthetic_batch import SyntheticSamples, make_batch
@@ -74,7 +74,7 @@ def test_loaded_batch_is_the_one_that_is_used(framework, model):
     session.step()
     other.step()
     assert session.read_loss() == pytest.approx(other.read_loss(), rel=1e-6)
-    assert find_difference(session.read_weights(), other.read_weights()).relative < 1e-5
+    assert compute_difference(session.read_weights(), other.read_weights()).relative < 1e-5
 
 
 def test_staged_batch_may_be_loaded_again(framework):
@@ -156,7 +156,7 @@ def test_accumulated_gradient_is_the_mean_over_the_batches(framework, adapter):
     session = sessions.start(case)
     before = session.read_weights()
     session.accumulate()
-    assert find_difference(session.read_weights(), before).relative == 0.0
+    assert compute_difference(session.read_weights(), before).relative == 0.0
     session.load(session.stage(make_rank_batch(case, rank=1)))
     session.step()
     expected = {name: values.astype("float64") for name, values in before.items()}
@@ -194,7 +194,7 @@ def test_two_ranks_average_what_each_has_accumulated(framework, adapter, tmp_pat
             joined = vary(case, batch_size_per_device=2 * case.axes.batch_size)
             # accumulation takes the same batch twice
             expected = sessions.start(joined).compute_gradients()
-            assert find_difference(gradients, expected).relative < 1e-4, distribution
+            assert compute_difference(gradients, expected).relative < 1e-4, distribution
             assert parity.ranks.relative < 1e-6
             assert parity.updates.relative < 1e-5
 
@@ -220,10 +220,10 @@ def test_learning_rate_can_be_set_between_steps(framework):
     session.set_learning_rate(0.0)
     before = session.read_weights()
     session.step()
-    assert find_difference(session.read_weights(), before).relative == 0.0
+    assert compute_difference(session.read_weights(), before).relative == 0.0
     session.set_learning_rate(1e-3)
     session.step()
-    assert find_difference(session.read_weights(), before).relative > 0.0
+    assert compute_difference(session.read_weights(), before).relative > 0.0
 
 
 def test_constant_loss_scale_trains_as_none_does(framework, scaled):
@@ -393,7 +393,7 @@ def test_checkpointed_activations_change_no_gradient(framework, adapter):
     checkpointed = vary(case, activation_checkpointing=True)
     sessions.skip_unsupported(checkpointed)
     gradients = [sessions.start(one).compute_gradients() for one in (case, checkpointed)]
-    assert find_difference(*gradients).relative < 1e-6
+    assert compute_difference(*gradients).relative < 1e-6
 
 
 @pytest.mark.exhaustive

@@ -13,7 +13,7 @@ from support.cases import vary
 from support.problems import assert_problem
 
 from dlperf_slurm.contract.host_noise import (
-    SURROUNDINGS_FILE,
+    HOST_NOISE_FILE,
     CpuUse,
     GpuState,
     HostNoise,
@@ -28,8 +28,8 @@ from dlperf_slurm.worker.host_noise import (
     describe_here,
     describe_noise,
     gather_surroundings,
-    look_around,
-    unite_hosts,
+    merge_hosts,
+    probe_host,
 )
 
 NEIGHBOUR = Path(__file__).resolve().parents[1] / "support" / "neighbour.py"
@@ -78,7 +78,7 @@ def launch(tmp_path, code_dir, mpi):
         attempt = attempts.Attempt(tmp_path / "a1", code_dir, measured_steps=100)
         attempt.launch(step_seconds=0.02)
         assert attempt.read_record().status == OK, attempt.stderr
-        path = attempt.path / SURROUNDINGS_FILE
+        path = attempt.path / HOST_NOISE_FILE
         data = json.loads(path.read_text(encoding="utf-8"))
         return build_dataclass(NoiseReport, data, path.name), attempt.stderr
 
@@ -134,17 +134,17 @@ def test_run_without_it_names_neither_it_nor_its_own_ranks_and_has_its_phases(la
 )
 def test_clocks_of_gpus_are_seen_before_the_ranks_use_them(fake_nvml, gpu, before):
     fake_nvml(gpu)
-    assert look_around(CUDA, FIRST, TOGETHER).gpus == (GpuState(0, (), before),)
+    assert probe_host(CUDA, FIRST, TOGETHER).gpus == (GpuState(0, (), before),)
 
 
 def test_run_without_telemetry_tells_nothing_of_its_surroundings():
     case = vary(attempts.CASE, telemetry_interval_seconds=0)
-    assert look_around(case, FIRST, TOGETHER) is None
+    assert probe_host(case, FIRST, TOGETHER) is None
     assert gather_surroundings(case, TOGETHER, None, None).hosts == ()
 
 
 def test_ranks_that_cannot_see_each_other_blame_nobody():
-    before = look_around(attempts.CASE, FIRST, TwoRanks("pid:[1]", "pid:[2]"))
+    before = probe_host(attempts.CASE, FIRST, TwoRanks("pid:[1]", "pid:[2]"))
     gathered = gather_surroundings(attempts.CASE, TOGETHER, before, QUIET)
     assert gathered.hosts[0].before == gathered.hosts[0].window == ()
 
@@ -152,7 +152,7 @@ def test_ranks_that_cannot_see_each_other_blame_nobody():
 def test_gpus_that_other_ranks_watched_are_those_of_their_host():
     first = HostNoise("n1", 1.0, (QUIET,), (GpuState(0),))
     others = [HostNoise("n2", 2.0), HostNoise("n1", 0.0, gpus=(GpuState(1),))]
-    united = unite_hosts([first, *others])
+    united = merge_hosts([first, *others])
     assert [(one.host, one.load_average) for one in united] == [("n1", 1.0), ("n2", 2.0)]
     assert united[0].gpus == (GpuState(0), GpuState(1))
 

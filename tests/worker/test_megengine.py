@@ -13,7 +13,7 @@ from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.models.resnet50 import Definition
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
-from dlperf_slurm.worker.parity import find_difference
+from dlperf_slurm.worker.parity import compute_difference
 from dlperf_slurm.worker.reference_optimizers import make_optimizer, measure_norm
 from dlperf_slurm.worker.synthetic_batch import make_batch
 
@@ -94,7 +94,7 @@ def test_compiling_a_trace_leaves_weights_statistics_and_optimizer_as_they_were(
         sessions.start(sessions.make_case("megengine", model, compiler=compiler))
         for compiler in ADAPTER.SUPPORTED["compiler"]
     )
-    assert find_difference(traced.read_weights(), eager.read_weights()).relative == 0.0
+    assert compute_difference(traced.read_weights(), eager.read_weights()).relative == 0.0
     assert traced.evaluate_loss() == eager.evaluate_loss()
     for _ in range(2):
         eager.step()
@@ -103,7 +103,7 @@ def test_compiling_a_trace_leaves_weights_statistics_and_optimizer_as_they_were(
     # parameters whose exact gradient is zero.
     zero = load_model(model).ZERO_GRADIENTS
     expected = {n: w for n, w in eager.read_weights().items() if not n.endswith(zero)}
-    assert find_difference(traced.read_weights(), expected).relative < 1e-4
+    assert compute_difference(traced.read_weights(), expected).relative < 1e-4
 
 
 @pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
@@ -136,7 +136,7 @@ def test_overflow_skips_the_step_and_halves_the_scale():
     running._scaler.scale_factor = 2.0**40
     before = running.read_weights()
     running.step()
-    assert find_difference(running.read_weights(), before).relative == 0.0
+    assert compute_difference(running.read_weights(), before).relative == 0.0
     assert running._scaler.scale_factor == 2.0**39
 
 
@@ -173,10 +173,10 @@ def test_learning_rate_is_read_in_each_step(compiler):
     running.set_learning_rate(0.0)
     before = running.read_weights()
     running.step()
-    assert find_difference(running.read_weights(), before).relative == 0.0
+    assert compute_difference(running.read_weights(), before).relative == 0.0
     running.set_learning_rate(1e-3)
     running.step()
-    assert find_difference(running.read_weights(), before).relative > 0.0
+    assert compute_difference(running.read_weights(), before).relative > 0.0
 
 
 def test_trace_takes_a_constant_loss_scale():

@@ -15,7 +15,7 @@ from support.cases import vary
 from dlperf_slurm.worker.frameworks import load_adapter, start_session
 from dlperf_slurm.worker.models import resnet50
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
-from dlperf_slurm.worker.parity import find_difference
+from dlperf_slurm.worker.parity import compute_difference
 from dlperf_slurm.worker.ranks import find_free_port
 from dlperf_slurm.worker.synthetic_batch import make_batch
 
@@ -133,7 +133,7 @@ def test_two_ranks_average_their_gradients_without_a_graph_too(tmp_path):
     joined = vary(case, batch_size_per_device=2 * case.axes.batch_size)
     expected = sessions.start(joined).compute_gradients()
     parity, gradients = sessions.verify_on_ranks(vary(case, devices_per_node=2), tmp_path)
-    assert find_difference(gradients, expected).relative < 1e-4
+    assert compute_difference(gradients, expected).relative < 1e-4
     assert parity.ranks.relative == 0.0
 
 

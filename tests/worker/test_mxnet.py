@@ -16,7 +16,7 @@ from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import load_adapter, start_session
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
-from dlperf_slurm.worker.parity import find_difference
+from dlperf_slurm.worker.parity import compute_difference
 from dlperf_slurm.worker.ranks import find_free_port, join_world
 from dlperf_slurm.worker.reference_optimizers import measure_norm
 
@@ -129,7 +129,7 @@ def test_cross_entropy_smooths_probabilities_as_it_does_classes():
 def test_constant_loss_scale_is_not_in_the_gradients(gradient_accumulation):
     case = make_case("bert", gradient_accumulation=gradient_accumulation)
     plain, scaled = (sessions.start(vary(case, loss_scale=scale)) for scale in ("dynamic", 128))
-    difference = find_difference(scaled.compute_gradients(), plain.compute_gradients())
+    difference = compute_difference(scaled.compute_gradients(), plain.compute_gradients())
     assert difference.relative < 1e-6
     # but the scale is in the gradients of the backward pass, which float16 could round to zero
     for session in (plain, scaled):

@@ -12,7 +12,7 @@ from dlperf_slurm.worker.clock import CompletionClock
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
-from dlperf_slurm.worker.parity import find_difference
+from dlperf_slurm.worker.parity import compute_difference
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.update_rule import ADAMW
 
@@ -36,11 +36,11 @@ def make_case(model, **changes):
 def test_constant_loss_scale_changes_neither_gradients_nor_updates(clip_global_norm):
     case = make_case("resnet50", optimizer="sgd", clip_global_norm=clip_global_norm)
     plain, scaled = (sessions.start(vary(case, loss_scale=scale)) for scale in ("dynamic", 128))
-    difference = find_difference(scaled.compute_gradients(), plain.compute_gradients())
+    difference = compute_difference(scaled.compute_gradients(), plain.compute_gradients())
     assert difference.relative < 1e-6
     for session in (plain, scaled):
         session.step()
-    assert find_difference(scaled.read_weights(), plain.read_weights()).relative < 1e-6
+    assert compute_difference(scaled.read_weights(), plain.read_weights()).relative < 1e-6
     assert scaled.read_loss() == pytest.approx(plain.read_loss(), rel=1e-6)
 
 
@@ -155,7 +155,7 @@ def test_graph_averages_the_gradients_of_two_ranks(model, tmp_path):
     mean = {name: (own[0][name] + own[1][name]) / 2 for name in own[0]}
     case = make_case(model, compiler="graph", devices_per_node=2)
     parity, gradients = sessions.verify_on_ranks(case, tmp_path)
-    assert find_difference(gradients, mean).relative < 1e-4
+    assert compute_difference(gradients, mean).relative < 1e-4
     # a graph computes AdamW's bias correction in float32
     is_adamw = sessions.make_definition(case).make_rule(1).name == ADAMW
     assert parity.updates.relative < (1e-4 if is_adamw else 1e-5)

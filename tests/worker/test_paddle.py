@@ -7,7 +7,7 @@ from support.cases import vary
 
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
-from dlperf_slurm.worker.parity import find_difference
+from dlperf_slurm.worker.parity import compute_difference
 from dlperf_slurm.worker.reference_optimizers import measure_norm
 from dlperf_slurm.worker.synthetic_batch import make_batch
 
@@ -52,11 +52,11 @@ def test_gradient_is_the_slope_of_the_loss(model, name):
 def test_constant_loss_scale_changes_neither_gradients_nor_updates(clip_global_norm):
     case = vary(CASE, optimizer="sgd", clip_global_norm=clip_global_norm)
     plain, scaled = (sessions.start(vary(case, loss_scale=scale)) for scale in ("dynamic", 128))
-    difference = find_difference(scaled.compute_gradients(), plain.compute_gradients())
+    difference = compute_difference(scaled.compute_gradients(), plain.compute_gradients())
     assert difference.relative < 1e-6
     for session in (plain, scaled):
         session.step()
-    assert find_difference(scaled.read_weights(), plain.read_weights()).relative < 1e-6
+    assert compute_difference(scaled.read_weights(), plain.read_weights()).relative < 1e-6
     assert scaled.read_loss() == pytest.approx(plain.read_loss(), rel=1e-6)
 
 
@@ -70,7 +70,7 @@ def test_static_graph_accumulates_as_the_dynamic_one():
         session.load(session.stage(batch))
         session.step()
         weights.append(session.read_weights())
-    assert find_difference(weights[1], weights[0]).relative < 1e-5
+    assert compute_difference(weights[1], weights[0]).relative < 1e-5
 
 
 @pytest.mark.parametrize("compiler", ["none", "to_static"])

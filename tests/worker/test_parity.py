@@ -18,9 +18,9 @@ from dlperf_slurm.worker.parity import (
     GRADIENTS_FILE,
     CaseMismatchError,
     check_shapes,
-    find_difference,
+    compute_difference,
+    compute_update_difference,
     find_uncertain,
-    find_update_difference,
     leave_out,
     read_arrays,
     read_mean,
@@ -79,7 +79,7 @@ def make_arrays(**values):
     ],
 )
 def test_difference_is_relative(arrays, expected, relative, parameter):
-    found = find_difference(make_arrays(**arrays), make_arrays(**expected))
+    found = compute_difference(make_arrays(**arrays), make_arrays(**expected))
     assert found.relative == pytest.approx(relative, rel=1e-5)
     assert found.parameter == parameter
 
@@ -89,13 +89,13 @@ def test_update_is_compared_beyond_the_rounding_of_the_weights_where_there_is_a_
     expected = {"a": initial["a"].astype("float64") - 1e-6}
     final = {"a": expected["a"].astype("float32")}
     assert abs(final["a"] - expected["a"]) > 1e-9
-    assert find_update_difference(initial, final, expected).relative == 0.0
+    assert compute_update_difference(initial, final, expected).relative == 0.0
     # twice as large
     initial, final = make_arrays(a=[1.0], b=[1.0]), make_arrays(a=[0.5], b=[0.5])
     expected = {"a": numpy.array([0.5]), "b": numpy.array([0.75])}
-    found = find_update_difference(initial, final, expected)
+    found = compute_update_difference(initial, final, expected)
     assert (found.relative, found.parameter) == (pytest.approx(1.0, rel=1e-5), "b")
-    assert find_update_difference(initial, final, expected, ("b",)).relative == 0.0
+    assert compute_update_difference(initial, final, expected, ("b",)).relative == 0.0
 
 
 def test_element_of_a_gradient_that_has_cancelled_is_not_compared():
@@ -108,13 +108,13 @@ def test_element_of_a_gradient_that_has_cancelled_is_not_compared():
     expected = {"a": numpy.full(10_000, 1e-4)}
     final = {"a": expected["a"].astype("float32")}
     final["a"][0] *= 1.02
-    found = find_update_difference(initial, final, expected)
+    found = compute_update_difference(initial, final, expected)
     assert found.relative == pytest.approx(0.02 / 100, rel=1e-2)
     final = leave_out(final, expected, uncertain)
-    assert find_update_difference(initial, final, expected).relative < 1e-7
+    assert compute_update_difference(initial, final, expected).relative < 1e-7
     # nor is anything else left out
     final["a"][2] *= 1.02
-    assert find_update_difference(initial, final, expected).relative > 1e-4
+    assert compute_update_difference(initial, final, expected).relative > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_two_ranks_do_the_work_of_one_with_the_joined_batch(tmp_path, torch, mpi
     joined = verify_well(make_case("bert", batch_size_per_device=8), tmp_path / "joined")
     case = make_case("bert", batch_size_per_device=4, devices_per_node=2)
     parity, gradients = verify_two_ranks(case, tmp_path)
-    assert find_difference(gradients, read_mean([tmp_path / "joined"])).relative < 1e-5
+    assert compute_difference(gradients, read_mean([tmp_path / "joined"])).relative < 1e-5
     assert parity.updates.relative < 1e-6
     assert parity.ranks.relative < 1e-6
     assert parity.initial_loss == pytest.approx(joined.initial_loss, rel=1e-6)
@@ -327,7 +327,7 @@ def test_two_ranks_average_their_own_gradients(tmp_path, torch, mpi):
         verify_well(make_case("resnet50"), tmp_path / str(rank), f"--data-rank={rank}")
     two, gradients = verify_two_ranks(make_case("resnet50", devices_per_node=2), tmp_path)
     mean = read_mean([tmp_path / str(rank) for rank in range(2)])
-    assert find_difference(gradients, mean).relative < 1e-5
+    assert compute_difference(gradients, mean).relative < 1e-5
     assert two.updates.relative < 1e-6
     own = read_arrays(tmp_path / "1" / GRADIENTS_FILE)
-    assert find_difference(own, gradients).relative > 0.1
+    assert compute_difference(own, gradients).relative > 0.1

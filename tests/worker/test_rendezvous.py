@@ -32,14 +32,14 @@ from dlperf_slurm.worker.rendezvous.communicators import (
     check_sizes,
     read_secret,
 )
-from dlperf_slurm.worker.rendezvous.connections import _listen, choose_ports, meet
+from dlperf_slurm.worker.rendezvous.connections import _listen, choose_ports, connect_ranks
 from dlperf_slurm.worker.rendezvous.network import add_suffix, choose_network
 from dlperf_slurm.worker.rendezvous.rank_environment import (
     FINDERS,
     LOOPBACK,
     RankEnvironment,
-    find_first,
-    find_place,
+    parse_first_host,
+    read_rank_environment,
 )
 from dlperf_slurm.worker.rendezvous.socket_communicator import SocketCommunicator
 from dlperf_slurm.worker.rendezvous.transport import (
@@ -74,7 +74,7 @@ VARIABLES = {
 
 def test_first_host_of_a_list_is_that_of_rank_0():
     lists = ("n1", "n1,n2", "n[07-12],m[1-2]", "rack[2-3]n[01-04]", "gpu-a[5]-eth,x")
-    assert [*map(find_first, lists)] == ["n1", "n1", "n07", "rack2n01", "gpu-a5-eth"]
+    assert [*map(parse_first_host, lists)] == ["n1", "n1", "n07", "rack2n01", "gpu-a5-eth"]
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_first_host_of_a_list_is_that_of_rank_0():
 )
 def test_variables_of_the_launcher_give_the_place(launcher, launch, alone):
     variables = VARIABLES[launcher]
-    assert find_place(launcher, variables) == RankEnvironment(3, 4, "n07", launch)
-    assert find_place(launcher, {**variables, **alone}).first_host == LOOPBACK
+    assert read_rank_environment(launcher, variables) == RankEnvironment(3, 4, "n07", launch)
+    assert read_rank_environment(launcher, {**variables, **alone}).first_host == LOOPBACK
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,14 @@ def test_variables_of_the_launcher_give_the_place(launcher, launch, alone):
 def test_variable_that_the_launcher_did_not_set_is_named(launcher, name):
     variables = {key: value for key, value in VARIABLES[launcher].items() if key != name}
     with pytest.raises(PlacementError, match=name):
-        find_place(launcher, variables)
+        read_rank_environment(launcher, variables)
 
 
 def test_rank_0_that_is_not_on_the_first_host_says_so():
     variables = {**VARIABLES[SLURM], "SLURM_PROCID": "0"}
-    assert find_place(SLURM, {**variables, "SLURM_NODEID": "0"}).rank == 0
+    assert read_rank_environment(SLURM, {**variables, "SLURM_NODEID": "0"}).rank == 0
     with pytest.raises(PlacementError, match="--distribution=arbitrary"):
-        find_place(SLURM, {**variables, "SLURM_NODEID": "1"})
+        read_rank_environment(SLURM, {**variables, "SLURM_NODEID": "1"})
 
 
 def test_options_of_the_worker_say_how_to_join():
@@ -229,7 +229,9 @@ def gather_places(launch, size=3, secrets=None, seconds=20.0):
     secrets = secrets or [SECRET] * size
     with ThreadPoolExecutor(size) as pool:
         met = [
-            pool.submit(meet, RankEnvironment(rank, size, LOOPBACK, launch), secrets[rank], seconds)
+            pool.submit(
+                connect_ranks, RankEnvironment(rank, size, LOOPBACK, launch), secrets[rank], seconds
+            )
             for rank in range(size)
         ]
         return [one.result() for one in met]
@@ -256,7 +258,7 @@ def test_strangers_who_connect_first_hold_up_nobody(launch, monkeypatch, count, 
     monkeypatch.setattr("dlperf_slurm.worker.rendezvous.connections.MAX_PENDING", 10)
     port = choose_ports(launch, SECRET)[0]
     with ExitStack() as strangers, ThreadPoolExecutor(4) as pool:
-        first = pool.submit(meet, RankEnvironment(0, 3, LOOPBACK, launch), SECRET, 20.0)
+        first = pool.submit(connect_ranks, RankEnvironment(0, 3, LOOPBACK, launch), SECRET, 20.0)
         for _ in range(count):
             stranger = strangers.enter_context(socket.socket())
             call(stranger, port)
@@ -264,7 +266,8 @@ def test_strangers_who_connect_first_hold_up_nobody(launch, monkeypatch, count, 
                 stranger.send(b"x")
         began = time.monotonic()
         others = [
-            pool.submit(meet, RankEnvironment(n, 3, LOOPBACK, launch), SECRET, 20.0) for n in (1, 2)
+            pool.submit(connect_ranks, RankEnvironment(n, 3, LOOPBACK, launch), SECRET, 20.0)
+            for n in (1, 2)
         ]
         assert [sorted(one.result(20).channels) for one in (first, *others)] == [[1, 2], [0], [0]]
         assert time.monotonic() - began < HELLO_SECONDS
@@ -310,7 +313,7 @@ def call(caller, port):
 )
 def test_rank_that_is_not_there_or_has_another_secret_is_named(launch, rank, host, message):
     with pytest.raises(PlacementError, match=message):
-        meet(RankEnvironment(rank, 3, host, launch), SECRET, 0.2)
+        connect_ranks(RankEnvironment(rank, 3, host, launch), SECRET, 0.2)
     with pytest.raises(PlacementError, match=r"rank\(s\) 1 of 2 .*rank 0"):
         gather_places(f"{launch}-secrets", 2, [SECRET, OTHER_SECRET], 0.5)
 

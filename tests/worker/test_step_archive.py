@@ -8,7 +8,7 @@ import pytest
 from support.attempts import CASE
 
 from dlperf_slurm.contract.json_files import write_json
-from dlperf_slurm.contract.step_archive import DETAILS_FILE, fold_details, read_details
+from dlperf_slurm.contract.step_archive import DETAILS_FILE, pack_sidecars, read_details
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import parse_array, write_array
 
@@ -45,7 +45,7 @@ def test_what_is_folded_is_read_as_what_was_not(start):
     before = read(start)
     assert set(before) == {"step_seconds.npy", "surroundings.json"}
     for _ in range(2):
-        fold_details(start, CASE)
+        pack_sidecars(start, CASE)
         content = (start / DETAILS_FILE).read_bytes()
         assert list_names(start) == FOLDED
         assert read(start) == before
@@ -57,7 +57,7 @@ def test_what_is_folded_is_read_as_what_was_not(start):
 
 
 def test_container_opens_in_numpy_by_the_names_of_its_arrays(start):
-    fold_details(start, CASE)
+    pack_sidecars(start, CASE)
     with numpy.load(str(start / DETAILS_FILE)) as details:
         assert (details["step_seconds"] == SECONDS).all()
         assert json.loads(details["nodes/n2.json"].decode()) == {"name": "nodes/n2.json"}
@@ -78,11 +78,11 @@ def test_death_between_the_fold_and_the_end_loses_nothing(start, monkeypatch, re
     with monkeypatch.context() as patch:
         patch.setattr("dlperf_slurm.contract.step_archive.remove_file", remove)
         with pytest.raises(KeyboardInterrupt):
-            fold_details(start, CASE)
+            pack_sidecars(start, CASE)
     assert set(list_names(start)) >= (whole | {DETAILS_FILE}) - set(removed)
     assert read(start) == before
     # whoever concludes it again ends what was begun
-    fold_details(start, CASE)
+    pack_sidecars(start, CASE)
     assert list_names(start) == FOLDED
     assert read(start) == before
 
@@ -94,7 +94,7 @@ def test_fold_without_room_leaves_all_as_it_was(start, monkeypatch):
         raise FileProblem("no room")
 
     monkeypatch.setattr("dlperf_slurm.contract.step_archive.write_file", refuse)
-    fold_details(start, CASE)
+    pack_sidecars(start, CASE)
     assert list_names(start) == before
 
 
@@ -102,7 +102,7 @@ def test_fold_without_room_leaves_all_as_it_was(start, monkeypatch):
 def test_case_that_says_more_than_the_record_or_is_broken_stays(start, text):
     if text is not None:
         (start / "case.json").write_text(text)
-    fold_details(start, replace(CASE, seed=CASE.seed + 1))
+    pack_sidecars(start, replace(CASE, seed=CASE.seed + 1))
     assert list_names(start) == ["case.json", *FOLDED]
 
 
@@ -114,7 +114,7 @@ def test_files_that_are_folded_while_they_are_read_are_found(start, monkeypatch)
 
     def fold_first(path, *arguments):
         monkeypatch.setattr(step_archive, "read_bytes", original)
-        fold_details(start, CASE)
+        pack_sidecars(start, CASE)
         return original(path, *arguments)
 
     before = read(start)
@@ -145,7 +145,7 @@ def link_container(start):
     ],
 )
 def test_container_that_is_damaged_or_too_large_is_refused_by_name(start, damage, limits, message):
-    fold_details(start, CASE)
+    pack_sidecars(start, CASE)
     damage(start)
     with pytest.raises(FileProblem, match=message):
         read_details(start, limits, start.parent)

@@ -17,7 +17,7 @@ from dlperf_slurm.worker import servers
 from dlperf_slurm.worker.datasets.description import DataError
 from dlperf_slurm.worker.frameworks import load_adapter, start_session, tensorflow
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
-from dlperf_slurm.worker.parity import find_difference
+from dlperf_slurm.worker.parity import compute_difference
 from dlperf_slurm.worker.ranks import find_free_port
 from dlperf_slurm.worker.work import Work
 
@@ -123,7 +123,7 @@ def test_overflow_skips_the_step_and_halves_the_scale():
     session._session.run(scale.initializer, {scale.initializer.inputs[1]: 2.0**40})
     session.step()
     assert session._session.run(scale) == 2.0**39
-    assert find_difference(session.read_weights(), before).relative == 0.0
+    assert compute_difference(session.read_weights(), before).relative == 0.0
 
 
 def test_scale_doubles_after_enough_finite_steps(monkeypatch):
@@ -232,7 +232,7 @@ def test_ranks_wait_for_a_late_one_and_average_in_several_packs():
     own = [sessions.start(CASE, rank).compute_gradients() for rank in range(2)]
     mean = {name: (own[0][name] + own[1][name]) / 2 for name in own[0]}
     for gradients in found:
-        assert find_difference(gradients, mean).relative < 1e-5
+        assert compute_difference(gradients, mean).relative < 1e-5
 
 
 def compute_gradients_in_packs(case, rank_info):

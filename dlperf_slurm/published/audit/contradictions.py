@@ -14,7 +14,7 @@ from dlperf_slurm.published.audit.rounding import (
     make_finding,
     measure_gap,
 )
-from dlperf_slurm.published.audit.speedups import index_rows, name_place
+from dlperf_slurm.published.audit.speedups import format_place, index_rows
 
 # the smallest number of repeats whose median is checked
 MIN_REPEATS = 3
@@ -88,7 +88,7 @@ def _compare(row: PrintedRow, other: PrintedRow) -> Iterator[Discrepancy]:
     """Yield a finding for `row` if its throughput differs from that of `other`."""
     ours, theirs = row.samples_per_s, other.samples_per_s
     if ours is not None and theirs is not None and not _agree(row, other):
-        reason = f"is {theirs.text} at {name_place(other)}"
+        reason = f"is {theirs.text} at {format_place(other)}"
         excess = measure_gap(ours.rounded, theirs.rounded)
         yield make_finding(row, ours, DUPLICATE, theirs.text, reason, excess)
 

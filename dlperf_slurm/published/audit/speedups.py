@@ -166,16 +166,16 @@ def _list_others(
     quotients: dict[str, RoundingInterval] = {}
     for other in _list_alike(base, base.devices, index):
         if other is not base and other.samples_per_s is not None:
-            place = f"{other.samples_per_s.text} at {name_place(other)}"
+            place = f"{other.samples_per_s.text} at {format_place(other)}"
             quotients[place] = samples.rounded / other.samples_per_s.rounded
     for other in _list_alike(row, row.devices, index):
         if other is not row and other.samples_per_s is not None:
-            place = f"{other.samples_per_s.text} at {name_place(other)}"
+            place = f"{other.samples_per_s.text} at {format_place(other)}"
             quotients[place] = other.samples_per_s.rounded / base_samples.rounded
     return quotients
 
 
-def name_place(row: PrintedRow) -> str:
+def format_place(row: PrintedRow) -> str:
     """Return where a row was printed, as "path:line": in the publisher's repository if known."""
     return row.where or f"{row.file}:{row.line}"
 

@@ -14,13 +14,13 @@ from dlperf_slurm.published.layouts.parts.document import (
     Document,
     DocumentBuilder,
     LayoutColumn,
+    disambiguate_name,
+    get_unit_name,
     group_figures,
     list_topologies,
     make_column_cells,
     make_layout_table,
-    name_unit,
     order_batch_groups,
-    tell_apart,
 )
 from dlperf_slurm.published.layouts.parts.figures import ABSENT, NO_FIGURE, Figure, list_figures
 from dlperf_slurm.reports.cells import Cell, Table
@@ -77,7 +77,7 @@ def _make_summary(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
         text_columns=2,
         caption=f"on {largest}"
         + (f", speedup over {base}" if is_scaled else "")
-        + f"; {name_unit(model)}; bsz is the batch size per device",
+        + f"; {get_unit_name(model)}; bsz is the batch size per device",
     )
 
 
@@ -108,7 +108,7 @@ def _make_pair(
     rows = [_choose_parts(figures, largest, draft) for figures in cells]
     values = iter(make_column_cells([part for parts in rows for part in parts], "samples_per_s"))
     size = f"bsz={first.batch_group}"
-    unit = f"({IMAGES_PER_S})" if name_unit(model) == IMAGES_PER_S else ""
+    unit = f"({IMAGES_PER_S})" if get_unit_name(model) == IMAGES_PER_S else ""
     throughput: LayoutColumn = (
         _join_lines(f"{_name_precision(first.precision)} throughput", unit, size),
         [
@@ -217,7 +217,7 @@ def _make_configuration_table(figures: Sequence[Figure], draft: DocumentBuilder)
     ]
     names = {(figure.label, figure.source) for figure in figures}
     for name, group in group_figures(
-        figures, lambda f: _join(tell_apart(f.label, f, names), _name_variant(f))
+        figures, lambda f: _join(disambiguate_name(f.label, f, names), _name_variant(f))
     ).items():
         points = draft.index(group, lambda figure: figure.topology)
         found = [points.get(topology, NO_FIGURE) for topology in topologies]
@@ -226,13 +226,13 @@ def _make_configuration_table(figures: Sequence[Figure], draft: DocumentBuilder)
             _join_parts([(figure, cell, "")], draft)
             for figure, cell in zip(found, make_column_cells(found, "samples_per_s"))
         ]
-        title = _join_lines(f"{name} throughput", f"({name_unit(first.model)})")
+        title = _join_lines(f"{name} throughput", f"({get_unit_name(first.model)})")
         columns.append((title, cells))
     return make_layout_table(
         title=f"{first.model}: {_name_precision(first.precision)}, batch size {first.batch_group}",
         columns=columns,
         text_columns=2,
-        caption=f"medians, {name_unit(first.model)}",
+        caption=f"medians, {get_unit_name(first.model)}",
     )
 
 

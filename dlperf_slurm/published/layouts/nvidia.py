@@ -17,14 +17,14 @@ from dlperf_slurm.published.layouts.parts.document import (
     LayoutColumn,
     arrange,
     describe_sizes,
+    format_device_counts,
+    get_unit_name,
     group_figures,
     list_footnotes,
     list_topologies,
     make_column_cells,
     make_layout_table,
     make_ratio_cell,
-    name_device_counts,
-    name_unit,
     order_batch_groups,
 )
 from dlperf_slurm.published.layouts.parts.figures import (
@@ -36,7 +36,7 @@ from dlperf_slurm.published.layouts.parts.figures import (
 )
 from dlperf_slurm.published.layouts.parts.precision_pairs import (
     PrecisionPair,
-    name_precision,
+    format_precision,
     pair_precisions,
 )
 from dlperf_slurm.reports.cells import Cell, Table
@@ -95,22 +95,22 @@ def _make_training_table(
     topologies = list_topologies(shown)
     found = arrange(shown, pair.precisions, topologies, draft)
     columns = [
-        _make_throughput_column(f"Throughput - {name_precision(precision)}", own, draft)
+        _make_throughput_column(f"Throughput - {format_precision(precision)}", own, draft)
         for precision, own in found.items()
     ]
     rates = {name: [figure.samples_per_s for figure in own] for name, own in found.items()}
     if pair.is_complete:
-        both = f"{name_precision(pair.reference)} - {name_precision(pair.reduced)}"
+        both = f"{format_precision(pair.reference)} - {format_precision(pair.reduced)}"
         ratios = list(map(make_ratio_cell, rates[pair.reduced], rates[pair.reference]))
         columns.append((f"Throughput speedup ({both})", ratios))
     for precision, own in rates.items():
         # relative to the smallest topology that was measured
         base = next((rate for rate in own if rate is not None), None)
         ratios = [make_ratio_cell(rate, base) for rate in own]
-        columns.append((f"Weak scaling - {name_precision(precision)}", ratios))
+        columns.append((f"Weak scaling - {format_precision(precision)}", ratios))
     return make_layout_table(
         f"{_make_title(shown[0])} training",
-        [("GPUs", name_device_counts(topologies)), *columns],
+        [("GPUs", format_device_counts(topologies)), *columns],
         1,
         f"{_describe_columns(shown, pair)}; {_describe_bases(shown, pair)}",
     )
@@ -141,19 +141,21 @@ def _make_inference_table(
     name = pair.reduced or pair.reference
     own = [points.get((name, group), NO_FIGURE) for group in groups]
     both = [(f, points.get((pair.reference, g), NO_FIGURE)) for f, g in zip(own, groups)]
-    unit = name_unit(figures[0].model, "img/sec")
-    columns = [_make_throughput_column(f"Throughput ({unit}) - {name_precision(name)}", own, draft)]
+    unit = get_unit_name(figures[0].model, "img/sec")
+    columns = [
+        _make_throughput_column(f"Throughput ({unit}) - {format_precision(name)}", own, draft)
+    ]
     if pair.is_complete:
         cells = [_make_speedup_cell(a, b, draft) for a, b in both]
         columns.append(("Throughput - speedup", cells))
     for name_of_part, column in _list_latencies(shown).items():
         title = f"{name_of_part} latency"
         cells = make_column_cells(own, column)
-        columns.append((f"{title} (ms) - {name_precision(name)}", cells))
+        columns.append((f"{title} (ms) - {format_precision(name)}", cells))
         if pair.is_complete:
             ratios = [make_ratio_cell(getattr(b, column), getattr(a, column)) for a, b in both]
             columns.append((f"{title} - speedup", ratios))
-    over = f"speedups over {name_precision(pair.reference)}; " if pair.is_complete else ""
+    over = f"speedups over {format_precision(pair.reference)}; " if pair.is_complete else ""
     return make_layout_table(
         f"{_make_title(shown[0])} inference, {shown[0].topology}",
         [("Batch size", list(map(_name_batch, groups, own))), *columns],
@@ -212,5 +214,5 @@ def _describe_columns(figures: Sequence[Figure], pair: PrecisionPair) -> str:
     sizes = []
     for precision in pair.precisions:
         own = (figure for figure in figures if figure.precision == precision)
-        sizes.append(f"{describe_sizes(own)} ({name_precision(precision)})")
-    return f"{name_unit(figures[0].model)}; batch size per GPU {', '.join(sizes)}"
+        sizes.append(f"{describe_sizes(own)} ({format_precision(precision)})")
+    return f"{get_unit_name(figures[0].model)}; batch size per GPU {', '.join(sizes)}"

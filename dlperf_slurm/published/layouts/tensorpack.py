@@ -14,14 +14,14 @@ from dlperf_slurm.published.layouts.parts.document import (
     DocumentBuilder,
     LayoutColumn,
     describe_sizes,
+    disambiguate_name,
+    format_device_counts,
+    get_unit_name,
     group_figures,
     list_footnotes,
     list_topologies,
     make_column_cells,
     make_layout_table,
-    name_device_counts,
-    name_unit,
-    tell_apart,
 )
 from dlperf_slurm.published.layouts.parts.figures import NO_FIGURE, Figure, list_figures
 from dlperf_slurm.reports.cells import Table, join_cells
@@ -63,7 +63,7 @@ def _make_table(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
         _make_column(name, group, topologies, draft)
         for name, group in group_figures(
             figures,
-            lambda f: f.source if is_one_framework else tell_apart(f.framework, f, names),
+            lambda f: f.source if is_one_framework else disambiguate_name(f.framework, f, names),
         ).items()
     ]
     compiler = [] if first.compiler == "none" else [first.compiler]
@@ -77,10 +77,10 @@ def _make_table(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
     ]
     return make_layout_table(
         title=f"variable-update={UPDATE_NAMES.get(first.variable_update, first.variable_update)}",
-        columns=[("#GPU", name_device_counts(topologies)), *columns],
+        columns=[("#GPU", format_device_counts(topologies)), *columns],
         text_columns=1,
         caption=f"{first.model}, {', '.join(part for part in parts if part)}; "
-        f"{name_unit(first.model)}",
+        f"{get_unit_name(first.model)}",
     )
 
 

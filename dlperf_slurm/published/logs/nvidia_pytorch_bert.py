@@ -18,7 +18,7 @@ from typing import List, Match, Tuple
 from dlperf_slurm.logs import Identity, PublisherRule
 from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark, Marks
-from dlperf_slurm.logs.patterns import NUMBER, name_precision, parse_number, parse_time
+from dlperf_slurm.logs.patterns import NUMBER, get_precision, parse_number, parse_time
 from dlperf_slurm.logs.publisher_rules import take_final, time_lines
 from dlperf_slurm.logs.timed_run import (
     DLL,
@@ -66,7 +66,7 @@ def _identify(run: TimedRun) -> Identity:
         model="bert",
         devices=_count_devices(run, batch_size) or len(run.devices),
         batch_size_per_device=batch_size,
-        precision=name_precision(run.facts, "fp16", "amp"),
+        precision=get_precision(run.facts, "fp16", "amp"),
     )
 
 

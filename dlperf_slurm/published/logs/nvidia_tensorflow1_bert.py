@@ -16,7 +16,7 @@ from typing import List, Match, Tuple
 from dlperf_slurm.logs import Identity, PublisherRule
 from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark, Marks
-from dlperf_slurm.logs.patterns import name_precision
+from dlperf_slurm.logs.patterns import get_precision
 from dlperf_slurm.logs.publisher_rules import average_lines, time_between
 from dlperf_slurm.logs.timed_run import (
     DLL,
@@ -66,8 +66,7 @@ def _identify(run: TimedRun) -> Identity:
         model="bert",
         devices=devices or run.read_count("num_gpus"),
         batch_size_per_device=batch_size or run.read_count("batch_size"),
-        precision=name_precision(run.facts, "amp", "manual_fp16")
-        or run.find_precision("precision"),
+        precision=get_precision(run.facts, "amp", "manual_fp16") or run.find_precision("precision"),
     )
 
 

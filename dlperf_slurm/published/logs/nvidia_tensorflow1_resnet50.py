@@ -12,7 +12,7 @@ import re
 from statistics import median
 
 from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
-from dlperf_slurm.logs.patterns import COUNT, name_precision
+from dlperf_slurm.logs.patterns import COUNT, get_precision
 from dlperf_slurm.logs.publisher_rules import (
     average,
     average_lines,
@@ -53,7 +53,7 @@ def _identify(run: TimedRun) -> Identity:
         model="resnet50",
         devices=run.read_count("devices"),
         batch_size_per_device=run.read_count("batch_size"),
-        precision=name_precision(run.facts, "amp"),
+        precision=get_precision(run.facts, "amp"),
     )
 
 

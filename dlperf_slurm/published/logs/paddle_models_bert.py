@@ -12,7 +12,7 @@ from typing import List, Tuple
 
 from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
 from dlperf_slurm.logs.marks import Mark
-from dlperf_slurm.logs.patterns import COUNT, NUMBER, name_precision
+from dlperf_slurm.logs.patterns import COUNT, NUMBER, get_precision
 from dlperf_slurm.logs.publisher_rules import average, take_values
 from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, find_early_end
 from dlperf_slurm.logs.windows import Window, make_warm_window
@@ -40,7 +40,7 @@ def _identify(run: TimedRun) -> Identity:
         nodes=trainers if devices else 0,
         devices=trainers * devices,
         batch_size_per_device=0 if run.is_true("in_tokens") else run.read_count("batch_size"),
-        precision=name_precision(run.facts, "use_fp16"),
+        precision=get_precision(run.facts, "use_fp16"),
     )
 
 

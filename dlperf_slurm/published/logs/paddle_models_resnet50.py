@@ -18,7 +18,7 @@ from dlperf_slurm.logs.patterns import (
     DATE_TIME,
     LOGGER_PREFIX,
     NUMBER,
-    name_precision,
+    get_precision,
     subtract_times,
 )
 from dlperf_slurm.logs.publisher_rules import RuleError, average, take_values, time_lines
@@ -42,7 +42,7 @@ def _identify(run: TimedRun) -> Identity:
     return Identity(
         framework="paddle",
         model="resnet50" if model == "ResNet50" else model,
-        precision=name_precision(run.facts, "use_fp16"),
+        precision=get_precision(run.facts, "use_fp16"),
     )
 
 

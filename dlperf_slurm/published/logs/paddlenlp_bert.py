@@ -15,7 +15,7 @@ from typing import List, Match, Tuple
 from dlperf_slurm.logs import Identity, PublisherRule
 from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark
-from dlperf_slurm.logs.patterns import NUMBER, name_precision
+from dlperf_slurm.logs.patterns import NUMBER, get_precision
 from dlperf_slurm.logs.publisher_rules import average_lines
 from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, find_lacking_steps, if_whole
 from dlperf_slurm.logs.windows import Window, list_between, make_rate_window
@@ -53,7 +53,7 @@ def _identify(run: TimedRun) -> Identity:
         model="bert",
         devices=devices,
         batch_size_per_device=run.read_count("batch_size"),
-        precision=name_precision(run.facts, "use_amp", "use_pure_fp16"),
+        precision=get_precision(run.facts, "use_amp", "use_pure_fp16"),
     )
 
 

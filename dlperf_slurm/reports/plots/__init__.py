@@ -91,7 +91,7 @@ def make_name(*texts: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.]+", "-", " ".join(texts)).strip("-.").lower()[:120]
 
 
-def name_apart(plots: Iterable[Plot]) -> list[Plot]:
+def make_names_unique(plots: Iterable[Plot]) -> list[Plot]:
     """Make the names of plots unique by appending numbers."""
     seen: dict[str, int] = {}
     named = []

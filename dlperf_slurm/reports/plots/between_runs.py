@@ -11,7 +11,7 @@ from dlperf_slurm.reports.plots import Plot, make_plot
 from dlperf_slurm.reports.plots.style import MUTED, RULE, SERIES_COLORS, WIDE_INCHES, open_figure
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.compare import MEAN_LATENCY, Row, RunComparison
-from dlperf_slurm.results.history.timeline import name_timeline
+from dlperf_slurm.results.history.timeline import get_timeline_title
 from dlperf_slurm.results.significance import EQUIVALENT, FASTER, NOT_COMPARABLE, SLOWER
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _draw_timelines(history: "DataFrame") -> "Figure":
 
 def _draw_panel(axes: "Axes", runs: Sequence[Row]) -> None:
     """Draw the runs of one timeline."""
-    axes.set_title(name_timeline(runs[0]["case_id"], runs[0]["sizes"]))
+    axes.set_title(get_timeline_title(runs[0]["case_id"], runs[0]["sizes"]))
     axes.set_ylabel(runs[0]["unit"])
     measured = [run for run in runs if run["median"] is not None]
     times: Any = [parse_time(run["created_at"]) for run in measured]

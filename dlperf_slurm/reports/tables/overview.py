@@ -17,7 +17,7 @@ from dlperf_slurm.reports.tables.inference import LATENCIES
 from dlperf_slurm.reports.tables.training import THROUGHPUT, explain_limits, show_training_figures
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.columns import list_values
-from dlperf_slurm.results.labels import VARIANTS, find_variants, label_cases
+from dlperf_slurm.results.labels import VARIANTS, describe_variants, label_cases
 from dlperf_slurm.results.number_formats import NO_REFERENCE
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _list_cases(spec: TableSpec, results: Results, marks: FootnoteMarks) -> "Dat
 def _make_overview(cases: "DataFrame") -> Overview:
     """Make the overview of cases of one model and mode."""
     varying = [axis for axis in VARIANTS if cases[axis].nunique(dropna=False) > 1]
-    constant = find_variants(cases[:1], set(VARIANTS) - set(varying)).iloc[0]
+    constant = describe_variants(cases[:1], set(VARIANTS) - set(varying)).iloc[0]
     is_inference = cases["mode"].iloc[0] == INFER
     axes = (cases.batch_size_per_device, cases.topology)
     of_place, of_group = axes if is_inference else axes[::-1]

@@ -24,8 +24,8 @@ from dlperf_slurm.reports.tables import (
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.labels import (
     VARIANTS,
-    find_variants,
-    find_varying,
+    describe_variants,
+    flag_varying,
     join_words,
     label_cases,
     number_groups,
@@ -55,7 +55,7 @@ def _list_throughputs(results: Results) -> "DataFrame":
         table=number_groups(rows, OF_THROUGHPUTS),
         column=number_groups(rows, ["framework", *VARIANTS]),
     ).sort_values(["table", "column", "nodes", "devices_per_node"], kind="stable")
-    varying, words = find_varying(rows, OF_THROUGHPUTS), find_variants(rows)
+    varying, words = flag_varying(rows, OF_THROUGHPUTS), describe_variants(rows)
     # the compiler has its own column
     own = words.where(varying, "").drop(columns="compiler")
     constants = words.where(~varying, "").to_numpy().tolist()

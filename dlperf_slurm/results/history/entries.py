@@ -33,7 +33,7 @@ from dlperf_slurm.results.history.node_facts import (
     list_node_failures,
     list_sound_times,
 )
-from dlperf_slurm.results.repeats import name_problem
+from dlperf_slurm.results.repeats import classify_problem
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -249,7 +249,7 @@ def _name_state(outcomes: CaseOutcomes) -> str:
     """Name the reason for a missing result: "not run", or the worst problem of the repeats."""
     if outcomes.case.reason:
         return "not run"
-    return name_problem(*(outcome.problem for outcome in outcomes.outcomes))
+    return classify_problem(*(outcome.problem for outcome in outcomes.outcomes))
 
 
 def _list_versions(records: Sequence[Record]) -> dict[str, list[str]]:

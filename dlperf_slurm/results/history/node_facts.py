@@ -22,7 +22,7 @@ def list_sound_times(records: Sequence[Record]) -> dict[str, str]:
     """Return by node the end time of its last repeat with a valid record."""
     times: dict[str, str] = {}
     for record in records:
-        for node in {name_node(rank.host) for rank in record.ranks}:
+        for node in {get_node_name(rank.host) for rank in record.ranks}:
             times[node] = max(times.get(node, ""), record.ended_at)
     return dict(sorted(times.items()))
 
@@ -38,7 +38,7 @@ def list_contests(records: Sequence[Record]) -> list[dict[str, float]]:
     for record in records:
         seconds: dict[str, float] = {}
         for rank in record.ranks:
-            node = name_node(rank.host)
+            node = get_node_name(rank.host)
             seconds[node] = max(seconds.get(node, 0.0), rank.window_seconds)
         if len(seconds) > 1:
             contests.append(seconds)
@@ -50,6 +50,6 @@ def list_contests(records: Sequence[Record]) -> list[dict[str, float]]:
     return contests
 
 
-def name_node(host: str) -> str:
+def get_node_name(host: str) -> str:
     """Return Slurm's name of a node from its host name: without the domain."""
     return host.partition(".")[0]

@@ -18,7 +18,7 @@ from dlperf_slurm.config.folders import find_cache_dir, hash_path, make_cache_di
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.folders import PRIVATE_MASK, file_permissions
 from dlperf_slurm.results.columns import COUNT, FLAG, LISTS, TEXT
-from dlperf_slurm.results.comparability import SURROUNDINGS, WORK
+from dlperf_slurm.results.comparability import REPORTED_SETTINGS, WORK
 from dlperf_slurm.results.database import open_database
 from dlperf_slurm.results.history.entries import (
     ENTRIES,
@@ -43,7 +43,7 @@ _KINDS = {TEXT: "VARCHAR", COUNT: "BIGINT", FLAG: "BOOLEAN", LISTS: "DOUBLE[]"}
 _COLUMNS = tuple(ENTRIES)[1:]
 _DEFINITIONS = tuple(f"{name} {_KINDS[ENTRIES[name]]}" for name in _COLUMNS)
 # a catalogue with another layout is rebuilt
-_LAYOUT = " ".join(("2", __version__, *_DEFINITIONS, *WORK, *SURROUNDINGS))
+_LAYOUT = " ".join(("2", __version__, *_DEFINITIONS, *WORK, *REPORTED_SETTINGS))
 _SCHEMA = f"""
 CREATE TABLE layout (text VARCHAR);
 CREATE TABLE runs (folder VARCHAR, digest VARCHAR);
@@ -73,7 +73,7 @@ class RunCache:
     read_runs: int
 
 
-def find_catalogue(results_dir: Path) -> Path:
+def get_cache_path(results_dir: Path) -> Path:
     """Return the path of a results folder's catalogue in the user's cache; it may not exist."""
     return find_cache_dir() / f"catalogue-{hash_path(results_dir)}.duckdb"
 
@@ -113,7 +113,7 @@ def _load(results_dir: Path, problems: list[str]) -> dict[str, CachedRun]:
     """
     import duckdb
 
-    path = find_catalogue(results_dir)
+    path = get_cache_path(results_dir)
     if not path.exists():
         return {}
     try:
@@ -142,7 +142,7 @@ def _store(
     """
     import duckdb
 
-    path = find_catalogue(results_dir)
+    path = get_cache_path(results_dir)
     try:
         make_cache_dir()
         with file_permissions(PRIVATE_MASK), _open(path) as connection:

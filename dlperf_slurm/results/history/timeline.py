@@ -21,7 +21,11 @@ from dlperf_slurm.results.columns import (
     take,
 )
 from dlperf_slurm.results.columns import THROUGHPUT as OWN_UNIT
-from dlperf_slurm.results.comparability import find_other_work, name_changes, name_tool_changes
+from dlperf_slurm.results.comparability import (
+    describe_changes,
+    describe_tool_changes,
+    find_other_work,
+)
 from dlperf_slurm.results.compare import (
     IDENTITY,
     PAIR,
@@ -31,9 +35,14 @@ from dlperf_slurm.results.compare import (
     share_case_column,
 )
 from dlperf_slurm.results.history.entries import describe_software, read_facts
-from dlperf_slurm.results.labels import find_unit, number_groups
+from dlperf_slurm.results.labels import get_unit, number_groups
 from dlperf_slurm.results.significance import DEFAULT_MARGIN
-from dlperf_slurm.stats.median import Interval, compute_median, compute_median_interval, find_median
+from dlperf_slurm.stats.median import (
+    Interval,
+    compute_known_median,
+    compute_median,
+    compute_median_interval,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -107,11 +116,11 @@ def make_history(entries: "DataFrame") -> "DataFrame":
         _format_sizes(sizes) if is_one_of else ""
         for sizes, is_one_of in zip(rows.sizes, has_several)
     ]
-    samples, units = rows.samples_per_s, rows.model.map(find_unit)
+    samples, units = rows.samples_per_s, rows.model.map(get_unit)
     intervals = [one or _NO_INTERVAL for one in map(compute_median_interval, samples)]
     rows = rows.assign(
         unit=units,
-        median=samples.map(find_median).astype(NUMBER),
+        median=samples.map(compute_known_median).astype(NUMBER),
         interval_low=[one.low for one in intervals],
         interval_high=[one.high for one in intervals],
     )
@@ -143,11 +152,11 @@ def _pair(a: Row, b: Row, reason: str = "") -> tuple[object, ...]:
     return (
         *(THROUGHPUT, "repeats", a.samples_per_s, b.samples_per_s),
         find_other_work(read_facts(a.work), read_facts(b.work)),
-        [*name_changes(*surroundings), *name_tool_changes(a, b)],
+        [*describe_changes(*surroundings), *describe_tool_changes(a, b)],
     )
 
 
-def name_timeline(case_id: str, sizes: str) -> str:
+def get_timeline_title(case_id: str, sizes: str) -> str:
     """Return the title of a timeline: the case id, and the model sizes if `sizes` is not empty."""
     return f"{case_id} ({sizes})" if sizes else case_id
 

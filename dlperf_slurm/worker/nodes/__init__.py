@@ -53,7 +53,7 @@ def prepare_node(work_file: Path, attempt_dir: Path) -> int:
             problems.append(str(error))
 
     report = NodeReport(
-        node=find_node_name(),
+        node=get_node_name(),
         host=socket.gethostname(),
         setup_seconds=set_up - started,
         check_seconds=checked - set_up,
@@ -67,7 +67,7 @@ def prepare_node(work_file: Path, attempt_dir: Path) -> int:
     return fail(report, attempt_dir) if problems else 0
 
 
-def find_node_name() -> str:
+def get_node_name() -> str:
     """Return Slurm's name of this node, or without Slurm its host name."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 

@@ -146,7 +146,7 @@ def _describe_amd_devices(amd: Any, handles: List[Any]) -> Dict[str, str]:
         return join_distinct(str(amd_smi.ask(amd, query, handle) or "") for handle in handles)
 
     return {
-        "gpu_models": join_distinct(amd_smi.name_device(amd, handle) for handle in handles),
+        "gpu_models": join_distinct(amd_smi.get_market_name(amd, handle) for handle in handles),
         "gpu_uuids": join_answers("get_gpu_device_uuid"),
         "gpu_driver": join("get_gpu_driver_info", "driver_version"),
         "gpu_vbios": join("get_gpu_vbios_info", "version"),

@@ -10,9 +10,9 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.failures import write_loss
 from dlperf_slurm.worker.ranks import PlacementError, World
 from dlperf_slurm.worker.rendezvous import MPI, RendezvousSettings
-from dlperf_slurm.worker.rendezvous.connections import meet
+from dlperf_slurm.worker.rendezvous.connections import connect_ranks
 from dlperf_slurm.worker.rendezvous.network import add_suffix
-from dlperf_slurm.worker.rendezvous.rank_environment import find_place
+from dlperf_slurm.worker.rendezvous.rank_environment import read_rank_environment
 from dlperf_slurm.worker.rendezvous.socket_communicator import SocketCommunicator
 
 # random bytes in hexadecimal, made by the job script per array task and never written to a file
@@ -79,7 +79,7 @@ class SocketWorld(World):
 
     def __init__(self, joining: RendezvousSettings, case: Case, attempt_dir: Path) -> None:
         """Wait for all ranks to connect; raises PlacementError if they do not."""
-        place = find_place(joining.ranks, os.environ)
+        place = read_rank_environment(joining.ranks, os.environ)
         if place.size != case.world_size:
             raise PlacementError(
                 f"the launcher started {place.size} rank(s), but the topology needs "
@@ -87,7 +87,7 @@ class SocketWorld(World):
             )
         secret = read_secret(os.environ) if place.size > 1 else b""
         first_host = add_suffix(place.first_host, joining.host_suffix)
-        met = meet(place._replace(first_host=first_host), secret)
+        met = connect_ranks(place._replace(first_host=first_host), secret)
         super().__init__(SocketCommunicator(place.rank, met, partial(write_loss, attempt_dir)))
 
     def leave(self) -> None:

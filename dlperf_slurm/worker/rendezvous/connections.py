@@ -52,7 +52,9 @@ def choose_ports(launch: str, secret: bytes) -> List[int]:
     return random.Random(seed).sample(PORTS, PORTS_TRIED)
 
 
-def meet(place: RankEnvironment, secret: bytes, seconds: float = START_SECONDS) -> Connections:
+def connect_ranks(
+    place: RankEnvironment, secret: bytes, seconds: float = START_SECONDS
+) -> Connections:
     """Connect rank 0 with all other ranks; raises PlacementError after `seconds`.
 
     `place` is the rank's environment, `secret` is known to all ranks of the launch.

@@ -19,7 +19,7 @@ class RankEnvironment(NamedTuple):
     launch: str
 
 
-def find_place(launcher: str, environ: Mapping[str, str]) -> RankEnvironment:
+def read_rank_environment(launcher: str, environ: Mapping[str, str]) -> RankEnvironment:
     """Read the RankEnvironment of this process from the variables that its launcher sets.
 
     `launcher` is SLURM or TORCHRUN. Raises PlacementError if a variable is missing or invalid.
@@ -45,7 +45,9 @@ def _find_slurm_place(environ: Mapping[str, str]) -> RankEnvironment:
     return RankEnvironment(
         rank=rank,
         size=int(environ["SLURM_NTASKS"]),
-        first_host=LOOPBACK if environ.get("SLURM_STEP_NUM_NODES") == "1" else find_first(nodes),
+        first_host=LOOPBACK
+        if environ.get("SLURM_STEP_NUM_NODES") == "1"
+        else parse_first_host(nodes),
         launch=f"{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}",
     )
 
@@ -62,7 +64,7 @@ def _find_torchrun_place(environ: Mapping[str, str]) -> RankEnvironment:
     )
 
 
-def find_first(nodes: str) -> str:
+def parse_first_host(nodes: str) -> str:
     """Return the first host of a Slurm node list, that of rank 0: "n[07-09],m1" -> "n07"."""
     first = re.match(r"[^,\[]*(?:\[[^\]]*\][^,\[]*)*", nodes)
     assert first is not None, "it matches the empty text too"

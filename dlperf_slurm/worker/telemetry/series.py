@@ -146,9 +146,9 @@ def _name_reasons(bits: List[float]) -> Tuple[str, ...]:
     seen = 0
     for value in bits:
         seen |= int(value)
-    return name_reasons(seen)
+    return list_throttle_reasons(seen)
 
 
-def name_reasons(bits: int) -> Tuple[str, ...]:
+def list_throttle_reasons(bits: int) -> Tuple[str, ...]:
     """List the names of the throttle reasons in NVML's bits."""
     return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)

@@ -82,7 +82,7 @@ class AmdSource:
 
     def __init__(self, amd: Any, handle: Any, device: int) -> None:
         self.device = device
-        self.name = amd_smi.name_device(amd, handle)
+        self.name = amd_smi.get_market_name(amd, handle)
         self._amd = amd
         self._handle = handle
         self._residencies: Dict[str, int] = {}

@@ -16,7 +16,7 @@ import dlperf_slurm as dp
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import Record
-from dlperf_slurm.contract.step_archive import DETAILS_FILE, fold_details
+from dlperf_slurm.contract.step_archive import DETAILS_FILE, pack_sidecars
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.archives import read_member
@@ -56,7 +56,7 @@ def end_run(path):
     for index, task in enumerate(run.read_all_tasks()):
         folder = path / task.attempt_dir
         if index % 2:
-            fold_details(folder / "s0", read_json(folder / "s0" / "record.json", Record).case)
+            pack_sidecars(folder / "s0", read_json(folder / "s0" / "record.json", Record).case)
         (folder / "claim").symlink_to("1")
         now = format_now()
         marker = {"job_id": "1", "begun": now, "time": now, "nodes": "n1", "exit_code": 0}

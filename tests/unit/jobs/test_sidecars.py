@@ -8,7 +8,7 @@ import pytest
 from builders import make_case, make_record
 
 from dlperf_slurm.contract.host_noise import (
-    SURROUNDINGS_FILE,
+    HOST_NOISE_FILE,
     CpuUse,
     HostNoise,
     NoiseReport,
@@ -43,8 +43,8 @@ def change_window(**changes):
 
 def test_what_was_written_is_read(tmp_path):
     write_surroundings(tmp_path, SOUND)
-    content = (tmp_path / SURROUNDINGS_FILE).read_bytes()
-    beside = parse_beside({SURROUNDINGS_FILE: SidecarFile(content, SURROUNDINGS_FILE)})
+    content = (tmp_path / HOST_NOISE_FILE).read_bytes()
+    beside = parse_beside({HOST_NOISE_FILE: SidecarFile(content, HOST_NOISE_FILE)})
     assert beside == Sidecars(SOUND)
     assert find_sidecar_problem(beside, make_record(CASE)) == ""
 
@@ -64,7 +64,7 @@ def test_record_may_have_nothing_beside_it():
 )
 def test_what_contradicts_the_record_is_named(surroundings, problem):
     found = find_sidecar_problem(Sidecars(surroundings), make_record(CASE))
-    assert found.startswith(f"{SURROUNDINGS_FILE}: ")
+    assert found.startswith(f"{HOST_NOISE_FILE}: ")
     assert problem in found
 
 
@@ -80,4 +80,4 @@ def test_what_contradicts_the_record_is_named(surroundings, problem):
 def test_value_that_cannot_be_is_refused(surroundings, key):
     content = json.dumps(dataclasses.asdict(surroundings)).encode()
     with pytest.raises(ContractError, match=re.escape(f"a/surroundings.json: {key}")):
-        parse_beside({SURROUNDINGS_FILE: SidecarFile(content, "a/surroundings.json")})
+        parse_beside({HOST_NOISE_FILE: SidecarFile(content, "a/surroundings.json")})

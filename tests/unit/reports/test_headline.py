@@ -19,7 +19,7 @@ def list_texts(*cases):
 
 
 def list_doubts(*cases):
-    return [finding.text for finding in summarize_cases(cases).findings if finding.is_doubt]
+    return [finding.text for finding in summarize_cases(cases).findings if finding.is_warning]
 
 
 def rename_precision(outcomes, precision):
@@ -77,7 +77,7 @@ def test_case_beyond_the_peak_of_its_device_is_doubted(seconds, is_doubted):
     summary = summarize_cases([make_measured("jax", "1n1g", [seconds] * 6)])
     cases = summary.results.cases.assign(measured_peak_share=0.01 / seconds)
     found = list_findings(dataclasses.replace(summary.results, cases=cases))
-    assert any("peak" in one.text for one in found if one.is_doubt) == is_doubted
+    assert any("peak" in one.text for one in found if one.is_warning) == is_doubted
 
 
 def test_efficiency_beyond_the_devices_is_a_doubt_and_no_finding():
@@ -128,7 +128,7 @@ def test_run_without_a_figure_has_no_findings():
 
 def test_terminal_is_told_three_findings_with_a_doubt_among_them():
     sure = [Headline(f"figure {number}") for number in range(4)]
-    doubts = [Headline("doubt", is_doubt=True), Headline("other doubt", is_doubt=True)]
+    doubts = [Headline("doubt", is_warning=True), Headline("other doubt", is_warning=True)]
     assert choose_telling([*sure, *doubts]) == [*sure[:2], doubts[0]]
     assert choose_telling(sure) == sure[:3]
     assert choose_telling(doubts) == doubts[:1]

@@ -22,7 +22,7 @@ from dlperf_slurm.reports.plots import (
     latency,
     list_for_page,
     make_name,
-    name_apart,
+    make_names_unique,
     scaling,
 )
 from dlperf_slurm.reports.plots.distribution import find_range, list_quantiles, plot_distribution
@@ -414,7 +414,7 @@ def test_file_names_are_plain(text):
 
 def test_names_that_are_alike_get_numbers():
     plots = [Plot(name, "", "", "", b"", b"", b"") for name in ("a", "a", "b")]
-    assert [plot.name for plot in name_apart(plots)] == ["a", "a-2", "b"]
+    assert [plot.name for plot in make_names_unique(plots)] == ["a", "a-2", "b"]
 
 
 def test_step_times_that_are_gone_when_they_are_drawn_are_an_error():

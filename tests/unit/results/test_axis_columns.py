@@ -13,7 +13,7 @@ from dlperf_slurm.matrix.axes import AXES, make_case_id
 from dlperf_slurm.results.case_columns import CASES
 from dlperf_slurm.results.compare import COMPARISON
 from dlperf_slurm.results.history import run_cache
-from dlperf_slurm.results.history.run_cache import find_catalogue, read_catalogue
+from dlperf_slurm.results.history.run_cache import get_cache_path, read_catalogue
 from dlperf_slurm.results.history.timeline import HISTORY
 
 FRAMES = {"cases": CASES, "history": HISTORY, "compare": COMPARISON}
@@ -88,7 +88,7 @@ def test_value_on_each_axis_comes_out_of_every_frame(read, results):
 
 def test_catalogue_has_each_axis_in_a_column_for_sql(results):
     read_catalogue(results)
-    with duckdb.connect(str(find_catalogue(results)), read_only=True) as connection:
+    with duckdb.connect(str(get_cache_path(results)), read_only=True) as connection:
         columns = {
             name: kind for name, kind, *_ in connection.execute("DESCRIBE entries").fetchall()
         }
@@ -97,7 +97,7 @@ def test_catalogue_has_each_axis_in_a_column_for_sql(results):
 
 
 def test_catalogue_of_fewer_axes_is_made_anew_without_a_word(results):
-    path = find_catalogue(results)
+    path = get_cache_path(results)
     path.parent.mkdir(parents=True)
     columns = [name for name in run_cache._COLUMNS if name not in AXES[2:]]
     with duckdb.connect(str(path)) as connection:

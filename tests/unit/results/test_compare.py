@@ -11,7 +11,7 @@ from support.problems import assert_problem
 from dlperf_slurm.contract.record import HOST, HostPlatform
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import list_records
-from dlperf_slurm.results.comparability import list_surroundings, name_changes
+from dlperf_slurm.results.comparability import describe_changes, list_surroundings
 from dlperf_slurm.results.compare import MEAN_LATENCY, compare_runs
 from dlperf_slurm.results.significance import EQUIVALENT, FASTER, NOT_COMPARABLE, SLOWER, UNDECIDED
 
@@ -165,7 +165,7 @@ def test_facts_of_every_host_are_compared_but_those_that_only_name_machines():
         hosts=(HostPlatform("node2", {"cpu_model": "B"}),),
     )
     facts = [list_surroundings([one]) for one in (record, other)]
-    assert name_changes(*facts) == ["cpu_model A -> A and B"]
+    assert describe_changes(*facts) == ["cpu_model A -> A and B"]
 
 
 def test_cases_of_one_run_only_are_listed():

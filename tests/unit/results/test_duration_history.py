@@ -9,7 +9,7 @@ from support.problems import assert_problem
 from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.results.duration_history import describe_time, find_task_seconds, list_too_long
+from dlperf_slurm.results.duration_history import describe_time, get_task_seconds, list_too_long
 
 SITE = make_site(time_limit_minutes={"default": 30})
 
@@ -29,7 +29,7 @@ def plan_again(*assignments):
 
 
 def find(run, plan, site_name="tiny"):
-    return find_task_seconds(plan, site_name, run.path.parent)
+    return get_task_seconds(plan, site_name, run.path.parent)
 
 
 def test_case_takes_what_it_took_in_the_middle(staged_run):

@@ -39,7 +39,7 @@ from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.history import run_cache
-from dlperf_slurm.results.history.run_cache import find_catalogue, read_catalogue
+from dlperf_slurm.results.history.run_cache import get_cache_path, read_catalogue
 from dlperf_slurm.results.history.timeline import drop_copies, make_history, select_entries
 
 pytestmark = pytest.mark.not_in_check
@@ -179,7 +179,7 @@ def test_removed_run_leaves_the_catalogue(two_runs):
     read_catalogue(RESULTS)
     shutil.rmtree(two_runs[0])
     assert len(list_points()) == 1
-    with duckdb.connect(str(find_catalogue(RESULTS))) as connection:
+    with duckdb.connect(str(get_cache_path(RESULTS))) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
 
 
@@ -204,7 +204,7 @@ def test_catalogue_is_for_its_user_alone(two_runs):
         read_catalogue(RESULTS)
     finally:
         os.umask(before)
-    catalogue = find_catalogue(RESULTS)
+    catalogue = get_cache_path(RESULTS)
     assert [path.stat().st_mode & 0o077 for path in (catalogue, catalogue.parent)] == [0, 0]
 
 
@@ -219,7 +219,7 @@ CATALOGUE_DAMAGES = {
 @pytest.mark.parametrize("damage", CATALOGUE_DAMAGES)
 def test_catalogue_that_cannot_be_read_is_made_anew(two_runs, damage):
     whole = read_catalogue(RESULTS)
-    CATALOGUE_DAMAGES[damage](find_catalogue(RESULTS))
+    CATALOGUE_DAMAGES[damage](get_cache_path(RESULTS))
     found = read_catalogue(RESULTS)
     assert found.entries.equals(whole.entries)
     assert all("rebuilt" in problem for problem in found.problems)
@@ -235,10 +235,10 @@ def test_catalogue_of_another_version_is_made_anew(two_runs, monkeypatch):
 
 
 def test_folder_in_place_of_the_catalogue_does_not_hide_the_runs(two_runs):
-    find_catalogue(RESULTS).mkdir(parents=True)
+    get_cache_path(RESULTS).mkdir(parents=True)
     found = read_catalogue(RESULTS)
     assert len(found.entries) == 4
-    assert [problem.startswith(f"{find_catalogue(RESULTS)}: ") for problem in found.problems] == [
+    assert [problem.startswith(f"{get_cache_path(RESULTS)}: ") for problem in found.problems] == [
         True, True,
     ]  # fmt: skip
 
@@ -255,7 +255,7 @@ sys.stdin.readline()
 def test_catalogue_that_another_process_keeps_does_not_hide_the_runs(two_runs, monkeypatch):
     whole = read_catalogue(RESULTS)
     monkeypatch.setattr(run_cache, "LOCK_PATIENCE_SECONDS", 0.1)
-    command = [sys.executable, "-c", HOLD, str(find_catalogue(RESULTS))]
+    command = [sys.executable, "-c", HOLD, str(get_cache_path(RESULTS))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"open\n"
         found = read_catalogue(RESULTS)
@@ -288,7 +288,7 @@ def test_four_processes_at_once_agree_and_leave_a_whole_catalogue(command):
 def test_killed_process_leaves_a_catalogue_that_can_be_used(command):
     with command() as process:
         deadline = time.monotonic() + 60
-        while not find_catalogue(RESULTS).exists() and process.poll() is None:
+        while not get_cache_path(RESULTS).exists() and process.poll() is None:
             assert time.monotonic() < deadline
         process.kill()
     assert len(read_catalogue(RESULTS).entries) == 12
@@ -425,7 +425,7 @@ def test_rate_that_is_not_finite_is_a_problem_of_its_repeat(two_runs):
 
 def test_catalogue_is_plain_tables_for_sql(two_runs):
     read_catalogue(RESULTS)
-    with duckdb.connect(str(find_catalogue(RESULTS)), read_only=True) as connection:
+    with duckdb.connect(str(get_cache_path(RESULTS)), read_only=True) as connection:
         rows = connection.execute(
             "SELECT case_id, count(*), max(list_max(samples_per_s)) FROM entries "
             "GROUP BY case_id ORDER BY case_id"

@@ -20,7 +20,7 @@ from dlperf_slurm.contract.phases import (
 )
 from dlperf_slurm.jobs.sidecars import Sidecars
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.startup_phases import QUEUE, StartupPhases, find_start
+from dlperf_slurm.results.startup_phases import QUEUE, StartupPhases, compute_startup_phases
 
 SECONDS = {SCRIPT: 1.0, RANKS: 2.0, LOOK: 0.5, FIRST_STEP: 4.0, WARMUP: 8.0, WINDOW: 16.0}
 STARTED_AT = "2026-01-01T00:01:00Z"
@@ -41,7 +41,7 @@ def make_case(*starts, submitted_at="2026-01-01T00:00:00Z", **changes) -> CaseOu
 
 
 def find_first(case) -> StartupPhases:
-    return find_start(case.outcomes[0])
+    return compute_startup_phases(case.outcomes[0])
 
 
 @pytest.mark.parametrize(

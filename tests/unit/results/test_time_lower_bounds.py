@@ -24,7 +24,7 @@ def pace(monkeypatch):
 def find(*assignments, **settings):
     file = read_matrix(write_matrix(), assignments)
     site = SITE.model_copy(update=settings)
-    return time_lower_bounds.find_least_seconds(resolve(expand_matrix(file), site, 1001))
+    return time_lower_bounds.compute_least_seconds(resolve(expand_matrix(file), site, 1001))
 
 
 def test_it_is_the_work_of_all_steps_over_the_cores(home):

@@ -8,7 +8,7 @@ from rich.console import Console
 from support.problems import assert_problem
 
 from dlperf_slurm.jobs.run_directory import RunTask
-from dlperf_slurm.reports.progress import name_reasons
+from dlperf_slurm.reports.progress import print_pending_reasons
 from dlperf_slurm.scheduler.pending_hints import describe_pending, get_hint
 from dlperf_slurm.scheduler.state import PENDING, RUNNING, TaskState
 
@@ -63,8 +63,8 @@ def test_reasons_are_told_once_with_their_jobs(staged_run):
 def test_reason_is_named_when_it_is_seen_first(staged_run):
     console = Console(file=io.StringIO(), width=200)
     named = set()
-    name_reasons(staged_run, [make_state(0, "Priority")], named, console)
-    name_reasons(
+    print_pending_reasons(staged_run, [make_state(0, "Priority")], named, console)
+    print_pending_reasons(
         staged_run, [make_state(0, "Priority"), make_state(1, "JobHeldUser")], named, console
     )
     assert console.file.getvalue().splitlines() == [

@@ -8,9 +8,9 @@ from dlperf_slurm.stats import power
 from dlperf_slurm.stats.power import (
     MAX_REPEATS,
     POWER,
+    compute_detectable_slowdown,
     compute_power,
     count_deciding_repeats,
-    find_detectable,
     measure_spread,
     pool_spreads,
 )
@@ -38,7 +38,9 @@ def test_slowdown_is_found_in_as_many_pairs(repeats, spread, slowdown, tests, le
 
 
 def test_detectable_slowdown_is_found_with_the_power_that_is_asked():
-    assert compute_power(10, 0.02, find_detectable(10, 0.02)) == pytest.approx(POWER, abs=0.02)
+    assert compute_power(10, 0.02, compute_detectable_slowdown(10, 0.02)) == pytest.approx(
+        POWER, abs=0.02
+    )
 
 
 @pytest.mark.parametrize("distance", [0.02, 0.03, 0.05])
@@ -59,7 +61,7 @@ def test_power_of_a_hundred_thousand_repeats_is_bounded_in_memory():
     resource = pytest.importorskip("resource")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert compute_power(99_999, 0.03, 0.05) == 1.0
-    assert find_detectable(99_999, 0.03) < 0.002
+    assert compute_detectable_slowdown(99_999, 0.03) < 0.002
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024
 
 

@@ -8,16 +8,16 @@ from dlperf_slurm.published.layouts.parts.document import (
     DocumentBuilder,
     LayoutColumn,
     arrange,
+    format_device_counts,
     group_figures,
     list_topologies,
     make_layout_table,
     make_ratio_cell,
-    name_device_counts,
 )
 from dlperf_slurm.published.layouts.parts.figures import ABSENT, Figure
 from dlperf_slurm.published.layouts.parts.precision_pairs import (
     PrecisionPair,
-    name_precision,
+    format_precision,
     pair_precisions,
 )
 from dlperf_slurm.reports.cells import Cell, Table
@@ -49,16 +49,18 @@ def _make_time_table(
     found = arrange(figures, pair.precisions, topologies, draft)
     longest = max(figure.train_seconds or 0.0 for figure in figures)
     size, unit = next((one for one in _UNITS if longest >= one[0]), _UNITS[-1])
-    columns: list[LayoutColumn] = [("GPUs", name_device_counts(topologies))]
+    columns: list[LayoutColumn] = [("GPUs", format_device_counts(topologies))]
     for precision, own in found.items():
         cells = [Cell(_average(figure), PERCENT, problem=ABSENT) for figure in own]
-        columns.append((f"Accuracy - {name_precision(precision)}", cells))
+        columns.append((f"Accuracy - {format_precision(precision)}", cells))
     if any(figure.seeds_at_target is not None for figure in figures):
         for precision, own in found.items():
-            columns.append((f"Reached - {name_precision(precision)}", [*map(_count_reached, own)]))
+            columns.append(
+                (f"Reached - {format_precision(precision)}", [*map(_count_reached, own)])
+            )
     for precision, own in found.items():
         times = [Cell(f.train_seconds, ScaledFormat(factor=1 / size), problem=ABSENT) for f in own]
-        columns.append((f"Time to train - {name_precision(precision)}", times))
+        columns.append((f"Time to train - {format_precision(precision)}", times))
     if pair.is_complete:
         pairs = zip(found[pair.reference], found[pair.reduced])
         ratios = [make_ratio_cell(base.train_seconds, f.train_seconds) for base, f in pairs]
@@ -79,12 +81,12 @@ def _make_seeds_table(
     found = arrange(figures, pair.precisions, topologies, draft)
     columns: list[LayoutColumn] = [
         ("# of epochs", [str(figures[0].epochs) for _ in topologies]),
-        ("GPUs", name_device_counts(topologies)),
+        ("GPUs", format_device_counts(topologies)),
     ]
     for name, (read, form) in _STATISTICS.items():
         for precision, own in found.items():
             cells = [Cell(read(figure), form, problem=ABSENT) for figure in own]
-            columns.append((f"{name_precision(precision)} {name}", cells))
+            columns.append((f"{format_precision(precision)} {name}", cells))
     counts = " and ".join(map(str, sorted({len(figure.top1) for figure in figures})))
     return make_layout_table(
         title=f"{_make_title(figures[0])}, over seeds",

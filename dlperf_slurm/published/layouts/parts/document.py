@@ -8,7 +8,7 @@ from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.published.layouts.parts.figures import ABSENT, NO_FIGURE, Figure
 from dlperf_slurm.reports.cells import Cell, Table, make_table
 from dlperf_slurm.results.footnotes import Footnotes, Note
-from dlperf_slurm.results.labels import find_unit
+from dlperf_slurm.results.labels import get_unit
 from dlperf_slurm.results.number_formats import ScaledFormat
 from dlperf_slurm.results.ratios import divide
 
@@ -92,7 +92,7 @@ def describe(figure: Figure) -> str:
     return " ".join([*(part for part in parts if part != "none"), f"bsz={figure.batch_group}"])
 
 
-def tell_apart(name: str, figure: Figure, names: Iterable[tuple[str, str]]) -> str:
+def disambiguate_name(name: str, figure: Figure, names: Iterable[tuple[str, str]]) -> str:
     """Return a framework's name, followed by the figure's source if `names` has several for it.
 
     `names` are the (framework, source) pairs of all columns.
@@ -123,7 +123,7 @@ def arrange(
     }
 
 
-def name_device_counts(topologies: Sequence[Topology]) -> list[str]:
+def format_device_counts(topologies: Sequence[Topology]) -> list[str]:
     """Format the device count of each topology, with the topology if a count is not unique."""
     counts = [topology.world_size for topology in topologies]
     return [
@@ -193,7 +193,7 @@ def make_layout_table(
     return make_table(title, headers, zip(*cells), text_columns, caption)
 
 
-def name_unit(model: str, images: str = "img/s") -> str:
+def get_unit_name(model: str, images: str = "img/s") -> str:
     """Return the unit of a model's throughput; `images` is what the layout writes for images/s."""
-    unit = find_unit(model)
+    unit = get_unit(model)
     return images if unit == "images/s" else unit

@@ -46,13 +46,13 @@ def pair_precisions(figures: Sequence[Figure], draft: DocumentBuilder) -> list[P
     what = f"{figures[0].label} {figures[0].model} {mode}"
     if not pairs:
         draft.notes.append(
-            f"{what}: nothing but {name_precision(reference)}, so no speedup over it"
+            f"{what}: nothing but {format_precision(reference)}, so no speedup over it"
         )
     elif not reference:
         draft.notes.append(f"{what}: no figures in TF32 or FP32, so no speedup over them")
     return pairs or [PrecisionPair("", reference)]
 
 
-def name_precision(precision: str) -> str:
+def format_precision(precision: str) -> str:
     """Return NVIDIA's name of a precision: "mixed precision" for "amp-fp16"."""
     return PRECISION_NAMES.get(precision, precision.upper())
