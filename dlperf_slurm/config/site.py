@@ -274,7 +274,7 @@ def load_site(
     reporter = ProblemCollector(TomlFile(str(path), "", merged))
     site = validate(Site, merged, reporter)
     raise_problems(reporter.problems)
-    assert site is not None, "layers that are valid one by one are valid together"
+    assert site is not None, "valid layers make a valid site"
     return LoadedSite(path.stem, site, sources)
 
 
@@ -284,7 +284,7 @@ def read_frozen_site(path: Path) -> Site:
     reporter = ProblemCollector(toml)
     site = validate(Site, toml.data, reporter)
     raise_problems(reporter.problems)
-    assert site is not None, "no site without a problem"
+    assert site is not None, "an invalid site has at least one problem"
     return site
 
 

@@ -166,7 +166,7 @@ def _open_archive(path: str, device: int, inode: int, size_bytes: int, time: flo
     inflated_bytes = sum(member.size_bytes for member in found.values())
     if inflated_bytes > INFLATED_BYTES + MOST_INFLATED * size_bytes:
         raise FileProblem(
-            f"{path}: is no archive of a run: its members have {inflated_bytes} bytes"
+            f"{path}: is not an archive of a run: its members have {inflated_bytes} bytes in all"
         )
     if len(tops) != 1 or not all("/" in name for name in found):
         raise FileProblem(f"{path}: is not an archive of a run: its members are not in one folder")

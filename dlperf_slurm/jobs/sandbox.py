@@ -118,9 +118,9 @@ class _Budget:
         self.own -= units
         self.shared -= units
         if self.own < 0:
-            raise SecurityError("does too much work: has too many loops, or too long texts in them")
+            raise SecurityError("takes too much work to render; use fewer loops or shorter texts")
         if self.shared < 0:
-            raise SecurityError("does too much work together with the other ones: make it shorter")
+            raise SecurityError("takes too much work together with the other templates; shorten it")
 
 
 _budget = _Budget()

@@ -67,7 +67,7 @@ def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
         _check_overrides(matrix, reporter)
         _check_scripts(matrix, reporter)
     raise_problems(reporter.problems)
-    assert matrix is not None, "no matrix without a problem"
+    assert matrix is not None, "an invalid matrix has at least one problem"
     return MatrixFile(path.stem, write_merged(toml) if assignments else toml, matrix)
 
 

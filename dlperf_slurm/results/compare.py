@@ -130,7 +130,7 @@ def _list_pairs(
     changes of the tool and the site, which all cases share.
     """
     one = a or b
-    assert one is not None, "each case is of a run"
+    assert one is not None, "a case is in at least one run"
     identity, counted, changes = list_identity(one.case), "repeats", []
     if a is None or b is None:
         reason = "only in A" if a else "only in B"

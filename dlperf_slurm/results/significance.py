@@ -98,8 +98,8 @@ def _judge(
     """
     interval = compute_ratio_interval(*speeds)
     narrower = compute_ratio_interval(*speeds, ONE_SIDED_CONFIDENCE)
-    assert interval is not None, "the pairs are of enough values"
-    assert narrower is not None, "the pairs are of enough values"
+    assert interval is not None, "pairs have enough values for an interval"
+    assert narrower is not None, "pairs have enough values for an interval"
     is_different = difference <= SIGNIFICANCE and not interval.holds(1.0)
     is_within = (
         equivalence <= SIGNIFICANCE

@@ -116,7 +116,7 @@ def _merge(run: Run, assignments: Sequence[str]) -> Site:
     reporter = ProblemCollector(TomlFile(str(run.path / SITE_FILE), "", merged))
     site = validate(Site, merged, reporter)
     raise_problems(reporter.problems)
-    assert site is not None, "layers that are valid one by one are valid together"
+    assert site is not None, "valid layers make a valid site"
     return site
 
 

@@ -7,19 +7,19 @@ The first matching row decides; a test compares this table with `RULES`.
   2  valid          any            any      over, no job               any        COMPLETED
   3  valid          started        any      requeued                   any        COMPLETED
   4  any            any            any      no job                     any        STAGED
-  5  any            any            yes      over                       any        word of the files
-  6  any            ended, told    yes      any                        any        word of the files
-  7  any            ended, told    any      local                      any        word of the record
-  8  any            ended, told    any      pending, requeued          any        word of the queue
+  5  any            any            yes      over                       any        state of files
+  6  any            ended, told    yes      any                        any        state of files
+  7  any            ended, told    any      local                      any        state of record
+  8  any            ended, told    any      pending, requeued          any        state of queue
   9  any            ended, told    any      live, not asked, revoked   any        COMPLETING
- 10  any            ended, told    any      node failed                any        word of the queue
- 11  memory         ended, told    any      any                        any        word of the record
- 12  named, silent  ended          any      any                        any        word of the record
- 13  any            ended, told    any      stopped by Slurm           any        word of the queue
+ 10  any            ended, told    any      node failed                any        state of queue
+ 11  memory         ended, told    any      any                        any        state of record
+ 12  named, silent  ended          any      any                        any        state of record
+ 13  any            ended, told    any      stopped by Slurm           any        state of queue
  14  any            ended, told    any      any                        yes        CANCELLED
  15  signal, silent ended, told    any      unknown                    any        COMPLETING
  16  signal         ended, told    any      failed                     any        PREEMPTED
- 17  any            ended, told    any      any                        any        word of the record
+ 17  any            ended, told    any      any                        any        state of record
  18  any            started        any      local, not asked, pending  any        RUNNING
  19  any            not started    any      local, not asked           any        PENDING
  20  any            any            any      unknown, missing           yes        CANCELLED
@@ -27,7 +27,7 @@ The first matching row decides; a test compares this table with `RULES`.
  22  any            any            any      missing, overdue           any        LOST
  23  any            any            any      completed                  any        COMPLETING
  24  any            any            any      revoked                    any        RUNNING
- 25  any            any            any      any                        any        word of the queue
+ 25  any            any            any      any                        any        state of queue
 
 record     valid: everything requested was measured. memory: out of memory. signal: a signal ended
            the ranks, well before the time limit. named: a rank or a node reports why it failed.
@@ -88,9 +88,9 @@ QUEUE_ROWS = (
     *("completed", "overdue", "failed", "stopped by Slurm", "node failed", "unknown", "missing"),
 )
 OVER = frozenset(QUEUE_ROWS[7:])
-FROM_FILES = "word of the files"
-FROM_RECORD = "word of the record"
-FROM_QUEUE = "word of the queue"
+FROM_FILES = "state of files"
+FROM_RECORD = "state of record"
+FROM_QUEUE = "state of queue"
 
 
 class StartFiles(NamedTuple):

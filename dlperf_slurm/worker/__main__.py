@@ -158,7 +158,7 @@ def run_attempt(
             rank = world.rank if world is not None else None
             report_failure(attempt_dir, rank, signs, error)
         except OSError as problem:
-            print(f"cannot write how this rank failed: {problem}", file=sys.stderr)
+            print(f"cannot write the error of this rank: {problem}", file=sys.stderr)
         finally:
             if world is not None:
                 world.end_after_failure()
