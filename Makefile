@@ -169,7 +169,7 @@ rehearse: .venv/installed-dev
 	$(BIN)/python tests/rehearse.py
 
 fuzz: .venv/installed-dev
-	DLPERF_FUZZ_EXAMPLES=2000 $(BIN)/python $(PYTEST) -n 2 tests/unit/fuzz
+	DLPERF_FUZZ_EXAMPLES=2000 $(BIN)/python $(PYTEST) -n 2 tests/unit/test_fuzz.py
 
 # QUICK=1 tries it on sizes a tenth
 bench: .venv/installed-dev

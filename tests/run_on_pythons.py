@@ -37,8 +37,8 @@ WORKER_OLDEST = (3, 7)
 PARALLEL = ["-n", "2"]
 AT_ONCE = 2
 LOGIN_MARKS = ["-m", "not (integration or slow or exhaustive)"]
-# folders of tests/unit that compute with data frames
-FRAME_TESTS = ("published", "reports", "results", "stats")
+# what of tests/unit computes with data frames
+FRAME_TESTS = ("published", "reports", "results", "stats", "test_reports.py")
 # for the oldest Python, and for the newest
 WORKER_MARKS = (["-m", "not exhaustive"], ["-m", "not (integration or exhaustive)"])
 AGAIN = ["--last-failed", "--last-failed-no-failures=none"]

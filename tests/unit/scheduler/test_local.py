@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from builders import print_queue, show_queue, write_program
 from support import fake_environment, local_runs
 from support.local_runs import list_attempt_dirs
 from support.tool import await_that, find_details, find_states, has_marker, run_tool
@@ -21,19 +22,20 @@ from support.tool import await_that, find_details, find_states, has_marker, run_
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import RECORD_FILE, Record
 from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.files import FileProblem
 from dlperf_slurm.jobs.journal import (
     CANCELLED,
     JOURNAL_FILE,
     SUBMITTED,
+    Event,
+    append_event,
     hold_submit_lock,
     read_journal,
 )
-from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.jobs.run_directory import Run, open_run
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.cancel import cancel_run
 from dlperf_slurm.scheduler.track import Tracker
-
-pytestmark = pytest.mark.integration
 
 LIMIT = "memory_limit_mib_per_device"
 
@@ -63,6 +65,7 @@ def find_runner(run: Run, group_id: str = "1n1g") -> int:
     return int(job_id.split("-")[1])
 
 
+@pytest.mark.integration
 def test_files_of_a_run_have_its_permissions_whatever_the_umask(stage_local):
     run = stage_local(settings=['umask="027"'])
     before = os.umask(0)
@@ -85,6 +88,7 @@ def test_files_of_a_run_have_its_permissions_whatever_the_umask(stage_local):
     assert (run.path / "report" / "report.html").stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.integration
 def test_log_of_a_script_that_said_more_stays(stage_local):
     run = stage_local()
     script = run.get_script_path("1n1g")
@@ -96,6 +100,7 @@ def test_log_of_a_script_that_said_more_stays(stage_local):
     assert lines[1].startswith("what this array task prints is in ")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("batch_size", "found"), [('"max"', 48), ('"64 -> 40 -> 16"', 40)])
 def test_all_repeats_measure_the_batch_that_the_first_one_found(stage_local, batch_size, found):
     run = stage_local(repeats=3, batch_size=batch_size, protocol=f"{LIMIT} = 50")
@@ -107,12 +112,14 @@ def test_all_repeats_measure_the_batch_that_the_first_one_found(stage_local, bat
     assert max(len(list(path.glob("s0/trials/*"))) for path in list_attempt_dirs(run)[1:]) == 0
 
 
+@pytest.mark.integration
 def test_search_without_room_for_the_smallest_batch_is_out_of_memory(stage_local):
     run = stage_local(batch_size='"max"', protocol=f"{LIMIT} = 7")
     assert submit(run, "--wait").returncode == 5
     assert find_states(run) == {"1n1g.0": "OUT_OF_MEMORY", "1n1g.1": "OUT_OF_MEMORY"}
 
 
+@pytest.mark.integration
 def test_array_tasks_of_all_groups_run_one_after_the_other(stage_local):
     run = stage_local(topologies=["1n1g", "1n2g"])
     for path in list_attempt_dirs(run):
@@ -127,6 +134,7 @@ def test_array_tasks_of_all_groups_run_one_after_the_other(stage_local):
     assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:]))
 
 
+@pytest.mark.integration
 def test_killed_rank_fails_its_task_while_the_next_still_runs(stage_local):
     run = stage_local()
     first, second = list_attempt_dirs(run)
@@ -137,6 +145,7 @@ def test_killed_rank_fails_its_task_while_the_next_still_runs(stage_local):
     assert find_states(run) == {"1n1g.0": "FAILED", "1n1g.1": "RUNNING"}
 
 
+@pytest.mark.integration
 def test_setup_that_fails_is_named(stage_local, monkeypatch):
     # no scheduler hands out devices here
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
@@ -152,6 +161,7 @@ def test_setup_that_fails_is_named(stage_local, monkeypatch):
     assert fake_environment.count_starts(list_attempt_dirs(run)[0]) == 0
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_launches_that_fail_alike_leave_the_others_for_a_retry(stage_local, home):
     setup = home / "environment.sh"
@@ -170,6 +180,7 @@ def test_launches_that_fail_alike_leave_the_others_for_a_retry(stage_local, home
     assert count_all_starts(run) == [0] * 5 + [1] * 5
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("must_wait", [False, True])
 def test_whole_group_of_a_script_is_ended(tmp_path, monkeypatch, must_wait):
     """Also what ignores SIGTERM, and what a script has left that ended at once by itself."""
@@ -187,6 +198,7 @@ def test_whole_group_of_a_script_is_ended(tmp_path, monkeypatch, must_wait):
     assert process.wait(10) in (0, -signal.SIGTERM)
 
 
+@pytest.mark.integration
 def test_time_limit_ends_a_task_and_the_next_goes_on(stage_local):
     run = stage_local()
     fake_environment.choose_behaviour(list_attempt_dirs(run)[0], "hang")
@@ -196,6 +208,7 @@ def test_time_limit_ends_a_task_and_the_next_goes_on(stage_local):
     assert find_states(run) == {"1n1g.0": "TIMEOUT", "1n1g.1": "COMPLETED"}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("is_journaled", [True, False])
 def test_cancel_ends_what_runs_and_what_waits(stage_local, is_journaled):
     """Also an array job whose submission was cut short before it was in the journal."""
@@ -216,6 +229,7 @@ def test_cancel_ends_what_runs_and_what_waits(stage_local, is_journaled):
     assert run_tool(["wait", str(run.path)], run.path.parent).returncode == 5
 
 
+@pytest.mark.integration
 def test_cancel_while_another_run_has_the_machine(stage_local):
     run = stage_local()
     with local.lock_machine():
@@ -232,6 +246,7 @@ def list_places():
     return list((Path(tempfile.gettempdir()) / f"dlperf-slurm-{os.getuid()}").iterdir())
 
 
+@pytest.mark.integration
 def test_who_had_the_machine_is_last_in_line(stage_local):
     stage_local()
     order = []
@@ -253,6 +268,7 @@ def test_who_had_the_machine_is_last_in_line(stage_local):
     assert "".join(order) == "abcabcabcabc"
 
 
+@pytest.mark.integration
 def test_who_was_killed_keeps_nobody_waiting(stage_local):
     stage_local()
     code = "with local.lock_machine(): print(flush=True), input()"
@@ -274,6 +290,7 @@ def test_who_was_killed_keeps_nobody_waiting(stage_local):
     assert list_places() == []
 
 
+@pytest.mark.integration
 def test_run_of_another_host_is_neither_lost_nor_cancelled_from_here(stage_local, monkeypatch):
     run = stage_local()
     with local.lock_machine():
@@ -289,6 +306,7 @@ def test_run_of_another_host_is_neither_lost_nor_cancelled_from_here(stage_local
     assert CANCELLED not in [event.event for event in read_journal(run.path)]
 
 
+@pytest.mark.integration
 def test_cancel_of_what_has_ended_leaves_no_trace(stage_local):
     run = stage_local()
     submit(run, "--wait")
@@ -297,6 +315,7 @@ def test_cancel_of_what_has_ended_leaves_no_trace(stage_local):
     assert CANCELLED not in [event.event for event in read_journal(run.path)]
 
 
+@pytest.mark.integration
 def test_runner_that_was_killed_leaves_its_tasks_lost(stage_local):
     run = stage_local(repeats=3)
     fake_environment.choose_behaviour(list_attempt_dirs(run)[1], "hang")
@@ -310,6 +329,7 @@ def test_runner_that_was_killed_leaves_its_tasks_lost(stage_local):
     assert states == {"1n1g.0": "COMPLETED", "1n1g.1": "LOST", "1n1g.2": "LOST"}
 
 
+@pytest.mark.integration
 def test_second_runner_of_a_group_runs_nothing(stage_local):
     run = stage_local()
     submit(run, "--wait")
@@ -327,6 +347,7 @@ def is_running(pid: int) -> bool:
     return local.make_job_id(pid) is not None
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("command", ["resume", "cancel"])
 def test_command_beside_a_submission_is_refused(stage_local, command):
     run = stage_local()
@@ -335,3 +356,157 @@ def test_command_beside_a_submission_is_refused(stage_local, command):
     assert done.returncode == 3
     assert "another process is submitting this run" in done.stderr
     assert count_all_starts(run) == [0, 0]
+
+
+NONE_OF_OURS = [
+    "",
+    "42",
+    "--user=victim",
+    "local-1",
+    "local-0-1@host",
+    "local--1-1@host",
+    "local-x-1@host",
+    "local-99999999999999999999-1@host",
+    "7.planted",
+]
+
+
+@pytest.mark.parametrize("job_id", NONE_OF_OURS)
+def test_what_is_no_id_of_a_local_job_is_no_process(job_id, tmp_path):
+    assert not local.is_alive(job_id)
+    local.terminate(job_id, tmp_path)
+
+
+@pytest.fixture
+def bystander():
+    """Start a process of the same user that belongs to no run."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_process_that_runs_no_array_task_is_left_alone(bystander, tmp_path):
+    """Whoever writes a journal can put the number and start time of any process into it."""
+    job_id = local.make_job_id(bystander.pid)
+    assert local.is_alive(job_id)
+    local.terminate(job_id, tmp_path)
+    time.sleep(0.3)
+    assert bystander.poll() is None
+
+
+def start_runner(run_dir):
+    """Start a process that looks like the runner of this run, and sleeps."""
+    program = f"import time; time.sleep(60) # {local.MODULE}"
+    command = [sys.executable, "-c", program, local.MODULE, str(run_dir), "1n1g", "1"]
+    return subprocess.Popen(command)
+
+
+def test_runner_of_this_run_is_ended_and_that_of_another_is_not(tmp_path):
+    run_dir, other = tmp_path / "run", tmp_path / "other"
+    run_dir.mkdir()
+    other.mkdir()
+    processes = [start_runner(run_dir), start_runner(other)]
+    try:
+        for process in processes:
+            wait_for_command(process)
+            local.terminate(local.make_job_id(process.pid), run_dir)
+        processes[0].wait(timeout=30)
+        assert processes[1].poll() is None
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def wait_for_command(process):
+    """Until the process has become the program that it was started for."""
+    path = Path(f"/proc/{process.pid}/cmdline")
+    await_that(lambda: local.MODULE.encode() in path.read_bytes(), "the runner runs")
+
+
+JOB_ID = "local-1-1@here"
+ONE_MINUTE = local.TimeLimit(60)
+PLANTS = {
+    "pipe": os.mkfifo,
+    "link": lambda path: path.symlink_to("../precious"),
+    "bytes": lambda path: path.write_bytes(b"\xff\xfe"),
+    "zeros": lambda path: os.close(os.open(path, os.O_CREAT)) or os.truncate(path, 2**40),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_claim_that_somebody_planted_names_nobody_and_is_not_taken(tmp_path, plant):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "precious").write_text("local-1-1@here")
+    PLANTS[plant](local.get_claim_path(tmp_path, "1n1g"))
+    assert local.read_claim(tmp_path, "1n1g") is None
+    assert not local.claim_group(tmp_path, "1n1g", "local-2-2@here")
+    assert (tmp_path / "precious").read_text() == "local-1-1@here"
+
+
+def test_log_of_an_array_task_is_not_written_through_a_link(tmp_path):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "scripts/1n1g.sbatch").write_text("echo theirs; :")
+    (tmp_path / "scripts/1n1g_0.log").symlink_to("../precious")
+    with pytest.raises(FileProblem, match=r"1n1g_0\.log: .*link"):
+        local.run_array_task(tmp_path, "1n1g", 0, JOB_ID, ONE_MINUTE, threading.Event())
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_array_task_is_warned_before_its_time_limit_and_ended_at_it(tmp_path):
+    for name in ("scripts", "markers"):
+        (tmp_path / name).mkdir()
+    hang = "for ((i = 0; i < 600; i++)); do sleep 0.1; done"
+    note = f">> {tmp_path}/heard"
+    text = f"trap 'echo USR1 {note}' USR1\ntrap 'echo TERM {note}; exit 143' TERM\n{hang}\n"
+    (tmp_path / "scripts/1n1g.sbatch").write_text(text)
+    limit = local.TimeLimit(seconds=3, warning_seconds=2)
+    local.run_array_task(tmp_path, "1n1g", 0, JOB_ID, limit, threading.Event())
+    assert (tmp_path / "heard").read_text() == "USR1\nTERM\n"
+    assert (tmp_path / "markers/1n1g.0.killed").read_text() == "TIMEOUT"
+
+
+def test_module_of_pythons_name_in_the_working_directory_is_not_run(home):
+    for name in ("tempfile.py", "json.py", "runpy.py", "fcntl.py"):
+        (home / name).write_text("open('pwned', 'w')\n", encoding="utf-8")
+    command = local.make_command(home / "no-run", "1n1g", 0, ONE_MINUTE)
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": ""}, capture_output=True)
+    assert b"no-run" in done.stderr
+    assert not (home / "pwned").exists()
+
+
+@pytest.mark.integration
+def test_tool_itself_imports_nothing_from_the_working_directory(home):
+    (home / "tempfile.py").write_text("open('pwned', 'w')\n", encoding="utf-8")
+    (home / "argparse.py").write_text("open('pwned', 'w')\n", encoding="utf-8")
+    package = str(local.Path(local.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-m", "dlperf_slurm", "status"],
+        env={**os.environ, "PYTHONPATH": package},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, "contains no runs" in done.stderr) == (2, True), done.stderr
+    assert not (home / "pwned").exists()
+
+
+@pytest.mark.parametrize("job_id", ["--user=victim", "1 2", "0", "-1", "all", "\u0663"])
+def test_what_the_journal_calls_a_job_does_not_reach_scancel(staged_run, bin_dir, job_id):
+    write_program(bin_dir, "scancel", f'echo "$@" >> {bin_dir}/cancelled')
+    show_queue(bin_dir)
+    time = "2024-05-01T12:00:00Z"
+    append_event(staged_run.path, Event(SUBMITTED, time, "1n1g", job_id))
+    assert cancel_run(open_run(staged_run.path), print) == 0
+    assert not (bin_dir / "cancelled").exists()
+
+
+def test_numbers_of_the_queue_reach_scancel(staged_run, bin_dir):
+    write_program(bin_dir, "scancel", f'echo "$@" >> {bin_dir}/cancelled')
+    rows = ("42_[0-1]|PENDING||Priority", "--user=victim|PENDING||Priority", "7_0|COMPLETED||None")
+    shown = print_queue(*rows, name=f"{staged_run.run_id}.1n1g")
+    ended = f"[ ! -e {bin_dir}/cancelled ] || {{ {print_queue()}; exit; }}"
+    write_program(bin_dir, "squeue", f"{ended}; {shown}")
+    assert cancel_run(open_run(staged_run.path), print) == 2
+    assert (bin_dir / "cancelled").read_text() == "42\n"

@@ -1,4 +1,4 @@
-"""Outcomes of training to accuracy -> tables over the seeds: figures computed by hand."""
+"""Tables of training: accuracy over seeds, precisions and tokens, computed by hand."""
 
 import dataclasses
 from typing import Union
@@ -7,12 +7,14 @@ import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
 from report_values import find_tables, list_rows, read_column, read_marks, summarize, write_rows
 from support.cases import vary
+from support.problems import assert_problem
 
 from dlperf_slurm.contract.case import Training
 from dlperf_slurm.contract.record import Epoch
 from dlperf_slurm.published.layouts import load_layout
 from dlperf_slurm.published.layouts.parts.figures import make_run_figures
 from dlperf_slurm.reports.cells import Table
+from dlperf_slurm.reports.summarize import tabulate_run
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.number_formats import DurationFormat
@@ -224,3 +226,221 @@ def test_csv_has_the_accuracies():
     assert [float(line[name]) for name in names] == pytest.approx([0.77, 0.02, 0.75, 0.79])
     assert line["train_seconds"] == ""
     assert (line["epochs"], line["seeds_at_target"]) == ("3.0", "2")
+
+
+# NVIDIA's ResNet-50 in MXNet on a DGX-1: mixed precision at 192, fp32 at 96
+DGX1 = {
+    ("amp-fp16", 192): {"1n1g": 1376.0, "1n2g": 2768.0, "1n4g": 5357.0, "1n8g": 10723.0},
+    ("fp32", 96): {"1n1g": 384.0, "1n2g": 763.0, "1n4g": 1513.0, "1n8g": 3005.0},
+}
+
+
+def make_training(
+    topology: str, precision: str, batch_size: int, rate: float, **changes: object
+) -> CaseOutcomes:
+    planned = make_planned_case(
+        topology,
+        precision=precision,
+        batch_size_per_device=batch_size,
+        repeats=6,
+        **changes,
+    )
+    return make_outcomes(planned, [rate] * 6 if rate else [], ["failed: x"] * (0 if rate else 6))
+
+
+def list_tables(*cases: CaseOutcomes) -> list[Table]:
+    return find_tables(summarize(make_manifest(), cases), "precision")
+
+
+def make_dgx1_table() -> Table:
+    (table,) = list_tables(
+        *(
+            make_training(topology, precision, size, rate)
+            for (precision, size), rates in DGX1.items()
+            for topology, rate in rates.items()
+        )
+    )
+    return table
+
+
+def test_columns_are_those_of_nvidia():
+    assert make_dgx1_table().header == (
+        "topology",
+        "images/s amp-fp16 bs 192",
+        "images/s fp32 bs 96",
+        "speedup amp-fp16 / fp32",
+        "weak scaling amp-fp16",
+        "weak scaling fp32",
+    )
+
+
+def test_published_throughputs_give_the_published_speedups():
+    assert write_rows(make_dgx1_table()) == (
+        ("1n1g", "1376.00", "384.00", "3.58 (3.58 to 3.58)", "1.00", "1.00"),
+        ("1n2g", "2768.00", "763.00", "3.63 (3.63 to 3.63)", "2.01", "1.99"),
+        ("1n4g", "5357.00", "1513.00", "3.54 (3.54 to 3.54)", "3.89", "3.94"),
+        ("1n8g", "10723.00", "3005.00", "3.57 (3.57 to 3.57)", "7.79", "7.83"),
+    )
+
+
+def test_batch_sizes_that_precisions_share_have_tables_of_their_own():
+    tables = list_tables(
+        *(
+            make_training("1n1g", precision, size, rate)
+            for precision, size, rate in [
+                ("fp32", 8, 10.0), ("fp32", 16, 11.0), ("amp-bf16", 8, 20.0), ("amp-bf16", 16, 33.0)
+            ]
+        )
+    )  # fmt: skip
+    speedups = [
+        cell.value for table in tables for cell in read_column(table, "speedup amp-bf16 / fp32")
+    ]
+    assert speedups == [pytest.approx(2), pytest.approx(3)]
+
+
+def test_values_with_and_without_the_compiler_share_a_cell():
+    (table,) = list_tables(
+        make_training("1n1g", "fp32", 8, 10.0),
+        make_training("1n1g", "fp32", 8, 15.0, compiler="xla"),
+        make_training("1n1g", "amp-bf16", 8, 20.0),
+        make_training("1n1g", "amp-bf16", 8, 60.0, compiler="xla"),
+    )
+    speedups = "2.00 (2.00 to 2.00) / 4.00 (4.00 to 4.00)"
+    assert write_rows(table) == (
+        ("1n1g", "10.00 / 15.00", "20.00 / 60.00", speedups, "1.00 / 1.00", "1.00 / 1.00"),
+    )
+    assert "none / xla" in table.caption
+
+
+def test_failed_part_of_a_cell_has_its_word():
+    full = make_training("1n1g", "fp32", 8, 10.0)
+    # one precision and one compiler make no table
+    assert list_tables(full) == []
+    (table,) = list_tables(full, make_training("1n1g", "amp-bf16", 8, 0.0))
+    assert write_rows(table) == (("1n1g", "10.00", "failed [1]", "failed", "1.00", "failed"),)
+
+
+def test_speedup_without_a_reference_at_that_topology_says_so():
+    (table,) = list_tables(
+        make_training("1n1g", "fp32", 8, 10.0),
+        make_training("1n1g", "amp-bf16", 8, 20.0),
+        make_training("1n2g", "amp-bf16", 8, 40.0),
+    )
+    rows = write_rows(table)
+    assert rows[1] == ("1n2g", "not in the matrix", "40.00", "no reference", "not in the matrix",
+                       "2.00")  # fmt: skip
+
+
+def test_weak_scaling_of_a_compiler_is_over_its_own_smallest_topology():
+    (table,) = list_tables(
+        make_training("1n1g", "fp32", 8, 0.0),
+        make_training("1n2g", "fp32", 8, 20.0),
+        make_training("1n1g", "fp32", 8, 10.0, compiler="xla"),
+        make_training("1n2g", "fp32", 8, 15.0, compiler="xla"),
+    )
+    assert [row[-1] for row in write_rows(table)] == [
+        "failed / 1.00",
+        "1.00 / 1.50",
+    ]
+
+
+def make_bf16_figure(fp32_rates, bf16_rates):
+    """Return the speedup of amp-bf16 over fp32, and the run's footnotes."""
+    planned = [make_planned_case(precision=precision) for precision in ("fp32", "amp-bf16")]
+    cases = map(make_outcomes, planned, (fp32_rates, bf16_rates))
+    summary = summarize(make_manifest(), list(cases))
+    (table,) = find_tables(summary, "precision")
+    (cell,) = read_column(table, "speedup amp-bf16 / fp32")
+    return cell, summary.footnotes
+
+
+def test_interval_of_a_speedup_is_that_of_the_ratio():
+    rates = [10.0, 10.2, 10.4, 10.6, 10.8, 11.0], [20.0, 21.0, 22.0, 23.0, 24.0, 26.0]
+    figure, _ = make_bf16_figure(*rates)
+    found, interval = figure.interval, compute_ratio_interval(*rates)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+
+
+def test_speedup_of_three_repeats_says_that_its_interval_takes_six():
+    figure, footnotes = make_bf16_figure([10.0] * 3, [20.0] * 3)
+    assert figure.interval is None
+    (note,) = (text for text in footnotes if "speedup" in text)
+    assert_problem(note, says=("95 % interval", "6 of each"))
+
+
+def test_what_a_framework_cannot_do_at_all_takes_no_place():
+    def leave_out(topology: str, precision: str, compiler: str) -> CaseOutcomes:
+        planned = make_planned_case(
+            topology,
+            precision=precision,
+            compiler=compiler,
+            reason="not here",
+        )
+        return make_outcomes(planned)
+
+    (table,) = list_tables(
+        make_training("1n1g", "fp32", 8, 10.0),
+        make_training("1n1g", "amp-bf16", 8, 20.0),
+        leave_out("1n1g", "bf16", "none"),
+        leave_out("1n1g", "fp32", "xla"),
+        leave_out("2n1g", "fp32", "none"),
+    )
+    assert table.header[1:3] == ("images/s fp32 bs 8", "images/s amp-bf16 bs 8")
+    assert " / " not in table.caption
+    # a topology that only this precision was not run on keeps its row
+    assert [cell.text for cell in read_column(table, "topology")] == ["1n1g", "2n1g"]
+
+
+LENGTH = 128
+
+
+def make_token_case(model="llama", rates=(100.0, 101.0, 102.0), log_format=None, mode="train"):
+    """Repeats of a model with sequences of 128 where it has such."""
+    outcomes = make_outcomes(make_planned_case(model=model, mode=mode), rates, batch_seconds=[0.1])
+    parameters = {"sequence_length": LENGTH} if model in ("bert", "llama") else {}
+    sound = []
+    for outcome in outcomes.outcomes:
+        case = dataclasses.replace(
+            outcome.record.case, model=model, model_parameters=parameters, log_format=log_format
+        )
+        record = dataclasses.replace(outcome.record, case=case)
+        sound.append(dataclasses.replace(outcome, record=record))
+    return CaseOutcomes(outcomes.case, tuple(sound))
+
+
+def find_table(case):
+    (table, *_) = tabulate_run(summarize(make_manifest(), [case]))
+    return table
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_table_of_a_decoder_has_tokens_beside_sequences(mode):
+    table = find_table(make_token_case(mode=mode))
+    place = table.header.index("tokens/s")
+    assert table.header[place + 1] == "sequences/s"
+    (row,) = table.rows
+    # 101 x 128 = 12928, of which repeats between 100 and 102 know four digits
+    assert row[place].text == "12930"
+    assert row[place + 1].text.startswith("101")
+
+
+@pytest.mark.parametrize("model", ["bert", "resnet50", "vit"])
+def test_table_of_another_model_has_none(model):
+    assert "tokens/s" not in find_table(make_token_case(model)).header
+
+
+def test_file_has_tokens_beside_samples():
+    (line,) = read_csv(summarize(make_manifest(), [make_token_case()]))
+    assert (float(line["tokens_per_s"]), float(line["samples_per_s"])) == (101.0 * LENGTH, 101.0)
+    assert line["unit"] == "sequences/s"
+
+
+def test_tokens_of_somebody_elses_log_are_not_known():
+    (line,) = read_csv(summarize(make_manifest(), [make_token_case(log_format="pytorch_examples")]))
+    assert (line["tokens_per_s"], line["samples_per_s"]) == ("", "101.0")
+
+
+def test_tokens_of_a_case_that_failed_are_not_known():
+    outcomes = make_outcomes(make_planned_case(model="llama"), (), ["failed: no memory"])
+    (line,) = read_csv(summarize(make_manifest(), [outcomes]))
+    assert line["tokens_per_s"] == ""

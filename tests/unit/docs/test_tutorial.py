@@ -20,7 +20,7 @@ from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.provision.environments.create import STAMP_FILE
 from dlperf_slurm.provision.environments.pins import read_pins
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = ("README.md", "docs/tutorial.md")
 
 RELEASE = "tests/release/test_release.py"

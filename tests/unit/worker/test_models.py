@@ -7,7 +7,7 @@ import pytest
 
 from dlperf_slurm.worker.models import list_models
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # Modules that may name models: in the worker, models and adapters; on the login side, published
 # tables and logs, and data sets that are made for a model.
 ROOMS_OF_MODELS = (

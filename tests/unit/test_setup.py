@@ -1,4 +1,4 @@
-"""The files at the top of the project agree with the package."""
+"""The files at the top of the project, and the names of test files, agree with the package."""
 
 import configparser
 import re
@@ -11,6 +11,7 @@ import pytest
 import dlperf_slurm
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "dlperf_slurm"
 
 
 def test_the_citation_and_the_changelog_are_of_this_version():
@@ -35,8 +36,7 @@ def test_the_license_is_the_one_that_the_metadata_and_the_citation_name():
 def test_the_wheel_has_every_folder_of_the_package():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
-    package = ROOT / "dlperf_slurm"
-    folders = {path.parent.relative_to(ROOT) for path in package.rglob("__init__.py")}
+    folders = {path.parent.relative_to(ROOT) for path in PACKAGE.rglob("__init__.py")}
     found = {".".join(folder.parts) for folder in folders}
     # other packages are in folders beside the package
     beside = dict(line.split(" = ") for line in setup["options"]["package_dir"].split("\n") if line)
@@ -48,7 +48,20 @@ def test_the_wheel_has_every_folder_of_the_package():
     }
     assert set(setup["options"]["packages"].split()) == found | {*beside} | inside
     # and says that it is typed
-    assert (package / "py.typed").is_file()
+    assert (PACKAGE / "py.typed").is_file()
+
+
+def test_each_file_of_unit_tests_is_named_after_what_it_tests():
+    """Look for `jobs/test_plan.py` at `jobs/plan.*` in the package, the checkout or tests/."""
+    unit = ROOT / "tests" / "unit"
+    strays = []
+    for path in unit.rglob("test_*.py"):
+        folders = [top / path.parent.relative_to(unit) for top in (PACKAGE, ROOT, unit.parent)]
+        entries = {entry for folder in folders if folder.is_dir() for entry in folder.iterdir()}
+        if path.stem[5:] not in {entry.name.split(".")[0].strip("_") for entry in entries}:
+            strays.append(path.relative_to(unit).as_posix())
+    # which calls all commands
+    assert strays == ["test_fuzz.py"]
 
 
 def test_subjects_of_commits_that_are_not_pushed_have_the_form_of_contributing():

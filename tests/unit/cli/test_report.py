@@ -1,4 +1,4 @@
-"""A run that somebody else wrote: what is wrong with it is named, and the rest is shown."""
+"""Reports of runs that somebody else wrote, and remarks on their tables: what is wrong is named."""
 
 import json
 import os
@@ -9,13 +9,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from builders import IMPORT_DIR
+from builders import IMPORT_DIR, make_manifest, make_outcomes, make_planned_case
 from history_runs import CASE_1, add_run, stage_seven, write_step_seconds
+from outcome_builders import RATES, scale
+from report_values import summarize
+from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
+from dlperf_slurm.cli.report import list_remarks
 
 # the same on any Python, and many
-pytestmark = pytest.mark.slow
 
 BAD = Path("results/20240502-120000-seven-tiny-abcd")
 GOOD = Path("results/20240501-120000-seven-tiny-abcd")
@@ -227,6 +230,7 @@ def check_secrets():
     assert Path("secret").read_text() == SECRET
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", list_named(RECORDS) + list_things(FILES_OF_RECORDS, START))
 def test_bad_record_leaves_the_other_records_and_is_drawn_or_left_out(damage, capsys):
     damage()
@@ -241,6 +245,7 @@ def test_bad_record_leaves_the_other_records_and_is_drawn_or_left_out(damage, ca
     check_secrets()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closing", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
 def test_closed_streams_end_no_command_and_are_no_files(closing, home):
     before = (BAD / "journal.jsonl").read_bytes()
@@ -251,6 +256,7 @@ def test_closed_streams_end_no_command_and_are_no_files(closing, home):
     assert (BAD / "journal.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_matplotlibrc_of_the_working_directory_is_not_read(home):
     """Whoever reports from within a stranger's run has its files around."""
     os.mkfifo(home / "matplotlibrc")
@@ -261,6 +267,7 @@ def test_matplotlibrc_of_the_working_directory_is_not_read(home):
     assert list((GOOD / "report").glob("*/*.svg"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", list_named(RUNS) + list_things(FILES_OF_RUNS))
 def test_bad_run_is_named_and_hides_no_other(damage, capsys):
     damage()
@@ -268,3 +275,30 @@ def test_bad_run_is_named_and_hides_no_other(damage, capsys):
         run(command, capsys)
     check_history(capsys)
     check_secrets()
+
+
+def make_summary(factor):
+    """Two devices that are so many times as fast as one."""
+    cases = [
+        make_outcomes(make_planned_case(name, repeats=len(RATES)), scale(RATES, by))
+        for name, by in (("1n1g", 1.0), ("1n2g", factor))
+    ]
+    return summarize(make_manifest(), cases)
+
+
+def test_sound_tables_have_no_remark():
+    assert list_remarks(make_summary(1.9)) == []
+
+
+def test_speedup_that_devices_do_not_explain_is_remarked():
+    speedup, efficiency = list_remarks(make_summary(2.5))
+    assert_problem(speedup, says=("above the device count", "report.csv:3 speedup", "at most 2"))
+    assert "report.csv:3 weak_scaling_efficiency: " in efficiency
+
+
+def test_run_is_named_by_the_beginning_of_its_id(staged_run, home, capsys):
+    code = main(["audit", staged_run.run_id[:15]])
+    assert code == 2
+    assert_problem(capsys.readouterr().err, says=(staged_run.run_id[:15], "recomputed"))
+    assert main(["audit", "19990101"]) == 2
+    assert "recomputed" not in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Rank tables: every expected figure is computed by hand; planted slow machines are named."""
+"""Tables of ranks, memory and energy, computed by hand; planted slow machines are named."""
 
 import dataclasses
 import json
@@ -6,20 +6,32 @@ import random
 
 import numpy
 import pytest
-from builders import make_manifest, make_outcomes, make_planned_case, make_rank, read_csv
-from report_values import find_tables, list_rows, summarize, write_report, write_rows
+from builders import (
+    make_case,
+    make_manifest,
+    make_outcomes,
+    make_planned_case,
+    make_rank,
+    make_record,
+    read_csv,
+)
+from outcome_builders import make_telemetry
+from report_values import find_tables, list_rows, read_marks, summarize, write_report, write_rows
 from support.problems import assert_problem
 
+from dlperf_slurm.contract.record import HOST, Epoch
+from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.results.case_summary import STEP_PERCENTILES
 from dlperf_slurm.results.cases import analyze
-from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.collect import CaseOutcomes, Outcome
+from dlperf_slurm.results.resource_usage import WITH_VALIDATIONS
 from dlperf_slurm.stats.stragglers import Machine, find_slow_machines
 
 SEED = 2020
 SHAPES = {"1n2g": (1, 2), "1n4g": (1, 4), "2n2g": (2, 2), "4n2g": (4, 2)}
 
 
-def make_case(topology, repeats, hosts=None, **changes) -> CaseOutcomes:
+def make_rank_case(topology, repeats, hosts=None, **changes) -> CaseOutcomes:
     """Make a case whose repeats have these step times [ranks][steps], ranks in order of hosts."""
     nodes, devices = SHAPES[topology]
     planned = make_planned_case(topology, repeats=len(repeats), **changes)
@@ -50,7 +62,7 @@ def list_devices(*cases: CaseOutcomes):
 
 
 def make_row(*repeats):
-    (row,) = list_rows(make_case("1n4g", repeats))
+    (row,) = list_rows(make_rank_case("1n4g", repeats))
     return row
 
 
@@ -92,14 +104,14 @@ def test_imbalance_and_waiting_are_of_the_slowest_rank(repeats, imbalance, waiti
 
 
 def test_ranks_are_listed_from_the_slowest():
-    devices = list_devices(make_case("1n4g", [[[1], [3], [2], [1.5]]]))
+    devices = list_devices(make_rank_case("1n4g", [[[1], [3], [2], [1.5]]]))
     assert [device.ranks for device in devices] == ["1", "2", "3", "0"]
 
 
 def test_percentiles_are_those_of_the_steps_of_all_repeats():
     # rank 0: 1, 2, 3 and 4, 5; median 3, 90 % at 4.6, 99 % at 4.96
     repeats = [[[1, 2, 3]] + [[0, 0, 0]] * 3, [[4, 5]] + [[0, 0]] * 3]
-    assert read_steps(list_devices(make_case("1n4g", repeats))[0]) == pytest.approx(
+    assert read_steps(list_devices(make_rank_case("1n4g", repeats))[0]) == pytest.approx(
         (3, 4.6, 4.96, 5)
     )
 
@@ -109,7 +121,7 @@ def read_steps(device) -> tuple[float, ...]:
 
 
 def test_device_is_followed_over_the_hosts_of_its_repeats():
-    case = make_case("2n2g", [[[1], [1], [1], [3]]] * 2, [["a", "b"], ["b", "c"]])
+    case = make_rank_case("2n2g", [[[1], [1], [1], [3]]] * 2, [["a", "b"], ["b", "c"]])
     slowest, second = list_devices(case)[:2]
     assert (slowest.host, slowest.ranks, slowest.slowest_repeats) == ("c", "3", 1)
     # as rank 3 it took 3 medians, as rank 1 it took one
@@ -120,7 +132,7 @@ def test_percentiles_follow_a_device_to_other_ranks():
     """The hosts change places, and one is in the last repeat alone."""
     repeats = [[[1, 1], [2, 2], [7, 7], [8, 8]], [[7, 7], [8, 8], [1, 1], [2, 2]], [[5, 5]] * 4]
     hosts = [["node1", "node2"], ["node2", "node1"], ["node3", "node1"]]
-    devices = list_devices(make_case("2n2g", repeats, hosts))
+    devices = list_devices(make_rank_case("2n2g", repeats, hosts))
     found = {(device.host, device.local_rank): read_steps(device) for device in devices}
     assert found["node2", 0] == (7, 7, 7, 7)
     assert found["node2", 1] == (8, 8, 8, 8)
@@ -130,7 +142,7 @@ def test_percentiles_follow_a_device_to_other_ranks():
 
 
 def test_inference_waits_for_nobody():
-    (row,) = list_rows(make_case("1n2g", [[[1], [2]]], mode="infer"))
+    (row,) = list_rows(make_rank_case("1n2g", [[[1], [2]]], mode="infer"))
     assert row.waiting_share is None
 
 
@@ -145,14 +157,14 @@ def test_case_without_step_times_of_several_ranks_has_no_row(seconds):
 def test_slow_device_is_named_with_the_test_that_found_it():
     # one of its host's two by chance in seven repeats: 2 ** -7, of four devices in all 0.031;
     # 1.2 / 1.1 - 1
-    (text,) = list_slow_machines(make_case("2n2g", [[[1.0], [1.0], [1.1], [1.2]]] * 7))
+    (text,) = list_slow_machines(make_rank_case("2n2g", [[[1.0], [1.0], [1.1], [1.2]]] * 7))
     says = ("node2 local rank 1", "7 of 7 repeats", "9.1 %", "p = 0.031", "Holm")
     assert_problem(text, says=says)
 
 
 def test_host_is_at_fault_when_its_devices_take_turns():
     repeats = [[[1.0], [1.0], [1.2], [1.1]], [[1.0], [1.0], [1.1], [1.2]]] * 4
-    (text,) = list_slow_machines(make_case("2n2g", repeats))
+    (text,) = list_slow_machines(make_rank_case("2n2g", repeats))
     # one of two hosts in eight repeats: 2 ** -8, for two hosts
     assert text.startswith("node2 was the slowest of the hosts in 8 of 8 repeats")
     assert f"p = {2 / 256:.2g} " in text
@@ -161,7 +173,7 @@ def test_host_is_at_fault_when_its_devices_take_turns():
 def test_slow_host_is_found_over_several_cases_of_few_repeats():
     first, second = [[1.0], [1.0], [1.2], [1.1]], [[1.0], [1.0], [1.1], [1.2]]
     cases = [
-        make_case("2n2g", [first, second, first], hosts=[["a", "b"]] * 3, precision=precision)
+        make_rank_case("2n2g", [first, second, first], hosts=[["a", "b"]] * 3, precision=precision)
         for precision in ("fp32", "tf32", "amp-bf16")
     ]
     (text,) = list_slow_machines(*cases)
@@ -193,7 +205,7 @@ def test_chance_counts_how_many_machines_each_repeat_had():
 def test_planted_slow_machine_is_found_in_noise(topology, ranks, slow, repeats, name):
     generator = random.Random(SEED)
     noise = [make_noise(generator, ranks, slow=slow, factor=1.1) for _ in range(repeats)]
-    (text,) = list_slow_machines(make_case(topology, noise))
+    (text,) = list_slow_machines(make_rank_case(topology, noise))
     assert text.startswith(name)
 
 
@@ -213,7 +225,8 @@ def test_noise_raises_a_false_alarm_in_less_than_one_run_in_twenty():
 
 def make_summary():
     return summarize(
-        make_manifest(), [make_case("2n2g", [[[0.1, 0.1], [0.1, 0.1], [0.1, 0.1], [0.2, 0.1]]] * 6)]
+        make_manifest(),
+        [make_rank_case("2n2g", [[[0.1, 0.1], [0.1, 0.1], [0.1, 0.1], [0.2, 0.1]]] * 6)],
     )
 
 
@@ -232,7 +245,7 @@ def test_table_names_the_slowest_rank_with_its_host():
 
 
 def test_table_of_step_times_has_the_slowest_ranks_and_the_fastest():
-    case = make_case("4n2g", [[[0.1 + rank / 100] for rank in range(8)]])
+    case = make_rank_case("4n2g", [[[0.1 + rank / 100] for rank in range(8)]])
     (table,) = find_tables(summarize(make_manifest(), [case]), "rank times")
     rows = write_rows(table)
     assert [row[1:4] for row in rows] == [
@@ -251,3 +264,138 @@ def test_csv_has_imbalance_and_the_slowest_rank():
     assert (found["imbalance"], found["slowest_host"], found["slowest_rank"]) == (
         "1.5000000000000002", "node2", "3",
     )  # fmt: skip
+
+
+# of a record in 4 s: 8 samples x 2 devices x 10 steps
+SAMPLES_PER_S = 40.0
+
+
+GPUS = (make_telemetry(0), make_telemetry(1))
+
+
+def make_outcomes_of(*telemetry, device="cuda", **record_changes) -> CaseOutcomes:
+    """Make a repeat of 1n2g for each of these telemetries."""
+    planned = make_planned_case("1n2g", repeats=len(telemetry))
+    records = [
+        make_record(make_case(device=device, repeat=n), 4.0, telemetry=one, **record_changes)
+        for n, one in enumerate(telemetry, start=1)
+    ]
+    outcomes = (Outcome(planned.case_id, n, record, "") for n, record in enumerate(records))
+    return CaseOutcomes(planned, tuple(outcomes))
+
+
+def make_resource_row(*telemetry, **changes):
+    (row,) = list_rows(make_outcomes_of(*telemetry, **changes))
+    return row
+
+
+def make_tables(*cases) -> list[Table]:
+    return find_tables(summarize(make_manifest(), cases), "resources")
+
+
+def list_footnotes(*telemetry, **changes):
+    summary = summarize(make_manifest(), [make_outcomes_of(*telemetry, **changes)])
+    (table,) = find_tables(summary, "resources")
+    return read_marks(summary, table.rows[0])
+
+
+SLOW = (GPUS[0], make_telemetry(1, least_clock_mhz=700.0))
+IDLE = [(make_telemetry(0, mean_power_watts=watts), GPUS[1]) for watts in (100.0, 200.0, 900.0)]
+HOST_BESIDE = (make_telemetry(HOST, mean_clock_mhz=100.0, mean_utilization=0.1), *GPUS)
+CPUS = (make_telemetry(HOST, mean_power_watts=200.0, mean_clock_mhz=0.0, least_clock_mhz=0.0),)
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "device", "figures"),
+    [
+        ([GPUS], "cuda", {"power_watts": 600, "samples_per_joule": SAMPLES_PER_S / 600}),
+        # medians over repeats
+        (IDLE, "cuda", {"power_watts": 500, "samples_per_joule": SAMPLES_PER_S / 500}),
+        # a repeat without telemetry leaves the others
+        ([(), GPUS], "cuda", {"power_watts": 600}),
+        # unless all devices tell
+        ([GPUS[:1]], "cuda", {"power_watts": None, "samples_per_joule": None}),
+        ([(GPUS[0], make_telemetry(1, mean_power_watts=0.0))], "cuda", {"power_watts": None}),
+        # a host is no device beside GPUs, and is one where there are only CPUs
+        ([HOST_BESIDE], "cuda", {"power_watts": 600, "clock_mhz": 1400, "utilization": 0.9}),
+        ([CPUS], "cpu", {"power_watts": 200, "clock_mhz": None, "least_clock_mhz": None}),
+        # the lowest of any device in any repeat
+        ([GPUS, SLOW], "cuda", {"least_clock_mhz": 700}),
+    ],
+)
+def test_use_is_that_of_all_devices(telemetry, device, figures):
+    row = make_resource_row(*telemetry, device=device)
+    found = {name: getattr(row, name) for name in figures}
+    assert found == pytest.approx(figures)
+
+
+def test_power_of_a_training_with_validations_tells_nothing_of_samples_per_joule():
+    epochs = (Epoch(1, 0.5, 1.0, 1.0, training_seconds=4.0, elapsed_seconds=6.0),)
+    row = make_resource_row(GPUS, epochs=epochs)
+    assert (row.power_watts, row.samples_per_joule) == (600, None)
+    assert list_footnotes(GPUS, epochs=epochs) == [WITH_VALIDATIONS]
+    assert list_footnotes((), epochs=epochs) == []
+
+
+def test_peak_memory_is_the_most_of_any_rank_in_any_repeat():
+    outcomes = make_outcomes_of(GPUS, GPUS, GPUS)
+    first = outcomes.outcomes[0]
+    one, other = first.record.ranks
+    ranks = (one, dataclasses.replace(other, peak_memory_bytes=2**30))
+    most = dataclasses.replace(first, record=dataclasses.replace(first.record, ranks=ranks))
+    (row,) = list_rows(dataclasses.replace(outcomes, outcomes=(most, *outcomes.outcomes[1:])))
+    assert row.peak_memory_bytes == 2**30
+
+
+def test_what_held_clocks_down_is_named_with_the_devices():
+    hot = make_telemetry(1, throttle_reasons=("power cap", "thermal slowdown by hardware"))
+    capped = make_telemetry(0, throttle_reasons=("power cap",))
+    (text,) = list_footnotes((capped, hot), (capped, GPUS[1]))
+    says = ("power cap (node1 device 0, node1 device 1)", "hardware (node1 device 1)")
+    assert_problem(text, key="clocks were throttled", says=says)
+
+
+def test_many_devices_are_counted():
+    reasons = ("power cap",)
+    gpus = tuple(make_telemetry(device, throttle_reasons=reasons) for device in range(8))
+    (text,) = list_footnotes(gpus)
+    assert text.endswith("power cap (8 of 8 devices)")
+
+
+def test_sampler_that_failed_is_named_with_its_repeats():
+    texts = list_footnotes((), (), platform={"telemetry": "node1: the sampling process died"})
+    (text,) = texts
+    assert_problem(text, says=("repeat 1, 2", "node1: the sampling process died"))
+
+
+def test_logs_that_tell_neither_memory_nor_power_have_no_table():
+    outcomes = make_outcomes_of(())
+    (outcome,) = outcomes.outcomes
+    ranks = tuple(dataclasses.replace(r, peak_memory_bytes=0) for r in outcome.record.ranks)
+    changed = dataclasses.replace(outcome, record=dataclasses.replace(outcome.record, ranks=ranks))
+    cases = [dataclasses.replace(outcomes, outcomes=(changed,))]
+    assert make_tables(*cases) == []
+
+
+def test_case_without_a_record_has_no_row():
+    failed = make_outcomes(make_planned_case("2n2g"), (), ["failed: x"])
+    (table,) = make_tables(make_outcomes_of(GPUS), failed)
+    assert [row[0].text for row in table.rows] == ["pytorch-resnet50-1n2g-bs8-fp32"]
+
+
+def test_table_has_one_column_per_known_figure():
+    (table,) = make_tables(make_outcomes_of(GPUS))
+    assert table.header == ("case", "peak MiB", "busy %", "W", "images/J", "MHz", "least MHz")
+    expected = ("pytorch-resnet50-1n2g-bs8-fp32", "1", "90", "600.0", "0.067", "1400", "1300")
+    assert write_rows(table) == (expected,)
+
+
+def test_table_leaves_out_what_no_case_knows():
+    (table,) = make_tables(make_outcomes_of(()))
+    assert table.header == ("case", "peak MiB")
+
+
+def test_table_says_unknown_where_one_case_of_several_was_not_sampled():
+    other = make_outcomes(make_planned_case("1n1g"), [10.0])
+    (table,) = make_tables(make_outcomes_of(GPUS), other)
+    assert write_rows(table)[1][3:] == ("unknown",) * 4
