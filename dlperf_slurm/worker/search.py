@@ -38,9 +38,8 @@ class FailedLaunchError(RuntimeError):
 def search_batch_size(attempt_dir: Path, launch_command: Sequence[str]) -> int:
     """Find the batch size of this attempt's case, measure with it and write the record.
 
-    Runs on one process without MPI, which runs `launch_command` once per trial. All repeats of a
-    case measure the same batch size: that of the first repeat with a record. Returns the exit code:
-    0, or that of the failed launch.
+    One process, which runs `launch_command` once per trial. All repeats of a case measure the batch
+    size of the first with a record. Returns 0, or the failed launch's exit code.
     """
     search = Search(attempt_dir, TrialRunner(launch_command))
     with suppress(FailedLaunchError):
@@ -49,10 +48,7 @@ def search_batch_size(attempt_dir: Path, launch_command: Sequence[str]) -> int:
 
 
 class TrialRunner:
-    """Launches of a case on all ranks, one at a time; SIGTERM ends the ranks, then this process.
-
-    `exit_code` is that of the latest launch.
-    """
+    """Launches of a case on all ranks, one at a time; SIGTERM ends the ranks, then this process."""
 
     def __init__(self, command: Sequence[str]) -> None:
         """Store the launcher's command for `worker run`; `run` appends the folder of a trial."""
@@ -61,11 +57,7 @@ class TrialRunner:
         self.exit_code = 0
 
     def run(self, case: Case, folder: Path) -> Record:
-        """Run a case in an emptied folder and return its record.
-
-        `out` and `err` in the folder are the launcher's output. Raises SystemExit if this process
-        received SIGTERM before the ranks had ended.
-        """
+        """Run a case in an emptied folder and return its record; SystemExit after SIGTERM."""
         shutil.rmtree(str(folder), ignore_errors=True)
         folder.mkdir(parents=True)
         write_json(folder / CASE_FILE, case)
@@ -86,10 +78,7 @@ class Search:
         self._runner = runner
 
     def fits(self, batch_size_per_device: int) -> bool:
-        """Return whether a trial of a few steps fits in memory.
-
-        Raises FailedLaunchError if the trial failed for another reason.
-        """
+        """Return whether a trial of a few steps fits in memory; FailedLaunchError if it fails."""
         case = replace(
             self.case,
             axes=replace(self.case.axes, batch_size_per_device=batch_size_per_device),
@@ -101,9 +90,9 @@ class Search:
         return not trial.is_out_of_memory
 
     def measure(self, batch_size_per_device: int) -> bool:
-        """Measure all steps; return whether they fit in memory.
+        """Measure all steps; return whether they fit in memory, else it is a trial more.
 
-        If they do not, the launch is added to `trials`. Raises FailedLaunchError as `fits` does.
+        Raises FailedLaunchError if the launch fails for another reason.
         """
         case = replace(
             self.case, axes=replace(self.case.axes, batch_size_per_device=batch_size_per_device)
@@ -127,10 +116,7 @@ class Search:
         return 0 if record.status == OK else self._runner.exit_code or 1
 
     def make_record(self) -> Record:
-        """Return the latest launch's record, with all trials.
-
-        A failed record gets the search's own case, without the batch size of that launch.
-        """
+        """Return the latest launch's record, with all trials; a failure has the search's case."""
         record = read_json(self._latest_dir / RECORD_FILE, Record)
         record = replace(record, batch_trials=self.trials)
         if record.status == OK:
@@ -159,10 +145,7 @@ class Search:
 
 
 def get_case_dir(attempt_dir: Path) -> Path:
-    """Return the folder of the case, above those of the repeat and the attempt.
-
-    The attempt may have a folder for each execution of its job script, such as "s1".
-    """
+    """Return the folder of the case, above repeat, attempt and a script's execution ("s1")."""
     has_start = attempt_dir.name[:1] == "s" and attempt_dir.name[1:].isdigit()
     return attempt_dir.parents[2 if has_start else 1]
 
@@ -170,8 +153,7 @@ def get_case_dir(attempt_dir: Path) -> Path:
 def measure_as_others(search: Search, case_dir: Path) -> None:
     """Measure with the batch size that another repeat found, or find one.
 
-    If two repeats search at the same time, the first to publish decides; the other one measures
-    again if it found another batch size.
+    If two search at the same time, the first to publish decides; the other measures again.
     """
     found = read_found(case_dir)
     if found is None:
@@ -186,11 +168,7 @@ def measure_as_others(search: Search, case_dir: Path) -> None:
 
 
 def find_and_measure(search: Search) -> bool:
-    """Measure with the largest batch size that fits; return whether any did.
-
-    Memory may still run out in a measurement because of fragmentation: then the next smaller size
-    is measured.
-    """
+    """Measure with the largest size that fits, or smaller (fragmentation); return success."""
     case = search.case
     sizes: Sequence[int]
     if case.axes.batch_ladder:
@@ -202,10 +180,7 @@ def find_and_measure(search: Search) -> bool:
 
 
 def find_largest_tried(case: Case) -> int:
-    """Return the upper bound of the batch size per device: no step can exceed the data set.
-
-    A data set that cannot be opened is ignored here: the ranks of the first trial report why.
-    """
+    """Return the upper bound of the batch size per device: no step can exceed the data set."""
     if case.axes.data != FOLDER:
         return LARGEST_TRIED
     with suppress(DataError):
@@ -225,8 +200,8 @@ def find_largest(
 ) -> int:
     """Find the largest multiple of `granularity` that fits, or 0; `fits` must be monotonic.
 
-    Doubles from the smallest multiple until one does not fit, then bisects: about 2 * log2(answer)
-    calls of `fits`, none above max(largest_tried, granularity).
+    Doubles until one does not fit, then bisects: about 2 * log2(answer) calls of `fits`, none above
+    max(largest_tried, granularity).
     """
     fitting, too_large = 0, max(largest_tried // granularity, 1) + 1
     while too_large - fitting > 1:
@@ -248,11 +223,9 @@ def read_found(case_dir: Path) -> Optional[Record]:
 
 
 def publish_found(record: Record, case_dir: Path) -> Record:
-    """Publish this record as the one whose batch size all repeats of the case measure.
+    """Publish this record for all repeats of the case, or return the one published before.
 
-    If another repeat did so first, its record stays; returns the published one. Uses a hard link,
-    which exactly one process can create, whole, even over NFS with its delayed visibility of files
-    between nodes.
+    A hard link is created by exactly one process, whole, even over NFS.
     """
     own = case_dir / f".{BATCH_FILE}.r{record.case.repeat}-a{record.case.attempt}.{os.getpid()}"
     write_json(own, record)

@@ -1,7 +1,6 @@
 """A rank that stalls, or whose job is about to end -> a file with its status, then its exit.
 
-The watchdog is a thread. If native code holds the GIL, so that no Python thread can run, a timer of
-faulthandler, which does not need the GIL, writes the stacks and ends the rank.
+A thread, and if native code holds the GIL, a timer of faulthandler.
 """
 
 import faulthandler
@@ -52,10 +51,10 @@ EARLY_SECONDS = 300.0
 class RankStatus:
     """Where a rank was when its watchdog ended it, and why (see `cause`).
 
-    `cause` is STALLED, TIME_LIMIT, PREEMPTED or CALLED (by another rank's watchdog). The rank had
-    ended `step` of the `steps` of its phase, the `phases`-th, and no step for `quiet_seconds`. Its
-    process was stopped for `stopped_seconds` before this report. `at` is the innermost frame of the
-    main thread, `hosts` the host of each rank, empty if not known yet.
+    `cause` is STALLED, TIME_LIMIT, PREEMPTED or CALLED (by another watchdog). The rank had ended
+    `step` of the `steps` of its phase, the `phases`-th, and no step for `quiet_seconds`. It was
+    stopped for `stopped_seconds`. `at` is the main thread's innermost frame, `hosts` each rank's
+    host.
     """
 
     rank: int
@@ -106,11 +105,7 @@ def get_status_path(attempt_dir: Path, rank: int) -> Path:
 
 
 def get_silence_path(attempt_dir: Path, rank: int) -> Path:
-    """Return the file that marks a rank as silent: it wrote no RankStatus before others ended.
-
-    The rank's own timer may still write stacks later: a launcher that ends its ranks also sends
-    SIGCONT to those that were stopped.
-    """
+    """Return the file that marks a rank as silent: it wrote no RankStatus before others ended."""
     return attempt_dir / STALLS_DIR / f"rank-{rank}.silent"
 
 
@@ -146,10 +141,7 @@ class WatchdogState:
                 self._end(cause)
 
     def _set_timer(self) -> None:
-        """Set faulthandler's timer, which dumps the stacks and ends the rank without the GIL.
-
-        The watchdogs of other ranks expire earlier, and wait for this rank's stacks.
-        """
+        """Set faulthandler's timer, later than other ranks' watchdogs, which await its stacks."""
         seconds = self._pace.limit_seconds + 2 * self._pace.look_seconds
         if math.isfinite(seconds):
             faulthandler.dump_traceback_later(seconds, file=self._stacks, exit=True)
@@ -162,10 +154,7 @@ class WatchdogState:
         return CALLED if (self._attempt_dir / STALLS_DIR / CALL_FILE).exists() else ""
 
     def _end(self, cause: str) -> None:
-        """Write the status of this rank, wait for that of the others, and end the process.
-
-        The launcher then ends all remaining ranks. A rank that has finished meanwhile is not ended.
-        """
+        """Write the status of this rank, wait for that of the others, and end the process."""
         faulthandler.cancel_dump_traceback_later()
         print(f"rank {self._world.rank}: {cause}, see {STALLS_DIR}", file=sys.stderr, flush=True)
         try:
@@ -234,10 +223,7 @@ def read_standing(path: Path) -> Optional[RankStatus]:
 
 
 def await_signal(seconds: float) -> bool:
-    """Wait for the time limit's warning signal; return whether it came within `seconds`.
-
-    CPython returns a meaningless siginfo if the process was stopped and continued meanwhile.
-    """
+    """Wait for the warning signal; return whether it came within `seconds`."""
     info = signal.sigtimedwait([TIME_LIMIT_SIGNAL], seconds)
     return info is not None and info.si_signo == TIME_LIMIT_SIGNAL
 
@@ -245,8 +231,8 @@ def await_signal(seconds: float) -> bool:
 def is_preempted() -> bool:
     """Return whether a signal received now is too early to be the time limit's warning.
 
-    Slurm sends the same signal when it preempts a job with a grace time (PreemptParameters).
-    Returns False without SLURM_JOB_END_TIME, which older versions of Slurm do not set.
+    Slurm sends it for preemption with a grace time (PreemptParameters) too. False without
+    SLURM_JOB_END_TIME (older versions of Slurm).
     """
     try:
         end = float(os.environ["SLURM_JOB_END_TIME"])

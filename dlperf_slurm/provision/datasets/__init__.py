@@ -1,7 +1,4 @@
-"""Options of a data set -> a complete folder of data files for the worker.
-
-One module per kind of data; the readers are in `worker.datasets`.
-"""
+"""Options of a data set -> a complete folder of data files for the worker."""
 
 import json
 import os
@@ -33,10 +30,7 @@ class DatasetRecipe(Protocol):
         """The model parameters that a model needs to read the files, such as {"classes": 1000}."""
 
     def write_files(self, folder: Path) -> str:
-        """Write the files to an empty folder; return a description such as "80 training images".
-
-        Raises InputError if the files cannot be made.
-        """
+        """Write the files to an empty folder; return a description. Raises InputError."""
 
 
 def ignore(line: str) -> None:
@@ -46,10 +40,9 @@ def ignore(line: str) -> None:
 def make_dataset(
     directory: Path, recipe: DatasetRecipe, report: Callable[[str], None] = ignore
 ) -> str:
-    """Make a data set at `directory`, with progress messages to `report`; return its description.
+    """Make a data set at `directory`, in a folder that is renamed at the end; describe it.
 
-    The files are written to a temporary folder, which is renamed at the end, so that an interrupted
-    data set never looks complete. Raises InputError if `directory` exists or cannot be written.
+    Raises InputError if `directory` exists or cannot be written.
     """
     target = directory.absolute()
     try:

@@ -1,7 +1,4 @@
-"""Pinned requirements -> a virtual environment, complete or marked as incomplete.
-
-An environment that is up to date is left as it is.
-"""
+"""Pinned requirements -> a virtual environment that is up to date, or marked as incomplete."""
 
 import json
 import time
@@ -62,11 +59,7 @@ def read_stamp(environment: Path) -> Optional[Stamp]:
 
 
 def find_state(environment: Path, pins: Pins) -> State:
-    """Compare an environment with the pins that it should be created from.
-
-    It is "absent", "half-made" (incomplete), "stale" (of other pins or another Python) or
-    "current".
-    """
+    """Return "absent", "half-made" (incomplete), "stale" (other pins or Python) or "current"."""
     if not environment.exists():
         return "absent"
     stamp = read_stamp(environment)
@@ -87,9 +80,8 @@ def create_environment(
 ) -> Path:
     """Create or update a managed environment; an incomplete one is created again.
 
-    With `has_any_build`, files from any index are installed without checking hashes. `cpu_index`
-    is the URL of an index with builds for CPUs. Raises EnvironmentMissingError, with a remedy, if
-    the environment cannot be created; InputError for an unknown framework.
+    With `has_any_build`, hashes are not checked. Raises EnvironmentMissingError, with a remedy, if
+    it cannot be created; InputError for an unknown framework.
     """
     pins = read_pins(framework, device)
     if pins.none:
@@ -194,8 +186,7 @@ def _install_built(installation: Installation, requirement: str, interpreter: In
 def shorten_start_of_mpi(environment: Path) -> None:
     """Disable the slow `ofi` transport of the environment's Open MPI, which saves a second.
 
-    Does nothing without Open MPI. A user's `OMPI_MCA_btl` or `~/.openmpi/mca-params.conf` takes
-    precedence.
+    A user's `OMPI_MCA_btl` or `~/.openmpi/mca-params.conf` takes precedence.
     """
     path = environment / MPI_SETTINGS_FILE
     with suppress(FileNotFoundError):

@@ -52,18 +52,14 @@ class LoginNodeTools:
 
 
 def find_tools() -> LoginNodeTools:
-    """Find the environment modules and container runtimes of this host.
-
-    Those that a command would list are missing if the command fails.
-    """
+    """Find this host's modules and container runtimes; none where a command fails."""
     return LoginNodeTools(choose_modules(_list_modules()), find_runtimes())
 
 
 def choose_modules(listed: str) -> tuple[str, ...]:
-    """Select the modules that training jobs may need, such as CUDA or MPI, at most MAX_MODULES.
+    """Select at most MAX_MODULES of `module --terse avail` for training jobs, as CUDA or MPI.
 
-    `listed` is the output of `module --terse avail`, in which lines with ":" are the folders of the
-    modules, and "(default)" follows a name.
+    Lines with ":" are the folders of the modules, and "(default)" follows a name.
     """
     names = {line.split("(")[0].strip() for line in listed.splitlines() if ":" not in line}
     useful = (name for name in names if " " not in name and _USEFUL.search(name))
@@ -86,10 +82,9 @@ def _list_modules() -> str:
 
 
 def _ask_shell(option: str) -> str:
-    """Return the output of `module avail` in a bash with this option: "-c", or "-lc" to log in.
+    """Return `module avail` of a bash with "-c", or "-lc" to log in; "" if unknown or too slow.
 
-    "" if the shell knows no `module`, or is too slow. The output goes to a file: an agent that a
-    profile starts may keep a pipe open.
+    The output goes to a file: an agent that a profile starts may keep a pipe open.
     """
     harness = find_resource_dir("templates") / "harness.sh"
     environment = {**os.environ, "LMOD_PAGER": "none", "MODULES_PAGER": "cat"}

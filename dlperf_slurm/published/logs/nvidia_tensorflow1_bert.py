@@ -71,10 +71,7 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return the measured interval by the times of steps, or else by the printed rates.
-
-    Intervals that the script excludes from its own mean are left out.
-    """
+    """Return the interval by the times of steps, else by printed rates, without skipped records."""
     micro_batches = run.read_count("num_accumulation_steps")
     skipped = run.series.get(f"skipped of rank {rank}", [])
     if not micro_batches:

@@ -66,11 +66,7 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return the measured interval: of each epoch, from the reset of its mean cost on.
-
-    The script resets the mean before the sixth iteration. The first epoch counts from the end of
-    the warm-up.
-    """
+    """Return each epoch's interval after the reset of its mean cost, and after the warm-up."""
     steps, seconds = 0, 0.0
     for number, epoch in enumerate(sorted({mark.position[0] for mark in marks})):
         counted = [

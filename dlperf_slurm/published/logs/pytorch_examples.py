@@ -40,10 +40,7 @@ def _add_batch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return a rank's measured interval: the first epoch without its warm-up.
-
-    Seconds are those of single batches, or differences of the epoch's mean times the batches.
-    """
+    """Return the first epoch without its warm-up, by batch times or by differences of the mean."""
     base = _find_base(marks)
     intervals, done, elapsed = [], 0, 0.0
     for mark in marks:

@@ -1,7 +1,6 @@
 """A folder of tokenized text -> full sequences for a decoder: all tokens, one after the other.
 
-The folder is that of `tokens`. Documents follow each other without a separator or padding: a sample
-is the next `sequence_length` tokens, and its labels are the tokens one further.
+A sample is the next `sequence_length` tokens, and its labels are the tokens one further.
 """
 
 from pathlib import Path
@@ -31,10 +30,7 @@ if TYPE_CHECKING:
 
 
 def open_folder(data_dir: str, split: str, definition: "DecoderModel", seed: int) -> "PackedTokens":
-    """Open one split of a tokenized text; samples have nothing random, so `seed` is not used.
-
-    Raises DataError, with a remedy, if the folder is not such a text or does not fit the model.
-    """
+    """Open one split of a tokenized text, without random parts; DataError if it does not fit."""
     return PackedTokens(data_dir, split, definition)
 
 

@@ -57,11 +57,10 @@ VERIFICATION = Verification(
 
 @dataclass(frozen=True)
 class Definition(Transformer):
-    """Sizes of the network and its fixed hyper-parameters.
+    """Sizes of the network and its fixed hyper-parameters; 86,567,656 parameters at full size.
 
-    Pre-norm layers, with one more normalization after the last. A learned class token precedes the
-    patches, and the classifier reads it. GELU is the exact one, by erf. There is no dropout. The
-    full size has 86,567,656 parameters.
+    Pre-norm layers, with one more normalization after the last. The classifier reads a learned
+    class token before the patches. GELU is exact. There is no dropout.
     """
 
     image_size: int = 224

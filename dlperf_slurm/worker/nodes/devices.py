@@ -1,7 +1,4 @@
-"""`nvidia-smi -q -x` -> the GPUs of a job on its node, and their problems.
-
-Uses the driver's own program and not pynvml, which the host's Python may not have.
-"""
+"""`nvidia-smi -q -x` (the host's Python may lack pynvml) -> a job's GPUs, and their problems."""
 
 import re
 from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -31,10 +28,7 @@ class DeviceError(Exception):
 
 
 class Gpu(NamedTuple):
-    """A GPU or MIG instance: name such as "GPU 3", and its values by their path in the XML.
-
-    `ids` are its names in CUDA_VISIBLE_DEVICES, beside its number.
-    """
+    """A GPU or MIG instance: "GPU 3", values by path in the XML, `ids` of CUDA_VISIBLE_DEVICES."""
 
     name: str
     ids: Tuple[str, ...]
@@ -43,10 +37,7 @@ class Gpu(NamedTuple):
 
 
 def query_gpus(seconds: float, environ: Mapping[str, str]) -> List[Gpu]:
-    """Ask nvidia-smi for the GPUs of this job on this node, within `seconds`.
-
-    Raises DeviceError if that fails.
-    """
+    """Ask nvidia-smi for this job's GPUs on this node, within `seconds`; raises DeviceError."""
     gpus = read_gpus(_call(QUERY, seconds))
     if any(" instance " in gpu.name for gpu in gpus):
         uuids = re.findall(r"\(UUID: (MIG-[^)]+)\)", _call(LIST, seconds))
@@ -69,10 +60,7 @@ def _call(command: Sequence[str], seconds: float) -> str:
 
 
 def read_gpus(text: str) -> List[Gpu]:
-    """Parse the output of nvidia-smi; a GPU with MIG instances is replaced by these.
-
-    Raises DeviceError if the output is not XML.
-    """
+    """Parse nvidia-smi's XML, MIG instances instead of their GPU; raises DeviceError."""
     start = text.find("<nvidia_smi_log")
     try:
         root = ElementTree.fromstring(text[max(start, 0) :])
@@ -126,10 +114,10 @@ def _name_process(info: ElementTree.Element) -> str:
 
 
 def choose_visible(gpus: List[Gpu], visible: Optional[str]) -> List[Gpu]:
-    """Select the GPUs in CUDA_VISIBLE_DEVICES, by index or UUID; all if it is not set.
+    """Select the GPUs in CUDA_VISIBLE_DEVICES, by index or (cut) UUID; all if it is not set.
 
-    A UUID may be cut short. CUDA sees nothing behind an entry that is no device (CUDA C++
-    Programming Guide, "CUDA Environment Variables").
+    CUDA sees nothing behind an entry that is no device (CUDA C++ Programming Guide, "CUDA
+    Environment Variables").
     """
     if visible is None:
         return gpus

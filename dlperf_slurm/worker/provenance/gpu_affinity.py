@@ -22,10 +22,9 @@ FAR = "far"
 def describe_gpu_affinity(
     local_rank: int, environ: Mapping[str, str], root: Path = ROOT
 ) -> Dict[str, str]:
-    """Describe the NUMA nodes of this rank's GPU and CPUs, with FAR if the GPU's is another one.
+    """Describe the NUMA nodes of this rank's GPU and CPUs, with FAR if they differ.
 
-    Returns {} if not known: without NVML, in a virtual machine without NUMA information, and for a
-    MIG instance, which has no PCI address of its own.
+    Returns {} if not known: without NVML, in virtual machines and for MIG instances.
     """
     nvml = load_nvml()
     if nvml is None:

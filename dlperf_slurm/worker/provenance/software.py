@@ -71,8 +71,7 @@ def describe_container(
 ) -> Dict[str, str]:
     """Describe the container of this process, with its image if known; {} outside a container.
 
-    The job script's variables come first, since Podman reports its image to privileged containers
-    only.
+    The job script's variables come first, since Podman reports its image seldom.
     """
     runtime = environ.get("DLPERF_SLURM_CONTAINER")
     if runtime:

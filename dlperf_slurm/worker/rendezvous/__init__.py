@@ -1,7 +1,6 @@
 """A site's rendezvous settings <-> the worker's command-line options.
 
-The modules of this package join the ranks (`worlds`), by MPI or over sockets. Code on the login
-node imports only this file.
+The login node imports only this file; `worlds` joins the ranks, by MPI or over sockets.
 """
 
 import argparse

@@ -61,10 +61,9 @@ def select(is_finite: Array, new: Any, old: Any) -> Any:
 
 
 class State(NamedTuple):
-    """What a step reads and updates; a per-rank array has a leading axis of ranks.
+    """What a step reads (a forward pass the first three) and updates; [ranks, ...] if per rank.
 
-    A forward pass needs the first three fields. `accumulated` holds the sum of the scaled gradients
-    of a step's earlier batches.
+    `accumulated` holds the sum of the scaled gradients of a step's earlier batches.
     """
 
     weights: Arrays
@@ -99,10 +98,7 @@ class Forward:
         self._attention_taken: Set[str] = set()
 
     def describe_attention(self) -> str:
-        """Return what computes attention in all traced functions; '' for a model without attention.
-
-        If cuDNN could not be used, the text has the reason too.
-        """
+        """Return what computes attention, with the reason if not cuDNN; '' without attention."""
         names = {XLA: f"{WRITTEN_OUT}{self._lack_of_cudnn}", CUDNN: "cuDNN"}
         found = " and ".join(sorted(names[each] for each in self._attention_taken))
         return self._work.describe_attention(found or WRITTEN_OUT)
@@ -138,8 +134,7 @@ def choose_attention(case: Case, work: Work, compute_type: Any) -> Tuple[str, st
     """Return which implementation of attention to use, and why cuDNN cannot be used ('' if it can).
 
     cuDNN is used for 16-bit types on a GPU that has the kernels. To find out, attention alone is
-    compiled, for one head of one sample, so that a GPU or length without a kernel is noticed before
-    the model is built.
+    compiled, for one head of one sample, before the model is built.
     """
     if case.device != "cuda" or compute_type == jnp.float32 or not work.has_attention:
         return XLA, ""
@@ -156,10 +151,7 @@ def choose_attention(case: Case, work: Work, compute_type: Any) -> Tuple[str, st
 
 
 def sum_attention(query: Array, key: Array, value: Array) -> Array:
-    """Run cuDNN's non-causal and causal attention, which fails if it lacks one of the kernels.
-
-    Returns the sum over both results, float32 [], of which to take the gradient.
-    """
+    """Run cuDNN's non-causal and causal attention, if it has both; return a float32 [] sum."""
     both = (
         jax.nn.dot_product_attention(query, key, value, is_causal=each, implementation="cudnn")
         for each in (False, True)
@@ -170,8 +162,7 @@ def sum_attention(query: Array, key: Array, value: Array) -> Array:
 class Evaluation:
     """Jitted functions for evaluation: `infer` (state, batch -> logits) and `compute_losses`.
 
-    Batch normalization uses its running statistics and there is no dropout. Each rank has logits
-    and a loss of its own.
+    With running statistics, without dropout, and for each rank of its own.
     """
 
     def __init__(self, forward: Forward, mesh: Mesh, specs: State) -> None:

@@ -76,10 +76,9 @@ class MaskedTokenHead(nn.Cell):
 
 
 class Bert(nn.Cell):
-    """BERT for pre-training, with a masked-token head and a next-sentence head.
+    """BERT with two heads: logits [batch, predictions, vocabulary_size] and [batch, 2].
 
-    Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are int64, as
-    `worker.synthetic_batch` makes them.
+    All inputs are int64, as `worker.synthetic_batch` makes them.
     """
 
     def __init__(self, definition: Definition) -> None:

@@ -51,11 +51,7 @@ def make_forward(case: Case, work: Work, model: nn.Cell) -> Forward:
 
 
 class AdamW(nn.Cell):
-    """AdamW with bias correction, by MindSpore's operator AdamWeightDecay.
-
-    MindSpore's nn.AdamWeightDecay does not correct the bias, and its AdamW that does is for Ascend
-    only.
-    """
+    """AdamW with bias correction, which nn.AdamWeightDecay lacks, by its operator."""
 
     def __init__(self, parameters: List[Parameter], rule: Rule) -> None:
         super().__init__()
@@ -125,10 +121,7 @@ class Momentum(nn.Cell):
 
 
 def make_optimizer(rule: Rule, parameters: List[Parameter]) -> nn.Cell:
-    """Return the optimizer, a cell that takes gradients and learning rate.
-
-    The learning rate is an argument, because a graph would not see a parameter change.
-    """
+    """Return the optimizer, a cell that takes gradients and the learning rate."""
     return AdamW(parameters, rule) if rule.name == ADAMW else Momentum(parameters, rule)
 
 
@@ -140,8 +133,7 @@ def list_decays(parameters: Sequence[Parameter], rule: Rule) -> Tuple[float, ...
 class Training:
     """The training step and its parts; with compiler "graph", each is compiled as one graph.
 
-    `accumulate` and `step` take the gradients of a step's earlier batches, as `accumulate` returned
-    them, or (): they are this rank's, with the loss scale.
+    Gradients of a step's earlier batches, or (), are this rank's, with the loss scale.
     """
 
     def __init__(
@@ -253,11 +245,7 @@ def start_scheduler() -> None:
 
 
 def await_scheduler(rank_info: RankInfo) -> None:
-    """Wait until the scheduler listens.
-
-    A rank that connects too early retries in vain for half a minute. Raises RuntimeError after
-    START_SECONDS.
-    """
+    """Wait until the scheduler listens, else RuntimeError: a rank too early retries in vain."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:

@@ -73,10 +73,9 @@ class MaskedTokenHead(HybridBlock):
 
 
 class Bert(HybridBlock):
-    """BERT for pre-training, with a masked-token head and a next-sentence head.
+    """BERT with two heads: logits [batch, predictions, vocabulary_size] and [batch, 2].
 
-    Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are as
-    `worker.synthetic_batch` makes them, but int32.
+    All inputs are as `worker.synthetic_batch` makes them, but int32.
     """
 
     def __init__(self, definition: Definition) -> None:

@@ -1,7 +1,4 @@
-"""python -m ...mxnet.server PARENT_ID: a KVStore server or scheduler, as DMLC_ROLE says.
-
-Ends with its parent process.
-"""
+"""python -m ...mxnet.server PARENT_ID -> a KVStore server or scheduler, as DMLC_ROLE says."""
 
 import os
 import sys

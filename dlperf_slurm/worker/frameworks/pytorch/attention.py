@@ -10,8 +10,7 @@ PREFIX = "_scaled_dot_product_"
 class NamesOfAttention(TorchDispatchMode):
     """Context manager that records in `found` which fused attention kernels torch dispatches.
 
-    Kernels are named as in torch, without the prefix. Unfused attention (torch's math backend) is
-    dispatched as plain matrix products and leaves `found` empty (torch 2.13).
+    Unfused attention (torch's math backend) leaves `found` empty (torch 2.13).
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,4 @@
-"""python -m ...tensorflow.server PARENT_ID TASK THREADS CLUSTER: a parameter server.
-
-For TensorFlow 1 and 2. It serves from host memory until its parent process ends; CLUSTER is JSON.
-"""
+"""python -m ...tensorflow.server PARENT_ID TASK THREADS CLUSTER (JSON) -> a parameter server."""
 
 import json
 import sys

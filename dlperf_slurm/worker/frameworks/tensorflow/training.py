@@ -119,10 +119,7 @@ def make_optimizer(rule: Rule, variables: Sequence[tf.Variable]) -> Union[AdamW,
 def decay_weight(
     variable: tf.Variable, gradient: tf.Tensor, decay: tf.Tensor
 ) -> List[tf.Operation]:
-    """Return the operations that decay a matrix or kernel; none for a vector.
-
-    They run when the forward pass has read the weight, as its gradient shows.
-    """
+    """Return operations that decay a matrix or kernel after its forward read; none for vectors."""
     if variable.shape.rank < 2:
         return []
     with tf.device(variable.device), tf.control_dependencies([gradient]):
@@ -166,10 +163,7 @@ def multiply(gradients: Sequence[tf.Tensor], factor: Union[tf.Tensor, float]) ->
 
 
 def join_horovod(rank_info: RankInfo) -> Callable[[Gradients], Gradients]:
-    """Join the ranks by Horovod and return the function that averages gradients.
-
-    Horovod fuses the all-reduces. Raises RuntimeError if Horovod sees other ranks than MPI.
-    """
+    """Join by Horovod and return what averages gradients; RuntimeError if its ranks differ."""
     import horovod.tensorflow as hvd
 
     horovod.join_horovod(hvd, rank_info)

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 def arrange(values: Arrays, classes: int) -> Arrays:
-    """Convert a batch or sample of `synthetic_batch` to the graph's inputs: NumPy, images NHWC.
-
-    With `classes` > 0, labels become class probabilities.
-    """
+    """Convert to the graph's inputs: NumPy, NHWC and, with `classes` > 0, probabilities."""
     return spread_labels(move_channels_last(values), classes)
 
 
@@ -35,10 +32,7 @@ def open_dataset(
     classes: int,
     config: tf.compat.v1.ConfigProto,
 ) -> Iterator[Arrays]:
-    """Yield a batch per list of keys (epoch, index) in `order`.
-
-    `batch` gives shapes and types; with `classes` > 0, labels become class probabilities.
-    """
+    """Yield batches by keys (epoch, index), shaped as `batch`; see `arrange` for `classes`."""
     reader = Reader(dataset, list(batch), partial(arrange, classes=classes))
     with tf.Graph().as_default(), tf.device("/device:CPU:0"):
         keys = tf.data.Dataset.from_generator(

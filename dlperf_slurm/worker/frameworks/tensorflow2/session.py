@@ -153,10 +153,7 @@ class TensorFlowSession:
             tf.raw_ops.SyncDevice()
 
     def make_clock(self, boundaries: int) -> Any:
-        """Make a clock for step boundaries.
-
-        TensorFlow has no GPU events: a copy of the loss to the host waits for all queued work.
-        """
+        """Make a clock without GPU events: a copy of the loss to the host waits for all work."""
         if not self._is_gpu:
             return HostClock(boundaries)
         return CompletionClock(

@@ -1,7 +1,4 @@
-"""Settings -> tensorpack's InputSource of synthetic batches.
-
-Images are uint8, as from loaders of real images; the model converts them to float on the device.
-"""
+"""Settings -> tensorpack's InputSource of synthetic batches of uint8, as real images are loaded."""
 
 import multiprocessing
 import os
@@ -27,10 +24,7 @@ PREFETCH_BATCHES = 50
 
 
 def make_input(settings: Settings) -> InputSource:
-    """Make tensorpack's source of batches; most sources prepare each batch one step ahead.
-
-    Only a constant on the device and a plain queue do not.
-    """
+    """Make tensorpack's source of batches; most prepare each batch one step ahead."""
     if settings.data == ON_DEVICE:
         return DummyConstantInput(_list_shapes(settings))
     if settings.data == ON_HOST:
