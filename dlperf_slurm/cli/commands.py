@@ -1,4 +1,4 @@
-"""The commands in the order of --help: the file that declares each, and its help text.
+"""The commands in the order of --help: the file that declares each, its help text and its effects.
 
 Every command imports this module: --help imports no file that declares commands, and a command
 imports only its own.
@@ -28,4 +28,27 @@ COMMANDS = {
     "parity": ("checks", "check that frameworks compute the same losses and gradients"),
     "audit": ("checks", "find cells of tables that contradict other cells"),
     "completion": ("completion", "print a completion script for a shell"),
+}
+
+NO = "no"
+# name -> whether it reads runs, writes into a run, submits, cancels, and where it runs code; other
+# commands do none of it. "any" run, one that this user began ("yours"), or one that the command
+# line names ("named"). A test holds the commands to it.
+EFFECTS = {
+    "env": (NO, NO, NO, NO, "here: pip, compilers, the frameworks"),
+    "doctor": (NO, NO, "its own probe", "its own probe", "in the probe: your site's lines"),
+    "plan": ("any", NO, NO, NO, NO),
+    "render": (NO, "a new one", NO, NO, NO),
+    "submit": ("any", "a new one", "the new one", NO, "in jobs: your matrix's and site's lines"),
+    "resume": ("named", "named", "named", NO, "in jobs: those of the run"),
+    "retry": ("named", "named", "named", NO, "in jobs: those of the run"),
+    "status": ("any", "its journal", NO, NO, NO),
+    "wait": ("any", "journal, report", "yours", NO, "in jobs: those of yours"),
+    "cancel": ("named, or yours", "its journal", NO, "named, or yours", NO),
+    "report": ("any", "report", NO, NO, NO),
+    "compare": ("any", NO, NO, NO, NO),
+    "history": ("any", NO, NO, NO, NO),
+    "archive": ("named", "named", NO, NO, NO),
+    "import-logs": (NO, "a new one", NO, NO, NO),
+    "parity": (NO, NO, NO, NO, "here: your site's lines, the frameworks"),
 }

@@ -39,6 +39,7 @@ def list_outputs(notebook, kind):
     [
         ("make_columns.py", "columns.md"),
         ("make_frameworks.py", "frameworks.md"),
+        ("make_security.py", "security.md"),
         ("make_references.py", "matrix-reference.md"),
         ("make_references.py", "site-reference.md"),
     ],

@@ -1,15 +1,13 @@
 """A run that somebody else made is followed and shown; only its name has it started or ended."""
 
 import itertools
-import re
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from builders import print_queue, write_program
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.cli.commands import COMMANDS
+from dlperf_slurm.cli.commands import EFFECTS
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.run_directory import SITE_FILE, list_run_ids
@@ -17,7 +15,6 @@ from dlperf_slurm.jobs.run_ownership import is_own, mark_own
 
 DETAIL = "no record, exit code 127: 'python: No such file or directory' in cases/x/err"
 INPUT_ERROR, CASES_FAILED = 2, 5
-SECURITY = Path(__file__).resolve().parents[3] / "docs" / "security.md"
 
 
 @pytest.fixture
@@ -101,23 +98,12 @@ def test_run_whose_files_name_two_schedulers_is_refused(failed_run, capsys):
     assert list_retries(failed_run) == []
 
 
-def read_table():
-    """Read the rows of the table of commands in docs/security.md, by command."""
-    section = SECURITY.read_text(encoding="utf-8").split("## What each command does")[1]
-    rows = re.findall(r"^\| `([\w-]+)` \|(.*)\|$", section, re.M)
-    return {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
-
-
-def test_table_of_what_commands_do_has_all_commands():
-    assert [*read_table()] == [*COMMANDS]
-
-
 def list_files(run):
     return {path: path.stat().st_mtime_ns for path in [run.path, *run.path.rglob("*")]}
 
 
 def may(cell, is_own, is_named):
-    """Return whether a cell of the table allows something for a run."""
+    """Return whether a declared effect allows something for a run."""
     return cell == "any" or ("named" in cell and is_named) or ("yours" in cell and is_own)
 
 
@@ -137,7 +123,7 @@ BOTH = (False, True)
         ),
     ],
 )
-def test_command_does_to_a_run_no_more_than_the_table_says(
+def test_command_does_to_a_run_no_more_than_it_declares(
     request, cluster, home, staged_run, command, is_named, has_ended, is_own
 ):
     """A run whose array tasks failed could be tried again, and one in the queue be cancelled."""
@@ -154,7 +140,7 @@ def test_command_does_to_a_run_no_more_than_the_table_says(
     words = {"compare": [staged_run.path] * 2, "history": ["--results", staged_run.path.parent]}
     with suppress(SystemExit):
         main([command, *map(str, words.get(command, [staged_run.path]) if is_named else [])])
-    _, writes, submits, cancels, _ = read_table()[command]
+    _, writes, submits, cancels, _ = EFFECTS[command]
     submitted, cancelled = list_calls(home, "sbatch") != [], list_calls(home, "scancel") != []
     assert submitted <= may(submits, is_own, is_named)
     assert cancelled <= may(cancels, is_own, is_named)
