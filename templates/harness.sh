@@ -57,8 +57,7 @@ run_array_task() { # ARRAY_TASK_ID
   trap end_array_task EXIT
   trap 'exit 143' TERM
   trap 'exit 130' INT
-  # warning before the time limit: the ranks write their progress, and end
-  trap '[ -z "$launcher_pid" ] || kill -USR1 "$launcher_pid" 2> /dev/null' USR1
+  trap warn_ranks USR1
   write_marker started 0
   prepare_task
   set -u
@@ -202,6 +201,15 @@ launch_in_environment() { # FUNCTION
     exit_code=$?
   done
   launcher_pid=
+}
+
+# The warning before the time limit, which Slurm also sends when it preempts a job with a grace time:
+# the ranks write their progress, and end.
+warn_ranks() {
+  if [[ $(timeout 10 scontrol show job "${SLURM_JOB_ID:-}" 2> /dev/null) == *" PreemptTime="[0-9]* ]]; then
+    touch "$attempt_dir/preempted"
+  fi
+  [ -z "$launcher_pid" ] || kill -USR1 "$launcher_pid" 2> /dev/null
 }
 
 end_array_task() {

@@ -96,7 +96,7 @@ def _sort(standings: Sequence[RankStatus]) -> List[RankStatus]:
 def _describe_cause(standings: Sequence[RankStatus]) -> str:
     causes = {standing.cause for standing in standings}
     if PREEMPTED in causes:
-        return f"{PREEMPTED}: terminated long before the job's time limit"
+        return f"{PREEMPTED}: Slurm preempted the job before its time limit"
     if TIME_LIMIT in causes:
         return f"{TIME_LIMIT}: the job reached its time limit"
     seconds = max((standing.quiet_seconds for standing in standings), default=0.0)

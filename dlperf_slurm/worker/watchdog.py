@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 STALLS_DIR = "stalls"
 # a rank that writes this file asks all ranks to write their status and end
 CALL_FILE = "call"
+# the job script writes it if Slurm preempts the job, before it passes on the signal
+PREEMPTED_FILE = "preempted"
 
 STALLED = "stalled"
 TIME_LIMIT = "time limit"
@@ -42,9 +44,6 @@ ANSWER_SECONDS = 5.0
 LOOKS_TO_ANSWER = 3
 POLL_SECONDS = 0.2
 EXIT_CODE = 1
-# Slurm sends the warning a minute before the time limit, and up to another minute earlier
-# (sbatch(1), --signal); a job that runs several array tasks is warned a little sooner.
-EARLY_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -135,8 +134,7 @@ class WatchdogState:
             if self.is_over:
                 faulthandler.cancel_dump_traceback_later()
                 return
-            told = PREEMPTED if is_told and is_preempted() else TIME_LIMIT
-            cause = told if is_told else self._find_cause()
+            cause = self._find_signal_cause() if is_told else self._find_cause()
             if cause:
                 self._end(cause)
 
@@ -145,6 +143,10 @@ class WatchdogState:
         seconds = self._pace.limit_seconds + 2 * self._pace.look_seconds
         if math.isfinite(seconds):
             faulthandler.dump_traceback_later(seconds, file=self._stacks, exit=True)
+
+    def _find_signal_cause(self) -> str:
+        is_preempted = (self._attempt_dir / PREEMPTED_FILE).exists()
+        return PREEMPTED if is_preempted else TIME_LIMIT
 
     def _find_cause(self) -> str:
         now = time.monotonic()
@@ -223,19 +225,9 @@ def read_standing(path: Path) -> Optional[RankStatus]:
 
 
 def await_signal(seconds: float) -> bool:
-    """Wait for the warning signal; return whether it came within `seconds`."""
+    """Wait for the time limit's warning signal; return whether it came within `seconds`.
+
+    CPython returns a meaningless siginfo if the process was stopped and continued meanwhile.
+    """
     info = signal.sigtimedwait([TIME_LIMIT_SIGNAL], seconds)
     return info is not None and info.si_signo == TIME_LIMIT_SIGNAL
-
-
-def is_preempted() -> bool:
-    """Return whether a signal received now is too early to be the time limit's warning.
-
-    Slurm sends it for preemption with a grace time (PreemptParameters) too. False without
-    SLURM_JOB_END_TIME (older versions of Slurm).
-    """
-    try:
-        end = float(os.environ["SLURM_JOB_END_TIME"])
-    except (KeyError, ValueError):
-        return False
-    return end - time.time() > EARLY_SECONDS

@@ -129,9 +129,6 @@ def test_job_that_is_preempted_for_good_is_tried_again(cluster, tmp_path, gate):
     """Expect FAILED from Slurm, as the job ends within the grace time of its QOS."""
     settings = ["qos=cancelme", "time_limit_minutes.default=10"]
     settings += ["directives=['--nodelist=n3', '--exclusive']"]
-    # as newer versions of Slurm set it; without it the warning is taken for the time limit
-    end_time = "SLURM_JOB_END_TIME=$(($(date +%s) + 600))"
-    settings += [f'environments.pytorch.setup=["export {end_time}"]']
     run = stage_spin(tmp_path / "results", settings=settings)
     submit(run, SPIN_WAIT_FOR=str(gate))
     await_ranks(run, 1)

@@ -24,7 +24,7 @@ from dlperf_slurm.worker.progress import (
     ProgressMonitor,
 )
 from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
-from dlperf_slurm.worker.watchdog import ANSWER_SECONDS, STALLS_DIR, is_preempted
+from dlperf_slurm.worker.watchdog import ANSWER_SECONDS, PREEMPTED_FILE, STALLS_DIR
 
 pytestmark = pytest.mark.integration
 
@@ -195,33 +195,27 @@ def test_ranks_that_are_suspended_for_a_while_are_measured(make_attempt):
 
 
 @pytest.mark.parametrize(
-    ("seconds_left", "is_early"), [("3600", True), ("90", False), ("-30", False), (None, False)]
-)
-def test_signal_long_before_the_end_of_the_job_is_a_preemption(monkeypatch, seconds_left, is_early):
-    monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
-    if seconds_left is not None:
-        monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + int(seconds_left)))
-    assert is_preempted() is is_early
-
-
-@pytest.mark.parametrize(
-    ("stall_seconds", "hours_left", "reason"),
-    [(0.0, 0, "time limit: .*: rank"), (None, 0, "time limit: .*: rank"), (None, 1, "preempted: ")],
+    ("stall_seconds", "is_preempted", "reason"),
+    [
+        (0.0, False, "time limit: .*: rank"),
+        (None, False, "time limit: .*: rank"),
+        (None, True, "preempted: "),
+    ],
 )
 def test_signal_keeps_the_steps_so_far_and_is_the_reason(
-    make_attempt, monkeypatch, stall_seconds, hours_left, reason
+    make_attempt, stall_seconds, is_preempted, reason
 ):
-    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 3600 * hours_left))
     attempt = make_attempt(stall_seconds=stall_seconds, measured_steps=1000)
     process = attempt.start(step_seconds=0.1)
     attempts.await_starts(attempt)
     time.sleep(3.0)
+    if is_preempted:
+        (attempt.path / PREEMPTED_FILE).touch()
     process.send_signal(TIME_LIMIT_SIGNAL)
     record = attempt.finish(process).conclude()
     assert record.status == FAILED
     assert re.match(reason, record.reason)
-    is_preempted = record.failures[0].error == TERMINATED
-    assert is_preempted is (hours_left == 1)
+    assert (record.failures[0].error == TERMINATED) is is_preempted
     assert 0 < record.partial_steps < 1000
     seconds = numpy.load(str(attempt.path / PARTIAL_STEP_SECONDS_FILE))
     assert numpy.isfinite(seconds[:, : record.partial_steps]).all()

@@ -181,12 +181,16 @@ def test_signal_ends_the_launcher_and_the_task_is_concluded(make, name, code):
     assert job.read_marker()["exit_code"] == code
 
 
-def test_warning_of_the_time_limit_reaches_the_launcher(make):
+@pytest.mark.parametrize(("preempted", "files"), [("None", 0), ("2026-11-26T16:45:59", 1)])
+def test_warning_of_the_time_limit_reaches_the_launcher(make, preempted, files):
     job = make(launch=HANG)
+    answer = f"   PreemptEligibleTime=2026-11-26T16:45:54 PreemptTime={preempted}"
+    write_program(job.bin_dir, "scontrol", f"echo '{answer}'")
     process = job.start()
     job.await_hang()
     process.send_signal(signal.SIGUSR1)
     await_that((job.find_folder() / "heard").exists, "the launcher is warned")
+    assert len([*job.find_folder().glob("preempted")]) == files
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 143
