@@ -46,6 +46,11 @@ def add_commands(commands: "Commands") -> None:
         "PDF and PNG; all: step times of every case; none: no plots, fastest. all and none "
         "write a page of their own",
     )
+    parser.add_argument(
+        "--details",
+        action="store_true",
+        help="also name the processes of other users that disturbed repeats; no file names them",
+    )
 
 
 def run_report(options: argparse.Namespace) -> None:
@@ -55,7 +60,7 @@ def run_report(options: argparse.Namespace) -> None:
     from dlperf_slurm.jobs.archives import find_readable_run
 
     run = find_readable_run(options.run, options.results)
-    report_run(run, options.layout, options.against, options.plots)
+    report_run(run, options.layout, options.against, options.plots, is_detailed=options.details)
 
 
 def list_remarks(summary: "Summary") -> list[str]:
@@ -87,8 +92,11 @@ def report_run(
     against: Sequence[str] = (),
     plots: str = SOME,
     is_brief: bool = False,
+    is_detailed: bool = False,
 ) -> None:
     """Print a run's tables, or a summary if `is_brief`, and write its report folder.
+
+    If `is_detailed`, also print the names of other users' processes.
 
     `against` names published results to compare with, `plots` is a choice of `--plots`; files with
     other choices than the default have names of their own. Raises CasesFailedError, after all is
@@ -99,6 +107,7 @@ def report_run(
     from dlperf_slurm.published.layouts.parts.output import print_document, write_layout
     from dlperf_slurm.reports.report_files import make_folder, make_report, write_files, write_plots
     from dlperf_slurm.reports.terminal import print_banner, print_summary
+    from dlperf_slurm.results.interference import list_neighbours
 
     with run_permissions(run.path):
         report = make_report(run, choose_sources(against))
@@ -114,6 +123,8 @@ def report_run(
         print_banner(summary, make_console())
     for remark in list_remarks(summary):
         print(remark)
+    if is_detailed:
+        print(*list_neighbours(summary.results.frames.repeats), sep="\n")
     with run_permissions(run.path):
         pages = write_plots(report, folder, plots)
     print()

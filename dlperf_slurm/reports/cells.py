@@ -64,7 +64,7 @@ class Cell:
     @property
     def spread(self) -> str:
         """The bounds, and the number of repeats if some are missing: "(98 to 103) n=6 of 7"."""
-        return " ".join(filter(None, (self.bounds, self._write_repeats())))
+        return " ".join(filter(None, (self.bounds, self.counts)))
 
     @property
     def unmarked(self) -> str:
@@ -87,7 +87,7 @@ class Cell:
         if isinstance(self.value, tuple):
             last = self.value[-1] if self.value else self
             return f"{self._join_parts(gap)}{gap if last.bounds else ' '}{marks}".rstrip()
-        rest = " ".join(filter(None, (self._write_repeats(), marks)))
+        rest = " ".join(filter(None, (self.counts, marks)))
         pieces = (self.text, self.bounds, rest)
         return (gap if self.bounds else " ").join(filter(None, pieces))
 
@@ -99,7 +99,9 @@ class Cell:
         """The number format with as many digits as the bounds allow."""
         return self.form.limit(self.interval or self.range)
 
-    def _write_repeats(self) -> str:
+    @property
+    def counts(self) -> str:
+        """The number of repeats if some are missing: "n=6 of 7"."""
         return "" if self.repeats is None else f"n={self.repeats[0]} of {self.repeats[1]}"
 
     def _join_parts(self, gap: str) -> str:

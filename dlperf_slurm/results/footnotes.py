@@ -1,4 +1,4 @@
-"""Numbered footnotes of table cells; texts that differ only in their figures share a number."""
+"""Numbered footnotes of table cells; those that differ only in figures or subject share one."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -8,13 +8,17 @@ from typing import Union
 
 @dataclass(frozen=True)
 class FootnoteTemplate:
-    """A footnote with numbers: `form` has a `str.format` field for each of `figures`."""
+    """A footnote with numbers: `form` has a `str.format` field for each of `figures`.
+
+    `subject` names what it is about, such as a case; it is printed before the text.
+    """
 
     form: str
-    figures: tuple[float, ...]
+    figures: tuple[float, ...] = ()
+    subject: str = ""
 
     def __str__(self) -> str:
-        return _fill_in(self.form, [self.figures])
+        return _merge(self.form, [self])
 
 
 Note = Union[str, FootnoteTemplate]
@@ -43,9 +47,13 @@ class Footnotes:
 
 
 def _merge(form: str, notes: Sequence[Note]) -> str:
-    """Return the text of notes that share a number, with the range of each of their figures."""
-    rows = [note.figures for note in notes if isinstance(note, FootnoteTemplate)]
-    return _fill_in(form, rows) if rows else form
+    """Return the text of notes that share a number: all subjects, and the range of each figure."""
+    templates = [note for note in notes if isinstance(note, FootnoteTemplate)]
+    if not templates:
+        return form
+    subjects = "; ".join(dict.fromkeys(note.subject for note in templates if note.subject))
+    text = _fill_in(form, [note.figures for note in templates])
+    return f"{subjects}: {text}" if subjects else text
 
 
 def _fill_in(form: str, rows: Sequence[tuple[float, ...]]) -> str:

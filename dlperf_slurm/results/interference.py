@@ -51,11 +51,9 @@ def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
     beside = [use for use in worst if use.has_neighbours]
     if beside:
         most = max(beside, key=lambda use: use.other_share)
-        names = dict.fromkeys(one.name for use in beside for one in use.neighbours)
-        named = f" ({', '.join(names)})".replace("{", "{{").replace("}", "}}") if names else ""
         yield FootnoteTemplate(
-            f"other processes{named} used CPU time in {{}} of {{}} repeats, at worst {{:.0f}} % of "
-            "all CPUs of the machine, while the run used {:.0f} %",
+            "other processes used CPU time in {} of {} repeats, at worst {:.0f} % of all CPUs of "
+            "the machine, while the run used {:.0f} %",
             (len(beside), len(sound), 100 * most.other_share, 100 * most.own_share),
         )
     yield from _describe_stolen(sound, bool(beside))
@@ -91,8 +89,7 @@ def _describe_gpus(sound: Sequence[Outcome]) -> Iterator[Note]:
         for gpu in host.gpus:
             where = f"GPU {gpu.device} of {host.host}"
             if gpu.other_processes:
-                names = ", ".join(dict.fromkeys(gpu.other_processes))
-                yield f"{where} was used by other processes before the measurement: {names}"
+                yield f"{where} was used by other processes before the measurement"
             if gpu.throttle_reasons:
                 reasons = ", ".join(gpu.throttle_reasons)
                 yield f"clocks of {where} were throttled before the measurement: {reasons}"
@@ -124,10 +121,9 @@ def make_banner(repeats: "DataFrame") -> str:
     beside = noisy[noisy.neighbours.notna()]
     if len(beside):
         most = beside.loc[beside.other_cpu_share.idxmax()]
-        names = f" ({most.neighbours})" if most.neighbours else ""
         parts.append(
             f"other processes on the same machine used up to {100 * most.other_cpu_share:.0f} % "
-            f"of its CPUs{names}"
+            "of its CPUs"
         )
     stolen = noisy.stolen_share.max()
     if stolen >= MIN_STOLEN_SHARE:
@@ -135,8 +131,24 @@ def make_banner(repeats: "DataFrame") -> str:
             f"a hypervisor withheld up to {100 * stolen:.0f} % of the CPU time that was needed "
             "(steal)"
         )
-    users = dict.fromkeys(name for names in noisy.gpu_users for name in names.splitlines())
-    if users:
-        parts.append(f"GPUs were used by {', '.join(users)}")
+    if (noisy.gpu_users != "").any():
+        parts.append("GPUs were used by other processes")
     sound = int(repeats.samples_per_s.notna().sum())
     return f"NOISY in {len(noisy)} of {sound} repeats: {'; '.join(parts)}"
+
+
+def list_neighbours(repeats: "DataFrame") -> list[str]:
+    """List the other processes of each disturbed repeat, in lines for the user's terminal alone.
+
+    Reports, which are sent on, do not name them. `repeats` is the data frame of repeats.
+    """
+    noisy = repeats[(repeats.neighbours.fillna("") != "") | (repeats.gpu_users.fillna("") != "")]
+    return [
+        f"{case_id} repeat {repeat}: "
+        + "; ".join(
+            filter(None, (on_cpus, on_gpus and f"on GPUs: {', '.join(on_gpus.splitlines())}"))
+        )
+        for case_id, repeat, on_cpus, on_gpus in zip(
+            noisy.case_id, noisy.repeat, noisy.neighbours.fillna(""), noisy.gpu_users.fillna("")
+        )
+    ]

@@ -101,14 +101,17 @@ def _describe_skipped(outcomes: CaseOutcomes) -> list[str]:
     ]
 
 
-def _describe_problems(outcomes: CaseOutcomes) -> list[str]:
+def _describe_problems(outcomes: CaseOutcomes) -> list[Note]:
     """Describe each distinct problem of a case once, with the repeats that had it."""
     repeats: dict[str, list[str]] = {}
     for outcome in outcomes.outcomes:
         if outcome.problem:
             repeats.setdefault(outcome.problem, []).append(str(outcome.repeat))
     return [
-        f"{outcomes.case.case_id} repeat {', '.join(numbers)}: {problem}"
+        FootnoteTemplate(
+            problem.replace("{", "{{").replace("}", "}}"),
+            subject=f"{outcomes.case.case_id} repeat {', '.join(numbers)}",
+        )
         for problem, numbers in repeats.items()
     ]
 
@@ -175,16 +178,19 @@ def describe_ratios(cases: "DataFrame", name: str) -> list[NoteRow]:
     ]
 
 
-def describe_missing_interval(curve_points: int) -> str:
+def describe_missing_interval(curve_points: int) -> Note:
     """Describe how many repeats the interval of a speedup needs.
 
     It is one of `curve_points` intervals of a scaling curve with joint 95 % confidence.
     """
-    together = f", for all {curve_points} of a curve together" if curve_points > 1 else ""
-    return (
-        "too few repeats for the 95 % interval of a speedup: "
-        f"{count_needed_repeats(curve_points)} of each of the two cases are needed{together}"
+    form = (
+        "too few repeats for the 95 % interval of a speedup: {} of each of the two cases are needed"
     )
+    needed = count_needed_repeats(curve_points)
+    if curve_points > 1:
+        form += ", for all {} of a curve together"
+        return FootnoteTemplate(form, (needed, curve_points))
+    return FootnoteTemplate(form, (needed,))
 
 
 def describe_sizes(cases: "DataFrame") -> list[NoteRow]:

@@ -75,7 +75,7 @@ def make_page(report: Report) -> str:
         summary=summary,
         manifest=summary.manifest,
         findings=summary.findings,
-        doubts=bool(summary.banner) or any(finding.is_warning for finding in summary.findings),
+        warnings=bool(summary.banner) + sum(finding.is_warning for finding in summary.findings),
         facts=_list_facts(report),
         overviews=make_sections(overviews, notes),
         missing=make_html_tables(tabulate_missing(summary.results), "missing", notes),

@@ -27,6 +27,13 @@ def test_each_figure_has_a_range_of_its_own_unless_it_is_written_alike():
     assert footnotes.texts == ["in 5 to 7 of 7 repeats steps took longer, in the worst by 2.0 %"]
 
 
+def test_equal_problems_of_several_cases_are_one_footnote_that_names_them():
+    footnotes = Footnotes()
+    for subject in ("a repeat 1", "b repeat 1, 2", "a repeat 1"):
+        footnotes.number(FootnoteTemplate("failed: exit 1", subject=subject))
+    assert footnotes.texts == ["a repeat 1; b repeat 1, 2: failed: exit 1"]
+
+
 def test_braces_of_a_plain_text_are_left_alone():
     footnotes = Footnotes()
     footnotes.number("OMP_PLACES '{0}'")

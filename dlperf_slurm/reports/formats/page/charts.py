@@ -209,7 +209,7 @@ def list_ratio_ticks(lowest: float, highest: float) -> list[float]:
 
 
 # sparklines in table rows
-TREND_WIDTH, TREND_HEIGHT = 96.0, 22.0
+TREND_WIDTH, TREND_HEIGHT = 72.0, 22.0
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dlperf_slurm.reports.cells import Cell, Table, make_table
 from dlperf_slurm.results.case_summary import DEVICE, HOST, JOB, MACHINE, VERSION
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.number_formats import COUNT
+from dlperf_slurm.worker.provenance.machine import format_ranges
 
 # facts with more values than these, such as job ids, are only counted
 MOST_VALUES = 4
@@ -19,17 +20,17 @@ def tabulate_missing(results: Results) -> Iterator[Table]:
     """Make the table of repeats without a valid record and of cases left out, if there are any."""
     repeats = results.frames.repeats
     problems = dict(iter(repeats[repeats.problem != ""].groupby("case_id")))
-    rows: list[tuple[str, str, str]] = []
+    rows: dict[tuple[str, str], list[str]] = {}
     for case_id, reason in results.cases.reason.items():
         if reason:
-            rows.append((case_id, "all", f"left out: {reason}"))
+            rows.setdefault((f"left out: {reason}", "all"), []).append(case_id)
         if case_id in problems:
-            own = problems[case_id]
-            rows += [(case_id, str(n), problem) for n, problem in zip(own.repeat, own.problem)]
+            for problem, own in problems[case_id].groupby("problem", sort=False):
+                rows.setdefault((problem, format_ranges([*own.repeat])), []).append(case_id)
     if rows:
-        header = ("case", "repeat", "why")
+        cells = [(why, repeats, ", ".join(names)) for (why, repeats), names in rows.items()]
         caption = "the files of each attempt have details"
-        yield make_table("Not measured", header, rows, 3, caption)
+        yield make_table("Not measured", ("why", "repeats", "cases"), cells, 3, caption)
 
 
 def tabulate_provenance(results: Results) -> Iterator[Table]:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from dlperf_slurm.reports.cells import Cell, Table
 
 # a longer table scrolls within the page
@@ -31,7 +33,8 @@ class FootnoteMark:
 class HtmlTable:
     """A table with its HTML id, and the footnote marks of each cell.
 
-    `places[column]` is the maximum number of decimal places in the column.
+    `places[column]` is the maximum number of decimal places in the column, `marks[column]` the
+    length of its longest row of footnote marks, in digits.
     """
 
     id: str
@@ -39,6 +42,7 @@ class HtmlTable:
     rows: tuple[tuple[tuple[Cell, tuple[FootnoteMark, ...]], ...], ...]
     notes: tuple[HtmlFootnote, ...]
     places: tuple[int, ...]
+    marks: tuple[int, ...]
 
     @property
     def title(self) -> str:
@@ -48,6 +52,11 @@ class HtmlTable:
     def is_tall(self) -> bool:
         """Whether the table scrolls within the page."""
         return len(self.rows) > MOST_ROWS
+
+    def reserve(self, column: int) -> Markup:
+        """Return the attribute of a cell that keeps space for footnote marks; "" for up to one."""
+        marks = self.marks[column]
+        return Markup(f' style="--marks:{marks}"' if marks > 1 else "")
 
     def pad(self, column: int, cell: Cell) -> str:
         """Return the padding that aligns a number with the decimal places of its column: ".00"."""
@@ -85,7 +94,11 @@ def make_html_table(table: Table, table_id: str, footnotes: Sequence[str]) -> Ht
             seen.update(cell.marks)
         rows.append(tuple(cells))
     places = tuple(_find_places(row[i] for row in table.rows) for i in range(len(table.header)))
-    return HtmlTable(table_id, table, tuple(rows), tuple(notes.values()), places)
+    marks = tuple(
+        max(sum(len(str(number)) + 1 for number in row[i].marks) - 1 for row in table.rows)
+        for i in range(len(table.header))
+    )
+    return HtmlTable(table_id, table, tuple(rows), tuple(notes.values()), places, marks)
 
 
 def make_html_tables(

@@ -12,7 +12,15 @@ import numpy
 import pytest
 from builders import find_task, make_ranks, make_record, read_case, write_record
 from markupsafe import escape
-from report_values import HOSTILE, make_cases, make_measured, plot_cases, rename, summarize_cases
+from report_values import (
+    HOSTILE,
+    make_cases,
+    make_measured,
+    plot_cases,
+    rename,
+    summarize_cases,
+    write_rows,
+)
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.record import STEP_SECONDS_FILE
@@ -22,6 +30,7 @@ from dlperf_slurm.reports.formats import Report, page
 from dlperf_slurm.reports.formats.html import make_page
 from dlperf_slurm.reports.formats.page.figures import PAGE_COLORS, inline_svg
 from dlperf_slurm.reports.formats.page.glossary import GLOSSARY, explain
+from dlperf_slurm.reports.formats.page.provenance import tabulate_missing
 from dlperf_slurm.reports.formats.page.reproduce import write_command
 from dlperf_slurm.reports.plots import Plot
 from dlperf_slurm.reports.plots.style import MUTED, SERIES_COLORS
@@ -163,7 +172,14 @@ def test_failed_and_left_out_cases_are_named_with_reasons(document):
 def test_state_counts_what_is_missing(document):
     assert "23 of 24 planned repeats were measured; 1 has no valid record." in document.text
     whole = make_small_page(make_measured("jax", "1n1g", [0.1]))
-    assert "All 1 planned repeats were measured." in whole
+    assert "All 1 planned repeats were measured, with 1 warning." in whole
+
+
+def test_repeats_that_lack_for_the_same_reason_are_one_row():
+    cases = [make_measured(name, "1n1g", [], ["failed: exit 1"] * 3) for name in ("jax", "mxnet")]
+    (table,) = tabulate_missing(summarize_cases(cases).results)
+    names = ", ".join(case.case.case_id for case in cases)
+    assert write_rows(table) == (("failed: exit 1", "1-3", names),)
 
 
 def test_run_without_a_record_has_neither_provenance_nor_figures():
@@ -205,7 +221,7 @@ def test_run_of_one_topology_has_bars_in_its_table_and_no_chart():
         make_measured("jax", "1n1g", [0.1, 0.1]), make_measured("mxnet", "1n1g", [0.2, 0.2])
     )
     assert "<figure>" not in html
-    assert re.findall(r'<path d="M0 11h([\d.]+)" stroke=', html) == ["96.0", "48.0"]
+    assert re.findall(r'<path d="M0 11h([\d.]+)" stroke=', html) == ["72.0", "36.0"]
 
 
 def test_words_are_explained_where_they_stand(document):
