@@ -14,6 +14,7 @@ from dlperf_slurm.reports.plots.style import SERIES_COLORS
 WIDTH, HEIGHT = 400.0, 240.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 14.0, 10.0, 24.0
 MOST_TICKS = 5
+MOST_DODGE = 3.0
 # of a logarithmic axis: two ticks do not show that it is logarithmic
 LEAST_TICKS = 3
 _HUES = len(SERIES_COLORS)
@@ -92,11 +93,11 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class LineChart:
-    """Lines over common x ticks; `ideal` is the value of a reference line, `unit` that of y ticks.
+class Chart:
+    """Lines or bars over common x ticks; `ideal` is the value of a reference line.
 
-    The y axis begins at zero, or at half of the ideal if all values are above; it is logarithmic
-    for a wide range of values without an ideal.
+    The y axis of lines begins at zero, or at half of the ideal if all values are above; it is
+    logarithmic for a wide range of values without an ideal. That of bars begins at zero.
     """
 
     title: str
@@ -104,13 +105,30 @@ class LineChart:
     ticks: tuple[tuple[float, str], ...]
     lines: tuple[ChartLine, ...]
     ideal: Optional[float] = None
-    unit: str = ""
+    has_bars: bool = False
     width: float = WIDTH
     height: float = HEIGHT
 
     @property
     def curves(self) -> list[Curve]:
-        return [_place_line(self, line) for line in self.lines]
+        middle = (len(self.lines) - 1) / 2
+        return [
+            _place_line(self, line, (number - middle) * self.dodge)
+            for number, line in enumerate(self.lines)
+        ]
+
+    @property
+    def dodge(self) -> float:
+        """The distance of adjacent series in x, so that their marks do not cover each other."""
+        xs = sorted(x for x, _ in self.x_ticks)
+        gap = min((b - a for a, b in zip(xs, xs[1:])), default=WIDTH - LEFT - RIGHT)
+        share = gap / len(self.lines)
+        return round(0.8 * share if self.has_bars else min(MOST_DODGE, 0.4 * share), 1)
+
+    @property
+    def bottom(self) -> float:
+        """The y coordinate of the lower end of bars."""
+        return HEIGHT - BOTTOM
 
     @property
     def x_ticks(self) -> list[tuple[float, str]]:
@@ -118,7 +136,7 @@ class LineChart:
 
     @property
     def y_ticks(self) -> list[tuple[float, str]]:
-        return [(self.place_y(y), f"{y:g}{self.unit}") for y in self._levels]
+        return [(self.place_y(y), f"{y:g}") for y in self._levels]
 
     @property
     def ideal_y(self) -> Optional[float]:
@@ -131,21 +149,21 @@ class LineChart:
         return [*(point.y for point in points), *ends, *([self.ideal] if self.ideal else [])]
 
     @property
-    def _is_ratio(self) -> bool:
+    def is_logarithmic(self) -> bool:
         """Whether the y axis is logarithmic."""
         return self.ideal is None and is_wide_range(self._values)
 
     @property
     def _levels(self) -> list[float]:
         """The values of the y ticks."""
-        if self._is_ratio:
+        if self.is_logarithmic:
             return list_ratio_ticks(min(self._values), max(self._values))
         return list_ticks(HEADROOM * max(self._values), self._floor)
 
     @property
     def _floor(self) -> float:
         """The value at the bottom of a linear y axis."""
-        half = 0.0 if self.ideal is None else self.ideal / 2
+        half = 0.0 if self.ideal is None or self.has_bars else self.ideal / 2
         return half if min(self._values) > half else 0.0
 
     def place_x(self, x: float) -> float:
@@ -153,7 +171,7 @@ class LineChart:
         xs = [tick for tick, _ in self.ticks]
         low, high = min(xs), max(xs)
         room = WIDTH - LEFT - RIGHT
-        inset = 0.06 * room
+        inset = (0.5 / len(xs) if self.has_bars else 0.06) * room
         share = (x - low) / (high - low) if high > low else 0.5
         return round(LEFT + inset + share * (room - 2 * inset), 1)
 
@@ -161,7 +179,7 @@ class LineChart:
         """Convert a y value to an SVG coordinate."""
         room = HEIGHT - TOP - BOTTOM
         levels = self._levels
-        if self._is_ratio:
+        if self.is_logarithmic:
             low, high = math.log(levels[0]), math.log(max(levels[-1], max(self._values)))
             share = (math.log(y) - low) / (high - low)
         else:
@@ -170,10 +188,11 @@ class LineChart:
         return round(HEIGHT - BOTTOM - share * room, 1)
 
 
-def _place_line(chart: LineChart, line: ChartLine) -> Curve:
+def _place_line(chart: Chart, line: ChartLine, shift: float) -> Curve:
+    """Convert a line to SVG coordinates, shifted by `shift` in x."""
     dots = tuple(
         ChartPoint(
-            chart.place_x(point.x),
+            round(chart.place_x(point.x) + shift, 1),
             chart.place_y(point.y),
             None if point.low is None else chart.place_y(point.low),
             None if point.high is None else chart.place_y(point.high),

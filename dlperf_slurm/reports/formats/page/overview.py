@@ -7,7 +7,7 @@ from typing import Optional
 
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.reports.cells import Cell, Table
-from dlperf_slurm.reports.formats.page.charts import ChartLine, LineChart, SeriesStyle, Sparkline
+from dlperf_slurm.reports.formats.page.charts import Chart, ChartLine, SeriesStyle, Sparkline
 from dlperf_slurm.reports.formats.page.tables import HtmlTable, make_html_table
 from dlperf_slurm.reports.plots.lines import PlotPoint
 from dlperf_slurm.reports.plots.scaling import make_points
@@ -49,7 +49,7 @@ class OverviewSection:
     trends: tuple[Optional[Sparkline], ...]
     trend_header: str
     keys: tuple[LegendEntry, ...]
-    charts: tuple[LineChart, ...]
+    charts: tuple[Chart, ...]
 
 
 def make_sections(overviews: Sequence[Overview], footnotes: Sequence[str]) -> list[OverviewSection]:
@@ -166,7 +166,7 @@ def _tell(overview: Overview, place: int, value: float, is_share: bool) -> str:
     return f"{text} at {overview.places[place]}"
 
 
-def _list_charts(overview: Overview, looks: Sequence[SeriesStyle]) -> Iterator[Optional[LineChart]]:
+def _list_charts(overview: Overview, looks: Sequence[SeriesStyle]) -> Iterator[Optional[Chart]]:
     """Make the charts of throughput, efficiency and precision speedup, over two or more places."""
     if not overview.has_scaling:
         return
@@ -192,6 +192,7 @@ def _list_charts(overview: Overview, looks: Sequence[SeriesStyle]) -> Iterator[O
         "samples_per_s", ShownColumn("samples_per_s"), [overview.unit] * len(cases)
     )
     yield _make_chart(overview, looks, throughput, bars, points)
+    yield from _list_relative(overview, looks, points)
     if not overview.is_inference:
         title = "Weak-scaling efficiency, %"
         text = "100 %: each device is as fast as on the smallest topology."
@@ -206,6 +207,31 @@ def _list_charts(overview: Overview, looks: Sequence[SeriesStyle]) -> Iterator[O
     yield _make_chart(overview, looks, "Throughput / reference precision", text, others, 1.0)
 
 
+def _list_relative(
+    overview: Overview, looks: Sequence[SeriesStyle], points: Points
+) -> Iterator[Optional[Chart]]:
+    """Make a bar chart of throughput relative to the fastest label at each place, for each kind.
+
+    `points` has the point of each case in the chart of throughput.
+    """
+    for kind in overview.kinds:
+        rows = [row for row in overview.rows if (row.precision, row.group) == kind]
+        if len(rows) < 2:
+            continue
+        shares: list[Optional[tuple[PlotPoint, str]]] = [None] * len(points)
+        for place in range(len(overview.places)):
+            own = [p for row in rows if (p := row.cases[place]) is not None]
+            found = {p: shown[0].y for p in own if (shown := points[p]) is not None}
+            for p, value in found.items() if len(found) > 1 else ():
+                share = 100 * value / max(found.values())
+                shares[p] = (PlotPoint(float(place), share), f"{share:.1f} % of the fastest")
+        name = _name_kind(overview, *kind)
+        title = f"{f'{name}: t' if name else 'T'}hroughput relative to the fastest, %"
+        where = "with each batch size" if overview.is_inference else "on each topology"
+        text = f"100 %: the fastest {where}; ratios of medians."
+        yield _make_chart(overview, looks, title, text, shares, 100.0, has_bars=True)
+
+
 def _make_chart(
     overview: Overview,
     looks: Sequence[SeriesStyle],
@@ -213,7 +239,8 @@ def _make_chart(
     caption: str,
     points: Points,
     ideal: Optional[float] = None,
-) -> Optional[LineChart]:
+    has_bars: bool = False,
+) -> Optional[Chart]:
     """Make a chart of all series that have points; None without any.
 
     `points` has the point and the tooltip of each case, by position; `ideal` is the value of a
@@ -227,9 +254,9 @@ def _make_chart(
     if not lines:
         return None
     shown = {point.x for line in lines for point in line.points}
-    places = zip(_place(overview), overview.places)
-    ticks = tuple((x, name) for x, name in places if x in shown)
-    return LineChart(title, caption, ticks, tuple(lines), ideal)
+    places = range(len(overview.places)) if has_bars else _place(overview)
+    ticks = tuple((x, name) for x, name in zip(places, overview.places) if x in shown)
+    return Chart(title, caption, ticks, tuple(lines), ideal, has_bars)
 
 
 def _make_line(

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 from report_values import make_measured, rename, summarize_cases
 
-from dlperf_slurm.reports.formats.page.charts import LineChart, list_ratio_ticks, list_ticks
+from dlperf_slurm.reports.formats.page.charts import Chart, list_ratio_ticks, list_ticks
 from dlperf_slurm.reports.formats.page.overview import make_sections
 from dlperf_slurm.reports.tables.overview import make_overviews, tabulate_cases, tabulate_overview
 from dlperf_slurm.results.number_formats import write_digits
@@ -111,9 +111,18 @@ def test_charts_are_of_throughput_efficiency_and_precision():
     titles = [chart.title for chart in make_section().charts]
     assert titles == [
         "Throughput, images/s, over topology",
+        "fp32: throughput relative to the fastest, %",
         "Weak-scaling efficiency, %",
         "Throughput / reference precision",
     ]
+
+
+def test_bars_are_relative_to_the_fastest_where_there_are_several():
+    bars = make_section().charts[1]
+    assert [label for _, label in bars.x_ticks] == ["1n1g"]
+    heights = {line.name: line.points[0].y for line in bars.lines}
+    assert max(heights.values()) == 100
+    assert len({dot.x for curve in bars.curves for dot in curve.dots}) == len(heights) == 2
 
 
 def test_point_of_a_chart_says_its_figure_with_its_interval():
@@ -123,7 +132,7 @@ def test_point_of_a_chart_says_its_figure_with_its_interval():
 
 
 def test_precisions_chart_has_no_point_of_the_reference_itself():
-    (line,) = make_section().charts[2].lines
+    (line,) = make_section().charts[3].lines
     assert line.name == "jax, amp-bf16, 8"
 
 
@@ -152,7 +161,7 @@ def test_reference_precision_alone_is_once_itself():
 
 
 def test_axis_begins_at_half_of_the_ideal_where_all_is_above():
-    efficiency = make_section().charts[1]
+    efficiency = make_section().charts[2]
     assert [label for _, label in efficiency.y_ticks] == ["60", "80", "100"]
     slow = [3 * seconds for seconds in STEADY]
     cases = (make_measured("jax", "1n1g", STEADY), make_measured("jax", "1n2g", slow))
@@ -161,7 +170,7 @@ def test_axis_begins_at_half_of_the_ideal_where_all_is_above():
 
 def test_chart_places_zero_at_the_bottom_and_all_points_within():
     for chart in make_section().charts:
-        assert isinstance(chart, LineChart)
+        assert isinstance(chart, Chart)
         dots = [dot for curve in chart.curves for dot in curve.dots]
         assert all(0 < dot.y < chart.height and 0 < dot.x < chart.width for dot in dots)
 
