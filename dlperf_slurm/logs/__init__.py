@@ -1,6 +1,7 @@
 """Lines of a benchmark script's log, by the log's format -> the timed steps of each run.
 
-Runs on Python 3.7 with the standard library only, because a job may parse its own log.
+Runs on Python 3.7 with the standard library only, because a job may parse its own log with the
+framework's Python.
 """
 
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
         """Parser of one run's lines, in log order and in little memory."""
 
         def is_under_way(self, rank: int) -> bool:
-            """Return whether the rank (-1: any) timed a step: its next START begins another run."""
+            """Return whether the rank (-1: any rank) has printed a timed step.
+
+            The next START line of the rank then begins another run.
+            """
 
         def add(self, line: LogLine) -> None: ...
 
@@ -47,7 +51,8 @@ if TYPE_CHECKING:
     class Format(Protocol):
         """A log format: a module of the package FORMATS, or a TOML table there.
 
-        Patterns are matched at the beginning of a line's text.
+        Patterns are matched at the beginning of a line's text. Most formats get `start_run` from
+        `logs.timed_run.TimedFormat`.
         """
 
         SIGNATURE: Pattern[str]
@@ -75,10 +80,11 @@ _SUFFIXES = (".py", ".toml", ".json")
 class Identity:
     """Configuration of a run; "" or 0 where its log does not report it.
 
-    `batch_size_per_device` is that of a micro-batch: with gradient accumulation a step is one
-    micro-batch. `mode`, `data`, `compiler` and `gradient_sync` are values of these axes.
-    `total_batch_size` has the samples of a step on all devices, `sequence_length` the tokens of a
-    sample.
+    `framework` and `model` are this project's names of adapters and models. `batch_size_per_device`
+    is that of a micro-batch: with gradient accumulation a step is one micro-batch. `hardware` is
+    the device name, `software` the versions in one text, `date` the day. `mode`, `data`, `compiler`
+    and `gradient_sync` are values of the axes with these names. `total_batch_size` has the samples
+    of a step on all devices, `sequence_length` the tokens of a sample.
     """
 
     framework: str = ""
@@ -108,10 +114,10 @@ class ParsedRun:
     """Result of parsing one run; if it has a `problem`, its figures must not be used.
 
     `windows` has the measured steps of each rank, or of the job. Publishers' rules use `marks`, the
-    timed lines of the lowest rank that printed any, and `series`, other printed figures, both in
-    log order. `is_incomplete` means that the problem is a log that ends early or lost lines; with
-    `is_gapless` it lost none. `printed` has the printed rates of the same steps, if `windows` are
-    computed from times.
+    timed lines of the lowest rank that printed any, and `series`, other printed figures by name,
+    both in log order. `is_incomplete` means that the problem is a log that ends early or has lost
+    lines; with `is_gapless` it lost none. `printed` has the rates that the log prints for the same
+    steps, if `windows` are computed from its times.
     """
 
     identity: Identity
@@ -141,8 +147,9 @@ def suits_all(reading: ParsedRun, identity: Identity) -> bool:
 class PublisherRule(NamedTuple):
     """How the publisher of a script computes the throughput of a run from its log.
 
-    `compute` raises RuleError if values are missing. The default is the first rule that `suits` and
-    gives a figure. Indices in `name` are Python's, from 0.
+    `compute` raises RuleError if values are missing. `suits` selects the runs whose throughput was
+    published by this rule: the default is the first rule that suits and gives a figure. `name` is a
+    description; indices in it are Python's, from 0.
     """
 
     name: str
@@ -171,7 +178,10 @@ def _find_folder() -> Path:
 
 
 def load_format(name: str, tables: Tables = NO_TABLES) -> "Format":
-    """Return a format's module or declared format; FormatError for an unknown or invalid one."""
+    """Return a format's module, or the format that its table declares.
+
+    `tables` are the user's own formats. Raises FormatError for an unknown name or invalid table.
+    """
     if name not in tables and (_find_folder() / f"{name}.py").exists():
         return cast("Format", import_module(f"{FORMATS}.{name}"))
     from dlperf_slurm.logs.declared_formats import make_format, read_table
@@ -185,7 +195,10 @@ def load_format(name: str, tables: Tables = NO_TABLES) -> "Format":
 
 
 def find_formats(lines: Iterable[LogLine], tables: Tables = NO_TABLES) -> List[str]:
-    """Return the names of all formats whose SIGNATURE matches a line; only the user's if any do."""
+    """Return the sorted names of all formats whose SIGNATURE matches a line; reads the whole log.
+
+    If one of the user's own formats (`tables`) matches, only these are returned.
+    """
     names = {*list_formats(), *tables}
     signatures = {name: load_format(name, tables).SIGNATURE for name in names}
     # few lines match any SIGNATURE: one joined match per line instead of one per format
@@ -200,8 +213,9 @@ def find_formats(lines: Iterable[LogLine], tables: Tables = NO_TABLES) -> List[s
 def read_runs(log_format: "Format", lines: Iterable[LogLine]) -> List[ParsedRun]:
     """Parse the runs of a log, in log order; without a timed step, return one with a problem.
 
-    A rank that prints START again after a timed step begins its next run. Lines of ranks without
-    START, and lines without a label, belong to the run that began last.
+    A rank that prints the format's START line again after a timed step begins its next run; lines
+    of other ranks that are still in the run before may follow. Lines of ranks without a START line,
+    and lines without a rank label, belong to the run that began last.
     """
     runs = [_RunLines(log_format.start_run())]
     places: Dict[int, int] = {}
@@ -222,7 +236,10 @@ def read_runs(log_format: "Format", lines: Iterable[LogLine]) -> List[ParsedRun]
 
 
 class _RunLines:
-    """The parsers of one run's lines; `started` are the ranks whose START belongs to this run."""
+    """The parsers that get the lines of one run: the format's, and those for all formats.
+
+    `started` are the ranks whose START line belongs to this run.
+    """
 
     def __init__(self, run: "RunParser") -> None:
         self.run = run
@@ -236,12 +253,18 @@ class _RunLines:
         self.settings.add(line)
 
     def has_begun(self, rank: int) -> bool:
-        """Return whether a rank (-1: any) timed or failed: its next START begins another run."""
+        """Return whether the next START line of the rank (-1: any rank) begins another run.
+
+        It does after a timed step or a failure of the rank.
+        """
         has_failed = bool(self.failures.message) and (rank < 0 or rank in self.started)
         return self.run.is_under_way(rank) or has_failed
 
     def finish(self) -> ParsedRun:
-        """Return the run's result, with settings that the format did not read, and any failure."""
+        """Return the run's result, with settings from `self.settings` that the format did not read.
+
+        A failure in the lines becomes the result's problem.
+        """
         reading = self.run.finish()
         stated: Dict[str, Any] = {
             name: value
@@ -264,7 +287,8 @@ class _RunLines:
 def _move_idle_ranks(places: Dict[int, int], runs: Sequence[_RunLines]) -> None:
     """Move ranks that began in the last run, but timed no step, to the next run.
 
-    They printed START before the rank whose START line shows that there is a next run.
+    `places` has the index of each rank's run. These ranks printed START before the rank whose START
+    line shows that there is a next run.
     """
     last = len(runs) - 1
     for rank, place in places.items():
@@ -275,7 +299,8 @@ def _move_idle_ranks(places: Dict[int, int], runs: Sequence[_RunLines]) -> None:
 def compute_samples_per_s(windows: Iterable[Window], identity: Identity) -> float:
     """Return the throughput of the slowest rank's window, in samples/s of the whole job.
 
-    Windows of times need the global batch size, windows of rates per device the device count.
+    A window is a rank's measured steps. Windows of times need the global batch size of `identity`,
+    windows of rates per device its device count.
     """
     return min(_compute_rate(window, identity) for window in windows)
 

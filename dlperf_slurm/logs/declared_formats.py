@@ -1,6 +1,7 @@
 """A log format's table -> its patterns, identity, window, end and rules.
 
-The keys are explained in docs/logs.md, the named groups of a line in `logs.timed_run`.
+The keys are explained in docs/logs.md. A pattern may use parts of `logs.patterns`, such as
+`{NUMBER}`; the named groups of a line are explained in `logs.timed_run`.
 """
 
 import json
@@ -101,7 +102,10 @@ class TableFormat(NamedTuple):
 
 
 def read_table(path: Path) -> Table:
-    """Read a format's TOML, or its JSON copy in a run directory; FormatError if invalid."""
+    """Read a format's TOML, or its JSON copy in a run directory (for Python without tomllib).
+
+    Raises FormatError for text that is not TOML.
+    """
     frozen = path.with_suffix(".json")
     if frozen.exists():
         return cast(Table, json.loads(frozen.read_text(encoding="utf-8")))
@@ -149,7 +153,10 @@ def make_format(name: str, table: Table) -> TableFormat:
 
 
 def _make_signature(name: str, lines: Sequence[Any]) -> Pattern[str]:
-    """Return a pattern of all lines that may have a timed step; FormatError without such lines."""
+    """Return a pattern of all lines that may have a timed step, by which to recognize the format.
+
+    `name` is that of the format. Raises FormatError if there are no such lines.
+    """
     compiled = [line if hasattr(line, "pattern") else line[0] for line in lines]
     timed = {"step", "json", "csv", "pairs", *VALUES}
     found = [pattern for pattern in compiled if timed & pattern.groupindex.keys()]
@@ -223,8 +230,8 @@ def _number_steps(steps: int) -> Handler:
 def _take_json(table: Table) -> Handler:
     """Return the handler of lines with a JSON object, which stores the object's values by name.
 
-    `columns` maps names to keys, of which `a.b` is b in the object a. A line is left to other
-    patterns unless it has all columns, and the values of `where`.
+    `columns` of the table maps names to keys, of which `a.b` is b in the object a. A line is left
+    to other patterns unless it has all columns, and the values of `where`.
     """
 
     def handle(run: TimedRun, line: LogLine, match: "re.Match[str]") -> Optional[bool]:
@@ -244,7 +251,10 @@ def _take_json(table: Table) -> Handler:
 
 
 def _look_up(data: Any, key: str) -> Any:
-    """Return the value of a key such as "a.b" in nested objects, whose names may have dots."""
+    """Return the value of a key such as "a.b" in nested objects, or None.
+
+    Names in the data may contain dots themselves.
+    """
     if not isinstance(data, dict) or key in data:
         return data.get(key) if isinstance(data, dict) else None
     parts = key.split(".")
@@ -260,7 +270,10 @@ def _format_value(value: Any) -> str:
 
 
 def _make_csv(table: Table) -> List[Any]:
-    """Return the (pattern, handler) entries for the header of a CSV table and for its rows."""
+    """Return the (pattern, handler) entries for the header of a CSV table and for its rows.
+
+    `csv` of the format's table is the separator; `columns` maps names of values to headings.
+    """
     columns, separator = table["columns"], table["csv"]
 
     def split(line: LogLine) -> List[str]:
@@ -318,7 +331,10 @@ def _read_fact(run: TimedRun, name: str) -> Any:
 
 
 def _make_value(where: str, value: Any) -> MakeValue:
-    """Make the function that returns one field of `Identity`: a constant, or from the facts."""
+    """Make the function that returns one field of `Identity`: a constant, or from the log's facts.
+
+    `where` is the place of `value` in the format's table, for messages.
+    """
     if not isinstance(value, dict):
         return lambda run: value
     _check(where, value, "value")
@@ -334,12 +350,18 @@ def _make_value(where: str, value: Any) -> MakeValue:
 
 
 def _translate(text: str, value: Table) -> str:
-    """Translate a word of the log by `names`; else return `otherwise`, or the word itself."""
+    """Return the entry of `value["names"]` for a word of the log.
+
+    If there is none, return `value["otherwise"]`, or without that the word itself.
+    """
     return str(value.get("names", {}).get(text, value.get("otherwise", text)))
 
 
 def _multiply(run: TimedRun, value: Table) -> int:
-    """Multiply the facts in `counts`, and divide by those in `over`; 0 if one is missing."""
+    """Multiply the facts in `value["counts"]`, and divide by those in `value["over"]`, if any.
+
+    Returns 0 if one of them is missing.
+    """
     product = 1
     for name in value["counts"]:
         product *= run.read_count(name)
@@ -351,7 +373,10 @@ def _multiply(run: TimedRun, value: Table) -> int:
 
 
 def _make_warm_times(rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Make the window of a rank's steps after the warm-up, which has at least the first line."""
+    """Make the window of a rank's steps after the warm-up from the times of the lines.
+
+    The first line is always part of the warm-up, because the seconds before it are not known.
+    """
     first = [(mark.position[0], 0.0) for mark in marks[:1]]
     return make_warm_window(rank, [*first, *list_timed(marks)])
 
@@ -376,7 +401,10 @@ OF_RUN = ("running", "total")
 def _make_windows(
     kind: str, run: TimedRun, rank: int, marks: List[Mark], table: Table
 ) -> Tuple[Window, ...]:
-    """Make the Window (measured steps) of a rank, as the table `window` of a format declares."""
+    """Make the Window (measured steps) of a rank, as the table `window` of a format declares.
+
+    `kind` is one of WINDOWS or OF_RUN, or "values".
+    """
     if kind in WINDOWS:
         return WINDOWS[kind](rank, marks, table)
     values = _list_values(run, kind, marks, table)
@@ -392,7 +420,7 @@ def _make_windows(
 def _list_values(
     run: TimedRun, kind: str, marks: List[Mark], table: Table
 ) -> Sequence[Tuple[int, float]]:
-    """Return (steps, value) pairs for a window of this `kind`.
+    """Return (steps, value) pairs from which to make a window of this `kind`.
 
     "total" is the last throughput of the whole run, "running" the running mean on the last line;
     otherwise each line after the warm-up has a pair.
@@ -415,7 +443,10 @@ def _list_values(
 
 
 def _find_refused(run: TimedRun, end: Table) -> str:
-    """Return the first reason in `refuse` of whose facts the log has all, or ""."""
+    """Return the reason in `end["refuse"]` to refuse a log, or "".
+
+    `refuse` maps a reason to names of facts: it applies to a log that has all of them.
+    """
     for reason, names in end.get("refuse", {}).items():
         if all(name in run.facts for name in names):
             return str(reason)
@@ -453,7 +484,10 @@ def _find_last_epoch(run: TimedRun, name: str) -> str:
 
 
 def _find_short_epoch(run: TimedRun, end: Table) -> str:
-    """Return a message if the log ends before the last line of the last epoch, or ""."""
+    """Return a message if the log ends before the last line of the last epoch, or "".
+
+    The steps of an epoch, from its samples and the batch size, are rounded up.
+    """
     per_step = run.format.identify(run).global_batch_size
     epochs = run.read_count(*end["epoch_count"])
     steps = -(-run.read_count(end["samples_per_epoch"]) // per_step) if per_step else 0
@@ -472,7 +506,8 @@ def _find_short_epoch(run: TimedRun, end: Table) -> str:
 def _find_short_rank(run: TimedRun, reaches: Sequence[str]) -> str:
     """Return a message about a rank that ends before the announced epoch and step, or "".
 
-    `reaches` names the facts: the number of epochs and the last step, or the last step alone.
+    `reaches` names the facts that announce them: the number of epochs, which count from 0, and the
+    last step, or the last step alone.
     """
     last = [int(run.facts[name]) for name in reaches]
     if len(last) > 1:

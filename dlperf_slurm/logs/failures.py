@@ -59,7 +59,10 @@ _CHAINED = ("During handling of the above exception", "The above exception was t
 
 
 class FailureScan:
-    """The first failure in a log, or an out-of-memory error; of a traceback, its last exception."""
+    """The first failure in a log; an out-of-memory error takes precedence over others.
+
+    A failure that is a traceback is quoted by its exception: the last one if several are chained.
+    """
 
     def __init__(self) -> None:
         self.message = ""
@@ -69,7 +72,11 @@ class FailureScan:
         self._traceback = _Traceback(-1)
 
     def find_failure(self, is_complete: bool) -> str:
-        """Return the failure, or ""; an allocator's message counts only in an incomplete run."""
+        """Return the message of the failure, or "" if there is none.
+
+        An allocator's message with a severity is a failure only if the run did not reach its end
+        (`is_complete`).
+        """
         if self._failed_allocation and not is_complete:
             self.message, self.is_out_of_memory = self._failed_allocation, True
         if self._traceback.exception and not self.is_out_of_memory:

@@ -44,7 +44,10 @@ _HEAD_CHARACTERS = 60
 
 
 class LogHardware(NamedTuple):
-    """Hardware, versions and times (seconds by the log's clock) in a log; "" or 0 without them."""
+    """Hardware, versions and times in a log; "" or 0 where it has none.
+
+    `started` and `ended` are seconds by the log's own clock, in an unknown time zone.
+    """
 
     hardware: str
     versions: Dict[str, str]
@@ -53,7 +56,10 @@ class LogHardware(NamedTuple):
 
 
 def scan_surroundings(lines: Iterable[LogLine]) -> LogHardware:
-    """Collect device names, the first version of each package, and first and last time."""
+    """Collect device names, software versions, and first and last time from the lines of a log.
+
+    Names of several devices are joined; of several versions of a package, the first is kept.
+    """
     devices: Set[str] = set()
     versions: Dict[str, str] = {}
     started = ended = 0.0

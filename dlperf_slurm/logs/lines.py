@@ -1,4 +1,7 @@
-"""A log file -> lines of text (at most 1 MiB each) without labels, colour codes and NUL bytes."""
+"""A log file -> lines of text without launchers' labels, colour codes and NUL bytes.
+
+Reads line by line: needs no more memory than the longest line, which is cut at 1 MiB.
+"""
 
 import gzip
 import re
@@ -29,7 +32,10 @@ Source = Tuple[str, str]
 
 
 class LogLine(NamedTuple):
-    """A line without label (rank -1) and indentation; `is_last_unended` may be cut short."""
+    """A line without label and indentation; rank -1 if no launcher labelled it.
+
+    `is_last_unended` is true for a file's last line without a line end: it may be cut short.
+    """
 
     rank: int
     text: str
@@ -37,7 +43,10 @@ class LogLine(NamedTuple):
 
 
 def read_lines(path: Path) -> Iterator[LogLine]:
-    """Yield the lines of a log, plain or gzip; raises OSError, EOFError or zlib.error."""
+    """Yield the lines of a log, plain or gzip.
+
+    Raises OSError, EOFError or zlib.error if the log cannot be read to its end.
+    """
     with open_file(path) as file:
         is_gzip = file.read(2) == _GZIP_MAGIC
         file.seek(0)
@@ -70,7 +79,7 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[LogLine]:
 def _split_line(chunk: bytes, cut: Dict[Source, str]) -> List[LogLine]:
     """Split a physical line at progress bars' carriage returns and at labels of other ranks.
 
-    `cut` has, by rank and stream, the beginnings of lines that have not ended yet.
+    `cut` has, by rank and stream, the beginnings of lines whose ends have not been read yet.
     """
     is_unended = not chunk.endswith(b"\n") and len(chunk) < LONGEST_LINE_BYTES
     # concatenated files may have a byte-order mark in the middle
@@ -101,7 +110,10 @@ def _split_label(text: str) -> Tuple[int, str]:
 
 
 def _split_mpi_labels(text: str, cut: Dict[Source, str]) -> List[Tuple[int, str]]:
-    """Split a line at Open MPI's labels, one per write; all but the last stream go to `cut`."""
+    """Split a physical line at Open MPI's labels, and join the pieces of one stream.
+
+    Open MPI labels every write. Only the last stream's piece is complete; the others go to `cut`.
+    """
     sources: List[Source] = [("-1", "")]
     pieces, end = [""], 0
     for match in _MPI_LABEL.finditer(text):

@@ -13,7 +13,7 @@ class Mark(NamedTuple):
     """A timed line of a log: its position in training (step, or epoch and step) and its values.
 
     `time` is the clock time in seconds, `value` a rate or seconds, `mean` the average seconds of
-    one step. `number` counts a rank's intervals, if lines number them.
+    one step, if the line has that too. `number` counts a rank's intervals, if lines number them.
     """
 
     position: Position
@@ -26,7 +26,8 @@ class Mark(NamedTuple):
 class Marks:
     """The timed lines (Mark) of each rank; rank -1 for lines without a launcher's label.
 
-    A line that is printed twice counts once; `may_repeat` allows equal positions.
+    A line that is printed twice, by `tee` or by a logger with two handlers, counts once.
+    `may_repeat` allows equal positions: some scripts do not count updates that loss scaling skips.
     """
 
     def __init__(self, may_repeat: bool = False) -> None:
@@ -73,10 +74,10 @@ class Marks:
 
 
 class RankMarks:
-    """The timed lines (Mark) of ranks that do not label them.
+    """The timed lines (Mark) of ranks that do not label them; a launcher may have added labels.
 
-    The first line of every step is assigned to one rank, the second to another: ranks wait for each
-    other in each step.
+    Without labels, the first line of every step is assigned to one rank, the second to another.
+    Ranks wait for each other in each step, so that the assignment does not matter.
     """
 
     def __init__(self) -> None:
@@ -161,7 +162,8 @@ def _describe_start_over(line: LogLine, last: Mark, mark: Mark) -> str:
 def _describe_gap(marks: Sequence[Mark]) -> str:
     """Return a message about the first gap in a rank's timed lines, or "".
 
-    It is at least twice as long as the intervals beside it, which have the most frequent length.
+    A gap is at least twice as long as the intervals before and after it, and these have the most
+    frequent length: a script that prints less often from some step on has no gap.
     """
     pairs = [(a.position, b.position) for a, b in zip(marks, marks[1:])]
     strides = [b[-1] - a[-1] if a[:-1] == b[:-1] else 0 for a, b in pairs]

@@ -25,8 +25,9 @@ _NAMED_DATE = re.compile(r"(?<!\d)(20\d\d)[-_.]?(0[1-9]|1[0-2])[-_.]?(0[1-9]|[12
 def read_name(path: Path) -> Identity:
     """Parse settings in the file name, else in the folder's: 1n8g/rn50_b128_fp32_1.log.
 
-    Settings such as the precision are looked for in the nearest four folders too. A setting with
-    two values in one name is ignored.
+    Settings such as the precision, which logs of several folders share, are looked for in the
+    nearest four folders too: syn-fp16/resnet50/1. A setting that occurs twice in one name with
+    different values is ignored.
     """
     own, folder = (_read_tokens(name) for name in (path.name, path.absolute().parent.name))
     told = {**folder, **own}

@@ -65,7 +65,10 @@ def parse_number(text: str) -> float:
 
 
 def parse_time(text: str) -> float:
-    """Parse DATE_TIME or GLOG_TIME (without a year: 1972) into seconds, ignoring time zones."""
+    """Parse a time that DATE_TIME or GLOG_TIME matched into seconds, ignoring time zones.
+
+    Times without a year are in 1972, which has a 29th of February.
+    """
     match = cast("Match[str]", _PARTS.match(text))
     year, *rest = (int(part or 1972) for part in match.groups()[:6])
     fraction = match.group(7) or "0"

@@ -37,9 +37,10 @@ def round_significantly(value: float, digits: int) -> float:
 
 
 def time_steps(times: Sequence[float], first: int, last: int, samples_per_step: int) -> float:
-    """Return samples/s from the `first` to the `last` time, one per step, from 1.
+    """Return samples/s between the `first` and the `last` of the times, one per step, from 1.
 
-    Raises RuleError if lines are missing, if time does not increase, or without a batch size.
+    Raises RuleError if the log has fewer lines, if the time does not increase, or without a batch
+    size.
     """
     taken = take_values(times, first - 1, last)
     seconds = subtract_times(taken[-1], taken[0])
@@ -55,9 +56,11 @@ def average_lines(
     digits: Optional[int] = None,
     series: str = "",
 ) -> Compute:
-    """Make a rule: the mean of the values on timed lines, or of `series`, `values[start:stop]`.
+    """Make a rule: the mean of the values on timed lines, `values[start:stop]`.
 
-    Rounds to `digits`. The rule raises RuleError without enough values or a needed device count.
+    `series` names printed figures to take instead. With `is_per_device` the mean is multiplied by
+    the number of devices; `digits` rounds the result. The rule raises RuleError if the log has
+    fewer values, or if the number of devices is needed and missing.
     """
 
     def compute(reading: ParsedRun, identity: Identity) -> float:
@@ -72,9 +75,10 @@ def average_lines(
 
 
 def time_lines(first: int, last: int, after_step: int = -1) -> Compute:
-    """Make a rule: samples/s, to 2 decimals, from timed line `first` to `last`, from 1.
+    """Make a rule: samples/s from timed line `first` to line `last`, if each line is of one step.
 
-    Only lines whose step is above `after_step` count. Raises RuleError as `time_steps` does.
+    Counts from 1, and only lines with a time whose step is above `after_step`; rounds to 2
+    decimals. The rule raises RuleError as `time_steps` does.
     """
 
     def compute(reading: ParsedRun, identity: Identity) -> float:
@@ -87,7 +91,10 @@ def time_lines(first: int, last: int, after_step: int = -1) -> Compute:
 
 
 def time_between(first: int, last: int) -> Compute:
-    """Make a rule: samples/s between step `first` and `last`; RuleError without their times."""
+    """Make a rule: samples/s between the times of step `first` and step `last`, to 2 decimals.
+
+    The rule raises RuleError if the time of one of the steps is missing.
+    """
 
     def compute(reading: ParsedRun, identity: Identity) -> float:
         times = {mark.position[-1]: mark.time for mark in reading.marks if mark.time > 0}
@@ -100,10 +107,16 @@ def time_between(first: int, last: int) -> Compute:
 
 
 def average_epochs(reading: ParsedRun, identity: Identity) -> float:
-    """Return the harmonic mean of the epochs' rates but the first; RuleError without two."""
+    """Return the harmonic mean of the epochs' printed rates without the first epoch's.
+
+    Raises RuleError if the log has fewer than two rates, or a rate of 0.
+    """
     return average_harmonically(take_values(reading.series.get("epoch_rates", ()), 1, None))
 
 
 def take_final(reading: ParsedRun, identity: Identity) -> float:
-    """Return the first throughput that the log prints for the whole run; RuleError without it."""
+    """Return the first throughput that the log prints for the whole run.
+
+    Raises RuleError if there is none.
+    """
     return take_values(reading.series.get("final_rates", ()), 0, 1)[0]

@@ -53,7 +53,8 @@ MOST_CONTRADICTION = 0.1
 class ImportOptions:
     """Options on the command line for all logs; what is empty is read from each log.
 
-    A log that ends early counts if each rank has `least_steps` measured steps, unless that is 0.
+    `tables` are the user's own log formats, by name. A log that ends early counts if each rank has
+    `least_steps` measured steps, unless that is 0: a script without an end of its own was ended.
     """
 
     format_name: str = ""
@@ -67,10 +68,12 @@ class ImportOptions:
 class ImportedRun:
     """One run of a log; both throughputs are None unless the status is OK.
 
-    `log` is the path, with #1, #2 ... for several runs. `reason` says why the run failed, or why a
-    valid run has no publisher's figure. `window` has the slowest rank's steps. `label`
-    distinguishes the case. `measured` is the figure of the log alone, such as "894 ms a step".
-    `started` and `ended` are seconds by the log's clock, 0 without times.
+    An incomplete run may have the publisher's throughput. `log` is the path as given, with #1, #2
+    ... if the log contains several runs. `reason` says why the run failed, or why a valid run has
+    no publisher's figure. `window` has the measured steps of the slowest rank. `label`
+    distinguishes the case from others with the same settings. `measured` is the figure of the log
+    alone, such as "894 ms a step". `started` and `ended` are seconds by the log's clock, 0 if it
+    has no times.
     """
 
     log: str
@@ -262,7 +265,10 @@ def _infer_settings(identity: Identity) -> Identity:
 
 
 def _find_contradictions(settings: Identity, told: Identity, named: Identity) -> List[str]:
-    """List notes on settings, not given by the user, that differ between log and path."""
+    """List notes on settings that differ between the log (`told`) and its path (`named`).
+
+    Settings that the user gave (`settings`) are left out.
+    """
     return [
         f"{name} is {getattr(told, name)} in the log and {getattr(named, name)} in its name; the "
         "value in the log is used"
@@ -305,7 +311,10 @@ def _has_steps(reading: ParsedRun, least: int) -> bool:
 
 
 def _describe_slowest(windows: Sequence[Window]) -> str:
-    """Describe what the slowest rank measured: "894 ms a step"; "" without windows."""
+    """Describe what the slowest rank measured: "894 ms a step"; "" without windows.
+
+    A window has the steps that a rank timed.
+    """
     slowest = max(
         windows,
         key=lambda window: (
@@ -345,7 +354,10 @@ def _choose_rule(
 def _apply_rules(
     rules: Sequence[PublisherRule], reading: ParsedRun, identity: Identity, options: ImportOptions
 ) -> Tuple[Optional[float], PublisherRule, str]:
-    """Return throughput, rule and reason, by the user's rule or the first one with a figure."""
+    """Return throughput, rule and reason, by the rule that the user chose or by one that suits.
+
+    That is the first suiting rule that gives a throughput. The reason says why there is none.
+    """
     if not rules:
         return None, NO_RULE, ""
     if options.rule_name:

@@ -1,4 +1,8 @@
-"""Lines of a run, alike in all formats -> its mode, data source, compiler and gradient sync."""
+"""Lines of a run -> its mode, data source, compiler and gradient synchronization, if they say so.
+
+These lines are arguments that a script prints, traced commands and messages of frameworks; they
+look alike in the logs of all formats.
+"""
 
 import re
 from typing import Dict, List, Set, Tuple

@@ -5,9 +5,9 @@ value is one of VALUES, of which `rate` is another name of `samples_per_s`. `mea
 the clock's `time` or `unix_time`, are optional. A line with `epoch` and no `step` ends an epoch,
 possibly with its `rate`. A line with a rate and neither of these ends a rank's run and gives the
 run's throughput; a line with `end` ends it too. `rank` takes precedence over a launcher's label.
-`device` reports a device that takes part. `tflops` (per device) and `mfu` (%) are noted. The
-arguments of a `namespace`, `name` with its `value`, and other groups are facts, of which the last
-value counts.
+`device` reports a device that takes part. `tflops` (per device) and `mfu` (%) are noted as the log
+prints them. The arguments of a `namespace`, `name` with its `value`, and other groups are facts, of
+which the last value counts.
 """
 
 import re
@@ -74,11 +74,14 @@ _PARAMETER = re.compile(r"(?:^|  )([\w.]+) : (.*?)(?=$|  [\w.]+ : )")
 class TimedFormat(NamedTuple):
     """The parts of one log format; its module exports the method `start_run`.
 
-    The first of `lines` that matches takes a line; `announcements` are tried after them, until the
-    first timed step. With `is_of_job` the lowest rank that prints stands for the job.
-    `find_problem` reports what a log is missing, `find_fault` what is wrong with a log that may be
-    complete. `list_printed` makes the window of the printed rates, which must agree with the times.
-    `is_total` means that throughput is the run's own total, and timed steps are not needed.
+    The first of `lines` that matches takes a line, with its own handler if it has one;
+    `announcements` are tried after them, until the first timed step. `make_windows` gives the
+    measured steps (Window) of a rank. With `is_of_job` the lowest rank that prints stands for the
+    job; otherwise each rank has a window of its own. `find_problem` reports what a log is missing,
+    `find_fault` what is wrong with a log that may be complete; `find_problem` may assume that there
+    are timed steps in increasing order. `list_printed` makes the window of the printed rates, for
+    formats whose throughput comes from times: the two must agree. `is_total` means that throughput
+    is the run's own total, and timed steps are not needed.
     """
 
     lines: Lines
@@ -101,11 +104,12 @@ class TimedFormat(NamedTuple):
 class TimedRun:
     """State that a format's handlers keep of the lines of one run.
 
-    `facts` are texts by name: of the current line's rank, and in `finish` of all ranks. `series`
-    are printed figures by name, `devices` the (rank, name) of devices, `ranks` the labels of all
-    lines. `ended` has, by rank and epoch (or step), the figure on the line that ends it, or 0.
-    `unit` is what the values count. `counted` are the steps of each rank whose lines have no
-    number, `headers` the indices of a table's columns.
+    `facts` are texts in the log by name, such as arguments of the script: those of the current
+    line's rank, and in `finish` those of all ranks. `series` are printed figures by name, `devices`
+    the (rank, name) of devices that take part, `ranks` the labels of all lines. `ended` has, by
+    rank and epoch (or step), the figure on the line that ends it, or 0. `unit` is what the values
+    of timed lines, or else the total, count. `counted` are the steps of each rank whose lines have
+    no number, `headers` the indices of a table's columns.
     """
 
     format: TimedFormat
@@ -122,7 +126,10 @@ class TimedRun:
     headers: Dict[int, Dict[str, int]] = field(default_factory=dict)
 
     def is_under_way(self, rank: int) -> bool:
-        """Return whether the rank (-1: any) timed a step, or printed the total if that suffices."""
+        """Return whether the rank (-1: any rank) has timed a step.
+
+        For a format with `is_total`, the printed total of the run is enough.
+        """
         if self.format.is_total and self.series.get("final_rates"):
             return True
         return bool(self.marks) if rank < 0 else self.marks.has_rank(rank)
@@ -224,7 +231,10 @@ class TimedRun:
         return self.marks.gap or self.format.find_problem(self)
 
     def find_unended_ranks(self, what: str) -> str:
-        """Return a message about ranks that timed steps but lack a closing line (`what`), or ""."""
+        """Return a message about ranks that timed steps but have no closing line, or "".
+
+        `what` describes that line, such as "its last line is".
+        """
         missing = sorted(set(self.marks.by_rank) - self.ended_ranks)
         if not missing:
             return ""
@@ -233,7 +243,10 @@ class TimedRun:
 
 
 def _handle(run: TimedRun, line: "LogLine", match: Match[str], handle: Handler) -> bool:
-    """Call a line's handler; return whether it took the line. Raises NumberError."""
+    """Call a line's handler; return whether it took the line.
+
+    Raises NumberError if a value is no number.
+    """
     try:
         return handle(run, line, match) is not False
     except (ValueError, OverflowError) as error:
@@ -243,7 +256,10 @@ def _handle(run: TimedRun, line: "LogLine", match: Match[str], handle: Handler) 
 
 
 def find_lacking_steps(found: int, announced: int, interval: int = 1) -> str:
-    """Return a message if the log's last line is `interval` or more steps too early, or ""."""
+    """Return a message if the log has fewer steps (`found`) than announced, or "".
+
+    The last line may be up to `interval` - 1 steps before the announced step.
+    """
     if found + max(interval, 1) <= announced:
         return f"the log has {found} of {announced} steps"
     return ""
@@ -252,7 +268,8 @@ def find_lacking_steps(found: int, announced: int, interval: int = 1) -> str:
 def find_early_end(run: TimedRun, announced: str, interval: str, first_step: int) -> str:
     """Return a message if the last line of a complete run is missing, or "".
 
-    `announced` and `interval` name the facts; `first_step` is 0 or 1.
+    `announced` and `interval` name the facts with the run's steps and the steps between lines;
+    `first_step` is the number of the first step, 0 or 1.
     """
     steps, per_line = run.read_count(announced), run.read_count(interval) or 1
     if not steps:
@@ -332,9 +349,10 @@ def if_whole(pattern: Pattern[str], handler: Handler = take_line) -> Tuple[Patte
 def dll_line(
     body: str, handler: Handler = take_line, **metrics: str
 ) -> Tuple[Pattern[str], Handler]:
-    """Return an entry for DLLogger lines that begin with `body` and have these metrics by group.
+    """Return an entry for DLLogger lines that begin with `body` and have these metrics.
 
-    A last line that ends with a value is ignored, because the value may be cut short.
+    `metrics` has the full metric name by group. A line has the group `time` too. A last line that
+    ends with a value is ignored, because the value may be cut short.
     """
     values = (
         rf"(?=(?:.*?\s)?{re.escape(name)} : (?P<{group}>{NUMBER})(?=\s|$))"

@@ -1,6 +1,7 @@
 """Marks of a rank, or printed intervals of steps -> the window that throughput is computed from.
 
-A function that makes a window (a rank's measured steps) returns a tuple with it, or ().
+A mark is a timed line of a log (`marks.Mark`), a window the measured steps of a rank. A function
+that makes one returns a tuple with it, or () if that is not possible.
 """
 
 from dataclasses import dataclass, replace
@@ -23,8 +24,9 @@ Interval = Tuple[int, float]
 class Window:
     """The measured steps of a rank: those timed after the warm-up; rank -1 is the whole job.
 
-    Has `seconds` or a rate: `samples_per_s` is the harmonic mean weighted by steps, of the job or
-    of one device; its `unit` may be tokens or steps. `step_seconds` are of single steps, if known.
+    A window has either `seconds` or a rate: `samples_per_s` is the harmonic mean weighted by steps,
+    of the job or of one device; by its `unit` it counts tokens or steps instead of samples.
+    `step_seconds` are the times of single steps, if the log has them.
     """
 
     rank: int
@@ -51,7 +53,10 @@ def _format_figure(value: float) -> str:
 def make_rate_window(
     rank: int, rates: Iterable[Interval], is_per_device: bool = False
 ) -> Tuple[Window, ...]:
-    """Make the Window of rates, (steps, samples/s): their harmonic mean, 0 if one of them is."""
+    """Make the Window of printed rates, (steps, samples/s): their harmonic mean weighted by steps.
+
+    Empty without rates. If one of the rates is 0, `samples_per_s` is 0.
+    """
     taken = list(rates)
     steps = sum(count for count, _ in taken)
     if not taken:
@@ -80,7 +85,10 @@ def make_warm_rate_window(
 def make_warm_window(
     rank: int, intervals: Sequence[Interval], micro_batches: int = 1
 ) -> Tuple[Window, ...]:
-    """Make the Window of (steps, seconds) after the warm-up, in micro-batches; may be empty."""
+    """Make the Window of intervals (steps, seconds) after the warm-up; empty if none is left.
+
+    Each step counts as `micro_batches` steps: batches of gradient accumulation.
+    """
     return make_seconds_window(rank, drop_warmup(intervals), micro_batches)
 
 
@@ -90,9 +98,10 @@ def make_time_window(
     """Make the Window of the summed times between timed lines of the same epoch.
 
     The first interval of an epoch, whose start time is not in the log, is left out, and so is the
-    time between epochs. The last of the first `warmup_marks` lines begins the window, unless there
-    are no more. An interval whose position does not advance counts as many steps as the shortest
-    one. Empty without intervals, and if time goes back.
+    time between epochs. The last of the first `warmup_marks` lines begins the window; a log with no
+    more lines than these has only its first interval left out. An interval of one step is a step
+    time. An interval whose position does not advance counts as many steps as the shortest one. Each
+    step counts as `micro_batches` steps. Empty without intervals, and if time goes back.
     """
     warm = marks[warmup_marks - 1 :] if 0 < warmup_marks < len(marks) else marks
     intervals = list_timed(warm)
@@ -105,7 +114,10 @@ def make_time_window(
 
 
 def make_time_or_rate_window(rank: int, marks: Sequence[Mark]) -> Tuple[Window, ...]:
-    """Make the Window of the times on timed lines, or of their rates if some have no time."""
+    """Make the Window of the times on timed lines, or of their rates if some have no time.
+
+    The first interval of an epoch is left out, as in `make_time_window`.
+    """
     if all(mark.time > 0 for mark in marks):
         return make_time_window(rank, marks)
     return make_rate_window(rank, list_between(marks))
@@ -114,7 +126,10 @@ def make_time_or_rate_window(rank: int, marks: Sequence[Mark]) -> Tuple[Window, 
 def make_seconds_window(
     rank: int, intervals: Sequence[Interval], micro_batches: int = 1
 ) -> Tuple[Window, ...]:
-    """Make the Window of (steps, seconds), in micro-batches; empty if the seconds sum to 0."""
+    """Make the Window of intervals (steps, seconds); empty if the seconds sum to 0.
+
+    Each step counts as `micro_batches` steps: batches of gradient accumulation.
+    """
     steps, seconds = sum(count for count, _ in intervals), sum(taken for _, taken in intervals)
     if steps <= 0 or seconds <= 0:
         return ()
@@ -128,8 +143,8 @@ def make_seconds_window(
 def drop_warmup(intervals: Sequence[Interval], warmup_steps: int = -1) -> List[Interval]:
     """Return the intervals that begin after the warm-up; none if it ends in the last one.
 
-    If `warmup_steps` is negative: WARMUP_STEPS, or a quarter of fewer than 80, at least an
-    interval.
+    The warm-up has `warmup_steps`; if these are negative, WARMUP_STEPS or a quarter of fewer than
+    80 steps, and at least the first interval.
     """
     if warmup_steps < 0:
         warmup_steps = max(min(WARMUP_STEPS, sum(steps for steps, _ in intervals) // 4), 1)
@@ -170,9 +185,10 @@ def list_between(marks: Sequence[Mark]) -> List[Interval]:
 
 
 def spread_over_epochs(marks: Sequence[Mark]) -> List[Interval]:
-    """Return (steps, value) of each timed line; an epoch's first gets the most steps of a line.
+    """Return (steps, value) of each timed line: steps since the line before.
 
-    This does not depend on whether the steps of an epoch count from 0 or 1.
+    An epoch's first line gets the largest number of steps between two lines. This does not depend
+    on whether the steps of an epoch count from 0 or 1.
     """
     gaps = [
         after.position[1] - before.position[1] if after.position[0] == before.position[0] else 0
@@ -183,9 +199,10 @@ def spread_over_epochs(marks: Sequence[Mark]) -> List[Interval]:
 
 
 def count_steps(marks: Sequence[Mark]) -> List[int]:
-    """Return the steps of each timed line since the one before; the first gets the second's.
+    """Return the steps of each timed line since the one before; the first gets those of the second.
 
-    A run may resume from a checkpoint. A single line gives none.
+    A run may resume from a checkpoint, so that the first line's steps are not known. A single line
+    gives none.
     """
     counts = [after.position[-1] - before.position[-1] for before, after in zip(marks, marks[1:])]
     return counts[:1] + counts
@@ -195,7 +212,8 @@ def count_timed_steps(marks: Sequence[Mark]) -> List[int]:
     """Return the steps that each line's seconds cover; the first line gets those of the second.
 
     Where a line is lost, the steps since the line before are several intervals, but the seconds are
-    those of one: by the lines' numbers, or if they are nearer to those of one.
+    those of one. Lines that number intervals show this; otherwise the seconds must be nearer to
+    those of one interval.
     """
     gaps = count_steps(marks)[1:]
     passed = [

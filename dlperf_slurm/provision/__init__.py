@@ -13,9 +13,10 @@ EXAMPLE_DIRS = ("matrices", "site_configs")
 
 
 def copy_examples(directory: Path) -> Iterator[Path]:
-    """Copy the shipped matrices and site configs below `directory`; yield each new file.
+    """Copy the shipped matrices and site configs to folders below `directory`; yield each new file.
 
-    Raises InputError if a file exists, before anything is written, or cannot be written.
+    Raises InputError if a file exists already, before anything is written, or if a file cannot be
+    written.
     """
     copies = {
         source: directory / folder / source.name

@@ -23,7 +23,10 @@ Figure = Any
 
 
 def choose_sources(names: Sequence[str]) -> dict[str, "TableMaker"]:
-    """Return each source's function that makes its comparison table; InputError if unknown."""
+    """Return, for each published source in `names`, the function that makes its comparison table.
+
+    Raises InputError for an unknown source.
+    """
     for name in names:
         find_source_file(name)
     return {name: partial(make_against_table, name) for name in names}
@@ -32,7 +35,9 @@ def choose_sources(names: Sequence[str]) -> dict[str, "TableMaker"]:
 def make_against_table(name: str, cases: "DataFrame") -> Table:
     """Make a table of a run's cases, each beside the nearest figures of a published source.
 
-    Variants and machines that tie have a row each. Raises InputError for an unknown source.
+    `name` is the source, such as "dlperf". Columns name the hardware of both, and what else
+    differs. A case has one row per nearest figure: variants and machines that tie have a row each.
+    Raises InputError, which lists the known sources, if `name` is not one.
     """
     figures = read_source(name)
     rows = [
@@ -71,7 +76,10 @@ def _make_row(case: Case, figure: Optional[Figure]) -> list[Cell]:
 
 
 def find_nearest(case: Case, figures: "DataFrame") -> list[Figure]:
-    """Find a model's nearest published figures: by framework, precision, devices, batch size."""
+    """Find the published figures of the case's model and mode that are nearest to it.
+
+    Framework counts most, then precision, devices, nodes, batch size and compiler.
+    """
     alike = [*figures[(figures.model == case.model) & (figures["mode"] == case.mode)].itertuples()]
     distances = [_measure_distance(case, figure) for figure in alike]
     smallest = min(distances, default=())

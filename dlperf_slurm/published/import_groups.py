@@ -22,8 +22,8 @@ _READ_BYTES = 1 << 20
 def join_ranks(runs: Sequence[ImportedRun]) -> list[ImportedRun]:
     """Merge the logs that the ranks of one job wrote into one run per job.
 
-    Such logs are copies, or differ only in a rank (`workerlog.1`) and overlap in time. Of a job's
-    runs a failed one is kept, else the slowest.
+    Such logs are identical copies, or their names differ only in a rank (`workerlog.0`,
+    `workerlog.1`) and their times overlap. Of a job's runs a failed one is kept, else the slowest.
     """
     copies = _group(runs, lambda run: _hash_file(run.path))
     left: list[ImportedRun] = []
@@ -65,7 +65,10 @@ def _hash_file(path: Path) -> str:
 
 
 def _name_job(run: ImportedRun) -> Hashable:
-    """Return a key that the logs of one job's ranks share."""
+    """Return a key that the logs of one job's ranks share.
+
+    It is the log's own name if that names no rank.
+    """
     name = run.path.name.lower()
     if "#" in run.log or not _RANK.search(name):
         return run.log
@@ -86,7 +89,10 @@ def _split_by_time(runs: Sequence[ImportedRun]) -> list[list[ImportedRun]]:
 
 
 def _join(runs: Sequence[ImportedRun], what: str) -> ImportedRun:
-    """Return a failed run, else the slowest; a note lists all files and `what` they are."""
+    """Return the run that stands for several: a failed one, else the slowest.
+
+    A note lists all files; `what` says what these are, such as "copies of one log".
+    """
     if len(runs) == 1:
         return runs[0]
     chosen = min(runs, key=lambda run: (run.status == OK, run.samples_per_s or 0.0))
@@ -95,10 +101,11 @@ def _join(runs: Sequence[ImportedRun], what: str) -> ImportedRun:
 
 
 def label_runs(runs: Sequence[ImportedRun]) -> list[str]:
-    """Return a label per run, which distinguishes runs with the same settings: "on V100".
+    """Return a label for each run, which distinguishes it from runs with the same settings.
 
-    It has the hardware, software and date that differ among these. Runs that start within a day of
-    the previous run's end have the same date.
+    It has the hardware, software and date that differ among these, as in "on V100 of 2020-08-26";
+    empty if nothing differs. Hardware distinguishes all cases of a model and format, whatever their
+    topology. Runs that start within a day of the previous run's end have the same date.
     """
     labels = [""] * len(runs)
     days = _name_days(runs)
@@ -149,7 +156,10 @@ def _name_unstated(identity: Identity) -> str:
 
 
 def _name_days(runs: Sequence[ImportedRun]) -> list[str]:
-    """Return the date on which each run's series (same settings, less than a day apart) began."""
+    """Return the date of each run's series: runs with the same settings, less than a day apart.
+
+    A series that goes on past midnight has the date on which it began.
+    """
     days = [f"of {run.identity.date}" if run.identity.date else "undated" for run in runs]
     for indices in _group_indices(runs, True):
         timed = sorted((i for i in indices if runs[i].started), key=lambda i: runs[i].started)

@@ -47,9 +47,10 @@ def parse_settings(assignments: Sequence[str]) -> Identity:
 
 
 def read_format_file(path: Path) -> dict[str, Any]:
-    """Read the user's log formats from a TOML file: tables [formats.NAME], or one format.
+    """Read log formats, by name, from a TOML file of the user.
 
-    Raises InputError for a file that cannot be read.
+    The file has tables [formats.NAME], or is itself one format with the file's name. Raises
+    InputError for a file that cannot be read.
     """
     try:
         data = parse_toml(path.read_text(encoding="utf-8"))
@@ -62,7 +63,10 @@ def read_format_file(path: Path) -> dict[str, Any]:
 
 
 def check_options(options: ImportOptions) -> None:
-    """Validate format, rule and the user's formats; InputError suggests the nearest name."""
+    """Validate the names of log format and publisher's rule in the options, and the user's formats.
+
+    Raises InputError, which suggests the nearest name.
+    """
     names = [*list_formats(), *options.tables]
     try:
         for name in options.tables:
@@ -79,9 +83,10 @@ def check_options(options: ImportOptions) -> None:
 
 
 def list_logs(paths: Sequence[Path]) -> list[Path]:
-    """List the files in and below `paths`, sorted by directory, without hidden ones.
+    """List the files in `paths`, and all files below the directories in it, sorted by directory.
 
-    Raises InputError if a path does not exist or no file is found.
+    Hidden files below a directory are left out. Raises InputError if a path does not exist or no
+    file is found.
     """
     logs: list[Path] = []
     for path in paths:

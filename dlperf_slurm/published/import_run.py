@@ -62,7 +62,9 @@ def write_imported_run(
 ) -> Run:
     """Write a run directory for the logs, completely or not at all; logs of one case are repeats.
 
-    Raises InputError if a setting is missing, no run is left, or the directory cannot be written.
+    `name` is the run's title, `command` the command line to note in the manifest. Raises InputError
+    if a valid run is missing a setting that a record needs, if no run is left, or if the directory
+    cannot be written.
     """
     cases = group_runs(runs)
     run_id = make_run_id(name, "import")
@@ -86,7 +88,9 @@ def write_imported_run(
 def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
     """Group the runs by case_id, in order, and set their labels.
 
-    Raises InputError if a valid run's settings are neither in its log nor in the log's name.
+    Failed runs with unknown settings are left out. Runs with other hardware, software or dates are
+    different cases. Raises InputError if a valid run's settings are neither in its log nor in the
+    log's name.
     """
     problems = [
         f"{run.log}: neither the log nor its name states {' and '.join(missing)}; add "
@@ -108,7 +112,10 @@ def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
 
 
 def find_missing(identity: Identity) -> list[str]:
-    """Return the settings that a record needs and a log lacks, or has inconsistently."""
+    """Return the settings that a record needs and a log does not have.
+
+    Among these is "devices" if the device count is no multiple of the node count.
+    """
     missing = [name for name in SETTINGS if not getattr(identity, name)]
     if identity.nodes and identity.devices and not _is_topology(identity):
         missing.append("devices")
@@ -125,7 +132,11 @@ def _is_topology(identity: Identity) -> bool:
 
 
 def _make_case_id(run: ImportedRun, label: str) -> str:
-    """Make a case_id of model, axes, log format and `label`, like those of a matrix file."""
+    """Make the case_id of an imported run, in the form of those that a matrix file expands to.
+
+    It consists of model and axes, among them the log's format and `label`, which distinguishes runs
+    with the same settings. Other characters than letters, digits, ".", "_" and "-" become "_".
+    """
     case_id = make_case_id(run.identity.model, _make_axes(replace(run, label=label)))
     return re.sub(r"[^A-Za-z0-9._-]+", "_", case_id)
 
@@ -155,7 +166,10 @@ def _make_topology(identity: Identity) -> Topology:
 def _make_manifest(
     run_id: str, name: str, cases: dict[str, list[ImportedRun]], command: Sequence[str]
 ) -> Manifest:
-    """Make the manifest of an imported run, whose array tasks are all complete."""
+    """Make the manifest of an imported run, whose array tasks are all complete.
+
+    No scheduler is ever asked about them.
+    """
     return Manifest(
         run_id=run_id,
         title=name,

@@ -53,7 +53,10 @@ def _list_figures(metrics: Any) -> Iterator[tuple[str, str, str, Any]]:
 def _make_run(
     log: str, path: Path, options: ImportOptions, gpus: str, size: str, metric: str, value: Any
 ) -> ImportedRun:
-    """Make the run of one figure of a report; failed if the value is no positive number."""
+    """Make the run of one figure of a report; failed if the value is no positive number.
+
+    `log` names the run: the path, with "#2" for the second figure.
+    """
     stated = Identity(
         framework="mxnet",
         model="resnet50",

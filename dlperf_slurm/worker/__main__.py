@@ -80,8 +80,9 @@ def main(arguments: List[str]) -> int:
     """Run one subcommand of the worker and return its exit code.
 
     `run`, `verify` and `probe DIR` run on every rank; `conclude DIR EXIT_CODE` runs once after
-    `run`, `node WORK_FILE DIR` once per node before it. `search DIR -- LAUNCHER...` starts `run` on
-    all ranks once per trial, `script DIR -- LAUNCHER...` an external script.
+    `run`, `node WORK_FILE DIR` once per node before it. `search DIR -- LAUNCHER...` starts `run`
+    on all ranks once per trial, by LAUNCHER with the trial's folder appended. `script DIR --
+    LAUNCHER...` starts an external script in the same way, with the script's path appended.
     """
     command = arguments[0]
     if command == "search":
@@ -119,7 +120,11 @@ def main(arguments: List[str]) -> int:
 
 
 def conclude(attempt_dir: Path, exit_code: int) -> int:
-    """Write a failed record if an attempt has none, or pack a valid one's files; 1 on OSError."""
+    """Write a failed record if an ended attempt has none; pack the files beside a valid one.
+
+    `exit_code` is that of the launcher. Returns 1, with a line on standard error, if the files
+    cannot be written.
+    """
     try:
         record = conclude_attempt(attempt_dir, exit_code)
         if record.status == OK:
@@ -137,8 +142,8 @@ def run_attempt(
 ) -> int:
     """Join the other ranks and do `work` on the case of this directory; return the exit code.
 
-    SystemExit and KeyboardInterrupt are failures too: a rank that left alone would wait for the
-    others in MPI_Finalize.
+    `work` gets the case, the joined ranks and the directory. SystemExit and KeyboardInterrupt count
+    as failures too: a rank that left alone would wait for the others in MPI_Finalize.
     """
     world: Union[RankWorld, SingleProcess, None] = None
     signs = OutOfMemory(())
@@ -186,7 +191,8 @@ def measure_case(
 ) -> None:
     """Build, warm up, measure and gather; rank 0 writes step times first and the record last.
 
-    Raises CaseMismatchError if the model or the record does not match the case.
+    `position` receives the progress for the watchdog, `phases` the durations of the phases. Raises
+    CaseMismatchError if the model or the record does not match the case.
     """
     rank_info = choose_network(world.place(case), world, joining)
     refuse_shared_gpus(case, rank_info, world, os.environ)

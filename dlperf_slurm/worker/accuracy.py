@@ -46,7 +46,9 @@ def train_to_accuracy(
 ) -> Measurement:
     """Train over the case's epochs, or up to the first that reaches the target accuracy.
 
-    All training steps are measured, without a warm-up; the time of the validations is not.
+    All training steps from the first on are measured, without a warm-up; the time of the
+    validations between them is not. The samples of the telemetry include the validations.
+    `position` receives the progress for the watchdog.
     """
     trainer = Trainer(session, world, case, rank_info, position)
     sampler.start_window()
@@ -183,7 +185,7 @@ def compute_learning_rate(training: Training, base_rate: float, progress: float)
     """Compute the learning rate after `progress` epochs; `base_rate` is that after the warm-up.
 
     Linear from 0 over the warm-up (Goyal et al. 2017, arXiv:1706.02677), then constant, or cosine
-    decay to 0 (Loshchilov and Hutter 2016, arXiv:1608.03983, without restarts).
+    decay to 0 at the end (Loshchilov and Hutter 2016, arXiv:1608.03983, without restarts).
     """
     if progress < training.warmup_epochs:
         return base_rate * progress / training.warmup_epochs
@@ -205,8 +207,9 @@ def sum_losses(logits: "NDArray[Any]", labels: "NDArray[Any]") -> float:
 class MixupImages:
     """A data set of images with mixup (Zhang et al. 2017, arXiv:1710.09412).
 
-    A sample's own weight is Beta(alpha, alpha) distributed, its partner uniformly chosen, both by
-    seed, epoch and index alone.
+    A sample's own weight is Beta(alpha, alpha) distributed, its partner a uniformly chosen sample.
+    Both depend on seed, epoch and index alone, so that a sample is the same on any rank; the cost
+    is that two images are decoded per sample.
     """
 
     def __init__(self, dataset: "Dataset", classes: int, alpha: float, seed: int) -> None:

@@ -1,4 +1,7 @@
-"""AMD SMI through amdsmi -> its answers on GPUs; each GCD of a card with two counts as a GPU."""
+"""AMD SMI through amdsmi -> its answers on GPUs; each GCD of a card with two counts as a GPU.
+
+The counterpart of pynvml: https://rocm.docs.amd.com/projects/amdsmi, the Python API.
+"""
 
 from importlib import import_module
 from itertools import takewhile
@@ -23,7 +26,10 @@ def load_amd_smi() -> Any:
 
 
 def ask(amd: Any, query: str, *arguments: Any) -> Any:
-    """Return amdsmi's (`amd`) answer to `amdsmi_QUERY`; None if it cannot answer."""
+    """Return the answer of `amdsmi_QUERY`; None if version, driver or device cannot answer.
+
+    `amd` is the amdsmi module, as in all functions here.
+    """
     function = getattr(amd, f"amdsmi_{query}", None)
     if function is None:
         return None
@@ -35,7 +41,10 @@ def ask(amd: Any, query: str, *arguments: Any) -> Any:
 
 
 def pick(answer: Any, *names: str) -> Any:
-    """Return the value of the first of these fields (names differ by version) that has one."""
+    """Return the value of the first of these fields that has one, or None.
+
+    Versions of amdsmi name some fields differently.
+    """
     told = [answer[name] for name in names if answer and name in answer]
     return next((value for value in told if value not in (NOT_TOLD, "", None)), None)
 
@@ -58,7 +67,10 @@ def find_handle(amd: Any, name: str) -> Any:
 
 
 def _list_uuids(amd: Any, handle: Any) -> List[str]:
-    """Return a GPU's names in ROCR_VISIBLE_DEVICES; the first is as before ROCm 6.4."""
+    """Return the names that a GPU may have in ROCR_VISIBLE_DEVICES.
+
+    The first is from its serial number, as before ROCm 6.4.
+    """
     serial = str(pick(ask(amd, "get_gpu_asic_info", handle), "asic_serial") or "")
     told = pick(ask(amd, "get_gpu_enumeration_info", handle), "hip_uuid")
     return [f"GPU-{serial.lower().replace('0x', '', 1)}", str(told or "")]
@@ -85,9 +97,9 @@ def is_told_apart(environ: Mapping[str, str]) -> bool:
 def list_visible(environ: Mapping[str, str], numbers: Sequence[str]) -> List[str]:
     """Return the GPUs that a process sees, in HIP's order, as indices or UUIDs.
 
-    `numbers` are the indices of all GPUs. HIP_VISIBLE_DEVICES (or CUDA_VISIBLE_DEVICES) counts
-    among those that ROCR_VISIBLE_DEVICES leaves. An index out of range or below 0 ends a list (ROCm
-    manual, "GPU isolation techniques").
+    `numbers` are the indices of all the host's GPUs. HIP_VISIBLE_DEVICES (or else
+    CUDA_VISIBLE_DEVICES) counts among the GPUs that ROCR_VISIBLE_DEVICES leaves, up to the first
+    index out of range. A negative index ends either list (ROCm manual, "GPU isolation techniques").
     """
     left = _split(environ.get("ROCR_VISIBLE_DEVICES"), numbers)
     told = environ.get("HIP_VISIBLE_DEVICES", environ.get("CUDA_VISIBLE_DEVICES"))

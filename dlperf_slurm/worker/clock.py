@@ -1,7 +1,8 @@
 """Step boundaries, taken by the host's clock, by device events or by completion of results.
 
-The time of a step is that between two boundaries; a mark is the taking of one. The host runs at
-most one step ahead of the device in every framework.
+The time of a step is that between two boundaries; a mark is the taking of one. With a device that a
+step does not wait for, the host runs one step ahead in every framework: it enqueues a step while
+the previous one runs, and not before the one before that has ended.
 """
 
 from array import array
@@ -13,7 +14,10 @@ from typing import Any, Callable, List, Optional, Sequence
 
 
 class HostClock:
-    """Takes step boundaries by time.perf_counter, for devices whose step returns when it ended."""
+    """Takes the times of step boundaries by time.perf_counter, which is monotonic.
+
+    For devices whose step returns when it has ended.
+    """
 
     name = "host"
 
@@ -31,7 +35,10 @@ class HostClock:
 
 
 class EventClock:
-    """Takes step boundaries as device events: `mark` records one and waits for the previous one."""
+    """Takes step boundaries as device events: `mark` records one and waits for the previous one.
+
+    `arguments` are passed to `record` besides the event.
+    """
 
     name = "cuda_event"
 
@@ -60,9 +67,11 @@ class CompletionClock:
     """Takes step boundaries when each step's result becomes available, in step order.
 
     For frameworks with asynchronous steps and no device events. A thread waits for each result
-    (`wait_for`) and then reads the host's clock. `take_result`, called after each step, returns
-    something that becomes available only when the step has ended. Boundary 0 is at a
-    synchronization; the last `mark` waits for its step.
+    (`wait_for`) and then reads the host's clock, so that the end of a step is not recorded late
+    because the host is busy enqueueing the next step. `take_result`, called after each step,
+    returns something that becomes available only when the step has ended. Boundary 0 is at a
+    synchronization; the last `mark` waits for its step, so that the steps fill the time between
+    these two.
 
     `is_order_of_requests` is for a framework whose wait covers all work enqueued before the wait
     began: `mark` then returns only after the wait has begun.

@@ -1,6 +1,7 @@
 """Two readings of /proc -> the shares of all CPU time: the run, other processes, the hypervisor.
 
-The machine-wide counters include invisible processes. See proc_stat(5), proc_pid_stat(5).
+The machine-wide counters also include processes that are not visible: of other users under
+hidepid, or of other containers. Sources: proc_stat(5), proc_pid_stat(5).
 """
 
 import os
@@ -32,7 +33,10 @@ class Process:
 
 @dataclass(frozen=True)
 class CpuCounters:
-    """CPU ticks (`worked`: user, nice, system; `total`: interrupts too) and processes by PID."""
+    """The counters at one time: ticks summed over all CPUs, and all visible processes by PID.
+
+    `worked` is user, nice and system time; interrupts are only in `total`.
+    """
 
     seconds: float
     total: int
@@ -69,7 +73,10 @@ def _read_process(folder: Path) -> Optional[Process]:
 
 
 def read_stat(folder: Path) -> Tuple[str, List[str]]:
-    """Return a process's name and fields from the third on; raises OSError if it has ended."""
+    """Return the name of a process and its fields from the third on: state, parent and so on.
+
+    `folder` is the process's folder in /proc. Raises OSError if the process has ended.
+    """
     text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
     # the name is in parentheses, and may contain parentheses itself
     head, _, rest = text.rpartition(")")
@@ -77,7 +84,10 @@ def read_stat(folder: Path) -> Tuple[str, List[str]]:
 
 
 def divide_time(first: CpuCounters, last: CpuCounters, launcher: int) -> Optional[CpuUse]:
-    """Compute the shares of CPU time between two readings; None within SHORTEST_SECONDS."""
+    """Compute the shares of CPU time between two readings; `launcher` is the run's root process.
+
+    Returns None if the readings are less than SHORTEST_SECONDS apart.
+    """
     total = last.total - first.total
     if last.seconds - first.seconds < SHORTEST_SECONDS or total <= 0:
         return None
@@ -123,7 +133,10 @@ def _list_spent(first: CpuCounters, last: CpuCounters) -> Dict[int, int]:
 
 
 def find_launcher(rank: int, processes: Mapping[int, Process]) -> int:
-    """Return the PID of the ranks' parent, or if that is init, of the rank itself."""
+    """Return the PID of the parent of the host's ranks, or if that is init, the rank's own.
+
+    `rank` is the PID of one of these ranks.
+    """
     parent = processes[rank].parent if rank in processes else INIT
     return parent if parent > INIT else rank
 
@@ -160,9 +173,10 @@ class CpuWatch:
         self._first = try_to_read()
 
     def finish(self, pid: int, is_rank: bool = True) -> Optional[CpuUse]:
-        """Compute the shares of CPU time since the start, for the run of `pid`; None if unknown.
+        """Compute the shares of CPU time since the start, for the run to which `pid` belongs.
 
-        `pid` is a rank, or with `is_rank` False the root process of the run.
+        `pid` is a rank, or with `is_rank` False the root process of the run. Returns None if /proc
+        cannot be read or the time was too short.
         """
         last = try_to_read()
         if self._first is None or last is None:

@@ -1,4 +1,7 @@
-"""The data sources of a case, as in `axes.data`: generators of staged batches for its steps."""
+"""The data sources of a case: where its batches come from, named as in `axes.data`.
+
+Each source is a generator of staged batches for `session.load`, as many as the case's steps take.
+"""
 
 import json
 import multiprocessing
@@ -53,7 +56,10 @@ def open_pipeline(case: Case, rank_info: "RankInfo", session: "Session") -> Iter
 
 
 def open_folder(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
-    """Yield batches from files, by the framework's own input pipeline; raises DataError."""
+    """Yield batches from files, read by the framework's own input pipeline.
+
+    Raises DataError if the files cannot be used, or are fewer than one step takes.
+    """
     dataset = open_dataset(case, TRAIN_SPLIT)
     order = FileOrder(case, rank_info, len(dataset), count_batches(case))
     yield from session.open_pipeline(dataset, order)
@@ -98,7 +104,10 @@ def fill(queue: "Queue[Any]", batches: Iterator[Any]) -> None:
 
 
 def open_pipes(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
-    """Yield batches that `data_workers` processes prepare and send in turn over ZeroMQ."""
+    """Yield batches that `data_workers` processes prepare and send in turn over ZeroMQ.
+
+    Each process may be `prefetch_batches` batches ahead.
+    """
     zmq: Any = import_module("zmq")
     folder = tempfile.mkdtemp(prefix="dlperf-")
     # spawned, because a forked rank would inherit MPI, and a device that it must not use
@@ -127,7 +136,11 @@ def open_pipes(case: Case, rank_info: "RankInfo", session: "Session") -> Iterato
 
 
 def produce(case: Case, rank_info: "RankInfo", worker: int, address: str, parent_id: int) -> None:
-    """Send every `data_workers`-th batch, from `worker` on, to the rank at `address`."""
+    """Send every `data_workers`-th batch of a rank to it; runs in its own process.
+
+    `worker` is the number of the first batch, `address` the ZeroMQ address on which the rank
+    receives, `parent_id` the PID of the rank.
+    """
     zmq: Any = import_module("zmq")
     end_with_parent(parent_id)
     dataset = make_samples(case, rank_info)

@@ -1,4 +1,7 @@
-"""A framework on a GPU -> bitwise reproducible (slower) results, as far as it allows."""
+"""A framework on a GPU -> bitwise reproducible results, as far as the framework allows.
+
+For comparing results, not for measuring: deterministic kernels are slower.
+"""
 
 import os
 import sys
@@ -19,7 +22,10 @@ XLA_FLAG = "--xla_gpu_deterministic_ops=true"
 
 
 def make_deterministic(framework: str) -> None:
-    """Switch on deterministic kernels, before the framework is first used, unless set already."""
+    """Switch on deterministic kernels in this process, before the framework is first used.
+
+    Environment variables that are set already are kept.
+    """
     for name, value in choose_variables(framework, dict(os.environ)).items():
         os.environ[name] = value
     if framework == "pytorch":
@@ -30,7 +36,11 @@ def make_deterministic(framework: str) -> None:
 
 
 def choose_variables(framework: str, environ: Dict[str, str]) -> Dict[str, str]:
-    """Return the variables to add for deterministic kernels; JAX's pinned XLA knows its flag."""
+    """Return the environment variables to add to `environ` for deterministic kernels.
+
+    Only JAX gets the XLA flag, because its pinned version knows it: XLA ends a process for an
+    unknown flag.
+    """
     chosen = {name: value for name, value in VARIABLES.items() if name not in environ}
     if framework == "jax":
         chosen["XLA_FLAGS"] = " ".join(filter(None, [environ.get("XLA_FLAGS", ""), XLA_FLAG]))

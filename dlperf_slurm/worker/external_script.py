@@ -118,7 +118,8 @@ def _describe_case(case: Case) -> Identity:
 def _find_contradiction(case: Case, told: Identity) -> str:
     """Describe settings that differ between the log (`told`) and the case.
 
-    Not nodes and gradient sync, which a log may not tell; data is synthetic ("device") or "folder".
+    The nodes are only inferred, and scripts have more ways to synchronize gradients than the axis.
+    Data is synthetic ("device") or real ("folder").
     """
     asked = _describe_case(case)
     differences: List[str] = [

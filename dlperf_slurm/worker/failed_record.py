@@ -53,7 +53,10 @@ _INTERRUPTED_EXIT_CODES = (130, 143)
 
 
 def conclude_attempt(attempt_dir: Path, exit_code: int) -> Record:
-    """Return the attempt's record, or write a failed one; runs once after the launcher."""
+    """Return the attempt's record; if there is no valid one, write that of a failed attempt.
+
+    Runs in the job script after the launcher, on one process without MPI.
+    """
     try:
         return read_json(attempt_dir / RECORD_FILE, Record)
     except (FileNotFoundError, ContractError):
@@ -70,9 +73,10 @@ def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failur
     """Find the failures of an attempt, the most likely cause first.
 
     Unless a rank itself reports that memory ran out, a failure of the job comes first: the cgroup's
-    memory limit (out of memory only for ranks on CPUs), a stall or a full disk; closed connections
-    are then consequences. Ranks that others report as lost come next, unless the whole job was
-    terminated.
+    memory limit (out of memory only for ranks on CPUs: host memory does not limit a batch on a
+    GPU), a stall or a full disk. Closed connections that ranks report are then consequences. Ranks
+    that others report as lost (without MPI) come next, unless the whole job was terminated.
+    `exit_code` is the launcher's.
     """
     failures = read_failures(attempt_dir)
     if any(failure.is_out_of_memory for failure in failures):
@@ -100,7 +104,10 @@ def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failur
 
 
 def describe_full_disk(folder: Path) -> str:
-    """Describe the file system of `folder` if it is full and ranks could not write; else ""."""
+    """Describe the file system of `folder` if it is full, so that ranks could not write; else "".
+
+    Called after the job script has released its reserved space.
+    """
     usage = shutil.disk_usage(str(folder))
     if usage.free > FULL_DISK_BYTES:
         return ""
@@ -170,8 +177,9 @@ def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failur
 def _lacked_memory(lines: List[str], case: Case, exit_code: int) -> bool:
     """Return whether the log shows that a framework ran out of memory and ended its process.
 
-    Messages do not count if the job was terminated, unless a rank died by itself: srun then ends
-    the others, and returns the highest of their exit codes.
+    Some frameworks abort without a Python exception. Their messages do not count if the job was
+    terminated, unless a rank died by itself: srun then ends the others, and returns the highest of
+    their exit codes.
     """
     tail = lines[-SIGN_TAIL_LINES:]
     if exit_code in _INTERRUPTED_EXIT_CODES and all(
@@ -183,7 +191,10 @@ def _lacked_memory(lines: List[str], case: Case, exit_code: int) -> bool:
 
 
 def _are_all_told_to_end(lines: List[str], exit_code: int) -> bool:
-    """Return whether the whole job was terminated; srun names a rank that ended by itself."""
+    """Return whether the whole job was terminated; srun names a rank that ended by itself.
+
+    `lines` are of the attempt's standard error, `exit_code` is the launcher's.
+    """
     errors = _find_srun_errors(lines[-SIGN_TAIL_LINES:])
     return exit_code in _INTERRUPTED_EXIT_CODES and all("Terminated" in error for error in errors)
 

@@ -55,7 +55,11 @@ def _write(attempt_dir: Path, failure: Failure) -> None:
 def report_failure(
     attempt_dir: Path, rank: Optional[int], signs: OutOfMemory, error: BaseException
 ) -> None:
-    """Print a rank's failure and write it to a file; `signs` mean out of memory. OSError."""
+    """Print the failure of this rank and write it to a file; `rank` is None if it did not join.
+
+    `signs` are those of the framework, for errors that mean out of memory.
+    Raises OSError if the file cannot be written, for instance on a full disk.
+    """
     is_disk_full = isinstance(error, OSError) and error.errno in DISK_FULL
     if is_disk_full or isinstance(error, FileProblem):
         # the message is enough; every rank would print the same traceback

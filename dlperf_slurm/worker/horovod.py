@@ -8,7 +8,10 @@ from dlperf_slurm.worker.frameworks import RankInfo
 
 
 def join_horovod(horovod: Any, rank_info: RankInfo) -> None:
-    """Initialize a framework's Horovod module; RuntimeError if its ranks are not those of MPI."""
+    """Initialize Horovod; `horovod` is its module for one framework, such as horovod.torch.
+
+    Raises RuntimeError if its number of ranks is not that of MPI.
+    """
     horovod.init()
     if horovod.size() != rank_info.world_size:
         raise RuntimeError(

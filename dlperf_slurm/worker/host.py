@@ -33,7 +33,10 @@ def has_cpu_flag(flag: str) -> bool:
 
 
 def keep_to_cpus(count: int, local_rank: int) -> None:
-    """Bind this process to `count` CPUs of its own, unless bound, before its threads start."""
+    """Bind this process to `count` CPUs of its own, unless the launcher has bound it already.
+
+    For frameworks that use more threads than they are set to; call this before the threads start.
+    """
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) > count:
         first = local_rank * count
@@ -47,7 +50,10 @@ def reset_peak_resident() -> None:
 
 
 def read_peak_resident_bytes() -> int:
-    """Return the peak of resident memory: VmHWM of proc_pid_status(5), or else of getrusage(2)."""
+    """Return the peak of resident memory: VmHWM of proc_pid_status(5), or else of getrusage(2).
+
+    The peak of getrusage cannot be reset.
+    """
     try:
         lines = (PROC / "status").read_text().splitlines()
     except OSError:

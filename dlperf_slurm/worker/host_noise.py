@@ -1,4 +1,7 @@
-"""A host before and during the measured steps -> other processes' CPU and GPU use, as a report."""
+"""A host before and during the measured steps -> the CPU and GPU use of other processes on it.
+
+Noise does not delay or refuse a measurement: it is only reported.
+"""
 
 import os
 import socket
@@ -27,9 +30,11 @@ PROC = Path("/proc")
 
 
 def probe_host(case: Case, rank_info: RankInfo, world: Any) -> Optional[HostNoise]:
-    """Measure, on a host's first rank, the use of host and GPUs by others, and print noise.
+    """Measure the use of this rank's host and GPUs by other processes, before the case begins.
 
-    Collective: all ranks must call this. None for a rank with nothing to report.
+    The first rank of each host samples while all ranks wait, and prints noise to standard error.
+    None for a rank with nothing to report, and without telemetry. Collective: all ranks must call
+    this.
     """
     if case.telemetry_interval_seconds <= 0:
         return None
@@ -59,14 +64,20 @@ def find_process_space() -> str:
 
 
 def watch_cpus(is_rank: bool = True) -> Optional[CpuUse]:
-    """Measure the CPU use for LOOK_SECONDS in a rank or the run's root process, or None."""
+    """Measure the use of all CPUs for LOOK_SECONDS; None if /proc cannot be read.
+
+    This process is a rank of the run, or with `is_rank` False the run's root process.
+    """
     watch = CpuWatch()
     time.sleep(LOOK_SECONDS)
     return watch.finish(os.getpid(), is_rank)
 
 
 def probe_gpus(named: Mapping[int, str]) -> Iterator[GpuState]:
-    """Yield compute processes and throttle reasons of each GPU, `named` local rank -> GPU."""
+    """Yield the compute processes and clock throttle reasons of each GPU.
+
+    `named` maps the local rank that uses a GPU to the GPU's index or UUID.
+    """
     nvml = load_nvml() if named else None
     if nvml is None:
         return
@@ -94,7 +105,11 @@ def _tell(use: Optional[CpuUse]) -> Tuple[CpuUse, ...]:
 def gather_surroundings(
     case: Case, world: Any, before: Optional[HostNoise], window: Optional[CpuUse]
 ) -> NoiseReport:
-    """Gather the noise on all hosts to rank 0; the report is empty on other ranks. Collective."""
+    """Gather the noise on all hosts to rank 0; the report is empty on other ranks.
+
+    `before` is this rank's result of `probe_host`, `window` the CPU use during the measured steps.
+    All ranks must call this.
+    """
     # CPU use that could not be attributed before the window cannot be attributed in it either
     whole = before and replace(before, window=_tell(window) if before.before else ())
     hosts = merge_hosts([one for one in world.gather(whole) if one is not None])

@@ -1,6 +1,6 @@
 """python -m dlperf_slurm.worker.image_digest FOLDER IMAGE [COMMAND...] -> the digest of an image.
 
-Runs on the batch host, and never fails an attempt: without a digest, nothing is printed.
+Runs on the batch host. It never fails an attempt: without a digest, nothing is printed.
 """
 
 import hashlib
@@ -21,7 +21,11 @@ BLOCK_BYTES = 2**20
 
 
 def main(arguments: List[str]) -> int:
-    """Print what COMMAND prints, else the digest of IMAGE, cached in FOLDER; always return 0."""
+    """Print the digest of a container image: what COMMAND prints, else that of the file IMAGE.
+
+    Arguments are FOLDER IMAGE [COMMAND...]. IMAGE may be a folder too. FOLDER is a cache, so that a
+    file is read once per run. Always returns 0.
+    """
     folder, image, *command = arguments
     with suppress(OSError, FileProblem, subprocess.SubprocessError):
         print(ask_runtime(command) or recall_digest(Path(folder), Path(image)))
@@ -29,7 +33,10 @@ def main(arguments: List[str]) -> int:
 
 
 def ask_runtime(command: List[str]) -> str:
-    """Return the first word that a container runtime's command prints, or "" if it fails."""
+    """Run a container runtime's command that prints an image's digest; return its first word.
+
+    Returns "" if the command is empty, fails, prints nothing or takes over COMMAND_SECONDS.
+    """
     if not command:
         return ""
     try:
@@ -47,9 +54,10 @@ def ask_runtime(command: List[str]) -> str:
 
 
 def recall_digest(folder: Path, image: Path) -> str:
-    """Return the digest of an image file or folder, cached in `folder`, or "" for others.
+    """Return the digest of an image that is a file or folder; "" for other images.
 
-    The key is the image's path, size and time. Raises OSError and FileProblem.
+    Digests are cached in `folder`, by the image's path, size and time. Raises OSError and
+    FileProblem.
     """
     if not image.is_absolute() or not image.exists():
         return ""
@@ -73,7 +81,10 @@ def digest_file(path: Path) -> str:
 
 
 def digest_folder(root: Path) -> str:
-    """Compute the sha256 of a recursive listing: names, modes, sizes, times and link targets."""
+    """Compute the sha256 of a recursive listing: names, modes, sizes, times and link targets.
+
+    Reading the contents of tens of thousands of files would take longer than the measurement.
+    """
     digest = hashlib.sha256()
     for folder, folders, names in os.walk(str(root)):
         folders.sort()

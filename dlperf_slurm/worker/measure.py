@@ -26,8 +26,8 @@ class Measurement:
 
     `boundary_seconds` is the cost of taking one time. `data_wait_seconds` is, per measured step,
     how long the host waited for data; empty without a data loader. `epochs` and `trained_samples`,
-    over all ranks, are of a training to accuracy. `token_seconds` has the times of all tokens, in
-    order.
+    over all ranks, are set in a training to accuracy. `token_seconds` has the times of all tokens
+    of the measured generations, in order.
     """
 
     step_seconds: List[float]
@@ -44,8 +44,9 @@ class Measurement:
 class Step:
     """One optimizer update, with the case's number of gradient accumulations.
 
-    `wait_seconds` is, per step, how long the host waited for the next batch and for the synchronous
-    part of its copy to the device, which may be computing meanwhile.
+    With `batches`, each batch is loaded before it is used. `wait_seconds` is, per step, how long
+    the host waited for the next batch and for the synchronous part of its copy to the device. If
+    steps run asynchronously, the device may still be computing during that wait.
     """
 
     def __init__(
@@ -71,8 +72,8 @@ class Step:
 class TimedGeneration:
     """The generation of all tokens for one batch of prompts, with the time of each token.
 
-    The first token comes from the prefill. Times are by the host's clock, from the end of the
-    previous token, or from the call.
+    The first token comes from the prefill, which reads the prompt. Times are by the host's clock,
+    from the end of the previous token; that of the first token starts with the call.
     """
 
     def __init__(self, session: "GeneratingSession", case: Case) -> None:
@@ -113,12 +114,15 @@ def measure_steps(
 ) -> Measurement:
     """Run the warm-up steps, then the measured steps, whose first to last are the window.
 
-    The window starts after a device synchronization and a barrier over all ranks, and ends with a
-    device synchronization alone. Inside there are only steps, clock marks and the update of
-    `position.step`.
+    The window starts after a device synchronization and a barrier over all ranks. It ends with a
+    device synchronization alone, so that each rank's window ends with its own last step. Inside the
+    window there are only steps, clock marks and the update of `position.step`, by which the
+    watchdog follows the progress.
 
-    In mode "infer" a step is one batch or generation, by the host's clock in every framework: the
-    latency that a caller sees, which device events would leave a part out of.
+    In mode "infer" a step is the inference of one batch, which waits for the result. Its time is by
+    the host's clock in every framework: the latency that a caller sees, from the call to the
+    logits. Times between device events would leave out the launch of the call, and queued batches
+    have no latency of their own. A generation is such a step too, with the times of its tokens.
     """
     position = position or Position()
     whole_step = Step(session, batches, case)

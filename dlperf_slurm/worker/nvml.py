@@ -24,7 +24,10 @@ def load_nvml() -> Any:
 
 
 def ask(nvml: Any, query: str, *arguments: Any) -> Any:
-    """Return pynvml's answer to `query`, "nvmlDeviceGetName", or None if there is none."""
+    """Return NVML's answer, or None if the driver, device or user's permissions do not allow it.
+
+    `query` is the name of a function of pynvml, such as "nvmlDeviceGetName".
+    """
     function = getattr(nvml, query, None)
     if function is None:
         return None
@@ -37,15 +40,20 @@ def ask(nvml: Any, query: str, *arguments: Any) -> Any:
 
 
 def _list_mismatch_errors(nvml: Any) -> Tuple[Type[Exception], ...]:
-    """Return pynvml's exception, no NVMLError, for a driver older than itself, if any."""
+    """Return the exception type by which pynvml reports a driver older than itself, if any.
+
+    It is no NVMLError. For example, drivers before R510 lack the function behind
+    nvmlDeviceGetComputeRunningProcesses.
+    """
     error = getattr(nvml, "NVMLLibraryMismatchError", None)
     return () if error is None else (error,)
 
 
 def find_handle(nvml: Any, name: str) -> Any:
-    """Return the handle of a GPU or MIG instance by index or UUID, or None.
+    """Return the handle of a GPU or MIG instance as CUDA_VISIBLE_DEVICES names it, or None.
 
-    NVML orders GPUs by PCI bus id, as CUDA with the CUDA_DEVICE_ORDER of the job script.
+    `name` is an index or a UUID. NVML orders GPUs by PCI bus id, as CUDA does with
+    CUDA_DEVICE_ORDER=PCI_BUS_ID, which the job script sets.
     """
     if name.isdigit():
         return ask(nvml, "nvmlDeviceGetHandleByIndex", int(name))
@@ -55,8 +63,9 @@ def find_handle(nvml: Any, name: str) -> Any:
 def list_visible(environ: Mapping[str, str], numbers: Sequence[str]) -> List[str]:
     """Return the GPUs that a process sees, in CUDA's order, as indices or UUIDs.
 
-    `numbers` are the indices of all GPUs. A negative number in CUDA_VISIBLE_DEVICES hides itself
-    and all entries after it (CUDA C++ Programming Guide, "CUDA Environment Variables").
+    `numbers` are the indices of all the host's GPUs. An entry of CUDA_VISIBLE_DEVICES that is a
+    negative number hides itself and all entries after it (CUDA C++ Programming Guide, "CUDA
+    Environment Variables").
     """
     told = environ.get("CUDA_VISIBLE_DEVICES")
     if told is None:
@@ -66,7 +75,10 @@ def list_visible(environ: Mapping[str, str], numbers: Sequence[str]) -> List[str
 
 
 def list_seen(nvml: Any, environ: Mapping[str, str]) -> List[str]:
-    """Return the GPUs that a process sees, up to the first index that NVML does not know."""
+    """Return the GPUs that a process sees, as `list_visible`, with the host's GPUs counted by NVML.
+
+    An index that does not exist hides itself and all entries after it.
+    """
     numbers = [str(index) for index in range(ask(nvml, "nvmlDeviceGetCount") or 0)]
     visible = list_visible(environ, numbers)
     return list(takewhile(lambda name: name in numbers or not name.isdigit(), visible))
@@ -81,9 +93,10 @@ def choose_own(visible: Sequence[str], local_rank: int) -> Optional[str]:
 def refuse_shared_gpus(
     case: Case, rank_info: RankInfo, world: World, environ: Mapping[str, str]
 ) -> None:
-    """Raise PlacementError, on all ranks alike, if two ranks use the same (known) GPU.
+    """Raise PlacementError, on all ranks alike, if two ranks use the same GPU.
 
-    Such a run would succeed, and its figures would be taken for those of one GPU per rank.
+    Such a run would succeed, and its figures would be taken for those of one GPU per rank. Ranks
+    whose GPU is known neither from NVML nor from AMD SMI are not checked.
     """
     uuid = find_device_uuid(case, rank_info, environ)
     compare_devices(world.exchange((rank_info.host, uuid)))

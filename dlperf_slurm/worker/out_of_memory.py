@@ -21,8 +21,9 @@ LIBRARY_MESSAGES = (
 class OutOfMemory(NamedTuple):
     """How a framework reports that it ran out of memory, in addition to Python's own errors.
 
-    `messages` are in the text of exceptions of `types`, and in lines of a log. An exception of
-    `certain_types` needs no text. Types are full names. `is_certain` is for other exceptions.
+    `messages` are substrings of the text of exceptions of `types`, and of lines of a log. An
+    exception of `certain_types` needs no such text. Types are full names, because the framework may
+    not be imported. `is_certain` is for exceptions whose type and text are not enough.
     """
 
     messages: Tuple[str, ...]
@@ -32,7 +33,11 @@ class OutOfMemory(NamedTuple):
 
 
 def is_out_of_memory(error: BaseException, signs: OutOfMemory) -> bool:
-    """Return whether an exception or its cause, which MegEngine attaches, is out of memory."""
+    """Return whether an exception or its cause means that the device or the host ran out of memory.
+
+    `signs` are those of the framework. MegEngine for one reports an asynchronous error later, with
+    the cause attached.
+    """
     text = str(error)
     return (
         isinstance(error, (MemoryError, *_find_types(signs.certain_types)))

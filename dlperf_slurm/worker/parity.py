@@ -77,8 +77,9 @@ def verify_case(
 ) -> None:
     """Compute losses, gradients and updates; rank 0 writes the arrays, then parity.json.
 
-    `references` are directories with gradients of other frameworks, to compare with their mean.
-    Raises CaseMismatchError if parameters and weights are not the definition's.
+    `references` are directories with gradients of other frameworks, with whose mean this one's are
+    compared. Raises CaseMismatchError if the model does not have the definition's parameters and
+    weights.
     """
     model = load_model(case.model)
     definition = model.Definition(**case.model_parameters)
@@ -163,7 +164,10 @@ def check_weights(weights: "Arrays", expected: "Arrays") -> None:
 
 
 def check_shapes(arrays: "Arrays", expected: "Arrays", what: str) -> None:
-    """Raise CaseMismatchError for the first name, shape or type that is not the expected one."""
+    """Raise CaseMismatchError for the first name, shape or type that is not the expected one.
+
+    `what` names the arrays in the message, such as "weights".
+    """
     unlike = sorted(set(arrays) ^ set(expected))
     if unlike:
         raise CaseMismatchError(f"{what}: {unlike[0]} is missing in one of the two")
@@ -198,8 +202,9 @@ def compute_update_difference(
 ) -> Difference:
     """Find the largest difference of the updates to the weights, minus the rounding error.
 
-    Parameters whose names end with one of `zero_gradients` are left out: AdamW scales their
-    gradient, nothing but rounding, to an update of the usual size.
+    An update is the final minus the initial weights. Parameters whose names end with one of
+    `zero_gradients` are left out: their gradient is nothing but rounding, which AdamW scales up to
+    an arbitrary update of the usual size.
     """
     compared = {n: values for n, values in initial.items() if not n.endswith(zero_gradients)}
     return compute_difference(
@@ -212,7 +217,10 @@ def compute_update_difference(
 def compute_difference(
     arrays: "Arrays", expected: "Arrays", rounding: Mapping[str, float] = MappingProxyType({})
 ) -> Difference:
-    """Find the parameter with the largest relative norm of the difference, less its `rounding`."""
+    """Find the parameter with the largest norm of the difference, relative to the expected norm.
+
+    `rounding` is, by parameter, an absolute norm that is subtracted first.
+    """
     floor = NORM_FLOOR * measure_norm(expected.values())
     largest = Difference(0.0, "")
     for name, values in expected.items():

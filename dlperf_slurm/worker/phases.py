@@ -1,4 +1,7 @@
-"""Timestamps of job script (`date`) and rank 0 -> seconds of each phase of an attempt."""
+"""Timestamps of the job script and of rank 0 -> seconds of each phase of an attempt.
+
+All timestamps are by the wall clock of the host (time.time), as those of `date` in the script.
+"""
 
 import builtins
 import os
@@ -17,10 +20,16 @@ PROC = Path("/proc")
 
 
 class Phases:
-    """The phases of an execution of an attempt's script that ended, named as in MEANINGS."""
+    """The phases of one execution of an attempt's job script that have ended, in order of time.
+
+    Names of phases are the keys of `contract.phases.MEANINGS`.
+    """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        """Compute the phases before this process from the job script's timestamps in `environ`."""
+        """Compute the phases before this process from the job script's timestamps in `environ`.
+
+        Phases without a timestamp are left out.
+        """
         process_start = find_process_start()
         begun, launched = (_read(environ, name) for name in (BEGUN_VARIABLE, LAUNCHED_VARIABLE))
         known = [(SCRIPT, launched), (LAUNCHER, process_start), (PYTHON, time.time())]
@@ -40,7 +49,8 @@ class Phases:
     def list_phases(self, parts: Mapping[str, Tuple[str, float]]) -> Tuple[Phase, ...]:
         """Return the ended phases with their durations; 0 seconds if the clock was set back.
 
-        `parts` splits phases: {"session": ("framework", 3.5)} splits off the first 3.5 seconds.
+        `parts` splits phases: {"session": ("framework", 3.5)} makes the first 3.5 seconds of the
+        phase "session" a phase "framework".
         """
         begun, phases = self._begun, []
         for name, end in self._ends:
@@ -84,7 +94,10 @@ class ImportTimer:
 
 
 def find_process_start(proc: Path = PROC) -> Optional[float]:
-    """Return the start of this process (proc_pid_stat(5), field 22) since the epoch, or None."""
+    """Return the start time of this process in seconds since the epoch, or None if not known.
+
+    The kernel counts clock ticks, usually 1/100 s, since boot (proc_pid_stat(5), field 22).
+    """
     try:
         ticks = int(read_stat(proc / "self")[1][19])
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")

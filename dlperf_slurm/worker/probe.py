@@ -1,6 +1,6 @@
 """A rank of a probe job -> a file with its peers, cores, framework and devices.
 
-The file is written before each step that may end the process. No finding is an error here.
+The file is written again before each step that may end the process. No finding is an error here.
 """
 
 import json
@@ -45,7 +45,10 @@ COUNTS: Dict[str, Callable[[Any], int]] = {
 
 
 def probe_rank(folder: Path, joining: RendezvousSettings) -> int:
-    """Write what this rank finds out about its node and the job in `folder`; always return 0."""
+    """Write what this rank finds out about its node and job to a file; always return 0.
+
+    `folder` has the case of the probe job.
+    """
     host = socket.gethostname()
     path = folder / f"{ANSWER_PREFIX}{host}-{os.getpid()}.json"
     answer: Dict[str, Any] = {"host": host, "cores": sorted(os.sched_getaffinity(0))}
@@ -70,7 +73,10 @@ def keep(path: Path, answer: Dict[str, Any]) -> None:
 def join(
     answer: Dict[str, Any], host: str, joining: RendezvousSettings, case: Case, folder: Path
 ) -> RankInfo:
-    """Join the other ranks and return this rank's RankInfo; `answer` gets it, or the reason."""
+    """Join the other ranks and return this rank's RankInfo.
+
+    The findings `answer` get rank and world size, or the reason why joining failed.
+    """
     try:
         world = join_ranks(joining, case, folder)
         hosts = world.exchange(host)
@@ -83,7 +89,11 @@ def join(
 
 
 def load_framework(answer: Dict[str, Any], case: Case, folder: Path) -> None:
-    """Import the framework in MODULE_FILE and, for GPUs, count devices; `answer` gets all."""
+    """Import the framework and, for a case on GPUs, count the devices that it sees.
+
+    The findings `answer` get version and count, or the error. MODULE_FILE in `folder` names the
+    framework's Python module.
+    """
     name = (folder / MODULE_FILE).read_text(encoding="utf-8").strip()
     try:
         module = import_module(name)
@@ -108,7 +118,10 @@ def count_by_driver() -> int:
 
 
 def ask_driver(environ: Mapping[str, str]) -> Dict[str, Any]:
-    """Ask NVML for the driver's CUDA version (12040) and visible GPUs' capabilities, or {}."""
+    """Ask NVML for the driver's CUDA version and the distinct compute capabilities of visible GPUs.
+
+    The version is NVML's number, such as 12040 for 12.4. Returns {} without NVML.
+    """
     nvml = load_nvml()
     if nvml is None:
         return {}

@@ -20,8 +20,10 @@ PR_SET_PDEATHSIG = 1
 class CommandRunner:
     """Runs commands one after the other; SIGTERM ends the running command and then this process.
 
-    With a session of its own (`has_session`), all of a command's processes are ended. Without one,
-    the warning signal before the time limit is forwarded to it: it starts worker ranks.
+    With a session of its own (`has_session`), all of a command's processes are ended: a shell on
+    its own would leave its children running. Without one, the command starts worker ranks, and the
+    warning signal before the time limit is forwarded to it; other programs would die of that
+    signal.
     """
 
     def __init__(self, has_session: bool = False) -> None:
@@ -41,8 +43,8 @@ class CommandRunner:
     ) -> int:
         """Run a command and return its exit code; 128 + n after an end by signal n, as in a shell.
 
-        Once `is_done` returns True, the command is ended, with exit code 0. Raises SystemExit if
-        this process received SIGTERM before the command ended.
+        `is_done` is called now and then: once it returns True, the command is ended, with exit code
+        0. Raises SystemExit if this process received SIGTERM before the command ended.
         """
         self._process = subprocess.Popen(
             list(command),
@@ -96,7 +98,10 @@ class CommandRunner:
 
 
 def end_with_parent(parent_id: int) -> None:
-    """Make the kernel kill this process when its parent ends (prctl(2)); SystemExit if it has."""
+    """Make the kernel kill this process when its parent ends in any way (prctl(2)).
+
+    Raises SystemExit if the parent has ended already.
+    """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_id:
         raise SystemExit("the process that started this one has ended")

@@ -1,4 +1,7 @@
-"""Progress of a rank -> how many seconds may pass without a step before it counts as stalled."""
+"""Progress of a rank -> how many seconds may pass without a step before it counts as stalled.
+
+The measuring loop only stores the number of steps that ended.
+"""
 
 import math
 from typing import TYPE_CHECKING, List, Optional, Tuple
@@ -22,7 +25,10 @@ LONGEST_LOOK_SECONDS = 5.0
 
 
 class Position:
-    """The phase of a rank ("warm-up"), how many began, and its ended steps, by its main thread."""
+    """The phase of a rank and the number of its ended steps, written by its main thread.
+
+    `phase` is a text such as "warm-up", `phases` the number of phases that have begun.
+    """
 
     def __init__(self) -> None:
         self.phase = START
@@ -54,7 +60,7 @@ class Position:
 class ProgressMonitor:
     """The longest step seen so far, and the time since the last progress.
 
-    `stall_seconds` is the matrix's limit: None derives it from the steps so far, 0 is none.
+    `stall_seconds` is the matrix's limit: None derives it from the steps so far, 0 is no limit.
     """
 
     def __init__(self, stall_seconds: Optional[float], now: float) -> None:

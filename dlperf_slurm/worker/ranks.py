@@ -44,7 +44,8 @@ class World:
     def place(self, case: Case) -> RankInfo:
         """Return this rank's RankInfo: its position in the job, and the rendezvous addresses.
 
-        Collective. Raises PlacementError on all ranks unless placed as the topology requires.
+        All ranks must call this. Raises PlacementError on all of them if the launcher did not place
+        the ranks as the topology requires.
         """
         hosts = self._communicator.allgather(socket.gethostname())
         self.hosts = tuple(hosts)
@@ -72,8 +73,8 @@ class World:
     def end_after_failure(self) -> None:
         """End all ranks within a bounded time, although healthy ranks may be waiting for this one.
 
-        Other failed ranks get FAILURE_GRACE_SECONDS to write their reason. Unless all failed,
-        MPI_Abort makes the launcher kill the rest.
+        Other failed ranks get FAILURE_GRACE_SECONDS to write their reason. If all ranks failed,
+        nothing is left to end; otherwise MPI_Abort makes the launcher kill the rest.
         """
         have_all_failed = False
         try:
@@ -131,7 +132,10 @@ def join_world() -> World:
 
 
 def check_placement(case: Case, hosts: List[str]) -> None:
-    """Raise PlacementError if ranks, nodes or ranks per node differ from the topology."""
+    """Compare the host names of all ranks with the topology.
+
+    Raises PlacementError if the ranks, nodes or ranks per node differ.
+    """
     if len(hosts) != case.world_size:
         raise PlacementError(
             f"MPI has {len(hosts)} rank(s), the topology asks for {case.world_size}. If each "
@@ -150,7 +154,8 @@ def check_placement(case: Case, hosts: List[str]) -> None:
 def choose_address(host: str, hosts: List[str], views: List[Dict[str, str]]) -> str:
     """Return the address of `host` as another host resolves it, or 127.0.0.1 if there is no other.
 
-    `views` has the addresses that each rank resolved, by host name; `hosts` each rank's host.
+    A host may resolve its own name to 127.0.1.1. `views` has the addresses that each rank resolved,
+    by host name; `hosts` has each rank's host.
     """
     others = [view[host] for view, viewer in zip(views, hosts) if viewer != host]
     return others[0] if others else "127.0.0.1"
@@ -165,9 +170,10 @@ def look_up(host: str) -> str:
 
 
 def find_free_port(offset: int = 0, stride: int = 1) -> int:
-    """Return a free TCP port below the kernel's ephemeral ports; raises OSError without one.
+    """Return a TCP port that nobody listens on, below the kernel's ephemeral ports.
 
-    Different offsets (rank) with the same stride (number of ranks) never give the same port.
+    Processes with different offsets and the same stride, such as rank and number of ranks, never
+    choose the same port. Raises OSError if there is none among those tried.
     """
     try:
         with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:

@@ -38,8 +38,9 @@ class FailedLaunchError(RuntimeError):
 def search_batch_size(attempt_dir: Path, launch_command: Sequence[str]) -> int:
     """Find the batch size of this attempt's case, measure with it and write the record.
 
-    One process, which runs `launch_command` once per trial. All repeats of a case measure the batch
-    size of the first with a record. Returns 0, or the failed launch's exit code.
+    Runs on one process without MPI, which runs `launch_command` once per trial. All repeats of a
+    case measure the same batch size: that of the first repeat with a record. Returns the exit code:
+    0, or that of the failed launch.
     """
     search = Search(attempt_dir, TrialRunner(launch_command))
     with suppress(FailedLaunchError):
@@ -48,7 +49,10 @@ def search_batch_size(attempt_dir: Path, launch_command: Sequence[str]) -> int:
 
 
 class TrialRunner:
-    """Launches of a case on all ranks, one at a time; SIGTERM ends the ranks, then this process."""
+    """Launches of a case on all ranks, one at a time; SIGTERM ends the ranks, then this process.
+
+    `exit_code` is that of the latest launch.
+    """
 
     def __init__(self, command: Sequence[str]) -> None:
         """Store the launcher's command for `worker run`; `run` appends the folder of a trial."""
@@ -57,7 +61,11 @@ class TrialRunner:
         self.exit_code = 0
 
     def run(self, case: Case, folder: Path) -> Record:
-        """Run a case in an emptied folder and return its record; SystemExit after SIGTERM."""
+        """Run a case in an emptied folder and return its record.
+
+        `out` and `err` in the folder are the launcher's output. Raises SystemExit if this process
+        received SIGTERM before the ranks had ended.
+        """
         shutil.rmtree(str(folder), ignore_errors=True)
         folder.mkdir(parents=True)
         write_json(folder / CASE_FILE, case)
@@ -78,7 +86,10 @@ class Search:
         self._runner = runner
 
     def fits(self, batch_size_per_device: int) -> bool:
-        """Return whether a trial of a few steps fits in memory; FailedLaunchError if it fails."""
+        """Return whether a trial of a few steps fits in memory.
+
+        Raises FailedLaunchError if the trial failed for another reason.
+        """
         case = replace(
             self.case,
             axes=replace(self.case.axes, batch_size_per_device=batch_size_per_device),
@@ -90,9 +101,9 @@ class Search:
         return not trial.is_out_of_memory
 
     def measure(self, batch_size_per_device: int) -> bool:
-        """Measure all steps; return whether they fit in memory, else it is a trial more.
+        """Measure all steps; return whether they fit in memory.
 
-        Raises FailedLaunchError if the launch fails for another reason.
+        If they do not, the launch is added to `trials`. Raises FailedLaunchError as `fits` does.
         """
         case = replace(
             self.case, axes=replace(self.case.axes, batch_size_per_device=batch_size_per_device)
@@ -116,7 +127,10 @@ class Search:
         return 0 if record.status == OK else self._runner.exit_code or 1
 
     def make_record(self) -> Record:
-        """Return the latest launch's record, with all trials; a failure has the search's case."""
+        """Return the latest launch's record, with all trials.
+
+        A failed record gets the search's own case, without the batch size of that launch.
+        """
         record = read_json(self._latest_dir / RECORD_FILE, Record)
         record = replace(record, batch_trials=self.trials)
         if record.status == OK:
@@ -145,7 +159,10 @@ class Search:
 
 
 def get_case_dir(attempt_dir: Path) -> Path:
-    """Return the folder of the case, above repeat, attempt and a script's execution ("s1")."""
+    """Return the folder of the case, above those of the repeat and the attempt.
+
+    The attempt may have a folder for each execution of its job script, such as "s1".
+    """
     has_start = attempt_dir.name[:1] == "s" and attempt_dir.name[1:].isdigit()
     return attempt_dir.parents[2 if has_start else 1]
 
@@ -153,7 +170,8 @@ def get_case_dir(attempt_dir: Path) -> Path:
 def measure_as_others(search: Search, case_dir: Path) -> None:
     """Measure with the batch size that another repeat found, or find one.
 
-    If two search at the same time, the first to publish decides; the other measures again.
+    If two repeats search at the same time, the first to publish decides; the other one measures
+    again if it found another batch size.
     """
     found = read_found(case_dir)
     if found is None:
@@ -168,7 +186,11 @@ def measure_as_others(search: Search, case_dir: Path) -> None:
 
 
 def find_and_measure(search: Search) -> bool:
-    """Measure with the largest size that fits, or smaller (fragmentation); return success."""
+    """Measure with the largest batch size that fits; return whether any did.
+
+    Memory may still run out in a measurement because of fragmentation: then the next smaller size
+    is measured.
+    """
     case = search.case
     sizes: Sequence[int]
     if case.axes.batch_ladder:
@@ -180,7 +202,10 @@ def find_and_measure(search: Search) -> bool:
 
 
 def find_largest_tried(case: Case) -> int:
-    """Return the upper bound of the batch size per device: no step can exceed the data set."""
+    """Return the upper bound of the batch size per device: no step can exceed the data set.
+
+    A data set that cannot be opened is ignored here: the ranks of the first trial report why.
+    """
     if case.axes.data != FOLDER:
         return LARGEST_TRIED
     with suppress(DataError):
@@ -200,8 +225,8 @@ def find_largest(
 ) -> int:
     """Find the largest multiple of `granularity` that fits, or 0; `fits` must be monotonic.
 
-    Doubles until one does not fit, then bisects: about 2 * log2(answer) calls of `fits`, none above
-    max(largest_tried, granularity).
+    Doubles from the smallest multiple until one does not fit, then bisects: about 2 * log2(answer)
+    calls of `fits`, none above max(largest_tried, granularity).
     """
     fitting, too_large = 0, max(largest_tried // granularity, 1) + 1
     while too_large - fitting > 1:
@@ -223,9 +248,11 @@ def read_found(case_dir: Path) -> Optional[Record]:
 
 
 def publish_found(record: Record, case_dir: Path) -> Record:
-    """Publish this record for all repeats of the case, or return the one published before.
+    """Publish this record as the one whose batch size all repeats of the case measure.
 
-    A hard link is created by exactly one process, whole, even over NFS.
+    If another repeat did so first, its record stays; returns the published one. Uses a hard link,
+    which exactly one process can create, whole, even over NFS with its delayed visibility of files
+    between nodes.
     """
     own = case_dir / f".{BATCH_FILE}.r{record.case.repeat}-a{record.case.attempt}.{os.getpid()}"
     write_json(own, record)

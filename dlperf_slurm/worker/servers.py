@@ -28,7 +28,11 @@ report_early_end: Optional[Callable[[ServerError], None]] = None
 
 
 class WatchedServers:
-    """Server processes of this rank, which exits if one fails: frameworks wait in C for ever."""
+    """Server processes started by this rank; if one fails, this process exits at once.
+
+    For frameworks that wait for their servers in C without a timeout, where no Python exception
+    could reach the main thread.
+    """
 
     def __init__(self, processes: Sequence["subprocess.Popen[bytes]"]) -> None:
         self._processes = processes
@@ -91,10 +95,11 @@ def list_addresses(rank_info: RankInfo) -> Cluster:
 
 
 def start_server(module: str, cluster: Cluster, threads: int) -> None:
-    """Start this rank's parameter server, if `cluster` has one for it, and wait for its port.
+    """Start this rank's parameter server, if `cluster` has one for it.
 
-    Runs `python -m MODULE PARENT_ID TASK THREADS CLUSTER`, which must end with this process. Raises
-    RuntimeError if it ends before it listens.
+    The command is `python -m MODULE PARENT_ID TASK THREADS CLUSTER`. The server must end with this
+    process, which ends only after all ranks, in MPI_Finalize. Returns when the server listens;
+    raises RuntimeError if it ends before that.
     """
     if not cluster.own_server:
         return

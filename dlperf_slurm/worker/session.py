@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     Keys = Sequence[Tuple[int, int]]
 
     class StepClock(Protocol):
-        """Takes the times of step boundaries without disturbing the steps."""
+        """Takes the times of step boundaries without disturbing the steps.
+
+        The time of a step is that between two boundaries.
+        """
 
         name: str
 
         def mark(self, index: int) -> None:
             """Take the time of boundary `index`; wait until the device is at most one step behind.
 
-            All ranks are synchronized before the first boundary, the device after the last.
+            All ranks are synchronized before the first boundary. The last one may wait for the
+            device, which is synchronized after it anyway.
             """
 
         def read_step_seconds(self) -> List[float]:
@@ -33,17 +37,19 @@ if TYPE_CHECKING:
         def read_ended_seconds(self, steps: int) -> List[float]:
             """Return the seconds of those of the first `steps` steps that the device has finished.
 
-            Does not wait, so that any thread can call it for a device that hangs.
+            All `steps` steps must have their boundaries. Does not wait, so that it can be called
+            (in any thread) for a device that hangs.
             """
 
     class Session(Protocol):
         """A model on a device, ready to step; building it includes all preparation.
 
-        Initial weights are those of `worker.weights` for the case's seed, the batch that of
-        `worker.synthetic_batch` for seed and rank, both in full precision. In mode "infer" there is
-        no optimizer, no gradient and no other rank. `compute_gradients`, `evaluate_loss` and
-        `read_weights` are for verification: arrays are float32 in host memory, with the names and
-        layouts of the definition's parameters, and the same on all ranks.
+        Initial weights are those of `worker.weights` for the case's seed. The batch is that of
+        `worker.synthetic_batch` for its seed and the rank. Both are made in full precision. In mode
+        "train", `step` is called. In mode "infer", `infer` is called, and there is no optimizer, no
+        gradient and no other rank. `compute_gradients`, `evaluate_loss` and `read_weights` are for
+        verification, never called in a measurement: arrays are float32 in host memory, with the
+        names and layouts of the definition's parameters, and the same on all ranks.
         """
 
         parameter_count: int
@@ -53,19 +59,25 @@ if TYPE_CHECKING:
         def step(self) -> None:
             """Run one optimizer update over one global batch, without reading anything back.
 
-            For mode "train" only. Need not wait for the device if the clock does. With gradient
-            accumulation this is a step's last batch, after a call of `accumulate` for each earlier
-            one; all batches have the same weight.
+            For mode "train" only. Need not wait for the device if the clock does, by events or by
+            completion of a result. With gradient accumulation this is a step's last batch, after a
+            call of `accumulate` for each earlier one; all batches have the same weight.
             """
 
         def accumulate(self) -> None:
             """Add the gradients of one batch to those kept for `step`; no update, no collective."""
 
         def stage(self, batch: Batch) -> Any:
-            """Convert a batch to the framework's arrays on the host, ahead or in a thread."""
+            """Convert a batch of `worker.synthetic_batch` to the framework's arrays in host memory.
+
+            May be called ahead of `step` and in another thread.
+            """
 
         def load(self, staged: Any) -> None:
-            """Copy a batch from `stage` or `open_pipeline` to the device, for the next step."""
+            """Copy a batch from `stage` or `open_pipeline` to the device, for the next step.
+
+            Need not wait for the copy if the next step does.
+            """
 
         def open_pipeline(self, dataset: Dataset, order: Sequence[Keys]) -> Iterator[Any]:
             """Open the framework's own input pipeline over samples; yields staged batches in order.
@@ -77,15 +89,17 @@ if TYPE_CHECKING:
             """Set the learning rate of the next steps."""
 
         def predict(self, batch: Batch) -> "NDArray[Any]":
-            """Return a classifier's logits, float32 [batch, classes], in evaluation mode.
+            """Return a classifier's logits, float32 [batch, classes] on the host.
 
-            The batch may be smaller than the case's; the loaded batch is not replaced.
+            The model is in evaluation mode, as in `evaluate_loss`. The batch may be smaller than
+            the case's; the loaded batch is not replaced.
             """
 
         def infer(self) -> None:
             """Run one forward pass over this rank's batch, until the logits are on the device.
 
-            For mode "infer": running statistics, no dropout, no loss, and nothing is read back.
+            For mode "infer" only. Batch normalization uses its running statistics, there is no
+            dropout and no loss, and nothing is read back or kept for gradients.
             """
 
         def synchronize(self) -> None:
@@ -99,22 +113,32 @@ if TYPE_CHECKING:
         def read_peak_memory_bytes(self) -> int: ...
 
         def describe_attention(self) -> str:
-            """Return the name of the attention kernel; WRITTEN_OUT if it is unfused, "" if none.
+            """Return the framework's name of the attention kernel; WRITTEN_OUT if it is unfused.
 
-            Called on all ranks, after the measured steps, because it may cost a forward pass.
+            Empty for a model without attention. Called on all ranks, after the measured steps,
+            because it may cost a forward pass.
             """
 
         def read_loss(self) -> float:
-            """Read back this rank's loss of the last step's forward pass, or `infer`."""
+            """Read back the last step's loss on this rank.
+
+            It is the loss of the step's forward pass, before the update; in mode "infer", that of
+            the logits of the last `infer`.
+            """
 
         def evaluate_loss(self) -> float:
-            """Return the loss of this rank's batch in evaluation mode; change nothing."""
+            """Return the loss of this rank's batch at the current weights, in evaluation mode.
+
+            Batch normalization uses its running statistics, there is no dropout, and nothing is
+            changed.
+            """
 
         def compute_gradients(self) -> "Dict[str, NDArray[Any]]":
             """Return the gradients of a step, averaged over the ranks, before clipping; no update.
 
-            For mode "train" only; collective. Without weight decay and loss scale. Weights and
-            optimizer state stay unchanged; running statistics are updated as in a step.
+            For mode "train" only; all ranks must call this. Weight decay and loss scale are not
+            included. Weights and optimizer state stay unchanged; running statistics are updated as
+            in a step.
             """
 
         def read_weights(self) -> "Dict[str, NDArray[Any]]":
@@ -126,8 +150,9 @@ if TYPE_CHECKING:
     class GeneratingSession(Session, Protocol):
         """A session for a generation case; `prefill` and `decode` replace `infer`.
 
-        All prompts have the same length, and are continued greedily, with a cache of fixed shape.
-        Each call returns when the tokens are on the device.
+        All prompts of a batch have the same length. Each is continued greedily (highest logit),
+        with the keys and values of earlier tokens in a cache of fixed shape. Each call returns when
+        the tokens are on the device.
         """
 
         def prefill(self) -> None:
@@ -140,4 +165,7 @@ if TYPE_CHECKING:
             """Return the tokens since the last prefill, int64 [batch, tokens] in host memory."""
 
         def continue_without_cache(self) -> "NDArray[Any]":
-            """Return `read_tokens` without a cache: a forward pass per token, for verification."""
+            """Return all tokens of a generation, each by a forward pass over all tokens before it.
+
+            For verification; the format is that of `read_tokens`.
+            """

@@ -35,7 +35,10 @@ def read_standings(attempt_dir: Path, case: Case) -> Tuple[RankStatus, ...]:
 
 
 def describe_stall(attempt_dir: Path, case: Case) -> Tuple[Failure, ...]:
-    """Return the job's failure, all ranks in one line, then each rank's; () without a stall."""
+    """Return the job's failure, which summarizes all ranks in one line, then one of each rank.
+
+    Empty if the watchdog ended no rank.
+    """
     standings = read_standings(attempt_dir, case)
     ranks = range(case.world_size)
     stacks = {rank: _read_stacks(get_stacks_path(attempt_dir, rank)) for rank in ranks}
@@ -63,7 +66,10 @@ def describe_stall(attempt_dir: Path, case: Case) -> Tuple[Failure, ...]:
 
 
 def write_partial_steps(attempt_dir: Path, case: Case) -> int:
-    """Write the times that ended ranks with a RankStatus reported; return their common steps."""
+    """Write the measured steps' times that ended ranks reported; return the steps common to all.
+
+    Only ranks with a RankStatus count.
+    """
     standings = read_standings(attempt_dir, case)
     steps = [len(standing.step_seconds) for standing in standings]
     if not any(steps):
@@ -78,7 +84,10 @@ def write_partial_steps(attempt_dir: Path, case: Case) -> int:
 
 
 def _sort(standings: Sequence[RankStatus]) -> List[RankStatus]:
-    """Sort ended ranks: stopped ones, then by least progress, then by the rarest position."""
+    """Sort the ranks that the watchdog ended, the most likely cause of a stall first.
+
+    Stopped processes come first, then ranks by least progress; of equals, the rarest position.
+    """
     places = [(standing.phases, standing.step, standing.at) for standing in standings]
     return sorted(
         standings,

@@ -22,8 +22,9 @@ class Not:
 class Unsupported:
     """A combination of values that a framework does not run.
 
-    `when` maps an axis, or a name of FACTS, to a value, a tuple of alternatives, or `Not` one.
-    `{model!r}` in a text, or an axis in such braces, is the value of the case.
+    `when` maps an axis, or a name of FACTS, to the value that it has in the combination: one value,
+    a tuple of alternatives, or `Not` one. `{model!r}` in a text, or an axis in such braces, is the
+    value of the case.
     """
 
     when: Mapping[str, object]
@@ -83,7 +84,10 @@ CHANNELS_LAST_WITHOUT_IMAGES = Unsupported(
 
 
 def needs_gpu(instead: str, *precisions: str) -> Unsupported:
-    """Return the row for precisions that need a GPU; `instead` says what to use on CPUs."""
+    """Return the row for precisions that a framework supports on GPUs only.
+
+    `instead` says what to use on CPUs.
+    """
     return Unsupported(
         {"device": "cpu", "precision": precisions},
         "precision {precision!r} needs device 'cuda'",
@@ -94,7 +98,8 @@ def needs_gpu(instead: str, *precisions: str) -> Unsupported:
 def find_unsupported(case: "Case") -> Optional[str]:
     """Return why a case's framework cannot run it and what to use instead, or None if it can.
 
-    Has each value that the adapter does not support, and its first row that applies.
+    The message has every value that the adapter does not support, and the first of its rows that
+    applies.
     """
     reasons = find_unknown_values(case)
     combinations = []

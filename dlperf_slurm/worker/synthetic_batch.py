@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 def make_batch(definition: "Network", batch_size: int, seed: int, rank: int) -> "Batch":
     """Return a rank's batch: samples rank * batch_size and following of one endless stream.
 
-    The same arguments give the same bits in every environment. `seed` and all sample numbers must
-    be in 0 ... 2**32 - 1.
+    So the batches of all ranks together are rank 0's batch for `world_size * batch_size`. The same
+    arguments give the same bits in every environment. `seed` and all sample numbers must be in 0
+    ... 2**32 - 1.
     """
     import numpy
 
@@ -35,7 +36,10 @@ def make_batch(definition: "Network", batch_size: int, seed: int, rank: int) -> 
 
 
 class SyntheticSamples:
-    """A data set of one rank's `make_batch`, the same in each epoch, at the cost of a copy."""
+    """A data set whose samples are those of one rank's `make_batch`, the same in each epoch.
+
+    Reading a sample costs one copy, so that the time a data source adds to a step is its own.
+    """
 
     def __init__(self, definition: "Network", count: int, seed: int, rank: int = 0) -> None:
         self._pool = make_batch(definition, count, seed, rank)

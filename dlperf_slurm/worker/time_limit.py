@@ -7,8 +7,9 @@ TIME_LIMIT_SIGNAL = signal.SIGUSR1
 
 
 def block_signal() -> None:
-    """Block the time limit's warning signal, for which the watchdog waits, in all threads.
+    """Block the time limit's warning signal in this thread and all that it starts.
 
-    Call this before any thread starts, MPI's included: a Python handler might never run.
+    The watchdog waits for the signal. Call this before any thread starts, MPI's included. A Python
+    handler would run in the main thread, which may never return from MPI.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {TIME_LIMIT_SIGNAL})

@@ -41,7 +41,10 @@ _RULES_OF_OTHERS = {
 
 
 def make_rule(case: Case, definition: "Network") -> Rule:
-    """Return the model's update rule, or the one and the learning rate that the case names."""
+    """Return the model's own update rule, or the one that the case names.
+
+    The case's learning rate, if set, replaces that of the rule.
+    """
     rule = definition.make_rule(case.global_batch_size)
     if case.axes.optimizer not in (DEFAULT_OPTIMIZER, rule.name):
         rule = _RULES_OF_OTHERS[case.axes.optimizer]._replace(weight_decay=definition.WEIGHT_DECAY)
@@ -51,7 +54,10 @@ def make_rule(case: Case, definition: "Network") -> Rule:
 
 
 def group_by_decay(parameters: Iterable[Any], weight_decay: float) -> List[Dict[str, Any]]:
-    """Return optimizer parameter groups: decay for matrices and kernels, none for vectors."""
+    """Return optimizer parameter groups: with weight decay for matrices and kernels, else without.
+
+    Biases and normalization weights, which have one dimension, do not decay.
+    """
     parameters = list(parameters)
     return [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},

@@ -1,6 +1,7 @@
 """A rank that stalls, or whose job is about to end -> a file with its status, then its exit.
 
-A thread, and if native code holds the GIL, a timer of faulthandler.
+The watchdog is a thread. If native code holds the GIL, so that no Python thread can run, a timer of
+faulthandler, which does not need the GIL, writes the stacks and ends the rank.
 """
 
 import faulthandler
@@ -50,10 +51,10 @@ EXIT_CODE = 1
 class RankStatus:
     """Where a rank was when its watchdog ended it, and why (see `cause`).
 
-    `cause` is STALLED, TIME_LIMIT, PREEMPTED or CALLED (by another watchdog). The rank had ended
-    `step` of the `steps` of its phase, the `phases`-th, and no step for `quiet_seconds`. It was
-    stopped for `stopped_seconds`. `at` is the main thread's innermost frame, `hosts` each rank's
-    host.
+    `cause` is STALLED, TIME_LIMIT, PREEMPTED or CALLED (by another rank's watchdog). The rank had
+    ended `step` of the `steps` of its phase, the `phases`-th, and no step for `quiet_seconds`. Its
+    process was stopped for `stopped_seconds` before this report. `at` is the innermost frame of the
+    main thread, `hosts` the host of each rank, empty if not known yet.
     """
 
     rank: int
@@ -104,7 +105,11 @@ def get_status_path(attempt_dir: Path, rank: int) -> Path:
 
 
 def get_silence_path(attempt_dir: Path, rank: int) -> Path:
-    """Return the file that marks a rank as silent: it wrote no RankStatus before others ended."""
+    """Return the file that marks a rank as silent: it wrote no RankStatus before others ended.
+
+    The rank's own timer may still write stacks later: a launcher that ends its ranks also sends
+    SIGCONT to those that were stopped.
+    """
     return attempt_dir / STALLS_DIR / f"rank-{rank}.silent"
 
 
@@ -139,7 +144,10 @@ class WatchdogState:
                 self._end(cause)
 
     def _set_timer(self) -> None:
-        """Set faulthandler's timer, later than other ranks' watchdogs, which await its stacks."""
+        """Set faulthandler's timer, which dumps the stacks and ends the rank without the GIL.
+
+        The watchdogs of other ranks expire earlier, and wait for this rank's stacks.
+        """
         seconds = self._pace.limit_seconds + 2 * self._pace.look_seconds
         if math.isfinite(seconds):
             faulthandler.dump_traceback_later(seconds, file=self._stacks, exit=True)
@@ -156,7 +164,10 @@ class WatchdogState:
         return CALLED if (self._attempt_dir / STALLS_DIR / CALL_FILE).exists() else ""
 
     def _end(self, cause: str) -> None:
-        """Write the status of this rank, wait for that of the others, and end the process."""
+        """Write the status of this rank, wait for that of the others, and end the process.
+
+        The launcher then ends all remaining ranks. A rank that has finished meanwhile is not ended.
+        """
         faulthandler.cancel_dump_traceback_later()
         print(f"rank {self._world.rank}: {cause}, see {STALLS_DIR}", file=sys.stderr, flush=True)
         try:

@@ -20,7 +20,8 @@ PIECE_SIZE = 2**18
 def make_weights(definition: "Network", seed: int) -> "Weights":
     """Return the initial weights, float32, by canonical name in the definition's order.
 
-    `seed` must be in 0 ... 2**32 - 1. The same bits in every environment, whatever else exists.
+    `seed` must be in 0 ... 2**32 - 1. The same arguments give the same bits in every environment,
+    and a parameter's weights do not depend on which other parameters exist.
     """
     return dict(generate_weights(definition, seed))
 
@@ -47,7 +48,11 @@ def _make_weight(parameter: Parameter, seed: int) -> "NDArray[Any]":
 def match_weights(
     parameters: Mapping[str, T], weights: "Iterable[Tuple[str, NDArray[Any]]]"
 ) -> "Iterator[Tuple[str, T, NDArray[Any]]]":
-    """Yield (name, parameter, values); KeyError and ValueError for what has no counterpart."""
+    """Yield each framework parameter with its name and its weights: (name, parameter, values).
+
+    Raises KeyError for weights without a parameter and, at the end, ValueError for parameters
+    without weights.
+    """
     missing = dict(parameters)
     for name, values in weights:
         yield name, missing.pop(name), values

@@ -18,7 +18,10 @@ WRITTEN_OUT = "written out"
 
 
 class Work:
-    """What a case's session needs on this rank; `builder` is the module of the case's model."""
+    """What the session of a case needs on this rank, in plain Python and NumPy.
+
+    `builder` is the module of the case's model in the adapter's `package`.
+    """
 
     def __init__(self, case: Case, rank_info: RankInfo, package: str) -> None:
         self.builder: Any = import_module(f"{package}.{case.model}")

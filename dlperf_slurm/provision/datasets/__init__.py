@@ -1,4 +1,7 @@
-"""Options of a data set -> a complete folder of data files for the worker."""
+"""Options of a data set -> a complete folder of data files for the worker.
+
+One module per kind of data; the readers are in `worker.datasets`.
+"""
 
 import json
 import os
@@ -30,7 +33,10 @@ class DatasetRecipe(Protocol):
         """The model parameters that a model needs to read the files, such as {"classes": 1000}."""
 
     def write_files(self, folder: Path) -> str:
-        """Write the files to an empty folder; return a description. Raises InputError."""
+        """Write the files to an empty folder; return a description such as "80 training images".
+
+        Raises InputError if the files cannot be made.
+        """
 
 
 def ignore(line: str) -> None:
@@ -40,9 +46,10 @@ def ignore(line: str) -> None:
 def make_dataset(
     directory: Path, recipe: DatasetRecipe, report: Callable[[str], None] = ignore
 ) -> str:
-    """Make a data set at `directory`, in a folder that is renamed at the end; describe it.
+    """Make a data set at `directory`, with progress messages to `report`; return its description.
 
-    Raises InputError if `directory` exists or cannot be written.
+    The files are written to a temporary folder, which is renamed at the end, so that an interrupted
+    data set never looks complete. Raises InputError if `directory` exists or cannot be written.
     """
     target = directory.absolute()
     try:

@@ -1,8 +1,9 @@
 """A recipe -> folders of images in ImageNet's layout: synthetic photographs, handwritten digits.
 
-The photographs are JPEG files with the decoding cost of real ones. The digits are 1,797 images of 8
-x 8 pixels in 10 classes: the test split of UCI's "Optical Recognition of Handwritten Digits", in
-scikit-learn.
+The photographs are JPEG files with the decoding cost of real ones: random images with the power
+spectrum of natural images. The digits are a small real data set, 1,797 images of 8 x 8 pixels in
+10 classes: UCI's "Optical Recognition of Handwritten Digits", the test split of which is included
+in scikit-learn.
 """
 
 from collections.abc import Mapping
@@ -45,7 +46,10 @@ DIGIT_IMAGE_SIZE = 32
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """Random images: numbers of images and classes, size (longer side in pixels), seed."""
+    """Options of a data set of random images: numbers of images and classes, size, seed.
+
+    `size` is the longer side of an image in pixels.
+    """
 
     train: int
     val: int
@@ -60,7 +64,11 @@ class ImageRecipe:
         return {"classes": self.classes}
 
     def write_files(self, folder: Path) -> str:
-        """Write random images, whose classes cannot be learned; InputError if some lack images."""
+        """Write random images, whose classes cannot be learned; return a description.
+
+        Image n is of class n modulo the number of classes. Raises InputError if there are fewer
+        images than classes.
+        """
         if min(self.train, self.val) < self.classes:
             raise InputError(
                 f"{self.classes} classes need at least {self.classes} images each for training "
@@ -103,7 +111,10 @@ def make_fields(least_side: int, random: numpy.random.RandomState) -> Fields:
 
 
 def _make_field(side: int, random: numpy.random.RandomState) -> "NDArray[Any]":
-    """Make a field, float32 [side, side], with natural images' spectrum 1 / f^2 (Field 1987)."""
+    """Make a field with the power spectrum of natural images, 1 / frequency^2 (Field 1987).
+
+    Shape: float32 [side, side].
+    """
     rows, columns = numpy.fft.fftfreq(side)[:, None], numpy.fft.rfftfreq(side)[None]
     frequency = numpy.hypot(rows, columns)
     # mean 0: no power at frequency 0
@@ -116,7 +127,10 @@ def _make_field(side: int, random: numpy.random.RandomState) -> "NDArray[Any]":
 def draw_image(
     fields: Fields, width: int, height: int, random: numpy.random.RandomState
 ) -> "NDArray[Any]":
-    """Draw a random image, uint8 [height, width, 3]: a sum of random sections of the fields."""
+    """Draw a random image as a sum of sections of the fields, cut out at random positions.
+
+    Shape: uint8 [height, width, 3].
+    """
 
     def draw() -> "NDArray[Any]":
         field = fields.values[random.randint(FIELDS)]
@@ -143,7 +157,10 @@ class DigitRecipe:
         return {"classes": DIGIT_CLASSES, "image_size": DIGIT_IMAGE_SIZE}
 
     def write_files(self, folder: Path) -> str:
-        """Write the digits, a fifth of a class for validation; InputError without scikit-learn."""
+        """Write the digits in their original size, a fifth of each class for validation.
+
+        Returns a description. Raises InputError if scikit-learn is not installed.
+        """
         images, labels = load_digits()
         is_val = choose_validation(labels, self.seed)
         for index, (image, label) in enumerate(zip(images, labels)):
@@ -158,7 +175,10 @@ class DigitRecipe:
 
 
 def load_digits() -> "tuple[NDArray[Any], NDArray[Any]]":
-    """Load scikit-learn's digits: images uint8 [image, 8, 8], labels int64 [image]. InputError."""
+    """Load the digits, white on black: images uint8 [image, 8, 8] and labels int64 [image].
+
+    Raises InputError if scikit-learn, which includes them, is not installed.
+    """
     try:
         import sklearn.datasets
     except ImportError as error:

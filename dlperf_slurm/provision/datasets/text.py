@@ -48,7 +48,10 @@ class TextRecipe:
         return {"vocabulary_size": self.vocabulary}
 
     def write_files(self, folder: Path) -> str:
-        """Write independent random token ids; InputError for no word ids, or a single document."""
+        """Write independent random token ids; return a description.
+
+        Raises InputError if the vocabulary has no ids for words, or the text is a single document.
+        """
         if self.vocabulary <= FIRST_WORD_ID:
             raise InputError(
                 f"--vocabulary {self.vocabulary}: ids up to {FIRST_WORD_ID - 1} are not words; "
@@ -94,13 +97,19 @@ class TextRecipe:
 
 
 def make_zipf_shares(words: int) -> "NDArray[Any]":
-    """Compute Zipf's law (1949), where word n is 1/n as frequent: cumulative, float64 [words]."""
+    """Compute the cumulative distribution of Zipf's law over `words` words: float64 [words].
+
+    The n-th word is 1/n as frequent as the first (Zipf 1949).
+    """
     shares = numpy.cumsum(1 / numpy.arange(1, words + 1))
     return shares / shares[-1]
 
 
 def draw_starts(count: int, mean_length: int, random: "RandomState") -> "NDArray[Any]":
-    """Split `count` items into pieces of geometric length; return their starts: int64 [pieces]."""
+    """Split `count` items into pieces of random length; return the index at which each begins.
+
+    Lengths are geometric with the mean `mean_length`. Shape: int64 [pieces], ascending from 0.
+    """
     # the expected number of pieces plus ten standard deviations
     pieces = count // mean_length + 10 * int(count**0.5) + 10
     ends = numpy.cumsum(random.geometric(1 / mean_length, pieces))

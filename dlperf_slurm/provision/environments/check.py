@@ -50,7 +50,10 @@ print("\\nranks", horovod.size())
 
 @dataclass(frozen=True)
 class EnvironmentCheck:
-    """The row of one framework's environment: "-" is nothing to check, "fails" has a problem."""
+    """The check of one framework's environment, for a row of the table.
+
+    A cell is "-" if there is nothing to check, and "fails" if the check failed; `problems` say why.
+    """
 
     framework: str
     python: str
@@ -74,7 +77,10 @@ class EnvironmentCheck:
         ]
 
     def is_broken(self, is_wanted: bool) -> bool:
-        """Return whether the environment must be fixed, or created if the user named it."""
+        """Return whether the environment must be fixed.
+
+        One that does not exist must be created only if the user named it (`is_wanted`).
+        """
         if self.state == "absent":
             return is_wanted
         return self.state != "current" or "fails" in self.row
@@ -138,7 +144,10 @@ def _list_system_problems(pins: Pins, state: State) -> list[str]:
 
 
 def _check_import(environment: Path, pins: Pins, problems: list[str]) -> str:
-    """Return the framework's version, or "no driver here", or "fails" and add to `problems`."""
+    """Return the version of the framework in the environment.
+
+    If it cannot be imported, returns "no driver here", or "fails" and adds to `problems`.
+    """
     output = _run(environment, [], IMPORT, pins.module)
     version = _find_answers(output, "version")
     if version:
@@ -168,7 +177,10 @@ def _check_mpi(environment: Path, problems: list[str]) -> str:
 
 
 def _check_horovod(environment: Path, pins: Pins, problems: list[str]) -> str:
-    """Return "2 ranks" if Horovod runs, "not there", "-", or "fails" and add to `problems`."""
+    """Return "2 ranks" if Horovod runs that many; else "fails", and add to `problems`.
+
+    Returns "not there" if it is not installed, "-" if the framework has none.
+    """
     if not pins.can_have_horovod:
         return "-"
     if not has_horovod(environment):
@@ -184,7 +196,10 @@ def _check_horovod(environment: Path, pins: Pins, problems: list[str]) -> str:
 
 
 def _check_gpu(environment: Path, pins: Pins, problems: list[str]) -> str:
-    """Describe the build's CUDA and this host's GPUs: "CUDA 12.8; 2 x NVIDIA H100 (9.0)"."""
+    """Describe the build's CUDA version and this host's GPUs: "CUDA 12.8; 2 x NVIDIA H100 (9.0)".
+
+    Adds problems of running the build on these GPUs to `problems`.
+    """
     if not pins.cuda:
         return "-"
     answers = _find_answers(_run(environment, [], LOOK_AT_GPUS), "gpus")

@@ -27,8 +27,9 @@ def choose_build(
 ) -> tuple[list[str], list[str]]:
     """Return a framework's requirements with hashes, and pip's options for the index to use.
 
-    A framework with hashes for a "+cpu" version gets that build from `cpu_index`, pip's own indexes
-    or `CPU_INDEX`. If none has it, the CUDA build is installed.
+    A framework with hashes for a "+cpu" version gets that build from `cpu_index` if given, else
+    from the indexes in pip's settings, else from `CPU_INDEX`. If no index has the build, the CUDA
+    build is installed with all its requirements.
     """
     build = f"{pins.requirements[0]}{LOCAL_LABEL}"
     requirements = add_hashes(pins.framework, [build, *pins.requirements[1:]])
@@ -62,7 +63,10 @@ def _is_offered(
     options: Sequence[str] = (),
     limit_seconds: Optional[float] = None,
 ) -> bool:
-    """Return whether pip with `options` finds this version, "torch==2.13.0+cpu"."""
+    """Return whether pip finds this version, "torch==2.13.0+cpu", for the environment's Python.
+
+    `options` are pip's, such as another index; None waits without limit.
+    """
     name, _, version = requirement.partition("==")
     try:
         done = subprocess.run(

@@ -1,4 +1,7 @@
-"""Pinned requirements -> a virtual environment that is up to date, or marked as incomplete."""
+"""Pinned requirements -> a virtual environment, complete or marked as incomplete.
+
+An environment that is up to date is left as it is.
+"""
 
 import json
 import time
@@ -59,7 +62,11 @@ def read_stamp(environment: Path) -> Optional[Stamp]:
 
 
 def find_state(environment: Path, pins: Pins) -> State:
-    """Return "absent", "half-made" (incomplete), "stale" (other pins or Python) or "current"."""
+    """Compare an environment with the pins that it should be created from.
+
+    It is "absent", "half-made" (incomplete), "stale" (of other pins or another Python) or
+    "current".
+    """
     if not environment.exists():
         return "absent"
     stamp = read_stamp(environment)
@@ -80,8 +87,9 @@ def create_environment(
 ) -> Path:
     """Create or update a managed environment; an incomplete one is created again.
 
-    With `has_any_build`, hashes are not checked. Raises EnvironmentMissingError, with a remedy, if
-    it cannot be created; InputError for an unknown framework.
+    With `has_any_build`, files from any index are installed without checking hashes. `cpu_index`
+    is the URL of an index with builds for CPUs. Raises EnvironmentMissingError, with a remedy, if
+    the environment cannot be created; InputError for an unknown framework.
     """
     pins = read_pins(framework, device)
     if pins.none:
@@ -186,7 +194,8 @@ def _install_built(installation: Installation, requirement: str, interpreter: In
 def shorten_start_of_mpi(environment: Path) -> None:
     """Disable the slow `ofi` transport of the environment's Open MPI, which saves a second.
 
-    A user's `OMPI_MCA_btl` or `~/.openmpi/mca-params.conf` takes precedence.
+    Does nothing without Open MPI. A user's `OMPI_MCA_btl` or `~/.openmpi/mca-params.conf` takes
+    precedence.
     """
     path = environment / MPI_SETTINGS_FILE
     with suppress(FileNotFoundError):

@@ -1,4 +1,7 @@
-"""Horovod for NVIDIA's GPUs: built once, with NCCL and CUDA's compiler in a temporary folder."""
+"""Horovod for NVIDIA's GPUs: built once, with the environment's NCCL and CUDA's compiler.
+
+The compiler's packages are installed in a temporary folder for the build, not in the environment.
+"""
 
 import hashlib
 import os
@@ -47,7 +50,10 @@ def find_missing_horovod(pins: Pins, environment: Path) -> str:
 
 
 def add_gpu_horovod(installation: Installation, pins: Pins) -> None:
-    """Install Horovod with NCCL, from a cached wheel if possible; EnvironmentMissingError."""
+    """Install Horovod with NCCL in a framework's environment, from a cached wheel if possible.
+
+    Raises EnvironmentMissingError if Horovod cannot be built.
+    """
     recipe = RECIPES[pins.framework]
     # the build depends on the compiler, the GPU architectures and the pinned NCCL
     made_for = hashlib.sha256(repr((pins.stamp, pins.compiler, pins.capabilities)).encode())
@@ -78,7 +84,10 @@ def _build(installation: Installation, pins: Pins, key: str) -> Path:
 
 
 def make_toolkit(installation: Installation, pins: Pins, folder: Path) -> Path:
-    """Install CUDA's compiler below `folder`, the CUDA_HOME; EnvironmentMissingError on failure."""
+    """Install CUDA's compiler below `folder`; return the folder for CMake's CUDA_HOME.
+
+    nvcc is in its folder `bin`. Raises EnvironmentMissingError if pip cannot install the packages.
+    """
     packages = folder / "nvcc"
     lines = add_hashes(pins.framework, pins.compiler, pins.device)
     title = f"installing CUDA's compiler for this build: {len(lines)} packages"
@@ -92,7 +101,11 @@ def make_toolkit(installation: Installation, pins: Pins, folder: Path) -> Path:
 def make_gpu_variables(
     installation: Installation, pins: Pins, toolkit: Path, folder: Path
 ) -> dict[str, str]:
-    """Return the variables of Horovod's build with NCCL (its docs/install.rst), and link NCCL."""
+    """Return the environment variables for Horovod's build with NCCL and the compiler in `toolkit`.
+
+    Also makes links to NCCL's library below `folder`. The variables are those of Horovod's
+    docs/install.rst.
+    """
     nccl = installation.site_packages / "nvidia" / "nccl"
     libraries = folder / "nccl"
     libraries.mkdir()

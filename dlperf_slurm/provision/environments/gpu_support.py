@@ -43,7 +43,10 @@ print("\\ngpus", json.dumps(found, separators=(",", ":"), default=str).replace("
 
 @dataclass(frozen=True)
 class MachineGpus:
-    """A machine's GPUs, (name, compute capability), its driver's CUDA version, or the `problem`."""
+    """The GPUs of a machine, as (name, compute capability), and its driver's CUDA version, "12.4".
+
+    `problem` says why they are not known; "" if they are.
+    """
 
     cuda: str
     gpus: tuple[tuple[str, str], ...]
@@ -65,7 +68,11 @@ def format_cuda_version(number: int) -> str:
 
 
 def find_managed_pins(framework: str, settled: Site) -> Optional[Pins]:
-    """Return the pins of a site's managed GPU environment; None on CPUs, or with its own one."""
+    """Return the pins of the managed GPU environment of a site's jobs, or None.
+
+    None if the site computes on CPUs, or names its own environment. `settled` is the site with the
+    settings for jobs of this framework.
+    """
     managed = find_managed_environment(get_environment_name(framework, settled.device))
     if settled.device != CUDA or settled.find_environment(framework).venv != str(managed):
         return None
@@ -80,8 +87,9 @@ def is_amd(capability: str) -> bool:
 def has_code_for(capabilities: Sequence[str], capability: str) -> bool:
     """Return whether a build with code for `capabilities` runs on a GPU of `capability`.
 
-    Machine code runs on the same major version with the same or a later minor one; PTX, as in
-    "9.0+ptx", on any GPU as new or newer (CUDA C++ Programming Guide, "Binary Compatibility").
+    Machine code runs on the same major version with the same or a later minor one; the driver
+    compiles PTX, as in "9.0+ptx", for any GPU that is as new or newer (CUDA C++ Programming Guide,
+    "Binary Compatibility" and "PTX Compatibility").
     """
     if is_amd(capability):
         return False
@@ -102,7 +110,10 @@ def describe_code(pins: Pins) -> str:
 
 
 def find_missing_code(pins: Pins, capability: str) -> str:
-    """Return why a GPU ("9.0", or AMD's architecture) cannot run an environment's build, or ""."""
+    """Return why a GPU cannot run an environment's build; "" if it can, or for a CPU build.
+
+    `capability` is the GPU's compute capability, "9.0", or the AMD architecture.
+    """
     if not pins.capabilities or has_code_for(pins.capabilities, capability):
         return ""
     requirement = pins.requirements[0].replace("==", " ")
@@ -133,7 +144,10 @@ def list_gpu_problems(pins: Pins, found: MachineGpus) -> list[str]:
 
 @lru_cache
 def find_cpu_build(framework: str, venv: Path) -> str:
-    """Return the CPU-only package in a virtual environment, "torch-2.13.0+cpu", or ""."""
+    """Return the CPU-only package of a framework in a virtual environment: "torch-2.13.0+cpu".
+
+    "" if the package supports GPUs. Cached, since a plan asks for each case.
+    """
     pattern, for_gpus = _CPU_BUILDS.get(framework, ("", ""))
     # before JAX had plug-ins, jaxlib's version named the CUDA version of its GPU builds
     found = [name for name in _list_packages(venv, pattern) if "+cuda" not in name]

@@ -27,7 +27,8 @@ BINDINGS = ("PYTORCH", "TENSORFLOW", "MXNET")
 class HorovodBuild:
     """The build settings of Horovod for a framework; "" leaves them to Horovod's CMake files.
 
-    `skipped_source` is a source file that cannot be compiled.
+    `binding` is Horovod's name of the framework, `module` the module to import as a check,
+    `skipped_source` a source file that cannot be compiled.
     """
 
     binding: str
@@ -56,7 +57,10 @@ def has_horovod(environment: Path) -> bool:
 
 
 def add_horovod(installation: Installation, pins: Pins) -> None:
-    """Install Horovod, from a cached wheel if possible; EnvironmentMissingError if it fails."""
+    """Install Horovod in a framework's environment, from a cached wheel if there is one.
+
+    Raises EnvironmentMissingError if Horovod cannot be built.
+    """
     recipe = RECIPES[pins.framework]
     key = make_key(installation, pins, recipe)
     wheel = find_wheel(installation, key) or _build(installation, recipe, key)
@@ -88,7 +92,10 @@ def _build(installation: Installation, recipe: HorovodBuild, key: str) -> Path:
 
 
 def make_variables(recipe: HorovodBuild, compiler: Path) -> dict[str, str]:
-    """Return the variables of Horovod's build (its docs/install.rst) with a compiler wrapper."""
+    """Return the environment variables of Horovod's build (docs/install.rst of its sources).
+
+    `compiler` is a wrapper of the C++ compiler.
+    """
     bindings = {
         f"HOROVOD_WITH_{name}" if name == recipe.binding else f"HOROVOD_WITHOUT_{name}": "1"
         for name in BINDINGS

@@ -1,4 +1,7 @@
-"""The steps that create one environment: each runs a program with a log and progress messages."""
+"""The steps that create one environment: each runs a program with a log and progress messages.
+
+A requirement without a wheel is built in the environment; its wheel is cached beside it.
+"""
 
 import contextlib
 import fcntl
@@ -66,7 +69,10 @@ class Installation:
         return self.environment.parent / "logs" / f"{self.name}.log"
 
     def find_package(self, name: str) -> str:
-        """Return an installed package and version, "torch-2.13.0+cpu"; StopIteration without it."""
+        """Return an installed package with its full version: "torch-2.13.0+cpu".
+
+        Raises StopIteration if the package is not installed.
+        """
         return next(self.site_packages.glob(f"{name}-*.dist-info")).stem
 
     def tell(self, news: str) -> None:
@@ -78,7 +84,8 @@ class Installation:
     ) -> None:
         """Run a program, and report its last line of output every few seconds.
 
-        Raises EnvironmentMissingError, with the errors in its output, if the program fails.
+        `title` says what the step does; `variables` are added to its environment. Raises
+        EnvironmentMissingError, with the errors in its output, if the program fails.
         """
         self.tell(title)
         folder = self.environment.parent
@@ -114,9 +121,10 @@ class Installation:
             )
 
     def install(self, title: str, requirements: Sequence[str], options: Sequence[str] = ()) -> None:
-        """Install requirements with uv if it is on PATH, else with pip; check hashes, if any.
+        """Install requirements with uv if it is on PATH, else with pip; hashes are checked.
 
-        `options` are options of pip that uv has too. Raises EnvironmentMissingError.
+        If no requirement has a hash, files with any hash are accepted. `options` are options of
+        pip that uv has too. Raises EnvironmentMissingError if the installation fails.
         """
         file = self.environment / "requirements.txt"
         write_file(file, "".join(f"{line}\n" for line in requirements).encode())
@@ -165,7 +173,11 @@ def choose_lines(lines: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def hold_environment(installation: Installation) -> Iterator[None]:
-    """Wait for the lock on an environment; EnvironmentMissingError if it cannot be written."""
+    """Lock an environment during the `with` block, so that no other process creates it too.
+
+    Waits for the lock. Raises EnvironmentMissingError if the environment's folder cannot be
+    written.
+    """
     folder = installation.environment.parent
     with contextlib.ExitStack() as stack:
         try:
@@ -187,17 +199,20 @@ def hold_environment(installation: Installation) -> Iterator[None]:
 
 
 def find_wheel(installation: Installation, key: str) -> Optional[Path]:
-    """Return the wheel cached under this key (package and all its build depends on), or None."""
+    """Return the wheel cached under this key, or None.
+
+    The key names the package and all that its build depends on.
+    """
     return next(_find_wheel_folder(installation, key).glob("*.whl"), None)
 
 
 def build_wheel(
     installation: Installation, requirement: str, key: str, variables: Mapping[str, str]
 ) -> Path:
-    """Build a wheel with the environment's packages, and cache it under `key`.
+    """Build a wheel of a requirement with the environment's packages, and cache it under `key`.
 
-    Downloads only the requirement's sources, with their hash checked if known. Raises
-    EnvironmentMissingError if the build fails.
+    Downloads only the sources of the requirement, with their hash checked if known; `variables` are
+    added to the build's environment. Raises EnvironmentMissingError if the build fails.
     """
     folder = _find_wheel_folder(installation, key)
     partial = folder.with_name(f"{key}.partial")
@@ -214,7 +229,10 @@ def build_wheel(
 
 
 def install_wheel(installation: Installation, wheel: Path) -> None:
-    """Install a wheel, replacing an installed version; EnvironmentMissingError if pip fails."""
+    """Install a wheel in the environment, replacing an installed version.
+
+    Raises EnvironmentMissingError if pip fails.
+    """
     options = ["--no-deps", "--no-index", "--force-reinstall"]
     installation.run_step(
         f"installing {wheel.name}", [*installation.pip, "install", *options, str(wheel)]

@@ -55,8 +55,10 @@ class SystemRequirement:
 class Pins:
     """The contents of a framework's environment, as its pins file lists them.
 
-    `pythons` are versions like "3.11", the best one first; `built` are packages to build with the
-    environment's MPI. `none` says why there is no environment for GPUs.
+    `pythons` are versions like "3.11", the best one first; `module` is imported as a check; `built`
+    are packages to build with the environment's MPI. For GPUs: the `cuda` version, the supported
+    `capabilities`, and the packages of the `compiler` for Horovod. `none` says why there is no
+    environment for GPUs.
     """
 
     framework: str
@@ -91,12 +93,18 @@ class Pins:
 
     @property
     def stamp(self) -> str:
-        """A hash of all that is installed but Python and comments, to recognize other pins."""
+        """A hash of all that is installed, to recognize an environment of other pins.
+
+        It does not depend on comments and the Python version.
+        """
         content = (*self.requirements, *self.built, *self.pip_options, *self.cuda_libraries)
         return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
     def find_requirement(self, package: str) -> str:
-        """Return a package's requirement, such as "mpi4py==4.0.3"; StopIteration without it."""
+        """Return the requirement of a package, such as "mpi4py==4.0.3".
+
+        Raises StopIteration if the pins have no such package.
+        """
         return next(line for line in self.requirements if line.startswith(f"{package}=="))
 
 
@@ -137,7 +145,10 @@ def read_pins(framework: str, device: str = "cpu") -> Pins:
 
 
 def _join_requirements(texts: Sequence[str], left_out: Collection[str]) -> tuple[str, ...]:
-    """Merge the requirements of pins files but `left_out`; a package's first one counts."""
+    """Merge the requirements of pins files; of a package in several files, the first one counts.
+
+    `left_out` are packages to leave out.
+    """
     lines: dict[str, str] = {}
     for line in "\n".join(texts).splitlines():
         package = line.partition("==")[0]

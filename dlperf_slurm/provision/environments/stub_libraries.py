@@ -1,7 +1,8 @@
 """CUDA libraries that a wheel is linked with -> stub libraries, where the real ones are missing.
 
-A framework without a CPU build can then be imported. The stubs are in `<module>.libs`, on the
-wheel's RPATH. In an environment for GPUs that folder has links to NVIDIA's libraries.
+A framework without a CPU build can then be imported, and computes on the CPU. The stubs are in the
+folder `<module>.libs`, which is on the wheel's RPATH, so that only this environment uses them. In
+an environment for GPUs that folder has links to the real libraries of NVIDIA's packages.
 """
 
 import subprocess
@@ -30,9 +31,10 @@ for name in sys.argv[1:]:
 
 
 def link_libraries(installation: Installation, folder: str, libraries: Sequence[str]) -> None:
-    """Link NVIDIA's libraries into `folder` of site-packages, on the framework's RPATH.
+    """Link libraries of NVIDIA's packages into a folder that the framework's module searches.
 
-    Raises EnvironmentMissingError for a library that none of the packages contains.
+    `folder` is below site-packages, on the module's RPATH; `libraries` are file names. Raises
+    EnvironmentMissingError for a library that none of the packages contains.
     """
     packages = installation.site_packages
     for library in libraries:
@@ -47,9 +49,10 @@ def link_libraries(installation: Installation, folder: str, libraries: Sequence[
 
 
 def make_stand_ins(installation: Installation, module: str, libraries: Sequence[str]) -> None:
-    """Make stubs of the `libraries` of `module` that the dynamic loader does not find.
+    """Make stubs of those `libraries` that the dynamic loader does not find.
 
-    Raises EnvironmentMissingError if the stubs cannot be compiled.
+    `module` is the framework's module, which is linked with them. Raises EnvironmentMissingError if
+    the stubs cannot be compiled.
     """
     missing = list_missing_libraries(installation.python, libraries)
     if not missing:
@@ -88,9 +91,10 @@ def list_undefined_symbols(library: Path) -> list[str]:
 
 
 def build_stand_in(library: str, names: Iterable[str], path: Path) -> None:
-    """Compile a stub at `path` with functions of these names, of symbol version `library`.
+    """Compile a stub of `library` at `path`: a shared library with functions of these names.
 
-    Raises EnvironmentMissingError if the compiler fails.
+    All functions have `library` as symbol version. Raises EnvironmentMissingError if the compiler
+    fails.
     """
     with tempfile.TemporaryDirectory() as folder:
         source, versions = Path(folder, "source.c"), Path(folder, "versions.map")

@@ -24,7 +24,11 @@ class Interpreter:
 
 
 def find_interpreter(versions: Sequence[str]) -> Optional[Interpreter]:
-    """Find a Python of one of these versions with venv: this one, on PATH or in pyenv; or None."""
+    """Find a Python of one of these versions that can create virtual environments.
+
+    It is the one that runs this program, else the first on PATH or in pyenv. Returns None if there
+    is none; `describe_missing_python` then says what to install.
+    """
     own = Interpreter(sys.executable, "{}.{}".format(*sys.version_info))
     if own.version in versions and _can_make_environments(own.path):
         return own

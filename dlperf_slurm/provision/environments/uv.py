@@ -31,7 +31,10 @@ def find_uv() -> str:
 
 
 def translate_pip_settings(lines: Iterable[str]) -> dict[str, str]:
-    """Translate lines of `pip config list`, "global.cert='/a'", to uv's variables not yet set."""
+    """Translate lines of `pip config list`, such as "global.cert='/a'", to variables of uv.
+
+    Variables that are set in this process's environment are left out.
+    """
     settings = dict(line.split("=", 1) for line in lines if "=" in line)
     # as pip does, uv then compares the versions of all indexes; hashes make that safe
     variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}

@@ -52,14 +52,18 @@ class LoginNodeTools:
 
 
 def find_tools() -> LoginNodeTools:
-    """Find this host's modules and container runtimes; none where a command fails."""
+    """Find the environment modules and container runtimes of this host.
+
+    Those that a command would list are missing if the command fails.
+    """
     return LoginNodeTools(choose_modules(_list_modules()), find_runtimes())
 
 
 def choose_modules(listed: str) -> tuple[str, ...]:
-    """Select at most MAX_MODULES of `module --terse avail` for training jobs, as CUDA or MPI.
+    """Select the modules that training jobs may need, such as CUDA or MPI, at most MAX_MODULES.
 
-    Lines with ":" are the folders of the modules, and "(default)" follows a name.
+    `listed` is the output of `module --terse avail`, in which lines with ":" are the folders of the
+    modules, and "(default)" follows a name.
     """
     names = {line.split("(")[0].strip() for line in listed.splitlines() if ":" not in line}
     useful = (name for name in names if " " not in name and _USEFUL.search(name))
@@ -82,9 +86,10 @@ def _list_modules() -> str:
 
 
 def _ask_shell(option: str) -> str:
-    """Return `module avail` of a bash with "-c", or "-lc" to log in; "" if unknown or too slow.
+    """Return the output of `module avail` in a bash with this option: "-c", or "-lc" to log in.
 
-    The output goes to a file: an agent that a profile starts may keep a pipe open.
+    "" if the shell knows no `module`, or is too slow. The output goes to a file: an agent that a
+    profile starts may keep a pipe open.
     """
     harness = find_resource_dir("templates") / "harness.sh"
     environment = {**os.environ, "LMOD_PAGER": "none", "MODULES_PAGER": "cat"}

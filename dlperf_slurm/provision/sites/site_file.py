@@ -16,7 +16,10 @@ ASK = "# ASK THE ADMIN:"
 
 
 def write_site_file(survey: Survey, tools: LoginNodeTools, device: Optional[str] = None) -> str:
-    """Return a cluster's site file with comments; `device` is "cpu", "cuda" or None to choose."""
+    """Return the text of a cluster's site file, with comments on choices and on what is unknown.
+
+    `device` is "cpu" or "cuda"; None chooses GPUs if a partition has some.
+    """
     partition = choose_partition(survey, device)
     gpus = partition.gpus_per_node if partition and device != "cpu" else 0
     lines = [
@@ -49,7 +52,11 @@ def write_site_file(survey: Survey, tools: LoginNodeTools, device: Optional[str]
 
 
 def choose_partition(survey: Survey, device: Optional[str]) -> Optional[Partition]:
-    """Choose the default partition or the largest, with GPUs unless on "cpu"; None without any."""
+    """Choose the default partition, or else the one with most nodes.
+
+    Prefers partitions with GPUs unless `device` is "cpu". Returns None if Slurm reports no
+    partition that is up and that the user may use.
+    """
     usable = [known for known in survey.partitions if known.is_up and _is_allowed(known, survey)]
     with_gpus = [known for known in usable if known.gpus_per_node]
     fitting = with_gpus if with_gpus and device != "cpu" else usable

@@ -26,7 +26,11 @@ _CAPABILITIES = {word: made_for for made_for, words in _TYPES.items() for word i
 
 
 def parse_minutes(text: str) -> Optional[int]:
-    """Parse sbatch's --time ("90", "2:00", "1-00:00:00") to whole minutes; None for no limit."""
+    """Parse a time limit such as "1-00:00:00" or "2:00" to whole minutes; None for no limit.
+
+    The formats are those of sbatch's --time: "minutes", "minutes:seconds",
+    "hours:minutes:seconds", "days-hours", "days-hours:minutes", "days-hours:minutes:seconds".
+    """
     match = _TIME.fullmatch(text.strip())
     if match is None:
         return None

@@ -19,7 +19,10 @@ from dlperf_slurm.provision.sites.slurm_values import (
 
 @dataclass(frozen=True)
 class NodeKind:
-    """Equal nodes of a partition: their number, and what each has; `gpus` are (GRES type, GPUs)."""
+    """Equal nodes of a partition: their number, and what each of them has.
+
+    `gpus` are (GRES type, GPUs per node), with "" for GPUs without a type.
+    """
 
     count: int
     cpus: int
@@ -95,8 +98,9 @@ class Qos:
 class Survey:
     """What Slurm reports of a cluster; fields without an answer are empty, see `problems`.
 
-    `enforced` are the words of AccountingStorageEnforce. With `has_submit_plugin` the cluster may
-    change requests when they are submitted.
+    `clusters` is the name of the surveyed cluster, or "" for this host's own. `enforced` are the
+    words of AccountingStorageEnforce. With `has_submit_plugin` the cluster may change requests when
+    they are submitted.
     """
 
     cluster_name: str = ""
@@ -155,7 +159,11 @@ class _Clients:
 
 
 def survey_cluster(clusters: str = "") -> Survey:
-    """Ask Slurm for a cluster's partitions, accounts, QOS and limits; errors are `problems`."""
+    """Ask Slurm's commands for a cluster's partitions, accounts, QOS and limits, without a job.
+
+    `clusters` names another cluster than this host's own, as for --clusters. Does not raise: errors
+    are in the result's `problems`.
+    """
     clients = _Clients()
     there = slurm_client.get_cluster_option(clusters)
     config = parse_config(clients.ask("scontrol", *there, "show", "config"))
@@ -204,7 +212,10 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def parse_partitions(shown: str, listed: str) -> tuple[Partition, ...]:
-    """Parse `scontrol show partition --oneliner` and `sinfo`: partition|nodes|CPUs|MiB|GRES|...."""
+    """Parse `scontrol show partition --oneliner` (`shown`) and `sinfo` (`listed`).
+
+    sinfo has one line per kind of nodes: partition|nodes|CPUs|MiB|GRES|features.
+    """
     nodes: dict[str, list[NodeKind]] = {}
     for partition, count, cpus, memory, gres, features in _split_rows(listed, 6):
         kind = NodeKind(

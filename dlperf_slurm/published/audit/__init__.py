@@ -43,8 +43,12 @@ _MISSING = {
 class CheckCounts:
     """How many figures of the audited tables were checked, and how many could not be.
 
-    `derived_cells` are speedups and efficiencies that were recomputed; `speedups_compared` only had
-    to agree with another speedup of their row.
+    `derived_cells` (speedups, efficiencies) were recomputed from printed throughputs or times.
+    `speedups_compared` could not be recomputed, but had to agree with another speedup of their row.
+    `latency_rows` have percentiles that must ascend; `throughputs_by_latency` had to agree with
+    batch size over mean latency. `figures_compared` are of configurations that are printed more
+    than once. `derived_cells_unchecked` are derived cells that were neither recomputed nor
+    compared.
     """
 
     derived_cells: int
@@ -83,7 +87,11 @@ class Audit:
 
 
 def audit_paths(paths: Sequence[Path]) -> Audit:
-    """Audit files, run directories and sources ("dlperf") together; InputError if unreadable."""
+    """Audit files, run directories and published sources together, each against all others.
+
+    A path may also be the name of a published source, such as "dlperf". Raises InputError if one of
+    them cannot be read.
+    """
     rows: list[PrintedRow] = []
     gaps: list[NotAudited] = []
     findings: list[Discrepancy] = []
@@ -104,7 +112,10 @@ def audit_paths(paths: Sequence[Path]) -> Audit:
 
 
 def audit_report(text: str, name: str) -> list[Discrepancy]:
-    """Return the wrong cells in the `text` of a run's report.csv; InputError if it is none."""
+    """Return the wrong cells in the `text` of a run's report.csv.
+
+    `name` is the file's name in the findings. Raises InputError if the text is no such CSV.
+    """
     rows, _ = read_csv(text, name)
     return find_contradictions(rows, derive_cells(rows))
 
@@ -128,7 +139,10 @@ def _count_checks(rows: Sequence[PrintedRow], derived: Sequence[DerivedCell]) ->
 def find_contradictions(
     rows: Sequence[PrintedRow], derived: Sequence[DerivedCell]
 ) -> list[Discrepancy]:
-    """Return all findings, in the order of the files and their lines."""
+    """Return all findings, in the order of the files and their lines.
+
+    `derived` are the cells of `rows` that can be recomputed, with the inputs of each.
+    """
     findings = [
         *check_speedups(derived),
         *check_latencies(rows),
@@ -154,7 +168,10 @@ def _list_unchecked(
 
 
 def _list_missing(row: PrintedRow, checked: Set[int]) -> Iterator[tuple[PrintedCell, str]]:
-    """Yield the derived cells that are not in `checked` (`id(cell)`), with the missing input."""
+    """Yield the derived cells of a row that were not recomputed, with the input that is missing.
+
+    `checked` are the ids (`id(cell)`) of the cells that were recomputed.
+    """
     for quantity, cell in row.cells.items():
         if quantity in _MISSING and id(cell) not in checked:
             yield cell, _MISSING[quantity]

@@ -28,8 +28,9 @@ _name_series: Callable[[PrintedRow], tuple[str, ...]] = attrgetter(
 def check_duplicates(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
     """Yield a finding for each figure that is also printed with another value for the same case.
 
-    Files are compared only if each has a single figure of the configuration. No finding if a third
-    file agrees with the row.
+    Compares rows of one table, and of different files. Files are compared only if each has a single
+    figure of the configuration: several figures are variants that the text does not distinguish. No
+    finding if a third file agrees with the row.
     """
     for group in index_rows([row for row in rows if not row.repeat]).values():
         for position, row in enumerate(group):
@@ -46,6 +47,8 @@ def _compare_files(
     """Yield a finding if a row's throughput differs from that of the same case in other files.
 
     Of two files the later one is reported, of more files the one that differs from all others.
+    `group` are the rows of the same configuration and topology in all files, `earlier` those of the
+    configuration that were read before `row`.
     """
     peers = [other for other in group if other is not row and is_same_software(row, other)]
     # "OneFlow" may be either of "OneFlow 0.2.0" and "OneFlow 0.3.1"
@@ -58,14 +61,20 @@ def _compare_files(
 
 
 def is_same_software(row: PrintedRow, other: PrintedRow) -> bool:
-    """Return whether one software text begins with the other's words: "NGC MXNet (1.6.0)"."""
+    """Return whether one row's software text begins with the other's, compared word by word.
+
+    "NGC MXNet" is the same as "NGC MXNet 1.6.0 (...)".
+    """
     words, others = (text.partition(" (")[0].split() for text in (row.software, other.software))
     shared = min(len(words), len(others))
     return words[:shared] == others[:shared]
 
 
 def _is_same_topology(row: PrintedRow, other: PrintedRow) -> bool:
-    """Return whether rows may have one topology: 8 devices may be 1n8g or 2n4g."""
+    """Return whether rows with the same device count may have the same topology.
+
+    1n8g is not 2n4g, but either may be printed as 8 devices only.
+    """
     return row.topology == other.topology or not (row.topology and other.topology)
 
 
@@ -85,7 +94,10 @@ def _compare(row: PrintedRow, other: PrintedRow) -> Iterator[Discrepancy]:
 
 
 def check_medians(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
-    """Yield figures that are not the median of the repeats that their document lists."""
+    """Yield figures that are not the median of the repeats that their document lists.
+
+    Checks documents that have one figure and one set of repeats of the configuration.
+    """
     for group in index_rows(rows).values():
         for document in dict.fromkeys(_name_document(row) for row in group):
             inside = [row for row in group if _name_document(row) == document]

@@ -12,9 +12,10 @@ from dlperf_slurm.published.audit.rounding import PrintedCell, PrintedRow, Round
 class DerivedCell:
     """A printed speedup or efficiency, which should be `factor` * `numerator` / `denominator`.
 
-    `limit` is the largest value that the device counts allow. `others` are the quotients with
-    another printed figure of the same configuration, by file and line. `alternatives` are right
-    too: a speedup may be of throughputs or of latencies.
+    `limit` is the largest value that the device counts allow (8 for a speedup from 1 to 8 devices),
+    None without a limit. `others` are the quotients with another printed figure of the same
+    configuration, by file and line of that figure: they explain a wrong cell. `alternatives` are
+    quotients that are right too: a speedup may be of throughputs or of latencies.
     """
 
     row: PrintedRow

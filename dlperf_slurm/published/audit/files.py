@@ -57,7 +57,11 @@ Cases = Mapping[str, tuple[int, Mapping[str, str]]]
 
 
 def read_rows(path: Path) -> tuple[list[PrintedRow], list[NotAudited]]:
-    """Read the rows of a file or source, and what no rule can check; InputError if unreadable."""
+    """Read the rows of a CSV, a text with pipe tables, or a published source by name ("dlperf").
+
+    Also returns the parts of the file that no rule can check. Raises InputError if the file does
+    not exist, is not text, or has no table.
+    """
     name = str(path)
     if not path.exists() and name in list_sources():
         path = find_source_file(name)
@@ -87,7 +91,10 @@ def _read_text(text: str, name: str) -> tuple[list[PrintedRow], list[NotAudited]
 
 
 def read_csv(text: str, name: str) -> tuple[list[PrintedRow], list[NotAudited]]:
-    """Parse a report.csv, a source or a CSV with headers as in tables; InputError otherwise."""
+    """Parse the rows of a report.csv, a published source, or any CSV with headers as in tables.
+
+    Raises InputError if the text is no such CSV.
+    """
     try:
         lines = list(read_records(text))
     except csv.Error as error:
@@ -154,13 +161,19 @@ def _make_report_row(file: str, line: int, record: Mapping[str, str]) -> Printed
 
 
 def _take(record: Mapping[str, str], *names: str) -> dict[str, Any]:
-    """Return columns of a record, and those that all rows need; KeyError if one is missing."""
+    """Return the columns `names` of a record, and those that all rows need, by name.
+
+    Raises KeyError if a column is missing.
+    """
     shared = ("model", "framework", "precision", "compiler")
     return {name: record[name] for name in (*shared, *names)}
 
 
 def _describe_variant(record: Mapping[str, str]) -> str:
-    """Join a case's values that are not the default of their axis, such as "horovod folder"."""
+    """Join the values of a case that are not the default of their axis, such as "horovod folder".
+
+    Framework and compiler are left out: they have columns of their own.
+    """
     return " ".join(
         record[axis]
         for axis, default in VARIANT_AXES.items()
@@ -183,9 +196,10 @@ def _make_report_cells(record: Mapping[str, str]) -> dict[str, PrintedCell]:
 def _make_cells(
     record: Mapping[str, str], names: Mapping[str, str], is_exact: bool
 ) -> dict[str, PrintedCell]:
-    """Make the cells of a CSV's line by quantity; `names` maps columns to quantities.
+    """Make the cells of a CSV's line by quantity; empty cells are left out.
 
-    Raises ValueError, with the column, for text that is no positive number.
+    `names` maps the CSV's columns to quantities, such as "speedup"; `is_exact` is True for numbers
+    with all digits. Raises ValueError, with the column, for text that is no positive number.
     """
     cells: dict[str, PrintedCell] = {}
     for column, quantity in names.items():
@@ -199,9 +213,10 @@ def _make_cells(
 
 
 def read_run(path: Path) -> tuple[list[PrintedRow], list[NotAudited], list[Discrepancy]]:
-    """Read a run's report.csv, or its records; also what was not checked, and what differs.
+    """Read the rows of a run's report.csv, or of its records if there is no report.
 
-    Raises InputError if the directory is no run, or if its report is no CSV.
+    Returns the rows, what could not be checked, and the cells of the report that differ from the
+    records. Raises InputError if the directory is no run, or if its report is no CSV.
     """
     run = open_run(path)
     fresh = serialize_csv(analyze(collect_outcomes(run)).case_columns)
@@ -219,7 +234,10 @@ def read_run(path: Path) -> tuple[list[PrintedRow], list[NotAudited], list[Discr
 
 
 def _compare_with_records(file: str, text: str, fresh: str) -> Iterator[Discrepancy]:
-    """Yield cells of a report (`text`) that differ from what the records give now (`fresh`)."""
+    """Yield cells of a report that differ from the records, for columns that both have.
+
+    `text` is the report.csv on disk, `fresh` the one that the records give now.
+    """
     found = _index_cases(text)
     for case_id, (_, record) in _index_cases(fresh).items():
         if case_id not in found:

@@ -96,7 +96,10 @@ _SECOND = Fraction(1000)
 class PrintedColumn:
     """A column of a table, as its header describes it; a part that the header does not name is "".
 
-    A number times `scale` is in samples/s or ms; None without a unit in the header.
+    `quantity` is what its cells are: "samples_per_s", "latency_p99", "devices", "" if unknown.
+    `variant` is an addition to the precision, such as "xla". `reference` is the full precision that
+    a speedup is over. A number times `scale` is in samples/s or ms; None without a unit in the
+    header.
     """
 
     header: str
@@ -109,7 +112,11 @@ class PrintedColumn:
 
 
 def read_headers(headers: Sequence[str]) -> list[PrintedColumn]:
-    """Parse headers; a plain "speedup" belongs to the column before it, as in our reports."""
+    """Parse the headers of a table into columns.
+
+    A speedup in a table of latencies is over another precision; a plain "speedup" there belongs to
+    the column before it, as in our reports.
+    """
     columns: list[PrintedColumn] = []
     cleaned = [clean_header(header) for header in headers]
     quantities = [_find_quantity(header) for header in cleaned]
@@ -137,7 +144,12 @@ def read_headers(headers: Sequence[str]) -> list[PrintedColumn]:
 
 
 def _name_alike(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
-    """Remove variants and batch sizes that distinguish no columns; give a precision one name."""
+    """Remove variants and batch sizes that distinguish no columns, and give a precision one name.
+
+    Variant and batch size are removed if all throughputs share them, or if each precision has only
+    one. If speedups name another full precision than the throughputs ("fp32" for "tf32"), that of
+    the throughputs is used.
+    """
     samples = [column for column in columns if column.quantity == SAMPLES_PER_S]
     derived = [column for column in columns if column.quantity in (SPEEDUP, PRECISION_SPEEDUP)]
     full = {column.precision for column in samples} & set(FULL_PRECISIONS)
@@ -205,7 +217,11 @@ def _find_first(text: str, patterns: Sequence[tuple[str, str]]) -> str:
 
 
 def find_precision(text: str) -> str:
-    """Return the precision that a text names, or ""; of two the reduced one."""
+    """Return the precision that a text names, or ""; of two the reduced one.
+
+    "mixed precision speedup over FP32" gives "amp-fp16": a speedup belongs to the reduced
+    precision.
+    """
     lower = text.lower()
     return _find_first(lower, _REDUCED) or _find_first(lower, _FULL)
 
@@ -234,7 +250,10 @@ def _find_variant(header: str) -> str:
 
 
 def _find_scale(header: str, quantity: str) -> Optional[Fraction]:
-    """Return the factor from a header's unit to samples/s or ms, or None without a unit."""
+    """Return the factor from a header's unit to its quantity's base unit, or None without a unit.
+
+    The base units are samples/s and ms: a latency "in (s)" has the factor 1000.
+    """
     if quantity == SAMPLES_PER_S:
         return _SECOND if re.search(r"/ ?ms\b", header) else None
     if not quantity.startswith("latency") or quantity.endswith("speedup"):

@@ -52,7 +52,11 @@ _OF_REDUCED = (PRECISION_SPEEDUP, TIME_SPEEDUP)
 
 
 def interpret_table(table: PipeTable, file: str) -> tuple[list[PrintedRow], list[NotAudited]]:
-    """Return a table's rows, one per precision or variant, and what no rule can check."""
+    """Return the rows of a table, and the parts that no rule can check.
+
+    A printed line with several precisions or variants becomes a row for each. `file` is the name in
+    messages.
+    """
     table = _join_headers(table)
     columns = _drop_repeated(_name_bare(read_headers(table.header), table))
     columns = _read_devices_per_node(columns, table)
@@ -78,7 +82,11 @@ def interpret_table(table: PipeTable, file: str) -> tuple[list[PrintedRow], list
 
 
 def _join_headers(table: PipeTable) -> PipeTable:
-    """Merge the header with the first row if that has no number and continues merged cells."""
+    """Merge the header with the first row, if that row continues the header.
+
+    A header with merged cells has empty cells, and the row below names the columns; a first row
+    with a number in it is data.
+    """
     empty = sum(not header for header in table.header)
     if empty < 2 or not table.rows:
         return table
@@ -101,7 +109,10 @@ def _unmark(text: str) -> str:
 
 
 def _name_bare(columns: Sequence[PrintedColumn], table: PipeTable) -> list[PrintedColumn]:
-    """Resolve columns whose header is only a precision: throughputs if a cell has img/s or such."""
+    """Resolve columns whose header is only a precision: throughputs if a cell has img/s or such.
+
+    Without such a unit the column is not read.
+    """
     named = []
     for position, column in enumerate(columns):
         if column.quantity == BARE_PRECISION:
@@ -132,7 +143,10 @@ def _read_devices_per_node(
 
 
 def _name_section(rows: Sequence[PrintedRow], table: PipeTable) -> list[PrintedRow]:
-    """Set the section of rows, and their precision if only the table's title names it."""
+    """Set the section of rows, and their precision if only the table's title names it.
+
+    Rows with a published line of their own (`where`) are returned unchanged.
+    """
     if not rows or any(row.where for row in rows):
         return list(rows)
     named = list_precisions(table.title)
@@ -145,7 +159,10 @@ def _name_section(rows: Sequence[PrintedRow], table: PipeTable) -> list[PrintedR
 
 
 def _split_by_document(rows: Sequence[PrintedRow]) -> list[PrintedRow]:
-    """Set the table of each row to the one in the document that it was copied from, if known."""
+    """Set the table of each row to the one in the document that the row was copied from, if known.
+
+    Consecutive lines of one document are one table.
+    """
     tables: dict[tuple[str, int], str] = {}
     for row in sorted(rows, key=_read_place):
         path, line = _read_place(row)
@@ -184,7 +201,10 @@ def _list_problems(table: PipeTable, columns: Sequence[PrintedColumn]) -> Iterat
 
 
 def _is_auditable(columns: Sequence[PrintedColumn]) -> bool:
-    """Return whether a table has a derived quantity or a latency, which can be checked."""
+    """Return whether a table has a column that can be checked: a derived quantity, or a latency.
+
+    Latencies must ascend by percentile, and throughput times mean latency is the batch size.
+    """
     derived = {SPEEDUP, EFFICIENCY, PRECISION_SPEEDUP, TIME_SPEEDUP}
     return any(c.quantity in derived or c.quantity.startswith("latency") for c in columns)
 
@@ -277,7 +297,10 @@ def _find_first_figure(columns: Sequence[PrintedColumn]) -> int:
 def _list_words(
     columns: Sequence[PrintedColumn], texts: Sequence[str], has_numbers: bool = True
 ) -> list[str]:
-    """List "header text" of the columns without a known quantity, such as "seq length 128"."""
+    """List "header text" of the columns without a known quantity, such as "seq length 128".
+
+    Without `has_numbers`, cells that are only a number are left out.
+    """
     return [
         f"{column.header} {text}"
         for column, text in zip(columns, texts)
@@ -290,8 +313,8 @@ def _find_default_precision(
 ) -> str:
     """Return the precision for a column whose header names none, or "" if it is not clear.
 
-    It is that of the line, or else the table's only one; speedups over a precision and latencies
-    have the only reduced one.
+    It is that of the line (`labels`), or else the table's only one; speedups over a precision and
+    latencies have the only reduced one.
     """
     if "precision" in labels:
         return _name_precision(labels["precision"])
@@ -309,7 +332,10 @@ def _name_precision(text: str) -> str:
 
 
 def _count_devices(labels: Mapping[str, str]) -> int:
-    """Return a row's device count, else its node count (a speedup needs only the ratio), or 0."""
+    """Return the device count that a row's labels give, or 0 if it is not printed.
+
+    If only nodes are printed, returns their number: a speedup needs only the ratio.
+    """
     if TOPOLOGY in labels:
         try:
             return parse_topology(labels[TOPOLOGY]).world_size

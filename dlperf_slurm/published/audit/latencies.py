@@ -45,7 +45,10 @@ _PERCENTILE = re.compile(r"latency_p([0-9.]+)")
 
 @dataclass(frozen=True)
 class Product:
-    """Throughput x mean latency (in ms) of one row: the batch size of all devices, times 1000."""
+    """Throughput x mean latency of one row, which should be the batch size of all devices.
+
+    `samples_x_ms` is that batch size in samples, times 1000 because latencies are in ms.
+    """
 
     row: PrintedRow
     samples: PrintedCell
@@ -59,7 +62,10 @@ class Product:
 
 
 def check_latencies(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
-    """Yield findings in the latencies of rows, at most one per row and kind of check."""
+    """Yield findings in the latencies of rows, at most one per row and kind of check.
+
+    Latencies must ascend by percentile, and agree with the printed throughputs and speedups.
+    """
     for row in rows:
         for check in (_check_order, _check_reference_order, _check_speedups):
             finding = check(row)
@@ -78,7 +84,10 @@ def has_order(row: PrintedRow) -> bool:
 
 
 def list_compared(row: PrintedRow) -> list[PrintedCell]:
-    """List the speedups of a row that are compared with each other, for lack of printed inputs."""
+    """List the speedups of a row that are compared with each other, for lack of printed inputs.
+
+    Compared are the speedups of throughput and mean latency, and those of several percentiles.
+    """
     means = [name for name in (PRECISION_SPEEDUP, f"{LATENCY_AVG}_speedup") if name in row.cells]
     tails = [f"{name}_speedup" for name in _list_percentiles(row)]
     tails = [name for name in tails if name in row.cells]
@@ -107,7 +116,10 @@ def _check_order(row: PrintedRow) -> Optional[Discrepancy]:
 
 
 def _check_reference_order(row: PrintedRow) -> Optional[Discrepancy]:
-    """Return a finding if the reference precision's percentiles (latency x speedup) descend."""
+    """Return a finding if the percentiles of the reference precision do not ascend, else None.
+
+    They are not printed, but follow from the row: its latency times its latency speedup.
+    """
     products: list[tuple[PrintedCell, Fraction, RoundingInterval]] = []
     for name in _list_percentiles(row):
         cell = row.cells.get(name)
@@ -131,7 +143,7 @@ def list_products(rows: Sequence[PrintedRow]) -> Iterator[Product]:
     """Yield throughput x mean latency of the rows where the two are checked against each other.
 
     A latency without a unit is in ms, or in s if this fits its table better. Tables whose ratio is
-    far from 1 are left out.
+    far from 1 are left out: their throughput or latency is of something else.
     """
     tables: dict[tuple[str, str], list[Product]] = {}
     for row in rows:
@@ -172,7 +184,8 @@ def _make_product(row: PrintedRow) -> Optional[Product]:
 def _check_table(products: Sequence[Product]) -> Iterator[Discrepancy]:
     """Yield a finding for each row of a table whose throughput is not batch size / mean latency.
 
-    Of more than half of the rows, and more than two, only the worst is a finding.
+    If most rows are such (more than half, and more than two), only the worst of them is a finding:
+    the table's latency is of something else than its throughput.
     """
     found = [finding for finding in map(_check_throughput, products) if finding is not None]
     off = [f for f in found if f.kind == LATENCY_OFF and (f.excess or 0) >= _LEAST_EXCESS]
@@ -186,7 +199,11 @@ def _check_table(products: Sequence[Product]) -> Iterator[Discrepancy]:
 
 
 def _check_throughput(product: Product) -> Optional[Discrepancy]:
-    """Return a finding if throughput is not batch size / mean latency, in the repeats' range."""
+    """Return a finding if a row's throughput is not batch size / mean latency, else None.
+
+    The batch size is that of all devices. For a median over repeats, the throughputs between the
+    slowest and the fastest repeat (`spread`) are allowed.
+    """
     row, samples, latency = product.row, product.samples, product.latency
     batch = product.samples_x_ms
     found = _scale((samples.spread or samples.rounded) * latency.rounded, batch)
@@ -213,7 +230,8 @@ def _check_throughput(product: Product) -> Optional[Discrepancy]:
 def _span_latencies(row: PrintedRow, latency: PrintedCell) -> RoundingInterval:
     """Return the ratios, throughput x latency / batch size, that a row's percentiles explain.
 
-    The throughput may be a mean of rates, or of other batches than the mean latency.
+    The throughput may be a mean of rates instead of latencies, or of other batches than the mean
+    latency: then the ratio may be off by as much as single latencies are off their mean.
     """
     values = [latency.value, *(row.cells[name].value for name in _list_percentiles(row))]
     highest = max(values)
@@ -239,7 +257,10 @@ def _name_unit(product: Product) -> str:
 
 
 def has_unknown_devices(row: PrintedRow) -> bool:
-    """Return whether a row is of our latency tables: their device count is in the heading."""
+    """Return whether a row is of our latency tables, whose device count is only in the heading.
+
+    A row in a table of others without a device count is of one device.
+    """
     latency = row.cells.get(LATENCY_AVG)
     return not row.devices and latency is not None and _is_ours(latency)
 
@@ -250,7 +271,10 @@ def _is_ours(latency: PrintedCell) -> bool:
 
 
 def _allow(latency: PrintedCell) -> RoundingInterval:
-    """Return the right ratios, throughput x latency / batch size: 1, or our reports' tolerance."""
+    """Return the ratios, throughput x latency / batch size, that are right.
+
+    Only 1, or for our own reports the interval around 1 with OUR_TOLERANCE.
+    """
     return RoundingInterval(1 - OUR_TOLERANCE, 1 + OUR_TOLERANCE) if _is_ours(latency) else ONE
 
 
@@ -262,7 +286,8 @@ def _scale(product: RoundingInterval, batch: Fraction) -> RoundingInterval:
 def _check_speedups(row: PrintedRow) -> Optional[Discrepancy]:
     """Return a finding if a row's speedups of throughput and mean latency differ, else None.
 
-    Medians over repeats are not checked: the two need not be of the same repeat.
+    Both are over the same reference precision. Medians over repeats are not checked: the two need
+    not be of the same repeat.
     """
     speedup, of_latency = row.cells.get(PRECISION_SPEEDUP), row.cells.get("latency_avg_speedup")
     samples = row.samples_per_s

@@ -24,7 +24,10 @@ _LATENCY_SPEEDUP = re.compile(r"(latency_\w+)_speedup")
 
 
 def derive_precision_speedups(rows: Sequence[PrintedRow]) -> Iterator[DerivedCell]:
-    """Yield speedups of a reduced precision over a full one of the same table, else section."""
+    """Yield the speedups of a reduced precision over a full one, with the cells of each quotient.
+
+    The full precision's row is in the same table, or else in another table of the same section.
+    """
     tables: dict[tuple[str, str], list[PrintedRow]] = {}
     sections: dict[tuple[str, str], list[PrintedRow]] = {}
     for row in rows:
@@ -43,7 +46,10 @@ def derive_precision_speedups(rows: Sequence[PrintedRow]) -> Iterator[DerivedCel
 
 
 def _list_inputs(name: str, row: PrintedRow) -> list[str]:
-    """List quantities whose quotient a cell may be, the likeliest first; none for other cells."""
+    """List the quantities whose quotient a cell may be, the likeliest first; none for other cells.
+
+    `name` is the cell's quantity: "latency_p90_speedup" is a quotient of "latency_p90".
+    """
     match = _LATENCY_SPEEDUP.fullmatch(name)
     if match is not None:
         return [match[1]]
@@ -55,7 +61,11 @@ def _list_inputs(name: str, row: PrintedRow) -> list[str]:
 def _divide(
     row: PrintedRow, cell: PrintedCell, inputs: Sequence[str], candidates: Sequence[PrintedRow]
 ) -> list[DerivedCell]:
-    """Derive a speedup over a full-precision row of `candidates`: the clear or a fitting one."""
+    """Derive a speedup from the row of the full precision in `candidates`; empty if there is none.
+
+    If no row is clearly the reference, takes one whose quotient fits the printed speedup. `inputs`
+    are the quantities that may be divided.
+    """
     usable = [other for other in candidates if any(name in other.cells for name in inputs)]
     reference = _find_reference(row, usable)
     if reference is not None:
@@ -86,7 +96,10 @@ def _derive(
 def _pair(
     name: str, row: PrintedRow, reference: PrintedRow
 ) -> Optional[tuple[PrintedCell, PrintedCell]]:
-    """Return numerator and denominator of a speedup: for times, the reference is the numerator."""
+    """Return numerator and denominator of a speedup of the quantity `name`, or None without them.
+
+    Of times the reference is the numerator, because a smaller time is better.
+    """
     ours = row.cells.get(name)
     if ours is None:
         return None
@@ -104,7 +117,10 @@ def _name_setting(row: PrintedRow, has_note: bool = True) -> tuple[object, ...]:
 
 
 def _find_reference(row: PrintedRow, candidates: Sequence[PrintedRow]) -> Optional[PrintedRow]:
-    """Return the full-precision row that a row's speedup is over, or None if it is ambiguous."""
+    """Return the full-precision row that a row's speedup is over, or None if it is ambiguous.
+
+    It is on the same printed line, as in NVIDIA's tables, or has the same devices and batch size.
+    """
     found = [other for other in candidates if _name_setting(other) == _name_setting(row)]
     found.sort(key=lambda other: FULL_PRECISIONS.index(other.precision))
     beside = [other for other in found if other.printed_line == row.printed_line]

@@ -61,10 +61,11 @@ ONE = RoundingInterval(Fraction(1), Fraction(1))
 
 @dataclass(frozen=True)
 class PrintedCell:
-    """A positive number as it was printed in a column; its last digit is rounded unless `is_exact`.
+    """A positive number as it was printed in a column.
 
-    `spread` is the range of the repeats of which it is the median. The number times `scale` is in
-    samples/s or ms.
+    With `is_exact` it was printed with all digits, as in our own CSV; otherwise its last digit is
+    rounded. `spread` is the range of the repeats of which it is the median, if the table prints it.
+    The number times `scale` is in samples/s or ms; without a known unit it is not scaled.
     """
 
     text: str
@@ -104,13 +105,16 @@ _CONFIGURATION: Callable[["PrintedRow"], tuple[object, ...]] = attrgetter(
 
 @dataclass(frozen=True)
 class PrintedRow:
-    """One configuration of a table, with the cells that were printed for it, by quantity.
+    """One configuration of a table, with the cells that were printed for it.
 
-    `where` is the line in the publisher's repository, if the file is a copy. `software`, `note`,
-    `table` and `remark` distinguish figures of one configuration. A printed line of several
-    precisions becomes one row for each. `section` is shared by tables of one setting. `concurrency`
-    is the number of clients of a server under load, 0 otherwise. `numbers` are the cells of all
-    columns of the line, None for a cell that is no number.
+    `cells` are by quantity: one of the constants above, such as SPEEDUP, or "latency_p99". `where`
+    is the line in the publisher's repository, if the file is a copy. `software`, `note` and `table`
+    distinguish figures of one configuration; so does `remark`, text after the figures, except for
+    speedups. `batch_size` and `topology` are "", and `devices` is 0, if they were not printed. A
+    printed line of several precisions becomes one row for each. `section` is shared by tables of
+    one setting that belong together, such as one for each precision. `concurrency` is the number of
+    clients of a server under load, 0 otherwise. `numbers` are the cells of all columns of the line,
+    None for a cell that is no number.
     """
 
     file: str
@@ -166,8 +170,8 @@ class PrintedRow:
 class Discrepancy:
     """A finding: a cell that contradicts others, with its printed text and what follows from them.
 
-    `excess` is the relative deviation beyond what rounding explains (0.01 is 1 %), None without
-    one.
+    `excess` is the relative deviation beyond what rounding explains (0.01 is 1 %), or None for a
+    kind without such a measure. `kind` is one of the texts above, such as STALE.
     """
 
     file: str
@@ -199,7 +203,11 @@ def make_finding(
     reason: str,
     excess: Optional[float] = None,
 ) -> Discrepancy:
-    """Make the finding of a row's cell; `follows` is the value that other cells give for it."""
+    """Make the finding of a row's cell; `follows` is the value that other cells give for it.
+
+    `kind` is a constant of this module, such as STALE; `excess` is the relative deviation beyond
+    rounding.
+    """
     name = row.name_cell(cell)
     return Discrepancy(
         row.file, row.line, row.where, name, cell.text, follows, kind, reason, excess
@@ -219,7 +227,10 @@ def _count_digits(text: str) -> int:
 
 
 def make_cell(text: str, column: str, is_exact: bool = False) -> Optional[PrintedCell]:
-    """Make the cell of a positive number such as "1,430.1"; None for any other text."""
+    """Make the cell of a positive number such as "1,430.1"; None for any other text.
+
+    `column` is its header. With `is_exact` the last digit is not rounded.
+    """
     number = text.strip().replace(",", "")
     if _NUMBER.fullmatch(number) is None or not Fraction(number):
         return None

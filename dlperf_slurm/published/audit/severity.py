@@ -10,7 +10,11 @@ from dlperf_slurm.published.audit.rounding import Discrepancy, NotAudited
 
 @dataclass(frozen=True)
 class KindSummary:
-    """How many findings of one kind reach the threshold, their largest excess, and the others."""
+    """How many findings of one kind there are, by whether their excess reaches the threshold.
+
+    `findings` are those that do, with the `largest` excess, None if none of them has one;
+    `below_threshold` counts the others.
+    """
 
     kind: str
     findings: int
@@ -30,12 +34,19 @@ class GapSummary:
 
 
 def is_material(finding: Discrepancy, threshold: float) -> bool:
-    """Return whether a finding's excess is unknown, or at least `threshold` (0.01 is 1 %)."""
+    """Return whether a finding is to be reported: its excess is at least `threshold`, or unknown.
+
+    `threshold` is a relative deviation: 0.01 is 1 %.
+    """
     return finding.excess is None or finding.excess >= threshold
 
 
 def choose_material(findings: Sequence[Discrepancy], threshold: float) -> list[Discrepancy]:
-    """Return the findings to report: unknown excess first, then the largest down to `threshold`."""
+    """Return the findings to report, in the order of their excess, the largest first.
+
+    Those with an excess (relative deviation beyond rounding) below `threshold` are left out; those
+    without a measured excess come first.
+    """
     chosen = [finding for finding in findings if is_material(finding, threshold)]
     return sorted(chosen, key=lambda finding: -_read_excess(finding))
 
@@ -46,7 +57,10 @@ def _read_excess(finding: Discrepancy) -> float:
 
 
 def summarize_kinds(findings: Sequence[Discrepancy], threshold: float) -> list[KindSummary]:
-    """Return a summary per kind of finding, the kind with the most findings to report first."""
+    """Return a summary per kind of finding, the kind with the most findings to report first.
+
+    `threshold` is the smallest excess to report, as in `choose_material`.
+    """
     summaries = []
     for kind in dict.fromkeys(finding.kind for finding in findings):
         group = [finding for finding in findings if finding.kind == kind]

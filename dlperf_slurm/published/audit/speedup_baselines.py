@@ -1,7 +1,8 @@
 """Speedups over something else than fewer devices -> the two printed cells of each quotient.
 
-The baseline is the row of the same batch size, or of the whole table, whose speedup is 1, if most
-other rows follow from it; or else the speedup is a ratio of two columns on its own line.
+Such a column compares software, machines or batch sizes; its baseline is the row of the same batch
+size, or of the whole table, whose speedup is 1. The baseline is used only if most other rows follow
+from it. Or else the speedup is a ratio of two columns on its own line.
 """
 
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -31,7 +32,10 @@ _SHARED: tuple[Callable[[PrintedRow], tuple[object, ...]], ...] = tuple(
 
 
 def derive_by_named_base(rows: Sequence[PrintedRow], checked: Set[int]) -> Iterator[DerivedCell]:
-    """Yield the speedups over the row whose own speedup is 1, except cells in `checked` (ids)."""
+    """Yield the speedups over the row whose own speedup is 1, with the cells of each quotient.
+
+    `checked` are the ids (`id(cell)`) of cells that other rules explain already; they are left out.
+    """
     done = set(checked)
     for quantity in (SPEEDUP, PRECISION_SPEEDUP):
         for find_key in _SHARED:
@@ -46,7 +50,11 @@ def derive_by_named_base(rows: Sequence[PrintedRow], checked: Set[int]) -> Itera
 
 
 def _derive_group(group: Sequence[PrintedRow], quantity: str) -> list[DerivedCell]:
-    """Derive the speedups over the only row with 1; empty if half or fewer fit the table."""
+    """Derive the speedups of rows that may share a baseline; empty if half or fewer fit the table.
+
+    `quantity` is the column to explain: SPEEDUP or PRECISION_SPEEDUP. The baseline is the only row
+    with the value 1 there.
+    """
     bases = [row for row in group if row.cells[quantity].value == 1]
     if len(bases) != 1:
         return []
@@ -61,14 +69,22 @@ def _derive_group(group: Sequence[PrintedRow], quantity: str) -> list[DerivedCel
 
 
 def _derive(row: PrintedRow, base: PrintedRow, quantity: str, name: str) -> DerivedCell:
-    """Derive a speedup (`quantity`) over `base`; times (`name`) are divided as base / row."""
+    """Derive a row's speedup over the row `base`, from their cells of one quantity.
+
+    `quantity` is the speedup to explain, such as PRECISION_SPEEDUP. `name` is the quantity divided:
+    throughputs as row / base, latencies and training times as base / row.
+    """
     above, below = (row, base) if name == SAMPLES_PER_S else (base, row)
     cells = above.cells[name], below.cells[name]
     return DerivedCell(row, row.cells[quantity], *cells, Fraction(1), None, {})
 
 
 def derive_by_columns(rows: Sequence[PrintedRow], checked: Set[int]) -> Iterator[DerivedCell]:
-    """Yield speedups, not in `checked` (ids), that are the ratio of two columns in most rows."""
+    """Yield the speedups that are a ratio of two columns on their own line.
+
+    The two columns are those whose ratio fits most rows of the table. `checked` are the ids
+    (`id(cell)`) of cells that other rules explain already; they are left out.
+    """
     tables: dict[tuple[str, str, str], list[tuple[PrintedRow, PrintedCell]]] = {}
     for row in rows:
         for cell in (row.cells.get(SPEEDUP), row.cells.get(PRECISION_SPEEDUP)):

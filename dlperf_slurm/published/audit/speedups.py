@@ -79,7 +79,10 @@ def index_rows(rows: Sequence[PrintedRow]) -> Index:
 
 
 def _list_alike(row: PrintedRow, devices: int, index: Index) -> Sequence[PrintedRow]:
-    """Return the rows of the same configuration on `devices` devices in any table."""
+    """Return the rows of the same configuration on `devices` devices in any table.
+
+    Empty if the row names no model.
+    """
     return index.get((row.configuration, devices), ()) if row.model else ()
 
 
@@ -88,8 +91,8 @@ def _find_baseline(
 ) -> Optional[PrintedRow]:
     """Return the row of the fewest devices that a row's speedup is relative to, or None.
 
-    Searches the scaling curve (`series`), first for the same note and batch size, then for any;
-    last a row of one device in any table.
+    Searches the row's scaling curve (`series`), first for the same note and batch size, then for
+    any; last a row of one device in any table. A row whose own speedup is 1 is its own baseline.
     """
     cell = row.cells.get(SPEEDUP) or row.cells.get(EFFICIENCY)
     if cell is None or not row.devices:
@@ -121,7 +124,11 @@ def _find_baseline(
 def _choose_smallest(
     cell: PrintedCell, row: PrintedRow, candidates: Sequence[PrintedRow]
 ) -> Optional[PrintedRow]:
-    """Return the candidate of the fewest devices; of several, one that fits `cell`, or None."""
+    """Return the candidate of the fewest devices; of several, one that fits `cell`, or None.
+
+    `cell` is the speedup or efficiency of `row`. None also if no row of fewer devices can be a
+    baseline.
+    """
     fewest = min((other.devices for other in candidates), default=row.devices)
     smallest = [other for other in candidates if other.devices == fewest]
     if fewest >= row.devices or not _is_base(smallest[0]):
@@ -151,7 +158,11 @@ def _fits(cell: PrintedCell, row: PrintedRow, base: PrintedRow) -> bool:
 def _list_others(
     row: PrintedRow, samples: PrintedCell, base: PrintedRow, base_samples: PrintedCell, index: Index
 ) -> dict[str, RoundingInterval]:
-    """Return quotients with another printed figure of a configuration, by value and place."""
+    """Return the quotients with another printed figure in place of the row's or of its baseline's.
+
+    They are by value and place, as in "39.1 at README.md:12": a wrong cell may follow from an older
+    figure of the same configuration.
+    """
     quotients: dict[str, RoundingInterval] = {}
     for other in _list_alike(base, base.devices, index):
         if other is not base and other.samples_per_s is not None:
@@ -181,7 +192,10 @@ def check_speedups(derived: Sequence[DerivedCell]) -> Iterator[Discrepancy]:
 
 
 def _check(one: DerivedCell, neighbours: Sequence[DerivedCell]) -> Optional[Discrepancy]:
-    """Return a finding if a derived cell is wrong, above its limit or swapped with a neighbour."""
+    """Return a finding if a derived cell is wrong, or above its limit; None if it is right.
+
+    `neighbours` are all derived cells of the same printed line, with which it may be swapped.
+    """
     quotient = f"{one.numerator.text} / {one.denominator.text}"
     follows = format_value(one.value, one.cell)
     if not one.is_right:

@@ -15,7 +15,8 @@ _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 class PipeTable:
     """A table of a text, as printed: `rows` are (number of the first line, texts of the cells).
 
-    `title` is the text right above it; `heading` the line number of the last Markdown heading.
+    `problems` are messages about lines that are no rows of the table. `title` is the text right
+    above it; `heading` is the line number of the last Markdown heading, which related tables share.
     """
 
     line: int
@@ -73,7 +74,10 @@ def _read_table(lines: Sequence[str], separator: int, width: int) -> PipeTable:
 def _read_rows(
     lines: Sequence[str], first: int, width: int
 ) -> tuple[list[tuple[int, tuple[str, ...]]], list[str]]:
-    """Parse the rows from line index `first` on, also broken ones, and messages on other lines."""
+    """Parse the rows from line index `first` on; return them, and messages about other lines.
+
+    A row may be broken over several lines. A row of another width affects no other rows.
+    """
     rows: list[tuple[int, tuple[str, ...]]] = []
     problems: list[str] = []
     number = first
@@ -105,7 +109,8 @@ def _read_rows(
 def _fit(cells: Sequence[str], width: int, is_closed: bool) -> Optional[tuple[str, ...]]:
     """Fit the cells of a row to the table's `width`; None if there are too many or too few.
 
-    As in GitHub's tables, missing cells at the end of a closed row are empty.
+    Leading empty cells and trailing cells without a digit are dropped. As in GitHub's tables,
+    missing cells at the end of a row with bars at both ends (`is_closed`) are empty.
     """
     kept = list(cells)
     # text after the last bar is no cell

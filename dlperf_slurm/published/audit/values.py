@@ -60,7 +60,10 @@ class CellValue:
 
 
 def read_values(text: str, column: PrintedColumn) -> list[CellValue]:
-    """Parse the values of a cell; those of a list without names are "value 1", "value 2"."""
+    """Parse the values of a cell; empty if there are none, or several without names.
+
+    Values of a list, "1.2 / 3.4", that have no variant names get "value 1" and "value 2".
+    """
     duration = _read_duration(text, column)
     if duration is not None:
         return [CellValue(duration, column.variant, "")]
@@ -104,7 +107,10 @@ def is_number(text: str) -> bool:
 
 
 def _find_spread(text: str, header: str) -> Optional[RoundingInterval]:
-    """Return the range of the repeats after a median, as in "40.2 (39.1 to 41.0)", or None."""
+    """Return the range of the repeats after a median, as our reports print it, or None.
+
+    "40.2 (39.1 to 41.0)" gives 39.1 to 41.0.
+    """
     match = _SPREAD.search(text)
     low, high = (make_cell(match[side], header) for side in (1, 2)) if match else (None, None)
     return RoundingInterval(low.rounded.low, high.rounded.high) if low and high else None
@@ -131,7 +137,11 @@ def _make_cell(match: "re.Match[str]", column: PrintedColumn) -> Optional[Printe
 
 
 def _find_scale(match: "re.Match[str]", column: PrintedColumn) -> Optional[Fraction]:
-    """Return the factor from the cell's unit ("1.2 s", "3k"), else the header's, or None."""
+    """Return the factor from a number's unit to the column's base unit, or None if it is unknown.
+
+    The base units are samples/s and ms. A unit in the cell, as in "1.2 s" or "3k", overrides that
+    of the header.
+    """
     if match["thousands"]:
         return _THOUSANDS[match["thousands"].strip().lower()]
     is_time = column.quantity.startswith("latency") or column.quantity == TRAINING_TIME

@@ -50,7 +50,10 @@ def lay_out(figures: "DataFrame") -> Document:
 
 
 def _make_summary(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
-    """Make a model's summary: a row per framework, a column pair per precision and batch size."""
+    """Make a model's summary: a row per framework, a column pair per precision and batch size.
+
+    The throughputs are those on the largest topology, the speedups are over the smallest.
+    """
     model = figures[0].model
     topologies = list_topologies(figures, measured=True) or list_topologies(figures)
     base, largest = topologies[0], topologies[-1]
@@ -96,7 +99,10 @@ def _make_pair(
     is_scaled: bool,
     draft: DocumentBuilder,
 ) -> list[LayoutColumn]:
-    """Make the throughput column of a precision and batch size; its speedups too if `is_scaled`."""
+    """Make the throughput column of a precision and batch size; its speedups too if `is_scaled`.
+
+    `cells[row]` are all figures of a row; `topologies` are the one shown, and the base of speedups.
+    """
     largest, base = topologies
     first = next(figure for figures in cells for figure in figures)
     rows = [_choose_parts(figures, largest, draft) for figures in cells]
@@ -123,7 +129,10 @@ def _make_pair(
 def _choose_parts(
     figures: Sequence[Figure], topology: Topology, draft: DocumentBuilder
 ) -> list[Figure]:
-    """Choose the figures of a cell, one per compiler and data location; the fastest of "max"."""
+    """Choose the figures that a cell shows: one per compiler and data location.
+
+    If the batch size is "max", the largest that fits, only the fastest is shown.
+    """
     there = [figure for figure in figures if figure.topology == topology]
     parts = list(draft.index(there, _name_variant).values())
     measured = [part for part in parts if part.samples_per_s is not None]
@@ -135,7 +144,12 @@ def _choose_parts(
 def _join_speedups(
     parts: Sequence[Figure], bases: Sequence[Figure], draft: DocumentBuilder
 ) -> Cell:
-    """Join the speedups of figures over their `bases`, one per line, with a footnote on sizes."""
+    """Join the speedups of figures in one cell, one per line.
+
+    `parts` are the figures of one topology, such as with and without a compiler; `bases` are those
+    on the topology that speedups are relative to. A footnote says where a figure and its base have
+    different batch sizes.
+    """
     lines, footnotes = [], []
     for part in parts:
         variant = _name_variant(part)
@@ -169,7 +183,10 @@ def _describe(part: Figure) -> str:
 
 
 def _join_parts(parts: Sequence[tuple[Figure, Cell, str]], draft: DocumentBuilder) -> Cell:
-    """Join (figure, its cell, variant such as "w/XLA") in one cell, with the job's batch sizes."""
+    """Join figures in one cell, with their variants, and with batch sizes that the job chose.
+
+    `parts` are (figure, its cell, variant such as "w/XLA").
+    """
     lines = []
     for figure, cell, variant in parts:
         lines.append(_append(cell, variant))
@@ -188,7 +205,10 @@ def _list_footnotes(part: Figure) -> list[Note]:
 
 
 def _make_configuration_table(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
-    """Make a table with a row per topology and a column per framework and compiler."""
+    """Make a table with a row per topology and a column per framework and compiler.
+
+    All figures are of one model, precision and batch size.
+    """
     first = figures[0]
     topologies = list_topologies(figures)
     columns: list[LayoutColumn] = [

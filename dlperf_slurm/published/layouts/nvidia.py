@@ -54,7 +54,10 @@ _find_inference = attrgetter(*_TRAINING_KEY, "topology")
 
 
 def lay_out(figures: "DataFrame") -> Document:
-    """Make tables of training, training to accuracy and inference, one per pair of precisions."""
+    """Make a table per model, framework, compiler and pair of precisions.
+
+    Training throughput comes first, then training to accuracy, then inference.
+    """
     draft = DocumentBuilder()
     training = list_figures(figures, TRAIN)
     for group in group_figures(training, _find_training).values():
@@ -73,7 +76,10 @@ def lay_out(figures: "DataFrame") -> Document:
 
 
 def _split_by_batch_group(figures: Sequence[Figure]) -> list[list[Figure]]:
-    """Split figures into tables by batch size, unless each precision has only one batch size."""
+    """Split figures into tables by batch size, unless each precision has only one batch size.
+
+    Precisions are then side by side, each at its own batch size.
+    """
     by_precision = group_figures(figures, lambda figure: figure.precision)
     if all(len({f.batch_group for f in group}) == 1 for group in by_precision.values()):
         return [list(figures)]
@@ -159,14 +165,20 @@ def _make_inference_table(
 
 
 def _make_speedup_cell(figure: Figure, reference: Figure, draft: DocumentBuilder) -> Cell:
-    """Make the speedup over the reference precision, or show the reference's problem."""
+    """Make the speedup over the reference precision, which has no throughput column of its own.
+
+    Shows the problem of the reference if that has no figure.
+    """
     if reference.problem:
         return Cell(None, problem=reference.problem, notes=draft.number(reference.footnotes))
     return make_ratio_cell(figure.samples_per_s, reference.samples_per_s)
 
 
 def _list_latencies(figures: Sequence[Figure]) -> dict[str, str]:
-    """Return the frame's latency columns by title; none if no figure has latencies."""
+    """Return the frame's latency columns by title; none if no figure has latencies.
+
+    Publishers do not print the maximum latency.
+    """
     if all(figure.latency_avg_ms is None for figure in figures):
         return {}
     parts = LATENCIES if figures[0].table else LATENCY_NAMES

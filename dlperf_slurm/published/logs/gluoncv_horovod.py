@@ -56,7 +56,10 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return rank 0's interval after the warm-up; the first epoch's if their number is unknown."""
+    """Return rank 0's measured interval from its rates, without those of the warm-up.
+
+    Uses the first epoch only, if the log does not say how many there were to be.
+    """
     is_announced = run.read_count("num_epochs") > 0
     timed = [mark for mark in marks if is_announced or mark.position[0] == marks[0].position[0]]
     return make_warm_rate_window(rank, list_since_last(timed))

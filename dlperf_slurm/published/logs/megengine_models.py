@@ -33,7 +33,10 @@ START = None
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return the first epoch's steps and seconds without the warm-up; lines count from step 0."""
+    """Return the measured interval of the first epoch: steps and seconds, without the warm-up.
+
+    Line numbers count steps from 0 through all epochs.
+    """
     epoch = [mark for mark in marks if mark.position[0] == marks[0].position[0]]
     intervals, done = [], epoch[0].position[1] if epoch else 0
     for mark in epoch:

@@ -104,7 +104,10 @@ class _Run:
         )
 
     def _place_times(self) -> RankMarks:
-        """Assign the times to ranks: each epoch has as many as ranks printed a loss at one step."""
+        """Assign the times, which have no rank labels, to ranks.
+
+        Each epoch has as many times as ranks printed a loss at one step.
+        """
         ranks = next((n for (rank, _, _), n in self._loss_lines.items() if rank < 0), 1)
         placed = RankMarks()
         counts: Dict[int, int] = {}

@@ -48,7 +48,10 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, node: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return a worker's measured interval, at its rate times the number of workers."""
+    """Return a worker's measured interval, at its rate times the number of workers.
+
+    Each line counts the batches of one interval, also after lost lines.
+    """
     usual = min((batches for batches, _ in list_between(marks)), default=1)
     workers = len(run.marks.by_rank)
     return tuple(

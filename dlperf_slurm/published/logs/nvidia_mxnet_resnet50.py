@@ -93,7 +93,10 @@ def _count_gpus(run: TimedRun) -> int:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return a rank's epochs after the first, from start to closing line, or a single epoch."""
+    """Return a rank's measured interval: all epochs but the first, each from its start to its end.
+
+    An epoch ends with its closing line. A single epoch is used from its first line on.
+    """
     bounded: List[Mark] = []
     for mark, following in zip(marks, (*marks[1:], None)):
         epoch = mark.position[0]
@@ -117,7 +120,10 @@ def _list_printed(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _list_line_times(run: TimedRun) -> Dict[str, List[float]]:
-    """Return the sorted times of all ranks' lines; none unless each step has a line."""
+    """Return the sorted times of all ranks' lines, for DLPerf's rule.
+
+    Empty unless a line is printed for each step (`disp_batches`).
+    """
     if run.read_count("disp_batches") != 1:
         return {}
     times = [mark.time for marks in run.marks.by_rank.values() for mark in marks]
@@ -166,7 +172,10 @@ def _average_epochs(reading: ParsedRun, identity: Identity) -> float:
 
 
 def _time_100_steps(reading: ParsedRun, identity: Identity) -> float:
-    """Return DLPerf's throughput: the time from line 20 to 120 of all ranks, sorted by time."""
+    """Return DLPerf's throughput, from the time between steps 20 and 120.
+
+    Like DLPerf's script, it counts the lines of all ranks, sorted by time.
+    """
     devices, times = max(identity.devices, 1), reading.series.get("line_times", ())
     rate = time_steps(times, 20 * devices, 120 * devices, identity.batch_size_per_device)
     return round(rate, 2)

@@ -71,7 +71,11 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _count_devices(run: TimedRun, batch_size: int) -> int:
-    """Compute the device count from the script's own throughput of the job; 0 if it has none."""
+    """Compute the device count from the script's own throughput of the job; 0 if it has none.
+
+    Processes on several nodes use the same device names, and not all their lines need be in the
+    log.
+    """
     steps = run.read_count("step") + run.read_count("skipped")
     samples = steps * batch_size * run.read_count("gradient_accumulation_steps")
     if not samples or "final_rates" not in run.series:

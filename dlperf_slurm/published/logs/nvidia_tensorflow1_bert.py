@@ -71,7 +71,10 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return the interval by the times of steps, else by printed rates, without skipped records."""
+    """Return the measured interval by the times of steps, or else by the printed rates.
+
+    Intervals that the script excludes from its own mean are left out.
+    """
     micro_batches = run.read_count("num_accumulation_steps")
     skipped = run.series.get(f"skipped of rank {rank}", [])
     if not micro_batches:

@@ -50,7 +50,11 @@ def _count_trainers(run: TimedRun) -> int:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return the measured interval: steps, and seconds from speed / trainers (0 for speed 0)."""
+    """Return the measured interval: steps, and seconds from the printed speed.
+
+    The printed speed is times the number of trainers. A speed of 0, which `_find_fault` reports,
+    counts as 0 seconds.
+    """
     interval = run.read_count("skip_steps") or 1
     steps = interval * _count_trainers(run)
     return make_warm_window(
@@ -74,7 +78,10 @@ start_run = TimedFormat(
 
 
 def _average_100_rates(reading: ParsedRun, identity: Identity) -> float:
-    """Return DLPerf's throughput: trainer's batch size times the mean speed of lines 21 to 120."""
+    """Return DLPerf's throughput: batch size of a trainer times the mean speed of lines 21 to 120.
+
+    The printed speed is already multiplied by the number of trainers.
+    """
     batch_size = identity.global_batch_size / max(identity.nodes, 1)
     speeds = take_values([mark.value for mark in reading.marks], 20, 120)
     return round(average([round(speed * batch_size, 4) for speed in speeds]), 2)

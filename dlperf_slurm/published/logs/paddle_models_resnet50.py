@@ -47,7 +47,10 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return the measured interval by the times of batches, or by "elapse" without times."""
+    """Return the measured interval by the times of batches, or by "elapse" if there are no times.
+
+    The first batch of an epoch counts with its own "elapse".
+    """
     intervals: List[Interval] = [(1, mark.value) for mark in marks[:1]]
     for before, after in zip(marks, marks[1:]):
         if before.position[0] != after.position[0]:

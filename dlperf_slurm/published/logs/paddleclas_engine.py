@@ -66,7 +66,11 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return each epoch's interval after the reset of its mean cost, and after the warm-up."""
+    """Return the measured interval: of each epoch, from the reset of its mean cost on.
+
+    The script resets the mean before the sixth iteration. The first epoch counts from the end of
+    the warm-up.
+    """
     steps, seconds = 0, 0.0
     for number, epoch in enumerate(sorted({mark.position[0] for mark in marks})):
         counted = [

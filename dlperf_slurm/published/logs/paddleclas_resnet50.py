@@ -42,7 +42,10 @@ START = re.compile(r"==        PaddleClas is powered by PaddlePaddle !        ==
 
 
 def _add_setting(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Store a line of the printed YAML by its indent's path, as in "Arch.name"."""
+    """Store a line of the printed YAML configuration by its path, as in "Arch.name".
+
+    The indent of a line gives its depth.
+    """
     path = run.facts.get("path", "").split(".")[: len(match.group("indent")) // 4]
     run.facts["path"] = ".".join([*path, match.group("name")])
     run.facts.setdefault(run.facts["path"], match.group("value").strip())
@@ -67,7 +70,10 @@ def _name_precision(run: TimedRun) -> str:
 
 
 def _find_problem(run: TimedRun) -> str:
-    """Return why the log ends before its last epoch, or before a signal that stopped it; or ""."""
+    """Return why the log is incomplete, or "": it ends before the last epoch does.
+
+    A run that a signal stopped is complete if it made steps until then.
+    """
     epochs, marks = run.read_count("Global.epochs"), run.first_marks
     if "end" in run.facts or 0 < epochs == max(run.epoch_ends, default=-1) + 1:
         return ""

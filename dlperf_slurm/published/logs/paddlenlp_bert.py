@@ -58,7 +58,10 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return a device's interval by printed rates, without the first 10 lines (or the first)."""
+    """Return a device's measured interval by its printed rates, without the first 10 lines.
+
+    Of a log with fewer lines, only the first is left out.
+    """
     first = WARMUP_LINES if len(marks) > WARMUP_LINES else 1
     return make_rate_window(rank, list_between(marks[first - 1 :]), is_per_device=True)
 

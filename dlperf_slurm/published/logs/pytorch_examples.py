@@ -40,7 +40,10 @@ def _add_batch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return the first epoch without its warm-up, by batch times or by differences of the mean."""
+    """Return a rank's measured interval: the first epoch without its warm-up.
+
+    Seconds are those of single batches, or differences of the epoch's mean times the batches.
+    """
     base = _find_base(marks)
     intervals, done, elapsed = [], 0, 0.0
     for mark in marks:

@@ -64,7 +64,10 @@ def _add_stats(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 
 def _add_settings(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Store a line of the printed dictionary as "section.name": "train_dataset.batch_size"."""
+    """Store the settings on a line as "section.name", such as "train_dataset.batch_size".
+
+    They are printed as a nested dictionary over many lines.
+    """
     if "section" not in run.facts:
         return
     section = _SECTION.match(line.text)

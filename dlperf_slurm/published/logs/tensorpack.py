@@ -72,7 +72,10 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _choose_seconds(mark: Mark, samples: int, rates: Dict[int, float]) -> float:
-    """Return an epoch's seconds: `samples` over its rate (more digits) if that agrees with them."""
+    """Return an epoch's seconds: `samples` over its printed rate if that agrees with its duration.
+
+    The rate has more digits than the duration, which is used otherwise. `rates` are by last step.
+    """
     printed, rate = mark.value, rates.get(mark.position[0], 0.0)
     if rate <= 0:
         return printed

@@ -43,7 +43,10 @@ class _Run:
         self._is_parameter_server = False
 
     def is_under_way(self, rank: int) -> bool:
-        """Return whether the rank (-1: any) has printed its total; a header then begins a run."""
+        """Return whether the rank (-1: any) has printed its total; a header then begins a new run.
+
+        Headers of other workers may come between a worker's steps.
+        """
         return bool(self._totals) if rank < 0 else rank in self._totals
 
     def add(self, line: LogLine) -> None:

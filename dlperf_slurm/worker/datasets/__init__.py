@@ -16,19 +16,24 @@ if TYPE_CHECKING:
     class Dataset(Protocol):
         """Samples by index; read-only, so that threads can share it and processes get a copy.
 
-        Randomness in a sample depends on seed, epoch and index only, whatever the number of ranks.
+        It can be pickled. Randomness in a sample depends on seed, epoch and index only, so that
+        neither the number of ranks nor that of loader processes changes the training result.
         """
 
         def __len__(self) -> int: ...
 
         def read_sample(self, index: int, epoch: int) -> Sample:
-            """Return a sample as new arrays: a synthetic batch less an axis. Raises DataError."""
+            """Return a sample as new arrays: a batch of `worker.synthetic_batch` less an axis.
+
+            Raises DataError, naming the file, if a file cannot be read.
+            """
 
 
 def open_dataset(case: Case, split: str) -> "Dataset":
-    """Open `case.data_dir` for the model's kind of input; `split` is "train" or "val".
+    """Open the files of `case.data_dir` for the case's model; `split` is "train" or "val".
 
-    Raises DataError, with a remedy, if the folder does not fit the model.
+    The model's kind of input is the name of the module of this package that reads them. Raises
+    DataError, with a remedy, if the folder does not fit the model.
     """
     model = load_model(case.model)
     reader: Any = import_module(f"{__name__}.{model.INPUT}")

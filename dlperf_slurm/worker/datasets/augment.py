@@ -1,6 +1,7 @@
 """A decoded image -> the pixels that a model gets: crop, flip or shift, resize, normalize.
 
-Images are Pillow's, in RGB; pixels are uint8 [height, width, channel]. Resizing is bilinear.
+Images are Pillow's, in RGB; pixels are uint8 [height, width, channel]. Resizing uses Pillow's
+bilinear filter, which averages when it shrinks an image.
 """
 
 import math
@@ -41,8 +42,8 @@ def crop_and_flip(
 def choose_crop(width: int, height: int, random: "RandomState", least_area: float) -> Box:
     """Draw a box with `least_area` ... 1 of the image's area and an aspect ratio of 3/4 ... 4/3.
 
-    The area and the logarithm of the ratio are uniform. If no attempt fits, it is the largest
-    centred box with an allowed ratio.
+    The area and the logarithm of the ratio are uniform, so that portrait is as likely as landscape.
+    If no attempt fits into the image, it is the largest centred box with an allowed ratio.
     """
     least_ratio, largest_ratio = CROP_RATIOS
     for _ in range(CROP_ATTEMPTS):
@@ -59,7 +60,10 @@ def choose_crop(width: int, height: int, random: "RandomState", least_area: floa
 
 
 def crop_centre(image: "Image", size: int) -> "NDArray[Any]":
-    """Resize the shorter side to size * 256/224 and return the centre crop, both in one step."""
+    """Resize the shorter side to size * 256/224 and return the centre crop [size, size, channel].
+
+    Both in one step, so that nothing is rounded to pixels of the larger image.
+    """
     side = min(image.width, image.height) * CENTRE_PART
     return resize(image, size, find_centre(image.width, image.height, side, side))
 
@@ -71,7 +75,10 @@ def find_centre(width: int, height: int, box_width: float, box_height: float) ->
 
 
 def shift(image: "Image", size: int, random: "RandomState") -> "NDArray[Any]":
-    """Resize to [size, size, channel] and shift by up to an eighth each way; the rest is black."""
+    """Resize the whole image to [size, size, channel] and shift it by up to an eighth each way.
+
+    Uncovered pixels are black.
+    """
     import numpy
 
     margin = int(size * SHIFT_PART)

@@ -31,8 +31,9 @@ def split_for_training(
 ) -> "NDArray[Any]":
     """Return the batches of one rank: [global batches, batch_size_per_device].
 
-    Global batches are consecutive in `indices`, and within each of them the ranks. The remainder is
-    dropped. Raises DataError if there is less than one global batch.
+    Global batches are consecutive in `indices`, and within each of them the ranks. The remainder at
+    the end is dropped, so that all batches are full and all ranks have the same number. Raises
+    DataError if there is less than one global batch.
     """
     global_batch_size = world_size * batch_size_per_device
     steps = len(indices) // global_batch_size
@@ -50,7 +51,8 @@ def split_for_validation(
 ) -> "List[NDArray[Any]]":
     """Return the batches of one rank; over all ranks each sample is in exactly one batch.
 
-    Batches are dealt in turn, and the last may be smaller; `pad_batch` fills it up.
+    Batches are dealt to the ranks in turn, so that one rank may have one more than another, or
+    none. The last batch may be smaller; `pad_batch` fills it up.
     """
     starts = range(0, len(indices), batch_size_per_device)
     batches = [indices[start : start + batch_size_per_device] for start in starts]
@@ -58,7 +60,10 @@ def split_for_validation(
 
 
 def pad_batch(indices: "NDArray[Any]", batch_size: int) -> "Tuple[NDArray[Any], int]":
-    """Pad a batch, by repetition, to `batch_size`; also return how many are real, and first."""
+    """Pad a batch to `batch_size` for frameworks with fixed shapes; also return how many are real.
+
+    The real samples are first; the others repeat them and must not be counted.
+    """
     import numpy
 
     return numpy.resize(indices, batch_size), len(indices)
@@ -108,7 +113,10 @@ def count_batches(case: Case) -> int:
 
 
 def order_samples(case: Case) -> "List[Keys]":
-    """Return the (epoch, index) keys of each batch without files: the rank's batch, reordered."""
+    """Return the sample keys of each batch of a case without files, as (epoch, index).
+
+    Each batch has all samples of the rank's only batch, in another order.
+    """
     size = case.axes.batch_size
     return [
         [(epoch, int(index)) for index in list_indices(size, case.seed, epoch, is_shuffled=True)]
@@ -120,7 +128,8 @@ class FileOrder(AbstractSequence):  # type: ignore[type-arg]
     """`batches` batches of (epoch, index) keys [batch_size_per_device], computed when accessed.
 
     In an epoch each sample is in at most one batch of one rank, in a shuffled order. All ranks have
-    the same number of batches, a multiple of `gradient_accumulation`.
+    the same number of batches, a multiple of `gradient_accumulation`. A list of all keys would take
+    gigabytes for ninety epochs of ImageNet.
     """
 
     def __init__(

@@ -1,4 +1,7 @@
-"""The dataset.json of a folder, by `dlperf-slurm data make` -> a validated description."""
+"""The dataset.json of a folder -> a validated description of the folder's files.
+
+`dlperf-slurm data make` writes these files on the login node.
+"""
 
 import json
 from dataclasses import dataclass, fields
@@ -25,8 +28,10 @@ class DataError(ValueError):
 class ImageDescription:
     """What the images of a folder are, and which augmentation keeps their meaning.
 
-    "crop-and-flip" is for photographs: a crop of at least `least_crop_area`, or the mirror image,
-    shows the same object. "shift" is for characters that fill the image, by up to an eighth.
+    "crop-and-flip" is for photographs: a crop of at least `least_crop_area` of the image, or its
+    mirror image, shows the same object. "shift" is for characters that fill the image: a mirrored 2
+    is not a 2, and half of an 8 may be a 3, but shifted by up to an eighth of its side it reads the
+    same. `origin` says where the files come from.
     """
 
     name: str = ""
@@ -45,7 +50,10 @@ class ImageDescription:
 
 @dataclass(frozen=True)
 class TextDescription:
-    """The token ids of a text; ordinary tokens are first_word_id <= id < vocabulary_size."""
+    """The token ids of a text; ordinary tokens are first_word_id <= id < vocabulary_size.
+
+    `origin` says where the files come from.
+    """
 
     vocabulary_size: int
     first_word_id: int
@@ -68,7 +76,10 @@ D = TypeVar("D", ImageDescription, TextDescription)
 
 
 def read_description(data_dir: Path, kind: Type[D]) -> D:
-    """Read a folder's dataset.json; raises FileNotFoundError, and DataError if it is invalid."""
+    """Read a folder's dataset.json.
+
+    Raises FileNotFoundError if there is none, and DataError for invalid content.
+    """
     path = data_dir / DESCRIPTION_FILE
     try:
         data = json.loads(path.read_text(encoding="utf-8"))

@@ -1,7 +1,9 @@
 """A folder of images -> a classifier's samples: decoded, augmented in training, normalized.
 
-ImageNet's layout: DIRECTORY/train/CLASS/*.jpeg, DIRECTORY/val/CLASS/*.jpeg, also .jpg or .png.
-Names that begin with a dot are skipped. Names are bytes, because a file name need not be text.
+    DIRECTORY/train/CLASS/*.jpeg  DIRECTORY/val/CLASS/*.jpeg
+
+The layout is ImageNet's. Images end in .jpeg, .jpg or .png, in upper or lower case; names that
+begin with a dot are skipped. Names are bytes, because on Linux a file name need not be text.
 """
 
 import os
@@ -39,7 +41,10 @@ LAYOUT = "train/CLASS/*.jpeg and val/CLASS/*.jpeg"
 
 
 def open_folder(data_dir: str, split: str, definition: "ImageModel", seed: int) -> "ImageFolder":
-    """Open one split of a folder in ImageNet's layout; DataError if it does not fit the model."""
+    """Open one split of a folder in ImageNet's layout.
+
+    Raises DataError, with a remedy, if the folder is not one, or has more classes than the model.
+    """
     return ImageFolder(data_dir, split, definition, seed)
 
 
@@ -117,7 +122,10 @@ def check_class_count(data_dir: str, count: int, definition: "ImageModel") -> No
 
 
 def list_classes(data_dir: str) -> List[bytes]:
-    """Return the class folders of train/, sorted as bytes (index = label); DataError if none."""
+    """Return the class folders of train/, sorted as bytes; a class's label is its index.
+
+    Raises DataError if there are none.
+    """
     folder = os.path.join(data_dir, TRAIN_SPLIT)
     classes = _list_class_folders(folder)
     if not classes:
@@ -128,7 +136,8 @@ def list_classes(data_dir: str) -> List[bytes]:
 def list_images(data_dir: str, split: str, classes: List[bytes]) -> List[Tuple[bytes, int]]:
     """Return each image of a split as (file name, label), sorted by label and name.
 
-    Raises DataError for a class folder without an image, or one that is not in `classes`.
+    Raises DataError for a class folder without an image, and for one that is not in `classes`,
+    because labels would then mean other classes than in training.
     """
     folder = os.path.join(data_dir, split)
     labels = {name: label for label, name in enumerate(classes)}
@@ -174,7 +183,10 @@ def _list_image_names(class_folder: bytes) -> List[bytes]:
 
 
 def decode_image(path: bytes) -> "Image":
-    """Decode an image to 8-bit RGB; raises DataError, naming the file, if that fails."""
+    """Decode an image to 8-bit RGB.
+
+    Raises DataError, naming the file, if that fails.
+    """
     import PIL.Image
 
     try:

@@ -1,6 +1,7 @@
 """A folder of tokenized text -> full sequences for a decoder: all tokens, one after the other.
 
-A sample is the next `sequence_length` tokens, and its labels are the tokens one further.
+The folder is that of `tokens`. Documents follow each other without a separator or padding: a sample
+is the next `sequence_length` tokens, and its labels are the tokens one further.
 """
 
 from pathlib import Path
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
 
 
 def open_folder(data_dir: str, split: str, definition: "DecoderModel", seed: int) -> "PackedTokens":
-    """Open one split of a tokenized text, without random parts; DataError if it does not fit."""
+    """Open one split of a tokenized text; samples have nothing random, so `seed` is not used.
+
+    Raises DataError, with a remedy, if the folder is not such a text or does not fit the model.
+    """
     return PackedTokens(data_dir, split, definition)
 
 

@@ -21,7 +21,10 @@ DOCUMENTS_FILE = "document_starts.npy"
 
 
 class Text(NamedTuple):
-    """A text's ids, sentences and documents; a position, an index into `ids`, wraps around."""
+    """A text's ids, sentences and documents.
+
+    A position is an index into `ids`; positions past the end wrap around to 0.
+    """
 
     ids: "NDArray[Any]"
     sentence_starts: "NDArray[Any]"
@@ -58,7 +61,10 @@ class Text(NamedTuple):
 
 
 def open_text(folder: Path) -> Text:
-    """Open the text of a split; raises DataError, naming the file, if it cannot be used."""
+    """Open the text of a split.
+
+    Raises DataError, naming the file, if the files cannot be used.
+    """
     text = Text(*(_map_array(folder / n) for n in (IDS_FILE, SENTENCES_FILE, DOCUMENTS_FILE)))
     for name, starts, end in (
         (SENTENCES_FILE, text.sentence_starts, len(text.ids)),

@@ -1,7 +1,9 @@
 """A folder of tokenized text -> BERT pre-training samples: masked tokens and next sentence.
 
-DIRECTORY/dataset.json is a TextDescription, DIRECTORY/train/*.npy and val/*.npy are the arrays of
-`text`, of ordinary tokens only: [CLS] and [SEP] are added here.
+    DIRECTORY/dataset.json  DIRECTORY/train/*.npy  DIRECTORY/val/*.npy
+
+dataset.json is a TextDescription; the arrays are those of `text`. The text has ordinary tokens
+only: [CLS] and [SEP] are added here.
 """
 
 from pathlib import Path
@@ -51,7 +53,10 @@ CHANGED_PART = 0.9
 def open_folder(
     data_dir: str, split: str, definition: "MaskedTokenModel", seed: int
 ) -> "TokenFolder":
-    """Open one split of a tokenized text; DataError, with a remedy, if it does not fit."""
+    """Open one split of a tokenized text.
+
+    Raises DataError, with a remedy, if the folder is not such a text or does not fit the model.
+    """
     return TokenFolder(data_dir, split, definition, seed)
 
 
@@ -59,9 +64,10 @@ class TokenFolder:
     """One split of a text, memory-mapped; its samples cover the whole text in order.
 
     A sample is two segments that fill the sequence. The first starts at a sentence and ends with
-    the last that fits into the first half. The second is the text that follows, into the next
-    documents (Liu et al. 2019, FULL-SENTENCES), or every second time, on average, starts at a
-    random sentence of another document (Devlin et al. 2018).
+    the last sentence that fits into the first half; a longer sentence is split. The second is the
+    text that follows, into the next documents if needed (Liu et al. 2019, FULL-SENTENCES). Every
+    second time, on average, it starts at a random sentence of another document instead (Devlin et
+    al. 2018).
     """
 
     def __init__(
@@ -90,7 +96,10 @@ class TokenFolder:
         return len(self._text.ids) // self._text_tokens
 
     def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
-        """Return a sample like a synthetic one; next_sentence_labels is 1 for a random second."""
+        """Return a sample with the keys and shapes of a synthetic one.
+
+        next_sentence_labels is 1 if the second segment is a random one.
+        """
         import numpy
 
         # validation masks the same tokens in each epoch
@@ -113,7 +122,10 @@ class TokenFolder:
     def _choose_segments(
         self, position: int, random: "RandomState"
     ) -> "Tuple[NDArray[Any], NDArray[Any], bool]":
-        """Return a sample's segments, and whether they are consecutive in one document."""
+        """Return both segments of the sample at `position`, and whether they are consecutive.
+
+        They never are if the first segment ends its document.
+        """
         text, half = self._text, self._text_tokens // 2
         sentence = text.find_sentence(position)
         begin = text.find_sentence_start(sentence)
@@ -161,8 +173,8 @@ def mask_tokens(
 ) -> "Tuple[NDArray[Any], NDArray[Any], NDArray[Any]]":
     """Mask `count` tokens: return masked input_ids, masked_positions and masked_ids.
 
-    `ordinary` are the positions that may be masked. Masked positions ascend without repeats;
-    masked_ids are the ids before masking. All are int64.
+    `ordinary` are the positions of tokens that may be masked. Masked positions ascend without
+    repeats; masked_ids are the ids before masking. All are int64.
     """
     import numpy
 
@@ -177,7 +189,10 @@ def mask_tokens(
 
 
 def describe_text(data_dir: str, definition: "MaskedTokenModel") -> TextDescription:
-    """Read dataset.json; raises DataError if the model cannot use this text."""
+    """Read dataset.json and check it against the model.
+
+    Raises DataError if the model cannot use this text.
+    """
     path = str(Path(data_dir) / DESCRIPTION_FILE)
     text = read_text_description(data_dir)
     text_tokens = definition.sequence_length - SPECIAL_TOKENS
@@ -193,7 +208,10 @@ def describe_text(data_dir: str, definition: "MaskedTokenModel") -> TextDescript
 
 
 def read_text_description(data_dir: str) -> TextDescription:
-    """Read dataset.json; raises DataError, with a remedy, if it cannot be read."""
+    """Read dataset.json.
+
+    Raises DataError, with a remedy, if it cannot be read.
+    """
     try:
         return read_description(Path(data_dir), TextDescription)
     except OSError as error:

@@ -1,6 +1,7 @@
 """The adapters: one package per framework, named as in `axes.framework`.
 
-At module top an adapter imports the standard library only: the login node asks it what it supports.
+At module top an adapter imports the standard library only, so that the login node can ask what the
+adapter supports without having the framework installed.
 """
 
 import pkgutil
@@ -46,8 +47,9 @@ class RankInfo:
     """A rank's position in the job and the addresses for the framework's rendezvous.
 
     `master_address` and `master_port` belong to rank 0. `rank_addresses` has "address:port" of each
-    rank, `server_addresses` of each rank with local_rank 0 and "" of the others, for frameworks
-    that run one server per node. Addresses are IPv4, as the other nodes resolve them.
+    rank, for frameworks in which every rank listens; the first is rank 0's. `server_addresses` has
+    "address:port" of each rank with local_rank 0 and "" of the others, for frameworks that run one
+    server per node. Addresses are IPv4, as the other nodes resolve them.
     """
 
     rank: int
@@ -107,7 +109,10 @@ def list_frameworks() -> List[str]:
 
 
 def load_adapter(framework: str) -> "Adapter":
-    """Import an adapter; raises ModuleNotFoundError for a name not in `list_frameworks`."""
+    """Import an adapter.
+
+    Raises ModuleNotFoundError for a name that is not in `list_frameworks`.
+    """
     return cast("Adapter", import_module(f"{__name__}.{framework}"))
 
 
@@ -115,7 +120,8 @@ def start_session(case: "Case", rank_info: "RankInfo") -> "Session":
     """Join the process group and build model, optimizer and batch on the device.
 
     Imports the framework, after the adapter's `prepare` if it has one: it sets what the framework
-    reads when it is imported. Mode "infer" has no process group and no optimizer.
+    reads when it is imported. Mode "infer" has no process group and no optimizer, and `rank_info`
+    has a world size of 1.
     """
     adapter = f"{__name__}.{case.axes.framework}"
     prepare = getattr(import_module(adapter), "prepare", None)

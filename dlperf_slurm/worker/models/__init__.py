@@ -1,7 +1,9 @@
 """The models: one module per model, named as in `axes.model`, independent of any framework.
 
-A module has the names that `Model` lists. A new model is a module here and a builder of its
-`Definition` in each adapter that supports it. All modules import without site-packages.
+A module has the names that `Model` lists. The rest of the tool asks the module and knows no model
+by name: a new model is a module here and a builder in each adapter that supports it. A builder
+builds the network of a module's `Definition`, which is a `Network`. All modules import without
+site-packages.
 """
 
 import dataclasses
@@ -65,7 +67,8 @@ if TYPE_CHECKING:
 class Verification(NamedTuple):
     """A small version of a model for comparing adapters, with all kinds of layers of the full size.
 
-    `gradient_tolerance` is the largest relative difference that rounding explains.
+    `gradient_tolerance` is the largest relative difference of a parameter's gradient that rounding
+    explains.
     """
 
     model_parameters: "Mapping[str, ModelParameter]"
@@ -76,8 +79,9 @@ class Verification(NamedTuple):
 class Parameter(NamedTuple):
     """One array of a model, by canonical name; initial values are N(mean, standard_deviation^2).
 
-    Names and layouts are PyTorch's: convolution [out, in, height, width], linear [out, in],
-    embedding [row, hidden]. Weight decay applies to parameters with more than one dimension.
+    Names and layouts are those of PyTorch's state dict: convolution [out, in, height, width],
+    linear [out, in], embedding [row, hidden]. Weight decay applies to parameters with more than one
+    dimension.
     """
 
     name: str
@@ -94,7 +98,10 @@ class Parameter(NamedTuple):
 
 
 class Network(ABC):
-    """Base class of frozen dataclasses: fields are model parameters, defaults are the full size."""
+    """Base class of frozen dataclasses: fields are model parameters, defaults are the full size.
+
+    A builder reads the fields, and the class constants that both agree on.
+    """
 
     # from the model's published recipe, used with any optimizer
     WEIGHT_DECAY: ClassVar[float]
@@ -118,9 +125,10 @@ class Network(ABC):
     @property
     @abstractmethod
     def flops_per_sample(self) -> int:
-        """FLOPs of one sample's forward pass, of products and convolutions; multiply-add is 2.
+        """FLOPs of one sample's forward pass, with a multiply-add counted as 2.
 
-        Training costs 3 times as much.
+        Only matrix products and convolutions count. Training costs 3 times as much: the backward
+        pass has one product for the gradient of the input and one for that of the weight.
         """
 
     @property
@@ -210,7 +218,10 @@ def list_models() -> List[str]:
 
 
 def load_model(name: str) -> "Model":
-    """Import a model's module; raises ModuleNotFoundError for a name not in `list_models`."""
+    """Import a model's module.
+
+    Raises ModuleNotFoundError for a name that is not in `list_models`.
+    """
     return cast("Model", import_module(f"{__name__}.{name}"))
 
 
@@ -221,7 +232,10 @@ def find_fraction_problem(name: str, value: float) -> Iterator[str]:
 
 
 def find_type_problems(definition: object) -> List[str]:
-    """Return a sentence per field without its default's type (int, float, bool, tuple of ints)."""
+    """Return one sentence per field whose type is not that of its default.
+
+    Types are int, float, bool or a tuple of ints.
+    """
     problems = []
     for field in dataclasses.fields(cast(Any, definition)):
         value = getattr(definition, field.name)
@@ -240,7 +254,10 @@ def find_type_problems(definition: object) -> List[str]:
 
 
 def find_size_problems(definition: object, minimum: Mapping[str, int]) -> List[str]:
-    """Return a sentence per integer field below its minimum (or 1), if the types are right."""
+    """Return one sentence per integer field below its minimum, which is 1 if not in `minimum`.
+
+    Call this only if `find_type_problems` found nothing.
+    """
     problems = []
     for field in dataclasses.fields(cast(Any, definition)):
         value = getattr(definition, field.name)

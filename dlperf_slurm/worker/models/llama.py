@@ -1,7 +1,8 @@
 """LLaMA pre-training: a decoder-only transformer that predicts the next token (Touvron 2023).
 
-With the grouped-query attention of Llama 2, and rotary position embedding (Su et al. 2021), element
-i of a head paired with element i + head_size / 2.
+The model is that of Touvron et al. 2023, with the grouped-query attention of Llama 2; rotary
+position embedding is that of Su et al. 2021, with element i of a head paired with element i +
+head_size / 2.
 """
 
 from dataclasses import dataclass
@@ -104,8 +105,8 @@ VERIFICATION = Verification(
 class Definition(Transformer):
     """Sizes of the network and its fixed hyper-parameters.
 
-    The loss is the mean cross-entropy of the next token. No layer has a bias. Published sizes are
-    presets; the default has the width and depth of BERT-base.
+    The loss is the mean cross-entropy of the next token at each position. No layer has a bias. The
+    published sizes are presets; the default has the width and depth of BERT-base.
     """
 
     sequence_length: int = 1024
@@ -171,7 +172,8 @@ class Definition(Transformer):
         """FLOPs of one sample's forward pass; 3.2e11 by default.
 
         2 per weight and token, except for the embedding's look-up, and both products of attention
-        over the whole sequence (Chowdhery et al. 2022, appendix B).
+        over the whole sequence, though a causal kernel needs half of them (Chowdhery et al. 2022,
+        appendix B).
         """
         hidden, length = self.hidden_size, self.sequence_length
         attention = 2 * hidden * (hidden + self.kv_size) + 2 * length * hidden
@@ -182,7 +184,8 @@ class Definition(Transformer):
     def count_decoded_values(self, batch_size: int, positions: float) -> Tuple[int, float]:
         """Return how many weights and how many cached values one decode step of a batch reads.
 
-        `positions` is the mean number of cached positions. The embedding counts only as the head.
+        `positions` is the mean number of cached positions per sequence. The embedding is not
+        counted unless it is the head too: only one row per sequence is read.
         """
         embedding = 0 if self.tied_embedding else self.vocabulary_size * self.hidden_size
         cache = 2 * self.layers * self.kv_size * positions * batch_size
@@ -193,7 +196,10 @@ class Definition(Transformer):
         return self.sequence_length
 
     def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
-        """Make a full sequence: input_ids and labels (the next tokens), int64 [sequence_length]."""
+        """Make a full sequence, so that all frameworks do the same work.
+
+        input_ids and labels (the token after each) are int64 [sequence_length].
+        """
         import numpy
 
         ids = random.randint(0, self.vocabulary_size, self.sequence_length + 1, dtype=numpy.int64)

@@ -57,10 +57,11 @@ VERIFICATION = Verification(
 
 @dataclass(frozen=True)
 class Definition(Transformer):
-    """Sizes of the network and its fixed hyper-parameters; 86,567,656 parameters at full size.
+    """Sizes of the network and its fixed hyper-parameters.
 
-    Pre-norm layers, with one more normalization after the last. The classifier reads a learned
-    class token before the patches. GELU is exact. There is no dropout.
+    Pre-norm layers, with one more normalization after the last. A learned class token precedes the
+    patches, and the classifier reads it. GELU is the exact one, by erf. There is no dropout. The
+    full size has 86,567,656 parameters.
     """
 
     image_size: int = 224

@@ -1,6 +1,6 @@
 """Setup commands, checks and data copies of a node -> its report, and a failure if one failed.
 
-Runs once on each node before the ranks start, on the host, in one process without MPI.
+Runs once on each node of a job before the ranks start, on the host, in one process without MPI.
 """
 
 import os
@@ -27,7 +27,11 @@ from dlperf_slurm.worker.nodes.copies import CopyError, copy_dataset
 
 
 def prepare_node(work_file: Path, attempt_dir: Path) -> int:
-    """Set up and check this node and copy the case's data to it, up to a problem; return 0 or 1."""
+    """Run the setup commands, check this node and copy the case's data to it; return 0 or 1.
+
+    `work_file` has the site's NodeWork. Each stage runs only if those before it found no problem. A
+    node with problems also writes a failure, from which the failed record is made.
+    """
     # the warning before the time limit is meant for ranks
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     work = read_node_work(work_file)

@@ -37,7 +37,10 @@ ENDING_POLL_SECONDS = 0.2
 
 
 def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str], List[str]]:
-    """Run the checks; return problems found, and checks that failed. The site's own run last."""
+    """Run the checks; return the problems found, and the checks that could not be made.
+
+    A command may take `seconds`. The site's own commands run last, all of them even if one fails.
+    """
     problems: List[str] = []
     unknown: List[str] = []
     if _needs_devices(check, case):
@@ -102,7 +105,10 @@ def read_uptime() -> float:
 
 
 def find_xids(log: str, past_seconds: float, uptime: float) -> List[str]:
-    """Find the hardware Xid errors in the last `past_seconds` of a kernel log, once per GPU."""
+    """Find the hardware Xid errors in the last `past_seconds` of a kernel log, each once per GPU.
+
+    `uptime` is the present time on the log's clock, in seconds since boot.
+    """
     found = [
         f"Xid {xid} of the GPU at {place}"
         for moment, place, xid in _XID.findall(log)
@@ -133,7 +139,10 @@ def find_stale_processes(job_id: str) -> List[str]:
 
 
 def list_stale_pids(job_id: str) -> List[int]:
-    """List this user's processes of another job that ended: without a slurmstepd as ancestor."""
+    """List this user's processes with another SLURM_JOB_ID and without a slurmstepd as ancestor.
+
+    Processes of another job that still runs on the node do have one.
+    """
     if not job_id:
         return []
     parents = {pid: read_parent(pid) for pid in _list_own_pids()}

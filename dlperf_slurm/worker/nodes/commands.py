@@ -31,7 +31,8 @@ def run_command(
 ) -> CommandResult:
     """Run a command for at most `seconds`; raises OSError if it cannot be started.
 
-    A hung driver can block a process even after SIGKILL, so that its end is not waited for.
+    A hung driver can block a process even after SIGKILL: neither the killed process nor the end of
+    its output is waited for.
     """
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(
@@ -56,7 +57,10 @@ def run_command(
 
 
 def run_lines(lines: Sequence[str], what: str, seconds: float) -> List[str]:
-    """Run lines of bash in order; return the problem of the first failed one, or []."""
+    """Run lines of bash in order; return the problem of the first failed one, or [].
+
+    `what` names the lines in messages, such as "setup".
+    """
     for line in lines:
         problem = run_line(line, what, seconds)
         if problem:
@@ -65,7 +69,10 @@ def run_lines(lines: Sequence[str], what: str, seconds: float) -> List[str]:
 
 
 def run_line(line: str, what: str, seconds: float) -> str:
-    """Run a line of bash; return the problem, which `what` names, if it fails, else ""."""
+    """Run a line of bash; return the problem if it fails, else "".
+
+    `what` names the line in the message, such as "setup".
+    """
     ended = run_command(["bash", "-c", line], seconds)
     shown = line if len(line) <= MAX_LINE_CHARACTERS else f"{line[:MAX_LINE_CHARACTERS]}..."
     if ended.exit_code is None:

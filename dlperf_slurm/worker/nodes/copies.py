@@ -1,4 +1,7 @@
-"""A data set -> its complete copy on this node, made by one of its jobs, with size and time."""
+"""A data set -> its complete copy on this node, with the copy's size and time.
+
+Several jobs on a node may need the same copy: a lock makes all but one wait.
+"""
 
 import fcntl
 import os
@@ -36,8 +39,8 @@ class FolderSize(NamedTuple):
 def copy_dataset(source: str, target: str, environ: Mapping[str, str]) -> NodeCopy:
     """Copy a folder, or unpack a tar archive, to a folder of this node, unless that exists.
 
-    Copies are renamed at the end. Raises CopyError if the copy fails, or if an existing target
-    belongs to another user or differs in size from the source.
+    An existing target is complete, since copies are renamed at the end. Raises CopyError if the
+    copy fails, or if an existing target belongs to another user or differs in size from the source.
     """
     started = time.monotonic()
     path = Path(expand(target, environ))
@@ -61,7 +64,10 @@ def copy_dataset(source: str, target: str, environ: Mapping[str, str]) -> NodeCo
 
 
 def expand(text: str, environ: Mapping[str, str]) -> str:
-    """Replace `$NAME` and `${NAME}`; CopyError if one is unset or empty ("$TMPDIR/data")."""
+    """Replace `$NAME` and `${NAME}` by their values; raises CopyError if one is unset or empty.
+
+    With an empty value, "$TMPDIR/data" would become "/data".
+    """
 
     def find(match: "re.Match[str]") -> str:
         name = match[1] or match[2]
@@ -74,7 +80,10 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
 
 @contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
-    """Wait for the lock of a path; raises CopyError for another user's lock file, and OSError."""
+    """Lock a path against other processes of this node; waits for the lock.
+
+    Raises CopyError for a lock file of another user, who could hold it forever, and OSError.
+    """
     descriptor = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         check_owner(os.fstat(descriptor), Path(f"{path}.lock"))
@@ -93,7 +102,10 @@ def check_owner(status: os.stat_result, path: Path) -> None:
 
 
 def make_copy(source: Path, path: Path) -> FolderSize:
-    """Copy to a temporary folder, compare sizes and rename; raises CopyError and OSError."""
+    """Copy to a temporary folder, compare sizes and rename; removes the folder on failure.
+
+    Raises CopyError and OSError.
+    """
     partial = path.with_name(f"{path.name}.partial")
     # left by a killed process: no other one can be at work, since the lock is held
     shutil.rmtree(str(partial), ignore_errors=True)
@@ -143,7 +155,10 @@ def run(words: "list[str]", stdout: int = subprocess.DEVNULL) -> None:
 
 
 def measure(folder: Path) -> FolderSize:
-    """Count the files below a folder and their bytes, following links; raises OSError."""
+    """Count the files below a folder and their bytes, following links.
+
+    Raises OSError if a folder cannot be read.
+    """
     files = size_bytes = 0
 
     def refuse(error: OSError) -> None:
@@ -159,8 +174,9 @@ def measure(folder: Path) -> FolderSize:
 def read_on_node(case: Case, attempt_dir: Path) -> Case:
     """Return the case with the folder of this node's copy of its data, if there is a copy.
 
-    If no report matches this host's name, the folder that is the same on all nodes is used; raises
-    FileNotFoundError if the nodes differ, and ContractError for an invalid report.
+    If no report matches this host's name (a container may have its own), the folder that is the
+    same on all nodes is used; raises FileNotFoundError if the nodes differ, and ContractError for
+    an invalid report.
     """
     # a batch-size search runs its ranks in folders below the attempt's
     folders = [attempt_dir, *list(attempt_dir.parents)[:2]]

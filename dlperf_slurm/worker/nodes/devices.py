@@ -1,4 +1,7 @@
-"""`nvidia-smi -q -x` (the host's Python may lack pynvml) -> a job's GPUs, and their problems."""
+"""`nvidia-smi -q -x` -> the GPUs of a job on its node, and their problems.
+
+Uses the driver's own program and not pynvml, which the host's Python may not have.
+"""
 
 import re
 from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -28,7 +31,10 @@ class DeviceError(Exception):
 
 
 class Gpu(NamedTuple):
-    """A GPU or MIG instance: "GPU 3", values by path in the XML, `ids` of CUDA_VISIBLE_DEVICES."""
+    """A GPU or MIG instance: name such as "GPU 3", and its values by their path in the XML.
+
+    `ids` are its names in CUDA_VISIBLE_DEVICES, beside its number.
+    """
 
     name: str
     ids: Tuple[str, ...]
@@ -37,7 +43,10 @@ class Gpu(NamedTuple):
 
 
 def query_gpus(seconds: float, environ: Mapping[str, str]) -> List[Gpu]:
-    """Ask nvidia-smi for this job's GPUs on this node, within `seconds`; raises DeviceError."""
+    """Ask nvidia-smi for the GPUs of this job on this node, within `seconds`.
+
+    Raises DeviceError if that fails.
+    """
     gpus = read_gpus(_call(QUERY, seconds))
     if any(" instance " in gpu.name for gpu in gpus):
         uuids = re.findall(r"\(UUID: (MIG-[^)]+)\)", _call(LIST, seconds))
@@ -60,7 +69,10 @@ def _call(command: Sequence[str], seconds: float) -> str:
 
 
 def read_gpus(text: str) -> List[Gpu]:
-    """Parse nvidia-smi's XML, MIG instances instead of their GPU; raises DeviceError."""
+    """Parse the output of nvidia-smi; a GPU with MIG instances is replaced by these.
+
+    Raises DeviceError if the output is not XML.
+    """
     start = text.find("<nvidia_smi_log")
     try:
         root = ElementTree.fromstring(text[max(start, 0) :])
@@ -114,10 +126,10 @@ def _name_process(info: ElementTree.Element) -> str:
 
 
 def choose_visible(gpus: List[Gpu], visible: Optional[str]) -> List[Gpu]:
-    """Select the GPUs in CUDA_VISIBLE_DEVICES, by index or (cut) UUID; all if it is not set.
+    """Select the GPUs in CUDA_VISIBLE_DEVICES, by index or UUID; all if it is not set.
 
-    CUDA sees nothing behind an entry that is no device (CUDA C++ Programming Guide, "CUDA
-    Environment Variables").
+    A UUID may be cut short. CUDA sees nothing behind an entry that is no device (CUDA C++
+    Programming Guide, "CUDA Environment Variables").
     """
     if visible is None:
         return gpus

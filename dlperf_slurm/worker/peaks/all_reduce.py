@@ -15,8 +15,9 @@ LIMIT_SECONDS = 2.0
 def time_all_reduce(case: Case, world: Any, parameter_count: int) -> Optional[AllReduce]:
     """Return the best time of a few all-reduces, each as long as on the slowest rank.
 
-    Collective, after the measured steps. By the framework's collective, else MPI's with host
-    memory. None for a single rank, without MPI or without memory.
+    All ranks must call this, after the measured steps, so that its memory is in no figure. It uses
+    the framework's collective if there is one, else MPI's with buffers in host memory. None for a
+    single rank, without MPI or without memory.
     """
     if world.size == 1:
         return None
@@ -51,7 +52,10 @@ def _time(operation: Operation) -> float:
 
 
 def _make_operation(case: Case, world: Any, count: int) -> Tuple[Optional[Operation], str]:
-    """Return an all-reduce of `count` float32 (None without memory), OF_FRAMEWORK or OF_MPI."""
+    """Return an all-reduce of `count` float32 numbers, and OF_FRAMEWORK or OF_MPI.
+
+    The operation is None if this rank lacks memory.
+    """
     try:
         operation = _make_own(case, count)
         if operation is not None:

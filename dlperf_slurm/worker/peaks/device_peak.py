@@ -1,6 +1,7 @@
 """python -m dlperf_slurm.worker.peaks.device_peak: a framework -> its device's peak as JSON.
 
-In a process of its own, so that its settings, memory and failures end with it.
+It runs in a process of its own, before the ranks import the framework, so that its settings, its
+memory and its failures end with it.
 """
 
 import json

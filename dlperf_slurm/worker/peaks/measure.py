@@ -33,7 +33,10 @@ LIMIT_SECONDS = 90.0
 
 
 def is_measured(case: Case, environ: Mapping[str, str]) -> bool:
-    """Return whether peaks are measured: for trainings with telemetry, unless SWITCH is off."""
+    """Return whether the case's device peaks are measured: for trainings with telemetry only.
+
+    The variable SWITCH of `environ` may switch the measurement off.
+    """
     is_watched = case.telemetry_interval_seconds > 0 and environ.get(SWITCH, "1") != "0"
     return is_watched and case.axes.mode == TRAIN
 
@@ -41,7 +44,10 @@ def is_measured(case: Case, environ: Mapping[str, str]) -> bool:
 def measure_peak(
     case: Case, rank_info: RankInfo, world: Any, attempt_dir: Path
 ) -> Optional[DevicePeak]:
-    """Measure a device's peak on the host's first rank, before framework imports. Collective."""
+    """Measure the peak rates of this host's device on its first rank, before any framework import.
+
+    All ranks must call this; the others wait without using a CPU, and get None.
+    """
     if not is_measured(case, os.environ):
         return None
     peak = _find_peak(case, rank_info, attempt_dir) if rank_info.local_rank == 0 else None
@@ -50,7 +56,10 @@ def measure_peak(
 
 
 def _find_peak(case: Case, rank_info: RankInfo, attempt_dir: Path) -> DevicePeak:
-    """Return the host's device peak that an earlier repeat of this job cached, or measure it."""
+    """Return the device peak that an earlier repeat of this job cached for this host.
+
+    If there is none, measure and cache it.
+    """
     place = find_shared_file(case, rank_info.host, attempt_dir, os.environ)
     if place is not None:
         try:
@@ -74,7 +83,8 @@ def find_shared_file(
 ) -> Optional[Tuple[Path, Path]]:
     """Return the run directory, and the file in it that caches the device peak of a host.
 
-    Repeats of a job with one framework and number format share it. None outside of these.
+    The repeats of a job with the same framework and number format share the file. None outside of a
+    job or a run directory.
     """
     job_id = next((environ[name] for name in JOB_VARIABLES if environ.get(name)), "")
     cases = next((path for path in attempt_dir.absolute().parents if path.name == "cases"), None)
@@ -119,7 +129,11 @@ def run_measurement(case: Case, host: str) -> DevicePeak:
 
 
 def gather_peaks(case: Case, world: Any, peak: Optional[DevicePeak], parameter_count: int) -> Peaks:
-    """Gather all hosts' peaks on rank 0, and time an all-reduce of the model. Collective."""
+    """Gather the device peaks of all hosts on rank 0, and time an all-reduce; empty elsewhere.
+
+    All ranks must call this, after the measured steps. `parameter_count` is the size of the
+    all-reduce.
+    """
     all_reduce = None
     if is_measured(case, os.environ):
         all_reduce = time_all_reduce(case, world, parameter_count)

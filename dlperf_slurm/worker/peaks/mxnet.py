@@ -9,7 +9,10 @@ FORMATS = {"fp32": "float32", "tf32": "float32", "fp16": "float16"}
 
 
 def make_product(setting: PeakSettings, size: int) -> Operation:
-    """Multiply a random matrix [size, size]; ValueError for bf16, for networks only in MXNet."""
+    """Multiply a random matrix [size, size] by itself.
+
+    Raises ValueError for bf16, in which MXNet multiplies matrices only inside a network.
+    """
     if setting.number_format not in FORMATS:
         raise ValueError(f"MXNet has no matrix product for {setting.number_format}")
     mx = load_mxnet(setting)

@@ -89,7 +89,10 @@ def describe_host() -> Dict[str, str]:
 
 
 def describe_rank() -> Dict[str, str]:
-    """Describe what may differ between a host's ranks, after libraries are loaded."""
+    """Describe what may differ between a host's ranks: affinity, limits, libraries, environment.
+
+    Call this after libraries are loaded.
+    """
     return {
         **describe_binding(),
         **describe_limits(),
@@ -101,7 +104,10 @@ def describe_rank() -> Dict[str, str]:
 def gather_platforms(
     case: "Case", world: Any, rank_info: "RankInfo"
 ) -> "Tuple[Dict[str, str], Tuple[HostPlatform, ...]]":
-    """Gather `Record.platform` and `Record.hosts` to rank 0; empty on others. Collective."""
+    """Gather the facts of all hosts to rank 0, as `Record.platform` and `Record.hosts`.
+
+    All ranks must call this; on the others the result is empty.
+    """
     of_host = describe_host() if rank_info.local_rank == 0 else {}
     of_rank = describe_rank()
     if case.device == "cuda":
@@ -110,7 +116,11 @@ def gather_platforms(
 
 
 def merge_platforms(told: List[Told]) -> Tuple[Facts, Tuple[HostPlatform, ...]]:
-    """Merge all ranks' (host, facts, own facts) to `Record.platform` and `Record.hosts`."""
+    """Merge the facts of all ranks, in rank order, to `Record.platform` and `Record.hosts`.
+
+    `told` has the host, its facts and the rank's own facts of each rank. Both results are empty
+    without facts, as on ranks other than 0.
+    """
     ranks: Dict[str, List[Told]] = {}
     for one in told:
         ranks.setdefault(one[0], []).append(one)

@@ -25,7 +25,10 @@ DEFAULT_ROCM = "/opt/rocm"
 
 
 def describe_gpus() -> Dict[str, str]:
-    """Describe the GPUs of NVML or AMD SMI, equal values once, with current limits; or {}."""
+    """Describe the GPUs that NVML or AMD SMI list, with equal values listed once; {} without any.
+
+    Limits are the current ones: the enforced power limit and the maximum clock.
+    """
     nvml = load_nvml()
     if nvml is None:
         return _describe_amd_gpus()

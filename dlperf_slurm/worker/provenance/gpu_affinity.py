@@ -22,9 +22,10 @@ FAR = "far"
 def describe_gpu_affinity(
     local_rank: int, environ: Mapping[str, str], root: Path = ROOT
 ) -> Dict[str, str]:
-    """Describe the NUMA nodes of this rank's GPU and CPUs, with FAR if they differ.
+    """Describe the NUMA nodes of this rank's GPU and CPUs, with FAR if the GPU's is another one.
 
-    Returns {} if not known: without NVML, in virtual machines and for MIG instances.
+    Returns {} if not known: without NVML, in a virtual machine without NUMA information, and for a
+    MIG instance, which has no PCI address of its own.
     """
     nvml = load_nvml()
     if nvml is None:

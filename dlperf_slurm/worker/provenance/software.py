@@ -71,7 +71,8 @@ def describe_container(
 ) -> Dict[str, str]:
     """Describe the container of this process, with its image if known; {} outside a container.
 
-    The job script's variables come first, since Podman reports its image seldom.
+    The job script's variables come first, since Podman reports its image to privileged containers
+    only.
     """
     runtime = environ.get("DLPERF_SLURM_CONTAINER")
     if runtime:

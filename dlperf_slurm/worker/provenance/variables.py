@@ -161,7 +161,10 @@ _SECRET_PARAMETER = re.compile(
 
 
 def describe_environment(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
-    """Return "env.NAME" -> truncated value for harmless variables, SET for libraries' others."""
+    """Return "env.NAME" -> value for harmless variables, SET for others with a library's prefix.
+
+    Long values are truncated, and credentials in them are replaced.
+    """
     return {
         f"env.{name}": _cut(cut_credentials(value)) if name in HARMLESS else SET
         for name, value in sorted(environ.items())

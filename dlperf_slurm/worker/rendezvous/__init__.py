@@ -1,6 +1,7 @@
 """A site's rendezvous settings <-> the worker's command-line options.
 
-The login node imports only this file; `worlds` joins the ranks, by MPI or over sockets.
+The modules of this package join the ranks (`worlds`), by MPI or over sockets. Code on the login
+node imports only this file.
 """
 
 import argparse

@@ -45,7 +45,10 @@ class MpiWorld(World):
         MPI.Finalize()
 
     def gather_rows(self, values: Sequence[float]) -> Any:
-        """Gather rows to [ranks, values] on rank 0; ValueError on all ranks if they differ."""
+        """Gather equally long rows to an array [ranks, values] on rank 0, None elsewhere.
+
+        Raises ValueError on all ranks if the rows differ in length or have too many values in all.
+        """
         import numpy
 
         row = numpy.asarray(values, "float64")
@@ -140,7 +143,10 @@ def read_secret(environ: Mapping[str, str]) -> bytes:
 
 
 def check_sizes(sizes: Sequence[int]) -> None:
-    """Raise ValueError, on each rank, if the rows differ in length or are too long in all."""
+    """Raise ValueError if the rows of the ranks differ in length or have too many values in all.
+
+    All ranks know all sizes, so that each raises before any of them starts to gather.
+    """
     for rank, size in enumerate(sizes):
         if size != sizes[0]:
             raise ValueError(f"rank {rank} has {size} values, but rank 0 has {sizes[0]}")

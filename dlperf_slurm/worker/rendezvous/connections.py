@@ -1,7 +1,8 @@
 """A rank's environment and a secret -> connections between rank 0 and all other ranks.
 
-Rank 0 listens on a port that follows from the secret. Each connection is admitted in a thread of
-its own with one deadline, so that a peer without the secret holds up nobody.
+Rank 0 listens at the address that the others know it by, on a port that follows from the secret.
+Each connection is admitted in a thread of its own with one deadline, so that a peer without the
+secret holds up nobody, however many connections it opens and however slowly it sends.
 """
 
 import errno
@@ -42,9 +43,10 @@ Arrival = Tuple[Channel, int, str]
 
 
 def choose_ports(launch: str, secret: bytes) -> List[int]:
-    """Return a launch's candidate ports, of which rank 0 uses the first free.
+    """Return candidate ports, the same in every process of a launch; rank 0 uses the first free.
 
-    They follow from the secret and `launch`: other users know the job id, and could take the ports.
+    They follow from the secret and `launch`, a text that is unique to the launch: other users know
+    the launch's job id, and could take the ports.
     """
     seed = hmac.new(secret, launch.encode(), "sha256").hexdigest()
     return random.Random(seed).sample(PORTS, PORTS_TRIED)
@@ -53,7 +55,10 @@ def choose_ports(launch: str, secret: bytes) -> List[int]:
 def connect_ranks(
     place: RankEnvironment, secret: bytes, seconds: float = START_SECONDS
 ) -> Connections:
-    """Connect rank 0 with all other ranks; raises PlacementError after `seconds`."""
+    """Connect rank 0 with all other ranks; raises PlacementError after `seconds`.
+
+    `place` is the rank's environment, `secret` is known to all ranks of the launch.
+    """
     deadline = time.monotonic() + seconds
     own_host = socket.gethostname()
     if place.size == 1:
@@ -162,7 +167,10 @@ def _listen(host: str, ports: List[int]) -> socket.socket:
 
 
 def _find_address(host: str) -> Tuple[int, str]:
-    """Return family and address of `host`, IPv4 if any; '' (all) for one such as 127.0.1.1."""
+    """Return the family and the address of `host`, IPv4 if it has one.
+
+    The address is '' (all addresses) if only this host knows `host` by it, as by 127.0.1.1.
+    """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:

@@ -17,7 +17,8 @@ SIOCGIFADDR = 0x8915
 def choose_network(rank_info: RankInfo, world: Any, joining: RendezvousSettings) -> RankInfo:
     """Return the RankInfo with addresses on the site's network; all ranks must call this.
 
-    On a single host nothing changes. Raises PlacementError on all ranks if a host has none.
+    On a single host nothing changes. Raises PlacementError on all ranks if any host has no address
+    on that network.
     """
     is_chosen = joining.interface or joining.host_suffix
     if not is_chosen or len(set(world.hosts)) == 1:

@@ -20,7 +20,10 @@ class RankEnvironment(NamedTuple):
 
 
 def read_rank_environment(launcher: str, environ: Mapping[str, str]) -> RankEnvironment:
-    """Read the variables that a launcher (SLURM or TORCHRUN) sets; raises PlacementError."""
+    """Read the RankEnvironment of this process from the variables that its launcher sets.
+
+    `launcher` is SLURM or TORCHRUN. Raises PlacementError if a variable is missing or invalid.
+    """
     try:
         return FINDERS[launcher](environ)
     except (KeyError, ValueError) as error:

@@ -1,7 +1,7 @@
 """Connections between rank 0 and the others -> the part of mpi4py's communicator that World uses.
 
 A thread receives from all peers, so that a rank notices the end of another one while its main
-thread is blocked. No message is sent during the measured steps.
+thread is blocked. No message is sent during the measured steps, so that the thread sleeps.
 """
 
 import atexit
@@ -146,7 +146,10 @@ class SocketCommunicator:
             self._end(f"rank {peer} on {self._hosts[peer]} is gone: {error}", EXIT_CODE, peer)
 
     def _end(self, reason: str, exit_code: int, told_by: Optional[int] = None) -> None:
-        """End other ranks, but `told_by`, and this process at once: main may be blocked in C."""
+        """End the other ranks and this process at once: its main thread may be blocked in C.
+
+        `told_by` is the rank that asked for this or is gone, and gets no message.
+        """
         try:
             self._tell(END, reason, told_by)
             print(f"rank {self._rank} ends: {reason}", file=sys.stderr, flush=True)

@@ -1,9 +1,9 @@
 """Authenticated messages between two processes that share a secret, over a socket.
 
 Both sides first send a nonce. Secret and nonces give a key for each direction, and each message has
-an HMAC over its sequence number and its bytes, which is checked before unpickling.
-multiprocessing.connection checks the secret only once, by MD5 before Python 3.12, and waits for a
-silent peer without a timeout.
+an HMAC over its sequence number and its bytes, which is checked before unpickling: without the
+secret nobody can send, change, replay or reorder messages. multiprocessing.connection checks the
+secret only once, by MD5 before Python 3.12, and waits for a silent peer without a timeout.
 """
 
 import hmac
@@ -80,7 +80,11 @@ class Channel:
             self._connection.sendall(payload)
 
     def receive(self) -> Any:
-        """Return the next value; AuthenticationError (HMAC), UnreadableError or other OSErrors."""
+        """Return the next value; not thread-safe.
+
+        Raises AuthenticationError for a message with a wrong HMAC, UnreadableError for one that
+        cannot be unpickled, other OSErrors if the connection is lost.
+        """
         size, code = _HEADER.unpack(self._read(_HEADER.size))
         if self._limit is not None and size > self._limit:
             raise AuthenticationError(f"the first message has {size} bytes, too many")

@@ -1,4 +1,7 @@
-"""A sampling process per host -> telemetry of CPUs and devices in measured steps, or why not."""
+"""A sampling process per host -> telemetry of its CPUs and devices during the measured steps.
+
+It never fails a measurement: if sampling is not possible, the result is empty and says why.
+"""
 
 import io
 import json
@@ -37,7 +40,8 @@ STOP_SECONDS = 20.0
 class Sampler:
     """One rank's handle of its sampling process; a rank with nothing to sample starts none.
 
-    The process also ends if the rank dies. `cpu_use` is set by `finish`.
+    The process also ends if the rank dies, as its standard input is then closed. The window is the
+    time of the measured steps. `cpu_use` is the CPU use of the host in it, set by `finish`.
     """
 
     def __init__(self, case: Case, rank_info: RankInfo) -> None:
@@ -135,7 +139,10 @@ def read_samples(output: bytes) -> HostSamples:
 def gather_telemetry(
     world: Any, sampler: Sampler, attempt_dir: Path
 ) -> Tuple[Tuple[Telemetry, ...], Dict[str, str]]:
-    """Gather `Record.telemetry` to rank 0, which writes SAMPLES_FILE, and problems. Collective."""
+    """Gather `Record.telemetry` to rank 0, with the sampling problems for `Record.platform`.
+
+    Rank 0 also writes all samples to SAMPLES_FILE. All ranks must call this.
+    """
     samples = world.gather(sampler.finish())
     problems = [f"{one.host}: {one.problem}" for one in samples if one.problem]
     if any(one.series for one in samples):

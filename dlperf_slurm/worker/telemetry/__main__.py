@@ -71,7 +71,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def stay_out_of_the_way(rank_pid: int, proc: Path = PROC) -> None:
-    """Take the lowest priority, and move to CPUs of the job that no rank of this host may use."""
+    """Take the lowest priority, and move to CPUs that no rank of this host may use.
+
+    If the ranks may use all CPUs of the job, the affinity stays: the kernel enforces the cpuset.
+    """
     os.nice(LEAST_PRIORITY)
     free = set(range(os.cpu_count() or 1)) - find_busy_cpus(rank_pid, proc)
     if free:
@@ -91,7 +94,10 @@ def find_busy_cpus(rank_pid: int, proc: Path = PROC) -> Set[int]:
 
 
 def _list_siblings(pid: int, proc: Path) -> List[int]:
-    """List the children of a process's parent (proc_tid_children(5)), or [] on old kernels."""
+    """List the children of the parent of a process, itself included (proc_tid_children(5)).
+
+    Empty on old kernels.
+    """
     try:
         parent = read_stat(proc / str(pid))[1][1]
         lists = proc.glob(f"{parent}/task/*/children")
@@ -104,7 +110,11 @@ def _list_siblings(pid: int, proc: Path) -> List[int]:
 def sample_window(
     sources: Sequence[Any], host: str, interval_seconds: float, is_host: bool
 ) -> HostSamples:
-    """Sample at START, per interval and at END; return all at STOP. Raises RankGoneError."""
+    """Take one sample at START, one per interval and one at END; return them at STOP.
+
+    START, END and STOP are commands of the rank. `is_host` adds the CPU use of the host. Raises
+    RankGoneError.
+    """
     samples = TelemetrySamples(sources)
     hear(START)
     cpu_seconds = read_cpu_seconds()
@@ -123,7 +133,10 @@ def sample_window(
 
 
 def hear(word: bytes, due: Optional[float] = None) -> bool:
-    """Wait for the rank's command `word`; False if not by `due` (monotonic). RankGoneError."""
+    """Wait for the command `word` of the rank; return False if it does not come until `due`.
+
+    `due` is a monotonic time. Raises RankGoneError.
+    """
     timeout = None if due is None else max(0.0, due - time.monotonic())
     if not select.select([sys.stdin], [], [], timeout)[0]:
         return False

@@ -44,8 +44,8 @@ THROTTLE_REASONS = {
 class DeviceSeries:
     """The samples of one device, or of its host, during the measured steps.
 
-    Columns are named by the constants above. SECONDS is the host's monotonic clock; ENERGY, BUSY,
-    STOLEN (included in BUSY) and TOTAL are counters.
+    The columns, named by the constants above, are equally long. SECONDS is the host's monotonic
+    clock; ENERGY, BUSY, STOLEN (included in BUSY) and TOTAL are counters.
     """
 
     device: int
@@ -59,7 +59,11 @@ class DeviceSeries:
 
 @dataclass(frozen=True)
 class HostSamples:
-    """All series of a sampling process, why some are missing, and its host's CPU use if any."""
+    """All series of one sampling process; `problem` says why series are missing.
+
+    `cpu_use` is the CPU use of the host during the measured steps, set if the process samples the
+    host.
+    """
 
     host: str
     interval_seconds: float = 0.0

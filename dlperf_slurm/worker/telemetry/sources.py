@@ -1,4 +1,8 @@
-"""GPUs (NVML, AMD SMI) and the host (psutil, powercap) -> samples, from one source each."""
+"""GPUs and the host -> samples, from one source each.
+
+Power, clock, temperature, memory and utilization of GPUs come from NVML or AMD SMI; CPU and memory
+counters of the host from psutil, CPU energy from powercap.
+"""
 
 import math
 from pathlib import Path
@@ -135,7 +139,10 @@ def _scale(value: Any, factor: float = 1.0) -> float:
 
 
 def open_devices(named: Mapping[int, str]) -> Iterator[Union[NvidiaSource, AmdSource]]:
-    """Open the GPU (index or UUID) of each local rank in `named`, unless unknown."""
+    """Open the GPU of each local rank; GPUs unknown to NVML or AMD SMI are left out.
+
+    `named` maps a local rank to its GPU's index or UUID.
+    """
     if not named:
         return
     nvml = load_nvml()
@@ -154,7 +161,8 @@ def open_devices(named: Mapping[int, str]) -> Iterator[Union[NvidiaSource, AmdSo
 def choose_devices(case: Case, rank_info: RankInfo, environ: Mapping[str, str]) -> Dict[int, str]:
     """Choose the GPUs that this rank samples: local rank -> index or UUID.
 
-    A host's first rank samples all GPUs, or if it does not see all, each rank its own.
+    The first rank of a host samples all GPUs; if not all are visible to it, each rank samples its
+    own.
     """
     if case.device != "cuda":
         return {}
@@ -177,7 +185,10 @@ def _list_visible(case: Case, environ: Mapping[str, str]) -> List[str]:
 
 
 class HostSource:
-    """The host's CPUs and memory, for all processes; reading CPU clocks would disturb a rank."""
+    """The CPUs and memory of the host, including the use by all processes.
+
+    CPU clocks are not sampled: reading a clock interrupts its CPU, which may disturb a rank.
+    """
 
     device = HOST
 
@@ -211,7 +222,10 @@ def open_host() -> Iterator[HostSource]:
 
 
 class EnergyCounter:
-    """The energy of all CPU packages and memory (powercap), for root since Linux 5.10."""
+    """The energy of all CPU packages and their memory, from the kernel's powercap (Intel and AMD).
+
+    Counters wrap at their range; since Linux 5.10 only root may be able to read them.
+    """
 
     def __init__(self, root: Path = ROOT) -> None:
         self._zones = [

@@ -28,7 +28,10 @@ _UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 
 
 def make_accuracy_tables(figures: Sequence[Figure], draft: DocumentBuilder) -> Iterator[Table]:
-    """Make a table of times to train per pair of precisions, and of top-1 over several seeds."""
+    """Make a table of times to train per model, framework, compiler and pair of precisions.
+
+    With several seeds there is a second table, of top-1 over the seeds.
+    """
     trained = [figure for figure in figures if figure.top1]
     for group in group_figures(trained, lambda f: (f.model, f.label, f.compiler)).values():
         for pair in pair_precisions(group, draft):

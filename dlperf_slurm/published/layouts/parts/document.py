@@ -23,7 +23,11 @@ LayoutColumn = tuple[str, Sequence[Union[Cell, str]]]
 
 @dataclass(frozen=True)
 class Document:
-    """Tables in a layout; `footnotes[n - 1]` is footnote n, `notes` are lines below the tables."""
+    """Tables in a layout, with footnotes and notes.
+
+    `footnotes[n - 1]` is footnote n. `notes` are lines below the tables, about figures that are
+    missing or were measured twice.
+    """
 
     tables: tuple[Table, ...]
     footnotes: tuple[str, ...]
@@ -45,7 +49,10 @@ class DocumentBuilder:
     def index(
         self, figures: Iterable[Figure], find_key: Callable[[Figure], Key]
     ) -> dict[Key, Figure]:
-        """Index figures by place in a table: the first measured one, with a note on the others."""
+        """Index figures by key, the first measured one of each; a note names the values not shown.
+
+        `find_key` returns a figure's place in a table, such as its topology.
+        """
         found = group_figures(figures, find_key)
         chosen = {key: _choose(group) for key, group in found.items()}
         for key, group in found.items():
@@ -86,13 +93,19 @@ def describe(figure: Figure) -> str:
 
 
 def disambiguate_name(name: str, figure: Figure, names: Iterable[tuple[str, str]]) -> str:
-    """Return a framework's name, with the figure's source if `names` has several for it."""
+    """Return a framework's name, followed by the figure's source if `names` has several for it.
+
+    `names` are the (framework, source) pairs of all columns.
+    """
     sources = {source for other, source in names if other == name}
     return f"{name} ({figure.source})" if len(sources) > 1 else name
 
 
 def list_topologies(figures: Iterable[Figure], measured: bool = False) -> list[Topology]:
-    """Return the topologies of (measured) figures, the one with the fewest devices first."""
+    """Return the topologies of the figures, the one with the fewest devices first.
+
+    With `measured`, figures without a throughput are left out.
+    """
     topologies = {f.topology for f in figures if not measured or f.samples_per_s is not None}
     return sorted(topologies, key=lambda topology: (topology.world_size, topology))
 
@@ -137,7 +150,10 @@ def describe_sizes(figures: Iterable[Figure]) -> str:
 
 
 def list_footnotes(figure: Figure, column: Iterable[Figure]) -> tuple[Note, ...]:
-    """Return a figure's footnotes, and one on its batch size if jobs in `column` chose several."""
+    """Return a figure's footnotes, and one on its batch size if a `column` has several.
+
+    Only if the job chose the size itself: such figures did not do the same work per step.
+    """
     sizes = {other.batch_sizes for other in column if other.batch_sizes}
     is_chosen = figure.batch_sizes not in ("", figure.batch_group)
     if not is_chosen or len(sizes) == 1:
@@ -148,7 +164,8 @@ def list_footnotes(figure: Figure, column: Iterable[Figure]) -> tuple[Note, ...]
 def make_column_cells(figures: Sequence[Figure], name: str) -> list[Cell]:
     """Make the cells of a table column; a missing figure's cell shows its problem.
 
-    Our own measurements have two decimals, published figures only as many as they need.
+    `name` is the column of the frame, such as "samples_per_s". Our own measurements have two
+    decimals, published figures only as many as they need.
     """
     values = [getattr(figure, name) for figure in figures]
     known = [(figure, value) for figure, value in zip(figures, values) if value is not None]

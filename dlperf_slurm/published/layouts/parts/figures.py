@@ -78,7 +78,10 @@ def make_run_figures(results: Results) -> "DataFrame":
 
 
 def make_published_figures(published: "DataFrame") -> "DataFrame":
-    """Make the frame of figures of a published source, in its order, with the median of repeats."""
+    """Make the frame of figures of a published source, in its order, with the median of repeats.
+
+    `published` has the columns of `published.figures.read_source`.
+    """
     # figures of one case without repeat numbers are not merged
     lines = published["where"].mask(published.repeat > 0, "")
     keyed = published.drop(columns=["repeat", "samples_per_s"]).assign(where=lines)

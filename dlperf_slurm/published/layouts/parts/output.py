@@ -71,7 +71,11 @@ def _number(document: Document) -> list[str]:
 
 
 def fit_columns(table: Table, width: int) -> Iterator[list[Column]]:
-    """Yield a table's columns in parts of up to `width` characters, each with its text columns."""
+    """Yield the columns of a table in parts that fit into `width` characters.
+
+    Each part repeats the text columns and has at least one column of figures. If text columns take
+    most of the width, there is only one part, because repeating them would save nothing.
+    """
     columns: list[Column] = list(zip(table.header, zip(*table.rows)))
     if _sum_widths(columns) <= width or _sum_widths(columns[: table.text_columns]) > width / 2:
         yield columns

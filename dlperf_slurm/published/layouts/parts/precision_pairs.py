@@ -34,7 +34,10 @@ class PrecisionPair:
 
 
 def pair_precisions(figures: Sequence[Figure], draft: DocumentBuilder) -> list[PrecisionPair]:
-    """Pair each reduced precision of the figures with the full one; a note names a missing one."""
+    """Pair each reduced precision of the figures with the full one, a table for each pair.
+
+    Without one of the two, pairs have one member, and a note in `draft` says so.
+    """
     precisions = dict.fromkeys(figure.precision for figure in figures)
     measured = {figure.precision for figure in figures if figure.samples_per_s is not None}
     reference = choose_reference(measured or precisions)

@@ -68,9 +68,10 @@ class MaskedTokenHead:
 
 
 class Bert:
-    """BERT with two heads: logits [batch, predictions, vocabulary_size] and [batch, 2].
+    """BERT for pre-training, with a masked-token head and a next-sentence head.
 
-    All inputs are as `worker.synthetic_batch` makes them, but int32.
+    Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are as
+    `worker.synthetic_batch` makes them, but int32.
     """
 
     def __init__(self, definition: Definition) -> None:

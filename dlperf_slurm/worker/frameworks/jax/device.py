@@ -41,7 +41,10 @@ def configure_devices(case: Case, rank_info: RankInfo) -> None:
 
 
 def choose_gpu(rank_info: RankInfo) -> int:
-    """Return the index of this rank's GPU by NVML: JAX reserves memory on all that it lists."""
+    """Return the index of this rank's GPU, counted by NVML.
+
+    JAX must be told its GPU before it lists the devices, because it reserves memory on all it sees.
+    """
     nvml = load_nvml()
     visible = list_seen(nvml, os.environ) if nvml else list_visible(os.environ, ())
     return rank_info.choose_gpu(len(visible))
@@ -83,7 +86,10 @@ def place(values: Any, sharding: NamedSharding) -> Array:
 
 
 def pin(batch: Dict[str, Any], device: jax.Device) -> Arrays:
-    """Copy a batch into pinned host memory, which the device copies by DMA and never aliases."""
+    """Copy a batch into pinned host memory, from which the device copies by DMA.
+
+    Without this copy, a transfer to the CPU device could alias NumPy's own memory and copy nothing.
+    """
     return jax.device_put(batch, SingleDeviceSharding(device, memory_kind="pinned_host"))
 
 

@@ -61,9 +61,10 @@ def select(is_finite: Array, new: Any, old: Any) -> Any:
 
 
 class State(NamedTuple):
-    """What a step reads (a forward pass the first three) and updates; [ranks, ...] if per rank.
+    """What a step reads and updates; a per-rank array has a leading axis of ranks.
 
-    `accumulated` holds the sum of the scaled gradients of a step's earlier batches.
+    A forward pass needs the first three fields. `accumulated` holds the sum of the scaled gradients
+    of a step's earlier batches.
     """
 
     weights: Arrays
@@ -98,7 +99,10 @@ class Forward:
         self._attention_taken: Set[str] = set()
 
     def describe_attention(self) -> str:
-        """Return what computes attention, with the reason if not cuDNN; '' without attention."""
+        """Return what computes attention in all traced functions; '' for a model without attention.
+
+        If cuDNN could not be used, the text has the reason too.
+        """
         names = {XLA: f"{WRITTEN_OUT}{self._lack_of_cudnn}", CUDNN: "cuDNN"}
         found = " and ".join(sorted(names[each] for each in self._attention_taken))
         return self._work.describe_attention(found or WRITTEN_OUT)
@@ -134,7 +138,8 @@ def choose_attention(case: Case, work: Work, compute_type: Any) -> Tuple[str, st
     """Return which implementation of attention to use, and why cuDNN cannot be used ('' if it can).
 
     cuDNN is used for 16-bit types on a GPU that has the kernels. To find out, attention alone is
-    compiled, for one head of one sample, before the model is built.
+    compiled, for one head of one sample, so that a GPU or length without a kernel is noticed before
+    the model is built.
     """
     if case.device != "cuda" or compute_type == jnp.float32 or not work.has_attention:
         return XLA, ""
@@ -151,7 +156,10 @@ def choose_attention(case: Case, work: Work, compute_type: Any) -> Tuple[str, st
 
 
 def sum_attention(query: Array, key: Array, value: Array) -> Array:
-    """Run cuDNN's non-causal and causal attention, if it has both; return a float32 [] sum."""
+    """Run cuDNN's non-causal and causal attention, which fails if it lacks one of the kernels.
+
+    Returns the sum over both results, float32 [], of which to take the gradient.
+    """
     both = (
         jax.nn.dot_product_attention(query, key, value, is_causal=each, implementation="cudnn")
         for each in (False, True)
@@ -162,7 +170,8 @@ def sum_attention(query: Array, key: Array, value: Array) -> Array:
 class Evaluation:
     """Jitted functions for evaluation: `infer` (state, batch -> logits) and `compute_losses`.
 
-    With running statistics, without dropout, and for each rank of its own.
+    Batch normalization uses its running statistics and there is no dropout. Each rank has logits
+    and a loss of its own.
     """
 
     def __init__(self, forward: Forward, mesh: Mesh, specs: State) -> None:

@@ -39,7 +39,8 @@ class Generation:
 
     The model must have `make_cache(batch, length, dtype)` and `predict_next(scope, ids, position,
     cache)`: ids [batch, length], the first at `position` -> logits [batch, vocabulary_size] and the
-    cache with the ids added. Decode reuses (donates) the memory of its cache.
+    cache with the ids added. Prefill and decode are compiled; decode reuses (donates) the memory of
+    the cache that it is given.
     """
 
     def __init__(self, forward: Forward, state: State, prompts: Array, axes: Axes, mesh: Mesh):

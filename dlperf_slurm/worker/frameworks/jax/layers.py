@@ -19,7 +19,8 @@ XLA, CUDNN = "xla", "cudnn"
 class Scope:
     """The weights, statistics and settings of one forward pass, which its layers read.
 
-    `new_statistics` receives running statistics, `attention_taken` what computed attention.
+    `new_statistics` receives the running statistics that the layers update, `attention_taken` the
+    implementations of attention that they use.
     """
 
     weights: Mapping[str, Array]
@@ -194,7 +195,10 @@ class BatchNorm2d:
 
 
 class Attention:
-    """Multi-head self-attention over hidden [batch, length, hidden_size]; unfused with dropout."""
+    """Multi-head self-attention over hidden [batch, length, hidden_size].
+
+    Unfused if there is dropout, which jax.nn.dot_product_attention does not have.
+    """
 
     def __init__(self, definition: Transformer, name: str, dropout: float = 0.0) -> None:
         self.head_shape = (definition.heads, definition.head_size)
@@ -230,8 +234,9 @@ def attend(
     """Scaled dot-product attention: query, result [batch, length, heads, head_size].
 
     `key` and `value` may have fewer heads (grouped-query attention). With `seen` (int32 []), only
-    their first `seen` positions count, and XLA's implementation is used. On the CPU float16
-    attention is computed in float32: XLA lacks the product that JAX asks for (jaxlib 0.10).
+    their first `seen` positions count, and XLA's implementation is used whatever the scope says. On
+    the CPU float16 attention is computed in float32, because XLA's CPU backend lacks the float16
+    product with float32 sums that JAX asks for (jaxlib 0.10).
     """
     implementation: Any = scope.attention if seen is None else XLA
     scope.attention_taken.add(implementation)
@@ -266,9 +271,10 @@ def max_pool(scope: Scope, x: Array, size: int, stride: int, padding: int) -> Ar
 
 
 def cross_entropy(logits: Array, labels: Array, label_smoothing: float = 0.0) -> Array:
-    """Return the mean cross-entropy of class indices or probabilities [..., classes], float32.
+    """Return the mean cross-entropy over all labels, in float32.
 
-    Label smoothing spreads its share evenly over all classes.
+    Labels are class indices, or class probabilities with a last axis of classes. Label smoothing
+    spreads its share evenly over all classes.
     """
     log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32))
     if labels.ndim == logits.ndim:

@@ -38,7 +38,8 @@ class Attention:
 
     `cosine` and `sine` [length, head_size / 2] are the rotary position embedding. With a cache,
     keys and values are stored from `position` on: a single token attends to all cached positions up
-    to its own, a longer input only to itself. Returns the result and the filled cache, or None.
+    to its own, a longer input only to itself. Returns the result and the filled cache, or None
+    without a cache.
     """
 
     def __init__(self, definition: Definition, name: str) -> None:
@@ -135,7 +136,11 @@ class Llama:
     def predict_next(
         self, scope: Scope, input_ids: Array, position: Array, cache: List[Cache]
     ) -> Tuple[Array, List[Any]]:
-        """Return logits [batch, vocabulary_size] after ids [batch, length], and the cache."""
+        """Return logits [batch, vocabulary_size] of the token after `input_ids` [batch, length].
+
+        The first of `input_ids` is at `position`. Also returns the cache with their keys and
+        values.
+        """
         x = self.embedding(scope, input_ids)
         cosine, sine = (
             lax.dynamic_slice_in_dim(jnp.asarray(table), position, input_ids.shape[1])

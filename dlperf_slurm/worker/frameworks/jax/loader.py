@@ -28,7 +28,10 @@ Key = Tuple[int, int]
 
 
 def prepare_batch(batch: "Batch", image_layout: str, classes: int) -> "Batch":
-    """Convert a batch to the image layout, 32-bit integers and, with `classes`, probabilities."""
+    """Convert a batch to the case's image layout and to 32-bit integers.
+
+    With `classes`, labels become class probabilities [..., classes].
+    """
     prepared = narrow_integers(spread_labels(batch, classes))
     if "images" in prepared:
         images = transpose(prepared["images"], IMAGE_LAYOUT, image_layout)
@@ -50,7 +53,10 @@ def open_loader(
     image_layout: str,
     classes: int,
 ) -> "Iterator[Batch]":
-    """Yield a batch per list of keys (epoch, index); Grain spawns (not forks) its workers."""
+    """Yield a batch per list of keys (epoch, index) in `order`; see `prepare_batch`.
+
+    Grain spawns (not forks) its worker processes.
+    """
     # Grain takes seconds to import
     import grain
     from absl import flags

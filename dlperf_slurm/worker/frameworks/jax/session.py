@@ -57,7 +57,10 @@ DROPOUT_GENERATOR = "rbg"
 
 
 class JaxSession:
-    """JAX's Session; without device events, a step has ended when its losses are available."""
+    """JAX's implementation of `worker.session.Session`.
+
+    JAX has no device events: a step has ended when its losses are available.
+    """
 
     def __init__(self, case: Case, rank_info: RankInfo, mesh: Mesh) -> None:
         work = Work(case, rank_info, __package__)

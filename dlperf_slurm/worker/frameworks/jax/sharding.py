@@ -27,14 +27,21 @@ def is_sharded(case: Case) -> bool:
 
 
 def find_split_axis(case: Case, shape: Tuple[int, ...]) -> Optional[int]:
-    """Return the first axis that can be split evenly over the ranks; None for vectors."""
+    """Return the axis along which to shard a weight of this shape over the ranks, or None.
+
+    That is the first axis that can be split evenly; vectors are not sharded.
+    """
     if not is_sharded(case) or len(shape) < 2:
         return None
     return next((axis for axis, size in enumerate(shape) if size % case.world_size == 0), None)
 
 
 def make_specs(axes: SplitAxes) -> Dict[str, P]:
-    """Return each weight's JAX PartitionSpec by its sharded axis (None: every rank has all)."""
+    """Return the JAX PartitionSpec of each weight, by the axis along which it is sharded.
+
+    An axis of None is for a weight that every rank has whole. The specs also fit all arrays of the
+    weights' shapes, such as gradients.
+    """
     return {name: P() if axis is None else P(*[None] * axis, RANKS) for name, axis in axes.items()}
 
 
@@ -46,7 +53,10 @@ def make_shardings(mesh: Mesh, specs: Any) -> Any:
 
 
 def choose_gather(case: Case) -> Gather:
-    """Return the all-gather of a sharded weight; its gradient is each rank's part of the sum."""
+    """Return the all-gather of a sharded weight for the case's device, with its gradient.
+
+    The gradient is the sum over all ranks, of which each rank gets its part.
+    """
     return gather_by_gloo if case.device == "cpu" else gather
 
 
@@ -59,8 +69,8 @@ def gather(part: Array, axis: int) -> Array:
 def gather_by_gloo(part: Array, axis: int) -> Array:
     """All-gather the ranks' parts along `axis`; the gradient is an all-to-all and a local sum.
 
-    Gloo's reduce-scatter may overwrite data that it has yet to send
-    (github.com/jax-ml/jax/issues/40830; jaxlib 0.10.2 too).
+    Gloo's reduce-scatter may overwrite data that it has yet to send: rank 0 then gets wrong values,
+    from 64 KiB on (github.com/jax-ml/jax/issues/40830; jaxlib 0.10.2 too).
     """
     return gather(part, axis)
 
@@ -71,7 +81,10 @@ def keep_nothing(part: Array, axis: int) -> Tuple[Array, None]:
 
 
 def sum_own_part(axis: int, _: None, gradient: Array) -> Tuple[Array]:
-    """Run the backward pass of `gather_by_gloo`: sum this rank's part of all ranks' gradients."""
+    """Run the backward pass of `gather_by_gloo`: sum this rank's part of all ranks' gradients.
+
+    It sends as many bytes as a reduce-scatter.
+    """
     parts = lax.all_to_all(gradient, RANKS, axis, axis, tiled=True)
     ranks = lax.axis_size(RANKS)
     before, size, after = parts.shape[:axis], parts.shape[axis], parts.shape[axis + 1 :]

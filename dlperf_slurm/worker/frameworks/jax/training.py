@@ -37,7 +37,10 @@ from dlperf_slurm.worker.work import Work
 # arrays of the weights' type; the arithmetic is in float32.
 @dataclass(frozen=True)
 class Momentum:
-    """SGD: velocity = momentum * velocity + gradient + decay * weight; the rate multiplies it."""
+    """SGD with momentum: velocity = momentum * velocity + gradient + weight_decay * weight.
+
+    The learning rate multiplies the velocity, and is not part of it.
+    """
 
     rule: Rule
 
@@ -110,7 +113,10 @@ def to_float32(values: Array) -> Array:
 
 
 def clip_gradients(gradients: Arrays, largest_norm: Optional[float], axes: SplitAxes) -> Arrays:
-    """Scale all gradients to a global norm of at most `largest_norm`, over sharded `axes` too."""
+    """Scale all gradients so that their global norm is at most `largest_norm`.
+
+    `axes` says which gradients are sharded, and so summed over the ranks for the norm.
+    """
     if largest_norm is None:
         return gradients
     # sums of squares: of whole gradients (False), of sharded ones (True)
@@ -128,8 +134,8 @@ def clip_gradients(gradients: Arrays, largest_norm: Optional[float], axes: Split
 class Training:
     """Jitted functions of state and batch: `step`, and its parts `accumulate` and `backpropagate`.
 
-    `accumulate` runs one of a step's earlier batches; `backpropagate` runs the last and returns its
-    losses, the running statistics and the step's gradients.
+    `accumulate` runs one of a step's earlier batches. `backpropagate` runs the last batch and
+    returns its losses, the running statistics and the step's gradients.
     """
 
     def __init__(

@@ -48,7 +48,10 @@ class RMSNorm(nn.Module):
 
 
 def compute_class_loss(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """Return the mean cross-entropy; labels are classes [batch], or probabilities with mixup."""
+    """Return the mean cross-entropy of logits [batch, classes].
+
+    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
+    """
     if labels.ndim == 1:
         return F.nn.cross_entropy(logits, labels, label_smooth=smoothing)
     log_probabilities = F.logsoftmax(logits.astype("float32"), axis=1)

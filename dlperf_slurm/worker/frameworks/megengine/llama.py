@@ -14,7 +14,11 @@ MASKED_OUT_SCORE = -1e4
 
 
 class Places(NamedTuple):
-    """Rotary `cosine`, `sine` [length, 1, head_size / 2] and additive `mask` [length, length]."""
+    """The position-dependent inputs of attention.
+
+    `cosine` and `sine` [length, 1, head_size / 2] are the rotary position embedding. `mask`
+    [length, length] is added to the attention scores.
+    """
 
     cosine: Tensor
     sine: Tensor

@@ -61,7 +61,8 @@ def open_loader(
 ) -> "Iterator[Batch]":
     """Yield a batch per list of keys (epoch, index) in `order`; workers are two batches ahead.
 
-    MegEngine can only fork its workers: safe, as they only read samples and copy arrays.
+    MegEngine can only fork its workers. That is safe, because they only read samples and copy
+    arrays into Plasma's shared memory, and so need none of the rank's threads.
     """
     samples = Samples(dataset)
     loader = Loader(

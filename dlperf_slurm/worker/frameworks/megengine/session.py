@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 
 class MegEngineSession:
-    """MegEngine's Session; without device events, `step` returns when the step has ended."""
+    """MegEngine's implementation of `worker.session.Session`.
+
+    MegEngine has no device events, so `step` returns when the step has ended.
+    """
 
     def __init__(self, case: Case, rank_info: RankInfo, device: str, server: Any) -> None:
         work = Work(case, rank_info, __package__)
@@ -94,7 +97,10 @@ class MegEngineSession:
                 self.infer()
 
     def _compile(self) -> None:
-        """Compile the step by running each trace twice, then restore model and optimizer."""
+        """Compile the training step: run each trace twice, then restore model and optimizer.
+
+        A trace records its first call and compiles in its second.
+        """
         self._differentiate, self._differentiate_more, self._update = (
             mge.jit.trace(function, symbolic=True, symbolic_shape=False)
             for function in (self._differentiate_batch, self._add_gradients, self._update_weights)

@@ -37,7 +37,10 @@ def group_by_decay(
     definitions: Iterable[models.Parameter],
     weight_decay: float,
 ) -> List[Dict[str, Any]]:
-    """Return optimizer parameter groups: decay for matrices and kernels, none for vectors."""
+    """Return optimizer parameter groups: with weight decay for matrices and kernels, else without.
+
+    Biases and normalization weights have one dimension in the definition and do not decay.
+    """
     groups: Dict[bool, List[Parameter]] = {True: [], False: []}
     for name, shape, *_ in definitions:
         groups[len(shape) > 1].append(parameters[name])
@@ -59,7 +62,8 @@ def make_scaler(case: Case) -> Optional[amp.GradScaler]:
 class MpiAverage:
     """Averages all gradients by one MPI all-reduce of a float32 buffer in host memory.
 
-    MegEngine has collectives on GPUs only. Gradients are sent only after the backward pass.
+    MegEngine has collectives on GPUs only. Compared to these, the gradients are copied into the
+    buffer and out of it, and are sent only after the backward pass.
     """
 
     def __init__(self, parameters: List[Parameter]) -> None:
@@ -84,7 +88,11 @@ class MpiAverage:
 
 
 class NcclAverage:
-    """Averages accumulated gradients by MegEngine's all-reduce, after a step's last batch."""
+    """Averages accumulated gradients by MegEngine's all-reduce, after a step's last batch.
+
+    MegEngine's own callback averages during the backward pass, and so sees one batch's gradients
+    only.
+    """
 
     def __init__(self, parameters: List[Parameter]) -> None:
         self._parameters = parameters
@@ -99,7 +107,10 @@ class NcclAverage:
 def make_average(
     case: Case, rank_info: RankInfo, parameters: List[Parameter]
 ) -> Tuple[Callable[[], None], List[Any]]:
-    """Return a function to call after a backward pass, and callbacks in it, that average."""
+    """Return a function and callbacks that together average gradients over the ranks.
+
+    Call the function after a step's backward pass, and run the callbacks within it.
+    """
     if rank_info.world_size == 1:
         return do_nothing, []
     if case.axes.gradient_sync == "mpi":
@@ -114,7 +125,10 @@ def do_nothing() -> None:
 
 
 def join_process_group(rank_info: RankInfo, device_index: int) -> Optional[Any]:
-    """Join MegEngine's process group; rank 0 also starts and holds the server."""
+    """Join MegEngine's process group; rank 0 also starts and returns the server.
+
+    The server ends when the last reference to it is dropped.
+    """
     server = distributed.Server(rank_info.master_port) if rank_info.rank == 0 else None
     distributed.init_process_group(
         rank_info.master_address,

@@ -28,8 +28,9 @@ class RMSNorm(nn.Cell):
 class Attention(nn.Cell):
     """Causal grouped-query self-attention over hidden [batch, length, hidden_size].
 
-    `cosine` and `sine` [length, 1, head_size / 2] are the rotary position embedding. `mask`,
-    float32 [length, length], is added to the scores: 0 where a query may attend to a key.
+    The query heads of a group are rows of one matrix product with their shared key head. `cosine`
+    and `sine` [length, 1, head_size / 2] are the rotary position embedding. `mask`, float32
+    [length, length], is added to the scores: 0 where a query may attend to a key.
     """
 
     def __init__(self, definition: Definition) -> None:

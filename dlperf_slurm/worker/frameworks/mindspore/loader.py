@@ -39,8 +39,9 @@ def open_loader(
 ) -> "Iterator[Dict[str, NDArray[Any]]]":
     """Yield a batch per list of keys (epoch, index) in `order`.
 
-    One reader is a thread, several are spawned processes: forked ones would inherit locks that
-    compute threads hold. Without a batch MindSpore polls the readers every 0.1 seconds.
+    One reader is a thread, several readers are processes. These are spawned: forked ones would
+    inherit locks that compute threads hold. When no batch is ready, MindSpore polls the readers
+    every 0.1 seconds.
     """
     pipelines.config.set_multiprocessing_start_method("spawn")
     # the prefetch size counts batches, of each process and of the pipeline

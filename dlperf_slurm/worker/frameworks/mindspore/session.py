@@ -92,7 +92,8 @@ class MindSporeSession:
     def _meet_once(self) -> None:
         """Synchronize the ranks before the first collective.
 
-        On the CPU it fails if another rank, still compiling, is half a minute late, whatever
+        Ranks get there at different times, from compiling and from loading data. On the CPU
+        MindSpore's collective fails if another rank is half a minute late, whatever
         MS_RECEIVE_MSG_TIMEOUT says (MindSpore 2.10).
         """
         if not self._have_met:
@@ -188,7 +189,8 @@ class MindSporeSession:
         """Let the process exit at once if there are several ranks.
 
         MindSpore has no call to leave its process group, and leaving at exit may crash: one of its
-        threads reads from a connection that another has closed (2.10).
+        threads reads from a connection that another has closed (2.10; every third time on busy
+        cores).
         """
         ending.is_at_once = self._case.world_size > 1
 

@@ -51,7 +51,11 @@ def make_forward(case: Case, work: Work, model: nn.Cell) -> Forward:
 
 
 class AdamW(nn.Cell):
-    """AdamW with bias correction, which nn.AdamWeightDecay lacks, by its operator."""
+    """AdamW with bias correction, by MindSpore's operator AdamWeightDecay.
+
+    MindSpore's nn.AdamWeightDecay does not correct the bias, and its AdamW that does is for Ascend
+    only.
+    """
 
     def __init__(self, parameters: List[Parameter], rule: Rule) -> None:
         super().__init__()
@@ -121,7 +125,10 @@ class Momentum(nn.Cell):
 
 
 def make_optimizer(rule: Rule, parameters: List[Parameter]) -> nn.Cell:
-    """Return the optimizer, a cell that takes gradients and the learning rate."""
+    """Return the optimizer, a cell that takes gradients and learning rate.
+
+    The learning rate is an argument, because a graph would not see a parameter change.
+    """
     return AdamW(parameters, rule) if rule.name == ADAMW else Momentum(parameters, rule)
 
 
@@ -133,7 +140,8 @@ def list_decays(parameters: Sequence[Parameter], rule: Rule) -> Tuple[float, ...
 class Training:
     """The training step and its parts; with compiler "graph", each is compiled as one graph.
 
-    Gradients of a step's earlier batches, or (), are this rank's, with the loss scale.
+    `accumulate` and `step` take the gradients of a step's earlier batches, as `accumulate` returned
+    them, or (): they are this rank's, with the loss scale.
     """
 
     def __init__(
@@ -245,7 +253,11 @@ def start_scheduler() -> None:
 
 
 def await_scheduler(rank_info: RankInfo) -> None:
-    """Wait until the scheduler listens, else RuntimeError: a rank too early retries in vain."""
+    """Wait until the scheduler listens.
+
+    A rank that connects too early retries in vain for half a minute. Raises RuntimeError after
+    START_SECONDS.
+    """
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:

@@ -64,7 +64,10 @@ OUT_OF_MEMORY = OutOfMemory(
 
 
 def find_lack_of_cpu(case: "Case") -> Optional[str]:
-    """Return a message if this host lacks a CPU feature of the case, or None."""
+    """Return a message if the case needs a CPU feature that this host lacks, or None.
+
+    A login node cannot check this.
+    """
     if case.axes.precision == "amp-bf16" and not host.has_cpu_flag("avx512bw"):
         return (
             "mxnet: precision 'amp-bf16' needs CPUs with AVX-512, which these have not; use 'fp32'"
@@ -73,7 +76,10 @@ def find_lack_of_cpu(case: "Case") -> Optional[str]:
 
 
 def prepare(case: "Case", rank_info: "RankInfo") -> None:
-    """Set the variables that MXNet reads when imported; RuntimeError if the CPU lacks a feature."""
+    """Set the environment variables that MXNet reads when it is imported.
+
+    Raises RuntimeError if the CPU lacks a feature that the case needs.
+    """
     lack = find_lack_of_cpu(case)
     if lack:
         raise RuntimeError(lack)

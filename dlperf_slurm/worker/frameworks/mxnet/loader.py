@@ -31,7 +31,11 @@ def collate_shared(samples: Sequence[Dict[str, Any]]) -> Arrays:
 
 
 def open_loader(case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]) -> Iterator[Arrays]:
-    """Yield a batch per list of keys (epoch, index), by forked workers, which MXNet supports."""
+    """Yield a batch per list of keys (epoch, index) in `order`.
+
+    The worker processes live as long as the iterator. They are forked, which MXNet supports: it
+    stops its threads before a fork and restarts them after it.
+    """
     loader = DataLoader(
         KeyedSamples(dataset),
         batch_sampler=order,

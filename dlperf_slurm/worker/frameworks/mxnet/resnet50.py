@@ -84,5 +84,8 @@ def build_model(definition: Definition) -> HybridBlock:
 def compute_loss(
     definition: Definition, logits: mx.nd.NDArray, batch: Dict[str, mx.nd.NDArray]
 ) -> mx.nd.NDArray:
-    """Return the mean cross-entropy; labels are classes [batch], or probabilities with mixup."""
+    """Return the mean cross-entropy of logits [batch, classes].
+
+    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
+    """
     return compute_cross_entropy(logits, batch["labels"], definition.label_smoothing)

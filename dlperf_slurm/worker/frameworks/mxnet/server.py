@@ -1,4 +1,7 @@
-"""python -m ...mxnet.server PARENT_ID -> a KVStore server or scheduler, as DMLC_ROLE says."""
+"""python -m ...mxnet.server PARENT_ID: a KVStore server or scheduler, as DMLC_ROLE says.
+
+Ends with its parent process.
+"""
 
 import os
 import sys

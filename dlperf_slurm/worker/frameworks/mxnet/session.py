@@ -36,7 +36,10 @@ AMP_TYPES = {"amp-bf16": "bfloat16", "amp-fp16": "float16"}
 
 
 class MXNetSession:
-    """MXNet's Session; without device events, a step ends when its weights are available."""
+    """MXNet's implementation of `worker.session.Session`.
+
+    MXNet has no device events: a step has ended when its updated weights are available.
+    """
 
     def __init__(self, case: Case, rank_info: RankInfo, device: mx.Context) -> None:
         work = Work(case, rank_info, __package__)
@@ -153,8 +156,9 @@ class MXNetSession:
     def _copy_updated(self) -> List[mx.nd.NDArray]:
         """Copy a row of the first and of the last weight, as the step leaves them.
 
-        These show the end of a step: the first weight's gradient comes last. The weights themselves
-        become ready only after the next step.
+        These show the end of a step: the gradient of the first weight comes last, while the loss is
+        ready before any gradient. They are copies, because the weights themselves become ready only
+        after the next step.
         """
         first, *_, last = (parameter.data() for parameter in self._parameters.values())
         return [copy_row(weight) for weight in (first, last)]
@@ -165,7 +169,10 @@ class MXNetSession:
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Return the GPU memory in use by all processes, or on the CPU the resident peak."""
+        """Return the GPU memory that all processes use now, as MXNet reports no peak.
+
+        On a GPU MXNet's memory pool never shrinks. On the CPU, return the peak of resident memory.
+        """
         if self._device.device_type == "cpu":
             return host.read_peak_resident_bytes()
         free, total = mx.context.gpu_memory_info(self._device.device_id)
@@ -215,7 +222,8 @@ def start_session(case: Case, rank_info: RankInfo) -> MXNetSession:
 def copy_row(array: mx.nd.NDArray) -> mx.nd.NDArray:
     """Copy the first row in one operation; indexing would return a view.
 
-    `mx.nd.slice` kills the process if oneDNN has changed the array's layout (MXNet 1.9).
+    `mx.nd.slice` kills the process with a division by zero if oneDNN has changed the array's
+    layout, as it does for convolution kernels (MXNet 1.9).
     """
     return mx.nd.slice_axis(array, axis=0, begin=0, end=1)
 

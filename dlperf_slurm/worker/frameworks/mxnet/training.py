@@ -31,7 +31,11 @@ FIRST_SUM = 2**24
 
 
 class Momentum(mx.optimizer.SGD):
-    """SGD with momentum, rescaled when the learning rate, which MXNet's contains, changes."""
+    """SGD with momentum, for a learning rate that may change.
+
+    MXNet's momentum contains the learning rate. When the rate changes, the momentum of the first
+    update is scaled by the ratio of the new rate to the old one.
+    """
 
     def __init__(self, momentum: float, **options: Any) -> None:
         super().__init__(momentum=momentum, **options)
@@ -52,7 +56,8 @@ class Momentum(mx.optimizer.SGD):
 class AdamW(mx.optimizer.Optimizer):
     """Adam with decoupled weight decay and bias correction (Loshchilov and Hutter 2019).
 
-    Epsilon is added to the root of the corrected second moment. MXNet 1.9 has only an operator.
+    Epsilon is added to the root of the corrected second moment. MXNet 1.9 has an operator for
+    AdamW, but no optimizer class that uses it.
     """
 
     def __init__(self, beta1: float, beta2: float, epsilon: float, **options: Any) -> None:
@@ -108,7 +113,10 @@ def make_optimizer(rule: Rule, parameters: List[Parameter], scale: float) -> mx.
 
 
 def choose_decay(parameters: List[Parameter]) -> None:
-    """Set weight decay for matrices and kernels, not for parameters with one dimension."""
+    """Set weight decay for matrices and kernels, not for biases and normalization weights.
+
+    The latter are the parameters with one dimension. MXNet's default decays all parameters.
+    """
     for parameter in parameters:
         parameter.wd_mult = 1.0 if len(parameter.shape) > 1 else 0.0
 
@@ -116,8 +124,9 @@ def choose_decay(parameters: List[Parameter]) -> None:
 def clip_gradients(gradients: List[mx.nd.NDArray], largest_norm: float) -> None:
     """Scale all gradients in place so that their global norm is at most `largest_norm`.
 
-    The norm stays on the device, in float32: AMP inserts a cast before `mx.nd.dot`, and the `dot`
-    used here was imported before.
+    The norm stays on the device. Unlike Gluon's clip_global_norm, it is in float32 with mixed
+    precision too: there AMP inserts a cast to float16 or bfloat16 before `mx.nd.dot`. The `dot`
+    used here was imported before AMP did so.
     """
     squares = [dot(flat, flat) for flat in (gradient.reshape(-1) for gradient in gradients)]
     norm = mx.nd.sqrt(mx.nd.add_n(*squares))
@@ -130,7 +139,7 @@ def clip_gradients(gradients: List[mx.nd.NDArray], largest_norm: float) -> None:
 class Ranks(NamedTuple):
     """The result of joining the ranks: trainer, sum of gradients, and this rank's servers.
 
-    `sum_gradients` works in place; `trainer._scale` turns the sums into means.
+    `sum_gradients` sums them over the ranks in place; `trainer._scale` turns the sums into means.
     """
 
     trainer: Trainer
@@ -175,7 +184,10 @@ def make_horovod_trainer(
 
 
 def set_learning_rate(trainer: Trainer, learning_rate: float) -> None:
-    """Set the learning rate of the next update, on the rank or on the (waiting) servers."""
+    """Set the learning rate of the next update, on the rank or on the servers.
+
+    The servers have then finished all earlier updates, and wait for every rank before the next one.
+    """
     trainer.set_learning_rate(learning_rate)
     if trainer._update_on_kvstore:
         message = pickle.dumps(learning_rate, 0).decode()

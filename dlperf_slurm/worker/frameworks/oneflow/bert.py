@@ -65,9 +65,10 @@ class MaskedTokenHead(nn.Module):
 
 
 class Bert(nn.Module):
-    """BERT with two heads: logits [batch, predictions, vocabulary_size] and [batch, 2].
+    """BERT for pre-training, with a masked-token head and a next-sentence head.
 
-    All inputs are int64, as `worker.synthetic_batch` makes them.
+    Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are int64, as
+    `worker.synthetic_batch` makes them.
     """
 
     def __init__(self, definition: Definition) -> None:

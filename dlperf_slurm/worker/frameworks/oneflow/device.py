@@ -44,7 +44,10 @@ def load_weights(model: nn.Module, weights: Iterable[Tuple[str, Any]]) -> None:
 
 
 def to_numpy(tensor: flow.Tensor) -> Any:
-    """Return a float32 copy on the host; all ranks must call this for a global tensor."""
+    """Return a float32 copy in host memory, in the tensor's logical layout.
+
+    A global tensor is gathered from all ranks first, so that all ranks must call this.
+    """
     tensor = tensor.detach()
     if tensor.is_global:
         tensor = tensor.to_global(sbp=flow.sbp.broadcast).to_local()

@@ -27,7 +27,11 @@ def collate_tensors(samples: Sequence[Dict[str, Any]]) -> Batch:
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], is_pinned: bool
 ) -> Iterator[Batch]:
-    """Yield a batch per list of keys (epoch, index), by forked workers, which OneFlow supports."""
+    """Yield a batch per list of keys (epoch, index) in `order`.
+
+    The worker processes live as long as the iterator. They are forked, which OneFlow supports: in
+    them it only copies tensors into shared memory.
+    """
     loader = DataLoader(
         KeyedSamples(dataset),
         batch_sampler=order,

@@ -12,8 +12,9 @@ from dlperf_slurm.worker.models.resnet50 import Definition
 class BatchNorm(nn.BatchNorm2d):
     """Batch normalization that on the CPU computes in float64.
 
-    OneFlow's CPU kernel adds values one after the other: in float32 ten times less accurate than
-    others.
+    OneFlow's CPU kernel adds values one after the other. In float32 the sums are ten times less
+    accurate than those of other frameworks; where that flips a ReLU, single gradients change by
+    percents.
     """
 
     def __init__(self, definition: Definition, channels: int) -> None:
@@ -111,5 +112,8 @@ def build_model(definition: Definition, device: flow.device) -> nn.Module:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Return the mean cross-entropy; labels are classes [batch], or probabilities with mixup."""
+    """Return the mean cross-entropy of logits [batch, classes].
+
+    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
+    """
     return F.cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)

@@ -40,9 +40,11 @@ if TYPE_CHECKING:
 
 
 class OneFlowSession:
-    """OneFlow's Session; without device events, a step ends when its weights are available.
+    """OneFlow's implementation of `worker.session.Session`.
 
-    On the CPU, `step` waits for OneFlow's own thread: running ahead saved no time.
+    OneFlow has no device events: on a GPU a step has ended when its updated weights are available.
+    On the CPU, OneFlow computes in a thread of its own while Python goes on, and `step` waits for
+    that thread: waiting for one value costs CPU time, and running ahead saved none.
     """
 
     def __init__(self, case: Case, rank_info: RankInfo, device: flow.device) -> None:
@@ -113,7 +115,11 @@ class OneFlowSession:
             self._backpropagate()
 
     def _backpropagate(self) -> None:
-        """Set the loss, and add the scaled gradients to the step's others, without a graph."""
+        """Set the loss, and add the batch's gradients to those of the step's other batches.
+
+        Without a graph only. Gradients are times the loss scale and over the number of batches;
+        DistributedDataParallel averages them over the ranks in `backward`.
+        """
         with self._autocast():
             loss = self._compute_loss(self._model, self._batch)
         self._loss = loss.detach()
@@ -187,7 +193,8 @@ class OneFlowSession:
     def _copy_updated(self) -> List[flow.Tensor]:
         """Start copies of a value of the first and of the last weight, as the step leaves them.
 
-        These show the end of a step: the gradient of the first weight comes last.
+        These show the end of a step: the gradient of the first weight comes last, while the loss is
+        ready before any gradient.
         """
         first, *_, last = self._parameters.values()
         return [copy_value(weight) for weight in (first, last)]
@@ -198,7 +205,11 @@ class OneFlowSession:
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Return the GPU memory in use by all processes, or on the CPU the resident peak."""
+        """Return the GPU memory that all processes use now, as OneFlow reports no peak.
+
+        On a GPU OneFlow's memory pool never shrinks. On the CPU, return the peak of resident
+        memory.
+        """
         if self._device.type == "cpu":
             return host.read_peak_resident_bytes()
         return int(flow._oneflow_internal.GetCUDAMemoryUsed()) * 2**20
@@ -226,7 +237,10 @@ class OneFlowSession:
             return read_loss(self._work.compute_loss(logits, self._batch))
 
     def compute_gradients(self) -> Dict[str, Any]:
-        """Compute gradients in eager mode, also for a graph, which does not return its own."""
+        """Compute gradients in eager mode, also for a graph, which does not return its own.
+
+        Verification compares the graph's updates of the weights instead.
+        """
         for _ in range(self._batches_per_step - 1):
             self.accumulate()
         self._backpropagate()

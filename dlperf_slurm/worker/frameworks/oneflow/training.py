@@ -72,14 +72,22 @@ class InferenceGraph(nn.Graph):
 
 
 class Distribution(NamedTuple):
-    """A model whose `backward` averages gradients, but within `without_mean` only adds them."""
+    """A model prepared for data-parallel training, and how to pause its gradient averaging.
+
+    After a backward pass of `model`, gradients are averaged over the ranks. A backward pass within
+    `without_mean` keeps its gradients on the rank and adds them to those of the next one.
+    """
 
     model: nn.Module
     without_mean: Callable[[], ContextManager[Any]]
 
 
 def distribute(model: nn.Module) -> Distribution:
-    """Wrap the model in DDP; its gradients become parts of shared buffers, to zero each step."""
+    """Wrap the model in DDP, which averages the gradients of an eager backward pass.
+
+    The model is changed: its gradients become parts of shared buffers, which must be zero before
+    the next step.
+    """
     # Running statistics stay per rank, as in the other frameworks: training does not read them, and
     # broadcasting them would be one more collective in each step.
     wrapped = nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
@@ -89,8 +97,8 @@ def distribute(model: nn.Module) -> Distribution:
 class SkippedMean:
     """Gradient accumulation for OneFlow's DDP (0.9), which has no `no_sync`.
 
-    DDP sends no buffer twice after a forward pass, so that buffers are marked as sent, and then
-    multiplied by the number of ranks, by which DDP divides.
+    DDP sends no buffer twice after a forward pass, so that buffers are marked as sent. After a
+    backward pass it divides all buffers by the number of ranks, so that they are multiplied by it.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -115,9 +123,10 @@ class SkippedMean:
 
 
 def make_model_global(model: nn.Module, device: str) -> None:
-    """Make the model's tensors global, a copy per rank: a graph over ranks takes only these.
+    """Make the model's tensors global, with a copy on each rank; the model is changed.
 
-    Batch normalization still uses a rank's own samples.
+    A graph over several ranks takes global tensors only. Batch normalization still uses a rank's
+    own samples.
     """
     model.to_global(placement=flow.placement.all(device), sbp=flow.sbp.broadcast)
 

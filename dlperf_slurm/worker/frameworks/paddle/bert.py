@@ -48,7 +48,10 @@ class Layer(nn.Layer):
 
 
 class Decoder(nn.Layer):
-    """Linear layer with the token embedding's weight, which nn.Linear cannot share, and a bias."""
+    """Linear layer that shares the token embedding's weight and has its own bias.
+
+    nn.Linear would need the transposed embedding, which is another tensor.
+    """
 
     def __init__(self, definition: Definition, word_embedding: nn.Embedding) -> None:
         super().__init__()
@@ -76,9 +79,10 @@ class MaskedTokenHead(nn.Layer):
 
 
 class Bert(nn.Layer):
-    """BERT with two heads: logits [batch, predictions, vocabulary_size] and [batch, 2].
+    """BERT for pre-training, with a masked-token head and a next-sentence head.
 
-    All inputs are int64, as `worker.synthetic_batch` makes them.
+    Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are int64, as
+    `worker.synthetic_batch` makes them.
     """
 
     def __init__(self, definition: Definition) -> None:

@@ -50,7 +50,10 @@ def read_versions(case: Case) -> Dict[str, str]:
 
 
 def list_trained(model: nn.Layer) -> Dict[str, paddle.Tensor]:
-    """Return trainable parameters by name, a tied weight once, without running statistics."""
+    """Return trainable parameters by name, a tied weight once.
+
+    Paddle counts running statistics as parameters; these are left out.
+    """
     return {
         name: parameter
         for name, parameter in model.named_parameters()
@@ -66,7 +69,10 @@ def load_weights(model: nn.Layer, weights: Iterable[Tuple[str, Any]]) -> None:
 
 
 def read_arrays(model: nn.Layer, tensors: Dict[str, paddle.Tensor]) -> Dict[str, Any]:
-    """Return float32 copies of parameters or gradients on the host, in the definition's layout."""
+    """Return float32 copies in host memory, in the definition's layouts.
+
+    `tensors` are parameters, or their gradients, by the parameters' names.
+    """
     transposed = find_transposed(model)
     arrays = {}
     for name, tensor in tensors.items():

@@ -23,7 +23,11 @@ def make_tensors(batch: Dict[str, Any], place: Any) -> Tensors:
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], place: Any
 ) -> Iterator[Tensors]:
-    """Yield a batch per list of keys (epoch, index), in memory of `place`, by forked workers."""
+    """Yield a batch per list of keys (epoch, index) in `order`, in the memory of `place`.
+
+    The worker processes live as long as the iterator. Paddle can only fork its workers. In them it
+    only copies arrays into shared memory.
+    """
     loader = DataLoader(
         KeyedSamples(dataset),
         places=[place],

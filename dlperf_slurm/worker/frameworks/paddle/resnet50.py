@@ -13,7 +13,8 @@ from dlperf_slurm.worker.models.resnet50 import Definition
 class BatchNorm(nn.BatchNorm2D):
     """Paddle's batch normalization with an unbiased running variance, as in the other frameworks.
 
-    Paddle's own CPU kernel uses the biased one (over count), which is corrected here.
+    cuDNN updates the running variance by the batch's unbiased variance (over count - 1). Paddle's
+    own CPU kernel uses the biased one (over count), which is corrected here.
     """
 
     def __init__(self, definition: Definition, channels: int, data_format: str) -> None:
@@ -137,9 +138,11 @@ def build_model(definition: Definition, data_format: str) -> nn.Layer:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Return the mean cross-entropy; labels are classes [batch], or probabilities with mixup.
+    """Return the mean cross-entropy of logits [batch, classes].
 
-    On the CPU Paddle 3.3 clips the loss of each sample at 64, which initial statistics exceed.
+    Labels are class indices [batch], or class probabilities [batch, classes] with mixup. On the CPU
+    Paddle 3.3 clips the loss of each sample at 64, and evaluation with the initial running
+    statistics exceeds that.
     """
     labels = batch["labels"]
     return F.cross_entropy(

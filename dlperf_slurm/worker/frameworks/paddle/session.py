@@ -87,7 +87,10 @@ class PaddleSession:
             self._model = compile_graph(self._model, case.axes.compiler)
 
     def step(self) -> None:
-        """Run one training step: unscale, clip, update; on the CPU, return when it has ended."""
+        """Run one training step; on the CPU, return when it has ended.
+
+        The scaler unscales the gradients, then the optimizer clips them.
+        """
         self._backpropagate()
         self._scaler.step(self._optimizer)
         self._scaler.update()
@@ -98,7 +101,10 @@ class PaddleSession:
             self._backpropagate()
 
     def _backpropagate(self) -> None:
-        """Set the loss, and add the batch's scaled gradients to the step's others."""
+        """Set the loss, and add the batch's scaled gradients to those of the step's other batches.
+
+        Gradients are then averaged over the ranks.
+        """
         with self._autocast():
             logits = self._model(*self._inputs)
             loss = self._compute_loss(self._work.definition, logits, self._batch)

@@ -16,7 +16,7 @@ from dlperf_slurm.worker.update_rule import ADAMW, Rule
 def make_optimizer(
     rule: Rule, model: nn.Layer, largest_norm: Optional[float]
 ) -> paddle.optimizer.Optimizer:
-    """Return an optimizer that clips gradients to `largest_norm`, if given, then adds decay.
+    """Return an optimizer that clips gradients to `largest_norm`, if given, then adds weight decay.
 
     Without parameter groups: Paddle would clip each group by its own norm.
     """
@@ -42,12 +42,18 @@ def make_optimizer(
 
 
 def find_decaying(model: nn.Layer) -> Set[str]:
-    """Return Paddle's names of the parameters that decay: those with several dimensions."""
+    """Return Paddle's own names of the parameters with weight decay: matrices and kernels.
+
+    Biases and normalization weights, which have one dimension, do not decay.
+    """
     return {parameter.name for parameter in list_trained(model).values() if parameter.ndim > 1}
 
 
 class ConstantScaler:
-    """Loss scaler like GradScaler with a constant scale (1 costs nothing) and no overflow check."""
+    """Loss scaler with GradScaler's interface, a constant scale and no overflow check.
+
+    A scale of 1 costs nothing.
+    """
 
     def __init__(self, scale: int, parameters: List[paddle.Tensor]) -> None:
         self._scale = scale
@@ -81,7 +87,11 @@ def make_scaler(
 
 
 def check_overflow_message() -> None:
-    """Raise RuntimeError if Paddle's GradScaler (3.3) cannot report an overflow with NumPy 2.4."""
+    """Check that Paddle's GradScaler can report an overflow.
+
+    At an overflow GradScaler (3.3) prints float() of its scale, an array with one element, for
+    which NumPy 2.4 raises TypeError. Raises RuntimeError with a remedy.
+    """
     try:
         float(paddle.ones([1]))
     except TypeError as error:
@@ -92,7 +102,11 @@ def check_overflow_message() -> None:
 
 
 class Distribution(NamedTuple):
-    """A model whose backward pass averages gradients, but within `without_mean` only adds them."""
+    """A model prepared for data-parallel training, and how to pause its gradient averaging.
+
+    After a backward pass of `model`, gradients are averaged over the ranks. A backward pass within
+    `without_mean` keeps its gradients on the rank and adds them to those of the next one.
+    """
 
     model: Any
     without_mean: Callable[[], ContextManager[Any]]
@@ -120,7 +134,10 @@ def join_process_group(case: Case, rank_info: RankInfo) -> None:
 
 
 def compile_graph(part: Any, compiler: str) -> Any:
-    """Compile a layer (in place) or function to a static graph; RuntimeError without CINN."""
+    """Compile a layer or function to a static graph; a layer is changed in place.
+
+    Raises RuntimeError for "cinn" in a build of Paddle without CINN.
+    """
     if compiler == "cinn" and not paddle.is_compiled_with_cinn():
         raise RuntimeError("this build of Paddle has no CINN; use compiler 'to_static'")
     # `backend` defaults to CINN

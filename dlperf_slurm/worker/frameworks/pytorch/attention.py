@@ -10,7 +10,8 @@ PREFIX = "_scaled_dot_product_"
 class NamesOfAttention(TorchDispatchMode):
     """Context manager that records in `found` which fused attention kernels torch dispatches.
 
-    Unfused attention (torch's math backend) leaves `found` empty (torch 2.13).
+    Kernels are named as in torch, without the prefix. Unfused attention (torch's math backend) is
+    dispatched as plain matrix products and leaves `found` empty (torch 2.13).
     """
 
     def __init__(self) -> None:

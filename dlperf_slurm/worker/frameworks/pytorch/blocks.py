@@ -27,9 +27,10 @@ def checkpoint_blocks(model: nn.Module) -> None:
 def shard(model: nn.Module, device: torch.device) -> Callable[[], ContextManager[None]]:
     """Shard parameters, gradients and optimizer state over all ranks (FSDP2).
 
-    A block's parameters are all-gathered for each of its passes, others once a step. A model in
-    host memory moves to `device` block by block. Returns a context manager, in which gradients of a
-    backward pass are kept unreduced and unsharded.
+    A block's parameters are all-gathered for its forward pass and again for its backward pass;
+    parameters outside of the blocks are gathered once a step. A model in host memory moves to
+    `device` block by block. Returns a context manager: gradients of a backward pass within it are
+    kept unreduced and unsharded on their rank.
     """
     from torch.distributed.fsdp import fully_shard
 

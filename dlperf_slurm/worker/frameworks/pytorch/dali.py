@@ -24,8 +24,9 @@ def open_dali(
 ) -> Iterator[Tensors]:
     """Yield batches of this rank's share of the images without end, in an order that DALI draws.
 
-    `data_workers` is DALI's thread count, `prefetch_batches` its queue depth. Raises DataError if
-    DALI is not installed.
+    `data_workers` is DALI's thread count, `prefetch_batches` its queue depth. Augmentation is that
+    of `worker.datasets` for photographs, with random numbers from DALI. Raises DataError if DALI is
+    not installed.
     """
     try:
         from nvidia.dali.plugin.pytorch import DALIGenericIterator

@@ -21,7 +21,10 @@ def choose_device(case: Case, rank_info: RankInfo) -> torch.device:
 
 
 def allow_tf32(is_allowed: bool) -> None:
-    """Allow or forbid TF32 in products and convolutions (torch's default: convolutions only)."""
+    """Allow or forbid TF32 in matrix products and convolutions.
+
+    torch's own default allows TF32 in convolutions only.
+    """
     torch.backends.cuda.matmul.allow_tf32 = is_allowed
     torch.backends.cudnn.allow_tf32 = is_allowed
 
@@ -59,7 +62,10 @@ def load_weights(model: nn.Module, weights: Iterable[Tuple[str, Any]]) -> None:
 
 
 def to_numpy(tensor: torch.Tensor) -> Any:
-    """Return a float32 copy on the host; all ranks must call this for a sharded tensor."""
+    """Return a float32 copy in host memory, in the tensor's logical layout.
+
+    A sharded tensor is all-gathered first, so that all ranks must call this.
+    """
     gather = getattr(tensor, "full_tensor", None)
     if gather is not None:
         tensor = gather()

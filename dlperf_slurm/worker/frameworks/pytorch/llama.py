@@ -64,8 +64,8 @@ class Attention(nn.Module):
 def attend_to_cache(query: Tensor, cache: Cache, position: Tensor) -> Tensor:
     """Attend from one token to the cache; query and result are [batch, heads, 1, head_size].
 
-    The query heads of a key head are laid out as sequence positions, so that the cache is not
-    repeated.
+    The query heads that share a key head are laid out as sequence positions, so that the cache is
+    not repeated for each of them. Cached positions after `position` are masked.
     """
     grouped = query.unflatten(1, (cache.keys.shape[1], -1)).squeeze(3)
     is_seen = torch.arange(cache.keys.shape[2], device=query.device) <= position
@@ -145,7 +145,11 @@ class Llama(nn.Module):
         ]
 
     def predict_next(self, input_ids: Tensor, positions: Tensor, cache: List[Cache]) -> Tensor:
-        """Return logits [batch, vocabulary_size] after ids [batch, length]; fill the cache."""
+        """Return logits [batch, vocabulary_size] of the token after `input_ids` [batch, length].
+
+        `positions` [length] are those of `input_ids`, whose keys and values are stored in the
+        cache.
+        """
         x = self.embedding(input_ids)
         cosine, sine = self.cosine[positions], self.sine[positions]
         for layer, own in zip(self.layers, cache):

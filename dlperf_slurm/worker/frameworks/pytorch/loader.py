@@ -28,7 +28,10 @@ def collate_tensors(samples: Sequence[Dict[str, Any]]) -> Tensors:
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], is_pinned: bool
 ) -> Iterator[Tensors]:
-    """Yield a batch per list of keys (epoch, index) in `order`, by lasting worker processes."""
+    """Yield a batch per list of keys (epoch, index) in `order`.
+
+    The worker processes live as long as the iterator.
+    """
     loader = DataLoader(
         KeyedSamples(dataset),
         batch_sampler=order,

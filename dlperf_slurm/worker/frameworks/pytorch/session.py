@@ -220,7 +220,11 @@ class TorchSession:
         return host.read_peak_resident_bytes()
 
     def describe_attention(self) -> str:
-        """Return the attention kernels that torch runs in a forward pass of one sample."""
+        """Return the attention kernels that torch runs in a forward pass of one sample.
+
+        One sample only: a forward pass of the whole batch without the compiler may need more memory
+        than the compiled steps did.
+        """
         if not self._work.has_attention:
             return ""
         with NamesOfAttention() as names, torch.set_grad_enabled(self._is_training), self._autocast:

@@ -46,7 +46,10 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) ->
 
 
 class ConstantScaler:
-    """Loss scaler like GradScaler with a constant scale (1 costs nothing) and no overflow check."""
+    """Loss scaler with GradScaler's interface, a constant scale and no overflow check.
+
+    A scale of 1 costs nothing.
+    """
 
     def __init__(self, scale: int) -> None:
         self._scale = scale
@@ -73,9 +76,10 @@ class ConstantScaler:
 
 
 def clip_gradients(parameters: List[nn.Parameter], largest_norm: float) -> None:
-    """Scale gradients in place so that their global norm, in float32, is at most `largest_norm`.
+    """Scale all gradients in place so that their global norm is at most `largest_norm`.
 
-    torch's own norm is in the gradients' dtype, and float16 overflows above 65504.
+    The norm is computed in float32: torch's own is in the gradients' dtype, and float16 overflows
+    above 65504.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if gradients[0].dtype == torch.float32:
@@ -102,9 +106,10 @@ def make_scaler(case: Case, device: torch.device) -> Union[torch.amp.GradScaler,
 class Distribution(NamedTuple):
     """A model prepared for data-parallel training, and how to control its gradient averaging.
 
-    Call `wait` after a backward pass: gradients are then averaged over the ranks; within
-    `without_mean` they are kept and added. Call `forget_gathered` after a forward pass alone, to
-    free parameters that a sharded model has gathered.
+    `model` takes the inputs. Call `wait` after a backward pass: gradients are then averaged over
+    the ranks. A backward pass within `without_mean` keeps its gradients on the rank and adds them
+    to those of the next one. Call `forget_gathered` after a forward pass without a backward pass,
+    to free parameters that a sharded model has gathered.
     """
 
     model: nn.Module
@@ -180,7 +185,9 @@ def wrap_in_ddp(model: nn.Module, device: torch.device) -> nn.parallel.Distribut
 class HorovodMean:
     """Averages each gradient by Horovod while the backward pass still computes the others.
 
-    Horovod's DistributedOptimizer creates a new optimizer, which loses state and attributes.
+    Horovod's DistributedOptimizer does the same, but creates a new optimizer of the same class,
+    which loses the optimizer's state and the attributes that GradScaler reads from a fused
+    optimizer.
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -85,10 +85,10 @@ class MaskedTokenHead(tf.Module):
 
 
 class Bert(tf.Module):
-    """BERT with two heads: logits [batch, predictions, vocabulary_size] and [batch, 2].
+    """BERT for pre-training, with a masked-token head and a next-sentence head.
 
-    All inputs are int64, as `worker.synthetic_batch` makes them. All layers after the embeddings
-    compute in `compute_type`.
+    Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are int64, as
+    `worker.synthetic_batch` makes them. All layers after the embeddings compute in `compute_type`.
     """
 
     def __init__(self, definition: Definition, compute_type: tf.DType) -> None:

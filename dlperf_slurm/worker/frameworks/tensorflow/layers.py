@@ -17,7 +17,8 @@ IS_VERSION_1 = tf.version.VERSION.startswith("1.")
 class Conv2d(tf.Module):
     """Convolution without bias: [batch, height, width, channel], kernel [height, width, in, out].
 
-    With a stride of 2, SAME pads an even side by (0, 1) instead of the definition's (1, 1).
+    SAME padding is that of the definition only with a stride of 1: with a stride of 2, SAME pads an
+    even side by (0, 1) instead of (1, 1).
     """
 
     AXES = (2, 3, 1, 0)
@@ -42,8 +43,10 @@ class Conv2d(tf.Module):
 class BatchNorm2d(tf.Module):
     """Batch normalization over [batch, height, width], with float32 statistics per rank.
 
-    The raw operation, because tf.nn and Keras raise an epsilon of 1e-5 to 1.001e-5. Its variance is
-    unbiased. In TensorFlow 1 the update of the running statistics is added to UPDATE_OPS.
+    It is the raw operation, because tf.nn and Keras raise an epsilon of 1e-5 to 1.001e-5, which old
+    versions of cuDNN needed. The batch's variance that it returns, and so the running one, is
+    unbiased. In TensorFlow 1 the update of the running statistics is added to the graph's
+    UPDATE_OPS.
     """
 
     def __init__(self, size: int, epsilon: float, momentum: float) -> None:
@@ -171,7 +174,10 @@ class Attention(tf.Module):
 def make_variable(
     shape: Sequence[int], value: float = 0, dtype: tf.DType = tf.float32, trainable: bool = True
 ) -> Any:
-    """Create a resource variable, which is read in a defined order with its updates."""
+    """Create a resource variable, which is read in a defined order with its updates.
+
+    TensorFlow 1's older reference variables could be read after a step has changed them.
+    """
     return tf.compat.v2.Variable(tf.fill(shape, tf.constant(value, dtype)), trainable=trainable)
 
 
@@ -192,7 +198,10 @@ def pad_sides(padding: int) -> Tuple[Tuple[int, int], ...]:
 def multiply_rows(
     x: tf.Tensor, weight: tf.Tensor, bias: Optional[tf.Tensor] = None, transpose: bool = False
 ) -> tf.Tensor:
-    """Multiply x [..., in] by a matrix [in, out], in one product, and add the bias."""
+    """Multiply x [..., in] by a matrix [in, out], or by a transposed one, and add the bias.
+
+    All leading axes are flattened into one matrix product.
+    """
     *outer, size = x.shape.as_list()
     rows = tf.reshape(x, (-1, size))
     y = tf.matmul(rows, tf.cast(weight, x.dtype), transpose_b=transpose)
@@ -202,7 +211,11 @@ def multiply_rows(
 
 
 def gather_rows(weight: Any, ids: tf.Tensor) -> tf.Tensor:
-    """Gather rows of an embedding (tf.gather) with a dense gradient, to add to a tied decoder's."""
+    """Gather rows of an embedding (tf.gather) with a dense gradient.
+
+    tf.gather's own gradient is a sparse list of rows; a tied decoder would add its dense gradient
+    as another such list, of the whole vocabulary.
+    """
     rows = weight.shape.as_list()[0]
 
     @tf.custom_gradient
@@ -224,7 +237,10 @@ def drop_out(x: tf.Tensor, rate: float, training: bool) -> tf.Tensor:
 
 
 def compute_class_loss(logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float) -> tf.Tensor:
-    """Return the mean cross-entropy, float32; labels are classes [batch], or probabilities."""
+    """Return the mean cross-entropy of logits [batch, classes], in float32.
+
+    Labels are class indices [batch], or class probabilities [batch, classes].
+    """
     logits = tf.cast(logits, tf.float32)
     if labels.dtype.is_floating:
         losses = tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=logits)

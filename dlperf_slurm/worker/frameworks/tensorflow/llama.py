@@ -14,7 +14,11 @@ from dlperf_slurm.worker.models.llama import Definition
 
 
 class Places(NamedTuple):
-    """Rotary `cosine`, `sine` [length, 1, head_size / 2]; `is_seen`, bool [length, length]."""
+    """The position-dependent inputs of attention.
+
+    `cosine` and `sine` [length, 1, head_size / 2] are the rotary position embedding. `is_seen`,
+    bool [length, length], is true where a query may attend to a key.
+    """
 
     cosine: Any
     sine: Any
@@ -87,7 +91,10 @@ class Layer(tf.Module):
 
 
 class Llama(tf.Module):
-    """LLaMA: input_ids int64 [batch, length] -> logits [batch, length, vocabulary_size]."""
+    """LLaMA: input_ids int64 [batch, length] -> logits [batch, length, vocabulary_size].
+
+    All layers after the embedding compute in `compute_type`.
+    """
 
     def __init__(self, definition: Definition, compute_type: tf.DType) -> None:
         super().__init__()

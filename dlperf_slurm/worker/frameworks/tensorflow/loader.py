@@ -23,7 +23,10 @@ def move_channels_last(values: Arrays) -> Arrays:
 
 
 class Reader:
-    """Reads samples in tf.data's threads, arranged, `names` only; keeps the error itself."""
+    """Reads samples in tf.data's threads, and keeps an error: TensorFlow keeps only its text.
+
+    `arrange` converts a sample to what the model takes, of which `names` are kept.
+    """
 
     def __init__(
         self, dataset: "Dataset", names: Sequence[str], arrange: Callable[[Arrays], Arrays]
@@ -59,9 +62,11 @@ def make_batches(
     types: Sequence[tf.DType],
     shapes: Sequence[Any],
 ) -> tf.data.Dataset:
-    """Build the tf.data pipeline: keys (epoch, index) -> batches of samples of these types.
+    """Build the tf.data pipeline: keys (epoch, index) -> batches of samples.
 
-    Readers are threads: Python runs in one at a time, NumPy and Pillow without the lock in all.
+    `types` and `shapes` are those of a sample's arrays. Readers are threads, the only workers of
+    tf.data: Python code runs in one of them at a time, code of NumPy and Pillow that releases the
+    interpreter lock in all.
     """
 
     def read(key: tf.Tensor) -> Tuple[tf.Tensor, ...]:

@@ -27,7 +27,10 @@ class ServerGraph:
         self._server_bytes = [0] * len(cluster.servers)
 
     def choose_server(self, value: Any) -> str:
-        """Return the device of the server with the fewest bytes so far, to place `value` there."""
+        """Return the device of the server with the fewest bytes so far, to place a weight there.
+
+        `value` has the weight's shape and type.
+        """
         server = self._server_bytes.index(min(self._server_bytes))
         self._server_bytes[server] += value.shape.num_elements() * value.dtype.size
         return format_server_device(server)
@@ -83,7 +86,8 @@ class ServerGraph:
 def join_servers(cluster: Cluster, threads: int, config: tf.compat.v1.ConfigProto) -> str:
     """Start this node's server, join the cluster and return the target for a tf.Session.
 
-    Adds device filters to `config`. Raises RuntimeError if a server has ended.
+    Adds device filters to `config`, with which the session must be created. Raises RuntimeError if
+    a server has ended.
     """
     start_server(SERVER, cluster, threads)
     # without the filters a session would wait for all ranks

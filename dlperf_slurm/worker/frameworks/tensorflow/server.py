@@ -1,4 +1,7 @@
-"""python -m ...tensorflow.server PARENT_ID TASK THREADS CLUSTER (JSON) -> a parameter server."""
+"""python -m ...tensorflow.server PARENT_ID TASK THREADS CLUSTER: a parameter server.
+
+For TensorFlow 1 and 2. It serves from host memory until its parent process ends; CLUSTER is JSON.
+"""
 
 import json
 import sys

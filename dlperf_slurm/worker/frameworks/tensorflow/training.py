@@ -119,7 +119,10 @@ def make_optimizer(rule: Rule, variables: Sequence[tf.Variable]) -> Union[AdamW,
 def decay_weight(
     variable: tf.Variable, gradient: tf.Tensor, decay: tf.Tensor
 ) -> List[tf.Operation]:
-    """Return operations that decay a matrix or kernel after its forward read; none for vectors."""
+    """Return the operations that decay a matrix or kernel; none for a vector.
+
+    They run when the forward pass has read the weight, as its gradient shows.
+    """
     if variable.shape.rank < 2:
         return []
     with tf.device(variable.device), tf.control_dependencies([gradient]):
@@ -163,7 +166,10 @@ def multiply(gradients: Sequence[tf.Tensor], factor: Union[tf.Tensor, float]) ->
 
 
 def join_horovod(rank_info: RankInfo) -> Callable[[Gradients], Gradients]:
-    """Join by Horovod and return what averages gradients; RuntimeError if its ranks differ."""
+    """Join the ranks by Horovod and return the function that averages gradients.
+
+    Horovod fuses the all-reduces. Raises RuntimeError if Horovod sees other ranks than MPI.
+    """
     import horovod.tensorflow as hvd
 
     horovod.join_horovod(hvd, rank_info)

@@ -16,7 +16,10 @@ from dlperf_slurm.worker.models.vit import Definition
 
 
 class PatchEmbedding(tf.Module):
-    """Patch embedding: images [batch, height, width, 3] -> hidden [batch, patches, hidden_size]."""
+    """Patch embedding: images [batch, height, width, 3] -> hidden [batch, patches, hidden_size].
+
+    Patches are in row-major order.
+    """
 
     AXES = (2, 3, 1, 0)
 
@@ -86,5 +89,8 @@ def build_model(definition: Definition, compute_type: tf.DType) -> tf.Module:
 def compute_loss(
     definition: Definition, logits: tf.Tensor, batch: Dict[str, tf.Tensor]
 ) -> tf.Tensor:
-    """Return the mean cross-entropy; labels are classes [batch], or probabilities with mixup."""
+    """Return the mean cross-entropy of logits [batch, classes], in float32.
+
+    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
+    """
     return compute_class_loss(logits, batch["labels"], definition.label_smoothing)

@@ -13,7 +13,10 @@ from dlperf_slurm.worker.horovod import read_horovod_version
 
 
 def make_config(case: Case, rank_info: RankInfo) -> tf.compat.v1.ConfigProto:
-    """Make the configuration of server and session; a process keeps its first thread pools."""
+    """Make the configuration of the server and the session.
+
+    A process keeps the thread pools of its first configuration.
+    """
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=case.cpus_per_rank,
         # as in the default: threads that one operation leaves idle can run another
@@ -89,7 +92,10 @@ def load_weights(
 def load_values(
     session: tf.compat.v1.Session, variables: Dict[str, tf.Variable], values: Dict[str, Any]
 ) -> None:
-    """Copy NumPy arrays into the variables, in one run: each new set of operations costs time."""
+    """Copy NumPy arrays into the variables, in place of their initializers' values.
+
+    In one run, because TensorFlow prepares each new set of operations from the whole graph.
+    """
     session.run(
         [variables[name].initializer for name in values],
         {variables[name].initializer.inputs[1]: array for name, array in values.items()},

@@ -23,7 +23,10 @@ COMPUTE_TYPES = {"amp-fp16": tf.float16}
 
 
 class Forward(NamedTuple):
-    """A model and its batch, in variables: constants could be folded into the model."""
+    """A model and its batch.
+
+    The batch is in variables, because constants could be folded into the model.
+    """
 
     model: Any
     parameters: Dict[str, NamedVariable]
@@ -41,7 +44,10 @@ class Forward(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """The forward pass in evaluation mode: `inputs`, which may be fed, -> `logits`, and `loss`."""
+    """The forward pass in evaluation mode: `inputs` -> `logits`, and the `loss` of the batch.
+
+    Values other than the batch may be fed to `inputs`.
+    """
 
     inputs: Dict[str, tf.Tensor]
     logits: Any
@@ -51,8 +57,9 @@ class Evaluation(NamedTuple):
 class Training(NamedTuple):
     """The operations of a training step.
 
-    `moved` updates loss and running statistics. `gradients` and `step` include the batches for
-    which `accumulate` was run before; `clear` forgets those.
+    `moved` updates what a training pass changes beside the weights: loss and running statistics.
+    `gradients` and `step` include the batches for which `accumulate` was run before; `clear`
+    forgets those.
     """
 
     loss: tf.Variable
@@ -75,7 +82,10 @@ class Inference(NamedTuple):
 
 
 def build_forward(case: Case, work: Work, batch: Dict[str, Any]) -> Forward:
-    """Build the model and the batch's variables in the default graph, on the default device."""
+    """Build the model and the batch's variables in the default graph, on the default device.
+
+    `batch` gives their shapes and types.
+    """
     definition = work.definition
     model = work.builder.build_model(definition, COMPUTE_TYPES.get(case.axes.precision, tf.float32))
     parameters = find_variables(model, definition.list_parameters())
@@ -136,7 +146,7 @@ def build_training(
 def build_inference(forward: Forward) -> Inference:
     """Build inference, which assigns the logits to variables so that they must be computed.
 
-    XLA drops what nothing uses, and fetching the logits would copy them.
+    XLA drops what nothing outside of its cluster uses, and fetching the logits would copy them.
     """
     evaluation = build_evaluation(forward)
     logits = evaluation.logits

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def arrange(values: Arrays, classes: int) -> Arrays:
-    """Convert to the graph's inputs: NumPy, NHWC and, with `classes` > 0, probabilities."""
+    """Convert a batch or sample of `synthetic_batch` to the graph's inputs: NumPy, images NHWC.
+
+    With `classes` > 0, labels become class probabilities.
+    """
     return spread_labels(move_channels_last(values), classes)
 
 
@@ -32,7 +35,10 @@ def open_dataset(
     classes: int,
     config: tf.compat.v1.ConfigProto,
 ) -> Iterator[Arrays]:
-    """Yield batches by keys (epoch, index), shaped as `batch`; see `arrange` for `classes`."""
+    """Yield a batch per list of keys (epoch, index) in `order`.
+
+    `batch` gives shapes and types; with `classes` > 0, labels become class probabilities.
+    """
     reader = Reader(dataset, list(batch), partial(arrange, classes=classes))
     with tf.Graph().as_default(), tf.device("/device:CPU:0"):
         keys = tf.data.Dataset.from_generator(

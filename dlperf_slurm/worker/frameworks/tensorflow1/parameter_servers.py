@@ -15,8 +15,8 @@ class ParameterServers(ServerGraph):
     """Replaces a Distribution for parameter servers.
 
     In each step a rank pulls the weights, and pushes its gradients while others are still being
-    computed. tf.train.SyncReplicasOptimizer has one token queue for all ranks, from which a fast
-    rank may take a slow one's token.
+    computed. tf.train.SyncReplicasOptimizer does the same, but it has threads of its own, and one
+    token queue for all ranks, from which a fast rank may take a slow one's token.
     """
 
     def __init__(self, cluster: Cluster, target: str, device: str) -> None:
@@ -27,7 +27,10 @@ class ParameterServers(ServerGraph):
         return tf.compat.v1.variable_creator_scope(self._create_variable)
 
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
-        """Place a weight on a server, read once per run, and any other variable on this rank."""
+        """Place a weight on a server, and any other variable on this rank.
+
+        A rank caches the weight: it reads the weight once per run, however often the model does.
+        """
         if not kwargs["trainable"]:
             return next_creator(**kwargs)
         kwargs["caching_device"] = self.device
@@ -38,7 +41,10 @@ class ParameterServers(ServerGraph):
 def join_parameter_servers(
     case: Case, rank_info: RankInfo, config: tf.compat.v1.ConfigProto
 ) -> ParameterServers:
-    """Join the cluster of parameter servers; adds settings to `config` for the session."""
+    """Join the cluster of parameter servers.
+
+    Adds settings to `config`, with which the session must be created.
+    """
     cluster = list_addresses(rank_info)
     target = join_servers(cluster, case.cpus_per_rank, config)
     return ParameterServers(cluster, target, format_device(case))

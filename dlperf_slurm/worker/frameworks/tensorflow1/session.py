@@ -177,7 +177,10 @@ def start_session(case: Case, rank_info: RankInfo) -> TensorFlowSession:
 def join(
     case: Case, rank_info: RankInfo, config: tf.compat.v1.ConfigProto
 ) -> Union[Distribution, ParameterServers]:
-    """Join by parameter servers or collectives; may add settings to `config` for the session."""
+    """Join the ranks by parameter servers, if the case trains with these, or by collectives.
+
+    May add settings to `config`, with which the session must be created.
+    """
     if case.axes.mode == TRAIN and case.axes.gradient_sync == PARAMETER_SERVER:
         return join_parameter_servers(case, rank_info, config)
     return join_ranks(case, rank_info, config)

@@ -25,7 +25,11 @@ GROUP_KEY = 1
 
 
 class Accumulation(NamedTuple):
-    """Gradients summed with this batch; `keep` it if it is not the step's last, then `clear`."""
+    """Gradients summed over a step's batches, and the operations on the sums.
+
+    `gradients` include this batch. Run `keep` for a batch that is not the step's last, and `clear`
+    with the last one.
+    """
 
     gradients: List[tf.Tensor]
     keep: tf.Operation
@@ -48,7 +52,10 @@ def accumulate_gradients(gradients: Sequence[tf.Tensor], batches_per_step: int) 
 
 
 class LossScale:
-    """Dynamic loss scale: halved on overflow, doubled after GROWTH_STEPS finite steps."""
+    """Dynamic loss scale as in tf.train.experimental.
+
+    Halved on overflow, doubled after GROWTH_STEPS finite steps.
+    """
 
     INITIAL = 2.0**15
     GROWTH_STEPS = 2000
@@ -64,7 +71,10 @@ class LossScale:
         return multiply(gradients, 1 / self.value)
 
     def apply(self, gradients: Sequence[tf.Tensor], update: Update) -> tf.Operation:
-        """Build `update` on the unscaled gradients, skipped by the device unless all are finite."""
+        """Build an operation that runs `update` on the unscaled gradients if all are finite.
+
+        If not, the step is skipped. Both adjust the scale; the device decides, not the host.
+        """
         gradients = self.unscale(gradients)
         is_finite = tf.reduce_all([is_all_finite(gradient) for gradient in gradients])
 
@@ -98,7 +108,10 @@ def is_all_finite(gradient: tf.Tensor) -> tf.Tensor:
 
 
 class Distribution:
-    """The tf.Session target, the device to build on, and the average over ranks."""
+    """The tf.Session target, the device to build on, and the average over ranks.
+
+    The counterpart for parameter servers is `ParameterServers`.
+    """
 
     def __init__(self, target: str, device: str, average: Callable[[Gradients], Gradients]) -> None:
         self.target = target
@@ -114,7 +127,10 @@ class Distribution:
     def exchange(
         self, variables: Sequence[tf.Variable], gradients: Gradients, update: Update
     ) -> Exchange:
-        """Build the average over ranks of a step's gradients, and `update` by the means."""
+        """Build the average over ranks of a step's gradients, and the update by the means.
+
+        `update` builds the optimizer's operation on the means.
+        """
         means = self._average(gradients)
         return Exchange(means, update(means))
 
@@ -128,7 +144,11 @@ class Distribution:
 
 
 def join_ranks(case: Case, rank_info: RankInfo, config: tf.compat.v1.ConfigProto) -> Distribution:
-    """Join by Horovod or TensorFlow's gRPC servers; may add settings to `config`."""
+    """Join the ranks by Horovod or by a cluster of TensorFlow's gRPC servers; see Distribution.
+
+    With a single rank nothing is averaged. May add settings to `config`, with which the session
+    must be created.
+    """
     device = format_device(case)
     if rank_info.world_size == 1:
         return Distribution("", device, list)
@@ -142,8 +162,9 @@ def join_cluster(
 ) -> Distribution:
     """Start this rank's gRPC server; the ranks average gradients by collective operations alone.
 
-    Adds settings to `config`, with which the session must be created. MultiWorkerMirroredStrategy
-    wants to run a whole training function in TensorFlow 1.
+    Adds settings to `config`, with which the session must be created. tf.distribute's
+    MultiWorkerMirroredStrategy does the same, but in TensorFlow 1 it wants to run a whole training
+    function, with a coordinator of its own.
     """
     config.experimental.collective_group_leader = LEADER
     config.experimental.collective_nccl = case.device == "cuda"

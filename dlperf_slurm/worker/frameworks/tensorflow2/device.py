@@ -20,7 +20,10 @@ def set_up(case: Case, rank_info: RankInfo) -> None:
 
 
 def choose_device(case: Case, rank_info: RankInfo) -> None:
-    """Make at most one GPU visible (TensorFlow would reserve all); RuntimeError without one."""
+    """Make at most one GPU visible; TensorFlow would reserve memory on all GPUs.
+
+    Raises RuntimeError if there is none.
+    """
     gpus = tf.config.list_physical_devices("GPU")
     if case.device == "cpu":
         tf.config.set_visible_devices([], "GPU")

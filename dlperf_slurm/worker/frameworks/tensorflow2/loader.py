@@ -26,7 +26,10 @@ def make_tensors(batch: Dict[str, Any]) -> Tensors:
 def open_dataset(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]
 ) -> Iterator[Tensors]:
-    """Yield a batch per list of keys (epoch, index) in `order`, shaped as the first sample."""
+    """Yield a batch per list of keys (epoch, index) in `order`.
+
+    The first sample gives the shapes and types.
+    """
     epoch, index = order[0][0]
     first = move_channels_last(dataset.read_sample(index, epoch))
     reader = Reader(dataset, list(first), move_channels_last)

@@ -16,7 +16,10 @@ from dlperf_slurm.worker.work import Work
 
 
 class ServerStep(NamedTuple):
-    """The graph of a step: placeholders for gradients, the new weights, and the ranks' means."""
+    """The graph of a step: placeholders for a rank's gradients, the new weights, and the means.
+
+    The means are those of the gradients over the ranks.
+    """
 
     gradients: Gradients
     new_weights: List[tf.Tensor]
@@ -26,9 +29,10 @@ class ServerStep(NamedTuple):
 class ServerTraining:
     """Replaces a Training for parameter servers: a rank's variables are copies of the weights.
 
-    Unlike ParameterServerStrategy there is no coordinator: each rank computes its gradients; then
-    one run of a graph, in a tf.compat.v1.Session, pushes them and pulls the new weights. So no
-    exchange overlaps the computation.
+    tf.distribute's ParameterServerStrategy has one coordinator, whose orders the ranks wait for.
+    Here each rank computes its gradients as usual; then one run of a graph, in a
+    tf.compat.v1.Session that is connected to the cluster, pushes the gradients and pulls the new
+    weights. So no exchange overlaps the computation.
     """
 
     def __init__(
@@ -102,7 +106,10 @@ def make_weights(graph: ServerGraph, own: Sequence[tf.Variable]) -> List[tf.Vari
 def build_step(
     graph: ServerGraph, weights: Sequence[tf.Variable], optimizer: Any, norm: Any
 ) -> ServerStep:
-    """Build the exchange with the servers, which clip to `norm`, if any, and update `weights`."""
+    """Build the exchange of gradients with the servers, and the servers' update of `weights`.
+
+    `norm` is the global norm to clip to, or None.
+    """
 
     def clip_and_apply(means: Gradients) -> tf.Operation:
         used = means if norm is None else tf.clip_by_global_norm(means, norm)[0]

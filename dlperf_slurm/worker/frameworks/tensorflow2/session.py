@@ -153,7 +153,10 @@ class TensorFlowSession:
             tf.raw_ops.SyncDevice()
 
     def make_clock(self, boundaries: int) -> Any:
-        """Make a clock without GPU events: a copy of the loss to the host waits for all work."""
+        """Make a clock for step boundaries.
+
+        TensorFlow has no GPU events: a copy of the loss to the host waits for all queued work.
+        """
         if not self._is_gpu:
             return HostClock(boundaries)
         return CompletionClock(

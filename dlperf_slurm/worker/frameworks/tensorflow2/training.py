@@ -23,16 +23,20 @@ ComputeLoss = Callable[[Tensors], tf.Tensor]
 
 
 class Distribution(NamedTuple):
-    """The tf.distribute strategy to build the model in, and the average of gradients."""
+    """The tf.distribute strategy in whose scope to build the model, and the average over ranks.
+
+    `average` replaces a step's gradients by their means over the ranks.
+    """
 
     strategy: tf.distribute.Strategy
     average: Callable[[Gradients], Gradients]
 
 
 def join_ranks(case: Case, rank_info: RankInfo) -> Distribution:
-    """Join the ranks by Horovod or MultiWorkerMirroredStrategy, before any computation.
+    """Join the ranks by Horovod or MultiWorkerMirroredStrategy; see Distribution.
 
-    A single rank, or one with parameter servers, averages nothing here.
+    A single rank, or one with parameter servers, averages nothing here. Call this before TensorFlow
+    computes anything: a first computation would start TensorFlow without a cluster.
     """
     if rank_info.world_size == 1 or case.axes.gradient_sync == PARAMETER_SERVER:
         return Distribution(tf.distribute.get_strategy(), list)
@@ -42,7 +46,10 @@ def join_ranks(case: Case, rank_info: RankInfo) -> Distribution:
 
 
 def join_cluster(case: Case, rank_info: RankInfo) -> Distribution:
-    """Join by MultiWorkerMirroredStrategy: NCCL or a ring; each rank has a server and a device."""
+    """Join the ranks by MultiWorkerMirroredStrategy, which averages by NCCL or a ring.
+
+    Each rank runs a gRPC server, and has one device.
+    """
     kinds = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(
         bytes_per_pack=BYTES_PER_PACK,
@@ -66,7 +73,10 @@ def join_cluster(case: Case, rank_info: RankInfo) -> Distribution:
 
 
 class LossScale:
-    """Dynamic loss scale: halved on overflow, doubled after GROWTH_STEPS finite steps."""
+    """Dynamic loss scale as in Keras' LossScaleOptimizer.
+
+    Halved on overflow, doubled after GROWTH_STEPS finite steps.
+    """
 
     INITIAL = 2.0**15
     GROWTH_STEPS = 2000
@@ -83,7 +93,10 @@ class LossScale:
         return [gradient / self.value for gradient in gradients]
 
     def apply(self, gradients: Sequence[tf.Tensor], update: Update) -> None:
-        """Run `update` on the unscaled gradients, skipped by the device unless all are finite."""
+        """Run `update` on the unscaled gradients if all are finite, else skip the step.
+
+        Both adjust the scale; the device decides, not the host.
+        """
         gradients = self.unscale(gradients)
         is_finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
 
@@ -126,7 +139,10 @@ class Accumulation:
 
 
 class Differentiation:
-    """Compiled functions for loss and gradients; `own` are the `variables` on this rank."""
+    """Compiled functions that compute a batch's loss and this rank's gradients.
+
+    `variables` are the model's; `own` are the same variables on this rank.
+    """
 
     def __init__(
         self, case: Case, variables: Sequence[Any], own: Sequence[tf.Variable], loss: ComputeLoss

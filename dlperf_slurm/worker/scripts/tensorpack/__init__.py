@@ -23,7 +23,11 @@ UPDATES = (REPLICATED, PARAMETER_SERVER, HOROVOD)
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a training of `epochs` x `epoch_steps`, as the log times epochs."""
+    """The settings of a training; `devices` is the number of devices of this process.
+
+    There are `epochs` of `epoch_steps` steps each, since the log has one time per epoch. `device`
+    is "cpu" or "cuda".
+    """
 
     definition: Definition
     batch_size_per_device: int

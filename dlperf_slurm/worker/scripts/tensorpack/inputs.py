@@ -1,4 +1,7 @@
-"""Settings -> tensorpack's InputSource of synthetic batches of uint8, as real images are loaded."""
+"""Settings -> tensorpack's InputSource of synthetic batches.
+
+Images are uint8, as from loaders of real images; the model converts them to float on the device.
+"""
 
 import multiprocessing
 import os
@@ -24,7 +27,10 @@ PREFETCH_BATCHES = 50
 
 
 def make_input(settings: Settings) -> InputSource:
-    """Make tensorpack's source of batches; most prepare each batch one step ahead."""
+    """Make tensorpack's source of batches; most sources prepare each batch one step ahead.
+
+    Only a constant on the device and a plain queue do not.
+    """
     if settings.data == ON_DEVICE:
         return DummyConstantInput(_list_shapes(settings))
     if settings.data == ON_HOST:

@@ -1,7 +1,8 @@
 """Settings -> ResNet-50 v1.5 as tensorpack's ModelDesc, of tensorpack's own layers.
 
-As the framework-neutral definition, but SAME padding of an even size with a stride of 2 is (0, 1),
-and the initial weights are drawn by TensorFlow.
+Its parameters and its update are those of the framework-neutral definition. Two things differ:
+SAME padding of an even size with a stride of 2 is (0, 1), and the initial weights are drawn by
+TensorFlow.
 """
 
 import contextlib

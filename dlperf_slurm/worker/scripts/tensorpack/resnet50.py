@@ -68,7 +68,8 @@ def parse_arguments(arguments: Sequence[str]) -> Settings:
 def choose_epoch_steps(warmup_steps: int, measured_steps: int) -> int:
     """Choose the fewest steps per epoch so that one epoch is the warm-up, the rest are measured.
 
-    Epochs are equally long, as `drop_warmup` needs; if none fits, two of the longer one.
+    All epochs have the same number of steps, and the log parser drops those of `drop_warmup`. If
+    there is no such number, warm-up and measurement are one epoch each, as long as the longer one.
     """
     for steps in range(max(warmup_steps, 1), measured_steps):
         count = measured_steps // steps

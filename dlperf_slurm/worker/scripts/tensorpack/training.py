@@ -79,7 +79,10 @@ def _make_trainer(settings: Settings) -> SingleCostTrainer:
 
 
 class _SessionCreator(NewSessionCreator):
-    """tensorpack's session creator with CPUs' thread counts; on CPUs, GPU operations go there."""
+    """tensorpack's session creator, with the thread counts of CPU devices.
+
+    Without GPUs, TensorFlow places operations for a GPU on the CPU.
+    """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -98,7 +101,11 @@ class _SessionCreator(NewSessionCreator):
 
 
 def _keep_to_cpus(settings: Settings, local_rank: int) -> None:
-    """Bind this process to as many CPUs as its devices have, unless the launcher has done so."""
+    """Bind this process to as many CPUs as its devices have.
+
+    This changes nothing if the launcher has bound the processes already; otherwise each local rank
+    takes its own consecutive CPUs.
+    """
     count = settings.cpus_per_device * settings.devices
     free = sorted(os.sched_getaffinity(0))
     own = free[local_rank * count :][:count]
