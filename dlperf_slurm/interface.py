@@ -18,6 +18,7 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.folders import run_permissions
 from dlperf_slurm.jobs.archives import find_readable_run
 from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.program import find_results_dir
 from dlperf_slurm.published.layouts import DEFAULT_LAYOUT, list_layouts
 from dlperf_slurm.reports.plots import CHOICES, SOME
 
@@ -31,20 +32,18 @@ if TYPE_CHECKING:
     from dlperf_slurm.results.compare import RunComparison
     from dlperf_slurm.results.history.selection import SelectedHistory
 
-RESULTS = Path("results")
-
 
 def open_run(
-    reference: Union[str, Path, None] = None, results: Union[str, Path] = RESULTS
+    reference: Union[str, Path, None] = None, *, results: Union[str, Path, None] = None
 ) -> "RunResults":
-    """Open a run by its directory, archive, or the start of its id; the newest run for None.
+    """Open a run by its directory, archive, or the start of its id; or "latest", "latest~1".
 
     `results` is the folder in which ids are searched. Raises InputError, which lists known runs, if
     no run or several runs match.
     """
     try:
         name = None if reference is None else str(reference)
-        return RunResults(find_readable_run(name, Path(results)))
+        return RunResults(find_readable_run(name, Path(results or find_results_dir())))
     except OSError as error:
         raise InputError(str(error)) from error
 
@@ -172,8 +171,9 @@ class RunResults:
 def compare(
     a: Union[RunResults, str, Path],
     b: Union[RunResults, str, Path],
+    *,
     fail_if_slower: Optional[str] = None,
-    results: Union[str, Path] = RESULTS,
+    results: Union[str, Path, None] = None,
 ) -> "ComparedRuns":
     """Compare run B with run A, case by case; each is a RunResults, or a reference for `open_run`.
 
@@ -187,7 +187,7 @@ def compare(
 
     limit = parse_percent(fail_if_slower)
     run_a, run_b = (
-        run if isinstance(run, RunResults) else open_run(run, results) for run in (a, b)
+        run if isinstance(run, RunResults) else open_run(run, results=results) for run in (a, b)
     )
     compared = compare_runs(
         run_a._run.manifest, run_a._outcomes, run_b._run.manifest, run_b._outcomes, limit
@@ -229,7 +229,7 @@ class ComparedRuns:
 def open_history(
     *folders: Union[str, Path], case: Sequence[str] = (), framework: Sequence[str] = ()
 ) -> "History":
-    """Open all runs of these results folders; without any, those of the folder `results`.
+    """Open all runs of these results folders; without any, those of the default folder.
 
     `case` selects case ids that match one of the patterns: the whole id for a pattern with * or ?,
     else a part of the id. `framework` selects frameworks by name. Both select all if empty. Raises
@@ -239,7 +239,7 @@ def open_history(
 
     _check_list("case", case)
     _check_list("framework", framework)
-    return History(read_history([*map(Path, folders or (RESULTS,))], case, framework))
+    return History(read_history([*map(Path, folders or (find_results_dir(),))], case, framework))
 
 
 class History:

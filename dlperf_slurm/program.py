@@ -1,4 +1,4 @@
-"""sys.argv -> the command that the tool's hints begin with.
+"""sys.argv and the environment -> the command in the tool's hints, and its folder of runs.
 
 Every command imports this module, so it imports nothing slow.
 """
@@ -7,6 +7,8 @@ import os
 import sys
 
 PROGRAM = "dlperf-slurm"
+# the reference of the newest run
+LATEST = "latest"
 
 
 def find_command() -> str:
@@ -25,6 +27,11 @@ def find_command() -> str:
         return PROGRAM
     on_path = next(filter(os.path.isfile, _list_places()), "")
     return PROGRAM if on_path and os.path.samefile(on_path, started) else _quote(started)
+
+
+def find_results_dir() -> str:
+    """Return the default folder of runs: $DLPERF_SLURM_RESULTS, or "results"."""
+    return os.environ.get("DLPERF_SLURM_RESULTS") or "results"
 
 
 def _list_places() -> "list[str]":

@@ -36,6 +36,8 @@ def main(arguments: "Optional[Sequence[str]]" = None) -> int:
     replace_closed_streams()
     escape_unencodable()
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     try:
         try:
             if words and words[0] not in HELP_OPTIONS:
@@ -64,7 +66,7 @@ def _run_command(words: "list[str]") -> int:
     # Pydantic would search every installed distribution for plug-ins
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
-        options = make_parser(words).parse_args(words)
+        options = _parse(words)
         options.words = words
         options.handler(options)
     except DlperfError as error:
@@ -76,6 +78,30 @@ def _run_command(words: "list[str]") -> int:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr)
         return InputError.exit_code
     return 0
+
+
+def _parse(words: "list[str]") -> argparse.Namespace:
+    """Parse a command line; a wrong one exits with the usage of its own command."""
+    parser = make_parser(words)
+    command = next((word for word in words if not word.startswith("-")), None)
+    if command is not None and command not in COMMANDS:
+        from dlperf_slurm.cli.unknown_words import describe_unknown_command
+
+        parser.error(describe_unknown_command(command))
+    return parser.parse_args(words)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that refuses unknown arguments itself, with its own usage, not the tool's."""
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
+        """Parse the arguments of a command; those that it does not have are an error."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            from dlperf_slurm.cli.unknown_words import describe_unknown_arguments
+
+            self.error(describe_unknown_arguments(self, unknown))
+        return found, unknown
 
 
 class _ListedCommand(argparse.ArgumentParser):
@@ -92,14 +118,14 @@ def _make_formatter(prog: str) -> argparse.HelpFormatter:
 
 def make_main_parser(program: str = COMMAND) -> argparse.ArgumentParser:
     """Make the parser of the options that precede a command, such as --version."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=program,
         description="Deep-learning benchmarks on Slurm clusters: from a TOML matrix to "
         "reproducible tables.",
-        epilog=f"Options of a command: {program} COMMAND --help",
+        epilog=f"Options of a command: {program} help COMMAND, or {program} COMMAND --help",
         formatter_class=_make_formatter,
     )
-    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"{PROGRAM} {__version__}")
     return parser
 
 
@@ -114,7 +140,7 @@ def make_parser(words: "Sequence[str]") -> argparse.ArgumentParser:
         title="commands",
         metavar="COMMAND",
         required=True,
-        parser_class=_ListedCommand if command is None else argparse.ArgumentParser,
+        parser_class=_ListedCommand if command is None else CommandParser,
     )
     if command is None:
         for name, (_, text) in COMMANDS.items():

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_slurm.cli.options import add_command, add_results_option
+from dlperf_slurm.cli.options import RUN_HELP, add_command, add_results_option
 from dlperf_slurm.cli.output import say
 from dlperf_slurm.errors import InputError, SchedulerError
 from dlperf_slurm.program import COMMAND
@@ -19,7 +19,7 @@ MIB = 2**20
 def add_commands(commands: "Commands") -> None:
     """Add the command `archive` to the parser."""
     parser = add_command(commands, "archive", run_archive)
-    parser.add_argument("run", metavar="RUN", help="run directory, run id or its beginning")
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument(
         "--output",
         type=Path,

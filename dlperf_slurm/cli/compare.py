@@ -4,8 +4,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_slurm.cli.options import add_command, add_output_options, add_results_option
+from dlperf_slurm.cli.options import (
+    RUN_HELP,
+    add_command,
+    add_output_options,
+    add_results_option,
+)
 from dlperf_slurm.cli.output import check_plot_file, make_console, write_file, write_plot
+from dlperf_slurm.program import LATEST
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
@@ -15,9 +21,10 @@ if TYPE_CHECKING:
 def add_commands(commands: "Commands") -> None:
     """Add the command `compare` to the parser."""
     parser = add_command(commands, "compare", run_compare)
-    run_help = "run directory or archive, run id or its beginning"
-    parser.add_argument("run_a", metavar="RUN_A", help=run_help)
-    parser.add_argument("run_b", metavar="RUN_B", help=run_help)
+    text = f"archive, {RUN_HELP}; default: latest~1"
+    parser.add_argument("run_a", metavar="RUN_A", nargs="?", default=f"{LATEST}~1", help=text)
+    text = "the run to compare with it; default: latest"
+    parser.add_argument("run_b", metavar="RUN_B", nargs="?", default=LATEST, help=text)
     parser.add_argument(
         "--fail-if-slower",
         metavar="PERCENT",

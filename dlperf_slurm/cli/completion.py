@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SHELLS = ("bash", "zsh", "fish")
 # run ids begin with the year
-_LIST_RUNS = "ls results 2> /dev/null | grep '^2'"
+_LIST_RUNS = "{ ls results 2> /dev/null | grep '^2'; echo latest; }"
 _RUNS = ("run", "run_a", "run_b")
 _FOLDERS = ("results", "directory")
 _FILES = ("matrix", "site", "logs", "files", "plot", "junit", "csv", "parquet")

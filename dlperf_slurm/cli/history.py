@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dlperf_slurm.cli.options import add_command, add_output_options, add_repeated_option
 from dlperf_slurm.cli.output import check_plot_file, make_console, write_file, write_plot
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.program import PROGRAM
+from dlperf_slurm.program import PROGRAM, find_results_dir
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
@@ -26,7 +26,7 @@ def add_commands(commands: "Commands") -> None:
         action="append",
         type=Path,
         metavar="DIR",
-        help="folder of runs; may be repeated (results)",
+        help="folder of runs; may be repeated ($DLPERF_SLURM_RESULTS, else results)",
     )
     text = "only cases whose id contains this text, or matches it as a pattern with * and ?"
     add_repeated_option(parser, "--case", "PATTERN", text)
@@ -59,7 +59,7 @@ def run_history(options: argparse.Namespace) -> None:
     if options.window < 1:
         raise InputError(f"--window: {options.window} is not allowed; allowed: at least 1")
     check_plot_file(options.plot)
-    folders = options.results or [Path("results")]
+    folders = options.results or [Path(find_results_dir())]
     history = read_history(folders, options.case, options.framework)
     for problem in history.problems:
         print(f"{PROGRAM}: warning: {problem}", file=sys.stderr)

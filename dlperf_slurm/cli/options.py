@@ -1,12 +1,14 @@
 """Parsers of commands, and options that several commands share."""
 
 import argparse
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.commands import COMMANDS
 from dlperf_slurm.cli.examples import write_epilog
+from dlperf_slurm.program import LATEST, find_results_dir
 
 if TYPE_CHECKING:
     from dlperf_slurm.jobs.run_directory import Run
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     # argparse's class is generic only for type checkers
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
     Handler = Callable[[argparse.Namespace], None]
+
+
+RUN_HELP = f"run directory, run id or its beginning, {LATEST}, or {LATEST}~1 for the one before"
 
 
 def add_command(
@@ -48,8 +53,9 @@ def add_site_options(parser: argparse.ArgumentParser) -> None:
     """Add --site, which chooses a site, and --set, which overrides single values of it."""
     parser.add_argument(
         "--site",
-        help="site name or file; default: this cluster's name, else slurm, or local on a "
-        "machine without Slurm; submit uses local only if named",
+        default=os.environ.get("DLPERF_SLURM_SITE") or None,
+        help="site name or file; default: $DLPERF_SLURM_SITE, else this cluster's name, else "
+        "slurm, or local on a machine without Slurm; submit uses local only if named",
     )
     add_set_option(parser)
 
@@ -80,15 +86,16 @@ def add_output_options(parser: argparse.ArgumentParser, json_text: str) -> None:
 def add_results_option(parser: argparse.ArgumentParser) -> None:
     """Add --results, the folder that contains the run directories."""
     parser.add_argument(
-        "--results", type=Path, default=Path("results"), help="folder of the runs (results)"
+        "--results",
+        type=Path,
+        default=Path(find_results_dir()),
+        help="folder of the runs ($DLPERF_SLURM_RESULTS, else results)",
     )
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the argument RUN, by default the latest, and --results, the folder of the runs."""
-    parser.add_argument(
-        "run", nargs="?", help="run directory, run id or its beginning; default: the latest run"
-    )
+    parser.add_argument("run", nargs="?", metavar="RUN", help=f"{RUN_HELP}; default: latest")
     add_results_option(parser)
 
 

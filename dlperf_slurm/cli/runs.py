@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.follow import advise, follow_run, warn_of_full_disk
 from dlperf_slurm.cli.options import (
+    RUN_HELP,
     add_command,
     add_results_option,
     add_run_options,
@@ -56,7 +57,7 @@ def add_commands(commands: "Commands") -> None:
 
     for name, handler in (("resume", run_resume), ("retry", run_retry)):
         command = add_command(commands, name, handler)
-        command.add_argument("run", metavar="RUN", help="run directory, run id or its beginning")
+        command.add_argument("run", metavar="RUN", help=RUN_HELP)
         _add_wait_option(command)
         if handler is run_resume:
             add_set_option(command, "set a site value for jobs not submitted yet")

@@ -24,6 +24,7 @@ CUDA = "cuda"
 # suffix of the name of an environment for GPUs
 CUDA_SUFFIX = "-cuda"
 PACKAGE = Path(__file__).parents[1]
+SYSTEM_DIR = Path("/etc/dlperf-slurm")
 
 
 def find_resource_dir(name: str) -> Path:
@@ -174,6 +175,12 @@ def find_user_config_dir() -> Path:
     Raises InputError as `find_user_dir` does.
     """
     return find_user_dir("XDG_CONFIG_HOME", "~/.config") / "dlperf-slurm"
+
+
+def list_system_config_dirs() -> list[Path]:
+    """Return the tool's folders for all users: those below XDG_CONFIG_DIRS, then that in /etc."""
+    folders = (os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")
+    return [*(Path(one) / "dlperf-slurm" for one in folders if one.startswith("/")), SYSTEM_DIR]
 
 
 def find_environments_dir() -> Path:

@@ -19,6 +19,7 @@ from dlperf_slurm.config.folders import (
     find_stranger,
     find_user_config_dir,
     get_environment_name,
+    list_system_config_dirs,
 )
 from dlperf_slurm.config.job_settings import Environment, JobSettings, PositiveInt, make_absolute
 from dlperf_slurm.config.key_paths import KeyPath
@@ -176,12 +177,12 @@ class LoadedSite:
 def list_site_dirs() -> list[Path]:
     """Return the folders that are searched for site files, in this order.
 
-    They are the `site_configs` folders of the working directory, the user and the package, then the
-    package's folder of machines known by name.
+    They are the `site_configs` folders of the working directory, the user, all users of the
+    machine and the package, then the package's folder of machines known by name.
     """
-    user = find_user_config_dir() / "site_configs"
+    configured = [find_user_config_dir(), *list_system_config_dirs()]
     shipped = find_resource_dir("site_configs")
-    return [_HERE, user, shipped, shipped / "machines"]
+    return [_HERE, *(path / "site_configs" for path in configured), shipped, shipped / "machines"]
 
 
 def find_site_file(name: str) -> Optional[Path]:
@@ -239,7 +240,8 @@ def explain_choice(requested: Optional[str]) -> str:
     """
     path = choose_site_file(requested)
     if requested is not None:
-        return f"{path}, chosen by --site"
+        is_default = requested == os.environ.get("DLPERF_SLURM_SITE")
+        return f"{path}, chosen by {'DLPERF_SLURM_SITE' if is_default else '--site'}"
     if path.stem == slurm_client.find_cluster_name():
         return f"{path}, which has the name of this cluster"
     if slurm_client.is_slurm_here():

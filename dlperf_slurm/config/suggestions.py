@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 # common words that difflib would match to nothing, or to the wrong key -> the key that is meant
-_MEANINGS = {
+MEANINGS = {
     "cpus_per_task": "cpus_per_rank",
     "devices_per_node": "max_devices_per_node",
     "gpu": "cuda",
@@ -33,7 +33,7 @@ def suggest(name: object, known: Iterable[str]) -> str:
     '' means that no known name is similar.
     """
     word, names = str(name).lower(), list(known)
-    meant = [meaning for meaning in [_MEANINGS.get(word)] if meaning in names]
+    meant = [meaning for meaning in [MEANINGS.get(word)] if meaning in names]
     near = meant or difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     return f". Did you mean {near[0]!r}?" if near else ""
 

@@ -28,7 +28,13 @@ from dlperf_slurm.jobs.journal import LOCK_FILE, RESERVE_FILE, hold_submit_lock
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.partial_runs import PARTIAL_SUFFIX
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE
-from dlperf_slurm.jobs.run_directory import Run, find_run, list_run_ids, open_run
+from dlperf_slurm.jobs.run_directory import (
+    Run,
+    choose_run_id,
+    is_run_dir,
+    list_run_ids,
+    open_run,
+)
 
 # files of a running submission, and private values, which an archive must not contain
 LEFT_OUT = frozenset((LOCK_FILE, RESERVE_FILE, PRIVATE_FILE))
@@ -45,25 +51,32 @@ class ArchiveSummary:
 
 
 def find_readable_run(reference: Optional[str], results_dir: Path) -> Run:
-    """Find a run by path, archive or start of its id; the newest one for None.
+    """Find a run as `find_run` does, but also by its archive.
 
-    The run directory is preferred if a run has both. Raises InputError as `find_run` does.
+    The run directory is preferred if a run has both.
     """
     if reference is not None and Path(reference).suffix == ARCHIVE_SUFFIX:
         path = Path(reference)
         return open_run(path if path.exists() else results_dir / path)
-    known = list_run_ids(results_dir)
-    archives = {path.stem: path for path in results_dir.glob(f"[!.]*{ARCHIVE_SUFFIX}")}
-    closed = sorted(archives.keys() - set(known))
-    if reference is None:
-        newest = next((run_id for run_id in reversed(closed) if _is_run(archives[run_id])), "")
-        if newest > max(known, default=""):
-            return open_run(archives[newest])
-    elif not (Path(reference) / MANIFEST_FILE).is_file():
-        matching = [run_id for run_id in closed if run_id.startswith(reference)]
-        if len(matching) == 1 and not any(run_id.startswith(reference) for run_id in known):
-            return open_run(archives[matching[0]])
-    return find_run(reference, results_dir)
+    if reference is not None and is_run_dir(Path(reference)):
+        return open_run(Path(reference))
+    runs = list_readable_runs(results_dir, reference)
+    return open_run(runs[choose_run_id(reference, [*runs], results_dir)])
+
+
+def list_readable_runs(results_dir: Path, named: Optional[str] = None) -> dict[str, Path]:
+    """Return the run directories and archives of a results folder by run id, oldest first.
+
+    Broken archives are left out, unless their names begin with `named`.
+    """
+    archives = results_dir.glob(f"[!.]*{ARCHIVE_SUFFIX}")
+    runs = {
+        path.stem: path
+        for path in archives
+        if _is_run(path) or (named and path.stem.startswith(named))
+    }
+    runs.update((run_id, results_dir / run_id) for run_id in list_run_ids(results_dir))
+    return dict(sorted(runs.items()))
 
 
 def _is_run(path: Path) -> bool:

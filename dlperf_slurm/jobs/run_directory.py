@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from dlperf_slurm.config.folders import make_absolute_path
+from dlperf_slurm.config.folders import find_user_name, make_absolute_path
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.archives import ARCHIVE_SUFFIX, list_names
@@ -15,6 +15,7 @@ from dlperf_slurm.files.reading import open_file, read_text
 from dlperf_slurm.jobs.journal import STAGED, SUBMITTED, read_whole_journal
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, Manifest, read_manifest
 from dlperf_slurm.jobs.markers import list_markers
+from dlperf_slurm.program import LATEST
 
 MATRIX_FILE = "matrix.toml"
 # one JSON line per case, with all that is not in the rows of its array tasks
@@ -27,6 +28,9 @@ EXTERNAL_SCRIPTS_FILE = f"{SCRIPTS_DIR}/external_scripts"
 HARNESS_FILE = f"{SCRIPTS_DIR}/harness.sh"
 CODE_DIR = "code"
 REPORT_DIR = "report"
+
+# "latest~1" is the run before the newest
+_LATEST = re.compile(rf"{LATEST}(?:~([0-9]{{1,6}}))?")
 
 # a row of a task table, as jobs/task_tables.py writes it; the folder can only be one of an attempt
 _TASK = re.compile(
@@ -185,34 +189,83 @@ def make_job_name(run_id: str, group_id: str) -> str:
 def open_run(path: Path) -> Run:
     """Open a run directory, or an archive, which is read-only.
 
-    Raises InputError if it is not a run, or if its schema version is not that of this tool.
+    Raises InputError if it is not a run or may not be read, or if its schema version is not that of
+    this tool.
     """
-    return Run(make_absolute_path(path), read_manifest(path))
+    try:
+        return Run(make_absolute_path(path), read_manifest(path))
+    except PermissionError as error:
+        raise InputError(_describe_denied(path)) from error
 
 
 def find_run(reference: Optional[str], results_dir: Path) -> Run:
-    """Find a run by its directory, or by the start of its id; the latest for None.
+    """Find a run as `choose_run_id` does, or by its directory.
 
     Raises InputError for an archive, or if no run or several runs match.
     """
-    if reference is not None and (Path(reference) / MANIFEST_FILE).is_file():
+    if reference is not None and is_run_dir(Path(reference)):
         return open_run(Path(reference))
     if reference is not None and Path(reference).suffix == ARCHIVE_SUFFIX:
         raise InputError(
             f"{reference}: an archive; only report, compare and history read archives. To use "
             "other commands, unpack it with `unzip`"
         )
-    known = list_run_ids(results_dir)
-    if reference is None:
-        if not known:
-            raise InputError(f"{results_dir}: contains no runs; name a run directory")
-        return open_run(results_dir / known[-1])
+    return open_run(results_dir / choose_run_id(reference, list_run_ids(results_dir), results_dir))
+
+
+def is_run_dir(path: Path) -> bool:
+    """Return whether a path is a run directory; raises InputError if it may not be read."""
+    try:
+        return (path / MANIFEST_FILE).is_file()
+    except PermissionError as error:
+        raise InputError(_describe_denied(path)) from error
+
+
+def choose_run_id(reference: Optional[str], known: Sequence[str], results_dir: Path) -> str:
+    """Return the run id that a reference means: "latest" or None, "latest~1", or a beginning.
+
+    `known` are the ids of the runs in `results_dir`, oldest first. Raises InputError if none or
+    several match; the message also has the runs that this user may not read.
+    """
+    reference = LATEST if reference is None else reference
+    latest = _LATEST.fullmatch(reference)
+    if latest is not None and int(latest[1] or 0) < len(known):
+        return known[-1 - int(latest[1] or 0)]
     matching = [run_id for run_id in known if run_id.startswith(reference)]
     if len(matching) == 1:
-        return open_run(results_dir / matching[0])
+        return matching[0]
+    denied = "".join(f"\n{line}" for line in list_denied(results_dir))
+    if not known:
+        raise InputError(f"{results_dir}: contains no runs; name a run directory{denied}")
     found = "several runs begin with this" if matching else "no such run directory or run id"
-    shown = ", ".join((matching or known)[-5:]) or "none"
-    raise InputError(f"{reference}: {found} in {results_dir}; latest: {shown}")
+    shown = ", ".join((matching or known)[-5:])
+    raise InputError(f"{reference}: {found} in {results_dir}; latest: {shown}{denied}")
+
+
+def list_denied(results_dir: Path) -> list[str]:
+    """Describe each folder of a results folder that this user may not read, with its owner."""
+    try:
+        paths = sorted(path for path in results_dir.iterdir() if not path.name.startswith("."))
+    except PermissionError:
+        return [_describe_denied(results_dir)]
+    except OSError:
+        return []
+    return [
+        _describe_denied(path)
+        for path in paths
+        if path.is_dir() and not os.access(path, os.R_OK | os.X_OK)
+    ]
+
+
+def _describe_denied(path: Path) -> str:
+    try:
+        owner = f"belongs to user {find_user_name(path.stat().st_uid)}, and "
+    except OSError:
+        owner = ""
+    return (
+        f"{path}: {owner}you may not read it; its owner can allow that with `chmod -R g+rX {path}`,"
+        " and for later runs with `group` in the site file"
+    )
 
 
 def list_run_ids(results_dir: Path) -> list[str]:

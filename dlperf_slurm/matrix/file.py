@@ -11,8 +11,8 @@ from typing import Any
 import tomli_w
 
 from dlperf_slurm.config.layers import SettingsLayer, merge_layers
-from dlperf_slurm.config.site import DEFAULT_LAYER, find_layer_problems
-from dlperf_slurm.config.suggestions import check_known, suggest
+from dlperf_slurm.config.site import DEFAULT_LAYER, Site, find_layer_problems
+from dlperf_slurm.config.suggestions import MEANINGS, check_known, suggest
 from dlperf_slurm.config.toml_tables import (
     ProblemCollector,
     TomlFile,
@@ -22,7 +22,7 @@ from dlperf_slurm.config.toml_tables import (
     validate,
 )
 from dlperf_slurm.contract.axes import WORKER
-from dlperf_slurm.errors import raise_problems
+from dlperf_slurm.errors import InputError, raise_problems
 from dlperf_slurm.logs import FormatError, list_formats, load_format
 from dlperf_slurm.matrix.selections import TOPOLOGY_PARTS, AxisTable, Selection
 from dlperf_slurm.matrix.tables import Matrix
@@ -44,9 +44,34 @@ class MatrixFile:
 
 
 def split_assignments(assignments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split words after `--set` (KEY=VALUE) into those for the matrix and those for the site."""
+    """Split words after `--set` (KEY=VALUE) into those for the matrix and those for the site.
+
+    Raises InputError for a key of the matrix without its table, such as `repeats`.
+    """
+    for text in assignments:
+        key = text.partition("=")[0].strip()
+        if key not in Site.model_fields and (meant := find_setting(key)):
+            raise InputError(f"--set {text}: {key}: unknown key. Did you mean {meant!r}?")
     of_matrix = [text for text in assignments if text.partition(".")[0].strip() in SETTABLE]
     return of_matrix, [text for text in assignments if text not in of_matrix]
+
+
+def find_setting(name: str) -> str:
+    """Return the key of `--set` for the name of a setting: "partition", "protocol.repeats", or ''.
+
+    Names of other tools are known: "walltime" is "time_limit_minutes".
+    """
+    meant = name if name in Site.model_fields else MEANINGS.get(name, "")
+    if meant in Site.model_fields:
+        # values of a table by topology have the key "default"
+        default = Site.model_fields[meant].default
+        is_by_topology = isinstance(default, dict) and "default" in default
+        return f"{meant}.default" if is_by_topology else meant
+    for table in SETTABLE:
+        kind = Matrix.model_fields[table].annotation
+        if name in getattr(kind, "model_fields", ()):
+            return f"{table}.{name}"
+    return ""
 
 
 def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:

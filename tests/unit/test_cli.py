@@ -190,6 +190,15 @@ def test_argument_to_correct_exits_with_2_and_one_error(files, bin_dir, capsys, 
     assert (code, err.startswith("dlperf-slurm: error: ")) == (2, True)
 
 
+def test_variables_choose_site_and_results_as_the_options_do(files, bin_dir, monkeypatch, capsys):
+    monkeypatch.setenv("DLPERF_SLURM_SITE", "site.toml")
+    monkeypatch.setenv("DLPERF_SLURM_RESULTS", "elsewhere")
+    assert run_main(["render", "matrix.toml"], capsys)[0] == 0
+    assert len(list((files / "elsewhere").glob("*/manifest.json"))) == 1
+    assert "chosen by DLPERF_SLURM_SITE" in run_main(["plan", "matrix.toml"], capsys)[1]
+    assert "chosen by --site" in run_main([*PLAN[:-1], "local"], capsys)[1]
+
+
 def test_config_show_has_a_row_for_each_value_with_its_layer(files, capsys):
     write_matrix(SMALL_MATRIX + "[slurm]\nqos = 'long'\n")
     command = ["config", "show", "matrix.toml", "--site", "site.toml", "--set", "partition=a b"]

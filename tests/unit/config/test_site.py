@@ -306,6 +306,16 @@ def test_settings_folder_that_is_not_absolute_counts_as_not_set(monkeypatch):
     assert load_site(write_site(""), None, []).site.partition == "user"
 
 
+def test_site_of_all_users_is_found_by_name_after_the_users_own(home, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_DIRS", f"relative:{home}/b:{home}/a")
+    for partition in ("a", "b"):
+        text = f"partition = '{partition}'\n"
+        write_site(text, f"{partition}/dlperf-slurm/site_configs/alps.toml")
+    assert load_site("alps", None, []).site.partition == "b"
+    write_site("partition = 'own'\n", ".config/dlperf-slurm/site_configs/alps.toml")
+    assert load_site("alps", None, []).site.partition == "own"
+
+
 @pytest.mark.parametrize("folder", ["~nobody-here/x", "/a:b"])
 def test_folder_of_environments_that_cannot_be_is_refused_by_its_variable(folder, monkeypatch):
     monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", folder)

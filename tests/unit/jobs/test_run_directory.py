@@ -2,12 +2,17 @@
 
 import json
 import math
+import os
+import shutil
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from builders import make_manifest, make_planned_case
 from support.problems import assert_problem
 
+from dlperf_slurm.config.folders import find_user_name
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.manifest import format_manifest
 from dlperf_slurm.jobs.markers import (
@@ -40,6 +45,19 @@ def results(home):
     return home / "results"
 
 
+@contextmanager
+def as_ordinary_user(folder):
+    """Give up root for a while, which may read everything; the user can enter `folder`."""
+    folder.chmod(0o755)
+    if os.geteuid() == 0:
+        os.setresuid(65534, 65534, 0)
+    try:
+        yield
+    finally:
+        if os.getresuid()[2] == 0:
+            os.setresuid(0, 0, 0)
+
+
 def edit_manifest(folder, **changes):
     path = folder / "manifest.json"
     data = json.loads(path.read_text(encoding="utf-8"))
@@ -55,6 +73,8 @@ def test_runs_are_listed_from_the_oldest_on(results):
     ("named", "run_id"),
     [
         (None, "20240502-090000-c"),
+        ("latest", "20240502-090000-c"),
+        ("latest~2", "20240501-120000-a"),
         ("20240502-080000-b", "20240502-080000-b"),
         ("20240501", "20240501-120000-a"),
         ("results/20240501-120000-a", "20240501-120000-a"),
@@ -66,7 +86,12 @@ def test_run_is_found_by_its_id_the_beginning_of_it_or_its_directory(results, na
 
 @pytest.mark.parametrize(
     ("named", "says"),
-    [("20240502", ("20240502-080000-b", "20240502-090000-c")), ("x", ("20240502-090000-c",))],
+    [
+        ("20240502", ("20240502-080000-b", "20240502-090000-c")),
+        ("x", ("20240502-090000-c",)),
+        ("latest~3", ("20240501-120000-a",)),
+        ("latest~", ("20240502-090000-c",)),
+    ],
 )
 def test_run_that_is_not_the_only_one_is_refused_with_the_latest(results, named, says):
     with pytest.raises(InputError) as caught:
@@ -77,6 +102,22 @@ def test_run_that_is_not_the_only_one_is_refused_with_the_latest(results, named,
 def test_results_without_runs_say_so(home):
     with pytest.raises(InputError, match=r"results: contains no runs"):
         find_run(None, home / "results")
+
+
+@pytest.mark.parametrize(
+    ("denied", "named"),
+    [("20240502-090000-c", None), ("20240502-090000-c", "results/20240502-090000-c"), (".", "x")],
+)
+def test_run_that_may_not_be_read_is_named_with_its_owner(home, results, denied, named):
+    for run_id in list_run_ids(results)[:2]:
+        shutil.rmtree(results / run_id)
+    (results / denied).chmod(0)
+    with as_ordinary_user(home), pytest.raises(InputError) as caught:
+        find_run(named, Path("results"))
+    (results / denied).chmod(0o700)
+    owner = find_user_name((results / denied).stat().st_uid)
+    command = f"chmod -R g+rX {Path('results', denied)}"
+    assert_problem(caught.value, says=(f"belongs to user {owner}", command))
 
 
 def test_folder_without_a_manifest_is_not_a_run(home):
