@@ -97,7 +97,7 @@ def test_mistakes_by_the_thousand_are_counted():
     problem = find_problem(AXES + "".join(f"k{number} = 1\n" for number in range(20_000)))
     lines = problem.splitlines()
     assert len(lines) == 101
-    assert "matrix.toml: 19900 more errors are not shown" in lines
+    assert any(line.startswith("matrix.toml: 19900 ") for line in lines)
 
 
 @pytest.mark.parametrize(

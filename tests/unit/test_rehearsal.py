@@ -167,7 +167,7 @@ def test_another_major_version_of_cuda_is_refused(tmp_path):
     folder = tmp_path / "nvidia" / "cu14" / "lib"
     folder.mkdir(parents=True)
     (folder / "libcudart.so.14").touch()
-    with pytest.raises(BuildError, match=r"knows libcudart\.so\.13, and .* has libcudart\.so\.14"):
+    with pytest.raises(BuildError, match=r"libcudart\.so\.13.*libcudart\.so\.14"):
         list_functions(LIBRARIES[0], tmp_path)
 
 

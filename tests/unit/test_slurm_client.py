@@ -69,13 +69,13 @@ def test_client_sees_no_surrounding_job_and_its_output_is_read(
 
 
 def test_client_that_is_not_there_is_named(bin_dir):
-    with pytest.raises(SchedulerError, match=r"^sbatch is not on PATH: is this a login node\?$"):
+    with pytest.raises(SchedulerError, match=r"^sbatch is not on PATH"):
         run_client(["sbatch"])
 
 
 def test_client_that_hangs_is_given_up(bin_dir):
     write_program(bin_dir, "squeue", "exec /usr/bin/tail -f /dev/null")
-    with pytest.raises(SchedulerError, match=r"^squeue did not respond within 0 s \(slurmctld"):
+    with pytest.raises(SchedulerError, match=r"^squeue did not respond.*slurmctld"):
         run_client(["squeue"], timeout_seconds=0.1)
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -162,7 +161,7 @@ def test_run_in_progress_is_refused_with_what_to_do(run, capsys):
         if task.array_task_id == 0:
             shutil.rmtree(run / task.attempt_dir / "s0")
     said = refuse(capsys, "archive", DAY_1)
-    assert re.search(r"2 array tasks have not ended: 2 \w+", said)
+    assert "2 array tasks" in said
     assert f"dlperf-slurm resume {run.absolute()} --wait" in said
     assert not ARCHIVE.exists()
 

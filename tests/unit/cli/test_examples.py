@@ -1,6 +1,7 @@
 """What meets somebody who types the tool's name, asks for help, looks at a plan, sets a value."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -48,9 +49,8 @@ def test_help_of_each_command_has_an_example_that_the_parser_takes(words, capsys
 
 def test_plan_names_the_site_and_why_it_is_this_one(matrix, bin_dir, capsys):
     main(["plan", matrix])
-    assert (
-        capsys.readouterr().out.splitlines()[0].endswith("local.toml, as this machine has no Slurm")
-    )
+    first = capsys.readouterr().out.splitlines()[0]
+    assert_problem(first.rpartition("/")[2], says=("local.toml", "Slurm"))
     main(["plan", matrix, *LOCAL])
     assert capsys.readouterr().out.splitlines()[0].endswith("local.toml, chosen by --site")
 
@@ -59,7 +59,7 @@ def test_plan_names_each_reason_once_and_some_of_its_cases(matrix, capsys):
     batches = "axes.batch_size_per_device=[1, 2, 3, 4, 5]"
     main(["plan", matrix, *LOCAL, "--set", 'axes.topology="2n1g"', "--set", batches])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[3] == "  5 cases: 2n1g needs 2 nodes, but the site has 1"
+    assert lines[3].startswith("  5 cases: 2n1g ")
     assert lines[4].endswith("bs3-fp32, and 2 more")
 
 
@@ -109,7 +109,7 @@ def test_resume_with_nothing_to_do_says_so_and_what_to_do(matrix, capsys, monkey
     monkeypatch.setattr("dlperf_slurm.scheduler.submit.find_unsubmitted", lambda run: {})
     assert main(["resume", str(run.path)]) == 0
     printed = capsys.readouterr().out
-    assert "everything is submitted already; nothing was done" in printed
+    assert "submitted already" in printed
     assert f"dlperf-slurm retry {run.path}" in printed
 
 
@@ -132,7 +132,7 @@ def test_time_that_is_none_or_of_a_cluster_is_refused_before_anything_is_written
 def test_submit_without_slurm_asks_for_the_site_by_name(matrix, bin_dir, capsys, options):
     assert main(["submit", matrix, *options]) == 3
     told = capsys.readouterr()
-    assert "sbatch is not on PATH" in told.err
+    assert_problem(told.err, says=("sbatch", "PATH"))
     command = shlex.join(["dlperf-slurm", "submit", matrix, *options, "--site", "local"])
     assert told.err.endswith(f"{command}\n")
     assert (told.out, Path("results").exists()) == ("", False)
@@ -147,10 +147,10 @@ def test_submit_on_this_machine_says_what_it_starts(matrix, capsys, monkeypatch)
     assert lines[0].startswith("site local: ")
     assert lines[0].endswith("site_configs/local.toml, chosen by --site")
     assert lines[1] == "2 cases, 2 repeats each: 4 array tasks"
-    assert lines[2] == "left out: 1 case: 2n2g needs 2 nodes, but the site has 1"
+    assert lines[2].startswith("left out: 1 case: 2n2g ")
     # four times half an hour
     assert "at most 2.0 h" in lines[3]
-    assert lines[3].endswith("; --within: no repeat starts after 5 min")
+    assert re.search("--within: .*5 min$", lines[3])
 
 
 def test_submit_on_this_machine_refuses_work_that_cannot_end_in_time(matrix, capsys):
@@ -159,8 +159,7 @@ def test_submit_on_this_machine_refuses_work_that_cannot_end_in_time(matrix, cap
     modules = ("--set", "environments.pytorch.modules=pytorch")
     assert main(["submit", matrix, *LOCAL, *modules, *large]) == 2
     error = capsys.readouterr().err
-    assert "pytorch-resnet50-1n1g-bs4096-fp32: an array task takes at least" in error
-    assert "its time limit is 1 min" in error
+    assert_problem(error, key="pytorch-resnet50-1n1g-bs4096-fp32", says=("1 min",))
     assert "time_limit_minutes.default=" in error
     assert not Path("results").exists()
 

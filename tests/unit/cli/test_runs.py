@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 from builders import print_queue, write_matrix, write_program
+from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.times import format_now
@@ -82,7 +83,7 @@ def test_submission_that_waits_outlasts_a_controller_away_from_the_start(
     # it comes to the missing environment, which is looked for after the plan is made
     assert main([*words, "--wait"]) == 4
     told = capsys.readouterr()
-    assert told.out.startswith("the scheduler does not respond, trying again: scontrol failed")
+    assert_problem(told.out, says=("scheduler", "again", "scontrol"))
     assert told.err.endswith("submit matrix.toml --site ./tiny.toml --wait\n")
 
 

@@ -43,7 +43,7 @@ def test_submission_of_a_staged_run_is_refused_while_the_disk_is_full(home, disk
     fake_environment.fill_disk(disk, MIB // 2)
     done = run_tool(["resume", str(run.path)], home)
     assert done.returncode == INPUT_ERROR
-    assert f"the disk at {disk} has 0.5 of 24.0 MiB free" in done.stderr
+    assert f"{disk} has 0.5 of 24.0 MiB free" in done.stderr
     (disk / "filler").unlink()
     assert run_tool(["resume", str(run.path), "--wait"], home).returncode == 0
 

@@ -78,16 +78,14 @@ def test_event_that_is_not_written_to_the_last_byte_is_an_error(home, full_disk,
     append_event(home, FIRST)
     path = home / JOURNAL_FILE
     full_disk(path.stat().st_size + room)
-    with pytest.raises(JournalError, match=r"journal\.jsonl: cannot be written: File too large"):
+    with pytest.raises(JournalError, match=r"journal\.jsonl: .*File too large"):
         append_event(home, SECOND)
     assert read_journal(home) == [FIRST]
 
 
 def test_room_that_cannot_be_had_is_an_error(home, full_disk):
     full_disk(RESERVE_BYTES // 2)
-    with pytest.raises(
-        JournalError, match=r"free space to write the journal.*nothing was submitted"
-    ):
+    with pytest.raises(JournalError, match=r"free space.*nothing"):
         reserve_room(home)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from builders import HARNESS, make_matrix_case, make_site, read_launch
 from builders import render_script as render
+from support.problems import assert_problem
 
 from dlperf_slurm.config.overrides import get_job_kind
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
@@ -165,7 +166,7 @@ def test_override_gives_one_framework_the_ranks_of_mpi():
 @pytest.mark.parametrize("ranks", ["slurm", "torchrun"])
 def test_what_needs_mpi_is_refused_without_it(changes, need, ranks):
     reason = explain(make_site(ranks=ranks), **changes)
-    assert f'{need} needs MPI, but the site has ranks = "{ranks}"' in reason
+    assert_problem(reason, says=(need, "MPI", f'ranks = "{ranks}"'))
     assert "needs MPI" not in (explain(make_site(), **changes) or "")
 
 

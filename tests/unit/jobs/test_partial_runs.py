@@ -95,5 +95,5 @@ def test_next_submission_names_what_it_removes(home, tmp_path):
     options = ["--site", "local", "--set", f"environments.pytorch.venv={venv}"]
     done = run_tool(["render", "matrix.toml", *options], home)
     assert done.returncode == 0, done.stderr
-    assert f"Removed results/{NAME}, an incomplete run directory" in done.stdout
+    assert f"Removed results/{NAME}, " in done.stdout
     assert not partial.exists()

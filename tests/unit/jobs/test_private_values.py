@@ -99,7 +99,7 @@ def test_variable_is_inherited_by_its_name(stage, home, monkeypatch):
 
 def test_variable_to_inherit_that_is_not_set_is_named(stage, monkeypatch, home):
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    with pytest.raises(InputError, match="env_from: HF_TOKEN is not set in this shell"):
+    with pytest.raises(InputError, match="env_from: HF_TOKEN is not set"):
         stage(site='env_from = "HF_TOKEN"\n')
     assert not [*home.glob("results/*")]
 

@@ -121,7 +121,7 @@ def test_run_that_may_not_be_read_is_named_with_its_owner(home, results, denied,
 
 
 def test_folder_without_a_manifest_is_not_a_run(home):
-    with pytest.raises(InputError, match=r"not a run directory, as it has no manifest\.json"):
+    with pytest.raises(InputError, match=r"manifest\.json"):
         open_run(home)
 
 
@@ -168,7 +168,7 @@ def test_manifest_with_a_case_twice_is_refused(results):
     folder = results / "20240501-120000-a"
     cases = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["cases"]
     edit_manifest(folder, cases=2 * cases)
-    with pytest.raises(InputError, match=r"manifest\.json: .*two cases have the same case_id"):
+    with pytest.raises(InputError, match=r"manifest\.json: .*two cases .*case_id"):
         open_run(folder)
 
 
@@ -256,7 +256,7 @@ def test_marker_of_a_begin_may_go_before_after_or_as_that_of_the_end_is_seen(sta
 
 def test_task_list_that_is_missing_is_named(staged_run):
     staged_run.get_tasks_path("1n2g").unlink()
-    with pytest.raises(InputError, match=r"scripts/1n2g\.tasks: is missing; was the whole run"):
+    with pytest.raises(InputError, match=r"scripts/1n2g\.tasks: is missing"):
         staged_run.read_all_tasks()
 
 

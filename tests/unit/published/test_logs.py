@@ -186,7 +186,8 @@ def test_log_without_its_end_is_incomplete(tmp_path, cut):
 
 def test_own_figures_of_the_trainer_are_noted(tmp_path):
     run = _import(tmp_path, TRAINER_LOGS["megatron"][0])
-    assert run.notes == ("the log itself prints 100 TFLOP/s per device (medians)",)
+    (note,) = run.notes
+    assert_problem(note, says=("100 TFLOP/s per device", "medians"))
 
 
 def test_settings_of_the_log_are_read(tmp_path):
@@ -277,7 +278,7 @@ def test_identity_is_what_the_log_tells(excerpt):
 @pytest.mark.slow
 def test_an_empty_log_has_no_timed_step(excerpt):
     (reading,) = _read(excerpt.split("/")[0], b"")
-    assert reading.problem == "the log contains no timed step" or "missing" in reading.problem
+    assert "no timed step" in reading.problem or "missing" in reading.problem
     assert reading.windows == ()
 
 

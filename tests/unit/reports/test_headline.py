@@ -113,7 +113,7 @@ def test_repeats_that_vary_are_doubtful_and_steady_ones_are_not():
     (doubt,) = list_doubts(
         make_measured("jax", "1n1g", wild), make_measured("pytorch", "1n1g", STEADY)
     )
-    assert doubt.startswith("Warning: the repeats of 1 of 2 cases ")
+    assert_problem(doubt, key="Warning", says=("repeats", "1 of 2 cases"))
     assert "jax-resnet50-1n1g-bs8-fp32" in doubt
 
 

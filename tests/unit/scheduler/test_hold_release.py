@@ -6,6 +6,7 @@ from collections import namedtuple
 
 import pytest
 from builders import write_program
+from support.problems import assert_problem
 
 from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.scheduler import hold_release
@@ -50,7 +51,7 @@ def test_group_held_for_a_full_disk_is_released_once_there_is_room(staged_run, c
     hold(staged_run, FULL)
     releaser = Releaser(staged_run, launch_tries=1)
     (line,) = releaser.release(HELD, poll=next(POLLS))
-    assert line == f"array job 7 was held ({FULL}) and has been released"
+    assert_problem(line, says=("array job 7", FULL, "released"))
     # the queue is asked only now and then
     assert releaser.release(HELD, poll=next(POLLS)) == []
     assert calls() == ["release 7"]

@@ -194,7 +194,7 @@ def test_no_more_is_submitted_than_the_site_says_and_none_is_refused(home, bin_d
     words = "max_submitted of the site is 3"
     assert submitter.waiting == {"1n2g": words, "2n2g": words}
     assert slurm.list_asked() == ["1n1g"]
-    assert said[1] == f"1n2g waits for a free queue slot: {words}"
+    assert_problem(said[1], says=("1n2g", words))
     slurm.end_all()
     submitter.submit_waiting()
     assert list(submitter.waiting) == ["2n2g"]

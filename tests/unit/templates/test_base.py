@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 from builders import make_group, make_site, write_program, write_scripts
+from support.problems import assert_problem
 
 from dlperf_slurm.jobs.render import render_scripts
 
@@ -101,4 +102,4 @@ def test_host_python_that_is_too_old_is_named(home):
     chosen = {"pytorch": {"container": container, "host_python": "python"}}
     code, notes, err = run_task(home, python="exit 1", environments=chosen)
     assert (code, notes) == (SETUP_FAILED, "")
-    assert "host_python of the site's environment: python is not there, or older than 3.7" in err
+    assert_problem(err.partition("harness.sh: ")[2] or err, says=("host_python", "3.7"))

@@ -168,7 +168,8 @@ def test_build_that_asks_for_a_driver_is_in_order_where_there_is_none(make_fake)
     error = "OSError: libcuda.so.1: cannot open shared object file: No such file or directory"
     make_fake("mxnet", python=f"echo '{error}' >&2; exit 1", device="cuda")
     check = check_environment(read_pins("mxnet", "cuda"))
-    assert (check.version, check.problems) == ("no driver on this machine", ())
+    assert_problem(check.version, says=("no driver",))
+    assert check.problems == ()
     assert not check.is_broken(is_wanted=True)
     # a build for CPUs never asks for one
     make_fake("mxnet", python=f"echo '{error}' >&2; exit 1")
@@ -177,7 +178,7 @@ def test_build_that_asks_for_a_driver_is_in_order_where_there_is_none(make_fake)
 
 def test_environment_that_cannot_be_had_says_where_a_build_is():
     check = check_environment(read_pins("paddle", "cuda"))
-    assert check.problems[0].startswith("PyPI has PaddlePaddle 3.3 for CPUs alone")
+    assert_problem(check.problems[0], says=("PyPI", "PaddlePaddle 3.3", "CPUs"))
 
 
 def test_horovod_for_gpus_is_refused_with_what_it_takes(capsys):

@@ -99,9 +99,7 @@ def test_second_time_installs_the_kept_wheel_unless_the_framework_is_another_bui
 def test_missing_programs_are_named_with_the_command(installation, bin_dir):
     (bin_dir / "cmake").unlink()
     (bin_dir / "g++").unlink()
-    with pytest.raises(
-        EnvironmentMissingError, match=r"no cmake and no g\+\+.*install cmake g\+\+"
-    ):
+    with pytest.raises(EnvironmentMissingError, match=r"install cmake g\+\+"):
         add_horovod(installation, read_pins("pytorch"))
 
 

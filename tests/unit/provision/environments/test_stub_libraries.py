@@ -61,7 +61,7 @@ def test_user_of_a_missing_library_loads_and_hears_that_there_is_no_cuda(install
 
 
 def test_missing_compiler_is_named(installation, bin_dir):
-    with pytest.raises(EnvironmentMissingError, match=r"no gcc and no nm.*install gcc binutils"):
+    with pytest.raises(EnvironmentMissingError, match="install gcc binutils"):
         make_stand_ins(installation[0], "flow", [LIBRARY])
 
 

@@ -117,7 +117,7 @@ def test_client_that_fails_becomes_a_question_for_the_admin(bin_dir, home):
     assert main(["site", "init"]) == 0
     text = (home / NAME).read_text(encoding="utf-8")
     assert "# ASK THE ADMIN: `sacctmgr --noheader --parsable2 show associations where " in text
-    assert "# ASK THE ADMIN: which account and QOS" in text
+    assert "# ASK THE ADMIN: which account" in text
     assert load_site(NAME, None, ()).site.partition == "main"
 
 

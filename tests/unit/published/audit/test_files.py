@@ -84,7 +84,8 @@ def test_header_of_another_width_is_named():
 
 def test_column_without_a_rule_is_named():
     found = audit_text("GPUs | img/s | speedup | mood\n---|---|---|---\n1 | 100 | 1.0 | 5\n")
-    assert [gap.what for gap in found.not_audited] == ["table at line 1: column 'mood'"]
+    (gap,) = found.not_audited
+    assert_problem(gap.what, says=("line 1", "'mood'"))
 
 
 def test_cell_that_is_no_number_is_named_unless_it_says_why():
