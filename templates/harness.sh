@@ -335,7 +335,7 @@ load_modules() { # MODULE...
   local module_name module_names=("$@")
   set --
   define_module || {
-    echo "no command 'module' on $(hostname) for ${module_names[*]}: MODULESHOME, LMOD_CMD and /etc/profile.d define none" >&2
+    echo "no command 'module' on $(hostname) for ${module_names[*]}: MODULESHOME, LMOD_CMD, /etc/profile.d and a login shell define none" >&2
     exit 69
   }
   for module_name in "${module_names[@]}"; do
@@ -356,6 +356,10 @@ define_module() {
       . "$init_file"
     fi
   done
+  # or of ~/.bash_profile, which may print, and start what keeps the pipe open
+  type module > /dev/null 2>&1 || {
+    read -r -t 30 -d '' && read -r -t 30 -d '' init_file && eval "$init_file"
+  } < <(bash -lc 'printf "\0"; declare -f module; printf "\0"' 2> /dev/null)
   type module > /dev/null 2>&1
 }
 

@@ -257,12 +257,14 @@ def test_environment_that_cannot_be_set_up_ends_the_task_before_its_launch(
     assert job.read_marker()["exit_code"] == 69
 
 
-@pytest.mark.parametrize("name", ["MODULESHOME", "LMOD_CMD"])
+@pytest.mark.parametrize("name", ["MODULESHOME", "LMOD_CMD", "HOME"])
 def test_modules_are_loaded_though_the_shell_did_not_export_the_command(make, name):
     job = make(prepare="  load_modules a/1 b/2", launch="  echo $seen > seen")
     (job.run_dir / "init").mkdir()
-    (job.run_dir / "init" / "bash").write_text('module() { seen+=" $2"; }')
-    place = {"MODULESHOME": "", "LMOD_CMD": "/libexec/lmod"}[name]
+    defined = 'module() { seen+=" $2"; }\n'
+    (job.run_dir / "init" / "bash").write_text(defined * (name != "HOME"))
+    (job.run_dir / ".bash_profile").write_text(f"echo welcome\n{defined}")
+    place = {"MODULESHOME": "", "LMOD_CMD": "/libexec/lmod", "HOME": ""}[name]
     assert job.run(**{name: f"{job.run_dir}{place}"}) == 0
     assert job.read("seen") == "a/1 b/2\n"
 
