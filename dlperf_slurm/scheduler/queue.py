@@ -41,7 +41,7 @@ _CLOCK_SLACK = timedelta(hours=1)
 _SACCT_TIME = "%Y-%m-%dT%H:%M:%S"
 # of slurmdbd, for a range over its MaxQueryTimeRange
 _TOO_WIDE = re.compile("too wide of a date range", re.I)
-_PIECE = timedelta(days=1)
+_SHORTEST_RANGE = timedelta(minutes=1)
 # messages of a site without accounting; any other error means that accounting fails
 _NO_ACCOUNTING = ("accounting storage is disabled", "sacct is not on PATH")
 
@@ -221,24 +221,25 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
     def _ask_since(self, start: datetime, options: Sequence[str]) -> dict[str, QueueRow]:
         """Call sacct with `options` for the time since `start`; return the rows by array task.
 
-        If slurmdbd refuses the whole range (MaxQueryTimeRange), the call is repeated day by day.
-        Raises SchedulerError if it refuses a single day too.
+        As long as slurmdbd refuses a range (MaxQueryTimeRange), half of it is asked for. Raises
+        SchedulerError if it refuses `_SHORTEST_RANGE` too.
         """
-        since = [*options, f"--starttime={start.strftime(_SACCT_TIME)}"]
-        try:
-            return self._ask_accounting(since, is_final_only=False)
-        except SchedulerError as error:
-            if _TOO_WIDE.search(str(error)) is None:
-                raise
         rows: dict[str, QueueRow] = {}
-        while start < datetime.now().astimezone():
-            end = start + _PIECE
+        now = datetime.now().astimezone()
+        width = now - start
+        while start < now:
+            end = min(start + width, now)
             times = [
                 f"--{name}={t.strftime(_SACCT_TIME)}"
                 for name, t in (("starttime", start), ("endtime", end))
             ]
-            rows.update(self._ask_accounting([*options, *times], is_final_only=False))
-            start = end
+            try:
+                rows.update(self._ask_accounting([*options, *times], is_final_only=False))
+                start = end
+            except SchedulerError as error:
+                width /= 2
+                if width < _SHORTEST_RANGE or not _TOO_WIDE.search(str(error)):
+                    raise
         return rows
 
     def _ask_accounting(

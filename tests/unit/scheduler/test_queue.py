@@ -224,18 +224,22 @@ def test_accounting_that_fails_is_not_accounting_that_does_not_know(bin_dir):
     assert find_states(watcher, 0) == [UNKNOWN]
 
 
-def test_long_range_of_accounting_is_asked_day_by_day_where_it_is_refused(bin_dir, home):
+@pytest.mark.parametrize("refusals", [0, 1, 6, 99])
+def test_long_range_of_accounting_is_asked_in_pieces_where_it_is_refused(bin_dir, home, refusals):
     show_queue(bin_dir)
-    refused = "echo 'sacct: error: Too wide of a date range in query' >&2; exit 1"
-    shown = print_queue("7_0|COMPLETED|n1|None", name=NAME)
-    write_program(
-        bin_dir,
-        "sacct",
-        f'case "$*" in *--endtime*) echo x >> {home}/days; {shown} ;; *) {refused} ;; esac',
-    )
+    refuse = f"echo n=$((n + 1)) > {home}/n; echo 'Too wide of a date range in query' >&2; exit 1"
+    shown = f"echo >> {home}/pieces; {print_queue('7_0|COMPLETED|n1|None', name=NAME)}"
+    script = f". {home}/n; if [ $n -lt {refusals} ]; then {refuse}; fi; {shown}"
+    (home / "n").write_text("n=0")
+    write_program(bin_dir, "sacct", script)
     since = datetime.now(timezone.utc) - timedelta(days=3)
-    assert QueueWatcher([NAME], since=since).find_array_job_id() == "7"
-    assert len((home / "days").read_text().split()) == 4
+    watcher = QueueWatcher([NAME], since=since)
+    if refusals == 99:
+        with pytest.raises(SchedulerError, match="Too wide"):
+            watcher.find_array_job_id()
+        return
+    assert watcher.find_array_job_id() == "7"
+    assert len((home / "pieces").read_text()) == 2**refusals
 
 
 @pytest.mark.parametrize(
