@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ from support.slurm_runs import (
 from support.small_disk import bind_read_only
 from support.tool import await_that, find_details, find_states, run_tool, start_tool
 
+from dlperf_slurm.jobs.run_directory import SITE_FILE, open_run
 from dlperf_slurm.worker.progress import LONGEST_LOOK_SECONDS
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
@@ -190,6 +193,37 @@ def test_two_who_wait_try_again_what_failed_once(cluster, tmp_path):
         finish(follower)
     assert find_states(run) == {"1n1g.0": "FAILED", "1n1g-try2.0": "COMPLETED"}
     assert count_starts_of_rank_0(run) == [0, 1]
+
+
+def test_wait_runs_nothing_of_a_run_that_somebody_sent(cluster, tmp_path):
+    """Edit a copy of a failed run so that another try would run a line of its sender's."""
+    settings = ['environments.pytorch.setup=["exit 127"]', "directives=[]", "retry.launch=0"]
+    run = stage_spin(tmp_path / "results", settings=settings)
+    assert submit(run, "--wait").returncode == CASES_FAILED
+    sent = open_run(shutil.copytree(run.path, tmp_path / "sent" / run.run_id, symlinks=True))
+    site = sent.path / SITE_FILE
+    text = site.read_text().replace("exit 127", f"touch {tmp_path / 'was-here'}")
+    site.write_text(text.replace("launch = 0", "launch = 5"))
+    jobs = ask("sacct", "-nX", "--starttime=now-1hours", "--format=JobID")
+    assert wait(sent).returncode == CASES_FAILED
+    assert ask("sacct", "-nX", "--starttime=now-1hours", "--format=JobID") == jobs
+    assert run_tool(["retry", str(sent.path), "--wait"], CHECKOUT).returncode == 0
+    assert (tmp_path / "was-here").exists()
+
+
+@pytest.mark.faults
+def test_tasks_that_cannot_start_while_the_run_directory_is_away_are_tried_again(cluster, tmp_path):
+    run = stage_spin(tmp_path / "results", repeats=5)
+    submit(run, SPIN_STEP_SECONDS="0.5")
+    follower = start_wait(run)
+    await_that(lambda: sum(count_starts_of_rank_0(run)) == 1, "one runs")
+    away = run.path.with_name("away")
+    run.path.rename(away)
+    time.sleep(15)
+    away.rename(run.path)
+    finish(follower)
+    states = Counter(find_states(run).values())
+    assert (states.pop("COMPLETED"), set(states)) == (5, {"FAILED"})
 
 
 @pytest.mark.faults
