@@ -47,6 +47,8 @@ _HARMLESS = "is not a failure"
 _SRUN_ERROR = re.compile(r"^srun: error: (.*\btasks? .+)$", re.M)
 # errno 98: of torchrun's rendezvous, of Gloo, of our own server
 _PORT_TAKEN = re.compile(r"\bEADDRINUSE\b|[Aa]ddress already in use")
+# 128 + SIGBUS; "Bus error" is what bash, srun and PyTorch's data loader print
+_BUS_ERROR = 135
 # srun's words for a task that was ended by a signal from outside
 _TOLD_TO_END = ("Terminated", "Killed")
 _INTERRUPTED_EXIT_CODES = (130, 143)
@@ -74,9 +76,9 @@ def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failur
 
     Unless a rank itself reports that memory ran out, a failure of the job comes first: the cgroup's
     memory limit (out of memory only for ranks on CPUs: host memory does not limit a batch on a
-    GPU), a stall or a full disk. Closed connections that ranks report are then consequences. Ranks
-    that others report as lost (without MPI) come next, unless the whole job was terminated.
-    `exit_code` is the launcher's.
+    GPU), a bus error, a stall or a full disk. Closed connections that ranks report are then
+    consequences. Ranks that others report as lost (without MPI) come next, unless the whole job was
+    terminated. `exit_code` is the launcher's.
     """
     failures = read_failures(attempt_dir)
     if any(failure.is_out_of_memory for failure in failures):
@@ -88,6 +90,12 @@ def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failur
         if not is_on_cpu:
             message += "; this limits host memory, not GPU memory: see memory_mib_per_node"
         return (_describe_job(message, lines, is_out_of_memory=is_on_cpu), *failures)
+    if exit_code == _BUS_ERROR or any("Bus error" in line for line in lines[-SIGN_TAIL_LINES:]):
+        message = (
+            "a process ended with a bus error (SIGBUS): /dev/shm was full (see `df /dev/shm` on "
+            "its node), or a file was cut while it was mapped"
+        )
+        return (_describe_job(message, lines), *failures)
     lost = tuple(failure for failure in failures if failure.error == RANK_LOST)
     failures = tuple(failure for failure in failures if failure.error != RANK_LOST)
     stall = describe_stall(attempt_dir, case)

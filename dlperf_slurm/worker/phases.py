@@ -1,6 +1,6 @@
 """Timestamps of the job script and of rank 0 -> seconds of each phase of an attempt.
 
-All timestamps are by the wall clock of the host (time.time), as those of `date` in the script.
+All timestamps are by the wall clock of the host, as those of `date` in the script.
 """
 
 import builtins
@@ -32,10 +32,13 @@ class Phases:
         """
         process_start = find_process_start()
         begun, launched = (_read(environ, name) for name in (BEGUN_VARIABLE, LAUNCHED_VARIABLE))
-        known = [(SCRIPT, launched), (LAUNCHER, process_start), (PYTHON, time.time())]
+        # from here on no step of the wall clock, as by NTP, counts
+        now = time.time()
+        self._offset = now - time.monotonic()
+        known = [(SCRIPT, launched), (LAUNCHER, process_start), (PYTHON, now)]
         # without the launch, the time of script and launcher would count as Python's
         first = begun or launched if launched else process_start
-        self._begun = first or time.time()
+        self._begun = first or now
         skipped = 0 if begun and launched else 1 if launched else 2
         # name and end of each phase
         self._ends: List[Tuple[str, float]] = [
@@ -44,7 +47,7 @@ class Phases:
 
     def end(self, name: str) -> None:
         """End the current phase, which has this name, and begin the next one."""
-        self._ends.append((name, time.time()))
+        self._ends.append((name, self._offset + time.monotonic()))
 
     def list_phases(self, parts: Mapping[str, Tuple[str, float]]) -> Tuple[Phase, ...]:
         """Return the ended phases with their durations; 0 seconds if the clock was set back.

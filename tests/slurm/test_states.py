@@ -109,6 +109,7 @@ def test_task_beyond_its_time_limit_is_timed_out(cluster, tmp_path, gate):
     ("topology", "fault", "reason"),
     [
         ("1n2g", "kill", "task 1: Killed"),
+        ("1n2g", "bus", "SIGBUS.*df .dev.shm"),
         ("2n1g", "crash", r"^rank 1 on n.*SpinError: told to crash$"),
     ],
 )

@@ -31,7 +31,8 @@ SUPPORTED = {"precision": ("fp32", "amp-bf16"), "compiler": ("none",)}
 # a test may replace `has_no_memory`
 OUT_OF_MEMORY = OutOfMemory(("spin: out of room",), is_certain=lambda error: has_no_memory(error))
 
-DEADLY_FAULTS = ("crash", "memory", "hog", "kill", "segfault", "leave", "stop", "sleep", "hold")
+SIGNALS = {name: getattr(signal, f"SIG{name.upper()}") for name in ("kill", "bus", "segv", "stop")}
+DEADLY_FAULTS = ("crash", "memory", "hog", "leave", "sleep", "hold", *SIGNALS)
 FAULTS = (*DEADLY_FAULTS, "fill", "nan", "count")
 HOG_BLOCK_BYTES = 32 * 2**20
 HOG_BLOCKS = 64
@@ -147,9 +148,8 @@ def commit_fault(fault):
     if fault == "hold":
         # native code that keeps the GIL, as PyDLL does
         ctypes.PyDLL(None).sleep(1000)
-    signals = {"kill": signal.SIGKILL, "segfault": signal.SIGSEGV, "stop": signal.SIGSTOP}
-    if fault in signals:
-        os.kill(os.getpid(), signals[fault])
+    if fault in SIGNALS:
+        os.kill(os.getpid(), SIGNALS[fault])
     fall_asleep()
 
 

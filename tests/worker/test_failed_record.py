@@ -99,7 +99,10 @@ def test_rank_without_memory_decides_status_and_reason(attempt_dir, device):
 
 @pytest.mark.parametrize(
     ("exit_code", "words"),
-    [(143, "SIGTERM"), (137, "SIGKILL"), (0, "neither a result"), (7, "err is empty")],
+    [
+        *((143, "SIGTERM"), (137, "SIGKILL"), (0, "neither a result"), (7, "err is empty")),
+        (135, "/dev/shm"),
+    ],
 )
 def test_silent_end_is_told_by_its_exit_code(attempt_dir, exit_code, words):
     record = conclude(attempt_dir, exit_code)

@@ -51,12 +51,12 @@ SCENARIOS = {
     "memory": {"fault": "memory"},
     "kill": {"fault": "kill"},
     "kill of rank 0": {"fault": "kill", "fault_rank": 0},
-    "segfault": {"fault": "segfault"},
+    "segv": {"fault": "segv"},
     "leave": {"fault": "leave"},
     "nan": {"fault": "nan"},
     "count": {"fault": "count", "fault_rank": "all"},
 }
-SILENT = [name for name in SCENARIOS if name.startswith(("kill", "segfault", "leave"))]
+SILENT = [name for name in SCENARIOS if name.startswith(("kill", "segv", "leave"))]
 _JOB_IDS = itertools.count(1000 * os.getpid())
 
 

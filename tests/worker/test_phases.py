@@ -60,6 +60,16 @@ def test_part_of_a_phase_is_named_and_the_rest_keeps_its_name():
     assert (*TO_FIRST_STEP, WARMUP) == tuple(MEANINGS)[: len(TO_FIRST_STEP) + 1]
 
 
+@pytest.mark.parametrize("step_seconds", [3600, -3600])
+def test_clock_that_is_set_changes_no_phase(monkeypatch, step_seconds):
+    phases = Phases({})
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + step_seconds)
+    time.sleep(0.05)
+    phases.end("session")
+    assert 0.05 <= phases.list_phases({})[-1].seconds < 60
+
+
 def test_clock_that_was_set_back_leaves_no_negative_phase():
     ahead = time.time() + 3600
     listed = Phases({BEGUN_VARIABLE: str(ahead), LAUNCHED_VARIABLE: str(ahead)}).list_phases({})
