@@ -48,9 +48,10 @@ class Case:
     search for the largest batch size goes in steps of `batch_size_step`, within
     `memory_limit_bytes` per rank (0 is no limit); the record has the axes with the size found.
     `data_dir` contains the files of the data sources "folder" and "dali". A case whose `training`
-    has epochs measures all of their steps. Telemetry is sampled every `telemetry_interval_seconds`;
-    0 is never. Ranks that finish no step for `stall_seconds` fail as stalled; None derives the
-    limit from the warm-up, 0 disables the watchdog.
+    has epochs measures all of their steps; others take more than `warmup_steps` and
+    `measured_steps` until both phases last their least seconds. Telemetry is sampled every
+    `telemetry_interval_seconds`; 0 is never. Ranks that finish no step for `stall_seconds` fail as
+    stalled; None derives the limit from the warm-up, 0 disables the watchdog.
     """
 
     run_id: str
@@ -73,6 +74,8 @@ class Case:
     training: Training = NO_TRAINING
     telemetry_interval_seconds: float = 0.5
     stall_seconds: Optional[float] = None
+    min_warmup_seconds: float = 0.0
+    min_measured_seconds: float = 0.0
 
     @property
     def nodes(self) -> int:

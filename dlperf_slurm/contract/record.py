@@ -94,6 +94,15 @@ class Epoch:
 
 
 @dataclasses.dataclass(frozen=True)
+class DeviceState:
+    """The state of a GPU at one end of the measured steps; 0 for values that are not available."""
+
+    clock_mhz: float = 0.0
+    power_limit_watts: float = 0.0
+    throttle_reasons: Tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class Telemetry:
     """Samples of one device or host during the measured steps; 0 for values that are not available.
 
@@ -119,6 +128,8 @@ class Telemetry:
     peak_memory_bytes: int
     throttle_reasons: Tuple[str, ...] = ()
     stolen_share: float = 0.0
+    at_start: DeviceState = DeviceState()
+    at_end: DeviceState = DeviceState()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +157,8 @@ class Record:
     `platform` is that of rank 0's host; `hosts` has the facts of other hosts that differ. For the
     log of an external script, `publisher_samples_per_s` is the result by its publisher's rule. For
     a failed attempt, `partial_steps` is the number of measured steps that all reporting ranks
-    finished; their times are in PARTIAL_STEP_SECONDS_FILE, and in no result.
+    finished; their times are in PARTIAL_STEP_SECONDS_FILE, and in no result. `warmup_steps` and
+    `measured_steps` are set if the case's least seconds took more steps than it asks for.
     """
 
     status: str
@@ -169,6 +181,8 @@ class Record:
     telemetry: Tuple[Telemetry, ...] = ()
     hosts: Tuple[HostPlatform, ...] = ()
     partial_steps: int = 0
+    warmup_steps: int = 0
+    measured_steps: int = 0
 
     @property
     def window_seconds(self) -> float:
@@ -176,9 +190,14 @@ class Record:
         return max(rank.window_seconds for rank in self.ranks)
 
     @property
+    def steps(self) -> int:
+        """The number of measured steps of a case without epochs."""
+        return self.measured_steps or self.case.measured_steps
+
+    @property
     def measured_samples(self) -> int:
         """The number of samples that all ranks together processed in the measured steps."""
-        return self.trained_samples or self.case.global_batch_size * self.case.measured_steps
+        return self.trained_samples or self.case.global_batch_size * self.steps
 
     @property
     def samples_per_s(self) -> float:

@@ -16,6 +16,7 @@ from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.jobs.manifest import compute_block
 from dlperf_slurm.jobs.unsupported import explain_unsupported
 from dlperf_slurm.matrix.expand import ExcludedCase, Expansion, MatrixCase
+from dlperf_slurm.matrix.settings import find_least_seconds
 
 # Slurm's default MaxArraySize is 1001: the largest index is 1000, from 0
 DEFAULT_MAX_ARRAY_SIZE = 1001
@@ -211,4 +212,5 @@ def make_case(case: MatrixCase, settled: Site, run_id: str, repeat: int, attempt
         training=case.training,
         telemetry_interval_seconds=case.protocol.telemetry_interval_seconds,
         stall_seconds=case.protocol.stall_seconds,
+        **find_least_seconds(case.protocol, case.axes, case.training.epochs),
     )

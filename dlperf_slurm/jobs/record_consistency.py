@@ -26,11 +26,23 @@ def find_figure_problem(record: Record) -> str:
         return f"case.axes.batch_size_per_device is {case.axes.batch_size_per_device!r}"
     if case.measured_steps < 1 and not case.is_to_accuracy:
         return f"case.measured_steps is {case.measured_steps}; allowed: at least 1"
-    problems = [*_find_rank_problems(record)]
+    problems = [*_find_step_count_problems(record), *_find_rank_problems(record)]
     if case.log_format is None:
         problems.append(_find_parameter_problem(record))
     problems += _find_training_problems(record)
     return next((problem for problem in problems if problem), "")
+
+
+def _find_step_count_problems(record: Record) -> Iterator[str]:
+    """Yield numbers of steps that the least seconds of the case do not explain."""
+    case = record.case
+    for phase in ("warmup", "measured"):
+        found, asked = getattr(record, f"{phase}_steps"), getattr(case, f"{phase}_steps")
+        if found and not (getattr(case, f"min_{phase}_seconds") and found > asked):
+            yield (
+                f"{phase}_steps is {found}; allowed: 0, or more than the {asked} of the case if it "
+                f"has min_{phase}_seconds"
+            )
 
 
 def _find_rank_problems(record: Record) -> Iterator[str]:

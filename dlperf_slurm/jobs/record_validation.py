@@ -230,7 +230,7 @@ def _parse_steps(folder: Path, detail: Optional[SidecarFile], record: Record) ->
     except FileProblem as error:
         raise ContractError(str(error)) from error
     # training to accuracy may stop early at its target
-    steps = seconds.shape[-1] if record.epochs and seconds.ndim else record.case.measured_steps
+    steps = seconds.shape[-1] if record.epochs and seconds.ndim else record.steps
     shape = (len(record.ranks), steps)
     if seconds.shape != shape:
         raise ContractError(f"{detail.where}: shape is {seconds.shape}, not [ranks, steps] {shape}")

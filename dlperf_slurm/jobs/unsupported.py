@@ -18,6 +18,7 @@ from dlperf_slurm.contract.axes import (
     WORKER,
 )
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.step_archive import find_most_steps
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, MIB
 from dlperf_slurm.launchers import LAUNCHERS
@@ -33,9 +34,6 @@ from dlperf_slurm.worker.models import list_models, load_model
 from dlperf_slurm.worker.rendezvous import MPI
 from dlperf_slurm.worker.support import find_unsupported, join_reasons
 
-# size of a step time in an .npy file, and the maximum size of the file's header
-TIME_BYTES = 8
-ARRAY_HEADER_BYTES = 1024
 # the MindSpore adapter uses an MPI barrier before the first collective
 MINDSPORE = "mindspore"
 
@@ -106,7 +104,7 @@ def _find_size_obstacle(case: MatrixCase) -> Optional[str]:
     steps = max(case.protocol.warmup_steps, case.protocol.measured_steps)
     ranks = case.topology.world_size
     per_step = case.axes.output_tokens if case.axes.is_generation else 1
-    largest = (ARRAY_LIMIT_BYTES - ARRAY_HEADER_BYTES) // (TIME_BYTES * ranks * per_step)
+    largest = find_most_steps(case.axes)
     if steps <= largest:
         return None
     what = f"{per_step} tokens in each of {steps} steps" if per_step > 1 else f"{steps} steps"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Union
 
-from dlperf_slurm.contract.axes import WORKER, Axes
+from dlperf_slurm.contract.axes import ON_DEVICE, ON_HOST, WORKER, Axes
 from dlperf_slurm.matrix.tables import Protocol
 
 # setting name -> value
@@ -23,6 +23,11 @@ def _is_ours(axes: Axes, epochs: int) -> bool:
     return axes.script == WORKER
 
 
+def _has_free_steps(axes: Axes, epochs: int) -> bool:
+    """Return whether a case can take more steps than asked; loaders are opened for a number."""
+    return not epochs and axes.script == WORKER and axes.data in (ON_DEVICE, ON_HOST)
+
+
 def _is_searched(axes: Axes, epochs: int) -> bool:
     return axes.is_largest_batch
 
@@ -31,6 +36,8 @@ def _is_searched(axes: Axes, epochs: int) -> bool:
 USES: Mapping[str, Callable[[Axes, int], bool]] = {
     "warmup_steps": _has_steps,
     "measured_steps": _has_steps,
+    "min_warmup_seconds": _has_free_steps,
+    "min_measured_seconds": _has_free_steps,
     "batch_size_step": _is_searched,
     "memory_limit_mib_per_device": _is_ours,
     "telemetry_interval_seconds": _is_ours,
@@ -56,3 +63,9 @@ def list_settings(protocol: Protocol, axes: Axes, epochs: int) -> Settings:
         for name, value in protocol.model_dump().items()
         if value is not None and is_used(name, axes, epochs)
     }
+
+
+def find_least_seconds(protocol: Protocol, axes: Axes, epochs: int) -> Mapping[str, float]:
+    """Return the least seconds of warm-up and measured steps, as fields of a Case."""
+    names = ("min_warmup_seconds", "min_measured_seconds")
+    return {name: getattr(protocol, name) * is_used(name, axes, epochs) for name in names}

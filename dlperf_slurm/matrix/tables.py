@@ -12,6 +12,8 @@ from dlperf_slurm.matrix.selections import AxesTable, Condition, Selection, Valu
 from dlperf_slurm.matrix.value_types import Model, PositiveInt
 from dlperf_slurm.worker.models import load_model
 
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
 
 class Protocol(TomlModel):
     """How a case is measured; the defaults are those of DLPerf."""
@@ -24,6 +26,10 @@ class Protocol(TomlModel):
     """Warm-up steps before the measured ones; their times are not used."""
     measured_steps: PositiveInt = 100
     """Number of measured steps."""
+    min_warmup_seconds: Seconds = 0.0
+    """Least time of the warm-up without its first step: more steps are taken if it is shorter."""
+    min_measured_seconds: Seconds = 0.0
+    """Least time of the measured steps: more are taken, by the step time of the warm-up."""
     shuffle_seed: Annotated[int, Field(ge=0)] = 0
     """Seed for the random order of array tasks."""
     seed: Annotated[int, Field(ge=0)] = 1
@@ -32,9 +38,9 @@ class Protocol(TomlModel):
     """Step size of the search for the largest batch size."""
     memory_limit_mib_per_device: Optional[PositiveInt] = None
     """Memory limit of a rank, in MiB; a rank above it counts as out of memory."""
-    telemetry_interval_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
+    telemetry_interval_seconds: Seconds = 0.5
     """Interval between samples of power, clocks and memory; 0 takes no samples."""
-    stall_seconds: Optional[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = None
+    stall_seconds: Optional[Seconds] = None
     """Fail a case as stalled if no step ends for this time; 0 never does.
 
     Default: 20 times the longest step so far, at least 60 s (docs/how-it-works.md).
@@ -50,7 +56,11 @@ class ProtocolOverride(TomlModel):
     """Warm-up steps before the measured ones."""
     measured_steps: Optional[PositiveInt] = None
     """Number of measured steps."""
-    stall_seconds: Optional[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = None
+    min_warmup_seconds: Optional[Seconds] = None
+    """Least time of the warm-up without its first step."""
+    min_measured_seconds: Optional[Seconds] = None
+    """Least time of the measured steps."""
+    stall_seconds: Optional[Seconds] = None
     """Fail one of these cases as stalled if no step ends for this time; 0 never does."""
 
 

@@ -22,6 +22,8 @@ WORK = (
     "case.training",
     "case.warmup_steps",
     "case.measured_steps",
+    "case.min_warmup_seconds",
+    "case.min_measured_seconds",
 )
 
 # Settings that may differ in compared runs, as versions may: changes are reported with the verdict.

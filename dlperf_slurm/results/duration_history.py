@@ -27,6 +27,8 @@ _LIKE = (
     "device",
     "warmup_steps",
     "measured_steps",
+    "min_warmup_seconds",
+    "min_measured_seconds",
     "training",
     "axes",
 )

@@ -281,6 +281,9 @@ REPEATS: tuple[Column, ...] = (
         of_record(lambda record: record.case.global_batch_size)),
     Column("samples_per_s", NUMBER, "samples/s", "global_batch_size x measured steps / "
         "`window_seconds`", of_record(lambda record: record.samples_per_s)),
+    Column("steps", COUNT, "steps", "number of measured steps, which least seconds may raise; "
+        "training to accuracy: missing",
+        of_record(lambda record: None if record.epochs else record.steps)),
     Column("window_seconds", NUMBER, "s", "time between the fences around the measured steps, of "
         "the slowest rank", of_record(lambda record: record.window_seconds)),
     *_declare_latencies(),

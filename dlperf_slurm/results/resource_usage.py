@@ -1,10 +1,15 @@
 """Records of a case -> its resource usage: memory, power, clocks, and notes on them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Optional
 
-from dlperf_slurm.contract.record import HOST, Record, Telemetry
+from dlperf_slurm.contract.record import HOST, DeviceState, Record, Telemetry
+from dlperf_slurm.results.footnotes import FootnoteTemplate, Note
 
+# NVML's power and utilization are averages over up to this time
+AVERAGED_SECONDS = 1.0
+# a change of the clock in the window from which it is reported
+MIN_CLOCK_CHANGE = 0.05
 # more devices than this are counted instead of listed
 MAX_NAMED_DEVICES = 3
 
@@ -22,12 +27,14 @@ def is_usage_known(records: Sequence[Record]) -> bool:
     )
 
 
-def list_usage_notes(records: Sequence[Record]) -> list[str]:
+def list_usage_notes(records: Sequence[Record]) -> list[Note]:
     """List notes on throttling, missing telemetry, and telemetry that includes validations."""
     watched = [list_watched(record) for record in records]
     is_mixed = any(record.epochs and seen for record, seen in zip(records, watched))
     return [
         *_describe_throttling(watched),
+        *_describe_state_changes(watched),
+        *_describe_averages(records),
         *_describe_missing(records),
         *([WITH_VALIDATIONS] if is_mixed else []),
     ]
@@ -70,6 +77,46 @@ def _describe_throttling(watched: Sequence[Sequence[Telemetry]]) -> Iterator[str
     ]
     if texts:
         yield f"clocks were throttled: {', '.join(texts)}"
+
+
+def _describe_state_changes(watched: Sequence[Sequence[Telemetry]]) -> Iterator[str]:
+    """Describe clocks, power limits and throttle reasons that changed within a window.
+
+    Between the first and the last sample; `watched` is as in `_describe_throttling`.
+    """
+    taken = [one for w in watched for one in w]
+    total = len({(one.host, one.device) for one in taken})
+    for what, describe in _STATES.items():
+        found: dict[tuple[str, int], str] = {}
+        for one in taken:
+            start, end = describe(one.at_start), describe(one.at_end)
+            mhz = (one.at_start.clock_mhz, one.at_end.clock_mhz)
+            is_small = what == "clock" and abs(mhz[1] - mhz[0]) <= MIN_CLOCK_CHANGE * mhz[0]
+            if start != end and not is_small:
+                found[one.host, one.device] = f"from {start} to {end}"
+        if found:
+            which = _name_devices(list(found), total)
+            yield f"{what} changed within the window: {[*found.values()][-1]} ({which})"
+
+
+# what may change within a window -> its text
+_STATES: Mapping[str, Callable[[DeviceState], str]] = {
+    "clock": lambda state: f"{state.clock_mhz:.0f} MHz",
+    "power limit": lambda state: f"{state.power_limit_watts:.0f} W",
+    "throttle reasons": lambda state: " and ".join(state.throttle_reasons) or "none",
+}
+
+
+def _describe_averages(records: Sequence[Record]) -> Iterator[FootnoteTemplate]:
+    """Describe windows of GPUs that are shorter than NVML's averages."""
+    sampled = [r for r in records if any(one.device != HOST for one in r.telemetry)]
+    shortest = min((record.window_seconds for record in sampled), default=AVERAGED_SECONDS)
+    if shortest < AVERAGED_SECONDS:
+        yield FootnoteTemplate(
+            "power and utilization are also of the time before the window of {:.2f} s: drivers "
+            f"average them over up to {AVERAGED_SECONDS:.0f} s",
+            (shortest,),
+        )
 
 
 def _name_devices(found: Sequence[tuple[str, int]], total: int) -> str:

@@ -26,6 +26,11 @@ MIN_VARIED_SAMPLES = 3
 MIN_SLOWED_SERIES = 3
 MIN_COST_OF_FEW = 0.05
 
+# How far the ends of a window may be off: ranks leave a barrier at different times. A window is too
+# short if that is more than this share of it.
+WINDOW_END_SECONDS = 1e-4
+MAX_WINDOW_ERROR = 0.01
+
 # share of the window from which stalls are reported: the threshold of other warnings
 MIN_STALLED_SHARE = 0.02
 
@@ -34,6 +39,7 @@ def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
     """List warnings about a case; none if steps and repeats are stable, or too few to tell."""
     series = [o.step_seconds for o in outcomes.outcomes if o.step_seconds]
     return [
+        *_describe_short_windows(outcomes),
         *_describe_stretches([find_slow_stretch(steps) for steps in series]),
         *_describe_stalls(series),
         *_describe_spread(outcomes),
@@ -41,6 +47,25 @@ def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
         *describe_affinity(outcomes.records),
         *describe_isolation(outcomes.records),
     ]
+
+
+def _describe_short_windows(outcomes: CaseOutcomes) -> Iterator[FootnoteTemplate]:
+    """Describe windows that the clock cannot resolve, or that are shorter than the matrix asks."""
+    own = [record for record in outcomes.records if record.case.log_format is None]
+    shortest = min((record.window_seconds for record in own), default=1.0)
+    if shortest * MAX_WINDOW_ERROR < WINDOW_END_SECONDS:
+        yield FootnoteTemplate(
+            "the window of {:.2g} ms is too short for the clock: its ends are off by up to "
+            f"{1000 * WINDOW_END_SECONDS} ms; set min_measured_seconds in [protocol]",
+            (1000 * shortest,),
+        )
+    for least in {record.case.min_measured_seconds for record in own}:
+        if shortest < least:
+            yield FootnoteTemplate(
+                "the window of {:.2f} s is shorter than min_measured_seconds, {:g} s: the steps "
+                "became faster after the warm-up, or are too many for the files of step times",
+                (shortest, least),
+            )
 
 
 def _describe_stretches(stretches: list[Optional[SlowStretch]]) -> Iterator[FootnoteTemplate]:

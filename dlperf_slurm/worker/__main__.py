@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, List, Union
+from typing import Any, Callable, List, Sequence, Union
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.case import CASE_FILE, Case
@@ -227,6 +227,7 @@ def measure_case(
             start_window,
             sampler.end_window,
             position,
+            lambda steps: max(world.exchange(steps)),
         )
     phases.end(WINDOW)
     peak_memory_bytes = session.read_peak_memory_bytes()
@@ -274,6 +275,10 @@ def measure_case(
             hosts=hosts,
             epochs=measurement.epochs,
             trained_samples=measurement.trained_samples,
+            warmup_steps=count_more(measurement.warmup_step_seconds, case.warmup_steps),
+            measured_steps=0
+            if case.is_to_accuracy
+            else count_more(measurement.step_seconds, case.measured_steps),
         )
         problem = find_record_problem(record)
         if problem:
@@ -283,7 +288,7 @@ def measure_case(
         if measurement.data_wait_seconds:
             write_array(attempt_dir / DATA_WAIT_SECONDS_FILE, data_wait_seconds)
         if measurement.token_seconds:
-            shape = (world.size, case.measured_steps, case.axes.output_tokens)
+            shape = (*step_seconds.shape, case.axes.output_tokens)
             write_array(attempt_dir / TOKEN_SECONDS_FILE, token_seconds.reshape(shape))
         if peaks.devices:
             write_peaks(attempt_dir, peaks)
@@ -295,6 +300,11 @@ def measure_case(
         write_surroundings(attempt_dir, replace(surroundings, phases=listed))
         write_json(attempt_dir / RECORD_FILE, record)
     session.close()
+
+
+def count_more(step_seconds: Sequence[float], asked: int) -> int:
+    """Return the number of steps if it exceeds that of the case, else 0."""
+    return len(step_seconds) if len(step_seconds) > asked else 0
 
 
 def check_memory_limit(case: Case, peak_memory_bytes: int) -> None:

@@ -3,14 +3,27 @@
 The window is the measured steps: from a barrier over all ranks to the end of the rank's last step.
 """
 
+import math
 import time
 from array import array
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Tuple, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+    cast,
+)
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.record import Epoch
+from dlperf_slurm.contract.step_archive import find_most_steps
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.progress import END, MEASURED, WARMUP, Position
 
@@ -18,6 +31,11 @@ if TYPE_CHECKING:
     from dlperf_slurm.worker.session import GeneratingSession, Session, StepClock
 
 BOUNDARY_SAMPLES = 1000
+# steps of a phase that the case's least seconds may ask for: each step has an event of its device
+# and a time of each rank
+MOST_STEPS = 20_000
+# by how much the measured steps may be faster than those of the warm-up
+STEP_TIME_MARGIN = 1.05
 
 
 @dataclass(frozen=True)
@@ -50,9 +68,9 @@ class Step:
     """
 
     def __init__(
-        self, session: "Session", batches: Optional[Iterator[Any]], case: Case, steps: int = 0
+        self, session: "Session", batches: Optional[Iterator[Any]], case: Case, steps: int
     ) -> None:
-        self.wait_seconds = [0.0] * (steps or case.warmup_steps + case.measured_steps)
+        self.wait_seconds = [0.0] * steps
         self._session = session
         self._batches = batches
         self._parts = [session.accumulate for _ in range(1, case.axes.gradient_accumulation)]
@@ -76,10 +94,9 @@ class TimedGeneration:
     from the end of the previous token; that of the first token starts with the call.
     """
 
-    def __init__(self, session: "GeneratingSession", case: Case) -> None:
+    def __init__(self, session: "GeneratingSession", case: Case, steps: int) -> None:
         self._session = session
         self._tokens = case.axes.output_tokens
-        steps = case.warmup_steps + case.measured_steps
         self._ends = array("d", bytes(8 * steps * (self._tokens + 1)))
         self._taken = 0
 
@@ -93,13 +110,12 @@ class TimedGeneration:
             ends[index] = time.perf_counter()
         self._taken += self._tokens + 1
 
-    def list_token_seconds(self, step: int) -> List[float]:
-        """List the seconds of each token from this step on, in order."""
-        marks = self._tokens + 1
+    def list_token_seconds(self) -> List[float]:
+        """List the seconds of each token, in order."""
         return [
             self._ends[index] - self._ends[index - 1]
-            for index in range(step * marks, self._taken)
-            if index % marks
+            for index in range(self._taken)
+            if index % (self._tokens + 1)
         ]
 
 
@@ -111,8 +127,12 @@ def measure_steps(
     on_window_start: Callable[[], None] = lambda: None,
     on_window_end: Callable[[], None] = lambda: None,
     position: Optional[Position] = None,
+    agree: Callable[[int], int] = int,
 ) -> Measurement:
     """Run the warm-up steps, then the measured steps, whose first to last are the window.
+
+    If the case asks for least seconds, more steps follow until both phases last as long; `agree`
+    returns the largest of all ranks' numbers, and is called before the window only.
 
     The window starts after a device synchronization and a barrier over all ranks. It ends with a
     device synchronization alone, so that each rank's window ends with its own last step. Inside the
@@ -124,54 +144,83 @@ def measure_steps(
     logits. Times between device events would leave out the launch of the call, and queued batches
     have no latency of their own. A generation is such a step too, with the times of its tokens.
     """
-    position = position or Position()
-    whole_step = Step(session, batches, case)
-    step: Callable[[], None] = whole_step
-    generation = None
-    if case.axes.is_generation:
-        step = generation = TimedGeneration(cast("GeneratingSession", session), case)
-    elif case.axes.mode == INFER:
-        step = session.infer
-    elif batches is None and case.axes.gradient_accumulation == 1:
-        step = session.step
+    place = position or Position()
     make_clock = HostClock if case.axes.mode == INFER else session.make_clock
-    warmup_clock = make_clock(case.warmup_steps + 1)
-    clock = make_clock(case.measured_steps + 1)
-    position.enter(WARMUP, case.warmup_steps)
-    session.synchronize()
-    warmup_clock.mark(0)
-    for index in range(1, case.warmup_steps + 1):
-        step()
-        warmup_clock.mark(index)
-        position.step = index
+
+    def make_step(steps: int) -> Union[Step, TimedGeneration, Callable[[], None]]:
+        if case.axes.is_generation:
+            return TimedGeneration(cast("GeneratingSession", session), case, steps)
+        if case.axes.mode == INFER:
+            return session.infer
+        if batches is None and case.axes.gradient_accumulation == 1:
+            return session.step
+        return Step(session, batches, case, steps)
+
+    def warm_up(steps: int) -> List[float]:
+        step, clock = make_step(steps), make_clock(steps + 1)
+        place.enter(WARMUP, steps)
+        session.synchronize()
+        take_steps(step, clock, steps, place)
+        session.synchronize()
+        return clock.read_step_seconds()
+
+    has_least = case.min_warmup_seconds > 0 or case.min_measured_seconds > 0
+    # the first step compiles, so that its time is not that of a step
+    warmup_seconds = warm_up(max(case.warmup_steps, 2) if has_least else case.warmup_steps)
+    steps = case.measured_steps
+    if has_least:
+        most = min(MOST_STEPS, find_most_steps(case.axes))
+        while True:
+            missing = case.min_warmup_seconds - sum(warmup_seconds[1:])
+            more = min(count_steps(missing, warmup_seconds), most - len(warmup_seconds))
+            more = agree(more)
+            if more < 1:
+                break
+            warmup_seconds += warm_up(more)
+        wanted = count_steps(STEP_TIME_MARGIN * case.min_measured_seconds, warmup_seconds)
+        steps = agree(max(steps, min(wanted, most)))
+    step, clock = make_step(steps), make_clock(steps + 1)
 
     session.reset_peak_memory()
     session.synchronize()
     barrier()
-    position.enter(MEASURED, case.measured_steps, clock)
+    place.enter(MEASURED, steps, clock)
     on_window_start()
     start = time.perf_counter()
-    clock.mark(0)
-    for index in range(1, case.measured_steps + 1):
-        step()
-        clock.mark(index)
-        position.step = index
+    take_steps(step, clock, steps, place)
     session.synchronize()
     window_seconds = time.perf_counter() - start
     on_window_end()
 
     step_seconds = clock.read_step_seconds()
-    position.enter(END)
-    position.keep(step_seconds)
+    place.enter(END)
+    place.keep(step_seconds)
     return Measurement(
         step_seconds=step_seconds,
-        warmup_step_seconds=warmup_clock.read_step_seconds(),
+        warmup_step_seconds=warmup_seconds,
         window_seconds=window_seconds,
         clock=clock.name,
         boundary_seconds=measure_boundary(session, make_clock(BOUNDARY_SAMPLES + 1)),
-        data_wait_seconds=whole_step.wait_seconds[case.warmup_steps :] if batches else [],
-        token_seconds=generation.list_token_seconds(case.warmup_steps) if generation else [],
+        data_wait_seconds=step.wait_seconds if batches and isinstance(step, Step) else [],
+        token_seconds=step.list_token_seconds() if isinstance(step, TimedGeneration) else [],
     )
+
+
+def take_steps(
+    step: Callable[[], None], clock: "StepClock", steps: int, position: Position
+) -> None:
+    """Take `steps` steps, with a mark of the clock before the first and after each."""
+    clock.mark(0)
+    for index in range(1, steps + 1):
+        step()
+        clock.mark(index)
+        position.step = index
+
+
+def count_steps(seconds: float, step_seconds: Sequence[float]) -> int:
+    """Count the steps that last `seconds`, by the first quartile of the later half of the steps."""
+    later = sorted(step_seconds[len(step_seconds) // 2 :])
+    return math.ceil(max(seconds, 0.0) / max(later[len(later) // 4], 1e-9))
 
 
 def measure_boundary(session: "Session", clock: "StepClock") -> float:

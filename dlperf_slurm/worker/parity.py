@@ -98,7 +98,7 @@ def verify_case(
     initial_gradients: "Arrays" = {}
     expected = {name: values.astype("float64") for name, values in initial_weights.items()}
     optimizer = make_optimizer(case, definition)
-    take_step = Step(session, None, case)
+    take_step = Step(session, None, case, 1)
     uncertain: "Arrays" = {}
     for step in range(STEPS):
         gradients = session.compute_gradients()

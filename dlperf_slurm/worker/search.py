@@ -95,6 +95,8 @@ class Search:
             axes=replace(self.case.axes, batch_size_per_device=batch_size_per_device),
             warmup_steps=TRIAL_WARMUP_STEPS,
             measured_steps=TRIAL_MEASURED_STEPS,
+            min_warmup_seconds=0.0,
+            min_measured_seconds=0.0,
         )
         trial = self._launch(case, TRIALS_DIR)
         self.trials += (trial,)

@@ -62,6 +62,10 @@ class Rank:
             yield number
             number += 1
 
+    def agree(self, steps):
+        self.log.append(f"agree {steps}")
+        return steps
+
     def measure(self, batches=None, **changes):
         """Measure, and return the measurement and the log up to the end of the window."""
         case = vary(attempts.CASE, **changes)
@@ -72,6 +76,7 @@ class Rank:
             batches,
             lambda: self.spend("start", HOOK),
             lambda: self.spend("end", HOOK),
+            agree=self.agree,
         )
         return measurement, self.log[: self.log.index("end") + 1]
 
@@ -104,7 +109,7 @@ def rank(monkeypatch):
 def test_window_lies_between_two_fences_and_holds_nothing_but_steps_and_marks(rank):
     measurement, log = rank.measure(warmup_steps=1, measured_steps=2)
     assert log == [
-        *["sync", "mark", "step", "mark"],
+        *["sync", "mark", "step", "mark", "sync"],
         *["reset", "sync", "barrier", "start"],
         *["mark", "step", "mark", "step", "mark", "sync", "end"],
     ]
@@ -123,10 +128,44 @@ def test_step_times_are_those_of_the_session_s_clock_warm_up_apart(rank):
     assert rank.sizes_of_clocks == [3, 4, BOUNDARY_SAMPLES + 1]
 
 
+LEAST = {"warmup_steps": 3, "measured_steps": 2, "min_warmup_seconds": 10 * STEP}
+
+
+def test_phases_take_more_steps_until_they_last_their_least_seconds(rank):
+    measurement, log = rank.measure(**LEAST, min_measured_seconds=20 * STEP)
+    # the first step, which compiles, does not count; the measured steps may be 5 % faster
+    assert len(measurement.warmup_step_seconds) == 3 + 8
+    assert len(measurement.step_seconds) == 21
+    # nothing is agreed upon inside the window
+    agreed = [what for what in log if what.startswith("agree")]
+    assert agreed == ["agree 8", "agree 0", "agree 21"]
+    assert log.index("agree 21") < log.index("reset")
+
+
+def test_all_ranks_take_the_steps_of_the_one_that_needs_most(rank):
+    # another rank asks for 5 more warm-up steps, then for none, then for 30 measured ones
+    others = iter([5, 0, 30])
+    rank.agree = lambda steps: max(steps, next(others))
+    measurement, _ = rank.measure(warmup_steps=3, measured_steps=2, min_measured_seconds=STEP)
+    assert [len(measurement.warmup_step_seconds), len(measurement.step_seconds)] == [8, 30]
+
+
+def test_steps_of_a_coarse_clock_are_limited(rank, monkeypatch):
+    monkeypatch.setattr("dlperf_slurm.worker.measure.MOST_STEPS", 40)
+    monkeypatch.setattr(Clock, "read_step_seconds", lambda clock: [0.0] * (len(clock.seconds) - 1))
+    measurement, _ = rank.measure(**LEAST, min_measured_seconds=1.0)
+    assert len(measurement.warmup_step_seconds) == len(measurement.step_seconds) == 40
+
+
+def test_least_seconds_need_a_step_after_the_first_one(rank):
+    measurement, _ = rank.measure(warmup_steps=0, measured_steps=2, min_measured_seconds=4 * STEP)
+    assert [len(measurement.warmup_step_seconds), len(measurement.step_seconds)] == [2, 5]
+
+
 def test_inference_is_fenced_alike_and_timed_by_the_host(rank):
     measurement, log = rank.measure(warmup_steps=1, measured_steps=2, mode="infer")
     assert log == [
-        *["sync", "infer"],
+        *["sync", "infer", "sync"],
         *["reset", "sync", "barrier", "start"],
         *["infer", "infer", "sync", "end"],
     ]
@@ -142,7 +181,7 @@ def test_step_that_accumulates_has_one_boundary_for_all_its_batches(rank):
     whole_step = ["accumulate", "accumulate", "step"]
     # the fences stand without warm-up too
     assert log == [
-        *["sync", "mark"],
+        *["sync", "mark", "sync"],
         *["reset", "sync", "barrier", "start"],
         *["mark", *whole_step, "mark", *whole_step, "mark"],
         *["sync", "end"],
@@ -158,7 +197,7 @@ def test_each_batch_is_loaded_before_its_part_of_the_step_from_the_first_step_on
     assert log == [
         *["sync", "mark"],
         *["fetch 0", "load 0", "accumulate", "fetch 1", "load 1", "step", "mark"],
-        *["reset", "sync", "barrier", "start", "mark"],
+        *["sync", "reset", "sync", "barrier", "start", "mark"],
         *["fetch 2", "load 2", "accumulate", "fetch 3", "load 3", "step", "mark"],
         *["sync", "end"],
     ]
@@ -178,7 +217,7 @@ def test_generation_is_a_prefill_and_a_decoding_of_each_further_token(rank):
     measurement, log = rank.measure(mode="infer", output_tokens=3, warmup_steps=1, measured_steps=2)
     generation = ["prefill", "decode", "decode"]
     assert log == [
-        *["sync", *generation],
+        *["sync", *generation, "sync"],
         *["reset", "sync", "barrier", "start"],
         *[*generation, *generation, "sync", "end"],
     ]

@@ -16,7 +16,7 @@ import pytest
 from support import attempts, frozen_code
 from support.cases import vary
 
-from dlperf_slurm.contract.record import HOST, OK
+from dlperf_slurm.contract.record import HOST, OK, DeviceState
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.telemetry import SAMPLES_FILE, Sampler, gather_telemetry
 from dlperf_slurm.worker.telemetry.__main__ import find_busy_cpus
@@ -44,6 +44,7 @@ A100 = {
     "Temperature": [30, 55, 60],
     "MemoryInfo": [{"used": 0}, {"used": 7 * 2**30}, {"used": 9 * 2**30}],
     "CurrentClocksThrottleReasons": [0x1, 0x4, 0x44],
+    "EnforcedPowerLimit": 400000,
 }
 
 
@@ -131,6 +132,8 @@ def test_gpu_figures_are_those_of_the_window_alone(fake_nvml):
     assert gpu.peak_temperature_celsius == 60
     assert gpu.peak_memory_bytes == 9 * 2**30
     assert gpu.throttle_reasons == ("power cap", "thermal slowdown by hardware")
+    assert gpu.at_start == DeviceState(1410, 400, ("power cap",))
+    assert gpu.at_end == DeviceState(1200, 400, gpu.throttle_reasons)
 
 
 def test_gpu_that_tells_no_power_has_the_rest_and_an_unknown_one_nothing(fake_nvml, monkeypatch):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from dlperf_slurm.contract.host_noise import CpuUse
-from dlperf_slurm.contract.record import Telemetry
+from dlperf_slurm.contract.record import DeviceState, Telemetry
 
 # commands of a rank to the sampling process, one byte each, and the answer READY
 START = b"s"
@@ -26,6 +26,7 @@ CLOCK = "clock_mhz"
 TEMPERATURE = "temperature_celsius"
 MEMORY = "memory_bytes"
 THROTTLE = "throttle_bits"
+POWER_LIMIT = "power_limit_watts"
 
 # Bits of nvmlClocksEventReasons*, without bit 0, GPU idle.
 THROTTLE_REASONS = {
@@ -96,7 +97,17 @@ def _summarize(samples: HostSamples, series: DeviceSeries) -> Telemetry:
         peak_memory_bytes=int(max(series.list_known(MEMORY), default=0.0)),
         throttle_reasons=_name_reasons(series.list_known(THROTTLE)),
         stolen_share=_find_stolen_share(series),
+        at_start=_find_state(series, 0),
+        at_end=_find_state(series, -1),
     )
+
+
+def _find_state(series: DeviceSeries, place: int) -> DeviceState:
+    """Return the state of a device in its first (0) or last (-1) sample."""
+    clock, limit, bits = (
+        (series.list_known(name) or [0.0])[place] for name in (CLOCK, POWER_LIMIT, THROTTLE)
+    )
+    return DeviceState(clock, limit, list_throttle_reasons(int(bits)))
 
 
 def _find_energy(series: DeviceSeries) -> Tuple[float, float]:

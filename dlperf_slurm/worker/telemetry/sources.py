@@ -27,6 +27,7 @@ from dlperf_slurm.worker.telemetry.series import (
     ENERGY,
     MEMORY,
     POWER,
+    POWER_LIMIT,
     STOLEN,
     TEMPERATURE,
     THROTTLE,
@@ -71,6 +72,7 @@ class NvidiaSource:
             TEMPERATURE: _scale(temperature),
             MEMORY: _scale(None if memory is None else memory.used),
             THROTTLE: _scale(self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")),
+            POWER_LIMIT: _scale(self._ask("nvmlDeviceGetEnforcedPowerLimit"), MILLI),
         }
 
     def _ask(self, query: str, *arguments: Any) -> Any:
@@ -105,6 +107,7 @@ class AmdSource:
             TEMPERATURE: _scale(temperature),
             MEMORY: _scale(amd_smi.pick(self._ask("get_gpu_vram_usage"), "vram_used"), MIB),
             THROTTLE: self._read_throttle_bits(),
+            POWER_LIMIT: _scale(amd_smi.pick(self._ask("get_power_cap_info"), "power_cap"), MICRO),
         }
 
     def _read_joules(self) -> float:

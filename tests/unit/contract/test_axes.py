@@ -74,11 +74,13 @@ PROTOCOL: dict[str, Any] = {
     "telemetry_interval_seconds": 0.25,
     "blocks": 2,
     "stall_seconds": 45.5,
+    "min_warmup_seconds": 2.5,
+    "min_measured_seconds": 7.5,
 }
 # what the worker does not need to know
 NOT_IN_CASE = {"repeats", "blocks", "shuffle_seed"}
 IN_SCRIPT = {"warmup_steps", "measured_steps", "seed"}
-IN_WORK = {"warmup_steps", "measured_steps"}
+IN_WORK = {*IN_SCRIPT, "min_warmup_seconds", "min_measured_seconds"} - {"seed"}
 IN_SURROUNDINGS = {"seed", "telemetry_interval_seconds"}
 # axes without which a setting has no meaning
 PROTOCOL_CONTEXTS = {"batch_size_step": {"batch_size_per_device": "max"}}

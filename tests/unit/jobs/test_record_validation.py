@@ -164,6 +164,23 @@ def test_no_step_is_no_measurement(staged_run, task, case):
 
 
 @pytest.mark.parametrize(
+    ("least", "steps", "is_valid"), [(5.0, 12, True), (5.0, 7, False), (0.0, 12, False)]
+)
+def test_more_steps_are_those_of_a_case_with_least_seconds(
+    staged_run, task, case, least, steps, is_valid
+):
+    asked = vary(case, min_measured_seconds=least)
+    replace_case(staged_run, task, asked)
+    record = make_record(asked, measured_steps=steps)
+    write_record(staged_run, task, record)
+    if is_valid:
+        # 8 samples on each of 2 devices
+        assert believe(staged_run, task).record.samples_per_s == steps * 16 / 2.0
+    else:
+        assert f"measured_steps is {steps}; allowed: 0" in refuse(staged_run, task, record)
+
+
+@pytest.mark.parametrize(
     ("parameters", "expected"),
     [
         ({"nonsense": 1}, "unknown parameter of resnet50"),

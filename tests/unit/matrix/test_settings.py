@@ -14,6 +14,7 @@ from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import NUMBER, list_records
 
 LIMITED = Protocol(memory_limit_mib_per_device=5, stall_seconds=45.5)
+LEAST = {"min_warmup_seconds", "min_measured_seconds"}
 OWN = {"repeats": 3, "blocks": 1}
 
 
@@ -28,8 +29,8 @@ def find_columns(outcomes):
     return {name: row[name] for name in Protocol.model_fields if row[name] is not None}
 
 
-def list_used(script="worker", batch_size=8, epochs=0):
-    axes = replace(make_axes(), script=script, batch_size_per_device=batch_size)
+def list_used(batch_size=8, epochs=0, **changes):
+    axes = replace(make_axes(), batch_size_per_device=batch_size, **changes)
     return {*list_settings(LIMITED, axes, epochs)}
 
 
@@ -41,7 +42,7 @@ def test_every_setting_is_a_column_of_its_own_in_the_order_of_the_protocol():
 
 def test_times_are_numbers_and_all_else_is_counted():
     numbers = {c.name for c in CASES if c.name in Protocol.model_fields and c.dtype == NUMBER}
-    assert numbers == {"telemetry_interval_seconds", "stall_seconds"}
+    assert numbers == {*LEAST, "telemetry_interval_seconds", "stall_seconds"}
 
 
 def test_settings_with_conditions_are_settings():
@@ -54,10 +55,12 @@ def test_settings_with_conditions_are_settings():
         ({"batch_size": LARGEST}, set()),
         ({"batch_size": 8}, {"batch_size_step"}),
         ({"batch_size": "64 -> 32"}, {"batch_size_step"}),
-        ({"epochs": 2}, {"batch_size_step", "warmup_steps", "measured_steps"}),
+        ({"epochs": 2}, {*LEAST, "batch_size_step", "warmup_steps", "measured_steps"}),
+        ({"data": "pipeline"}, {*LEAST, "batch_size_step"}),
         (
             {"script": "theirs"},
             {
+                *LEAST,
                 *("batch_size_step", "memory_limit_mib_per_device"),
                 *("telemetry_interval_seconds", "stall_seconds"),
             },

@@ -4,13 +4,14 @@ import dataclasses
 import re
 
 import pytest
-from builders import make_manifest, make_outcomes, make_planned_case
+from builders import make_case as make_worker_case
+from builders import make_manifest, make_outcomes, make_planned_case, make_record
 from outcome_builders import make_steps, make_telemetry
 from report_values import find_tables, read_marks, summarize
 from support.problems import assert_problem
 
 from dlperf_slurm.contract.record import HOST
-from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.stability import describe_stability
 
 RATES = (100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8)
@@ -171,3 +172,19 @@ def test_cells_with_one_doubt_share_its_footnote():
     assert first & second
     # times in proportion to 1/190, 1/200, 1/210, 1/230: mean 0.0048433, deviation 0.0003888
     assert "unstable: the repeats vary by 8 to 16 % (coefficient of variation)" in summary.footnotes
+
+
+@pytest.mark.parametrize(
+    ("window_seconds", "least", "says"),
+    [
+        (0.0099, 0.0, "the window of 9.9 ms is too short for the clock"),
+        (0.02, 0.5, "the window of 0.02 s is shorter than min_measured_seconds, 0.5 s"),
+        (0.02, 0.02, ""),
+    ],
+)
+def test_window_that_is_too_short_is_noted(window_seconds, least, says):
+    planned = make_planned_case("1n2g", repeats=1)
+    record = make_record(make_worker_case(min_measured_seconds=least), window_seconds)
+    outcome = Outcome(planned.case_id, 1, record, "")
+    notes = describe_stability(CaseOutcomes(planned, (outcome,)))
+    assert [str(note).startswith(says) for note in notes] == [True] * bool(says)

@@ -19,7 +19,7 @@ from outcome_builders import make_telemetry
 from report_values import find_tables, list_rows, read_marks, summarize, write_report, write_rows
 from support.problems import assert_problem
 
-from dlperf_slurm.contract.record import HOST, Epoch
+from dlperf_slurm.contract.record import HOST, DeviceState, Epoch
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.results.case_summary import STEP_PERCENTILES
 from dlperf_slurm.results.cases import analyze
@@ -353,6 +353,28 @@ def test_what_held_clocks_down_is_named_with_the_devices():
     (text,) = list_footnotes((capped, hot), (capped, GPUS[1]))
     says = ("power cap (node1 device 0, node1 device 1)", "hardware (node1 device 1)")
     assert_problem(text, key="clocks were throttled", says=says)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "says"),
+    [
+        ((1980, 700, ()), (1900, 700, ()), ""),
+        ((1980, 700, ()), (1800, 700, ()), "clock changed within the window: from 1980 MHz to 18"),
+        ((1980, 700, ()), (1980, 500, ()), "power limit changed within the window: from 700 W to"),
+        ((0, 0, ()), (0, 0, ("power cap",)), "throttle reasons changed within the window: from no"),
+    ],
+)
+def test_state_that_changed_within_the_window_is_noted(start, end, says):
+    changed = make_telemetry(1, at_start=DeviceState(*start), at_end=DeviceState(*end))
+    texts = list_footnotes((GPUS[0], changed), GPUS)
+    assert [text.startswith(says) for text in texts] == [True] * bool(says)
+    assert not says or "node1 device 1" in texts[0]
+
+
+def test_window_shorter_than_what_drivers_average_is_noted():
+    ranks = make_record(make_case(), 0.4).ranks
+    (text,) = list_footnotes(GPUS, ranks=ranks)
+    assert "window of 0.40 s: drivers average" in text
 
 
 def test_many_devices_are_counted():
