@@ -108,10 +108,9 @@ class RunResults:
         unknown source.
         """
         from dlperf_slurm.reports.notebook import ShownTables, add_notes
-        from dlperf_slurm.reports.summarize import tabulate_run
 
         summary = self._summarize(against) if against else self._summary
-        return ShownTables(add_notes(table, summary.footnotes) for table in tabulate_run(summary))
+        return ShownTables(add_notes(table, summary.footnotes) for table in summary.tables)
 
     def report(
         self, layout: str = DEFAULT_LAYOUT, against: Sequence[str] = (), plots: str = SOME

@@ -1,6 +1,7 @@
-"""Untrusted text -> text that is safe in a terminal or a spreadsheet; counts with their noun."""
+"""Untrusted text -> text that is safe in a terminal or a spreadsheet; counts and lists of names."""
 
 import re
+from collections.abc import Sequence
 
 # C0 and C1 control characters except tabs and line ends, DEL, bidirectional controls, invisible
 # spaces, other line and paragraph separators, surrogates
@@ -15,6 +16,12 @@ _FORMULA_SIGNS = ("=", "+", "-", "@", "\t")
 def count_things(number: int, noun: str) -> str:
     """Format a count with its noun (plural with s): "1 case", "2 cases", "1,000 array tasks"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def name_some(names: Sequence[str], limit: int = 3) -> str:
+    """List the first names, and how many more there are: "a, b, c and 5 more"."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
 
 
 def strip_controls(text: str) -> str:

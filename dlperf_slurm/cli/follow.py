@@ -87,7 +87,7 @@ def follow_run(
             print(f"Slurm commands: {len(tracker.array_job_ids)} sbatch; while waiting {calls}")
     with advise(f"{COMMAND} retry {run.path}"), convert_disk_full_error(run.path):
         try:
-            report_run(run, is_brief=True)
+            report_run(run)
         finally:
             submitter.raise_for_rest()
 

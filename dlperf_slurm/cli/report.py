@@ -14,13 +14,7 @@ from dlperf_slurm.reports.plots import CHOICES, SOME
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.jobs.run_directory import Run
-    from dlperf_slurm.reports.headline import Headline
     from dlperf_slurm.reports.summarize import Summary
-
-
-# how many findings are printed; all are in report.html
-TOLD_FINDINGS = 3
-BRIEF_FINDINGS = 2
 
 
 def add_commands(commands: "Commands") -> None:
@@ -32,6 +26,9 @@ def add_commands(commands: "Commands") -> None:
         choices=(DEFAULT_LAYOUT, *list_layouts()),
         default=DEFAULT_LAYOUT,
         help=f"table layout ({DEFAULT_LAYOUT})",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="print all tables and footnotes, not only the summary"
     )
     parser.add_argument(
         "--published", metavar="SOURCE", help="lay out published results instead of a run"
@@ -60,7 +57,7 @@ def run_report(options: argparse.Namespace) -> None:
     from dlperf_slurm.jobs.archives import find_readable_run
 
     run = find_readable_run(options.run, options.results)
-    report_run(run, options.layout, options.against, options.plots, is_detailed=options.details)
+    report_run(run, options.layout, options.against, options.plots, options.all, options.details)
 
 
 def list_remarks(summary: "Summary") -> list[str]:
@@ -76,25 +73,15 @@ def list_remarks(summary: "Summary") -> list[str]:
     ]
 
 
-def choose_telling(findings: "Sequence[Headline]") -> "list[Headline]":
-    """Return the findings to print: the first ones, and one warning if there is any.
-
-    `findings` begin with the most important one.
-    """
-    doubts = [finding for finding in findings if finding.is_warning][:1]
-    sure = [finding for finding in findings if not finding.is_warning]
-    return [*sure[: TOLD_FINDINGS - len(doubts)], *doubts]
-
-
 def report_run(
     run: "Run",
     layout: str = DEFAULT_LAYOUT,
     against: Sequence[str] = (),
     plots: str = SOME,
-    is_brief: bool = False,
+    is_whole: bool = False,
     is_detailed: bool = False,
 ) -> None:
-    """Print a run's tables, or a summary if `is_brief`, and write its report folder.
+    """Print a summary of a run, or all its tables if `is_whole`, and write its report folder.
 
     If `is_detailed`, also print the names of other users' processes.
 
@@ -106,7 +93,7 @@ def report_run(
     from dlperf_slurm.published.against import choose_sources
     from dlperf_slurm.published.layouts.parts.output import print_document, write_layout
     from dlperf_slurm.reports.report_files import make_folder, make_report, write_files, write_plots
-    from dlperf_slurm.reports.terminal import print_banner, print_summary
+    from dlperf_slurm.reports.terminal import print_banner, print_summary, print_whole_report
     from dlperf_slurm.results.interference import list_neighbours
 
     with run_permissions(run.path):
@@ -114,9 +101,10 @@ def report_run(
         folder = make_folder(run)
         write_files(report, folder)
     summary = report.summary
-    if layout == DEFAULT_LAYOUT and not is_brief:
-        print_summary(summary, make_console())
-    elif not is_brief:
+    if layout == DEFAULT_LAYOUT:
+        show = print_whole_report if is_whole else print_summary
+        show(summary, make_console())
+    else:
         with run_permissions(run.path):
             document = write_layout(report, layout, folder)
         print_document(document, summary.manifest.title, summary.description, make_console())
@@ -128,12 +116,8 @@ def report_run(
     with run_permissions(run.path):
         pages = write_plots(report, folder, plots)
     print()
-    if is_brief:
-        _print_brief(summary, run)
-    else:
-        for finding in choose_telling(summary.findings):
-            print(finding.text)
-        print()
+    if layout == DEFAULT_LAYOUT and not is_whole:
+        print(f"All tables: {COMMAND} report {run.path} --all")
     for page in pages:
         print(f"Report: {page}", flush=True)
     if not summary.is_complete:
@@ -145,18 +129,6 @@ def report_run(
                 f"{words}, because of unhealthy nodes; the footnotes of the report list them"
             )
         raise CasesFailedError(f"{words}; the footnotes of the report list them")
-
-
-def _print_brief(summary: "Summary", run: "Run") -> None:
-    """Print a run's summary in a few lines: results, confidence, and the command for its tables."""
-    from dlperf_slurm.reports.headline import describe_certainty
-
-    for finding in [one for one in summary.findings if not one.is_warning][:BRIEF_FINDINGS]:
-        print(finding.text)
-    doubts = [summary.banner, *(one.text for one in summary.findings if one.is_warning)]
-    doubt = next((f"; {text}" for text in doubts if text), "")
-    print(f"Confidence: {summary.measured}; {describe_certainty(summary.results)}{doubt}")
-    print(f"Tables: {COMMAND} report {run.path}")
 
 
 def _print_published(options: argparse.Namespace) -> None:

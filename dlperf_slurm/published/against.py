@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.published.figures import find_source_file, read_source
 from dlperf_slurm.reports.cells import Cell, Table, make_table
+from dlperf_slurm.results.model_hardware import describe_model
 from dlperf_slurm.results.number_formats import ScaledFormat
 
 if TYPE_CHECKING:
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 HEADER = ("case", "our hardware", "their hardware", "theirs differs in", "published in", "ours",
     "theirs", "ours / theirs")  # fmt: skip
+# columns that a narrow terminal leaves out first
+OMIT_FIRST = tuple(map(HEADER.index, ("published in", "our hardware", "their hardware")))
+
+# what must be equal, so that a figure is set beside ours
+COMPARABLE = ("model", "precision", "batch size")
 
 # a row of the frame of cases, of the frame of published figures
 Case = Any
@@ -51,14 +57,18 @@ def make_against_table(name: str, cases: "DataFrame") -> Table:
         rows,
         HEADER.index("ours"),
         f"{', '.join(cases.unit.unique())}; the published result of the same model that is "
-        "nearest to the case, or several if equally near",
+        "nearest to the case, or several if equally near; shown if model sizes, precision and "
+        "batch size agree",
+        OMIT_FIRST,
     )
 
 
 def _make_row(case: Case, figure: Optional[Figure]) -> list[Cell]:
     """Make the row of a case and a published figure; None if no figure is of its model and mode."""
     ours = None if math.isnan(case.samples_per_s) else case.samples_per_s
-    theirs = figure.samples_per_s if figure else None
+    differences = list_differences(case, figure) if figure else ()
+    is_comparable = not any(text.startswith(COMPARABLE) for text in differences)
+    theirs = figure.samples_per_s if figure and is_comparable else None
     ratio = ours / theirs if ours and theirs else None
     words = (
         case.case_id,
@@ -70,7 +80,7 @@ def _make_row(case: Case, figure: Optional[Figure]) -> list[Cell]:
     return [
         *map(Cell, words),
         Cell(ours, problem=case.problem),
-        Cell(theirs, problem="none"),
+        Cell(theirs, problem="not comparable" if figure else "none"),
         Cell(ratio, ScaledFormat("#.3g"), problem="none"),
     ]
 
@@ -114,9 +124,12 @@ def _find_batch_size(case: Case) -> int:
 
 def list_differences(case: Case, figure: Figure) -> tuple[str, ...]:
     """List what differs between a figure and a case, with the figure's values: "precision fp32"."""
+    # publishers print results of the published sizes
+    published = describe_model(case.model, {})
     differences = [
         f"{name} {theirs}"
         for name, theirs, ours in (
+            ("model", published, case.model_title),
             ("framework", figure.framework, case.framework),
             ("precision", figure.precision, case.precision),
             ("nodes", figure.nodes, case.nodes),

@@ -119,7 +119,8 @@ class Cell:
 class Table:
     """A table of cells with at least one row; the first `text_columns` columns are texts.
 
-    `kind` is the name of its TableSpec; `model` is the model of all its cases, or ''.
+    `kind` is the name of its TableSpec; `model` is the model of all its cases, or ''. `omit_first`
+    are the columns, by number, that a terminal that is too narrow leaves out first.
     """
 
     title: str
@@ -129,6 +130,7 @@ class Table:
     caption: str
     kind: str = ""
     model: str = ""
+    omit_first: tuple[int, ...] = ()
 
 
 def make_table(
@@ -137,10 +139,11 @@ def make_table(
     rows: Iterable[Iterable[Union[Cell, str]]],
     text_columns: int,
     caption: str,
+    omit_first: Iterable[int] = (),
 ) -> Table:
     """Make a table from rows of cells and plain texts."""
     lines = tuple(tuple(map(make_cell, row)) for row in rows)
-    return Table(title, tuple(header), lines, text_columns, caption)
+    return Table(title, tuple(header), lines, text_columns, caption, omit_first=tuple(omit_first))
 
 
 def make_cell(value: Union[Cell, str]) -> Cell:

@@ -4,6 +4,7 @@ import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.contract.axes import DYNAMIC
@@ -62,6 +63,7 @@ def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]
         notes=(CASE,),
     )
     (table,) = tabulate(spec, compared, marks)
+    table = replace(table, omit_first=tuple(map(table.header.index, ("A", "B", "95 % interval"))))
     return table, tuple(marks.footnotes.texts)
 
 

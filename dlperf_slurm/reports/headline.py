@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import TRAIN
-from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.reports.cells import Cell
 from dlperf_slurm.reports.tables import COLUMNS, read_intervals
@@ -45,20 +44,6 @@ def list_findings(results: Results) -> tuple[Headline, ...]:
     return (*map(Headline, texts), *(Headline(text, True) for text in doubts))
 
 
-def describe_certainty(results: Results) -> str:
-    """Describe how wide the 95 % intervals of a run's medians are, and how many cases have one."""
-    rows = results.cases[results.cases.samples_per_s.notna()]
-    ends = rows[["interval_low", "interval_high"]].dropna().div(rows.samples_per_s, axis=0)
-    widths = (ends - 1).abs().max(axis=1).dropna()
-    cases = count_things(len(rows), "case")
-    if widths.empty:
-        return f"none of {cases} has enough repeats for a 95 % interval"
-    return (
-        f"{len(widths)} of {cases} {'has a' if len(widths) == 1 else 'have'} 95 % "
-        f"interval{'s' * (len(widths) > 1)}, up to {100 * widths.max():.0f} % from the median"
-    )
-
-
 def _name_cases(rows: "DataFrame") -> dict[str, str]:
     """Name each case by what distinguishes these rows: "jax xla, amp, batch size 64".
 
@@ -76,17 +61,15 @@ def _describe_best(rows: "DataFrame", names: dict[str, str]) -> str:
     """Describe the case of the highest throughput; `names` are from `_name_cases`."""
     best = rows.loc[[rows.samples_per_s.idxmax()]]
     case = best.iloc[0]
-    topology = parse_topology(case.topology)
     # with the same digits as in the tables, which depend on the bounds
     (interval,) = read_intervals(best, ("interval_low", "interval_high"))
     (extent,) = read_intervals(best, ("smallest", "largest"))
     several = extent if case.repeats_measured > 1 else None
     rate = Cell(case.samples_per_s, interval=interval, range=several).text
     return (
-        f"{case.model} {'trains' if case['mode'] == TRAIN else 'infers'} at {rate} {case.unit} at "
-        f"best: {names[case.case_id]} on {case.topology} ({count_things(topology.nodes, 'node')} "
-        f"with {count_things(topology.devices_per_node, 'device')}"
-        f"{' each' if topology.nodes > 1 else ''}){_describe_ties(rows, case, names)}."
+        f"{case.model_title} {'trains' if case['mode'] == TRAIN else 'infers'} at {rate} "
+        f"{case.unit} at best: {names[case.case_id]} on {case.topology} ({case.hardware})"
+        f"{_describe_ties(rows, case, names)}."
     )
 
 

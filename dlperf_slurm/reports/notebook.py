@@ -11,7 +11,10 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats.latex import make_table as make_latex_table
 from dlperf_slurm.reports.plain_console import PlainConsole
-from dlperf_slurm.reports.terminal import WIDE_COLUMNS, show_table
+from dlperf_slurm.reports.terminal import show_table
+
+# width of tables as text
+TEXT_COLUMNS = 160
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,7 +33,7 @@ class ShownTable:
         return make_latex_table(self.table, label, self.notes)
 
     def __repr__(self) -> str:
-        console = PlainConsole(file=io.StringIO(), width=WIDE_COLUMNS, color_system=None)
+        console = PlainConsole(file=io.StringIO(), width=TEXT_COLUMNS, color_system=None)
         with console.capture() as capture:
             show_table(self.table, console)
             for number, text in self.notes.items():

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.plain_text import name_some
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.reports.live_throughput import LiveThroughput
 from dlperf_slurm.reports.terminal import print_table
@@ -98,7 +99,7 @@ def _show_bar(
         TimeElapsedColumn(),
         TextColumn("{task.description}"),
     )
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=console, refresh_per_second=1) as progress:
         bar = progress.add_task("", total=None)
         for states in follow_run(tracker, submitter):
             text = counter.describe(states)
@@ -136,7 +137,8 @@ def _name_failures(states: Sequence[TaskState], named: set[str], console: Consol
         has_failed = state.is_final and state.state not in (COMPLETED, SKIPPED)
         if has_failed and state.task.marker not in named:
             named.add(state.task.marker)
-            console.print(Text(f"  {_describe(state)}", style="red"))
+            name = f"{state.task.case_id} repeat {state.task.repeat}"
+            console.print(Text(f"  {name}: {_describe_state(state)}", style="red"))
 
 
 def print_pending_reasons(
@@ -150,10 +152,9 @@ def print_pending_reasons(
     named |= reasons
 
 
-def _describe(state: TaskState) -> str:
-    """Describe the state of an array task in one line, with its case and repeat."""
-    detail = f" ({state.detail})" if state.detail else ""
-    return f"{state.task.case_id} repeat {state.task.repeat}: {state.state}{detail}"
+def _describe_state(state: TaskState) -> str:
+    """Describe the state of an array task with its reason: "FAILED (exit code 1)"."""
+    return f"{state.state} ({state.detail})" if state.detail else state.state
 
 
 def _describe_later_attempts(states: Sequence[TaskState]) -> dict[str, str]:
@@ -186,25 +187,35 @@ def describe_counts(states: Sequence[TaskState]) -> str:
 
 
 def print_states(run: Run, states: Sequence[TaskState], console: Console) -> None:
-    """Print a table with one row per array job (group), then each problem with its reason."""
+    """Print a table of the array jobs (groups) by their states, then the problems by reason."""
     console.print(Text(f"{run.run_id}: {describe_counts(states)}", style="bold"))
-    rows = []
+    jobs: dict[str, list[tuple[str, str]]] = {}
     groups: dict[str, list[TaskState]] = {group_id: [] for group_id in run.list_group_ids()}
     for state in states:
         groups.setdefault(state.task.group_id, []).append(state)
     for group_id, group in groups.items():
         # a truncated manifest may have groups without cases
         job_id = group[0].array_job_id if group else None
-        rows.append([group_id, job_id or "-", describe_counts(group)])
+        jobs.setdefault(describe_counts(group), []).append((group_id, job_id or "-"))
+    rows = [
+        [name_some(list(groups)), name_some(list(dict.fromkeys(ids))), text]
+        for text, found in jobs.items()
+        for groups, ids in [zip(*found)]
+    ]
     print_table(["group", "array job", "states"], rows, console, text_columns=None)
     later = _describe_later_attempts(states)
     has_open_problem = False
+    alike: dict[tuple[str, str], list[str]] = {}
     for state in states:
         has_problem = state.is_final and state.state not in (COMPLETED, SKIPPED)
         has_open_problem |= has_problem and state.task.marker not in later
         if has_problem or (state.detail and state.state not in (COMPLETED, "STAGED", "PENDING")):
-            text = _describe(state) + later.get(state.task.marker, "")
-            console.print(Text(text, style="red" if has_problem else "yellow"))
+            text = _describe_state(state) + later.get(state.task.marker, "")
+            alike.setdefault((text, "red" if has_problem else "yellow"), []).append(
+                f"{state.task.case_id} repeat {state.task.repeat}"
+            )
+    for (text, style), names in alike.items():
+        console.print(Text(f"{name_some(names)}: {text}", style=style))
     if has_open_problem and all(state.is_final for state in states):
         console.print(Text(f"To retry: {COMMAND} retry {run.path}"))
     for line in describe_pending(run, states):

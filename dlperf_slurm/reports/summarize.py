@@ -20,6 +20,7 @@ from dlperf_slurm.reports.tables import (
 )
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.interference import make_banner
+from dlperf_slurm.results.model_hardware import describe_devices
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -48,12 +49,6 @@ _OF_BLOCKS = (
 # footnotes are numbered in this order, after those of throughput and precision tables
 _NUMBERED = (training.SOURCES, training.ACCURACY, inference.LATENCIES, inference.GENERATIONS,
     machines.RANK_SPREADS, machines.RESOURCES, machines.STARTS, machines.RANK_TIMES)  # fmt: skip
-# for a narrow terminal: a table with other columns, or None for no table
-_NARROW = {
-    training.THROUGHPUT: training.NARROW_THROUGHPUT,
-    inference.LATENCIES: inference.NARROW_LATENCIES,
-    machines.RANK_TIMES: None,
-}
 
 
 @dataclass(frozen=True)
@@ -108,22 +103,35 @@ class Summary:
         )
         return f"{self.ok_repeats} of {self.planned_repeats} repeats measured{skipped}"
 
+    @cached_property
+    def subject(self) -> str:
+        """What was measured on what: models with their sizes, devices, site and date."""
+        manifest, cases = self.manifest, self.results.cases
+        place = "imported logs" if manifest.is_import else f"site {manifest.site_name}"
+        words = [
+            " and ".join(dict.fromkeys(cases.model_title)),
+            describe_devices(cases),
+            place,
+            manifest.created_at[:10],
+        ]
+        return ", ".join(filter(None, words))
+
     @property
     def description(self) -> str:
-        """The line below the title: run id, site, time, version and measured repeats."""
+        """The line below the title: `subject`, run id, version and measured repeats."""
         manifest = self.manifest
         version = f"{manifest.tool_version} {manifest.tool_git}".strip()
         if manifest.is_import:
             return (
-                f"run {manifest.run_id} of imported logs, dlperf_slurm {version}, "
+                f"{self.subject}; run {manifest.run_id}, dlperf_slurm {version}, "
                 f"{self.ok_repeats} of {self.planned_repeats} repeats are complete"
             )
         mended = (
             f"; changed after submission: {'; '.join(manifest.amended)}" if manifest.amended else ""
         )
         return (
-            f"run {manifest.run_id}, site {manifest.site_name}, {manifest.created_at}, "
-            f"dlperf_slurm {version}, {self.measured}{mended}"
+            f"{self.subject}; run {manifest.run_id}, dlperf_slurm {version}, "
+            f"{self.measured}{mended}"
         )
 
 
@@ -148,25 +156,13 @@ def summarize(manifest: Manifest, results: Results, makers: Sequence[TableMaker]
     )
 
 
-def tabulate_run(summary: Summary, is_wide: bool = True) -> tuple[Table, ...]:
-    """Return all tables of a run, in the order of a report.
-
-    Unless `is_wide`, they omit, for a narrow terminal, the intervals of efficiencies, the intervals
-    and speedups of latencies, and the step times by rank.
-    """
-    if is_wide:
-        return summary.tables
-    return _make_tables(summary.results, summary.marks, summary.against, False)
-
-
 def _make_tables(
-    results: Results, marks: FootnoteMarks, against: Sequence[Table], is_wide: bool = True
+    results: Results, marks: FootnoteMarks, against: Sequence[Table]
 ) -> tuple[Table, ...]:
     """Make all tables in the order of a report; `against` come before those of machines."""
 
     def make(spec: TableSpec) -> list[Table]:
-        chosen = spec if is_wide else _NARROW.get(spec, spec)
-        return [*tabulate(chosen, results, marks)] if chosen else []
+        return [*tabulate(spec, results, marks)]
 
     throughputs = make(training.THROUGHPUT)
     _check_rows_differ(throughputs)

@@ -3,51 +3,97 @@
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Optional, Union
+from typing import TYPE_CHECKING, NamedTuple, Optional, Union
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
-from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dlperf_slurm.plain_text import count_things
+from dlperf_slurm.plain_text import count_things, name_some
 from dlperf_slurm.reports.cells import Cell, Table, make_cell
 
 if TYPE_CHECKING:
     from dlperf_slurm.jobs.plan import Plan
     from dlperf_slurm.reports.summarize import Summary
 
-# terminals at least this wide show wide tables, such as a speedup for each latency
-WIDE_COLUMNS = 160
+# widths of columns of texts: longer names are broken before columns are left out; the minimum
+_LONG_NAME, _LEAST_TEXT = 40, 16
 
-# wider than any table, to measure its natural width
-_UNLIMITED_COLUMNS = 10_000
+# spaces between columns, two of which are rich's padding
+_WIDE_GAP, _NARROW_GAP = 3, 2
 
-# maximum number of case ids to print per reason of cases left out
-_NAMED_CASES = 3
-
-# minimum widths of name columns that are broken into lines: first choice, last resort
-_LONG_NAME, _SHORT_NAME = 40, 16
-
-# spaces between columns, one of which is rich's box
-_WIDE_GAP, _NARROW_GAP, _LEAST_GAP = 3, 2, 1
+# what a run's summary prints, so that it fits on one screen
+MAX_FINDINGS = 3
+MAX_ROWS = 10
+MAX_TABLES = 3
+MAX_NOTES = 4
 
 
 def print_summary(summary: "Summary", console: Console) -> None:
-    """Print all tables of a run with their footnotes."""
-    # imported here, because most commands print no tables
-    from dlperf_slurm.reports.summarize import tabulate_run
+    """Print what a run found, on about one screen: sentences, a table per model, and warnings."""
+    from dlperf_slurm.reports.tables.overview import (
+        choose_rows,
+        make_overviews,
+        tabulate_overview,
+    )
 
-    console.print(Text(summary.manifest.title, style="bold"))
-    console.print(Text(summary.description))
-    print_banner(summary, console)
-    for table in tabulate_run(summary, is_wide=console.width >= WIDE_COLUMNS):
+    _print_head(summary, console)
+    overviews = make_overviews(summary.results, summary.marks)
+    shown = [choose_rows(o, max(2, MAX_ROWS // len(overviews))) for o in overviews[:MAX_TABLES]]
+    numbers: set[int] = set()
+    for overview, whole in zip(shown, overviews):
+        table = tabulate_overview(overview)
+        console.print()
+        show_table(table, console)
+        numbers.update(number for row in table.rows for cell in row for number in cell.marks)
+        if overview != whole:
+            text = f"the fastest {len(overview.rows)} of {len(whole.rows)} rows"
+            console.print(Text(text, style="dim"))
+    for table in summary.against:
+        console.print()
+        show_table(table, console)
+    if len(overviews) > MAX_TABLES:
+        left = ", ".join(overview.title for overview in overviews[MAX_TABLES:])
+        console.print(Text(f"not shown: {left}", style="dim"))
+    warnings = [finding.text for finding in summary.findings if finding.is_warning]
+    notes = [(number, summary.footnotes[number - 1]) for number in sorted(numbers)]
+    if warnings or notes:
+        console.print()
+    for warning in warnings:
+        console.print(Text(warning, style="yellow"))
+    for number, text in notes[:MAX_NOTES]:
+        short = textwrap.shorten(text, 2 * console.width - 10, placeholder=" ...")
+        console.print(Text(f"[{number}] {short}"))
+    if len(notes) > MAX_NOTES:
+        count = count_things(len(notes) - MAX_NOTES, "more footnote")
+        console.print(Text(f"and {count}"))
+
+
+def print_whole_report(summary: "Summary", console: Console) -> None:
+    """Print the sentences and all tables of a run with all their footnotes."""
+    _print_head(summary, console)
+    for finding in summary.findings:
+        if finding.is_warning:
+            console.print(Text(finding.text, style="yellow"))
+    for table in summary.tables:
         console.print()
         show_table(table, console)
     if summary.footnotes:
         console.print()
     print_footnotes(summary.footnotes, console)
+
+
+def _print_head(summary: "Summary", console: Console) -> None:
+    """Print a run's title and description, the warning about other users, and its findings."""
+    console.print(Text(summary.manifest.title, style="bold"))
+    console.print(Text(summary.description))
+    print_banner(summary, console)
+    console.print()
+    findings = [finding.text for finding in summary.findings if not finding.is_warning]
+    for text in findings[:MAX_FINDINGS]:
+        console.print(Text(text))
 
 
 def print_banner(summary: "Summary", console: Console) -> None:
@@ -82,9 +128,8 @@ def _print_left_out(plan: "Plan", console: Console) -> None:
     console.print(Text("left out", style="bold"))
     for reason, names in cases.items():
         count = "1 case" if len(names) == 1 else f"{len(names)} cases"
-        more = f", and {len(names) - _NAMED_CASES} more" if len(names) > _NAMED_CASES else ""
         console.print(Text(f"  {count}: {reason}"))
-        console.print(Text(f"    {', '.join(names[:_NAMED_CASES])}{more}", style="dim"))
+        console.print(Text(f"    {name_some(names)}", style="dim"))
     console.print()
 
 
@@ -127,7 +172,9 @@ def _print_planned(plan: "Plan", console: Console) -> None:
 
 def show_table(table: Table, console: Console) -> None:
     """Print a table with its caption."""
-    print_table(table.header, table.rows, console, table.title, table.text_columns)
+    print_table(
+        table.header, table.rows, console, table.title, table.text_columns, table.omit_first
+    )
     console.print(Text(table.caption, style="dim"))
 
 
@@ -137,66 +184,92 @@ def print_footnotes(footnotes: Sequence[str], console: Console) -> None:
         console.print(Text(f"[{number}] {text}"))
 
 
+class _Column(NamedTuple):
+    """A column as texts; `number` is its place in the table."""
+
+    number: int
+    head: str
+    texts: tuple[str, ...]
+    is_text: bool
+
+    @property
+    def width(self) -> int:
+        """The natural width, in characters."""
+        lines = (line for text in (self.head, *self.texts) for line in text.split("\n"))
+        return max(map(cell_len, lines))
+
+    @property
+    def least_width(self) -> int:
+        """The width below which words of a text, or figures, would be broken."""
+        if not self.is_text:
+            return self.width
+        words = max(map(cell_len, " ".join((self.head, *self.texts)).split()), default=1)
+        return min(self.width, max(_LEAST_TEXT, min(words, _LONG_NAME)))
+
+    def wrap_head(self) -> "_Column":
+        """Wrap the header to the width of the texts, or of its own longest word."""
+        width = max(self._replace(head="").width, *map(cell_len, [*self.head.split(), "."]))
+        lines = textwrap.wrap(self.head, width, break_on_hyphens=False)
+        return self._replace(head="\n".join(lines) or self.head)
+
+
 def print_table(
     header: Sequence[str],
     rows: Sequence[Sequence[Union[Cell, str]]],
     console: Console,
     title: str = "",
     text_columns: Optional[int] = 1,
+    omit_first: Sequence[int] = (),
 ) -> None:
     """Print a table; the first `text_columns` are left-aligned (None: all), the others right.
 
-    A table wider than the console gets intervals below their numbers and narrow gaps; then long
-    names are broken after hyphens, slashes and underscores; if words still do not fit, the table is
-    printed as a list.
+    If it is wider than the console, columns are left out and named in a line below: those of
+    `omit_first`, then figures from the right, but not the first. Figures and words stay whole: long
+    texts are wrapped between words, and names after hyphens, slashes and underscores.
     """
-    texts = _write_rows(rows, " ")
-    table = _make_table(header, texts, title, text_columns, _WIDE_GAP)
-    width = _measure(table)
-    if width.maximum > console.width:
-        texts = _write_rows(rows, "\n")
-        columns = zip(*texts) if texts else [()] * len(header)
-        header = [_wrap_head(head, column) for head, column in zip(header, columns)]
-        table = _make_table(header, texts, title, text_columns, _NARROW_GAP)
-        width = _measure(table)
-    if width.maximum > console.width:
-        table = _make_table(header, texts, title, text_columns, _LEAST_GAP)
-        width = _measure(table)
-    broken = texts
-    # wrap words before breaking names into short pieces
-    for shortest, needs in ((_LONG_NAME, "maximum"), (_SHORT_NAME, "minimum")):
-        excess = getattr(width, needs) - console.width
-        if excess > 0:
-            broken = _break_names(texts, excess, shortest)
-            table = _make_table(header, broken, title, text_columns, _LEAST_GAP)
-            width = _measure(table)
-    if width.minimum <= console.width:
-        console.print(table)
-    else:
-        _print_list(header, texts, console, title)
+    count = len(header) if text_columns is None else text_columns
+    texts = [[make_cell(cell).write() for cell in row] for row in rows]
+    cells = list(zip(*texts)) if texts else [()] * len(header)
+    columns = [_Column(i, header[i], tuple(cells[i]), i < count) for i in range(len(header))]
+    gap, shown, excess = _WIDE_GAP, columns, 0
+    if _sum_widths((column.width for column in columns), gap) > console.width:
+        gap, shown = _NARROW_GAP, [column.wrap_head() for column in columns]
+        for number in dict.fromkeys([*omit_first, *reversed(range(count + 1, len(columns)))]):
+            if _sum_widths((column.least_width for column in shown), gap) > console.width:
+                shown = [column for column in shown if column.number != number]
+        excess = _sum_widths((column.width for column in shown), gap) - console.width
+        shown, excess = _break_names(shown, excess)
+    if title:
+        console.print(Text(title, style="bold"))
+    console.print(_make_table(shown, gap, excess > 0))
+    kept = {column.number for column in shown}
+    omitted = ", ".join(column.head for column in columns if column.number not in kept)
+    if omitted:
+        text = f"not shown in {console.width} columns: {omitted}"
+        console.print(Text(textwrap.shorten(text, console.width, placeholder=" ..."), style="dim"))
 
 
-def _write_rows(rows: Sequence[Sequence[Union[Cell, str]]], gap: str) -> list[list[str]]:
-    """Format cells as text; `gap` separates numbers from their bounds."""
-    return [[make_cell(cell).write(gap) for cell in row] for row in rows]
+def _sum_widths(widths: Iterable[int], gap: int) -> int:
+    """Return the width of a table with columns of these widths and `gap` spaces between them."""
+    found = [*widths]
+    return sum(found) + gap * (len(found) - 1) + 2
 
 
-def _break_names(rows: Sequence[Sequence[str]], excess: int, shortest: int) -> list[list[str]]:
+def _break_names(columns: Sequence[_Column], excess: int) -> tuple[list[_Column], int]:
     """Break the names in the widest columns, to reduce the total width by `excess` characters.
 
-    No column becomes narrower than `shortest`, so that the reduction may be less. Only columns
-    without spaces, such as case ids and paths, are broken.
+    No column becomes narrower than _LEAST_TEXT. Only columns of texts without spaces, such as case
+    ids and paths, are broken. Returns the columns, and by how much they are still too wide.
     """
-    columns = [list(column) for column in zip(*rows)]
-    widths = [max(map(len, column)) for column in columns]
-    for index in sorted(range(len(columns)), key=lambda index: -widths[index]):
-        column = columns[index]
-        if excess > 0 and widths[index] > shortest and not any(" " in text for text in column):
-            width = max(widths[index] - excess, shortest)
-            columns[index] = [_break_name(text, width) for text in column]
-            lines = (line for text in columns[index] for line in text.splitlines())
-            excess -= widths[index] - max(map(len, lines))
-    return [list(row) for row in zip(*columns)]
+    found = {column.number: column for column in columns}
+    for column in sorted(columns, key=lambda column: -column.width):
+        is_name = column.is_text and not any(" " in text for text in column.texts)
+        if excess > 0 and is_name and column.width > _LEAST_TEXT:
+            width = max(column.width - excess, _LEAST_TEXT)
+            broken = column._replace(texts=tuple(_break_name(text, width) for text in column.texts))
+            found[column.number] = broken
+            excess -= column.width - broken.width
+    return [*found.values()], excess
 
 
 def _break_name(text: str, width: int) -> str:
@@ -209,58 +282,18 @@ def _break_name(text: str, width: int) -> str:
     return "\n".join(lines)
 
 
-def _wrap_head(head: str, column: Iterable[str]) -> str:
-    """Wrap a header to the width of the texts in its column, or of its own longest word."""
-    lines = [line for text in column for line in text.splitlines()]
-    width = max(map(len, [*lines, *head.split(), "."]))
-    return "\n".join(textwrap.wrap(head, width, break_on_hyphens=False)) or head
-
-
-def _measure(table: RichTable) -> Measurement:
-    """Measure the minimum and the natural width of a table, in characters."""
-    # without a height rich assumes 80 columns on an unknown terminal
-    console = Console(width=_UNLIMITED_COLUMNS, height=25)
-    return Measurement.get(console, console.options, table)
-
-
-def _print_list(
-    header: Sequence[str], rows: Sequence[Sequence[str]], console: Console, title: str
-) -> None:
-    """Print each row as a block with one line per cell."""
-    if title:
-        console.print(Text(title, style="bold"))
-    names = [head.replace("\n", " ") for head in header]
-    for row in rows:
-        console.print()
-        for name, text in zip(names, row):
-            cell = Text(text.replace("\n", " "), overflow="fold")
-            console.print(Text(f"{name}: ").append(cell))
-    console.print()
-
-
-def _make_table(
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    title: str,
-    text_columns: Optional[int],
-    gap: int,
-) -> RichTable:
-    """Make a rich table; `gap` is the number of spaces between columns."""
-    table = RichTable(
-        title=Text(title, style="bold") if title else None,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=0 if gap == _LEAST_GAP else (0, 1),
-        collapse_padding=gap == _NARROW_GAP,
-    )
-    for index, head in enumerate(header):
-        # fold text that does not fit: by default rich cuts it and prints an ellipsis
-        is_text = text_columns is None or index < text_columns
-        justify: JustifyMethod = "left" if is_text else "right"
-        # rich narrows the widest column first and would cut words without spaces
-        has_words = any(" " in line for row in rows for line in row[index].splitlines())
-        table.add_column(Text(head), justify=justify, overflow="fold", no_wrap=not has_words)
-    for row in rows:
-        table.add_row(*(Text(text) for text in row))
+def _make_table(columns: Sequence[_Column], gap: int, is_narrow: bool) -> RichTable:
+    """Make a rich table with `gap` spaces between columns; figures are broken if `is_narrow`."""
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=gap == _NARROW_GAP)
+    for column in columns:
+        justify: JustifyMethod = "left" if column.is_text else "right"
+        # fold words that do not fit: by default rich cuts them and prints an ellipsis
+        table.add_column(
+            Text(column.head),
+            justify=justify,
+            overflow="fold",
+            no_wrap=not (column.is_text or is_narrow),
+        )
+    for row in zip(*(column.texts for column in columns)):
+        table.add_row(*map(Text, row))
     return table

@@ -35,6 +35,7 @@ from dlperf_slurm.results.case_formulas import (
     times,
 )
 from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, THROUGHPUT, Column, with_bounds
+from dlperf_slurm.results.model_hardware import describe_models
 from dlperf_slurm.results.number_formats import COUNT as WHOLE
 from dlperf_slurm.results.number_formats import (
     NO_REFERENCE,
@@ -178,6 +179,8 @@ CASES: tuple[Column, ...] = (
     Column("parameter_count", COUNT, "parameters", "number of parameters of the model that was "
         "measured",
         RepeatAggregate("parameter_count", FIRST)),
+    declare_hidden("model_title", TEXT, formula(lambda c: describe_models(
+        c["model"], c["model_parameters"], c["parameter_count"]))),
     *_declare_settings(),
     declare_hidden("global_batch_size", COUNT, RepeatAggregate("global_batch_size", FIRST)),
     declare_hidden("first_hardware", TEXT, RepeatAggregate("hardware", FIRST)),

@@ -347,7 +347,11 @@ class ProcessWatcher(core.InfoWatcher):
         Whether a task has started or ended is known from its files alone.
         """
         first = get_first_in_queue()
-        waiting = "" if first in ("", self._run_id) else f"run {first} is using this machine"
+        waiting = (
+            ""
+            if first in ("", self._run_id)
+            else f"waits for your run {first}, which is using this machine"
+        )
         for job_id in self._registered:
             array_job_id = job_id.rpartition("_")[0]
             host = local.find_other_host(array_job_id)

@@ -209,7 +209,7 @@ def test_digits_of_a_column_stand_below_each_other(page):
 
 def test_page_begins_with_what_came_out(page):
     findings = page.locator(".findings li")
-    assert findings.first.text_content().startswith("resnet50 trains at ")
+    assert findings.first.text_content().startswith("ResNet-50 ")
     assert page.locator(".findings .doubt").count() > 0
     assert findings.last.bounding_box()["y"] < 900
 

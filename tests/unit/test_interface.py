@@ -207,7 +207,7 @@ def test_every_column_is_described():
 
 def test_tables_are_those_of_the_report_and_html_in_a_notebook(run):
     tables = run.tables()
-    assert tables[0].title == "resnet50: fp32, batch size 8 per device"
+    assert tables[0].title == "ResNet-50: fp32, batch size 8 per device"
     assert str(tables).startswith(str(tables[0]))
     assert "8000 (7920 to 8080)" in str(tables[0])
     html = tables[0]._repr_html_()

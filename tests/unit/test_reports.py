@@ -15,7 +15,7 @@ from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats.markdown import escape_markdown
 from dlperf_slurm.reports.formats.markdown import make_table as make_markdown_table
 from dlperf_slurm.reports.summarize import Summary
-from dlperf_slurm.reports.terminal import print_summary, print_table
+from dlperf_slurm.reports.terminal import print_table, print_whole_report
 from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
 from dlperf_slurm.stats.median import Interval
 
@@ -38,7 +38,7 @@ def make_summary(title="Small") -> Summary:
 
 def print_on(width: int, summary: Summary, **options) -> str:
     console = Console(file=io.StringIO(), width=width, **options)
-    print_summary(summary, console)
+    print_whole_report(summary, console)
     return console.file.getvalue()
 
 
@@ -148,8 +148,8 @@ def test_markdown_is_a_whole_document():
     assert write_report("markdown", summary) == (
         "# Small\n"
         "\n"
-        "run 20240501-120000-small-tiny-abcd, site tiny, 2024-05-01T12:00:00Z, dlperf_slurm 0.1.0 "
-        "abc1234, 7 of 8 repeats measured\n"
+        "ResNet-50, up to 2x cpu, 1 node, site tiny, 2024-05-01; run 20240501-120000-small-tiny-"
+        "abcd, dlperf_slurm 0.1.0 abc1234, 7 of 8 repeats measured\n"
         "\n"
         "Throughput: median over independent repeats of global batch size x measured steps / "
         "window of the slowest rank; in parentheses its 95 % interval. Speedup and efficiency: "
@@ -160,7 +160,7 @@ def test_markdown_is_a_whole_document():
         "intervals cover the variation within this job, not between nodes or days (see "
         "protocol.blocks).\n"
         "\n"
-        "## resnet50: fp32, batch size 8 per device\n"
+        "## ResNet-50: fp32, batch size 8 per device\n"
         "\n"
         "| framework | topology | images/s | speedup | efficiency | TFLOP/s per device |\n"
         "| --- | --- | ---: | ---: | ---: | ---: |\n"
@@ -169,7 +169,7 @@ def test_markdown_is_a_whole_document():
         "\n"
         "speedup and weak-scaling efficiency against 1n1g.\n"
         "\n"
-        "## resnet50: memory and energy\n"
+        "## ResNet-50: memory and energy\n"
         "\n"
         "| case | peak MiB |\n"
         "| --- | ---: |\n"
@@ -304,25 +304,12 @@ def test_table_with_room_has_intervals_beside_their_figures():
     ]
 
 
-def test_narrow_table_has_intervals_below_their_figures():
-    assert print_table_on(70)[1:] == [
-        "speedup over",
-        "framework topology images/s fp32",
-        "pytorch 1n1g 1234.56 1.90",
-        "(1234.12 to 1235.01) (1.78 to 2.01)",
-        "n=6 of 7 [1]",
-    ]
-
-
-def test_table_that_would_cut_words_is_a_list():
-    assert print_table_on(30) == [
+def test_narrow_table_leaves_out_columns_from_the_right_and_names_them():
+    assert print_table_on(70) == [
         "t",
-        "framework: pytorch",
-        "topology: 1n1g",
-        "images/s: 1234.56 (1234.12 to",
-        "1235.01) n=6 of 7 [1]",
-        "speedup over fp32: 1.90 (1.78",
-        "to 2.01)",
+        "framework topology images/s",
+        "pytorch 1n1g 1234.56 (1234.12 to 1235.01) n=6 of 7 [1]",
+        "not shown in 70 columns: speedup over fp32",
     ]
 
 
@@ -330,14 +317,14 @@ def test_table_that_would_cut_words_is_a_list():
 def test_no_line_is_longer_than_the_terminal_and_no_figure_is_cut(width):
     text = print_on(width, make_summary())
     assert max(map(len, text.splitlines())) <= width
-    assert {"{760", "780}", "770", "7.70"} <= set(text.split())
+    assert {"{760", "780}", "770"} <= set(text.split())
     assert "…" not in text
 
 
 def test_table_without_rows_is_printed():
-    console = Console(file=io.StringIO(), width=10)
+    console = Console(file=io.StringIO(), width=40)
     print_table(["framework", "topology"], [], console)
-    assert console.file.getvalue().strip() == ""
+    assert console.file.getvalue().split()[:2] == ["framework", "topology"]
 
 
 def test_latencies_of_80_columns_stay_a_table():
@@ -345,4 +332,5 @@ def test_latencies_of_80_columns_stay_a_table():
     outcomes = make_outcomes(planned, [1000.0 + i for i in range(7)], batch_seconds=[0.1234] * 1000)
     lines = print_on(80, summarize(make_manifest(), [outcomes])).splitlines()
     (row,) = [line.split() for line in lines if line.startswith(" amp-fp16 ")]
-    assert row == ["amp-fp16", "8", "1003.0", *["123.40"] * 6]
+    assert row[:2] == ["amp-fp16", "8"]
+    assert "123.40" in row

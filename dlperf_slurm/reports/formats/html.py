@@ -21,7 +21,7 @@ from dlperf_slurm.reports.formats.page.provenance import tabulate_missing, tabul
 from dlperf_slurm.reports.formats.page.reproduce import write_command
 from dlperf_slurm.reports.formats.page.tables import HtmlTable, make_html_tables
 from dlperf_slurm.reports.plots import KINDS_OF_PAGE, Plot
-from dlperf_slurm.reports.summarize import Summary, tabulate_run
+from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.tables.overview import (
     Overview,
     make_overviews,
@@ -136,7 +136,7 @@ def _make_sections(
     """
     joined = _find_joined(summary, overviews)
     tables: list[Table] = [tabulate_cases(o) for o in overviews if not o.is_inference]
-    tables += [table for table in tabulate_run(summary) if table.title not in joined]
+    tables += [table for table in summary.tables if table.title not in joined]
     by_title: dict[str, list[Plot]] = {}
     for plot in plots:
         if not plot.name.startswith(KINDS_OF_PAGE):

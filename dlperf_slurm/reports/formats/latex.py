@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats import Report
-from dlperf_slurm.reports.summarize import tabulate_run
 
 FILE_NAME = "report.tex"
 SHOWS_PLOTS = False
@@ -42,7 +41,7 @@ def serialize(report: Report) -> dict[str, bytes]:
     ]
     blocks += [
         make_table(table, f"tab:dlperf-{number}", dict(enumerate(summary.footnotes, start=1)))
-        for number, table in enumerate(tabulate_run(summary), start=1)
+        for number, table in enumerate(summary.tables, start=1)
     ]
     return {FILE_NAME: ("\n\n".join(blocks) + "\n").encode()}
 

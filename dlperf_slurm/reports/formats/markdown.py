@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dlperf_slurm.plain_text import make_one_line
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.formats import Report
-from dlperf_slurm.reports.summarize import tabulate_run
 
 FILE_NAME = "report.md"
 SHOWS_PLOTS = False
@@ -21,7 +20,7 @@ def serialize(report: Report) -> dict[str, bytes]:
     summary = report.summary
     title, run = escape_markdown(summary.manifest.title), escape_markdown(summary.description)
     banner = [f"**{escape_markdown(summary.banner)}**"] if summary.banner else []
-    blocks = [f"# {title}", run, *banner, summary.method, *list_blocks(tabulate_run(summary))]
+    blocks = [f"# {title}", run, *banner, summary.method, *list_blocks(summary.tables)]
     if summary.footnotes:
         notes = enumerate(map(escape_markdown, summary.footnotes), start=1)
         blocks.append("\n".join(f"[{number}] {text}  " for number, text in notes))

@@ -1,7 +1,7 @@
 """Tables of inference: latencies by batch size, and the phases of generations."""
 
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.reports.cells import Cell
@@ -42,21 +42,21 @@ def _is_compared(rows: "DataFrame") -> bool:
     return rows.precision.nunique() > 1 and bool(rows.reference_precision.iloc[0])
 
 
-def _show_latencies(rows: "DataFrame", is_wide: bool = True) -> list[ShownColumn]:
+def _show_latencies(rows: "DataFrame") -> list[ShownColumn]:
     """Return the columns of NVIDIA's tables: throughput and latencies, with speedups if any.
 
     Only the mean latency and its speedup have intervals, so that the table stays readable; files
-    have all. Unless `is_wide`, without these intervals and the speedups of latencies.
+    have all.
     """
     is_compared = _is_compared(rows)
     shown = [ShownColumn("batch_sizes_measured", cells=_list_sizes), *show_throughput(rows)]
     if is_compared:
         shown.append(ShownColumn("precision_speedup"))
     for part in LATENCY_NAMES:
-        has_bounds = is_wide and part == LATENCY_NAMES[0]
+        has_bounds = part == LATENCY_NAMES[0]
         cells = _blank_unmeasured(f"latency_{part}_ms", has_bounds)
         shown.append(ShownColumn(f"latency_{part}_ms", cells=cells))
-        if is_compared and is_wide:
+        if is_compared:
             shown.append(ShownColumn(f"latency_{part}_speedup", bounds=has_bounds))
     return shown
 
@@ -87,14 +87,13 @@ def _blank_unmeasured(name: str, has_bounds: bool) -> MakeCells:
     return make_cells
 
 
-def _explain_latencies(rows: "DataFrame", is_wide: bool = True) -> str:
+def _explain_latencies(rows: "DataFrame") -> str:
     """Return the caption of a latency table."""
     reference = rows.reference_precision.iloc[0]
     speedups = f"speedup over {reference}; " if _is_compared(rows) else ""
     return (
         f"{speedups}latency of one batch, over all ranks, medians over repeats; 100 %: the "
-        f"slowest batch; their intervals {'except of the average ' if is_wide else ''}are in the "
-        "report's CSV"
+        "slowest batch; their intervals except of the average are in the report's CSV"
     )
 
 
@@ -103,19 +102,12 @@ LATENCIES = TableSpec(
     rows=_list_latencies,
     by=("precision_table",),
     title=lambda rows: (
-        f"{rows.model.iloc[0]} inference: {rows.label.iloc[0]}, {rows.topology.iloc[0]}"
+        f"{rows.model_title.iloc[0]} inference: {rows.label.iloc[0]}, {rows.topology.iloc[0]}"
     ),
     words=lambda rows: [ShownColumn("precision")],
     figures=_show_latencies,
     caption=_explain_latencies,
     notes=(*OF_CASES, "precision_speedup", LATENCY),
-)
-
-
-NARROW_LATENCIES = replace(
-    LATENCIES,
-    figures=partial(_show_latencies, is_wide=False),
-    caption=partial(_explain_latencies, is_wide=False),
 )
 
 
@@ -180,7 +172,7 @@ GENERATIONS = TableSpec(
     rows=_list_generations,
     by=("model", *OF_TITLE),
     title=lambda rows: (
-        "{model} generation: prompts of {prompt_length} tokens, {output_tokens} "
+        "{model_title} generation: prompts of {prompt_length} tokens, {output_tokens} "
         "generated, {topology}".format(**rows.iloc[0])
     ),
     words=lambda rows: [

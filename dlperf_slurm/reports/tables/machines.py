@@ -27,7 +27,7 @@ RESOURCES = TableSpec(
         problem=""
     ),
     by=("model",),
-    title=lambda rows: f"{rows.model.iloc[0]}: memory and energy",
+    title=lambda rows: f"{rows.model_title.iloc[0]}: memory and energy",
     words=lambda rows: [ShownColumn("case_id", marks=True)],
     figures=lambda rows: [
         ShownColumn(

@@ -5,7 +5,7 @@ the cases that differ in nothing else.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
@@ -73,7 +73,7 @@ class Overview:
 
     @property
     def title(self) -> str:
-        """The model and mode, with the values that all cases share: "resnet50 training, amp"."""
+        """The model and mode, with the values that all cases share: "ResNet-50 training, amp"."""
         what = "inference" if self.is_inference else "training"
         precisions, groups = ({kind[i] for kind in self.kinds} for i in (0, 1))
         group = self.rows[0].group
@@ -81,7 +81,8 @@ class Overview:
             *(precisions if len(precisions) == 1 else ()),
             *([self.name_group(group)] if len(groups) == 1 else ()),
         ]
-        return ", ".join([f"{self.model} {what}", *shared, *self.constants])
+        title = self.cases.model_title.iloc[0]
+        return ", ".join([f"{title} {what}", *shared, *self.constants])
 
     @property
     def group_header(self) -> str:
@@ -175,6 +176,25 @@ def _list_places(names: "Series", cases: "DataFrame") -> tuple[str, ...]:
     return tuple(sorted(sizes, key=lambda name: (sizes[name], name)))
 
 
+def choose_rows(overview: Overview, limit: int) -> Overview:
+    """Keep up to `limit` rows: the fastest of each framework, then the fastest of all others.
+
+    By throughput at the largest place that was measured.
+    """
+    rates = overview.read("samples_per_s")
+    place = overview.measured_places[-1] if overview.measured_places else 0
+
+    def get_rate(row: OverviewRow) -> float:
+        case = row.cases[place]
+        return (rates[case] or 0.0) if case is not None else 0.0
+
+    ordered = sorted(overview.rows, key=get_rate, reverse=True)
+    best = {row.label: row for row in reversed(ordered)}
+    ordered.sort(key=lambda row: best[row.label] is not row)
+    kept = ordered[:limit]
+    return replace(overview, rows=tuple(row for row in overview.rows if row in kept))
+
+
 def tabulate_overview(overview: Overview) -> Table:
     """Make a table with one row per series: its throughput at each measured place.
 
@@ -211,7 +231,16 @@ def tabulate_overview(overview: Overview) -> Table:
     )
     if left:
         caption += f"; not measured: {', '.join(left)}"
-    return make_table(overview.title, columns, zip(*columns.values()), text_columns, caption)
+    last = text_columns + len(shown)
+    # a narrow terminal shows the largest place, then the smallest, efficiency and speedup
+    narrow = [
+        *range(text_columns + 1, last - 1),
+        *reversed(range(last, len(columns))),
+        text_columns,
+    ]
+    rows = zip(*columns.values())
+    omit_first = [number for number in narrow if number != last - 1]
+    return make_table(overview.title, columns, rows, text_columns, caption, omit_first)
 
 
 def _read_at(overview: Overview, place: int, cells: Sequence[Cell]) -> list[Cell]:

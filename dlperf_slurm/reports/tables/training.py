@@ -1,8 +1,6 @@
 """Tables of training: throughput and scaling, precisions, data sources, accuracy."""
 
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -68,16 +66,13 @@ def _list_throughputs(results: Results) -> "DataFrame":
 
 def _name_throughputs(rows: "DataFrame") -> str:
     """Return the title of a throughput table: model, precision, batch size, constants."""
-    first = rows[["model", "precision", "batch_size_per_device", "constants"]].iloc[0]
+    first = rows[["model_title", "precision", "batch_size_per_device", "constants"]].iloc[0]
     size = f"batch size {first.batch_size_per_device} per device"
-    return f"{first.model}: " + ", ".join([first.precision, size, *first.constants])
+    return f"{first.model_title}: " + ", ".join([first.precision, size, *first.constants])
 
 
-def show_training_figures(rows: "DataFrame", is_wide: bool = True) -> list[ShownColumn]:
-    """Return the columns of throughput, scaling, FLOP/s, and shares of what the device could reach.
-
-    Unless `is_wide`, efficiencies have no interval.
-    """
+def show_training_figures(rows: "DataFrame") -> list[ShownColumn]:
+    """Return the columns of throughput, scaling, FLOP/s, and shares of the device's limits."""
     measured = rows[rows.repeats_measured > 0]
     most = measured.tflops_per_device.max()
     prefix, factor = ("G", 1000.0) if 0 < most < 1 else ("T", 1.0)
@@ -86,7 +81,7 @@ def show_training_figures(rows: "DataFrame", is_wide: bool = True) -> list[Shown
         *([ShownColumn("batch_sizes_measured", cells=join_sizes)] if is_searched else []),
         *show_throughput(rows),
         ShownColumn("speedup"),
-        ShownColumn("weak_scaling_efficiency", bounds=is_wide),
+        ShownColumn("weak_scaling_efficiency"),
         ShownColumn("tflops_per_device", f"{prefix}FLOP/s per device", ScaledFormat(".3g", factor)),
         *map(ShownColumn, find_known(measured, *LIMITS)),
     ]
@@ -141,10 +136,6 @@ THROUGHPUT = TableSpec(
     caption=_explain_throughputs,
     notes=(*OF_CASES, "speedup", SCALING),
 )
-
-
-# without the intervals of efficiencies, which are those of speedups per device
-NARROW_THROUGHPUT = replace(THROUGHPUT, figures=partial(show_training_figures, is_wide=False))
 
 
 # speedups of precisions and compilers, as a pivot table: a row per topology, a column per precision
@@ -224,7 +215,7 @@ def _make_precision_table(rows: "DataFrame", marks: FootnoteMarks) -> Table:
     values = f"in a cell: {' / '.join(compilers)}; " if len(compilers) > 1 else ""
     name = label_cases(rows[:1], set(VARIANTS) - {"compiler"}).iloc[0]
     return Table(
-        title=f"{first.model}: {name}, {', '.join(what)}",
+        title=f"{first.model_title}: {name}, {', '.join(what)}",
         header=("topology", *columns),
         rows=tuple(zip(map(Cell, topologies), *columns.values())),
         text_columns=1,
@@ -263,7 +254,7 @@ SOURCES = TableSpec(
     "data",
     rows=_list_sources,
     by=("model",),
-    title=lambda rows: f"{rows.model.iloc[0]}: data sources",
+    title=lambda rows: f"{rows.model_title.iloc[0]}: data sources",
     words=lambda rows: [
         show_label(set(VARIANTS) - set(DATA_AXES)),
         ShownColumn("data", cells=_describe_sources),
@@ -321,7 +312,7 @@ ACCURACY = TableSpec(
     "accuracy",
     rows=lambda results: results.training[lambda rows: rows.planned_epochs > 0],
     by=("model",),
-    title=lambda rows: "{model}: training to accuracy, {planned_epochs} epochs".format(
+    title=lambda rows: "{model_title}: training to accuracy, {planned_epochs} epochs".format(
         **rows.iloc[0]
     ),
     words=lambda rows: [

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.plain_text import name_some
 from dlperf_slurm.results.history.run_cache import read_catalogue
 from dlperf_slurm.results.history.timeline import drop_copies, make_history, select_entries
 
@@ -54,6 +55,4 @@ def _explain_nothing(folders: Sequence[Path], entries: "DataFrame") -> str:
     case_ids = sorted(set(entries.case_id))
     if not case_ids:
         return f"{where}: contains no runs; name another folder of runs"
-    known = ", ".join(case_ids[:SHOWN_CASES])
-    more = f" and {len(case_ids) - SHOWN_CASES} more" if len(case_ids) > SHOWN_CASES else ""
-    return f"{where}: no case matches; the cases are {known}{more}"
+    return f"{where}: no case matches; the cases are {name_some(case_ids, SHOWN_CASES)}"

@@ -1,5 +1,6 @@
 """Cases beside published figures: the nearest one, what differs, the ratio, both machines."""
 
+import dataclasses
 import json
 
 import pytest
@@ -38,9 +39,25 @@ def test_same_configuration_has_no_differences():
     assert row["ours / theirs"] == "2.00"
 
 
-def test_nearest_batch_size_is_named():
+def test_figure_of_another_batch_size_or_precision_is_named_but_not_set_beside_ours():
     row = find_row("dlperf", batch_size_per_device=100)
-    assert (row["theirs"], row["theirs differs in"]) == ("392.24", "batch size 128")
+    assert (row["theirs"], row["theirs differs in"]) == ("not comparable", "batch size 128")
+    assert row["ours / theirs"] == "none"
+    row = find_row("dlperf", precision="amp-bf16")
+    assert (row["theirs"], row["ours / theirs"]) == ("not comparable", "none")
+    assert row["theirs differs in"].startswith("precision ")
+
+
+def test_published_size_is_not_set_beside_a_smaller_model():
+    case = make_case()
+    (outcome,) = case.outcomes
+    small = dataclasses.replace(outcome.record.case, model_parameters={"width": 24})
+    record = dataclasses.replace(outcome.record, case=small)
+    case = dataclasses.replace(case, outcomes=(dataclasses.replace(outcome, record=record),))
+    table = make_against_table("dlperf", analyze([case]).cases)
+    (row,) = (dict(zip(table.header, row)) for row in write_rows(table))
+    assert (row["theirs"], row["ours / theirs"]) == ("not comparable", "none")
+    assert row["theirs differs in"] == "model ResNet-50"
 
 
 def test_nearest_devices_are_named_the_fewer_where_two_are_as_near():

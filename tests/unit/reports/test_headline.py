@@ -7,9 +7,7 @@ import pytest
 from report_values import make_measured, rename, summarize_cases
 from support.problems import assert_problem
 
-from dlperf_slurm.cli.report import choose_telling
-from dlperf_slurm.reports.headline import Headline, list_findings
-from dlperf_slurm.reports.summarize import tabulate_run
+from dlperf_slurm.reports.headline import list_findings
 
 STEADY = [0.1, 0.1001, 0.1002, 0.1003, 0.1004, 0.1005]
 
@@ -30,16 +28,16 @@ def rename_precision(outcomes, precision):
 
 def test_best_throughput_is_named_with_its_case_and_topology():
     texts = list_texts(make_measured("jax", "1n1g", STEADY), make_measured("jax", "2n2g", STEADY))
-    assert texts[0].startswith("resnet50 trains at 31")
-    assert texts[0].endswith("jax, fp32, batch size 8 on 2n2g (2 nodes with 2 devices each).")
+    assert texts[0].startswith("ResNet-50 trains at 31")
+    assert texts[0].endswith("jax, fp32, batch size 8 on 2n2g (4x cpu, 2 nodes).")
 
 
 def test_best_throughput_has_the_digits_of_its_table():
     uneven = [0.1, 0.11, 0.105, 0.107, 0.103, 0.101]
     summary = summarize_cases([make_measured("jax", "1n1g", uneven)])
-    (table,) = [t for t in tabulate_run(summary) if t.title.startswith("resnet50: fp32")]
+    (table,) = [t for t in summary.tables if t.title.startswith("ResNet-50: fp32")]
     figure = table.rows[0][2].text
-    assert summary.findings[0].text.startswith(f"resnet50 trains at {figure} images/s")
+    assert summary.findings[0].text.startswith(f"ResNet-50 trains at {figure} images/s")
 
 
 def test_variant_that_all_cases_share_is_left_to_the_title():
@@ -124,11 +122,3 @@ def test_too_few_repeats_are_doubtful():
 
 def test_run_without_a_figure_has_no_findings():
     assert list_texts(make_measured("jax", "1n1g", [], reason="no such node")) == []
-
-
-def test_terminal_is_told_three_findings_with_a_doubt_among_them():
-    sure = [Headline(f"figure {number}") for number in range(4)]
-    doubts = [Headline("doubt", is_warning=True), Headline("other doubt", is_warning=True)]
-    assert choose_telling([*sure, *doubts]) == [*sure[:2], doubts[0]]
-    assert choose_telling(sure) == sure[:3]
-    assert choose_telling(doubts) == doubts[:1]

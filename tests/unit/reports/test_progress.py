@@ -19,6 +19,24 @@ def print_text(run, *states: TaskState) -> str:
     return text.getvalue()
 
 
+def test_equal_failures_are_one_line(staged_run):
+    tasks = [RunTask("1n1g", n, f"cases/case/r{n}/a1") for n in range(1, 6)]
+    states = [TaskState(task, "7", "FAILED", "exit code 1") for task in tasks[:4]]
+    text = print_text(staged_run, *states, TaskState(tasks[4], "7", "TIMEOUT", ""))
+    lines = [line for line in text.splitlines() if line.startswith("case repeat ")]
+    assert lines == [
+        "case repeat 1, case repeat 2, case repeat 3 and 1 more: FAILED (exit code 1)",
+        "case repeat 5: TIMEOUT",
+    ]
+
+
+def test_array_jobs_of_equal_states_are_one_row(staged_run):
+    tasks = [RunTask(f"1n{n}g", 1, f"cases/case{n}/r1/a1") for n in (1, 2, 3, 4)]
+    text = print_text(staged_run, *(TaskState(task, "7", "COMPLETED", "") for task in tasks))
+    (row,) = [line for line in text.splitlines() if "1 COMPLETED" in line]
+    assert row.split()[0] == "1n1g,"
+
+
 def test_failure_that_was_tried_again_says_what_became_of_it(staged_run):
     text = print_text(staged_run, make_state(1, "LOST", "no trace"), make_state(2, "COMPLETED"))
     assert "case repeat 1: LOST (no trace); retried, now COMPLETED" in text

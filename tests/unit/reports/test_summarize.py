@@ -196,7 +196,7 @@ def test_table_of_the_largest_batch_names_the_search_and_each_cell_its_size():
     planned = make_planned_case(batch_size_per_device="max", repeats=6)
     table = make_table(make_outcomes(planned, [1.0] * 6))
     assert (table.title, table.header[2], write_rows(table)[0][2]) == (
-        "resnet50: fp32, batch size max per device", "batch size", "8",
+        "ResNet-50: fp32, batch size max per device", "batch size", "8",
     )  # fmt: skip
 
 
@@ -237,10 +237,10 @@ def test_model_precision_and_batch_size_each_have_their_table():
         make_outcomes(make_planned_case(model="bert"), [1.0]),
     )
     assert [table.title for table in find_tables(summary, "throughput")] == [
-        "resnet50: fp32, batch size 8 per device",
-        "resnet50: amp-bf16, batch size 8 per device",
-        "resnet50: fp32, batch size 16 per device",
-        "bert: fp32, batch size 8 per device",
+        "ResNet-50: fp32, batch size 8 per device",
+        "ResNet-50: amp-bf16, batch size 8 per device",
+        "ResNet-50: fp32, batch size 16 per device",
+        "BERT-base: fp32, batch size 8 per device",
     ]
 
 
@@ -259,7 +259,7 @@ def test_rows_are_topologies_from_the_smallest_on():
 def test_axis_that_does_not_vary_stands_in_the_title():
     planned = make_planned_case(clip_global_norm=True, memory_format="channels_last")
     table = make_table(make_outcomes(planned, [1.0]))
-    assert table.title == "resnet50: fp32, batch size 8 per device, channels_last, clip"
+    assert table.title == "ResNet-50: fp32, batch size 8 per device, channels_last, clip"
 
 
 def test_each_column_has_its_own_baseline():

@@ -3,10 +3,11 @@
 import io
 
 import pytest
+from report_values import make_measured, rename, summarize_cases
 
 from dlperf_slurm.cli.logs import _find_common_folder
 from dlperf_slurm.reports.plain_console import PlainConsole
-from dlperf_slurm.reports.terminal import print_table
+from dlperf_slurm.reports.terminal import print_summary, print_table
 
 HEADER = ["case", "quantity", "A", "B", "speed B / A", "95 % interval", "verdict"]
 NAMES = [f"pytorch-resnet50-1n{number}g-bs8-amp-bf16-channels-last" for number in range(1, 4)]
@@ -29,7 +30,7 @@ def test_wide_terminal_has_each_case_in_one_line():
 
 
 def test_narrow_terminal_has_a_table_with_names_broken_behind_hyphens():
-    lines = print_at(80).splitlines()
+    lines = print_at(60).splitlines()
     assert any(line.split()[:2] == ["case", "quantity"] for line in lines)
     firsts = [line.split()[0] for line in lines if line.strip().startswith("pytorch")]
     assert len(firsts) == 3
@@ -38,10 +39,52 @@ def test_narrow_terminal_has_a_table_with_names_broken_behind_hyphens():
     assert "".join(line.split(" ")[1] for line in lines if line[1:2].strip()).count(NAMES[1]) == 1
 
 
-def test_terminal_too_narrow_for_a_table_has_a_list_with_whole_names():
-    printed = print_at(40)
-    assert "verdict: undecided [1]" in printed
-    assert printed.replace("\n", "").count(NAMES[0]) == 1
+def test_narrow_terminal_names_the_columns_that_are_left_out():
+    printed = print_at(60)
+    assert "not shown in 60 columns: " in printed
+    (line,) = [line for line in printed.splitlines() if line.startswith("not shown")]
+    left_out = line.partition(": ")[2].split(", ")
+    head = " ".join(printed.splitlines()[1:4])
+    assert {*left_out} < {*HEADER[2:]}
+    assert not any(f" {name} " in head for name in left_out)
+
+
+def test_columns_to_omit_first_make_room_for_the_others():
+    stream = io.StringIO()
+    console = PlainConsole(file=stream, width=80)
+    print_table(HEADER, ROWS, console, text_columns=2, omit_first=(2, 3, 5))
+    assert stream.getvalue().count("undecided [1]") == 3
+
+
+def print_run(width, frameworks, precisions, topologies):
+    summary = summarize_cases(
+        [
+            rename(make_measured(framework, topology, [1.0 + place]), precision=precision)
+            for framework in frameworks
+            for place, precision in enumerate(precisions)
+            for topology in topologies
+        ]
+    )
+    stream = io.StringIO()
+    print_summary(summary, PlainConsole(file=stream, width=width))
+    return summary, stream.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_four_and_48_cases_are_summed_up_on_one_screen(width):
+    _, four = print_run(width, ["jax"], ["fp32", "amp-bf16"], ["1n1g", "1n2g"])
+    frameworks = ["jax", "pytorch", "mxnet", "paddle"]
+    precisions = ["amp-bf16", "amp-fp16", "tf32", "fp32"]
+    summary, many = print_run(width, frameworks, precisions, ["1n1g", "1n2g", "2n2g"])
+    assert len(summary.results.cases) == 48
+    assert len(four) <= 26
+    assert len(many) <= 40
+    assert max(map(len, [*four, *many])) <= width
+    assert "the fastest 10 of 16 rows" in many
+    # the fastest precision of each framework is there
+    fastest = [line.split()[:2] for line in many if " amp-bf16 " in line and line[0] == " "]
+    assert [*map(tuple, fastest)] == [(name, "amp-bf16") for name in frameworks]
+    assert summary.findings[0].text[:40] in " ".join(many)
 
 
 def test_figures_and_words_are_not_broken():

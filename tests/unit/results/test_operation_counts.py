@@ -8,7 +8,6 @@ from report_values import summarize
 
 from dlperf_slurm.contract.peaks import OF_FRAMEWORK, OF_MPI, AllReduce, DevicePeak, Peaks
 from dlperf_slurm.jobs.sidecars import Sidecars
-from dlperf_slurm.reports.summarize import tabulate_run
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import list_records
@@ -78,10 +77,10 @@ def test_peak_of_several_nodes_is_their_mean(second, tflops, note):
 
 def test_run_without_peaks_has_no_column_of_them():
     outcomes = make_outcomes(make_planned_case(), [100.0] * 3)
-    (without, *_) = tabulate_run(summarize(make_manifest(), [outcomes]))
+    (without, *_) = summarize(make_manifest(), [outcomes]).tables
     assert not any("peak" in head for head in without.header)
     assert "peak" not in without.caption
-    (table, *_) = tabulate_run(summarize(make_manifest(), [make_case()]))
+    (table, *_) = summarize(make_manifest(), [make_case()]).tables
     assert "of measured peak" in table.header
     assert "measured peak: " in table.caption
     assert "of published peak" not in table.header

@@ -55,7 +55,7 @@ def test_who_waits_is_told_which_run_has_the_machine(folder):
     assert get_first_in_queue() == ""
     with lock_machine(run_id="first-run"):
         for run_id, reason in (
-            ("second-run", "run first-run is using this machine"),
+            ("second-run", "waits for your run first-run, which is using this machine"),
             ("first-run", ""),
         ):
             watcher = ProcessWatcher(run_id)

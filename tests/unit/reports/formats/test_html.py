@@ -34,7 +34,6 @@ from dlperf_slurm.reports.formats.page.provenance import tabulate_missing
 from dlperf_slurm.reports.formats.page.reproduce import write_command
 from dlperf_slurm.reports.plots import Plot
 from dlperf_slurm.reports.plots.style import MUTED, SERIES_COLORS
-from dlperf_slurm.reports.summarize import tabulate_run
 
 pytestmark = pytest.mark.integration
 
@@ -143,8 +142,8 @@ def test_footnote_stands_below_its_table_and_leads_back_to_its_first_mark(html):
 
 
 def test_all_tables_of_the_other_formats_are_there_but_those_that_one_table_joins(document):
-    joined = "resnet50: fp32, batch size 8 per device"
-    for table in tabulate_run(summarize_cases(make_cases())):
+    joined = "ResNet-50: fp32, batch size 8 per device"
+    for table in summarize_cases(make_cases()).tables:
         assert (table.title in document.texts) == (table.title != joined)
 
 
@@ -199,7 +198,7 @@ def test_figures_stand_at_their_table(html):
 def test_figures_of_tables_that_one_joins_say_what_each_is_about():
     case = make_measured("jax", "1n1g", [0.1, 0.1])
     cases = (case, rename(case, precision="amp-bf16"))
-    subjects = [f"resnet50: {name}, batch size 8 per device" for name in ("fp32", "amp-bf16")]
+    subjects = [f"ResNet-50: {name}, batch size 8 per device" for name in ("fp32", "amp-bf16")]
     plots = [
         Plot(f"distribution-{number}", subject, "Steps", "of all repeats", SVG, b"", b"")
         for number, subject in enumerate(subjects)

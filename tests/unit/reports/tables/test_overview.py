@@ -64,7 +64,7 @@ def test_rows_are_series_and_columns_are_topologies():
 
 def test_what_all_rows_share_is_in_the_title_and_no_column():
     table = tabulate_overview(make_overview())
-    assert table.title == "resnet50 training, batch size 8"
+    assert table.title == "ResNet-50 training, batch size 8"
     assert table.header[:3] == ("framework", "precision", "1n1g")
 
 

@@ -14,7 +14,6 @@ from dlperf_slurm.contract.record import Epoch
 from dlperf_slurm.published.layouts import load_layout
 from dlperf_slurm.published.layouts.parts.figures import make_run_figures
 from dlperf_slurm.reports.cells import Table
-from dlperf_slurm.reports.summarize import tabulate_run
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.number_formats import DurationFormat
@@ -409,7 +408,7 @@ def make_token_case(model="llama", rates=(100.0, 101.0, 102.0), log_format=None,
 
 
 def find_table(case):
-    (table, *_) = tabulate_run(summarize(make_manifest(), [case]))
+    (table, *_) = summarize(make_manifest(), [case]).tables
     return table
 
 

@@ -1,0 +1,84 @@
+"""Model sizes and devices of cases -> their description, as titles and headlines say it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Optional
+
+from dlperf_slurm.worker.models import list_models, load_model
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+# the published model of each module's default sizes; tests compare with the list of models
+PUBLISHED = {"bert": "BERT-base", "llama": "LLaMA", "resnet50": "ResNet-50", "vit": "ViT-B/16"}
+
+# sizes that are not written as name and value
+SIZES = {"image_size": "{} px", "sequence_length": "{} tokens", "layers": "{} layers",
+    "heads": "{} heads", "classes": "{} classes"}  # fmt: skip
+MAX_SIZES = 3
+
+
+def describe_model(model: str, parameters: Mapping[str, Any], count: Optional[int] = None) -> str:
+    """Describe a model, with the sizes that are not the published ones and its parameter count.
+
+    "ResNet-50", or "ResNet-50 (64 px, width 24; 3.4 M parameters)". `parameters` are those that a
+    matrix sets.
+    """
+    if model not in list_models():
+        return model
+    module = load_model(model)
+    # as in JSON, where tuples are lists
+    defaults = json.loads(json.dumps(asdict(module.Definition())))
+    sizes = {**defaults, **parameters}
+    published = {PUBLISHED.get(model, model): defaults}
+    published |= {name: {**defaults, **own} for name, own in module.PRESETS.items()}
+    changed = {
+        name: [key for key in sizes if sizes[key] != own.get(key)]
+        for name, own in published.items()
+    }
+    name = min(changed, key=lambda name: len(changed[name]))
+    words = [_write_size(key, sizes[key]) for key in changed[name]]
+    if len(words) > MAX_SIZES + 1:
+        words[MAX_SIZES:] = [f"{len(words) - MAX_SIZES} other changes"]
+    # the default of some models is no published one
+    is_published = not module.PRESETS or {} in module.PRESETS.values() or name in module.PRESETS
+    if not words and is_published:
+        return name
+    counted = [f"{_write_count(count)} parameters"] if count else []
+    return f"{name} ({'; '.join(filter(None, (', '.join(words), *counted)))})"
+
+
+def describe_models(models: "Series", parameters: "Series", counts: "Series") -> "Series":
+    """Describe the model of each case; one not measured has the sizes of the run's other cases.
+
+    `parameters` is JSON, missing for cases that were not measured.
+    """
+    known: dict[str, str] = {}
+    for model, own, count in zip(models, parameters, counts):
+        if isinstance(own, str) and model not in known:
+            known[model] = describe_model(model, json.loads(own), count)
+    return models.map({model: known.get(model) or describe_model(model, {}) for model in {*models}})
+
+
+def describe_devices(cases: "DataFrame") -> str:
+    """Describe the devices of the measured cases: "up to 16x NVIDIA H200, 2 nodes"."""
+    known = cases[cases.hardware != ""]
+    if known.empty:
+        return ""
+    largest = known.hardware[known.world_size == known.world_size.max()].unique()
+    return f"{'up to ' * (known.hardware.nunique() > len(largest))}{' or '.join(largest)}"
+
+
+def _write_size(key: str, value: Any) -> str:
+    """Format a model parameter: "64 px", "1 layer", "width 24"."""
+    text = SIZES.get(key, f"{key.replace('_', ' ')} {{}}").format(value)
+    return text.rstrip("s") if value == 1 else text
+
+
+def _write_count(count: int) -> str:
+    """Format a number of parameters: "3.4 M"."""
+    factor, prefix = next(
+        (one for one in ((1e9, "B"), (1e6, "M"), (1e3, "k")) if count >= one[0]), (1.0, "")
+    )
+    return f"{count / factor:.3g} {prefix}".rstrip()
