@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from statistics import median
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Pattern, Sequence, Tuple, cast
 
 from dlperf_slurm.logs import FormatError, Identity, ParsedRun, PublisherRule, patterns
@@ -21,6 +22,7 @@ from dlperf_slurm.logs.publisher_rules import (
     average_epochs,
     average_lines,
     take_final,
+    take_last,
     time_between,
     time_lines,
 )
@@ -36,6 +38,7 @@ from dlperf_slurm.logs.timed_run import (
     TimedRun,
     dll_line,
     find_early_end,
+    find_lacking_steps,
     if_whole,
     take_line,
     take_values,
@@ -44,6 +47,7 @@ from dlperf_slurm.logs.windows import (
     Window,
     count_steps,
     drop_warmup,
+    list_between,
     list_since_last,
     list_timed,
     make_printed_window,
@@ -80,9 +84,11 @@ KEYS: Dict[str, Dict[str, type]] = {
         "has_printed_rates": bool},
     "end": {"closing_line": str, "epochs": list, "last_epoch": str, "last_step": str,
         "step_interval": str, "first_step": int, "samples_per_epoch": str, "epoch_count": list,
-        "reaches": list, "refuse": dict},
+        "reaches": list, "refuse": dict, "cycles": str, "steps": str, "steps_if": dict,
+        "spare_steps": int},
     "rule": {"name": str, "average": list, "time_lines": list, "time_between": list, "final": bool,
-        "epochs": bool, "digits": int, "is_per_device": bool, "after_step": int, "devices": list},
+        "last": str, "epochs": bool, "digits": int, "line_digits": int, "is_per_device": bool,
+        "after_step": int, "devices": list, "is_of_every_step": bool},
 }  # fmt: skip
 
 
@@ -469,6 +475,14 @@ def find_end(run: TimedRun, end: Table) -> str:
         problem = _find_short_epoch(run, end)
     if not problem and "reaches" in end:
         problem = _find_short_rank(run, end["reaches"])
+    if not problem and "steps" in end and end.get("steps_if", {}).items() <= run.facts.items():
+        interval = max(run.read_count(end.get("step_interval", "")), 1) + end.get("spare_steps", 0)
+        problem = find_lacking_steps(run.last[-1], run.read_count(end["steps"]), interval)
+    if not problem and "cycles" in end:
+        step, cycles = run.last[0], run.read_count(end["cycles"]) or 1
+        done = len(run.ended)
+        if step not in run.epoch_ends or done < cycles:
+            problem = f"the log ends at step {step}: {done} of {cycles} cycles were completed"
     return problem
 
 
@@ -526,9 +540,11 @@ def _make_rule(where: str, table: Table) -> PublisherRule:
     if len(known) != 1:
         raise FormatError(f"{where}: must have one of {', '.join(RULES)}")
     fewest, most = table.get("devices", [0, sys.maxsize])
+    is_of_every_step = table.get("is_of_every_step", False)
 
-    def suits(_: ParsedRun, identity: Identity) -> bool:
-        return bool(fewest <= identity.devices <= most)
+    def suits(reading: ParsedRun, identity: Identity) -> bool:
+        gaps = [steps for steps, _ in list_between(reading.marks)] or [0]
+        return fewest <= identity.devices <= most and (not is_of_every_step or median(gaps) == 1)
 
     try:
         return PublisherRule(table["name"], RULES[known[0]](table), suits)
@@ -539,7 +555,8 @@ def _make_rule(where: str, table: Table) -> PublisherRule:
 def _average(table: Table) -> Compute:
     start, stop = (*table["average"], None)[:2]
     is_per_device = table.get("is_per_device", False)
-    return average_lines(start, stop, is_per_device, table.get("digits"))
+    digits, line_digits = table.get("digits"), table.get("line_digits")
+    return average_lines(start, stop, is_per_device, digits, line_digits=line_digits)
 
 
 def _time_lines(table: Table) -> Compute:
@@ -557,5 +574,6 @@ RULES: Dict[str, Callable[[Table], Compute]] = {
     "time_lines": _time_lines,
     "time_between": _time_between,
     "final": lambda table: take_final,
+    "last": lambda table: take_last(table["last"]),
     "epochs": lambda table: average_epochs,
 }

@@ -55,12 +55,13 @@ def average_lines(
     is_per_device: bool = False,
     digits: Optional[int] = None,
     series: str = "",
+    line_digits: Optional[int] = None,
 ) -> Compute:
     """Make a rule: the mean of the values on timed lines, `values[start:stop]`.
 
     `series` names printed figures to take instead. With `is_per_device` the mean is multiplied by
-    the number of devices; `digits` rounds the result. The rule raises RuleError if the log has
-    fewer values, or if the number of devices is needed and missing.
+    the number of devices; `digits` rounds the result, `line_digits` each value. The rule raises
+    RuleError if the log has fewer values, or if the number of devices is needed and missing.
     """
 
     def compute(reading: ParsedRun, identity: Identity) -> float:
@@ -68,6 +69,7 @@ def average_lines(
             raise RuleError("needs the number of devices")
         values = reading.series.get(series, ()) if series else [m.value for m in reading.marks]
         rates = take_values(values, start, stop)
+        rates = rates if line_digits is None else [round(rate, line_digits) for rate in rates]
         figure = average(rates) * (identity.devices if is_per_device else 1)
         return figure if digits is None else round(figure, digits)
 
@@ -120,3 +122,15 @@ def take_final(reading: ParsedRun, identity: Identity) -> float:
     Raises RuleError if there is none.
     """
     return take_values(reading.series.get("final_rates", ()), 0, 1)[0]
+
+
+def take_last(series: str) -> Compute:
+    """Make a rule: the last printed figure of `series`; RuleError if that is not above 0."""
+
+    def compute(reading: ParsedRun, identity: Identity) -> float:
+        values = reading.series.get(series, ())
+        if not values or values[-1] <= 0:
+            raise RuleError(f"needs the {series} that the script prints, but the log has none")
+        return values[-1]
+
+    return compute

@@ -6,8 +6,9 @@ the clock's `time` or `unix_time`, are optional. A line with `epoch` and no `ste
 possibly with its `rate`. A line with a rate and neither of these ends a rank's run and gives the
 run's throughput; a line with `end` ends it too. `rank` takes precedence over a launcher's label.
 `device` reports a device that takes part. `tflops` (per device) and `mfu` (%) are noted as the log
-prints them. The arguments of a `namespace`, `name` with its `value`, and other groups are facts, of
-which the last value counts.
+prints them; `average` is the rate since the start, for rules. `cycle_end` ends one of several
+cycles of training. The arguments of a `namespace`, `name` with its `value`, and other groups are
+facts, of which the last value counts.
 """
 
 import re
@@ -67,6 +68,7 @@ VALUES: Dict[str, Tuple[str, float]] = {
 """What a value counts, by its group, and its factor; a negative one is that of the reciprocal."""
 _RATES = [name for name, (unit, _) in VALUES.items() if unit in (SAMPLES, TOKENS, STEPS)]
 PRINTED = {"tflops": "TFLOP/s per device", "mfu": "% MFU"}
+_KEPT = {*PRINTED, "average"}
 
 _PARAMETER = re.compile(r"(?:^|  )([\w.]+) : (.*?)(?=$|  [\w.]+ : )")
 
@@ -290,10 +292,13 @@ def take_line(run: TimedRun, line: "LogLine", match: Match[str]) -> None:
 def take_values(run: TimedRun, line: "LogLine", found: Dict[str, str]) -> None:
     """Store the values of a line in the run; `found` has their texts by group name."""
     line = line._replace(rank=int(found.pop("rank", line.rank)))
-    for name in PRINTED.keys() & found.keys():
+    for name in _KEPT & found.keys():
         run.keep(name, parse_number(found.pop(name)))
     if "end" in found:
         run.ended_ranks.add(line.rank)
+    if found.pop("cycle_end", None) is not None:
+        # by the last step, because `tee` may print the line twice
+        run.ended[-1, run.last[0] if run.marks else 0] = 0.0
     if "step" in found:
         _take_mark(run, line, found)
     elif "epoch" in found:
