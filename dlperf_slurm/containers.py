@@ -12,6 +12,8 @@ PASSED_ON = (
     *("NCCL_*", "OMPI_*", "OMP_NUM_THREADS", "PET_*", "PMI*", "PRTE_*", "PYTHON*", "RANK"),
     *("RCCL_*", "ROCR_*", "SLURM_*", "TORCH_*", "UCX_*", "WORLD_SIZE"),
 )
+# what the job script itself sets, and an image may set as well
+OURS = ("PYTHONPATH", "PYTHONNOUSERSITE", "PYTHONUNBUFFERED", "CUDA_DEVICE_ORDER")
 
 
 @dataclass(frozen=True)
@@ -150,10 +152,16 @@ def _make_podman_parts(program: str, start: ContainerStart) -> ContainerOptions:
 
 @_register
 def pyxis(start: ContainerStart) -> ContainerOptions:
-    """Return the options that Pyxis adds to srun to start an Enroot container (NVIDIA/pyxis)."""
+    """Return the options that Pyxis adds to srun to start an Enroot container (NVIDIA/pyxis).
+
+    An image's own values of variables would win over those of the job: with another PYTHONPATH,
+    other code than the run's copy would run. --container-env is known since Pyxis 0.15.
+    """
     mounts = ",".join(map(str, start.all_mounts))
     entrypoint = "--container-entrypoint" if start.has_entrypoint else "--no-container-entrypoint"
+    names = ",".join((*OURS, *start.env_names))
     container = [f"--container-image={start.image}", f"--container-mounts={mounts}", entrypoint]
+    container.append(f"--container-env={names}")
     return ContainerOptions(launcher_flags=[*container, *start.options])
 
 

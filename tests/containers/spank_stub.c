@@ -18,6 +18,7 @@ static struct {
 } options[] = {
 	{"container-image", 1},
 	{"container-mounts", 1},
+	{"container-env", 1},
 	{"container-entrypoint", 0},
 	{"no-container-entrypoint", 0},
 	{"no-container-mount-home", 0},

@@ -13,7 +13,7 @@ from support.slurm_runs import CHECKOUT, SITE, ask, read_records, stage_spin, su
 from support.tool import find_states, stage
 
 from dlperf_slurm.config.folders import find_managed_environment
-from dlperf_slurm.containers import RUNTIMES
+from dlperf_slurm.containers import OURS, RUNTIMES
 
 pytestmark = [pytest.mark.slurm, pytest.mark.containers]
 
@@ -85,12 +85,14 @@ def test_srun_takes_the_words_of_a_plug_in_and_starts_the_ranks(taken, tmp_path,
     done = submit(run, "--wait")
     assert find_states(run) == {"2n2g.0": "COMPLETED"}, done.stdout + done.stderr
     words = taken.read_text().split()
+    names = ",".join((*OURS, "DLPERF_SLURM_PEAKS", "OMPI_MCA_mpi_yield_when_idle"))
     expected = {
         "environment": [f"--environment={IMAGE}"],
         "pyxis": [
             f"--container-image={IMAGE}",
             f"--container-mounts={run.path}:{run.path}",
             "--no-container-entrypoint",
+            f"--container-env={names}",
             *PLUGINS["pyxis"],
         ],
         "uenv": [f"--uenv={IMAGE}", *PLUGINS["uenv"]],
