@@ -48,6 +48,7 @@ _PARSABLE = re.compile(r"^[ \t]*([1-9]\d{0,9})(?:;[\w.-]+)?[ \t\r]*$", re.M)
 
 # pattern of a common error message of Slurm's clients -> hint
 _HINTS = (
+    (r"SLURM_JWT|auth/jwt", "set SLURM_JWT: `scontrol token` prints one where munge runs"),
     (
         r"[Mm]unge|authentication",
         (

@@ -116,6 +116,7 @@ CONTROLLER, MUNGE = "`scontrol ping`", "is munged running on this host"
         ("slurm_load_jobs error: Socket timed out on send/recv operation", CONTROLLER),
         ("error: Munge encode failed: Failed to connect to munged", MUNGE),
         ("slurm_load_jobs error: Protocol authentication error", MUNGE),
+        ("error: Could not load SLURM_JWT environment variable.", "`scontrol token`"),
         ("sacct: error: Problem talking to the database: Connection refused", "`sacctmgr show"),
         ("squeue: fatal: Could not establish a configuration source", "is it a login node"),
     ],
