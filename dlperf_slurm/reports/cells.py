@@ -50,7 +50,14 @@ class Cell:
             return self.problem
         if isinstance(self.value, str):
             return self.value
-        return f"{self._known_form.write(self.value)}{self.form.unit}"
+        return f"{self.number}{self.form.unit}"
+
+    @property
+    def number(self) -> str:
+        """The number of a single value without its unit; "" for any other cell."""
+        if self.value is None or isinstance(self.value, (str, tuple)):
+            return ""
+        return self._known_form.write(self.value)
 
     @property
     def bounds(self) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 
 
 def find_missing_slurm() -> str:
@@ -29,3 +30,19 @@ def find_missing_browser() -> str:
 def find_chromium() -> str:
     """Return the program that CHROMIUM names, or the chromium on PATH, or ''."""
     return os.environ.get("CHROMIUM") or shutil.which("chromium") or ""
+
+
+def find_missing_latex() -> str:
+    """Return why no LaTeX document can be compiled here, and what to do, or ''."""
+    if (
+        shutil.which("pdflatex")
+        and shutil.which("kpsewhich")
+        and not subprocess.run(
+            ["kpsewhich", "siunitx.sty", "booktabs.sty"], capture_output=True, check=False
+        ).returncode
+    ):
+        return ""
+    return (
+        "needs pdflatex with siunitx and booktabs: apt-get install texlive-latex-recommended "
+        "texlive-science"
+    )

@@ -230,7 +230,7 @@ def test_table_has_the_notes_that_it_refers_to(two_runs):
     assert "&lt;b&gt;5 %&lt;/b&gt;" in table._repr_html_()
     assert "<b>5" not in table._repr_html_()
     latex = table.latex("tab:mine")
-    assert latex.startswith("\\begin{table}\n")
+    assert latex.startswith("\\begin{table}[htbp]\n")
     assert latex.endswith("\\end{table}")
     assert "\\label{tab:mine}" in latex
     assert latex.count(r"5 \%") == 1
@@ -244,7 +244,8 @@ def test_report_is_written_with_the_figures_of_the_frame_and_nothing_printed(run
     folder = run.report(layout="dlperf", plots="none")
     assert folder == run.path / "report"
     names = {path.name for path in folder.iterdir()}
-    assert names == {*list_report_files("report-plots-none.html"), "report-dlperf.md", "steps"}
+    layout = {"report-dlperf.md", "report-dlperf.tex"}
+    assert names == {*list_report_files("report-plots-none.html"), *layout, "steps"}
     assert capsys.readouterr() == ("", "")
     with (folder / "report.csv").open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))

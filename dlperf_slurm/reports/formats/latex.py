@@ -1,12 +1,21 @@
-"""Report -> LaTeX tables to \\input, in the style of booktabs."""
+"""Report -> LaTeX tables to \\input, in the style of booktabs, at most as wide as the text."""
 
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats import Report
+from dlperf_slurm.reports.tables.machines import RANK_TIMES
+from dlperf_slurm.results.number_formats import ScaledFormat
 
 FILE_NAME = "report.tex"
 SHOWS_PLOTS = False
+
+# a longer table is continued in another; rows with intervals have two lines
+MOST_LINES = 34
+# longer texts are wrapped
+LONGEST_TEXT = 34
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -33,39 +42,70 @@ _SPECIAL = {
 def serialize(report: Report) -> dict[str, bytes]:
     """Serialize the tables as LaTeX table environments, each with its footnotes."""
     summary = report.summary
+    comments = [summary.manifest.title, summary.description, summary.method, summary.banner]
+    tables = [table for table in summary.tables if table.kind != RANK_TIMES.name]
+    return {FILE_NAME: write_tables(tables, summary.footnotes, comments).encode()}
+
+
+def write_tables(tables: Iterable[Table], footnotes: Sequence[str], comments: Iterable[str]) -> str:
+    """Format tables with the labels tab:dlperf-1, ..., below comments; footnote n is n - 1."""
+    numbered = dict(enumerate(footnotes, start=1))
     blocks = [
-        "% needs \\usepackage[T1]{fontenc} and \\usepackage{booktabs}",
-        f"% {_make_line(summary.manifest.title)}\n% {_make_line(summary.description)}",
-        f"% {summary.method}",
-        *([f"% {_make_line(summary.banner)}"] if summary.banner else []),
+        "% needs \\usepackage[T1]{fontenc}, \\usepackage{booktabs,graphicx,siunitx}",
+        *(f"% {_make_line(comment)}" for comment in comments if comment),
+        *(
+            make_table(table, f"tab:dlperf-{number}", numbered)
+            for number, table in enumerate(tables, start=1)
+        ),
     ]
-    blocks += [
-        make_table(table, f"tab:dlperf-{number}", dict(enumerate(summary.footnotes, start=1)))
-        for number, table in enumerate(summary.tables, start=1)
-    ]
-    return {FILE_NAME: ("\n\n".join(blocks) + "\n").encode()}
+    return "\n\n".join(blocks) + "\n"
 
 
 def make_table(table: Table, label: str, footnotes: Mapping[int, str]) -> str:
-    """Format a table environment with this label; `footnotes` has the report's texts by number."""
-    figures = len(table.header) - table.text_columns
+    """Format a table environment with this label; `footnotes` has the report's texts by number.
+
+    A long table is several environments, of which the first has the label.
+    """
+    lines_per_row = 2 if any(cell.spread for row in table.rows for cell in row) else 1
+    most = MOST_LINES // lines_per_row
+    parts = [table.rows[i : i + most] for i in range(0, len(table.rows), most)]
+    return "\n\n".join(
+        _make_part(
+            replace(table, rows=rows),
+            "" if len(parts) == 1 else f" ({number} of {len(parts)})",
+            label if number == 1 else f"{label}-{number}",
+            footnotes,
+        )
+        for number, rows in enumerate(parts, start=1)
+    )
+
+
+def _make_part(table: Table, ending: str, label: str, footnotes: Mapping[int, str]) -> str:
+    """Format a table environment, scaled down where it would be wider than the text."""
+    columns = [
+        _make_column(header, [row[i] for row in table.rows], i < table.text_columns)
+        for i, header in enumerate(table.header)
+    ]
+    specs, headers, *_ = zip(*columns)
     raised = {number for row in table.rows for cell in row for number in cell.marks}
     lines = [
-        r"\begin{table}",
-        r"\centering\footnotesize",
-        rf"\caption{{{escape_latex(table.title)}}}",
+        r"\begin{table}[htbp]",
+        r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
+        rf"\caption{{{escape_latex(table.title + ending)}}}",
         rf"\label{{{label}}}",
-        rf"\begin{{tabular}}{{{'l' * table.text_columns}{'r' * figures}}}",
+        r"\sbox0{%",
+        rf"\begin{{tabular}}{{{''.join(specs)}}}",
         r"\toprule",
-        _join_cells(map(escape_latex, table.header)),
+        _join_cells(headers),
         r"\midrule",
-        *(_join_cells(map(_make_cell, row)) for row in table.rows),
+        *_list_rows(table, [cells for *_, cells in columns]),
         r"\bottomrule",
-        r"\end{tabular}",
+        r"\end{tabular}}%",
+        r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi",
         "",
         r"\smallskip",
-        r"\begin{minipage}{\linewidth}",
-        escape_latex(table.caption) + ".",
+        r"\begin{minipage}{\linewidth}\scriptsize\raggedright",
+        _break_words(table.caption) + ".",
         *(_make_note(number, footnotes[number]) for number in sorted(raised)),
         r"\end{minipage}",
         r"\end{table}",
@@ -73,21 +113,78 @@ def make_table(table: Table, label: str, footnotes: Mapping[int, str]) -> str:
     return "\n".join(lines)
 
 
-def _join_cells(cells: Iterator[str]) -> str:
-    """Join the escaped cells of a row, and end the row."""
-    # braces, because LaTeX parses "[" at the start of a row as an argument of \\
-    return " & ".join(f"{{{cell}}}" for cell in cells) + r" \\"
+def _make_column(header: str, cells: Sequence[Cell], is_text: bool) -> tuple[str, str, list[str]]:
+    """Return a column's type, header and cells; numbers are aligned at the decimal point.
+
+    A percent sign that all numbers have is in the header.
+    """
+    length = max(len(cell.text) for cell in cells)
+    numbers = [cell.number for cell in cells if cell.number]
+    forms = {cell.form.unit if isinstance(cell.form, ScaledFormat) else None
+        for cell in cells if cell.figure is not None}  # fmt: skip
+    if is_text or not numbers or forms not in ({""}, {" %"}):
+        spec = "l" if is_text else "r"
+        texts = [f"{{{escape_latex(cell.text)}{_raise_marks(cell)}}}" for cell in cells]
+        if is_text and length > LONGEST_TEXT:
+            spec = rf">{{\raggedright\arraybackslash}}p{{{LONGEST_TEXT / 2:g}em}}"
+        return spec, _wrap_header(header, length, "l" if is_text else "r"), texts
+    whole, places = (max(len(number.partition(".")[i]) for number in numbers) for i in (0, 2))
+    marks = max(sum(len(str(number)) + 1 for number in cell.marks) for cell in cells)
+    space = rf"@{{\hspace{{{8 + 3 * marks}pt}}}}" if marks else ""
+    (unit,) = forms
+    return (
+        f"S[table-format={whole}.{places}]{space}",
+        _wrap_header(f"{header},{unit}" if unit else header, length, "c"),
+        [
+            cell.number + (f"{{\\rlap{{{_raise_marks(cell)}}}}}" if cell.marks else "")
+            if cell.number
+            else f"{{{escape_latex(cell.text)}{_raise_marks(cell)}}}"
+            for cell in cells
+        ],
+    )
 
 
-def _make_cell(cell: Cell) -> str:
-    """Format a cell, with its footnote numbers as superscript."""
-    marks = f"\\textsuperscript{{{','.join(map(str, cell.marks))}}}" if cell.marks else ""
-    return escape_latex(cell.unmarked) + marks
+def _list_rows(table: Table, columns: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the rows, each followed by a smaller one of its intervals if it has any."""
+    for row, cells in zip(table.rows, zip(*columns)):
+        yield _join_cells(cells)
+        spreads = [escape_latex(cell.spread) for cell in row]
+        if any(spreads):
+            yield _join_cells(rf"{{\scriptsize {text}}}" if text else "{}" for text in spreads)
+            yield r"\addlinespace[2pt]"
+
+
+def _wrap_header(text: str, length: int, alignment: str) -> str:
+    """Wrap a header to the length of its column's texts, or of its longest word."""
+    width = max([length, *map(len, text.split())])
+    lines = [*map(escape_latex, textwrap.wrap(text, width, break_long_words=False))]
+    if len(lines) < 2:
+        return f"{{{''.join(lines)}}}"
+    stack = r" \\ ".join(f"{{{line}}}" for line in lines)
+    return rf"{{\shortstack[{alignment}]{{{stack}}}}}"
+
+
+def _join_cells(cells: Iterable[str]) -> str:
+    """Join the cells of a row, and end the row; text cells are in braces.
+
+    Without braces LaTeX parses "[" at the start of a row as an argument of the line end.
+    """
+    return " & ".join(cells) + r" \\"
+
+
+def _raise_marks(cell: Cell) -> str:
+    """Format the footnote numbers of a cell as superscript."""
+    return rf"\textsuperscript{{{','.join(map(str, cell.marks))}}}" if cell.marks else ""
 
 
 def _make_note(number: int, text: str) -> str:
     """Format a footnote with its number, which is the same in all formats."""
-    return rf"\par\textsuperscript{{{number}}} {escape_latex(text)}"
+    return rf"\par\textsuperscript{{{number}}} {_break_words(text)}"
+
+
+def _break_words(text: str) -> str:
+    """Escape a text whose long words, such as case ids, may be broken at hyphens."""
+    return escape_latex(text).replace("{-}", r"{-}\allowbreak{}").replace(r"\_", r"\_\allowbreak{}")
 
 
 def escape_latex(text: str) -> str:

@@ -27,7 +27,13 @@ def test_report_writes_the_layout_beside_the_usual_files(staged_run, layout, cap
     names = sorted(path.name for path in (staged_run.path / "report").iterdir())
     assert (code, names) == (
         0,
-        sorted([*list_report_files("report-plots-none.html"), f"report-{layout}.md"]),
+        sorted(
+            [
+                *list_report_files("report-plots-none.html"),
+                f"report-{layout}.md",
+                f"report-{layout}.tex",
+            ]
+        ),
     )
     assert "160.00" in out
 

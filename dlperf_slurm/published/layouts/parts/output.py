@@ -14,6 +14,7 @@ from dlperf_slurm.published.layouts.parts.document import Document
 from dlperf_slurm.published.layouts.parts.figures import make_run_figures
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats import Report
+from dlperf_slurm.reports.formats.latex import write_tables
 from dlperf_slurm.reports.formats.markdown import escape_markdown, list_blocks
 from dlperf_slurm.reports.terminal import print_table
 
@@ -25,12 +26,18 @@ Column = tuple[str, tuple[Cell, ...]]
 
 
 def write_layout(report: Report, layout: str, folder: Path) -> Document:
-    """Write a run's tables in a published layout to a file beside the report's other files."""
+    """Write a run's tables in a published layout, as Markdown and LaTeX, beside the report."""
     summary = report.summary
     document = load_layout(layout).lay_out(make_run_figures(summary.results))
     document = replace(document, tables=document.tables + summary.against)
-    text = serialize(document, summary.manifest.title, summary.description)
-    write_file(folder / f"report-{layout}{report.variant}.md", text.encode(), root=folder.parent)
+    head = (summary.manifest.title, summary.description)
+    texts = {
+        "md": serialize(document, *head),
+        "tex": write_tables(document.tables, document.footnotes, [*head, *document.notes]),
+    }
+    for suffix, text in texts.items():
+        path = folder / f"report-{layout}{report.variant}.{suffix}"
+        write_file(path, text.encode(), root=folder.parent)
     return document
 
 

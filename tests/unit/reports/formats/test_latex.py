@@ -2,11 +2,15 @@
 
 import dataclasses
 import re
+import subprocess
 
 import pytest
 from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases, write_report
+from support.requirements import find_missing_latex
 
-from dlperf_slurm.reports.formats.latex import escape_latex
+from dlperf_slurm.published.layouts import list_layouts, load_layout
+from dlperf_slurm.published.layouts.parts.figures import make_run_figures
+from dlperf_slurm.reports.formats.latex import MOST_LINES, escape_latex, write_tables
 
 # commands and escapes that our tables may have; what is left must be plain
 ESCAPES = re.compile(
@@ -41,7 +45,7 @@ def test_no_special_character_survives(text):
 
 def test_rows_have_as_many_cells_as_the_header():
     for table in re.findall(r"\\toprule\n(.*?)\\bottomrule", serialize(), re.DOTALL):
-        header, _, *rows = table.strip().split("\n")
+        header, _, *rows = table.replace("\\addlinespace[2pt]\n", "").strip().split("\n")
         counts = {len(re.findall(r"(?<!\\)&", row)) for row in (header, *rows)}
         assert len(counts) == 1
 
@@ -54,8 +58,8 @@ def test_row_cannot_begin_with_an_option_of_the_line_end():
 
 def test_marks_are_raised_and_their_footnotes_follow():
     text = serialize(make_measured("jax", "1n1g", [0.1, 0.1]))
-    assert r"80.00 \{80.00 to 80.00\}}" not in text
-    assert r"80.00 \{80.00 to 80.00\}\textsuperscript{1}}" in text
+    assert r"80.00{\rlap{\textsuperscript{1}}}" in text
+    assert r"{\scriptsize \{80.00 to 80.00\}}" in text
     assert r"\par\textsuperscript{1} a 95 \% interval needs 6 repeats" in text
 
 
@@ -78,7 +82,7 @@ def test_numbers_in_brackets_of_free_texts_are_no_footnotes():
     ranks = [dataclasses.replace(rank, host="node [1]") for rank in outcome.record.ranks]
     record = dataclasses.replace(outcome.record, ranks=tuple(ranks))
     outcomes = (dataclasses.replace(outcome, record=record),)
-    assert "{node [1]}" in serialize(dataclasses.replace(case, outcomes=outcomes))
+    assert "on node [1]}" in serialize(dataclasses.replace(case, outcomes=outcomes))
 
 
 def test_title_cannot_end_its_comment():
@@ -92,3 +96,51 @@ def test_braces_and_environments_are_balanced():
     plain = re.sub(r"\\[{}]", "", text)
     assert plain.count("{") == plain.count("}")
     assert text.count(r"\begin{") == text.count(r"\end{")
+
+
+DOCUMENT = r"""\documentclass{article}
+\usepackage[T1]{fontenc}
+\usepackage{booktabs,graphicx,siunitx}
+\begin{document}
+\input{report}
+\end{document}
+"""
+
+
+@pytest.fixture(scope="module")
+def summary():
+    """Return a report with hostile texts and with more rows than a page has, as DLPerf's runs."""
+    measured = make_measured("mxnet", "1n1g", [0.1] * 7)
+    many = [
+        rename(measured, framework=framework, topology=f"{nodes}n8g", case_id="")
+        for framework in ("mxnet", "oneflow", "paddle")
+        for nodes in range(1, 10)
+    ]
+    return summarize_cases([*make_cases(), *many], title=HOSTILE)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("layout", ["", *list_layouts()])
+def test_document_compiles_and_no_table_is_wider_or_longer_than_the_page(tmp_path, summary, layout):
+    missing = find_missing_latex()
+    if missing:
+        pytest.skip(missing)
+    text = write_report("latex", summary)
+    if layout:
+        document = load_layout(layout).lay_out(make_run_figures(summary.results))
+        text = write_tables(document.tables, document.footnotes, document.notes)
+    (tmp_path / "report.tex").write_text(text, encoding="utf-8")
+    (tmp_path / "main.tex").write_text(DOCUMENT, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "main.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    log = (tmp_path / "main.log").read_text(encoding="utf-8", errors="replace")
+    assert done.returncode == 0, log[-2000:]
+    assert [line for line in log.splitlines() if "Overfull" in line or "too large" in line] == []
+
+
+def test_long_table_is_continued_with_a_label_of_its_own(summary):
+    parts = [
+        part for part in write_report("latex", summary).split(r"\begin{table}") if "(2 of" in part
+    ]
+    assert r"\label{tab:dlperf-1-2}" in parts[0]
+    assert all(part.count("\n") < MOST_LINES + 40 for part in parts)
