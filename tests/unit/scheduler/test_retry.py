@@ -18,6 +18,7 @@ PREEMPTED = ("PREEMPTED", "preempted: told to end: rank 0 on n2: step 3 of 10")
 UNHEALTHY = ("UNHEALTHY", "node n2 is unhealthy: a: on eth0: x; node n3 is unhealthy: no link")
 LAUNCH_FAILURE = ("FAILED", "the launcher ended; srun: task 0 launch failed: Unspecified error")
 FULL_DISK = ("FAILED", "the disk at /shared cannot be written from n2, 0 MiB are free: No space")
+STALE = ("FAILED", "rank 1 on n2: OSError: [Errno 116] Stale file handle: '/shared/data'")
 RANK_ON_FULL_DISK = ("FAILED", "rank 0 on n2: OSError: [Errno 28] No space left on device: 'x'")
 WORDLESS = ("FAILED", "the launcher ended with exit code 1 and no rank said why; err is empty")
 PORT_TAKEN = ("FAILED", "rank 0 on n2: RuntimeError: [Errno 98] Address already in use")
@@ -74,6 +75,7 @@ def set_max_nodes(run, number):
         PORT_TAKEN,
         FULL_DISK,
         RANK_ON_FULL_DISK,
+        STALE,
         WORDLESS,
     ],
 )
