@@ -28,7 +28,10 @@
 # make bench             what this tool takes of CPU time, memory and files, beside others of its kind:
 #                        benchmarks/RESULTS.md
 #
-# make fuzz              2,000 damaged inputs of each kind: matrices, sites, options, logs, tables, runs
+# make fuzz              2,000 damaged inputs of each kind: matrices, sites, options, logs, tables, runs;
+#                        INPUTS=2900 makes 20,300 in all, in half an hour
+# make test-hostile      another user, fake peers, and signals against runs on that Slurm and without it,
+#                        ten minutes each; SOAK_SECONDS=60 is shorter
 #
 # SLURM=24.11 runs test-slurm on that version instead of Debian's own; SLURM_ROOT=FOLDER on another
 # one that tests/cluster/slurm-from-suite has made.
@@ -53,7 +56,7 @@ BRIEF_WORKER := -m "not exhaustive" -k "not (bert or llama or vit or bf16 or fp1
 
 .PHONY: demo check test test-all lint docs clean bench fuzz
 .PHONY: test-fast test-unit test-slow test-exhaustive test-worker test-wheel test-pythons test-changed
-.PHONY: test-slurm test-release test-browser test-containers test-faults test-frameworks
+.PHONY: test-slurm test-release test-browser test-containers test-faults test-frameworks test-hostile
 .PHONY: test-transformers gpu gpu-environments rehearse
 .SECONDARY:
 .NOTPARALLEL:
@@ -120,6 +123,10 @@ test-slurm: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
 test-faults: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
 	$(BIN)/python $(PYTEST) tests/slurm -m faults
 
+SOAK_SECONDS ?= 600
+test-hostile: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
+	DLPERF_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python $(PYTEST) -s tests/slurm/test_hostile.py
+
 # the packages of runtimes, an image, a minute or two for each runtime
 test-containers: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
 	tests/containers/make-image .venv/container-image
@@ -168,8 +175,9 @@ rehearse: .venv/installed-dev
 	$(BIN)/python -m dlperf_slurm env create --cuda pytorch tensorflow2 jax
 	$(BIN)/python tests/rehearse.py
 
+INPUTS ?= 2000
 fuzz: .venv/installed-dev
-	DLPERF_FUZZ_EXAMPLES=2000 $(BIN)/python $(PYTEST) -n 2 tests/unit/test_fuzz.py
+	DLPERF_FUZZ_EXAMPLES=$(INPUTS) $(BIN)/python $(PYTEST) -n 2 tests/unit/test_fuzz.py
 
 # QUICK=1 tries it on sizes a tenth
 bench: .venv/installed-dev

@@ -220,6 +220,8 @@ def test_tasks_that_cannot_start_while_the_run_directory_is_away_are_tried_again
     away = run.path.with_name("away")
     run.path.rename(away)
     time.sleep(15)
+    # Slurm 24.11 makes the folder of a job's output
+    shutil.rmtree(run.path, ignore_errors=True)
     away.rename(run.path)
     finish(follower)
     states = Counter(find_states(run).values())

@@ -34,7 +34,7 @@ EXAMPLES = int(os.environ.get("DLPERF_FUZZ_EXAMPLES", IN_GATE))
 LIMIT_SECONDS = 10
 # without one, as whoever waits for a pipe
 LIMIT_WAITING_SECONDS = 60
-LIMIT_BYTES = 2**30
+LIMIT_BYTES = 500 * 2**20
 # right, an input to correct, no scheduler, no environment, a case that failed
 CODES = (0, 2, 3, 4, 5)
 
@@ -61,7 +61,7 @@ def _end(number, frame):
 
 
 def check(arguments, place):
-    """Run a command; a traceback, a hang, a gigabyte or a refusal without a place fails."""
+    """Run a command; a traceback, a hang, 500 MiB or a refusal without a place fails."""
     out, err = io.StringIO(), io.StringIO()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     signal.setitimer(signal.ITIMER_PROF, LIMIT_SECONDS)
