@@ -63,12 +63,13 @@ def test_glossary_has_the_terms_that_the_page_explains():
     assert {word: rows.get(word) for word in GLOSSARY} == GLOSSARY
 
 
-def test_tests_that_documents_name_are_there():
-    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["security.md", "faults.md"])
+def test_tests_that_documents_name_are_there(name):
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
     named = re.findall(r"`(tests/\S+\.py)::(\w+)`", text)
     assert named
-    for path, name in named:
-        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{name}"
+    for path, test in named:
+        assert f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{test}"
 
 
 def test_links_between_documents_lead_somewhere():
