@@ -79,7 +79,7 @@ def add_output_options(parser: argparse.ArgumentParser, json_text: str) -> None:
     """Add the options --json and --plot."""
     parser.add_argument("--json", action="store_true", help=json_text)
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw a plot to this .svg or .pdf file"
+        "--plot", type=Path, metavar="FILE", help="draw a plot to this .svg, .pdf or .png file"
     )
 
 

@@ -47,13 +47,13 @@ def warn(line: str) -> None:
 
 
 def check_plot_file(path: Optional[Path]) -> None:
-    """Raise InputError if a plot's file name (None: no plot) does not end with .svg or .pdf."""
-    if path is not None and path.suffix not in (".svg", ".pdf"):
-        raise InputError(f"--plot: {path}: the file name must end with .svg or .pdf")
+    """Raise InputError if a plot's file name (None: no plot) is not that of a known format."""
+    if path is not None and path.suffix not in (".svg", ".pdf", ".png"):
+        raise InputError(f"--plot: {path}: the file name must end with .svg, .pdf or .png")
 
 
 def write_plot(plot: "Plot", path: Path) -> None:
-    write_file(path, "--plot", plot.svg if path.suffix == ".svg" else plot.pdf)
+    write_file(path, "--plot", plot.files[f"{plot.name}{path.suffix}"])
 
 
 def write_file(path: Path, option: str, data: bytes) -> None:

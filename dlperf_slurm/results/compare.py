@@ -35,6 +35,7 @@ from dlperf_slurm.results.comparability import (
 )
 from dlperf_slurm.results.labels import get_unit, list_axes
 from dlperf_slurm.results.ratios import take_ratio
+from dlperf_slurm.results.repeats import describe_hardware
 from dlperf_slurm.results.significance import DEFAULT_MARGIN, NOT_COMPARABLE, Verdict, decide
 from dlperf_slurm.stats.median import compute_known_median
 from dlperf_slurm.stats.power import MAX_REPEATS
@@ -89,6 +90,8 @@ class RunComparison:
     limit: Optional[float]
     margin: float
     pairs: "DataFrame" = field(compare=False, repr=False)
+    hardware_a: str
+    hardware_b: str
 
     @property
     def test_count(self) -> int:
@@ -118,7 +121,16 @@ def compare_runs(
         for row in _list_pairs(by_id_a.get(case_id), by_id_b.get(case_id), tools)
     ]
     pairs = make_frame_of_values({**IDENTITY, **PAIR}, rows)
-    return RunComparison(manifest_a, manifest_b, limit, margin, decide_pairs(pairs, limit, margin))
+    hardware = map(_describe_largest, (cases_a, cases_b))
+    decided = decide_pairs(pairs, limit, margin)
+    return RunComparison(manifest_a, manifest_b, limit, margin, decided, *hardware)
+
+
+def _describe_largest(cases: Sequence[CaseOutcomes]) -> str:
+    """Describe the devices of a run's largest case: "up to 16x NVIDIA H200, 2 nodes"."""
+    records = (record for case in cases for record in case.records)
+    largest = max(records, key=lambda record: record.case.world_size, default=None)
+    return "nothing measured" if largest is None else f"up to {describe_hardware(largest)}"
 
 
 def _list_pairs(

@@ -22,6 +22,8 @@ CHOICES = (SOME, FILES, ALL, NONE)
 KINDS_OF_PAGE = ("throughput-", "speedup-", "efficiency-")
 
 _IS_FOR_PAGE = ContextVar("_IS_FOR_PAGE", default=False)
+# what the figures of a report are about: model, devices, site, date, run
+_SOURCE = ContextVar("_SOURCE", default="")
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Plot:
     """A drawn figure; `name` is the stem of its file names.
 
     `subject` is what it shows: the title of a table, or a case id. The caption explains points and
-    bars. A figure for the HTML page only has an SVG.
+    bars. `svg` is for the HTML page, which has title and caption as text; the contents of files
+    have them in the figure, for slides and papers. A figure for the page only has an SVG.
     """
 
     name: str
@@ -37,20 +40,21 @@ class Plot:
     title: str
     caption: str
     svg: bytes
+    file_svg: bytes = b""
     pdf: bytes = b""
     png: bytes = b""
 
     @property
     def files(self) -> dict[str, bytes]:
         """The contents of the figure's files by file name, one per format."""
-        formats = {"svg": self.svg, "pdf": self.pdf, "png": self.png}
+        formats = {"svg": self.file_svg or self.svg, "pdf": self.pdf, "png": self.png}
         return {f"{self.name}.{suffix}": content for suffix, content in formats.items() if content}
 
 
 def list_for_page(plots: Iterable[Plot]) -> list[Plot]:
     """Select the plots that the HTML page shows, as SVG only, without those in KINDS_OF_PAGE."""
     shown = (plot for plot in plots if not plot.name.startswith(KINDS_OF_PAGE))
-    return [replace(plot, pdf=b"", png=b"") for plot in shown]
+    return [replace(plot, file_svg=b"", pdf=b"", png=b"") for plot in shown]
 
 
 def is_drawn_for_page() -> bool:
@@ -68,6 +72,16 @@ def draw_for_page(is_for_page: bool = True) -> Iterator[None]:
         _IS_FOR_PAGE.reset(token)
 
 
+@contextmanager
+def name_source(text: str) -> Iterator[None]:
+    """Write this text below the titles of figures in files while this context is active."""
+    token = _SOURCE.set(text)
+    try:
+        yield
+    finally:
+        _SOURCE.reset(token)
+
+
 def make_plot(
     kind: str, subject: str, title: str, caption: str, draw: "Callable[[], Figure]"
 ) -> Plot:
@@ -75,7 +89,13 @@ def make_plot(
 
     `kind` begins the name, such as "speedup"; `subject` is what the figure shows (Plot).
     """
-    from dlperf_slurm.reports.plots.style import lay_out, save_pdf, save_png, save_svg, use_style
+    from dlperf_slurm.reports.plots.style import (
+        add_heading,
+        lay_out,
+        save_file,
+        save_svg,
+        use_style,
+    )
 
     with use_style():
         figure = draw()
@@ -83,7 +103,9 @@ def make_plot(
         plot = Plot(make_name(kind, subject), subject, title, caption, save_svg(figure))
         if is_drawn_for_page():
             return plot
-        return replace(plot, pdf=save_pdf(figure), png=save_png(figure))
+        box = add_heading(figure, title, [*filter(None, (subject, _SOURCE.get()))], caption)
+        svg, pdf, png = (save_file(figure, suffix, box) for suffix in ("svg", "pdf", "png"))
+        return replace(plot, file_svg=svg, pdf=pdf, png=png)
 
 
 def make_name(*texts: str) -> str:

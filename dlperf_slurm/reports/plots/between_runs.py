@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from importlib import import_module
+from math import nan
 from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.reports.comparison_text import find_interval
 from dlperf_slurm.reports.plots import Plot, make_plot
 from dlperf_slurm.reports.plots.style import MUTED, RULE, SERIES_COLORS, WIDE_INCHES, open_figure
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.compare import MEAN_LATENCY, Row, RunComparison
+from dlperf_slurm.results.history.entries import read_facts
 from dlperf_slurm.results.history.timeline import get_timeline_title
 from dlperf_slurm.results.significance import EQUIVALENT, FASTER, NOT_COMPARABLE, SLOWER
 
@@ -37,13 +40,20 @@ def plot_comparison(compared: RunComparison) -> Plot:
     """Plot speed ratios of run B over run A: a row per case and quantity with a ratio."""
     shown = list_records(compared.pairs[compared.pairs.speed_ratio.notna()])
     limit = "" if compared.limit is None else "; dashed: the allowed slowdown"
+    runs = (
+        f"{name}: {run.run_id}, site {run.site_name}, {run.created_at[:10]}, {hardware}"
+        for name, run, hardware in (
+            ("A", compared.manifest_a, compared.hardware_a),
+            ("B", compared.manifest_b, compared.hardware_b),
+        )
+    )
     return make_plot(
         "comparison",
-        "",
-        f"Speed of {compared.manifest_b.run_id} over {compared.manifest_a.run_id}",
+        "; ".join(runs),
+        "Speed of run B over run A",
         "ratio of medians over repeats, with its own 95 % interval if there are enough repeats; "
         "triangles: significantly faster or slower, for all cases together; circles: equivalent "
-        f"within {100 * compared.margin:g} %; crosses: undecided{limit}",
+        f"within {100 * compared.margin:g} %; crosses: undecided; no bar: too few repeats{limit}",
         lambda: _draw_ratios(compared, shown),
     )
 
@@ -67,7 +77,7 @@ def _draw_ratios(compared: RunComparison, shown: Sequence[Row]) -> "Figure":
     axes.set_ylim(len(shown) - 0.5, -0.5)
     axes.grid(visible=True, axis="x")
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel("speed of B over A")
+    axes.set_xlabel("speed of B over A (right of 1: B is faster)")
     return figure
 
 
@@ -88,19 +98,31 @@ def plot_history(history: "DataFrame") -> Plot:
             f"--plot: {count} cases do not fit into one figure (at most {MAX_PANELS}); select "
             "some with --case or --framework"
         )
+    runs = history.drop_duplicates("run_id").sort_values("created_at").run_id
+    words = [
+        ", ".join(dict.fromkeys(history.model)),
+        "; ".join(dict.fromkeys(filter(None, map(_describe_machine, history.surroundings)))),
+        f"{count_things(len(runs), 'run')}, {runs.iloc[0]} to {runs.iloc[-1]}",
+    ]
     return make_plot(
         "history",
-        "",
+        "; ".join(filter(None, words)),
         "Throughput from run to run",
         "medians over repeats, with 95 % intervals; with too few repeats, smallest to largest "
         "value; triangles: significantly faster or slower than the previous run; crosses: runs "
-        "without a result; vertical lines: different work, software or machine; the axes do not "
-        "begin at zero",
-        lambda: _draw_timelines(history),
+        "without a result; vertical lines: different work, software or machine; the line is broken "
+        "where runs are not comparable; the axes do not begin at zero",
+        lambda: draw_timelines(history),
     )
 
 
-def _draw_timelines(history: "DataFrame") -> "Figure":
+def _describe_machine(surroundings: str) -> str:
+    """Name the GPUs of a run, or its CPUs, from the JSON of its surroundings."""
+    facts = read_facts(surroundings)
+    return " and ".join(facts.get("gpu_models") or facts.get("cpu_model") or ())
+
+
+def draw_timelines(history: "DataFrame") -> "Figure":
     """Draw a panel for each timeline, from top to bottom, over a common time axis."""
     # matplotlib.dates has no type annotations
     dates: Any = import_module("matplotlib.dates")
@@ -120,10 +142,20 @@ def _draw_timelines(history: "DataFrame") -> "Figure":
 def _draw_panel(axes: "Axes", runs: Sequence[Row]) -> None:
     """Draw the runs of one timeline."""
     axes.set_title(get_timeline_title(runs[0]["case_id"], runs[0]["sizes"]))
-    axes.set_ylabel(runs[0]["unit"])
-    measured = [run for run in runs if run["median"] is not None]
-    times: Any = [parse_time(run["created_at"]) for run in measured]
-    axes.plot(times, [run["median"] for run in measured], color=_NEUTRAL_COLOR, linewidth=1)
+    axes.set_ylabel(f"{runs[0]['unit']} (higher: faster)")
+    times: list[Any] = []
+    medians: list[float] = []
+    for run in runs:
+        if run["median"] is None:
+            continue
+        time = parse_time(run["created_at"])
+        if run["verdict"] == NOT_COMPARABLE:
+            # matplotlib draws no line to a missing value
+            times.append(time)
+            medians.append(nan)
+        times.append(time)
+        medians.append(run["median"])
+    axes.plot(times, medians, color=_NEUTRAL_COLOR, linewidth=1)
     for run in runs:
         _draw_run(axes, run)
 

@@ -60,7 +60,9 @@ def _draw(
     """
     names = dict.fromkeys(timed.topology)
     count = timed.column.nunique()
-    figure, panels = open_panels(count, "step time, ms", "share of steps, %", list(names))
+    figure, panels = open_panels(
+        count, "step time, ms (left: faster)", "share of steps, %", list(names)
+    )
     groups = timed.groupby("column", sort=False)
     for axes, name, (_, cases) in zip(panels, list_series(timed), groups):
         for topology, case_id in zip(cases.topology, cases.index):

@@ -68,6 +68,6 @@ def make_chart(cases: "DataFrame", precisions: Sequence[str], sizes: Mapping[str
     return Chart(
         series=tuple(series),
         x_label="batch size per device",
-        y_label="latency of a batch, ms",
+        y_label="latency of a batch, ms (lower: faster)",
         ticks=tuple((size, f"{size:g}") for size in sorted(set(sizes.values()))),
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Optional
 
-from dlperf_slurm.reports.plots import Plot, is_drawn_for_page, make_names_unique
+from dlperf_slurm.reports.plots import Plot, is_drawn_for_page, make_names_unique, name_source
 from dlperf_slurm.reports.plots.distribution import plot_distribution
 from dlperf_slurm.reports.plots.latency import plot_latency
 from dlperf_slurm.reports.plots.scaling import (
@@ -51,8 +51,9 @@ def plot_run(summary: Summary, read: ReadRepeat, is_every_case: bool = False) ->
             drawings.append(partial(plot_timeline, steps))
         if is_every_case or steps.case_id in largest:
             drawings.append(partial(plot_ranks, steps))
-    plots = map_on_cores(_draw, drawings, WORTH_A_PROCESS)
-    return make_names_unique(plot for plot in plots if plot is not None)
+    with name_source(f"{summary.subject}; run {summary.manifest.run_id}"):
+        plots = map_on_cores(_draw, drawings, WORTH_A_PROCESS)
+        return make_names_unique(plot for plot in plots if plot is not None)
 
 
 def _draw(drawing: Drawing) -> Optional[Plot]:

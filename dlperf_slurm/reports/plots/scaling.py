@@ -46,7 +46,7 @@ def plot_throughput(title: str, rows: "DataFrame", repeats: Repeats) -> Optional
 
 def make_throughput_chart(rows: "DataFrame") -> Chart:
     """Make the chart of throughput over devices, with a line per series."""
-    return _make_chart(rows, "samples_per_s", f"throughput, {rows.unit.iloc[0]}")
+    return _make_chart(rows, "samples_per_s", f"throughput, {rows.unit.iloc[0]} (higher: faster)")
 
 
 def _draw_dots(measured: "DataFrame", repeats: Repeats) -> "Figure":
@@ -71,7 +71,7 @@ def _draw_dots(measured: "DataFrame", repeats: Repeats) -> "Figure":
     axes.set_ylim(len(names) - 0.5, -0.7)
     axes.set_xlim(left=0)
     axes.grid(axis="x")
-    axes.set_xlabel(f"throughput, {measured.unit.iloc[0]}")
+    axes.set_xlabel(f"throughput, {measured.unit.iloc[0]} (right: faster)")
     return figure
 
 
@@ -91,7 +91,7 @@ def plot_speedup(title: str, rows: "DataFrame") -> Optional[Plot]:
 
 def make_speedup_chart(rows: "DataFrame") -> Chart:
     """Make the chart of speedup over devices, with the ideal speedup as reference line."""
-    return _make_chart(rows, "speedup", "speedup", ideal=_list_ideal(rows))
+    return _make_chart(rows, "speedup", "speedup (higher: faster)", ideal=_list_ideal(rows))
 
 
 def _list_baselines(rows: "DataFrame") -> list[Topology]:
@@ -126,7 +126,7 @@ def plot_efficiency(title: str, rows: "DataFrame") -> Optional[Plot]:
 def make_efficiency_chart(rows: "DataFrame") -> Chart:
     """Make the chart of weak-scaling efficiency in percent, with 100 % as reference line."""
     ideal = tuple((x, 100.0) for x in sorted(place_topologies(rows).values()))
-    name, label = "weak_scaling_efficiency", "efficiency, %"
+    name, label = "weak_scaling_efficiency", "efficiency, % (higher: better)"
     return _make_chart(rows, name, label, 100.0, ideal, is_share=True)
 
 

@@ -155,7 +155,7 @@ def draw_timeline(repeats: Sequence[RepeatSteps]) -> "Figure":
     else:
         strips[0].set_ylim(0, HEADROOM * max(values))
     strips[-1].set_xlabel("measured step")
-    figure.supylabel("step time, ms", x=0.01)
+    figure.supylabel("step time, ms (lower: faster)", x=0.01)
     if names:
         add_legend(figure, dict(zip(names, strips[0].get_lines())))
     return figure
@@ -177,7 +177,7 @@ def open_strips(count: int, head_inches: float) -> "Figure":
     figure.subplots(count, 1, sharex=True, sharey=True, squeeze=False)
     figure.subplots_adjust(
         left=LEFT_INCHES / WIDTH_INCHES,
-        right=0.98,
+        right=0.96,
         bottom=BOTTOM_INCHES / height,
         top=1 - (head_inches + GAP_INCHES) / height,
         hspace=GAP_INCHES / STRIP_INCHES,

@@ -8,6 +8,7 @@ import io
 import math
 import os
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -43,6 +44,13 @@ WIDE_INCHES = 7.2
 LEGEND_POINTS = 10
 POINTS_PER_INCH = 72
 PNG_DOTS_PER_INCH = 200
+# of title and other texts around a figure in a file
+TITLE_POINTS, SMALL_POINTS, PAD_POINTS = 11, 7.5, 6
+_NO_METADATA: dict[str, dict[str, Any]] = {
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "png": {"Software": None},
+}
 
 _SETTINGS: dict[str, Any] = {
     "axes.axisbelow": True,
@@ -189,25 +197,55 @@ def save_svg(figure: "Figure") -> bytes:
 
     buffer, dpi = io.BytesIO(), figure.dpi
     canvas: Any = FigureCanvasSVG(figure)
-    canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})
+    canvas.print_svg(buffer, metadata=_NO_METADATA["svg"])
     # print_svg changes it
     figure.dpi = dpi
     return buffer.getvalue()
 
 
-def save_pdf(figure: "Figure") -> bytes:
-    """Save a figure as PDF, without dates, so that equal figures have equal files."""
-    return _save(figure, "pdf", {"CreationDate": None, "Creator": None, "Producer": None})
+def add_heading(
+    figure: "Figure", title: str, lines: Sequence[str], caption: str
+) -> "tuple[float, float, float, float]":
+    """Write title and lines above a figure, and its caption below.
+
+    They are outside of the figure, whose layout stays. Returns the box of the whole in inches: x,
+    y, width and height.
+    """
+    for legend in figure.legends:
+        # would move to the top of the box
+        legend.set_bbox_to_anchor((0, 0, 1, 1), transform=figure.transFigure)
+    width, height = figure.get_size_inches()
+    characters = int(width * POINTS_PER_INCH / (0.55 * SMALL_POINTS))
+    above = [(title, TITLE_POINTS, INK, "bold")]
+    for line in lines:
+        above += [(part, SMALL_POINTS, MUTED, "normal") for part in textwrap.wrap(line, characters)]
+    top = height + 1.4 * sum(points for _, points, *_ in above) / POINTS_PER_INCH
+    y = top
+    for text, points, color, weight in above:
+        y -= 1.4 * points / POINTS_PER_INCH
+        figure.text(0.02, y / height, text, fontsize=points, color=color, weight=weight)
+    below = textwrap.wrap(caption, characters)
+    for number, text in enumerate(below, start=1):
+        y = -1.4 * number * SMALL_POINTS / POINTS_PER_INCH
+        figure.text(0.02, y / height, text, fontsize=SMALL_POINTS, color=MUTED)
+    bottom = -(1.4 * len(below) * SMALL_POINTS + PAD_POINTS) / POINTS_PER_INCH
+    return 0.0, bottom, width, top + PAD_POINTS / POINTS_PER_INCH - bottom
 
 
-def save_png(figure: "Figure") -> bytes:
-    """Save a figure as PNG for slides and mails, on white and at print resolution."""
-    look = {"dpi": PNG_DOTS_PER_INCH, "facecolor": "white"}
-    return _save(figure, "png", {"Software": None}, **look)
+def save_file(figure: "Figure", suffix: str, box: "tuple[float, float, float, float]") -> bytes:
+    """Save the box of a figure as "svg", "pdf" or "png", without dates.
 
+    Equal figures have equal files. A PNG is on white and at print resolution, for slides and mails.
+    """
+    from matplotlib.transforms import Bbox
 
-def _save(figure: "Figure", suffix: str, metadata: dict[str, Any], **look: Any) -> bytes:
-    """Save a figure as `suffix` ("pdf" or "png"); `look` has further options of `savefig`."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=suffix, metadata=metadata, **look)
+    look = {"dpi": PNG_DOTS_PER_INCH, "facecolor": "white"} if suffix == "png" else {}
+    figure.savefig(
+        buffer,
+        format=suffix,
+        metadata=_NO_METADATA[suffix],
+        bbox_inches=Bbox.from_bounds(*box),
+        **look,
+    )
     return buffer.getvalue()

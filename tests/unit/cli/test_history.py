@@ -132,7 +132,7 @@ def test_csv_and_parquet_have_the_same_lines(runs, capsys):
         ("--csv", "nowhere/file"),
         ("--parquet", "nowhere/file"),
         ("--plot", "nowhere/file.svg"),
-        ("--plot", "a.png"),
+        ("--plot", "a.jpg"),
     ],
 )
 def test_file_that_cannot_be_written_is_an_error(two_runs, capsys, words):
@@ -150,10 +150,11 @@ def test_plot_has_a_panel_per_case_and_is_the_same_each_time(runs, capsys):
     fail_case(runs(1.0)[0], CASE_2)
     for name in ("a.svg", "b.svg"):
         assert run_history(capsys, "--plot", name)[0] == 0
-    assert {CASE_1, CASE_2, "images/s"} <= list_texts("a.svg")
+    assert {CASE_1, CASE_2, "images/s (higher: faster)"} <= list_texts("a.svg")
     assert Path("a.svg").read_bytes() == Path("b.svg").read_bytes()
-    run_history(capsys, "--plot", "a.pdf")
-    assert Path("a.pdf").read_bytes().startswith(b"%PDF-")
+    for name, start in (("a.pdf", b"%PDF-"), ("a.png", b"\x89PNG")):
+        run_history(capsys, "--plot", name)
+        assert Path(name).read_bytes().startswith(start)
 
 
 def test_selection_of_nothing_names_the_cases(two_runs, capsys):

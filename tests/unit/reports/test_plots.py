@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -141,7 +142,16 @@ def test_files_are_svg_with_text_and_pdf_without_dates(plots):
         assert plot.pdf.startswith(b"%PDF-"), plot.name
         assert not re.search(rb"dc:date|CreationDate|Matplotlib v", plot.svg + plot.pdf), plot.name
     texts = list_texts(plots["throughput-resnet-50-fp32-batch-size-8-per-device"])
-    assert {"throughput, images/s", "jax", "pytorch", "1n1g", "1n2g"} <= set(texts)
+    assert {"throughput, images/s (higher: faster)", "jax", "pytorch", "1n1g", "1n2g"} <= set(texts)
+
+
+def test_file_alone_says_what_it_shows_of_which_run(plots):
+    source = summarize_cases(make_cases()).subject
+    for plot in plots.values():
+        texts = " ".join(list_texts(replace(plot, svg=plot.file_svg)))
+        for text in (plot.title, plot.subject, f"{source}; run ", plot.caption):
+            assert text in texts, plot.name
+        assert plot.png.startswith(b"\x89PNG"), plot.name
 
 
 def test_same_input_gives_the_same_bytes(plots):
@@ -155,7 +165,7 @@ def test_settings_of_the_user_change_nothing(plots):
 
     with matplotlib.rc_context({"font.size": 30, "axes.grid": False, "lines.linewidth": 9}):
         plot = plot_throughput()
-    assert plot == plots[plot.name]
+    assert plot.svg == plots[plot.name].svg
 
 
 def test_throughput_has_medians_with_their_intervals():
@@ -298,7 +308,7 @@ def test_latencies_are_in_ms_by_batch_size():
     assert [series.label for series in chart.series] == ["median", "90 %", "99 %", "slowest"]
     medians = chart.series[0].points
     assert [(point.x, point.y) for point in medians] == [(1.0, 2.0), (8.0, 16.0)]
-    assert {"fp32", "latency of a batch, ms", "8"} <= set(list_texts(plot))
+    assert {"fp32", "latency of a batch, ms (lower: faster)", "8"} <= set(list_texts(plot))
 
 
 def plot_latencies(*sizes):

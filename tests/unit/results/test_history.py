@@ -37,6 +37,7 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.reports.plots.between_runs import draw_timelines
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.history import run_cache
 from dlperf_slurm.results.history.run_cache import get_cache_path, read_catalogue
@@ -140,6 +141,9 @@ def test_other_steps_are_not_comparable_with_the_run_before(staged, home):
     assert (point.verdict, point.reason) == (
         "not comparable", "different work: warmup_steps 3 -> 9",
     )  # fmt: skip
+    figure = draw_timelines(make_history(read_catalogue(RESULTS).entries))
+    line = figure.axes[0].get_lines()[0].get_ydata()
+    assert [value == value for value in line] == [True, False, True]
 
 
 def test_verdicts_of_a_case_hold_together(staged, home):
