@@ -2,12 +2,16 @@
 
 import argparse
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.cli.options import add_command, add_results_option, add_set_option
-from dlperf_slurm.cli.output import make_console
+from dlperf_slurm.cli.options import (
+    add_command,
+    add_json_option,
+    add_results_option,
+    add_set_option,
+)
+from dlperf_slurm.cli.output import make_console, print_json
 from dlperf_slurm.errors import CasesFailedError, EnvironmentMissingError, InputError
 from dlperf_slurm.plain_text import count_things
 
@@ -41,7 +45,7 @@ def add_commands(commands: "Commands") -> None:
         default="1%",
         help="ignore findings that differ by less than this, beyond rounding (default: 1%%)",
     )
-    command.add_argument("--json", action="store_true", help="print JSON")
+    add_json_option(command)
     add_results_option(command)
 
 
@@ -127,7 +131,7 @@ def run_audit(options: argparse.Namespace) -> None:
         values = dataclasses.asdict(dataclasses.replace(audit, findings=tuple(found)))
         values["recomputed"] = audit.recomputed
         values["kinds"] = [dataclasses.asdict(kind) for kind in kinds]
-        print(json.dumps(values, indent=1))
+        print_json(values)
     else:
         _print_audit(audit, found, kinds, threshold)
     if found:

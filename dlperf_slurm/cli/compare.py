@@ -40,7 +40,7 @@ def add_commands(commands: "Commands") -> None:
     parser.add_argument(
         "--junit", type=Path, metavar="FILE", help="write a JUnit report for a CI system"
     )
-    add_output_options(parser, "print JSON")
+    add_output_options(parser)
     add_results_option(parser)
 
 

@@ -18,6 +18,8 @@ EXAMPLES = {
     "submit": ("matrices/quickstart.toml --site local --wait", "tutorial"),
     "resume": ("20240501 --wait", "run-directory"),
     "retry": ("20240501 --wait", "run-directory"),
+    "list": ("", "run-directory"),
+    "log": ("latest resnet50", "run-directory"),
     "status": ("20240501", "run-directory"),
     "wait": ("20240501", "run-directory"),
     "cancel": ("20240501", "run-directory"),

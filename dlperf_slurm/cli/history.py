@@ -45,7 +45,7 @@ def add_commands(commands: "Commands") -> None:
         metavar="RUNS",
         help=f"number of earlier runs to compare the newest with ({DEFAULT_WINDOW})",
     )
-    add_output_options(parser, "print JSON")
+    add_output_options(parser)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a line per case and run")
     parser.add_argument("--parquet", type=Path, metavar="FILE", help="the same as Parquet")
 

@@ -3,14 +3,18 @@
 import argparse
 import dataclasses
 import itertools
-import json
 import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.cli.options import add_command, add_results_option, add_set_option
-from dlperf_slurm.cli.output import make_console
+from dlperf_slurm.cli.options import (
+    add_command,
+    add_json_option,
+    add_results_option,
+    add_set_option,
+)
+from dlperf_slurm.cli.output import make_console, print_json
 from dlperf_slurm.errors import CasesFailedError, InputError
 from dlperf_slurm.plain_text import make_one_line
 from dlperf_slurm.program import COMMAND, PROGRAM
@@ -40,7 +44,7 @@ def add_commands(commands: "Commands") -> None:
     add_set_option(command, text)
     command.add_argument("--name", default="logs", help="name of the run (logs)")
     command.add_argument("--dry-run", action="store_true", help="write nothing")
-    command.add_argument("--json", action="store_true", help="print JSON")
+    add_json_option(command)
     add_results_option(command)
 
 
@@ -78,7 +82,7 @@ def run_import_logs(options: argparse.Namespace) -> None:
         for note in run.notes:
             print(f"{PROGRAM}: warning: {make_one_line(run.log)}: {note}", file=sys.stderr)
     if options.json:
-        print(json.dumps([_describe(run) for run in runs], indent=1))
+        print_json([_describe(run) for run in runs])
     else:
         _print_runs(runs)
     if not options.dry_run:

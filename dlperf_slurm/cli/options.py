@@ -75,9 +75,14 @@ def add_repeated_option(
     parser.add_argument(option, action="append", default=[], metavar=metavar, help=text)
 
 
-def add_output_options(parser: argparse.ArgumentParser, json_text: str) -> None:
+def add_json_option(parser: argparse.ArgumentParser, text: str = "print JSON") -> None:
+    """Add the option --json."""
+    parser.add_argument("--json", action="store_true", help=text)
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
     """Add the options --json and --plot."""
-    parser.add_argument("--json", action="store_true", help=json_text)
+    add_json_option(parser)
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw a plot to this .svg, .pdf or .png file"
     )

@@ -1,8 +1,11 @@
 """Lines and tables -> the terminal at its own width, or plain lines; and bytes -> files."""
 
+import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
@@ -44,6 +47,24 @@ def say(line: str) -> None:
 def warn(line: str) -> None:
     """Print a warning to standard error."""
     print(f"{PROGRAM}: {line}", file=sys.stderr)
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON."""
+    print(json.dumps(value, indent=1, default=str), flush=True)
+
+
+@contextmanager
+def only_result(is_asked: bool) -> Iterator[None]:
+    """Discard messages if standard output is for the result alone (--json, --quiet).
+
+    Warnings and errors still go to standard error.
+    """
+    if not is_asked:
+        yield
+        return
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        yield
 
 
 def check_plot_file(path: Optional[Path]) -> None:

@@ -4,7 +4,12 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dlperf_slurm.cli.options import add_command, add_repeated_option, add_run_options
+from dlperf_slurm.cli.options import (
+    add_command,
+    add_json_option,
+    add_repeated_option,
+    add_run_options,
+)
 from dlperf_slurm.cli.output import make_console
 from dlperf_slurm.errors import CasesFailedError, InputError, UnhealthyNodesError
 from dlperf_slurm.program import COMMAND
@@ -21,6 +26,7 @@ def add_commands(commands: "Commands") -> None:
     """Add the command `report` to the parser."""
     parser = add_command(commands, "report", run_report)
     add_run_options(parser)
+    add_json_option(parser, "print the content of report.json, and write no report")
     parser.add_argument(
         "--layout",
         choices=(DEFAULT_LAYOUT, *list_layouts()),
@@ -57,7 +63,23 @@ def run_report(options: argparse.Namespace) -> None:
     from dlperf_slurm.jobs.archives import find_readable_run
 
     run = find_readable_run(options.run, options.results)
+    if options.json:
+        _print_json(run, options.against)
+        return
     report_run(run, options.layout, options.against, options.plots, options.all, options.details)
+
+
+def _print_json(run: "Run", against: Sequence[str]) -> None:
+    """Print the content of the file report.json; raises as `report_run` does."""
+    from dlperf_slurm.files.folders import run_permissions
+    from dlperf_slurm.published.against import choose_sources
+    from dlperf_slurm.reports.formats.json import FILE_NAME, serialize
+    from dlperf_slurm.reports.report_files import make_report
+
+    with run_permissions(run.path):
+        report = make_report(run, choose_sources(against))
+    print(serialize(report)[FILE_NAME].decode(), end="", flush=True)
+    check_complete(report.summary)
 
 
 def list_remarks(summary: "Summary") -> list[str]:
@@ -120,6 +142,11 @@ def report_run(
         print(f"All tables: {COMMAND} report {run.path} --all")
     for page in pages:
         print(f"Report: {page}", flush=True)
+    check_complete(summary)
+
+
+def check_complete(summary: "Summary") -> None:
+    """Raise CasesFailedError or UnhealthyNodesError if repeats have no valid record."""
     if not summary.is_complete:
         missing = summary.planned_repeats - summary.ok_repeats
         words = f"{missing} of {summary.planned_repeats} repeats have no valid result"

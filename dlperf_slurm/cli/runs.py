@@ -1,9 +1,9 @@
 """The commands of a run: plan, render, submit, resume, retry, status, wait and cancel."""
 
 import argparse
-import json
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,19 +11,27 @@ from dlperf_slurm.cli.follow import advise, follow_run, warn_of_full_disk
 from dlperf_slurm.cli.options import (
     RUN_HELP,
     add_command,
+    add_json_option,
     add_results_option,
     add_run_options,
     add_set_option,
     add_site_options,
     find_chosen_run,
 )
-from dlperf_slurm.cli.output import make_console, say, warn
-from dlperf_slurm.cli.staging import RETRY_SECONDS, load_plan, stage_matrix
-from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
+from dlperf_slurm.cli.output import make_console, only_result, print_json, say, warn
+from dlperf_slurm.cli.staging import RETRY_SECONDS, check_matrix, load_plan, stage_matrix
+from dlperf_slurm.errors import (
+    CasesFailedError,
+    EnvironmentMissingError,
+    InputError,
+    SchedulerError,
+)
 from dlperf_slurm.program import COMMAND
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
+    from dlperf_slurm.config.site import LoadedSite
+    from dlperf_slurm.jobs.plan import Plan
     from dlperf_slurm.jobs.run_directory import Run
 
 
@@ -31,7 +39,7 @@ def add_commands(commands: "Commands") -> None:
     """Add the commands that make, follow and continue a run to the parser."""
     command = add_command(commands, "plan", run_plan)
     command.add_argument("matrix", type=Path, help="matrix file (TOML)")
-    command.add_argument("--json", action="store_true", help="print JSON")
+    add_json_option(command)
     add_site_options(command)
     add_results_option(command)
 
@@ -42,7 +50,9 @@ def add_commands(commands: "Commands") -> None:
 
     command = add_command(commands, "submit", run_submit)
     command.add_argument("matrix", type=Path, help="matrix file (TOML)")
-    _add_wait_option(command)
+    _add_wait_options(command)
+    text = "make all checks, and show what would be submitted; write nothing"
+    command.add_argument("--dry-run", action="store_true", help=text)
     command.add_argument(
         "--within",
         metavar="TIME",
@@ -58,7 +68,7 @@ def add_commands(commands: "Commands") -> None:
     for name, handler in (("resume", run_resume), ("retry", run_retry)):
         command = add_command(commands, name, handler)
         command.add_argument("run", metavar="RUN", help=RUN_HELP)
-        _add_wait_option(command)
+        _add_wait_options(command)
         if handler is run_resume:
             add_set_option(command, "set a site value for jobs not submitted yet")
         else:
@@ -69,7 +79,11 @@ def add_commands(commands: "Commands") -> None:
         command = add_command(commands, name, handler)
         add_run_options(command)
         if name == "status":
-            command.add_argument("--json", action="store_true", help="print JSON")
+            add_json_option(command)
+            text = "exit with 5 if array tasks have failed and were not retried"
+            command.add_argument("--exit-code", action="store_true", help=text)
+        if name == "wait":
+            _add_result_options(command)
 
 
 def _add_bad_nodes_option(parser: argparse.ArgumentParser) -> None:
@@ -77,12 +91,50 @@ def _add_bad_nodes_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exclude-bad-nodes", action="store_true", help=text)
 
 
-def _add_wait_option(parser: argparse.ArgumentParser) -> None:
+def _add_wait_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", action="store_true", help="wait for the run to end, then report")
+    _add_result_options(parser)
+
+
+def _add_result_options(parser: argparse.ArgumentParser) -> None:
+    add_json_option(parser, "print only the run and its Slurm job ids, as JSON")
+    text = "print only the path of the run directory, and errors"
+    parser.add_argument("-q", "--quiet", action="store_true", help=text)
+
+
+@contextmanager
+def _print_result(options: argparse.Namespace) -> "Iterator[list[Run]]":
+    """Print the runs that are put into the list, and with --json or --quiet nothing else."""
+    runs: list[Run] = []
+    try:
+        # the plan that --dry-run prints has what the checks print
+        with only_result(options.json or options.quiet or getattr(options, "dry_run", False)):
+            yield runs
+    finally:
+        for run in runs:
+            if options.json:
+                print_json(_describe_submission(run))
+            elif options.quiet:
+                say(str(run.path))
+
+
+def _describe_submission(run: "Run") -> dict[str, object]:
+    """Return the run id and path, and the id of each array job; None before its submission."""
+    from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
+
+    events = read_journal(run.path)
+    ids = {event.group_id: event.array_job_id for event in events if event.event == SUBMITTED}
+    jobs = [{"group": name, "array_job": ids.get(name)} for name in run.list_group_ids()]
+    return {"run_id": run.run_id, "path": str(run.path), "array_jobs": jobs}
 
 
 def run_plan(options: argparse.Namespace) -> None:
     """Print the jobs that a matrix would submit; writes nothing, and needs no cluster."""
+    _, loaded, plan = load_plan(options, must_reach_cluster=False)
+    _print_plan(options, loaded, plan)
+
+
+def _print_plan(options: argparse.Namespace, loaded: "LoadedSite", plan: "Plan") -> None:
     from rich.text import Text
 
     from dlperf_slurm.cli.estimates import describe_estimates
@@ -90,9 +142,8 @@ def run_plan(options: argparse.Namespace) -> None:
     from dlperf_slurm.jobs.plan import describe_plan, list_missing_environments
     from dlperf_slurm.reports.terminal import print_plan
 
-    _, loaded, plan = load_plan(options, must_reach_cluster=False)
     if options.json:
-        print(json.dumps(describe_plan(plan, loaded.name), indent=1))
+        print_json(describe_plan(plan, loaded.name))
         return
     console = make_console()
     console.print(Text(f"site {loaded.name}: {explain_choice(options.site)}"))
@@ -106,7 +157,7 @@ def run_plan(options: argparse.Namespace) -> None:
 
 def run_render(options: argparse.Namespace) -> None:
     """Stage a run directory without submitting it; needs neither the cluster nor environments."""
-    run = stage_matrix(options, is_to_run=False)
+    run = stage_matrix(options, check_matrix(options, is_to_run=False))
     for group_id in run.list_group_ids():
         print(run.get_script_path(group_id))
     print(f"Submit it: {COMMAND} resume {run.path}")
@@ -128,18 +179,28 @@ def run_submit(options: argparse.Namespace) -> None:
             "slurm).\n"
             f"To run on this machine, without Slurm: {COMMAND} {words} --site local"
         )
-    with advise(f"{COMMAND} {words}", (SchedulerError, EnvironmentMissingError)):
-        run = stage_matrix(options, is_to_run=True)
-    _mark_own(run)
-    _submit(run, options.wait)
+    with _print_result(options) as runs:
+        with advise(f"{COMMAND} {words}", (SchedulerError, EnvironmentMissingError)):
+            checked = check_matrix(options, is_to_run=True)
+        if not options.dry_run:
+            runs.append(stage_matrix(options, checked))
+            _mark_own(runs[0])
+            _submit(runs[0], options.wait)
+    if options.dry_run:
+        _print_plan(options, checked.loaded, checked.plan)
 
 
 def run_resume(options: argparse.Namespace) -> None:
     """Submit the array jobs of a run that are not submitted yet, or print that there are none."""
+    with _print_result(options) as runs:
+        runs.append(find_chosen_run(options))
+        _resume(runs[0], options)
+
+
+def _resume(run: "Run", options: argparse.Namespace) -> None:
     from dlperf_slurm.scheduler.amend import amend_site
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
-    run = find_chosen_run(options)
     _mark_own(run)
     if options.set:
         run, changes = amend_site(run, options.set)
@@ -155,11 +216,16 @@ def run_resume(options: argparse.Namespace) -> None:
 
 def run_retry(options: argparse.Namespace) -> None:
     """Submit a further attempt of array tasks that failed, or print that there are none."""
+    with _print_result(options) as runs:
+        runs.append(find_chosen_run(options))
+        _retry(runs[0], options)
+
+
+def _retry(run: "Run", options: argparse.Namespace) -> None:
     from dlperf_slurm.cli.staging import list_bad_nodes
     from dlperf_slurm.scheduler.retry import stage_retry
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
-    run = find_chosen_run(options)
     _mark_own(run)
     with advise(f"{COMMAND} retry {run.path}"):
         before = {task.marker for task in run.read_all_tasks()}
@@ -179,32 +245,44 @@ def run_retry(options: argparse.Namespace) -> None:
 def run_status(options: argparse.Namespace) -> None:
     """Print the states of a run's array tasks.
 
-    Raises SchedulerError if the scheduler does not answer.
+    Raises SchedulerError if the scheduler does not answer; with --exit-code, CasesFailedError.
     """
+    from dlperf_slurm.jobs.run_directory import list_latest_attempts
     from dlperf_slurm.reports.progress import describe_states, print_states
+    from dlperf_slurm.scheduler.state import COMPLETED, SKIPPED
     from dlperf_slurm.scheduler.track import Tracker
 
     run = find_chosen_run(options)
     tracker = Tracker(run, trusts_journal=True)
     states = tracker.refresh(ask_scheduler=True)
     if options.json:
-        print(json.dumps(describe_states(run, states), indent=1))
+        print_json(describe_states(run, states))
     else:
         print_states(run, states, make_console())
-    if not options.json:
         warn_of_full_disk(run)
     if tracker.journal_error:
         warn(tracker.journal_error)
     if tracker.scheduler_error:
         raise SchedulerError(f"{tracker.scheduler_error}\nThe states shown come from files alone.")
+    if options.exit_code:
+        latest = {task.marker for task in list_latest_attempts(tracker.tasks)}
+        done = (COMPLETED, SKIPPED)
+        failed = sum(
+            state.is_final and state.state not in done and state.task.marker in latest
+            for state in states
+        )
+        if failed:
+            raise CasesFailedError(f"{failed} of {len(latest)} array tasks have failed")
 
 
 def run_wait(options: argparse.Namespace) -> None:
     from dlperf_slurm.jobs.run_ownership import is_own
     from dlperf_slurm.scheduler.submitter import Submitter
 
-    run = find_chosen_run(options)
-    follow_run(run, Submitter(run, say, RETRY_SECONDS), is_own=is_own(run))
+    with _print_result(options) as runs:
+        runs.append(find_chosen_run(options))
+        submitter = Submitter(runs[0], say, RETRY_SECONDS)
+        follow_run(runs[0], submitter, is_own=is_own(runs[0]))
 
 
 def run_cancel(options: argparse.Namespace) -> None:

@@ -1,15 +1,14 @@
 """The commands before a run: init, data, env and config."""
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_slurm.cli.options import add_actions, add_command, add_site_options
-from dlperf_slurm.cli.output import make_console
+from dlperf_slurm.cli.options import add_actions, add_command, add_json_option, add_site_options
+from dlperf_slurm.cli.output import make_console, print_json
 from dlperf_slurm.config.folders import CUDA, get_creation_command
 from dlperf_slurm.errors import EnvironmentMissingError, InputError
 from dlperf_slurm.program import COMMAND, PROGRAM
@@ -59,16 +58,19 @@ def add_commands(commands: "Commands") -> None:
     )
     action.add_argument("--cpu-index", default="", metavar="URL", help="index of CPU builds")
     action = add_command(actions, "list", run_env_list, "list the environments and their paths")
+    add_json_option(action)
     _add_device(action)
     text = "check that the environments work"
     action = add_command(actions, "check", run_env_check, text)
     action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="default: all")
+    add_json_option(action)
     _add_device(action)
 
     actions = add_actions(commands, "config")
     text = "show every setting and the layer that sets it"
     action = add_command(actions, "show", run_config_show, text)
     action.add_argument("matrix", nargs="?", type=Path, help="matrix whose [slurm] table applies")
+    add_json_option(action)
     add_site_options(action)
     text = "print the JSON Schema of a file, for editors"
     action = add_command(actions, "schema", run_config_schema, text)
@@ -240,6 +242,9 @@ def run_env_list(options: argparse.Namespace) -> None:
     device = choose_device(options)
     rows = list_environments(device)
     header = ["framework", "environment", "Python", "Horovod", "MB", "path"]
+    if options.json:
+        print_json([dict(zip(header, row)) for row in rows])
+        return
     print_table(header, rows, make_console(), text_columns=None)
     for framework, state, *_ in rows:
         if state not in ("current", NOT_AVAILABLE):
@@ -264,10 +269,14 @@ def run_env_check(options: argparse.Namespace) -> None:
         print(f"checking {pins.name}", file=sys.stderr, flush=True)
         checks.append(check_environment(pins))
     header = ["framework", "Python", "environment", "import", "MPI", "Horovod", "GPU"]
-    print_table(header, [check.row for check in checks], make_console(), text_columns=None)
-    for check in checks:
-        for problem in check.problems:
-            print(f"{check.framework}: {problem}")
+    if options.json:
+        rows = [{**dict(zip(header, one.row)), "problems": [*one.problems]} for one in checks]
+        print_json(rows)
+    else:
+        print_table(header, [check.row for check in checks], make_console(), text_columns=None)
+        for check in checks:
+            for problem in check.problems:
+                print(f"{check.framework}: {problem}")
     broken = [check.framework for check in checks if check.is_broken(bool(options.frameworks))]
     if broken:
         raise EnvironmentMissingError(f"broken, see above: {', '.join(broken)}")
@@ -283,30 +292,24 @@ def run_config_show(options: argparse.Namespace) -> None:
         raise InputError(f"--set {of_matrix[0]}: is a matrix value; name the matrix file")
     matrix = read_matrix(options.matrix, of_matrix) if options.matrix else None
     loaded = load_site(options.site, matrix.toml if matrix else None, of_site)
-    rows = [
-        [key, "-" if value is None else repr(value), source]
-        for key, value, source in list_effective_values(loaded)
-    ]
-    print_table(
-        ["key", "value", "layer"],
-        rows,
-        make_console(),
-        title=f"site {loaded.name}",
-        text_columns=None,
-    )
+    settings = [("site", loaded.name, list_effective_values(loaded))]
     if matrix is not None:
-        print()
-        rows = [
-            [key, "-" if value is None else repr(value), source]
-            for key, value, source in list_values(matrix, of_matrix)
-        ]
-        print_table(
-            ["key", "value", "layer"],
-            rows,
-            make_console(),
-            title=f"matrix {matrix.name}",
-            text_columns=None,
+        settings.append(("matrix", matrix.name, list_values(matrix, of_matrix)))
+    header = ["key", "value", "layer"]
+    if options.json:
+        print_json(
+            {
+                kind: {"name": name, "settings": [dict(zip(header, row)) for row in values]}
+                for kind, name, values in settings
+            }
         )
+        return
+    for number, (kind, name, values) in enumerate(settings):
+        print("\n" * (number > 0), end="")
+        rows = [
+            [key, "-" if value is None else repr(value), source] for key, value, source in values
+        ]
+        print_table(header, rows, make_console(), title=f"{kind} {name}", text_columns=None)
 
 
 def run_config_schema(options: argparse.Namespace) -> None:
@@ -314,4 +317,4 @@ def run_config_schema(options: argparse.Namespace) -> None:
     from dlperf_slurm.matrix.tables import Matrix
 
     kind = Matrix if options.file == "matrix" else Site
-    print(json.dumps(kind.model_json_schema(), indent=1))
+    print_json(kind.model_json_schema())

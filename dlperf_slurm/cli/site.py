@@ -1,18 +1,26 @@
 """The commands about a site: `site init` writes its file, `doctor` checks it down to the ranks."""
 
 import argparse
+import dataclasses
 import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_slurm.cli.options import add_actions, add_command, add_results_option, add_site_options
-from dlperf_slurm.cli.output import say
+from dlperf_slurm.cli.options import (
+    add_actions,
+    add_command,
+    add_json_option,
+    add_results_option,
+    add_site_options,
+)
+from dlperf_slurm.cli.output import only_result, print_json, say
 from dlperf_slurm.cli.staging import load_plan
 from dlperf_slurm.errors import InputError, SchedulerError, SiteCheckError
 from dlperf_slurm.program import COMMAND
 
 if TYPE_CHECKING:
+    from dlperf_slurm.checks.doctor.finding import CheckResult
     from dlperf_slurm.cli.options import Commands
 
 
@@ -44,6 +52,7 @@ def add_commands(commands: "Commands") -> None:
         metavar="MINUTES",
         help="longest wait of a probe job in the queue (10)",
     )
+    add_json_option(command)
     add_site_options(command)
     add_results_option(command)
 
@@ -92,6 +101,17 @@ def run_doctor(options: argparse.Namespace) -> None:
 
     Raises SiteCheckError if a check failed or could not be decided.
     """
+    findings: list[CheckResult] = []
+    try:
+        with only_result(options.json):
+            _examine(options, findings)
+    finally:
+        if options.json:
+            print_json([dataclasses.asdict(finding) for finding in findings])
+
+
+def _examine(options: argparse.Namespace, findings: "list[CheckResult]") -> None:
+    """Run the checks of `doctor`, print each result, and add it to `findings`."""
     from dlperf_slurm.checks.doctor import examine
     from dlperf_slurm.config.folders import find_resource_dir
     from dlperf_slurm.config.site import explain_choice
@@ -108,11 +128,10 @@ def run_doctor(options: argparse.Namespace) -> None:
         raise InputError(
             f"{options.matrix}: site {loaded.name} can run none of its cases, see above"
         )
-    unsound = []
     for finding in examine(plan, loaded, options.results, 60 * options.patience, say):
         say(str(finding))
-        if not finding.is_sound:
-            unsound.append(finding)
+        findings.append(finding)
+    unsound = [finding for finding in findings if not finding.is_sound]
     if unsound:
         faults = sum(finding.status == "fault" for finding in unsound)
         counts = [f"{faults} failed"] * (faults > 0)

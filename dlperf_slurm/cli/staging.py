@@ -76,8 +76,18 @@ def load_plan_of_cluster(options: argparse.Namespace) -> "tuple[MatrixFile, Load
             time.sleep(AGAIN_SECONDS)
 
 
-def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
-    """Write the run directory, with its scripts, for the matrix and site that the options name.
+@dataclasses.dataclass(frozen=True)
+class CheckedMatrix:
+    """A matrix, its site and plan, and the seconds of `--within`, after all checks."""
+
+    file: "MatrixFile"
+    loaded: "LoadedSite"
+    plan: "Plan"
+    within_seconds: float
+
+
+def check_matrix(options: argparse.Namespace, is_to_run: bool) -> CheckedMatrix:
+    """Check the matrix and site that the options name as a submission does; write nothing.
 
     Raises InputError if the site can run none of the cases. If the run is to start now, also
     EnvironmentMissingError, and InputError if this machine cannot end a case within its time limit
@@ -85,9 +95,7 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
     """
     from dlperf_slurm.cli.estimates import introduce_local_run
     from dlperf_slurm.jobs.durations import parse_duration
-    from dlperf_slurm.jobs.partial_runs import remove_leftovers
     from dlperf_slurm.jobs.plan import list_missing_environments
-    from dlperf_slurm.jobs.stage import stage_run
 
     file, loaded, plan = load_plan_of_cluster(options) if is_to_run else load_plan(options, False)
     within_seconds = (
@@ -116,9 +124,24 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
     if is_to_run and loaded.site.scheduler == "local":
         for line in introduce_local_run(plan, loaded, options, within_seconds):
             say(line)
+    return CheckedMatrix(file, loaded, plan, within_seconds)
+
+
+def stage_matrix(options: argparse.Namespace, checked: CheckedMatrix) -> "Run":
+    """Write the run directory, with its scripts, of a checked matrix."""
+    from dlperf_slurm.jobs.partial_runs import remove_leftovers
+    from dlperf_slurm.jobs.stage import stage_run
+
     for path in remove_leftovers(options.results):
         say(f"Removed {path}, an incomplete run directory of a submission that was killed")
-    return stage_run(options.results, file, loaded, plan, sys.argv, within_seconds)
+    return stage_run(
+        options.results,
+        checked.file,
+        checked.loaded,
+        checked.plan,
+        sys.argv,
+        checked.within_seconds,
+    )
 
 
 def leave_out_bad_nodes(loaded: "LoadedSite", plan: "Plan", results: Path) -> "LoadedSite":

@@ -21,6 +21,7 @@ from builders import (
     write_program,
     write_record,
 )
+from slurm_clients import put_clients
 from support.problems import assert_problem
 
 import dlperf_slurm.cli
@@ -28,6 +29,8 @@ from dlperf_slurm import __version__
 from dlperf_slurm.cli import main
 from dlperf_slurm.cli.commands import COMMANDS
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.jobs.journal import STATE, Event, append_event
 from dlperf_slurm.worker.models import list_models
 
 SITE = """\
@@ -197,6 +200,51 @@ def test_variables_choose_site_and_results_as_the_options_do(files, bin_dir, mon
     assert len(list((files / "elsewhere").glob("*/manifest.json"))) == 1
     assert "chosen by DLPERF_SLURM_SITE" in run_main(["plan", "matrix.toml"], capsys)[1]
     assert "chosen by --site" in run_main([*PLAN[:-1], "local"], capsys)[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "find"),
+    [
+        (["config", "show", "matrix.toml"], lambda data: data["matrix"]["settings"][0]["key"]),
+        (["env", "list"], lambda data: data[0]["framework"]),
+        (["report", "--plots", "none"], lambda data: data["cases"][0]["case_id"]),
+    ],
+)
+def test_json_is_all_that_is_printed(words, find, files, staged_run, capsys):
+    _, out, _ = run_main([*words, "--json"], capsys)
+    assert find(json.loads(out))
+
+
+def test_dry_run_makes_the_checks_prints_the_plan_and_writes_nothing(files, bin_dir, capsys):
+    put_clients(bin_dir, "22.05", sbatch="exit 1")
+    for changes, code in (([], 0), (["--set", "partition=nowhere"], 3)):
+        words = ["submit", *PLAN[1:], *changes, "--dry-run", "--json"]
+        found, out, _ = run_main(words, capsys)
+        assert (found, Path("results").exists()) == (code, False)
+        assert code or json.loads(out)["array_tasks"] == 6
+
+
+@pytest.mark.parametrize(
+    ("option", "read"),
+    [
+        ("--json", lambda out: [job["array_job"] for job in json.loads(out)["array_jobs"]]),
+        ("-q", lambda out: [Path(out.rstrip()).is_dir()]),
+    ],
+)
+def test_submit_prints_the_run_alone(option, read, files, bin_dir, capsys):
+    put_clients(bin_dir, "22.05", sbatch="echo 17")
+    code, out, _ = run_main(["submit", *PLAN[1:], option], capsys)
+    assert (code, read(out)) == (0, ["17"] * 3 if option == "--json" else [True])
+
+
+def test_status_exits_with_5_on_request_if_array_tasks_failed(staged_run, bin_dir, capsys):
+    put_clients(bin_dir, "22.05")
+    for repeat, state, code in ((1, "CANCELLED", 5), (2, "FAILED", 5)):
+        assert run_main(["status", "--exit-code"], capsys)[0] == code * (repeat > 1)
+        task = find_task(staged_run, "1n1g", repeat)
+        event = Event(STATE, format_now(), "1n1g", "17", task.array_task_id, state)
+        append_event(staged_run.path, event)
+    assert run_main(["status"], capsys)[0] == 0
 
 
 def test_config_show_has_a_row_for_each_value_with_its_layer(files, capsys):

@@ -83,13 +83,18 @@ def select_entries(
     No patterns or no frameworks select all. A pattern without `*`, `?` and `[` matches anywhere in
     the id.
     """
-    wanted = [p if any(sign in p for sign in "*?[") else f"*{p}*" for p in patterns]
     is_selected = [
-        (not wanted or any(fnmatchcase(case_id, pattern) for pattern in wanted))
+        (not patterns or matches_case(case_id, patterns))
         and (not frameworks or framework in frameworks)
         for case_id, framework in zip(entries.case_id, entries.framework)
     ]
     return entries[is_selected]
+
+
+def matches_case(case_id: str, patterns: Sequence[str]) -> bool:
+    """Return whether a case id matches a pattern, or contains one without `*`, `?` and `[`."""
+    wanted = (p if any(sign in p for sign in "*?[") else f"*{p}*" for p in patterns)
+    return any(fnmatchcase(case_id, pattern) for pattern in wanted)
 
 
 def make_history(entries: "DataFrame") -> "DataFrame":

@@ -118,7 +118,7 @@ BOTH = (False, True)
         *((command, ended, True, False) for command in ("resume", "retry") for ended in BOTH),
         *(
             (command, ended, True, True)
-            for command in ("status", "report", "compare", "history", "archive")
+            for command in ("status", "list", "log", "report", "compare", "history", "archive")
             for ended in BOTH
         ),
     ],
@@ -137,7 +137,8 @@ def test_command_does_to_a_run_no_more_than_it_declares(
     if is_own:
         mark_own(staged_run)
     before = list_files(staged_run)
-    words = {"compare": [staged_run.path] * 2, "history": ["--results", staged_run.path.parent]}
+    results = ["--results", staged_run.path.parent]
+    words = {"compare": [staged_run.path] * 2, "history": results, "list": results}
     with suppress(SystemExit):
         main([command, *map(str, words.get(command, [staged_run.path]) if is_named else [])])
     _, writes, submits, cancels, _ = EFFECTS[command]

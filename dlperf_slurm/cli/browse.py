@@ -1,0 +1,116 @@
+"""The commands list and log: the runs of a folder, and what the array tasks of a run printed."""
+
+import argparse
+from typing import TYPE_CHECKING, Optional
+
+from dlperf_slurm.cli.options import (
+    RUN_HELP,
+    add_command,
+    add_json_option,
+    add_results_option,
+)
+from dlperf_slurm.cli.output import make_console, print_json, say, warn
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.program import LATEST
+
+if TYPE_CHECKING:
+    from dlperf_slurm.cli.options import Commands
+    from dlperf_slurm.jobs.run_directory import Run, RunTask
+
+SHOWN_RUNS = 20
+SHOWN_LINES = 40
+# of an array task's output; a longer one is cut at its beginning
+LOG_LIMIT_BYTES = 2**24
+
+
+def add_commands(commands: "Commands") -> None:
+    """Add the commands `list` and `log` to the parser."""
+    command = add_command(commands, "list", run_list)
+    add_json_option(command)
+    command.add_argument(
+        "--all", action="store_true", help=f"list all runs, not only the latest {SHOWN_RUNS}"
+    )
+    add_results_option(command)
+
+    command = add_command(commands, "log", run_log)
+    command.add_argument("run", metavar="RUN", nargs="?", default=LATEST, help=RUN_HELP)
+    text = "part of a case id, or a pattern with * and ?; default: cases that failed, else the last"
+    command.add_argument("case", metavar="CASE", nargs="?", help=text)
+    text = f"number of lines at the end of each file ({SHOWN_LINES}); 0: all"
+    command.add_argument("-n", "--lines", type=int, default=SHOWN_LINES, metavar="N", help=text)
+    add_results_option(command)
+
+
+def run_list(options: argparse.Namespace) -> None:
+    """List runs with title, site, state, age and best throughput; reads files alone."""
+    from dlperf_slurm.jobs.archives import list_readable_runs
+    from dlperf_slurm.jobs.run_directory import list_denied
+    from dlperf_slurm.reports.run_list import HEADER, list_rows
+    from dlperf_slurm.reports.terminal import print_table
+
+    runs = [*reversed(list_readable_runs(options.results).items())]
+    rows, problems = list_rows(options.results, runs if options.all else runs[:SHOWN_RUNS])
+    for problem in [*problems, *list_denied(options.results)]:
+        warn(f"warning: {problem}")
+    if options.json:
+        print_json(rows)
+        return
+    if not rows:
+        say(f"{options.results}: contains no runs")
+        return
+    columns = ("run_id", "title", "site", "state", "age", "headline")
+    cells = [[row[name] for name in columns] for row in rows]
+    print_table(HEADER, cells, make_console(), text_columns=None)
+    if len(runs) > len(rows):
+        say(f"{len(runs) - len(rows)} older runs: --all")
+
+
+def run_log(options: argparse.Namespace) -> None:
+    """Print the end of out and err of array tasks; raises InputError if no case matches."""
+    from dlperf_slurm.contract.step_archive import STREAM_FILES
+    from dlperf_slurm.files.reading import read_bytes
+    from dlperf_slurm.jobs.attempts import list_starts
+    from dlperf_slurm.jobs.run_directory import find_run
+
+    if options.lines < 0:
+        raise InputError(f"--lines: {options.lines} is not allowed; allowed: at least 0")
+    run = find_run(options.run, options.results)
+    for task in _choose_tasks(run, options.case):
+        attempt_dir = run.path / task.attempt_dir
+        starts = list_starts(attempt_dir, run.path)
+        folder = starts[0].path if starts else attempt_dir
+        texts = {}
+        for name in STREAM_FILES:
+            try:
+                texts[name] = read_bytes(folder / name, LOG_LIMIT_BYTES, run.path).decode(
+                    "utf-8", "replace"
+                )
+            except FileNotFoundError:
+                continue
+        if not texts:
+            say(f"==> {folder}: nothing was printed <==")
+        for name, text in texts.items():
+            lines = text.splitlines()
+            say(f"==> {folder / name} <==")
+            for line in lines[-options.lines :]:
+                say(line)
+
+
+def _choose_tasks(run: "Run", pattern: Optional[str]) -> "list[RunTask]":
+    """Choose the latest attempts of the cases that match, or that failed, else the last one."""
+    from dlperf_slurm.jobs.attempts import validate_attempt
+    from dlperf_slurm.jobs.run_directory import list_latest_attempts
+    from dlperf_slurm.results.history.timeline import matches_case
+
+    latest = list_latest_attempts(run.read_all_tasks())
+    tasks = sorted(latest, key=lambda task: (task.case_id, task.repeat))
+    if pattern is not None:
+        chosen = [task for task in tasks if matches_case(task.case_id, [pattern])]
+        if not chosen:
+            known = ", ".join(dict.fromkeys(task.case_id for task in tasks))
+            raise InputError(f"{pattern}: no case of {run.run_id} matches; known: {known}")
+        return chosen
+    planned = {case.case_id: case for case in run.manifest.cases}
+    found = [(task, validate_attempt(run, planned[task.case_id], task)) for task in tasks]
+    failed = [task for task, attempt in found if attempt.start and not attempt.is_sound]
+    return failed or [task for task, attempt in found if attempt.start][-1:]

@@ -1,0 +1,98 @@
+"""The runs of a results folder -> a row for each: title, site, state, age and best throughput."""
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from dlperf_slurm.contract.times import parse_time
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.journal import CANCELLED, SUBMITTED, read_journal
+from dlperf_slurm.jobs.manifest import Manifest
+from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.results.columns import list_records
+from dlperf_slurm.results.history.run_cache import read_catalogue
+from dlperf_slurm.results.labels import get_unit
+
+HEADER = ("run", "title", "site", "state", "age", "best throughput")
+
+Row = dict[str, Any]
+
+
+def list_rows(results_dir: Path, runs: Sequence[tuple[str, Path]]) -> tuple[list[Row], list[str]]:
+    """Return a row for each of these runs (id, path) of a results folder, and the problems."""
+    if not runs:
+        return [], []
+    catalogue = read_catalogue(results_dir)
+    entries: dict[str, list[Row]] = {}
+    for entry in list_records(catalogue.entries):
+        entries.setdefault(Path(entry["run_dir"]).name, []).append(entry)
+    rows, problems = [], dict.fromkeys(catalogue.problems)
+    for run_id, path in runs:
+        try:
+            run = open_run(path)
+            is_submitted, is_cancelled = _read_events(path)
+        except (InputError, OSError) as error:
+            problems[str(error)] = None
+            continue
+        cases = entries.get(path.name, [])
+        planned = sum(entry["planned_repeats"] for entry in cases)
+        measured = sum(len(entry["samples_per_s"]) for entry in cases)
+        state = f"{measured} of {planned} done"
+        if measured >= planned:
+            state = "complete"
+        elif is_cancelled:
+            state += ", cancelled"
+        elif not is_submitted and not run.manifest.is_import:
+            state = "not submitted"
+        best, headline = _find_best(cases)
+        rows.append(
+            {
+                "run_id": run_id,
+                "path": str(run.path),
+                "title": run.manifest.title or run.manifest.matrix_name,
+                "site": run.manifest.site_name,
+                "created_at": run.manifest.created_at,
+                "age": _describe_age(run.manifest),
+                "state": state,
+                "planned_repeats": planned,
+                "measured_repeats": measured,
+                "best_case": best,
+                "headline": headline,
+            }
+        )
+    return rows, [*problems]
+
+
+def _read_events(run_dir: Path) -> tuple[bool, bool]:
+    """Return whether array jobs of a run were submitted, and whether any was cancelled."""
+    events = {event.event for event in read_journal(run_dir)}
+    return SUBMITTED in events, CANCELLED in events
+
+
+def _find_best(cases: Sequence[Row]) -> tuple[str, str]:
+    """Return the case of the run's first measured model with the highest throughput, in words."""
+    measured = [entry for entry in cases if len(entry["samples_per_s"])]
+    if not measured:
+        return "", ""
+    model = measured[0]["model"]
+    rates = {
+        entry["case_id"]: median(entry["samples_per_s"])
+        for entry in measured
+        if entry["model"] == model
+    }
+    best = max(rates, key=lambda case_id: rates[case_id])
+    return best, f"{rates[best]:,.4g} {get_unit(model)} ({best})"
+
+
+def _describe_age(manifest: Manifest) -> str:
+    """Format the time since a run was made: "5 min", "3 h" or "12 d"; "-" if it is unknown."""
+    try:
+        made = parse_time(manifest.created_at)
+    except ValueError:
+        return "-"
+    minutes = max(0, int((datetime.now(timezone.utc) - made).total_seconds() // 60))
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // 1440} d"
