@@ -86,14 +86,13 @@ def _write_files(history: "SelectedHistory", options: argparse.Namespace) -> Non
 
 
 def _print(history: "SelectedHistory", as_json: bool) -> None:
-    from rich.text import Text
-
     from dlperf_slurm.reports.history_text import (
         METHOD,
         describe_node,
         serialize_json,
         tabulate_history,
     )
+    from dlperf_slurm.reports.plain_console import Text
     from dlperf_slurm.reports.terminal import print_footnotes, show_table
     from dlperf_slurm.results.history.nodes import read_node_histories
 

@@ -2,38 +2,33 @@
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.cli.streams import PlainStream, silence_output
+from dlperf_slurm.cli.streams import PlainStream, find_width, silence_output
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.writing import write_file as write_whole
 from dlperf_slurm.program import PROGRAM
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from dlperf_slurm.reports.plain_console import PlainConsole
     from dlperf_slurm.reports.plots import Plot
 
 
-def make_console() -> "Console":
-    """Make a console of rich for standard output, 200 columns wide if that is not a terminal."""
+def make_console() -> "PlainConsole":
+    """Make a console for standard output, 200 columns wide if that is not a terminal."""
     from dlperf_slurm.reports.plain_console import PlainConsole
 
     # the console writes to the underlying stream: its styles are control characters
     file = sys.stdout.stream if isinstance(sys.stdout, PlainStream) else sys.stdout
     if not sys.stdout.isatty():
         # piped output is read by programs such as grep: do not wrap it at 80 columns
-        return PlainConsole(file=file, width=200)
-    if os.environ.get("TERM") in ("dumb", "unknown"):
-        # rich assumes 80 columns on these terminals unless both sizes are passed
-        size = shutil.get_terminal_size()
-        return PlainConsole(file=file, width=size.columns, height=size.lines)
-    return PlainConsole(file=file)
+        return PlainConsole(file, 200)
+    is_plain = os.environ.get("TERM") in ("dumb", "unknown") or "NO_COLOR" in os.environ
+    return PlainConsole(file, find_width(), is_terminal=not is_plain)
 
 
 def say(line: str) -> None:

@@ -135,11 +135,10 @@ def run_plan(options: argparse.Namespace) -> None:
 
 
 def _print_plan(options: argparse.Namespace, loaded: "LoadedSite", plan: "Plan") -> None:
-    from rich.text import Text
-
     from dlperf_slurm.cli.estimates import describe_estimates
     from dlperf_slurm.config.site import explain_choice
     from dlperf_slurm.jobs.plan import describe_plan, list_missing_environments
+    from dlperf_slurm.reports.plain_console import Text
     from dlperf_slurm.reports.terminal import print_plan
 
     if options.json:

@@ -7,13 +7,15 @@ import dataclasses
 import json
 import reprlib
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Sequence, Type, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Type, TypeVar, Union, cast
 
-from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.parity import Parity
-from dlperf_slurm.contract.record import Failure, Record
 from dlperf_slurm.files import FileProblem, reading
 from dlperf_slurm.files.writing import write_file
+
+if TYPE_CHECKING:
+    from dlperf_slurm.contract.case import Case
+    from dlperf_slurm.contract.parity import Parity
+    from dlperf_slurm.contract.record import Failure, Record
 
 SCHEMA_VERSION = 1
 
@@ -24,7 +26,7 @@ class ContractError(ValueError):
 
 def write_json(
     path: Path,
-    value: Union[Case, Record, Failure, Parity],
+    value: "Union[Case, Record, Failure, Parity]",
     root: Optional[Path] = None,
     is_synced: bool = True,
 ) -> None:
@@ -35,7 +37,7 @@ def write_json(
     write_file(path, text.encode(), root, is_synced)
 
 
-T = TypeVar("T", Case, Record, Failure, Parity)
+T = TypeVar("T", "Case", "Record", "Failure", "Parity")
 D = TypeVar("D")
 
 

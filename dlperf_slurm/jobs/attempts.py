@@ -18,7 +18,6 @@ from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, Record
 from dlperf_slurm.files.archives import list_names
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.markers import NO_START
-from dlperf_slurm.jobs.record_validation import InvalidRecordError, read_believed
 from dlperf_slurm.jobs.run_directory import Run, RunTask
 from dlperf_slurm.jobs.sidecars import NO_SIDECARS, Sidecars
 from dlperf_slurm.version import __version__
@@ -114,6 +113,9 @@ def validate_attempt(run: Run, planned: PlannedCase, task: RunTask) -> AttemptVa
 
 def validate_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) -> AttemptValidity:
     """Validate the record that one execution of the job script left; it may be missing."""
+    # most commands read no record
+    from dlperf_slurm.jobs.record_validation import InvalidRecordError, read_believed
+
     try:
         believed = read_believed(run.path, run.run_id, planned, task, start.path)
     except FileNotFoundError:

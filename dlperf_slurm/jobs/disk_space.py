@@ -7,9 +7,12 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.matrix.expand import MatrixCase
+
+if TYPE_CHECKING:
+    from dlperf_slurm.matrix.expand import MatrixCase
 
 MIB = 2**20
 # for the frozen worker code and the journal
@@ -26,7 +29,7 @@ _NO_ROOM = re.compile(
 )
 
 
-def check_room(folder: Path, cases: Sequence[MatrixCase]) -> None:
+def check_room(folder: Path, cases: "Sequence[MatrixCase]") -> None:
     """Raise InputError, which names the disk, if a run of these cases may not fit on it.
 
     `folder` is the results folder. User quotas are not checked here; each array task tests at its
@@ -81,7 +84,7 @@ def describe_disk(place: Path) -> str:
     return f"the disk at {mount} has {free} of {total} MiB free"
 
 
-def _estimate_bytes(case: MatrixCase) -> int:
+def _estimate_bytes(case: "MatrixCase") -> int:
     protocol = case.protocol
     steps = protocol.warmup_steps + protocol.measured_steps
     of_task = TASK_BYTES + BYTES_PER_STEP_OF_A_RANK * steps * case.topology.world_size

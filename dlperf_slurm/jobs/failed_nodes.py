@@ -3,12 +3,15 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from dlperf_slurm import slurm_client
-from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.nodes import find_unhealthy_nodes
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.jobs.disk_space import is_for_want_of_room
+
+if TYPE_CHECKING:
+    from dlperf_slurm.config.site import Site
 
 NODE_FAIL = "NODE_FAIL"
 # a check of a node failed, and nothing was measured
@@ -31,7 +34,7 @@ def parse_failed_nodes(state: str, detail: str) -> list[str]:
     return found
 
 
-def exclude_nodes(site: Site, nodes: Sequence[str], needed: int) -> Site:
+def exclude_nodes(site: "Site", nodes: Sequence[str], needed: int) -> "Site":
     """Return the site with `--exclude` for these nodes; unchanged if too few nodes would be left.
 
     `needed` is the number of nodes of a job. If the site does not say how many nodes it has
@@ -84,7 +87,7 @@ def drop_rebooted_nodes(
     return kept
 
 
-def describe_too_few(site: Site, needed: int) -> str:
+def describe_too_few(site: "Site", needed: int) -> str:
     """Return why `exclude_nodes` excludes no node for jobs of `needed` nodes."""
     size = "does not set max_nodes" if site.max_nodes is None else f"has {site.max_nodes}"
     return f"no node is excluded: a job needs {needed}, and the site {size}"

@@ -2,22 +2,16 @@
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
-from pydantic import ValidationError
-
-from dlperf_slurm.config.error_messages import describe_mistake
-from dlperf_slurm.config.key_paths import format_key
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.decode import read_json
-from dlperf_slurm.matrix.settings import Settings
-from dlperf_slurm.matrix.tables import Protocol
+from dlperf_slurm.matrix.settings import LEAST_VALUES, OWN_SETTINGS, Settings
 
 # the site name of runs made by import-logs
 IMPORT_SITE = "import"
@@ -53,10 +47,6 @@ class PlannedCase:
         """All recorded settings of the protocol, by their names in a matrix."""
         own = {name: getattr(self, name) for name in OWN_SETTINGS}
         return {**self.protocol, **own}
-
-
-# the protocol settings that are fields of PlannedCase, not entries of `protocol`
-OWN_SETTINGS = tuple(f.name for f in fields(PlannedCase) if f.name in Protocol.model_fields)
 
 
 def compute_block(repeat: int, blocks: int) -> int:
@@ -131,7 +121,7 @@ def read_manifest(path: Path) -> Manifest:
     """
     file = path / MANIFEST_FILE
     try:
-        manifest = _validate_protocols(read_json(file, Manifest, root=path), str(file))
+        manifest = read_json(file, Manifest, root=path)
     except FileNotFoundError:
         raise InputError(f"{path}: not a run directory, as it has no {MANIFEST_FILE}") from None
     except ContractError as error:
@@ -142,28 +132,15 @@ def read_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def _validate_protocols(manifest: Manifest, where: str) -> Manifest:
-    """Return the manifest with the protocol of each case validated; raises ContractError."""
-    cases = (
-        replace(case, protocol=_read_protocol(case.protocol, where, index))
-        for index, case in enumerate(manifest.cases)
-    )
-    return replace(manifest, cases=tuple(cases))
-
-
-def _read_protocol(data: Mapping[str, Any], where: str, index: int) -> Settings:
-    """Validate the settings of case number `index`; raises ContractError, which names a wrong one.
-
-    Settings that are missing do not apply to the case, and get no default.
-    """
-    try:
-        protocol = Protocol.model_validate(data)
-    except ValidationError as error:
-        mistake = error.errors(include_url=False)[0]
-        key = format_key(("cases", index, "protocol", *(str(p)[:80] for p in mistake["loc"])))
-        raise ContractError(f"{where}: {key}: {describe_mistake(Protocol, mistake)}") from error
-    told: Settings = protocol.model_dump(exclude_unset=True, exclude_none=True)
-    return told
+def _find_setting_problem(protocol: Settings) -> str:
+    """Return which recorded setting of a protocol is invalid, and why, or ''."""
+    for name, value in protocol.items():
+        if name not in LEAST_VALUES:
+            return f"{name[:80]} is an unknown key"
+        is_number = isinstance(value, int) or name.endswith("_seconds")
+        if not is_number or value < LEAST_VALUES[name]:
+            return f"{name} is {value}; allowed: a number of at least {LEAST_VALUES[name]}"
+    return ""
 
 
 def find_manifest_problem(manifest: Manifest) -> str:
@@ -181,6 +158,8 @@ def find_manifest_problem(manifest: Manifest) -> str:
         return f"run_id is {manifest.run_id[:80]!r}, which cannot be the name of a directory"
     for index, case in enumerate(manifest.cases):
         axes = case.axes
+        if problem := _find_setting_problem(case.protocol):
+            return f"cases[{index}].protocol.{problem}"
         if not re.fullmatch(_FILE_NAME, case.case_id):
             return (
                 f"cases[{index}].case_id is {case.case_id[:80]!r}, which cannot be the name of a "

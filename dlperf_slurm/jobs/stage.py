@@ -31,7 +31,6 @@ from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.jobs.journal import STAGED, Event, append_event
 from dlperf_slurm.jobs.manifest import (
     MANIFEST_FILE,
-    OWN_SETTINGS,
     Manifest,
     PlannedCase,
     format_manifest,
@@ -57,7 +56,7 @@ from dlperf_slurm.jobs.run_directory import (
 )
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.matrix.file import MatrixFile
-from dlperf_slurm.matrix.settings import list_settings
+from dlperf_slurm.matrix.settings import OWN_SETTINGS, list_settings
 from dlperf_slurm.version import __version__
 
 # the parts of the package that the worker imports

@@ -1,13 +1,31 @@
 """The protocol of a case (repeats, steps, ...) -> the settings that apply to the case."""
 
 from collections.abc import Callable, Mapping
-from typing import Union
+from typing import TYPE_CHECKING, Union
 
 from dlperf_slurm.contract.axes import ON_DEVICE, ON_HOST, WORKER, Axes
-from dlperf_slurm.matrix.tables import Protocol
+
+if TYPE_CHECKING:
+    from dlperf_slurm.matrix.tables import Protocol
 
 # setting name -> value
 Settings = Mapping[str, Union[int, float]]
+
+# the settings that a manifest has as fields of a case, not in its protocol
+OWN_SETTINGS = ("repeats", "blocks")
+# the least values of the others, as matrix.tables.Protocol has them; it would import pydantic
+LEAST_VALUES: Mapping[str, int] = {
+    "warmup_steps": 0,
+    "measured_steps": 1,
+    "min_warmup_seconds": 0,
+    "min_measured_seconds": 0,
+    "shuffle_seed": 0,
+    "seed": 0,
+    "batch_size_step": 1,
+    "memory_limit_mib_per_device": 1,
+    "telemetry_interval_seconds": 0,
+    "stall_seconds": 0,
+}
 
 
 def _has_steps(axes: Axes, epochs: int) -> bool:
@@ -53,7 +71,7 @@ def is_used(setting: str, axes: Axes, epochs: int) -> bool:
     return setting not in USES or USES[setting](axes, epochs)
 
 
-def list_settings(protocol: Protocol, axes: Axes, epochs: int) -> Settings:
+def list_settings(protocol: "Protocol", axes: Axes, epochs: int) -> Settings:
     """Return the protocol's settings that apply to a case and have a value.
 
     `epochs` is above 0 if the case trains to accuracy.
@@ -65,7 +83,7 @@ def list_settings(protocol: Protocol, axes: Axes, epochs: int) -> Settings:
     }
 
 
-def find_least_seconds(protocol: Protocol, axes: Axes, epochs: int) -> Mapping[str, float]:
+def find_least_seconds(protocol: "Protocol", axes: Axes, epochs: int) -> Mapping[str, float]:
     """Return the least seconds of warm-up and measured steps, as fields of a Case."""
     names = ("min_warmup_seconds", "min_measured_seconds")
     return {name: getattr(protocol, name) * is_used(name, axes, epochs) for name in names}

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Optional, Union
+from typing import TYPE_CHECKING, Optional, Union
 
 from dlperf_slurm.results.number_formats import RATIO, NumberFormat
-from dlperf_slurm.stats.median import Interval
+
+if TYPE_CHECKING:
+    from dlperf_slurm.stats.median import Interval
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,8 @@ class Cell:
 
     value: Union[str, float, "tuple[Cell, ...]", None]
     form: NumberFormat = RATIO
-    interval: Optional[Interval] = None
-    range: Optional[Interval] = None
+    interval: "Optional[Interval]" = None
+    range: "Optional[Interval]" = None
     hides_bounds: bool = False
     repeats: Optional[tuple[int, int]] = None
     notes: tuple[int, ...] = ()
@@ -98,7 +100,7 @@ class Cell:
         pieces = (self.text, self.bounds, rest)
         return (gap if self.bounds else " ").join(filter(None, pieces))
 
-    def _write_bounds(self, bounds: Interval) -> str:
+    def _write_bounds(self, bounds: "Interval") -> str:
         return f"{self._known_form.write(bounds.low)} to {self._known_form.write(bounds.high)}"
 
     @property

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from rich.text import Text
-
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats.latex import make_table as make_latex_table
@@ -33,12 +31,12 @@ class ShownTable:
         return make_latex_table(self.table, label, self.notes)
 
     def __repr__(self) -> str:
-        console = PlainConsole(file=io.StringIO(), width=TEXT_COLUMNS, color_system=None)
-        with console.capture() as capture:
-            show_table(self.table, console)
-            for number, text in self.notes.items():
-                console.print(Text(f"[{number}] {text}"))
-        return "\n".join(line.rstrip() for line in capture.get().splitlines())
+        file = io.StringIO()
+        console = PlainConsole(file, TEXT_COLUMNS)
+        show_table(self.table, console)
+        for number, text in self.notes.items():
+            console.print(f"[{number}] {text}")
+        return file.getvalue().rstrip("\n")
 
     def _repr_html_(self) -> str:
         """Format the table as an HTML fragment, with all text escaped."""

@@ -1,24 +1,64 @@
-"""Texts of tables and messages -> a terminal, without control characters from the texts."""
+"""Lines of text -> a terminal or a file of some width, without control characters from the texts.
 
-from collections.abc import Iterable
-from typing import Optional
+rich does more, but its import takes a tenth of a second, and a table of thousands of rows minutes.
+"""
 
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
+import unicodedata
+from typing import NamedTuple, TextIO, Union
 
 from dlperf_slurm.plain_text import strip_controls
 
+# the parameters of ANSI's SGR escape sequence
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "yellow": "33"}
 
-class PlainConsole(Console):
-    """A rich console that strips control characters from the text that it prints."""
 
-    def render(
-        self, renderable: RenderableType, options: Optional[ConsoleOptions] = None
-    ) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):
-            text = segment.text if segment.control else strip_controls(segment.text)
-            yield segment._replace(text=text)
+class Text(NamedTuple):
+    """A text to print, with a style such as "bold yellow"; "" for none."""
 
-    def on_broken_pipe(self) -> None:
-        """Raise BrokenPipeError, which the command line turns into an exit code of its own."""
-        raise
+    content: str
+    style: str = ""
+
+
+class PlainConsole:
+    """A terminal or file that is `width` columns wide; a terminal shows styles."""
+
+    def __init__(self, file: TextIO, width: int = 80, is_terminal: bool = False) -> None:
+        self.file = file
+        self.width = width
+        self.is_terminal = is_terminal
+
+    def print(self, text: Union[Text, str] = "") -> None:
+        """Print a text, broken between words where it is wider than the console.
+
+        Raises BrokenPipeError, which the command line turns into an exit code of its own.
+        """
+        content, style = (text, "") if isinstance(text, str) else text
+        lines = [
+            part for line in strip_controls(content).split("\n") for part in wrap(line, self.width)
+        ]
+        if style and self.is_terminal:
+            codes = ";".join(_STYLES[word] for word in style.split())
+            lines = [f"\x1b[{codes}m{line}\x1b[0m" for line in lines]
+        self.file.write("".join(f"{line}\n" for line in lines))
+        self.file.flush()
+
+
+def measure(text: str) -> int:
+    """Return the number of columns that a line takes; East Asian characters take two."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(one) else 1 + (unicodedata.east_asian_width(one) in "WF")
+        for one in text
+    )
+
+
+def wrap(line: str, width: int) -> list[str]:
+    """Break a line between words, and words that are wider than `width` characters."""
+    if measure(line) <= width:
+        return [line]
+    import textwrap
+
+    return textwrap.wrap(
+        line, width, expand_tabs=False, replace_whitespace=False, break_on_hyphens=False
+    ) or [""]

@@ -3,15 +3,11 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
-from rich.console import Console
-from rich.text import Text
-
 from dlperf_slurm.jobs.run_directory import Run
-from dlperf_slurm.plain_text import name_some
+from dlperf_slurm.plain_text import make_one_line, name_some
 from dlperf_slurm.program import COMMAND
-from dlperf_slurm.reports.live_throughput import LiveThroughput
+from dlperf_slurm.reports.plain_console import PlainConsole, Text
 from dlperf_slurm.reports.terminal import print_table
-from dlperf_slurm.reports.time_left import TimeLeft
 from dlperf_slurm.scheduler.pending_hints import describe_pending
 from dlperf_slurm.scheduler.state import COMPLETED, PENDING, SKIPPED, TaskState, count_states
 
@@ -31,6 +27,9 @@ class ProgressCounts:
     """
 
     def __init__(self, tracker: "Tracker", before: Collection[str]) -> None:
+        from dlperf_slurm.reports.live_throughput import LiveThroughput
+        from dlperf_slurm.reports.time_left import TimeLeft
+
         self._tracker = tracker
         self._before = before
         self._left_out: Optional[set[str]] = None
@@ -60,7 +59,7 @@ def show_progress(
     tracker: "Tracker",
     mend: Mend,
     named: set[str],
-    console: Console,
+    console: PlainConsole,
     submitter: "Optional[Submitter]" = None,
     before: Collection[str] = (),
 ) -> None:
@@ -79,9 +78,15 @@ def show_progress(
 
 
 def _show_bar(
-    tracker: "Tracker", counter: ProgressCounts, console: Console, submitter: "Optional[Submitter]"
-) -> Iterator[tuple[list[TaskState], Console]]:
+    tracker: "Tracker",
+    counter: ProgressCounts,
+    console: PlainConsole,
+    submitter: "Optional[Submitter]",
+) -> Iterator[tuple[list[TaskState], PlainConsole]]:
     """Show a progress bar, and yield the states of each poll with the console to print on."""
+    import sys
+
+    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -99,19 +104,26 @@ def _show_bar(
         TimeElapsedColumn(),
         TextColumn("{task.description}"),
     )
-    with Progress(*columns, console=console, refresh_per_second=1) as progress:
+    shown_on = Console(file=console.file)
+    with Progress(*columns, console=shown_on, refresh_per_second=1) as progress:
+        # rich prints above the bar what is written to standard output
+        above = PlainConsole(sys.stdout, console.width, is_terminal=True)
         bar = progress.add_task("", total=None)
         for states in follow_run(tracker, submitter):
             text = counter.describe(states)
             # rate first, because a narrow terminal cuts the end
             text = f"{counter.rate}; {text}" if counter.rate else text
+            text = make_one_line(text)
             progress.update(bar, total=counter.total, completed=counter.done, description=text)
-            yield states, progress.console
+            yield states, above
 
 
 def _print_changes(
-    tracker: "Tracker", counter: ProgressCounts, console: Console, submitter: "Optional[Submitter]"
-) -> Iterator[tuple[list[TaskState], Console]]:
+    tracker: "Tracker",
+    counter: ProgressCounts,
+    console: PlainConsole,
+    submitter: "Optional[Submitter]",
+) -> Iterator[tuple[list[TaskState], PlainConsole]]:
     """Print a line if the counts have changed since the last poll; yields as `_show_bar`."""
     from dlperf_slurm.scheduler.follow import follow_run
 
@@ -126,12 +138,12 @@ def _print_changes(
         yield states, console
 
 
-def _print_lines(lines: Sequence[str], console: Console) -> None:
+def _print_lines(lines: Sequence[str], console: PlainConsole) -> None:
     for line in lines:
         console.print(Text(f"  {line}", style="yellow"))
 
 
-def _name_failures(states: Sequence[TaskState], named: set[str], console: Console) -> None:
+def _name_failures(states: Sequence[TaskState], named: set[str], console: PlainConsole) -> None:
     """Print each failed array task once; `named` has the markers of those printed before."""
     for state in states:
         has_failed = state.is_final and state.state not in (COMPLETED, SKIPPED)
@@ -142,7 +154,7 @@ def _name_failures(states: Sequence[TaskState], named: set[str], console: Consol
 
 
 def print_pending_reasons(
-    run: Run, states: Sequence[TaskState], named: set[str], console: Console
+    run: Run, states: Sequence[TaskState], named: set[str], console: PlainConsole
 ) -> None:
     """Print each reason why array tasks are pending once; `named` has those printed before."""
     reasons = {state.detail for state in states if state.state == PENDING} - {""}
@@ -186,7 +198,7 @@ def describe_counts(states: Sequence[TaskState]) -> str:
     return ", ".join(f"{counts[name]} {name}" for name in names)
 
 
-def print_states(run: Run, states: Sequence[TaskState], console: Console) -> None:
+def print_states(run: Run, states: Sequence[TaskState], console: PlainConsole) -> None:
     """Print a table of the array jobs (groups) by their states, then the problems by reason."""
     console.print(Text(f"{run.run_id}: {describe_counts(states)}", style="bold"))
     jobs: dict[str, list[tuple[str, str]]] = {}

@@ -1,18 +1,13 @@
-"""Summary, plan and states -> tables on a terminal, by rich; plain text if piped."""
+"""Summary, plan and states -> tables on a terminal; plain text if piped."""
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional, Union
-
-from rich import box
-from rich.cells import cell_len
-from rich.console import Console, JustifyMethod
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from dlperf_slurm.plain_text import count_things, name_some
 from dlperf_slurm.reports.cells import Cell, Table, make_cell
+from dlperf_slurm.reports.plain_console import PlainConsole, Text, measure, wrap
 
 if TYPE_CHECKING:
     from dlperf_slurm.jobs.plan import Plan
@@ -21,7 +16,7 @@ if TYPE_CHECKING:
 # widths of columns of texts: longer names are broken before columns are left out; the minimum
 _LONG_NAME, _LEAST_TEXT = 40, 16
 
-# spaces between columns, two of which are rich's padding
+# spaces between columns
 _WIDE_GAP, _NARROW_GAP = 3, 2
 
 # what a run's summary prints, so that it fits on one screen
@@ -31,7 +26,7 @@ MAX_TABLES = 3
 MAX_NOTES = 4
 
 
-def print_summary(summary: "Summary", console: Console) -> None:
+def print_summary(summary: "Summary", console: PlainConsole) -> None:
     """Print what a run found, on about one screen: sentences, a table per model, and warnings."""
     from dlperf_slurm.reports.tables.overview import (
         choose_rows,
@@ -71,7 +66,7 @@ def print_summary(summary: "Summary", console: Console) -> None:
         console.print(Text(f"and {count}"))
 
 
-def print_whole_report(summary: "Summary", console: Console) -> None:
+def print_whole_report(summary: "Summary", console: PlainConsole) -> None:
     """Print the sentences and all tables of a run with all their footnotes."""
     _print_head(summary, console)
     for finding in summary.findings:
@@ -85,7 +80,7 @@ def print_whole_report(summary: "Summary", console: Console) -> None:
     print_footnotes(summary.footnotes, console)
 
 
-def _print_head(summary: "Summary", console: Console) -> None:
+def _print_head(summary: "Summary", console: PlainConsole) -> None:
     """Print a run's title and description, the warning about other users, and its findings."""
     console.print(Text(summary.manifest.title, style="bold"))
     console.print(Text(summary.description))
@@ -96,13 +91,13 @@ def _print_head(summary: "Summary", console: Console) -> None:
         console.print(Text(text))
 
 
-def print_banner(summary: "Summary", console: Console) -> None:
+def print_banner(summary: "Summary", console: PlainConsole) -> None:
     """Print the warning about other users of the machines, if any."""
     if summary.banner:
         console.print(Text(summary.banner, style="bold yellow"))
 
 
-def print_plan(plan: "Plan", console: Console) -> None:
+def print_plan(plan: "Plan", console: PlainConsole) -> None:
     """Print the groups and cases of a plan, the cases left out, and totals."""
     if plan.cases:
         _print_planned(plan, console)
@@ -120,7 +115,7 @@ def print_plan(plan: "Plan", console: Console) -> None:
     )
 
 
-def _print_left_out(plan: "Plan", console: Console) -> None:
+def _print_left_out(plan: "Plan", console: PlainConsole) -> None:
     """Print each reason for cases left out, with the number of cases and some case ids."""
     cases: dict[str, list[str]] = {}
     for left_out in plan.left_out:
@@ -133,7 +128,7 @@ def _print_left_out(plan: "Plan", console: Console) -> None:
     console.print()
 
 
-def _print_planned(plan: "Plan", console: Console) -> None:
+def _print_planned(plan: "Plan", console: PlainConsole) -> None:
     """Print tables of the array jobs (groups) and of the cases of a plan."""
     print_table(
         ["group", "jobs", "array tasks", "nodes", "devices/node", "limit min", "node-hours"],
@@ -170,7 +165,7 @@ def _print_planned(plan: "Plan", console: Console) -> None:
     console.print()
 
 
-def show_table(table: Table, console: Console) -> None:
+def show_table(table: Table, console: PlainConsole) -> None:
     """Print a table with its caption."""
     print_table(
         table.header, table.rows, console, table.title, table.text_columns, table.omit_first
@@ -178,7 +173,7 @@ def show_table(table: Table, console: Console) -> None:
     console.print(Text(table.caption, style="dim"))
 
 
-def print_footnotes(footnotes: Sequence[str], console: Console) -> None:
+def print_footnotes(footnotes: Sequence[str], console: PlainConsole) -> None:
     """Print each footnote with its number on a line."""
     for number, text in enumerate(footnotes, start=1):
         console.print(Text(f"[{number}] {text}"))
@@ -196,19 +191,19 @@ class _Column(NamedTuple):
     def width(self) -> int:
         """The natural width, in characters."""
         lines = (line for text in (self.head, *self.texts) for line in text.split("\n"))
-        return max(map(cell_len, lines))
+        return max(map(measure, lines))
 
     @property
     def least_width(self) -> int:
         """The width below which words of a text, or figures, would be broken."""
         if not self.is_text:
             return self.width
-        words = max(map(cell_len, " ".join((self.head, *self.texts)).split()), default=1)
+        words = max(map(measure, " ".join((self.head, *self.texts)).split()), default=1)
         return min(self.width, max(_LEAST_TEXT, min(words, _LONG_NAME)))
 
     def wrap_head(self) -> "_Column":
         """Wrap the header to the width of the texts, or of its own longest word."""
-        width = max(self._replace(head="").width, *map(cell_len, [*self.head.split(), "."]))
+        width = max(self._replace(head="").width, *map(measure, [*self.head.split(), "."]))
         lines = textwrap.wrap(self.head, width, break_on_hyphens=False)
         return self._replace(head="\n".join(lines) or self.head)
 
@@ -216,7 +211,7 @@ class _Column(NamedTuple):
 def print_table(
     header: Sequence[str],
     rows: Sequence[Sequence[Union[Cell, str]]],
-    console: Console,
+    console: PlainConsole,
     title: str = "",
     text_columns: Optional[int] = 1,
     omit_first: Sequence[int] = (),
@@ -241,7 +236,7 @@ def print_table(
         shown, excess = _break_names(shown, excess)
     if title:
         console.print(Text(title, style="bold"))
-    console.print(_make_table(shown, gap, excess > 0))
+    _print_columns(shown, gap, excess, console)
     kept = {column.number for column in shown}
     omitted = ", ".join(column.head for column in columns if column.number not in kept)
     if omitted:
@@ -282,18 +277,68 @@ def _break_name(text: str, width: int) -> str:
     return "\n".join(lines)
 
 
-def _make_table(columns: Sequence[_Column], gap: int, is_narrow: bool) -> RichTable:
-    """Make a rich table with `gap` spaces between columns; figures are broken if `is_narrow`."""
-    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=gap == _NARROW_GAP)
-    for column in columns:
-        justify: JustifyMethod = "left" if column.is_text else "right"
-        # fold words that do not fit: by default rich cuts them and prints an ellipsis
-        table.add_column(
-            Text(column.head),
-            justify=justify,
-            overflow="fold",
-            no_wrap=not (column.is_text or is_narrow),
-        )
-    for row in zip(*(column.texts for column in columns)):
-        table.add_row(*map(Text, row))
-    return table
+def _print_columns(
+    columns: Sequence[_Column], gap: int, excess: int, console: PlainConsole
+) -> None:
+    """Print the columns side by side, with `gap` spaces between them and a line below the headers.
+
+    `excess` is by how many characters they are too wide together.
+    """
+    widths = _narrow(columns, excess)
+    console.print()
+    for line in _align(columns, [column.head for column in columns], widths, gap, True):
+        console.print(Text(line, style="bold"))
+    rule = f" {'─' * (sum(widths) + gap * (len(widths) - 1))}"
+    rows = zip(*(column.texts for column in columns))
+    lines = [line for row in rows for line in _align(columns, row, widths, gap)]
+    console.print("\n".join([rule, *lines, ""]))
+
+
+def _narrow(columns: Sequence[_Column], excess: int) -> list[int]:
+    """Return widths that are smaller than the natural ones by `excess` together.
+
+    The widest columns are narrowed first: of texts, then all to their longest word, then texts
+    further, and last figures.
+    """
+    widths = [column.width for column in columns]
+    words = [max(map(measure, " ".join((c.head, *c.texts)).split()), default=1) for c in columns]
+    for limits in (
+        [column.least_width for column in columns],
+        words,
+        [1 if column.is_text else word for column, word in zip(columns, words)],
+        [1] * len(columns),
+    ):
+        while excess > 0:
+            wide = [i for i, limit in enumerate(limits) if widths[i] > limit]
+            if not wide:
+                break
+            widths[max(wide, key=widths.__getitem__)] -= 1
+            excess -= 1
+    return widths
+
+
+def _align(
+    columns: Sequence[_Column],
+    row: Sequence[str],
+    widths: Sequence[int],
+    gap: int,
+    is_header: bool = False,
+) -> Iterator[str]:
+    """Yield the lines of a row: texts left-aligned, figures right-aligned, headers at the bottom.
+
+    The row has a text for each of the columns.
+    """
+    cells = [
+        [part for line in text.split("\n") for part in wrap(line, width)]
+        for text, width in zip(row, widths)
+    ]
+    height = max(map(len, cells), default=0)
+    for number, cell in enumerate(cells):
+        rest = [""] * (height - len(cell))
+        cells[number] = rest + cell if is_header else cell + rest
+    for line in zip(*cells):
+        parts = []
+        for column, text, width in zip(columns, line, widths):
+            space = " " * (width - measure(text))
+            parts.append(text + space if column.is_text else space + text)
+        yield f" {(' ' * gap).join(parts)}".rstrip()

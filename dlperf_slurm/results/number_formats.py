@@ -2,9 +2,10 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Optional, Union
+from typing import TYPE_CHECKING, Optional, Union
 
-from dlperf_slurm.stats.median import Interval
+if TYPE_CHECKING:
+    from dlperf_slurm.stats.median import Interval
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class ScaledFormat:
             return format(self.factor * value, self.spec)
         return f"{round(self.factor * value, self.last_place):.{max(self.last_place, 0)}f}"
 
-    def limit(self, bounds: Optional[Interval]) -> "ScaledFormat":
+    def limit(self, bounds: "Optional[Interval]") -> "ScaledFormat":
         """Return the format with no more digits than the uncertainty of a number justifies.
 
         These are two significant digits of half the width of its `bounds` (GUM, JCGM 100:2008,
@@ -60,7 +61,7 @@ class DurationFormat:
             return f"{minutes} min {rest} s"
         return f"{minutes // 60} h {minutes % 60} min"
 
-    def limit(self, bounds: Optional[Interval]) -> "DurationFormat":
+    def limit(self, bounds: "Optional[Interval]") -> "DurationFormat":
         """Return this format unchanged; durations have few digits anyway."""
         return self
 

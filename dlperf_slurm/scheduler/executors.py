@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional, TypeVar
 
 from submitit.core import core, utils
 from submitit.slurm import slurm as submitit_slurm
@@ -15,9 +15,50 @@ from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.files.writing import open_to_append
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler import local
-from dlperf_slurm.scheduler.queue import LocalArrayTaskJob, SlurmArrayTaskJob
+from dlperf_slurm.scheduler.queue import ProcessWatcher, QueueWatcher, Watcher
+from dlperf_slurm.scheduler.state import UNKNOWN
 
 LOCAL_START_SECONDS = 20.0
+
+Result = TypeVar("Result")
+
+
+class ArrayTaskWatcher(core.InfoWatcher):
+    """A run's watcher in the form in which submitit's jobs ask for their states."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        super().__init__()
+        self.watcher = watcher
+
+    def register_job(self, job_id: str) -> None:
+        # submitit's own method would cause a scheduler call for each new job
+        self.watcher.followed.add(job_id)
+
+    def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
+        """Return id and state of an array task under the names of sacct's columns."""
+        if mode != "cache":
+            self.watcher.update()
+        state = self.watcher.get_row(job_id).state
+        return {"JobID": job_id, "State": state} if state else {}
+
+    def get_state(self, job_id: str, mode: str = "standard") -> str:
+        return self.get_info(job_id, mode).get("State", UNKNOWN)
+
+
+class SlurmArrayTaskJob(submitit_slurm.SlurmJob[Result]):
+    """One array task as a submitit job that shares the run's watcher."""
+
+    def __init__(self, folder: Path, job_id: str, watcher: Optional[QueueWatcher] = None) -> None:
+        self.watcher = ArrayTaskWatcher(watcher or QueueWatcher(()))
+        super().__init__(folder, job_id)
+
+
+class LocalArrayTaskJob(core.Job[Result]):
+    """One local array task as a submitit job."""
+
+    def __init__(self, folder: Path, job_id: str, watcher: Optional[ProcessWatcher] = None) -> None:
+        self.watcher = ArrayTaskWatcher(watcher or ProcessWatcher())
+        super().__init__(folder, job_id)
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,10 @@ doctor's probe job, and the controller sends the jobs of some users instead of a
 
 import os
 import re
-import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple, Optional, TypeVar, Union
-
-from submitit.core import core
-from submitit.slurm import slurm as submitit_slurm
+from typing import NamedTuple, Optional, Union
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.contract.times import parse_time
@@ -25,8 +21,6 @@ from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, Run, make_job_name
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.machine_lock import get_first_in_queue
 from dlperf_slurm.scheduler.state import FINAL_STATES, PENDING, REVOKED, UNKNOWN, QueueRow
-
-Result = TypeVar("Result")
 
 # a character that no name, reason or path contains
 SEPARATOR = "\x1f"
@@ -78,7 +72,7 @@ class QueueLine(NamedTuple):
         return (f"{self.job_id}_{n}" for numbers in self.array_tasks for n in numbers)
 
 
-class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
+class QueueWatcher:
     """Watcher of one run's jobs in queue and accounting of a cluster, or of its federation.
 
     A job belongs to the run if its name is one of `job_names`, or if its script is in `scripts_dir`
@@ -94,7 +88,7 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         clusters: str = "",
         user_ids: Collection[int] = (),
     ) -> None:
-        super().__init__()
+        self.followed: set[str] = set()
         self._cluster = slurm_client.get_cluster_option(clusters)
         self._scripts_dir = scripts_dir
         self._user_ids = {os.geteuid(), *user_ids}
@@ -106,13 +100,9 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         # rows of the run's array tasks in the last squeue output
         self.queue: dict[str, QueueRow] = {}
 
-    def register_job(self, job_id: str) -> None:
-        # submitit's own method would cause a scheduler call for each new job
-        self._registered.add(job_id)
-
     def follow(self, job_ids: Iterable[str]) -> None:
         """Set the array tasks ("7_3") to look up in sacct once squeue has forgotten them."""
-        self._registered = set(job_ids)
+        self.followed = set(job_ids)
 
     def update(self) -> None:
         """Call squeue, and sacct for jobs it has forgotten.
@@ -125,7 +115,7 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         rows = dict(self.queue)
         forgotten = [
             job_id
-            for job_id in self._registered
+            for job_id in self.followed
             if rows.get(job_id, QueueRow(REVOKED)).state == REVOKED
             and self.get_row(job_id).state not in FINAL_STATES
         ]
@@ -140,15 +130,8 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         """Return the last known row of an array task ("7_3"); an empty row if it has none."""
         return self._rows.get(job_id, QueueRow())
 
-    def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
-        """Return id and state of an array task under the names of sacct's columns, for submitit."""
-        if mode != "cache":
-            self.update()
-        return _make_info(job_id, self._rows.get(job_id))
-
     def read_queue(self) -> None:
         """Call squeue without sacct; raises SchedulerError unless it prints a table."""
-        self._last_status_check = time.time()
         where = self._cluster or ["--federation", "--sibling"]
         users = ",".join(map(str, sorted(self._user_ids)))
         form = f"--format={SEPARATOR.join(_SQUEUE_FIELDS)}"
@@ -321,7 +304,7 @@ def parse_ids(text: str) -> tuple[str, tuple[range, ...]]:
     return job_id, tuple(found)
 
 
-class ProcessWatcher(core.InfoWatcher):
+class ProcessWatcher:
     """Watcher of local array tasks, by the processes that run them.
 
     `run_id` is the watched run: the reason of a waiting task names the run that uses this machine,
@@ -329,17 +312,14 @@ class ProcessWatcher(core.InfoWatcher):
     """
 
     def __init__(self, run_id: str = "") -> None:
-        super().__init__()
+        self.followed: set[str] = set()
         self._run_id = run_id
         self._rows: dict[str, QueueRow] = {}
         self.calls: dict[str, int] = {}
         self.queue: dict[str, QueueRow] = {}
 
-    def register_job(self, job_id: str) -> None:
-        self._registered.add(job_id)
-
     def follow(self, job_ids: Iterable[str]) -> None:
-        self._registered = set(job_ids)
+        self.followed = set(job_ids)
 
     def update(self) -> None:
         """Check which processes live: tasks of the living are PENDING, others UNKNOWN.
@@ -352,7 +332,7 @@ class ProcessWatcher(core.InfoWatcher):
             if first in ("", self._run_id)
             else f"waits for your run {first}, which is using this machine"
         )
-        for job_id in self._registered:
+        for job_id in self.followed:
             array_job_id = job_id.rpartition("_")[0]
             host = local.find_other_host(array_job_id)
             is_alive = bool(host) or local.is_alive(array_job_id)
@@ -364,35 +344,6 @@ class ProcessWatcher(core.InfoWatcher):
     def get_row(self, job_id: str) -> QueueRow:
         """Return the last known row of an array task."""
         return self._rows.get(job_id, QueueRow(is_local=True))
-
-    def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
-        """Return id and state of an array task under the names of sacct's columns, for submitit."""
-        if mode != "cache":
-            self.update()
-        return _make_info(job_id, self._rows.get(job_id))
-
-    def get_state(self, job_id: str, mode: str = "standard") -> str:
-        return self.get_info(job_id, mode).get("State", UNKNOWN)
-
-
-def _make_info(job_id: str, row: Optional[QueueRow]) -> dict[str, str]:
-    return {} if row is None else {"JobID": job_id, "State": row.state}
-
-
-class SlurmArrayTaskJob(submitit_slurm.SlurmJob[Result]):
-    """One array task as a submitit job that shares the run's watcher."""
-
-    def __init__(self, folder: Path, job_id: str, watcher: Optional[QueueWatcher] = None) -> None:
-        self.watcher = watcher or QueueWatcher(())
-        super().__init__(folder, job_id)
-
-
-class LocalArrayTaskJob(core.Job[Result]):
-    """One local array task as a submitit job."""
-
-    def __init__(self, folder: Path, job_id: str, watcher: Optional[ProcessWatcher] = None) -> None:
-        self.watcher = watcher or ProcessWatcher()
-        super().__init__(folder, job_id)
 
 
 Watcher = Union[QueueWatcher, ProcessWatcher]

@@ -2,17 +2,12 @@
 
 import contextlib
 import os
-from typing import Optional
-
-from submitit.core import core
+from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm import slurm_client
-from dlperf_slurm.config.overrides import get_job_kind
-from dlperf_slurm.config.site import read_frozen_site
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError, JournalError, SchedulerError
 from dlperf_slurm.files.archives import has_file
-from dlperf_slurm.jobs.grouping import get_warning_seconds
 from dlperf_slurm.jobs.journal import (
     REFUSED,
     STAGED,
@@ -28,9 +23,11 @@ from dlperf_slurm.jobs.markers import read_claim
 from dlperf_slurm.jobs.run_directory import HARNESS_FILE, SITE_FILE, Run
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler import local
-from dlperf_slurm.scheduler.executors import LocalArrayExecutor, ScriptCall, SlurmArrayExecutor
 from dlperf_slurm.scheduler.queue import make_queue_watcher
 from dlperf_slurm.scheduler.sbatch_errors import is_surely_refused
+
+if TYPE_CHECKING:
+    from submitit.core.core import Executor
 
 
 def recover_interrupted(run: Run) -> dict[str, str]:
@@ -78,7 +75,10 @@ def find_submitted(run: Run, group_id: str) -> Optional[str]:
     return make_queue_watcher(run, [group_id]).find_array_job_id()
 
 
-def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
+def _make_executor(run: Run, group_id: str, lock: int) -> "Executor":
+    # imports submitit, which only a submission needs
+    from dlperf_slurm.scheduler.executors import LocalArrayExecutor, SlurmArrayExecutor
+
     harness = run.path / HARNESS_FILE
     if not has_file(harness, run.path):
         raise InputError(f"{harness}: is missing; was the whole run directory copied?")
@@ -96,6 +96,10 @@ def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
 
 def read_time_limit(run: Run, group_id: str) -> local.TimeLimit:
     """Read the time limit of a group's array tasks from the run's site; raises InputError."""
+    from dlperf_slurm.config.overrides import get_job_kind
+    from dlperf_slurm.config.site import read_frozen_site
+    from dlperf_slurm.jobs.grouping import get_warning_seconds
+
     axes = {case.case_id: case.axes for case in run.manifest.cases}
     kind = get_job_kind(axes[run.read_tasks(group_id)[0].case_id])
     site = read_frozen_site(run.path / SITE_FILE).resolve(kind)
@@ -151,7 +155,9 @@ def submit_group(run: Run, group_id: str, lock: int) -> tuple[str, str]:
     return "", refusal
 
 
-def _call_sbatch(run: Run, group_id: str, executor: core.Executor) -> tuple[str, str]:
+def _call_sbatch(run: Run, group_id: str, executor: "Executor") -> tuple[str, str]:
+    from dlperf_slurm.scheduler.executors import ScriptCall
+
     script = run.get_script_path(group_id)
     try:
         with executor.batch():

@@ -60,7 +60,7 @@ PLAN, RESULTS = "dlperf_slurm.jobs.plan", "dlperf_slurm.reports.summarize"
     [
         (["plan", "--help"], "dlperf_slurm.cli.runs", {"dlperf_slurm.cli.history", "pydantic"}),
         (["config", "show"], "dlperf_slurm.config.site", {*HEAVY, PLAN, RESULTS}),
-        (["plan"], PLAN, {*HEAVY, "dlperf_slurm.results.collect", RESULTS}),
+        (["plan"], PLAN, {*HEAVY, "rich", "dlperf_slurm.results.collect", RESULTS}),
     ],
 )
 def test_command_loads_what_it_needs_alone(home, words, loaded, others):
@@ -69,3 +69,11 @@ def test_command_loads_what_it_needs_alone(home, words, loaded, others):
     _, modules = run_command([*words, *arguments])
     assert loaded in modules
     assert not modules & others
+
+
+@pytest.mark.parametrize("command", ["status", "cancel"])
+def test_command_on_a_run_reads_its_json_alone(staged_run, command):
+    _, modules = run_command([command, str(staged_run.path)])
+    assert not modules & {*HEAVY, "asyncio", "pydantic", "rich"}
+    # those of the interpreter itself included
+    assert 50 < len(modules) < 230

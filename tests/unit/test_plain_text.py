@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 from builders import find_task, make_failed_record, make_record, read_case, write_record
-from rich.text import Text
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, format_manifest
 from dlperf_slurm.plain_text import count_things, defuse_cell, make_one_line, strip_controls
-from dlperf_slurm.reports.plain_console import PlainConsole
+from dlperf_slurm.reports.plain_console import PlainConsole, Text
 
 # clears the screen, sets the window's title and the color, reverses the text direction
 HOSTILE = "a\x1b[2J\x1b]0;pwned\x07\x9b31m\u200b\u202ec\x08\x7f"
@@ -34,7 +33,7 @@ def test_formula_is_text_in_a_cell(sign):
 
 def test_console_keeps_its_own_styles_alone():
     file = io.StringIO()
-    console = PlainConsole(file=file, width=80, force_terminal=True, color_system="standard")
+    console = PlainConsole(file=file, width=80, is_terminal=True)
     console.print(Text(HOSTILE, style="bold"))
     assert file.getvalue() == f"\x1b[1m{PLAIN}\x1b[0m\n"
 

@@ -7,13 +7,13 @@ import re
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
 from report_values import HOSTILE, list_rows, summarize, write_report, write_rows
-from rich.console import Console
 
 from dlperf_slurm.published.audit.tables import find_tables
 from dlperf_slurm.reports import cells
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats.markdown import escape_markdown
 from dlperf_slurm.reports.formats.markdown import make_table as make_markdown_table
+from dlperf_slurm.reports.plain_console import PlainConsole
 from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.terminal import print_table, print_whole_report
 from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
@@ -37,7 +37,7 @@ def make_summary(title="Small") -> Summary:
 
 
 def print_on(width: int, summary: Summary, **options) -> str:
-    console = Console(file=io.StringIO(), width=width, **options)
+    console = PlainConsole(io.StringIO(), width=width, **options)
     print_whole_report(summary, console)
     return console.file.getvalue()
 
@@ -273,7 +273,7 @@ def test_terminal_shows_each_footnote():
 
 
 def test_terminal_has_colours_and_a_pipe_has_none():
-    assert "\x1b[" in print_on(80, make_summary(), force_terminal=True, color_system="standard")
+    assert "\x1b[" in print_on(80, make_summary(), is_terminal=True)
     assert "\x1b" not in print_on(80, make_summary())
 
 
@@ -283,14 +283,14 @@ def test_text_of_the_user_is_not_taken_for_markup(text):
 
 
 def test_long_word_in_a_table_is_folded():
-    console = Console(file=io.StringIO(), width=40)
+    console = PlainConsole(io.StringIO(), width=40)
     print_table(["key", "value"], [["k", "x" * 100]], console, text_columns=None)
     assert console.file.getvalue().count("x") == 100
 
 
 def print_table_on(width):
     """Return the printed lines, without alignment."""
-    console = Console(file=io.StringIO(), width=width)
+    console = PlainConsole(io.StringIO(), width=width)
     throughput = Cell(1234.56, interval=Interval(1234.12, 1235.01), repeats=(6, 7), notes=(1,))
     rows = [["pytorch", "1n1g", throughput, Cell(1.9, interval=Interval(1.78, 2.01))]]
     print_table(["framework", "topology", "images/s", "speedup over fp32"], rows, console, "t", 2)
@@ -322,7 +322,7 @@ def test_no_line_is_longer_than_the_terminal_and_no_figure_is_cut(width):
 
 
 def test_table_without_rows_is_printed():
-    console = Console(file=io.StringIO(), width=40)
+    console = PlainConsole(io.StringIO(), width=40)
     print_table(["framework", "topology"], [], console)
     assert console.file.getvalue().split()[:2] == ["framework", "topology"]
 

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 from builders import make_axes, make_case, make_outcomes, make_planned_case, make_record
+from pydantic import ValidationError
 
 from dlperf_slurm.contract.axes import LARGEST
-from dlperf_slurm.matrix.settings import USES, list_settings
+from dlperf_slurm.matrix.settings import LEAST_VALUES, OWN_SETTINGS, USES, list_settings
 from dlperf_slurm.matrix.tables import Protocol
 from dlperf_slurm.results.case_columns import CASES
 from dlperf_slurm.results.cases import analyze
@@ -16,6 +17,15 @@ from dlperf_slurm.results.columns import NUMBER, list_records
 LIMITED = Protocol(memory_limit_mib_per_device=5, stall_seconds=45.5)
 LEAST = {"min_warmup_seconds", "min_measured_seconds"}
 OWN = {"repeats": 3, "blocks": 1}
+
+
+@pytest.mark.parametrize("setting", Protocol.model_fields)
+def test_manifest_may_have_the_values_that_a_matrix_may_have(setting):
+    if setting in OWN_SETTINGS:
+        return
+    Protocol(**{setting: LEAST_VALUES[setting]})
+    with pytest.raises(ValidationError):
+        Protocol(**{setting: LEAST_VALUES[setting] - 1})
 
 
 def find_values(planned):

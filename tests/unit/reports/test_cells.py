@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from report_values import HOSTILE, list_report_files
-from rich.console import Console
 
 from dlperf_slurm.published import layouts
 from dlperf_slurm.published.audit.tables import find_tables
@@ -16,6 +15,7 @@ from dlperf_slurm.reports.cells import Cell, Table, join_cells, make_table
 from dlperf_slurm.reports.formats import latex, list_formats, markdown
 from dlperf_slurm.reports.formats.html import load_template
 from dlperf_slurm.reports.formats.page.tables import make_html_table
+from dlperf_slurm.reports.plain_console import PlainConsole
 from dlperf_slurm.results.number_formats import (
     COUNT,
     MILLISECONDS,
@@ -169,7 +169,7 @@ def test_hostile_word_in_latex_is_text_and_nothing_else(word):
 
 @pytest.mark.parametrize("word", HOSTILE_WORDS)
 def test_hostile_word_on_a_terminal_is_shown_as_it_is(word):
-    console = Console(file=io.StringIO(), width=2000)
+    console = PlainConsole(io.StringIO(), width=2000)
     terminal.show_table(make_hostile_table(word), console)
     text = console.file.getvalue()
     assert all(text.count(line) >= 5 for line in word.split("\n"))

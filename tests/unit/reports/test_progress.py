@@ -2,9 +2,8 @@
 
 import io
 
-from rich.console import Console
-
 from dlperf_slurm.jobs.run_directory import RunTask
+from dlperf_slurm.reports.plain_console import PlainConsole
 from dlperf_slurm.reports.progress import print_states
 from dlperf_slurm.scheduler.state import TaskState
 
@@ -15,7 +14,7 @@ def make_state(attempt: int, state: str, detail: str = "") -> TaskState:
 
 def print_text(run, *states: TaskState) -> str:
     text = io.StringIO()
-    print_states(run, states, Console(file=text, width=500))
+    print_states(run, states, PlainConsole(text, width=500))
     return text.getvalue()
 
 

@@ -16,7 +16,7 @@ ROWS = [[name, "images/s", "27", "27", "1.00", "0.42 to 2.36", "undecided [1]"] 
 
 def print_at(width, header=HEADER, rows=ROWS):
     stream = io.StringIO()
-    print_table(header, rows, PlainConsole(file=stream, width=width), "B against A", 2)
+    print_table(header, rows, PlainConsole(stream, width), "B against A", 2)
     return stream.getvalue()
 
 

@@ -4,10 +4,10 @@ import io
 import re
 
 import pytest
-from rich.console import Console
 from support.problems import assert_problem
 
 from dlperf_slurm.jobs.run_directory import RunTask
+from dlperf_slurm.reports.plain_console import PlainConsole
 from dlperf_slurm.reports.progress import print_pending_reasons
 from dlperf_slurm.scheduler.pending_hints import describe_pending, get_hint
 from dlperf_slurm.scheduler.state import PENDING, RUNNING, TaskState
@@ -61,7 +61,7 @@ def test_reasons_are_told_once_with_their_jobs(staged_run):
 
 
 def test_reason_is_named_when_it_is_seen_first(staged_run):
-    console = Console(file=io.StringIO(), width=200)
+    console = PlainConsole(io.StringIO(), width=200)
     named = set()
     print_pending_reasons(staged_run, [make_state(0, "Priority")], named, console)
     print_pending_reasons(

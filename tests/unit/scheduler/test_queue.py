@@ -9,12 +9,11 @@ import pytest
 from builders import print_queue, show_queue, write_program
 
 from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.scheduler.executors import LocalArrayTaskJob, SlurmArrayTaskJob
 from dlperf_slurm.scheduler.queue import (
     SEPARATOR,
-    LocalArrayTaskJob,
     ProcessWatcher,
     QueueWatcher,
-    SlurmArrayTaskJob,
     TruncatedListError,
     parse_ids,
     parse_lines,
@@ -285,5 +284,5 @@ def test_job_registers_its_array_task_in_its_own_watcher(home, make_job, make_wa
     mine, other = make_watcher(), make_watcher()
     job = make_job(home, JOB_ID, mine)
     assert job.job_id == JOB_ID
-    assert mine._registered == {JOB_ID}
-    assert other._registered == set()
+    assert mine.followed == {JOB_ID}
+    assert other.followed == set()

@@ -5,9 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
-
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.published.layouts import load_layout
 from dlperf_slurm.published.layouts.parts.document import Document
@@ -16,6 +13,7 @@ from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats import Report
 from dlperf_slurm.reports.formats.latex import write_tables
 from dlperf_slurm.reports.formats.markdown import escape_markdown, list_blocks
+from dlperf_slurm.reports.plain_console import PlainConsole, Text
 from dlperf_slurm.reports.terminal import print_table
 
 # width that print_table adds between columns
@@ -52,7 +50,7 @@ def serialize(document: Document, title: str, description: str) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def print_document(document: Document, title: str, description: str, console: Console) -> None:
+def print_document(document: Document, title: str, description: str, console: PlainConsole) -> None:
     """Print a document on a terminal: tables with captions, then footnotes, then notes."""
     console.print(Text(title, style="bold"))
     console.print(Text(description))

@@ -3,11 +3,11 @@
 import io
 
 import pytest
-from rich.console import Console
 
 from dlperf_slurm.published.layouts.parts.document import Document
 from dlperf_slurm.published.layouts.parts.output import fit_columns, print_document, serialize
 from dlperf_slurm.reports.cells import Cell, Table, make_table
+from dlperf_slurm.reports.plain_console import PlainConsole
 
 HOSTILE = "a|b [bold]c[/bold] $(d)"
 
@@ -24,7 +24,7 @@ def make_document(table: Table) -> Document:
 
 
 def print_on(width: int, document: Document) -> list[str]:
-    console = Console(file=io.StringIO(), width=width)
+    console = PlainConsole(io.StringIO(), width=width)
     print_document(document, HOSTILE, "run x", console)
     return console.file.getvalue().splitlines()
 
