@@ -1,32 +1,32 @@
 """A run -> its results, from a cache; only cases that have changed are read again.
 
 A case has changed if any file of its repeats has another size, time or inode than when the cache
-was written. The cache contains only data from the run's files: it can be deleted at any time. A
-cache file that is damaged, of another user, or from other versions of this tool, Python, pandas or
-NumPy is ignored.
+was written.
 """
 
 import hashlib
-import io
-import os
 import pickle
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
-from dlperf_slurm.config.folders import PACKAGE, evict_oldest, hash_path, make_cache_dir
-from dlperf_slurm.errors import InputError
+from dlperf_slurm.config.folders import hash_path
 from dlperf_slurm.files.archives import find_archive
-from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.attempts import fingerprint_attempt
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.run_directory import CASES_FILE, Run
 from dlperf_slurm.reports.step_files import StepWriter, fingerprint_step_file, open_step_writer
+from dlperf_slurm.results.cache import (
+    decode,
+    evict_entries,
+    fingerprint_code,
+    load_entry,
+    store_entry,
+)
 from dlperf_slurm.results.case_summary import (
     CaseRows,
     RunFrames,
@@ -37,15 +37,14 @@ from dlperf_slurm.results.case_summary import (
 from dlperf_slurm.results.cases import Results, analyze_frames
 from dlperf_slurm.results.collect import WORTH_A_PROCESS, Attempts
 from dlperf_slurm.results.columns import REPEATED_TEXT, TIME, list_values, make_array
-from dlperf_slurm.results.footnotes import FootnoteTemplate
 from dlperf_slurm.results.process_pool import map_on_cores
 from dlperf_slurm.results.samples import INDEX
-from dlperf_slurm.version import __version__
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-# runs in the cache; the least recently used one is evicted
+# the folder of the cache, and the most runs in it
+FRAMES = "frames"
 MOST_RUNS = 100
 _DIGEST_BYTES = 32
 _FRAMES = tuple(field.name for field in fields(RunFrames))
@@ -100,19 +99,6 @@ def _read_case(attempts: Attempts, writer: StepWriter, folder: Path, case: Plann
 
 
 # fingerprints
-
-
-@cache
-def fingerprint_code() -> tuple[object, ...]:
-    """Fingerprint the code that computes results: versions and newest modification time.
-
-    The time is included because in a checkout the version does not change with the code.
-    """
-    import numpy
-    import pandas
-
-    newest = max(path.stat().st_mtime_ns for path in PACKAGE.rglob("*.py"))
-    return __version__, newest, sys.version, pandas.__version__, numpy.__version__
 
 
 def fingerprint_run(run: Run) -> tuple[object, ...]:
@@ -185,31 +171,14 @@ def store_results(run: Run, results: Results, prints: Mapping[str, str]) -> None
         "all_notes": results.notes,
     }
     encoded = {name: encode_frame(frame) for name, frame in frames.items()}
-    content = pickle.dumps((dict(prints), encoded), protocol=5)
-    with suppress(OSError, InputError):
-        folder = make_cache_dir("frames")
-        write_file(folder / hash_path(run.path), _digest(content) + content, mode=0o600)
-        evict_oldest(folder, MOST_RUNS)
+    store_entry(FRAMES, hash_path(run.path), fingerprint_code(), (dict(prints), encoded))
+    evict_entries(FRAMES, MOST_RUNS)
 
 
 def load_results(run: Run) -> Optional[CachedResults]:
-    """Load the cached results of a run; None if missing, damaged, or of another user or version."""
-    with suppress(OSError, InputError):
-        path = make_cache_dir("frames") / hash_path(run.path)
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_uid != os.geteuid():
-                return None
-            found = file.read()
-        os.utime(path)
-        digest, content = found[:_DIGEST_BYTES], found[_DIGEST_BYTES:]
-        return CachedResults(*_decode(content)) if digest == _digest(content) else None
-    return None
-
-
-def _digest(content: bytes) -> bytes:
-    """Hash the cached content together with the fingerprint of the code."""
-    text = ascii(fingerprint_code()).encode()
-    return hashlib.blake2b(text + content, digest_size=_DIGEST_BYTES).digest()
+    """Load the cached results of a run; None if there are none that are valid."""
+    found = load_entry(FRAMES, hash_path(run.path), fingerprint_code())
+    return None if found is None else CachedResults(*found)
 
 
 # data frames as bytes, without pickled pandas classes
@@ -225,7 +194,7 @@ def decode_frame(content: bytes) -> "DataFrame":
     """Decode a data frame that `encode_frame` encoded."""
     from pandas import DataFrame
 
-    columns = _decode(content)
+    columns = decode(content)
     return DataFrame({name: _decode_column(dtype, values) for name, dtype, values in columns})
 
 
@@ -257,17 +226,3 @@ def _decode_column(dtype: str, values: Any) -> Any:
 def _is_plain(dtype: str) -> bool:
     """Return whether columns of this pandas type are plain NumPy arrays."""
     return dtype in ("float64", "int64", "int32", "bool")
-
-
-def _decode(content: bytes) -> Any:
-    """Unpickle built-in types and FootnoteTemplate; any other class raises UnpicklingError."""
-    return _Decoder(io.BytesIO(content)).load()
-
-
-class _Decoder(pickle.Unpickler):
-    """An unpickler that accepts no class but FootnoteTemplate."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) != (FootnoteTemplate.__module__, FootnoteTemplate.__name__):
-            raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a report cache")
-        return FootnoteTemplate

@@ -3,20 +3,16 @@
 The simulations are deterministic, and take as long as all other work of `plan`.
 """
 
-import contextlib
-import json
-from pathlib import Path
-from typing import Any, NamedTuple, Optional
+import hashlib
+from typing import NamedTuple
 
-from dlperf_slurm.config.folders import find_cache_dir, make_cache_dir
-from dlperf_slurm.errors import InputError
-from dlperf_slurm.files.reading import read_json
-from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.results.cache import evict_entries, load_entry, store_entry
 from dlperf_slurm.stats.power import compute_detectable_slowdown, compute_power
 from dlperf_slurm.version import __version__
 
-# results in the cache file; if it is full, it is started afresh
-_MOST_KEPT = 1000
+# the folder of the cache, and the most results in it
+POWERS = "power"
+MOST_RESULTS = 1000
 
 
 class Power(NamedTuple):
@@ -35,47 +31,12 @@ def get_power(repeats: int, spread: float, slowdown: float, tests: int) -> Power
 
     Parameters as of `compute_power`. Errors of the cache file are ignored.
     """
-    key = f"{repeats} {spread!r} {slowdown!r} {tests}"
-    known = _load()
-    answer = _take(known.get(key))
-    if answer is not None:
-        return answer
-    power = Power(
-        compute_power(repeats, spread, slowdown, tests),
-        compute_detectable_slowdown(repeats, spread, tests),
-    )
-    _store({**(known if len(known) < _MOST_KEPT else {}), key: list(power)})
+    key = (repeats, spread, slowdown, tests)
+    name = hashlib.blake2b(ascii(key).encode(), digest_size=16).hexdigest()
+    known = load_entry(POWERS, name, __version__)
+    if known is not None:
+        return Power(*known)
+    power = Power(compute_power(*key), compute_detectable_slowdown(repeats, spread, tests))
+    store_entry(POWERS, name, __version__, tuple(power))
+    evict_entries(POWERS, MOST_RESULTS)
     return power
-
-
-def get_cache_path() -> Path:
-    """Return the path of the cache file of this version; it may not exist.
-
-    Raises as `find_cache_dir`.
-    """
-    return find_cache_dir() / f"power-{__version__}.json"
-
-
-def _load() -> dict[str, Any]:
-    """Load the cache file; empty if it is missing or damaged."""
-    try:
-        stored = read_json(get_cache_path())
-    except (OSError, InputError):
-        return {}
-    return stored if isinstance(stored, dict) else {}
-
-
-def _take(stored: object) -> Optional[Power]:
-    """Convert a cached JSON value to a result; None if it is not a valid one."""
-    if not isinstance(stored, list) or len(stored) != len(Power._fields):
-        return None
-    if not all(isinstance(share, (int, float)) and 0 <= share <= 1 for share in stored):
-        return None
-    return Power(*stored)
-
-
-def _store(answers: dict[str, Any]) -> None:
-    """Write the cache file; errors are ignored."""
-    with contextlib.suppress(OSError, InputError):
-        make_cache_dir()
-        write_file(get_cache_path(), json.dumps(answers).encode(), mode=0o600)

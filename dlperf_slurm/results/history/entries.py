@@ -90,27 +90,22 @@ def _is_archive(path: Path, paths: Sequence[Path]) -> bool:
     return path.is_file() and has_file(path / MANIFEST_FILE, path)
 
 
-def digest_run(run_dir: Path) -> str:
-    """Hash name, size and modification time of all files that a run's results are read from."""
-    digest = hashlib.sha256()
-    is_archive = run_dir.suffix == ARCHIVE_SUFFIX and run_dir.is_file()
-    for line in [_describe_file(str(run_dir), "")] if is_archive else _describe_files(run_dir):
-        digest.update(line.encode(errors="surrogateescape"))
-    return digest.hexdigest()
-
-
-def _describe_files(run_dir: Path) -> Iterator[str]:
-    """Yield the line of `_describe_file` for each file that results are read from."""
-    found = [sorted(glob(f"{escape(str(run_dir))}/{pattern}")) for pattern in _OF_RUN]  # noqa: PTH207
-    for path in chain(*found, _list_attempt_files(str(run_dir / "cases"), _FOLDERS)):
-        yield _describe_file(path, path[len(str(run_dir)) :])
+def list_files(run_dir: Path) -> list[str]:
+    """List the files that a run's results are read from, and their folders, relative to the run."""
+    if run_dir.suffix == ARCHIVE_SUFFIX and run_dir.is_file():
+        return [""]
+    base = f"{run_dir}/"
+    found = [sorted(glob(f"{escape(base)}{pattern}")) for pattern in _OF_RUN]  # noqa: PTH207
+    names = chain([SCRIPTS_DIR], *found, _list_attempt_files(f"{base}cases", _FOLDERS))
+    return [name[len(base) :] if name.startswith(base) else name for name in names]
 
 
 def _list_attempt_files(folder: str, below: Sequence[str]) -> Iterator[str]:
-    """List the files named in _OF_ATTEMPT in a folder and its subfolders.
+    """Yield a folder, the files named in _OF_ATTEMPT in it, and those of its subfolders.
 
     `below` has the prefix of the names of subfolders at each level, such as "r" for repeats.
     """
+    yield folder
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208
     except OSError:
@@ -122,14 +117,21 @@ def _list_attempt_files(folder: str, below: Sequence[str]) -> Iterator[str]:
             yield from _list_attempt_files(f"{folder}/{name}", below[1:])
 
 
-def _describe_file(path: str, name: str) -> str:
-    """Return a line of a file's `name`, size and modification time, for a digest."""
-    try:
-        status = os.stat(path)  # noqa: PTH116
-    except OSError:
-        # a dangling link, or a file that was just removed
-        return f"{name}\0gone\n"
-    return f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n"
+def digest_files(run_dir: Path, names: Sequence[str]) -> str:
+    """Hash the names, sizes and modification times of files and folders of a run.
+
+    A folder's time says whether a file was added or removed.
+    """
+    found = []
+    for name in names:
+        try:
+            status = os.stat(f"{run_dir}/{name}" if name else run_dir)  # noqa: PTH116
+        except OSError:
+            # a dangling link, or a file that was just removed
+            found.append((name, -1, -1))
+        else:
+            found.append((name, status.st_size, status.st_mtime_ns))
+    return hashlib.blake2b(ascii(found).encode(), digest_size=32).hexdigest()
 
 
 # The columns of the data frame of entries: one row per case of a run, as planned. `state` is the

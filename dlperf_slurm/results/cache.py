@@ -1,0 +1,94 @@
+"""Values computed from files -> entries of the user's cache directory, and back.
+
+An entry is a file with built-in Python values alone. It contains only data that can be computed
+again: it can be deleted at any time, and is ignored if it is damaged, of another user, or made of
+other files, by other code or by other versions of Python, pandas or NumPy.
+"""
+
+import hashlib
+import io
+import os
+import pickle
+import sys
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dlperf_slurm.config.folders import PACKAGE, evict_oldest, find_cache_dir, make_cache_dir
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.results.footnotes import FootnoteTemplate
+from dlperf_slurm.version import __version__
+
+_DIGEST_BYTES = 32
+
+
+def get_entry_path(kind: str, name: str) -> Path:
+    """Return the path of an entry, which may not exist; raises as `find_cache_dir`."""
+    return find_cache_dir() / kind / name
+
+
+def load_entry(kind: str, name: str, made_of: object) -> Any:
+    """Load the value that `store_entry` stored; None if there is none that is valid.
+
+    `made_of` has to be the same as when it was stored.
+    """
+    with suppress(OSError, InputError):
+        path = get_entry_path(kind, name)
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid():
+                return None
+            found = file.read()
+        os.utime(path)
+        digest, content = found[:_DIGEST_BYTES], found[_DIGEST_BYTES:]
+        return decode(content) if digest == _digest(made_of, content) else None
+    return None
+
+
+def store_entry(kind: str, name: str, made_of: object, value: Any) -> str:
+    """Store a value; return "", or the error if it cannot be stored."""
+    content = pickle.dumps(value, protocol=5)
+    try:
+        folder = make_cache_dir(kind)
+        write_file(folder / name, _digest(made_of, content) + content, mode=0o600)
+    except (OSError, InputError) as error:
+        return str(error)
+    return ""
+
+
+def evict_entries(kind: str, most: int) -> None:
+    """Remove the least recently used entries of a kind, so that `most` are left."""
+    with suppress(InputError):
+        evict_oldest(find_cache_dir() / kind, most)
+
+
+@cache
+def fingerprint_code() -> tuple[object, ...]:
+    """Fingerprint the code that computes results: versions and newest modification time.
+
+    The time is included because in a checkout the version does not change with the code.
+    """
+    import numpy
+    import pandas
+
+    newest = max(path.stat().st_mtime_ns for path in PACKAGE.rglob("*.py"))
+    return __version__, newest, sys.version, pandas.__version__, numpy.__version__
+
+
+def _digest(made_of: object, content: bytes) -> bytes:
+    return hashlib.blake2b(ascii(made_of).encode() + content, digest_size=_DIGEST_BYTES).digest()
+
+
+def decode(content: bytes) -> Any:
+    """Unpickle built-in types and FootnoteTemplate; any other class raises UnpicklingError."""
+    return _Decoder(io.BytesIO(content)).load()
+
+
+class _Decoder(pickle.Unpickler):
+    """An unpickler that accepts no class but FootnoteTemplate."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) != (FootnoteTemplate.__module__, FootnoteTemplate.__name__):
+            raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a cache entry")
+        return FootnoteTemplate
