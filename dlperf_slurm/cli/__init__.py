@@ -94,7 +94,7 @@ def _parse(words: "list[str]") -> argparse.Namespace:
 class CommandParser(argparse.ArgumentParser):
     """A parser that refuses unknown arguments itself, with its own usage, not the tool's."""
 
-    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         """Parse the arguments of a command; those that it does not have are an error."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:

@@ -49,7 +49,8 @@ class SlurmArrayTaskJob(submitit_slurm.SlurmJob[Result]):
     """One array task as a submitit job that shares the run's watcher."""
 
     def __init__(self, folder: Path, job_id: str, watcher: Optional[QueueWatcher] = None) -> None:
-        self.watcher = ArrayTaskWatcher(watcher or QueueWatcher(()))
+        # submitit's own attribute is a SlurmInfoWatcher, whose methods it calls through InfoWatcher
+        self.watcher: Any = ArrayTaskWatcher(watcher or QueueWatcher(()))
         super().__init__(folder, job_id)
 
 

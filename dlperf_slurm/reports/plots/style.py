@@ -216,7 +216,7 @@ def add_heading(
         legend.set_bbox_to_anchor((0, 0, 1, 1), transform=figure.transFigure)
     width, height = figure.get_size_inches()
     characters = int(width * POINTS_PER_INCH / (0.55 * SMALL_POINTS))
-    above = [(title, TITLE_POINTS, INK, "bold")]
+    above: list[tuple[str, float, str, str]] = [(title, TITLE_POINTS, INK, "bold")]
     for line in lines:
         above += [(part, SMALL_POINTS, MUTED, "normal") for part in textwrap.wrap(line, characters)]
     top = height + 1.4 * sum(points for _, points, *_ in above) / POINTS_PER_INCH
@@ -240,7 +240,9 @@ def save_file(figure: "Figure", suffix: str, box: "tuple[float, float, float, fl
     from matplotlib.transforms import Bbox
 
     buffer = io.BytesIO()
-    look = {"dpi": PNG_DOTS_PER_INCH, "facecolor": "white"} if suffix == "png" else {}
+    look: dict[str, Any] = (
+        {"dpi": PNG_DOTS_PER_INCH, "facecolor": "white"} if suffix == "png" else {}
+    )
     figure.savefig(
         buffer,
         format=suffix,
