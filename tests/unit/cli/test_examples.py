@@ -60,7 +60,7 @@ def test_plan_names_each_reason_once_and_some_of_its_cases(matrix, capsys):
     main(["plan", matrix, *LOCAL, "--set", 'axes.topology="2n1g"', "--set", batches])
     lines = capsys.readouterr().out.splitlines()
     assert lines[3].startswith("  5 cases: 2n1g ")
-    assert lines[4].endswith("bs3-fp32, and 2 more")
+    assert lines[4].endswith("bs3-fp32 and 2 more")
 
 
 def test_plan_and_status_as_json_are_whole(matrix, capsys):
