@@ -288,8 +288,7 @@ def make_planned_case(topology: str = "1n1g", **changes: Any) -> PlannedCase:
 
 def name_case(case: PlannedCase) -> PlannedCase:
     """Return the case, with the id of a matrix if it has none."""
-    case_id = case.case_id or make_case_id(case.model, case.axes)
-    return dataclasses.replace(case, case_id=case_id)
+    return dataclasses.replace(case, case_id=case.case_id or make_case_id(case.model, case.axes))
 
 
 def make_manifest(**changes: Any) -> Manifest:

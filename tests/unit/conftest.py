@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from builders import SMALL_MATRIX, copy_run, make_site, write_matrix
+from history_runs import stage_seven
 from support.local_runs import make_temp_dir
 
 from dlperf_slurm.config.site import LoadedSite
@@ -93,6 +94,12 @@ def small_run(tmp_path_factory) -> Path:
     site = make_site(environments={"pytorch": {"venv": str(python.parents[1])}})
     plan = resolve(expand_matrix(file), site, max_array_size=1001)
     return stage_run(folder, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"]).path
+
+
+@pytest.fixture(scope="session")
+def staged(tmp_path_factory) -> Path:
+    """Stage a run of seven repeats without records, which no test changes."""
+    return stage_seven(tmp_path_factory.mktemp("seven"))
 
 
 @pytest.fixture

@@ -85,8 +85,7 @@ def set_manifest(path, **changes):
         rename = methodcaller("replace", before.run_id, manifest.run_id)
         rewrite_cases(path, lambda _, line: rename(line))
         for file in path.glob("cases/*/r*/a*/s*/*.json"):
-            text = file.read_text(encoding="utf-8")
-            file.write_text(rename(text), encoding="utf-8")
+            file.write_text(rename(file.read_text(encoding="utf-8")), encoding="utf-8")
     (path / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
 
 
@@ -98,8 +97,7 @@ def write_step_seconds(path):
         record = read_json(folder / RECORD_FILE, Record)
         shape = len(record.ranks), record.case.measured_steps
         seconds = numpy.ones(shape) * numpy.linspace(0.9, 1.1, shape[1])
-        window = record.ranks[0].window_seconds
-        numpy.save(folder / STEP_SECONDS_FILE, seconds * window / shape[1])
+        numpy.save(folder / STEP_SECONDS_FILE, seconds * record.ranks[0].window_seconds / shape[1])
 
 
 def fail_case(path, case_id, reason="rank 1 on node1: ValueError: x"):

@@ -20,8 +20,7 @@ def scale(rates, factor):
 def make_case_outcomes(rates=RATES, number=0, changes=None, **record_changes) -> CaseOutcomes:
     """Make a case with these throughputs; `changes` are made to the case in its records."""
     planned = make_planned_case(case_id=f"case{number}", repeats=len(rates))
-    outcomes = make_outcomes(planned, rates, **record_changes)
-    return change_records(outcomes, **(changes or {}))
+    return change_records(make_outcomes(planned, rates, **record_changes), **(changes or {}))
 
 
 def change_records(outcomes, **changes) -> CaseOutcomes:

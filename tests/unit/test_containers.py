@@ -30,11 +30,10 @@ OPTIONS = {
 
 def make_container_site(runtime, launcher="srun", **changes):
     container = {"runtime": runtime, "image": "/images/pytorch", "options": OPTIONS[runtime]}
-    environment = {"python": "python3", "container": {**container, **changes}}
     return make_site(
         launcher={"name": launcher},
         env={"NCCL_DEBUG": "WARN", "OWN": "1"},
-        environments={"pytorch": environment},
+        environments={"pytorch": {"python": "python3", "container": {**container, **changes}}},
     )
 
 
@@ -88,8 +87,7 @@ def test_run_directory_with_the_sign_of_a_variable_is_mounted_as_it_is():
     site = make_container_site("apptainer")
     run_dir = Path("/shared/${HOME}")
     files = render_scripts([make_group(site)], site, "run", run_dir)
-    launch = read_function(files["scripts/1n1g.sbatch"], "launch")
-    assert "HOME-" not in launch
+    assert "HOME-" not in read_function(files["scripts/1n1g.sbatch"], "launch")
 
 
 @pytest.mark.parametrize(
@@ -132,5 +130,4 @@ def test_option_of_srun_is_refused_where_srun_does_not_start_the_ranks(runtime):
 
 
 def test_site_offers_the_runtimes_that_are_there():
-    schema = Container.model_json_schema()
-    assert schema["properties"]["runtime"]["enum"] == sorted(RUNTIMES)
+    assert Container.model_json_schema()["properties"]["runtime"]["enum"] == sorted(RUNTIMES)

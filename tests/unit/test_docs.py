@@ -7,7 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from builders import IMPORT_DIR
-from history_runs import CASE_1, CASE_2, add_run, stage_seven, write_step_seconds
+from history_runs import CASE_1, CASE_2, add_run, write_step_seconds
 from nbclient import NotebookClient
 
 from dlperf_slurm.config.site import Site
@@ -16,11 +16,6 @@ from dlperf_slurm.reports.formats.page.glossary import GLOSSARY
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "docs" / "notebooks" / "two_runs.ipynb"
-
-
-@pytest.fixture(scope="module")
-def staged(tmp_path_factory):
-    return stage_seven(tmp_path_factory.mktemp("seven"))
 
 
 @pytest.fixture

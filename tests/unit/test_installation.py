@@ -98,16 +98,14 @@ def test_without_make_or_once_installed_other_commands_are_named(clone, tools, c
 
 def test_clone_elsewhere_is_named_by_its_path(clone, tools, tmp_path):
     home = clone.rename(tmp_path / "a b")
-    done = run_bare(tools, tools, "status", path=str(home))
-    line = check_refusal(done)
+    line = check_refusal(run_bare(tools, tools, "status", path=str(home)))
     assert f"make -C '{home}' .venv/installed " in line
     assert f"'{home}/.venv/bin/python' -m dlperf_slurm" in line
 
 
 def test_package_names_the_libraries_that_pip_installs(clone, tools):
     (clone / "Makefile").unlink()
-    line = check_refusal(run_bare(clone, tools, "status"))
-    command = line.partition("install it: ")[2].split()
+    command = check_refusal(run_bare(clone, tools, "status")).partition("install it: ")[2].split()
     assert command[:4] == [sys.executable, "-m", "pip", "install"]
     assert set(command[4:]) == {*LIBRARIES.values()} - {"tomli"}
 
@@ -196,8 +194,7 @@ def find_python(version):
 @pytest.mark.parametrize("words", [["submit", "matrices/bert.toml"], ["--help"]])
 def test_old_python_is_told_which_it_needs(clone, tools, version, words):
     write_program(tools, "python3.11", "true")
-    python = find_python(version)
-    line = check_refusal(run_bare(clone, tools, *words, python=[python]))
+    line = check_refusal(run_bare(clone, tools, *words, python=[find_python(version)]))
     assert "3.9 or newer" in line
     assert f"is Python {version}." in line
     assert "make .venv/installed PYTHON=python3.11" in line

@@ -8,15 +8,7 @@ from pathlib import Path
 import pandas
 import pytest
 from builders import IMPORT_DIR
-from history_runs import (
-    CASE_1,
-    CASE_2,
-    RESULTS,
-    add_run,
-    fail_case,
-    stage_seven,
-    write_step_seconds,
-)
+from history_runs import CASE_1, CASE_2, RESULTS, add_run, fail_case, write_step_seconds
 from matplotlib.figure import Figure
 from report_values import list_dtypes, list_report_files
 from support.problems import assert_problem
@@ -38,11 +30,6 @@ DAY_2 = "20240502-120000-seven-tiny-abcd"
 RATE_1 = 100 * 8 * 10
 
 
-@pytest.fixture(scope="module")
-def staged(tmp_path_factory):
-    return stage_seven(tmp_path_factory.mktemp("seven"))
-
-
 @pytest.fixture
 def two_runs(staged, home):
     """Add a run, and a run a day later that is 10 % slower."""
@@ -58,9 +45,8 @@ def run(two_runs):
 
 
 def run_python(code: str) -> str:
-    command = [sys.executable, "-c", code]
     return subprocess.run(
-        command, cwd=IMPORT_DIR, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], cwd=IMPORT_DIR, capture_output=True, text=True, check=True
     ).stdout
 
 
@@ -195,8 +181,7 @@ def test_every_column_is_described():
     columns = [column for frame in frames for column in frame if column.published]
     assert [column.name for column in columns if not column.meaning] == []
     numbers = ("Int64", "int32", "float64")
-    unitless = {column.name for column in columns if column.dtype in numbers and not column.unit}
-    assert unitless == {
+    assert ({column.name for column in columns if column.dtype in numbers and not column.unit}) == {
         *("repeat", "attempt", "rank", "local_rank", "step", "loss_scale", "final_loss", "p_value"),
         *("shuffle_seed", "seed"),
     }

@@ -87,5 +87,4 @@ sys.exit""")  # fmt: skip
 def test_who_ignores_interrupts_goes_on():
     ignore = "signal.signal(signal.SIGINT, signal.SIG_IGN)"
     code = f"import signal; {ignore}; print('ready', flush=True)\n{TOOL}"
-    process = start("plan", str(write_matrix()), "--site", "local", code=code)
-    assert interrupt(process) == (0, [""])
+    assert interrupt(start("plan", str(write_matrix()), "--site", "local", code=code)) == (0, [""])

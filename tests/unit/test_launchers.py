@@ -72,8 +72,7 @@ def test_words_with_spaces_stay_single_words(name):
 
 
 def test_site_offers_the_launchers_that_are_there():
-    schema = LauncherOptions.model_json_schema()
-    assert schema["properties"]["name"]["enum"] == sorted(LAUNCHERS)
+    assert LauncherOptions.model_json_schema()["properties"]["name"]["enum"] == sorted(LAUNCHERS)
     assert {"mpirun", "srun"} <= set(LAUNCHERS)
 
 

@@ -100,22 +100,15 @@ CHAINED = "During handling of the above exception, another exception occurred:"
 @pytest.mark.parametrize(
     ("lines", "exception"),
     [
-        (
-            (TRACEBACK, *FRAME, "ImportError: No module named 'x'"),
-            "ImportError: No",
-        ),
+        ((TRACEBACK, *FRAME, "ImportError: No module named 'x'"), "ImportError: No"),
         ((TRACEBACK, FRAME[0], "KeyError: 'x'", "later: 1"), "KeyError: 'x'"),
-        (
-            (TRACEBACK, *FRAME, "my.lib.Oops: 3", "", CHAINED, TRACEBACK, *FRAME, "E: 4"),
-            "E: 4",
-        ),
+        ((TRACEBACK, *FRAME, "my.lib.Oops: 3", "", CHAINED, TRACEBACK, *FRAME, "E: 4"), "E: 4"),
         ((TRACEBACK, *FRAME, "KeyError: 1", "", TRACEBACK, *FRAME, "KeyError: 2"), "KeyError: 1"),
         ((TRACEBACK,), TRACEBACK),
     ],
 )
 def test_failure_is_the_exception_of_the_traceback(lines, exception):
-    failure = scan(*lines).find_failure(is_complete=False)
-    assert_problem(failure, says=("error", exception))
+    assert_problem(scan(*lines).find_failure(is_complete=False), says=("error", exception))
 
 
 def test_ranks_print_their_tracebacks_at_the_same_time():
@@ -181,8 +174,7 @@ def test_devices_are_read_by_their_names(text, hardware):
 
 
 def test_long_lines_are_quoted_in_part():
-    message = scan("Segmentation fault " + "x" * 5000).message
-    assert len(message) < 220
+    assert len(scan("Segmentation fault " + "x" * 5000).message) < 220
 
 
 def test_quoted_line_is_fit_for_a_terminal():
@@ -224,14 +216,12 @@ def test_training_that_goes_back_is_a_problem():
 
 
 def test_window_leaves_out_the_first_interval_of_every_epoch():
-    marks = fill_marks((0, 9), (0, 19), (1, 9), (1, 19))
-    (window,) = make_time_window(0, marks.by_rank[0])
+    (window,) = make_time_window(0, fill_marks((0, 9), (0, 19), (1, 9), (1, 19)).by_rank[0])
     assert (window.steps, window.seconds, window.step_seconds) == (20, 20.0, ())
 
 
 def test_window_begins_with_the_last_mark_of_the_warm_up():
-    marks = fill_marks((1,), (2,), (3,), (4,))
-    (window,) = make_time_window(0, marks.by_rank[0], warmup_marks=2)
+    (window,) = make_time_window(0, fill_marks((1,), (2,), (3,), (4,)).by_rank[0], warmup_marks=2)
     assert (window.steps, window.step_seconds) == (2, (10.0, 10.0))
 
 
@@ -291,8 +281,7 @@ def test_numbers_may_have_separators_and_exponents(text, value):
 def take_dll(text, is_last_unended=False, **metrics):
     """Return the run after one line of DLLogger, with an entry for these metrics."""
     entry = dll_line("(?:x|Summary:) ", **metrics)
-    log_format = TimedFormat((entry,), lambda run: Identity(), lambda *_: (), lambda run: "")
-    run = log_format.start_run()
+    run = TimedFormat((entry,), lambda run: Identity(), lambda *_: (), lambda run: "").start_run()
     run.add(LogLine(0, f"DLL 2023-08-04 05:48:55.591805 - {text}", is_last_unended))
     return run
 
@@ -316,8 +305,7 @@ def test_day_that_no_calendar_has_is_no_record():
 
 
 def test_namespace_values_are_without_quotes():
-    text = "a=1, b='x, y', c=[1, 2], d=None, e=20.0"
-    values = parse_namespace(text)
+    values = parse_namespace("a=1, b='x, y', c=[1, 2], d=None, e=20.0")
     assert values == {"a": "1", "b": "x, y", "c": "[1, 2]", "d": "None", "e": "20.0"}
     assert (read_count(values, "e"), read_count(values, "b"), read_count(values, "z")) == (20, 0, 0)
 

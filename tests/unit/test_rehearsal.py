@@ -158,8 +158,7 @@ def test_all_models_and_precisions_of_the_adapter_are_rehearsed():
     combinations = list(list_combinations())
     assert {one.model for one in combinations} == set(list_models())
     assert {one.step for one in combinations} == set(ALL_STEPS)
-    adapter = load_adapter("pytorch")
-    assert adapter.SUPPORTED["precision"] == PRECISIONS
+    assert load_adapter("pytorch").SUPPORTED["precision"] == PRECISIONS
     assert not any(find_unsupported(make_case(one)) for one in combinations)
 
 

@@ -119,8 +119,7 @@ def test_csv_has_the_intervals_of_ratios():
 
 
 def test_achieved_work_is_that_of_the_definition_on_each_device():
-    planned = make_planned_case("1n2g", repeats=1)
-    (row,) = list_rows(make_outcomes(planned, [150.0]))
+    (row,) = list_rows(make_outcomes(make_planned_case("1n2g", repeats=1), [150.0]))
     # 8.18e9 FLOPs forward, three times that with the backward pass, on two devices
     assert row.tflops_per_device == pytest.approx(150 * 3 * 8.18e9 / 2 / 1e12, rel=1e-3)
 
@@ -246,8 +245,7 @@ def test_csv_has_a_figure_or_a_problem_on_each_line():
 
 
 def test_csv_spells_its_notes_out():
-    line = read_csv(make_summary())[2]
-    assert line["notes"] == f"pytorch-resnet50-2n8g-bs8-fp32 repeat 1: {OOM}"
+    assert read_csv(make_summary())[2]["notes"] == f"pytorch-resnet50-2n8g-bs8-fp32 repeat 1: {OOM}"
 
 
 def test_json_has_the_figures_in_full():

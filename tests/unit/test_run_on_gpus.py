@@ -105,8 +105,7 @@ def test_report_names_neither_the_machine_nor_its_folders(run, monkeypatch):
 
 def test_missing_environment_names_what_makes_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", str(tmp_path / "none"))
-    part = Part("jax", "jax", ("tests/gpu/test_jax_device.py",))
-    assert accept([part], tmp_path / "report") == 1
+    assert accept([Part("jax", "jax", ("tests/gpu/test_jax_device.py",))], tmp_path / "report") == 1
     out = capsys.readouterr().out
     assert "jax: test_gpu_hardly_waits_between_steps, not run" in out
     assert "no environment jax-cuda" in out

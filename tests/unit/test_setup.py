@@ -18,8 +18,7 @@ def test_the_citation_and_the_changelog_are_of_this_version():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.findall(r"^version: (.+)$", citation, re.M) == [dlperf_slurm.__version__]
-    released = re.findall(r"^## (\d\S*)", changelog, re.M)
-    assert released[0] == dlperf_slurm.__version__
+    assert re.findall(r"^## (\d\S*)", changelog, re.M)[0] == dlperf_slurm.__version__
 
 
 def test_the_license_is_the_one_that_the_metadata_and_the_citation_name():

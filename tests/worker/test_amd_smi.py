@@ -138,8 +138,7 @@ def test_ranks_drive_gpus_in_the_order_of_hip(fake_amd_smi, monkeypatch):
         name_gpu("b", gpu_enumeration_info={"hip_id": 1, "hip_uuid": "GPU-00b"}, **serial),
         name_gpu("a", gpu_enumeration_info={"hip_id": 0, "hip_uuid": "GPU-00a"}),
     )
-    find = [find_device_uuid(CUDA, rank, os.environ) for rank in (FIRST, SECOND)]
-    assert find == ["a", "b"]
+    assert [find_device_uuid(CUDA, rank, os.environ) for rank in (FIRST, SECOND)] == ["a", "b"]
     for name in ("GPU-00b", "GPU-1f0a"):
         monkeypatch.setenv("ROCR_VISIBLE_DEVICES", name)
         assert find_device_uuid(CUDA, FIRST, os.environ) == "b"

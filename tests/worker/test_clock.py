@@ -38,8 +38,7 @@ def mark_all(marked, boundaries):
 
 def test_event_clock_is_one_step_ahead_and_has_the_times_between_its_marks():
     events = [Event() for _ in range(3)]
-    marked = mark_all(EventClock(events, []), 3)
-    assert marked.read_step_seconds() == pytest.approx([0.01, 0.03])
+    assert mark_all(EventClock(events, []), 3).read_step_seconds() == pytest.approx([0.01, 0.03])
     assert [event.is_awaited_after for event in events[:2]] == [2, 3]
     assert not hasattr(events[2], "is_awaited_after")
 

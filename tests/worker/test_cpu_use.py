@@ -48,8 +48,7 @@ FIRST = make_reading()
     ],
 )
 def test_own_time_others_and_the_hypervisor_s_are_told_apart(ticks, counters, shares):
-    last = make_reading(10.0, 1000, *counters, make_processes(**ticks))
-    use = divide_time(FIRST, last, LAUNCHER)
+    use = divide_time(FIRST, make_reading(10.0, 1000, *counters, make_processes(**ticks)), LAUNCHER)
     assert (use.own_share, use.other_share, use.stolen_share) == shares
     neighbours = (OtherProcess("miner", 0.25),) if "stranger" in ticks else ()
     assert (use.neighbours, use.has_neighbours) == (neighbours, bool(neighbours))

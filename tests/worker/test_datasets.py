@@ -66,8 +66,7 @@ def test_validation_sees_each_sample_once_in_as_many_batches_on_each_rank(count,
     numbers = [len(batches) for batches in ranks]
     assert max(numbers) - min(numbers) <= 1
     # only the last one is smaller
-    sizes = sorted(len(batch) for batches in ranks for batch in batches)
-    assert set(sizes[1:]) <= {4}
+    assert set(sorted(len(batch) for batches in ranks for batch in batches)[1:]) <= {4}
 
 
 @pytest.mark.parametrize(("size", "expected"), [(2, [7, 8]), (5, [7, 8, 7, 8, 7])])

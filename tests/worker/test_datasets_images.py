@@ -90,8 +90,7 @@ def test_label_is_the_place_among_sorted_class_folders(folder):
     ]
     # a class without validation images moves no other label
     shutil.rmtree(str(folder / "val" / "a"))
-    labels = [label for _, _, label in list_samples(open_folder(folder, "val"))]
-    assert labels == [1, 1, 2, 2]
+    assert [label for _, _, label in list_samples(open_folder(folder, "val"))] == [1, 1, 2, 2]
 
 
 def test_hostile_names_are_read_like_others(tmp_path):
@@ -152,8 +151,7 @@ def test_image_of_another_colour_model_becomes_rgb_but_none_of_more_than_eight_b
         with path.open("wb") as file:
             make_image().convert(mode).save(file, "tiff" if mode == "CMYK" else "png")
         assert open_folder(folder).read_sample(0, 0)["images"].shape == (3, 32, 32)
-    pixels = numpy.full((8, 8), 40000, numpy.uint16)
-    image_module.fromarray(pixels).save(str(path))
+    image_module.fromarray(numpy.full((8, 8), 40000, numpy.uint16)).save(str(path))
     with pytest.raises(DataError, match=r"0\.png.* mode I.* 8 bits"):
         open_folder(folder).read_sample(0, 0)
 
@@ -261,8 +259,7 @@ def test_every_second_crop_is_flipped():
     image = make_ramp(40, 40, 5)
     random = numpy.random.RandomState(0)
     crops = [augment.crop_and_flip(image, 32, random, 0.5) for _ in range(400)]
-    flipped = [crop[0, 0, 0] > crop[0, -1, 0] for crop in crops]
-    assert 160 < sum(flipped) < 240
+    assert 160 < sum([crop[0, 0, 0] > crop[0, -1, 0] for crop in crops]) < 240
 
 
 def test_shift_moves_all_of_the_image_by_an_eighth_and_fills_with_black():

@@ -187,8 +187,7 @@ def test_borders_outside_of_the_text_are_named(folder, name, starts):
     ],
 )
 def test_text_that_does_not_fit_the_model_is_an_error(folder, definition, changes, message):
-    text = json.dumps({**DESCRIPTION, **changes})
-    (folder / "dataset.json").write_text(text, encoding="utf-8")
+    (folder / "dataset.json").write_text(json.dumps({**DESCRIPTION, **changes}), encoding="utf-8")
     with pytest.raises(DataError, match=rf"dataset\.json'.*{message}"):
         open_text(folder, definition=definition)
 

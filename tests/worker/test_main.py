@@ -211,8 +211,7 @@ def test_crash_of_a_rank_becomes_a_failed_record_with_its_traceback(
     (failure,) = record.failures
     assert (failure.rank, failure.error, failure.message) == (rank, "SpinError", "told to crash")
     assert re.search(f"spin/session.py.*in {function}", failure.traceback, re.S)
-    told = "MPI_ABORT" if way == MPI else f"ends: rank {rank} failed"
-    assert told in failed[scenario].stderr
+    assert ("MPI_ABORT" if way == MPI else f"ends: rank {rank} failed") in failed[scenario].stderr
 
 
 @pytest.mark.integration
@@ -301,8 +300,7 @@ def test_process_without_a_launcher_says_that_its_mpi_is_alone(tmp_path, code_di
 
 @pytest.mark.integration
 def test_failure_before_ranks_work_becomes_a_record(tmp_path, code_dir, mpi):
-    attempt = attempts.Attempt(tmp_path / "a1", code_dir, framework="unheard-of")
-    record = attempt.launch().conclude()
+    record = attempts.Attempt(tmp_path / "a1", code_dir, framework="unheard-of").launch().conclude()
     assert record.status == FAILED
     assert "unheard-of" in record.reason
 
@@ -408,8 +406,7 @@ def test_torchrun_hands_the_warning_before_the_time_limit_on(endless, torch):
     process = tasks.start_torchrun(endless, step_seconds=0.1)
     attempts.await_starts(endless)
     process.send_signal(TIME_LIMIT_SIGNAL)
-    record = endless.finish(process).conclude()
-    assert record.reason.startswith("time limit: ")
+    assert endless.finish(process).conclude().reason.startswith("time limit: ")
 
 
 @pytest.mark.integration

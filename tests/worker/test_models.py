@@ -89,8 +89,7 @@ def test_llama_training_costs_six_flops_per_weight_and_token_and_attention():
     # of the parameters, the embedding is looked up and normalizations are no products
     weights = definition.parameter_count - 128256 * 4096 - 65 * 4096
     # 12 per layer, head, value of a head and position (Chowdhery et al. 2022, appendix B)
-    attention = 12 * 32 * 32 * 128 * 8192
-    assert 3 * definition.flops_per_sample == 8192 * (6 * weights + attention)
+    assert 3 * definition.flops_per_sample == 8192 * (6 * weights + (12 * 32 * 32 * 128 * 8192))
 
 
 def test_rotation_turns_each_pair_of_halves_by_its_own_frequency():

@@ -292,8 +292,7 @@ def test_process_of_another_job_is_stale_only_without_its_daemon(monkeypatch):
             assert process.pid not in list_stale_pids("1")
             # by hand there is no job that it could be left over from
             assert list_stale_pids("") == []
-            own_name = Path("/proc/self/comm").read_text().strip()
-            monkeypatch.setattr(checks, "_STEP_DAEMON", own_name)
+            monkeypatch.setattr(checks, "_STEP_DAEMON", Path("/proc/self/comm").read_text().strip())
             assert process.pid not in list_stale_pids("2")
         finally:
             process.kill()
@@ -421,8 +420,7 @@ def attempt(tmp_path, source):
     """Make the folder of a start of a case that reads `source`."""
     folder = tmp_path / "attempt"
     folder.mkdir()
-    case = vary(attempts.CASE, data="folder", data_dir=str(source))
-    write_json(folder / "case.json", case)
+    write_json(folder / "case.json", vary(attempts.CASE, data="folder", data_dir=str(source)))
     return folder
 
 
@@ -435,8 +433,7 @@ def handler():
 
 
 def prepare(attempt, copies=None, **asked):
-    setup = asked.pop("setup", ())
-    work = NodeWork(setup, NodeChecks(**asked), 20.0, copies or {})
+    work = NodeWork(asked.pop("setup", ()), NodeChecks(**asked), 20.0, copies or {})
     path = attempt / "work.json"
     path.write_text(format_node_work(work), encoding="utf-8")
     return prepare_node(path, attempt)

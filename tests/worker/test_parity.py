@@ -141,8 +141,7 @@ def test_mean_of_several_folders_is_that_of_each_gradient(tmp_path):
     for name, value in (("one", 1.0), ("two", 4.0)):
         (tmp_path / name).mkdir()
         write_arrays(tmp_path / name / GRADIENTS_FILE, make_arrays(a=[value, 0.0]))
-    mean = read_mean([tmp_path / "one", tmp_path / "two"])
-    assert mean["a"].tolist() == [2.5, 0.0]
+    assert read_mean([tmp_path / "one", tmp_path / "two"])["a"].tolist() == [2.5, 0.0]
 
 
 def test_case_of_an_unknown_framework_is_a_failure_with_exit_code_1(tmp_path, capsys):
@@ -295,8 +294,7 @@ def test_batch_norms_momentum_is_seen_in_evaluation_after_the_steps(tmp_path, to
     found = verify_well(make_case("resnet50"), tmp_path / "b")
     assert found.initial_evaluation_loss == expected.initial_evaluation_loss
     assert found.trained_loss == expected.trained_loss
-    ratio = found.trained_evaluation_loss / expected.trained_evaluation_loss
-    assert abs(ratio - 1) > 3e-3
+    assert abs((found.trained_evaluation_loss / expected.trained_evaluation_loss) - 1) > 3e-3
 
 
 def test_weights_of_another_seed_end_the_command(tmp_path, torch, monkeypatch, capsys):

@@ -161,16 +161,14 @@ def test_checkpointed_blocks_keep_less_for_the_backward_pass():
 
 
 def test_each_rank_has_its_part_of_sharded_parameters():
-    running = sessions.run_elsewhere(count_own_values)
-    assert running == (4 * 3 + 8 * 4, 8 * 3 + 16 * 4)
+    assert sessions.run_elsewhere(count_own_values) == (4 * 3 + 8 * 4, 8 * 3 + 16 * 4)
 
 
 def count_own_values():
     """Return how many values the first of two ranks keeps, and how many there are in all."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    store = FakeStore()
-    torch.distributed.init_process_group("fake", rank=0, world_size=2, store=store)
+    torch.distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     model = torch.nn.Sequential(
         torch.nn.Linear(3, 8, bias=False), torch.nn.Linear(4, 16, bias=False)
     )

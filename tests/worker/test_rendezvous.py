@@ -114,8 +114,7 @@ def test_rank_0_that_is_not_on_the_first_host_says_so():
 
 def test_options_of_the_worker_say_how_to_join():
     joining = RendezvousSettings("slurm", host_suffix="i", interface="ib0")
-    options = parse_run_arguments([*joining.list_words(), "folder"])
-    assert read_options(options) == joining
+    assert read_options(parse_run_arguments([*joining.list_words(), "folder"])) == joining
     assert RendezvousSettings().list_words() == []
     assert {MPI, *FINDERS} == set(KINDS)
 
@@ -140,8 +139,7 @@ def make_tcp_pair():
     with socket.socket() as listener:
         listener.bind((LOOPBACK, 0))
         listener.listen(1)
-        here = socket.create_connection(listener.getsockname())
-        return here, listener.accept()[0]
+        return socket.create_connection(listener.getsockname()), listener.accept()[0]
 
 
 def connect(first_secret=SECRET, second_secret=SECRET):

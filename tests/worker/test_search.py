@@ -121,8 +121,7 @@ def test_largest_batch_is_found_and_measured(stage):
     attempt_dir = stage()
     record = search(attempt_dir, 40)
     assert record.status == OK
-    asked = read_json(attempt_dir / CASE_FILE, Case)
-    assert record.case == vary(asked, batch_size_per_device=40)
+    assert record.case == vary(read_json(attempt_dir / CASE_FILE, Case), batch_size_per_device=40)
     assert list_trials(record) == [8, 16, 32, -64, -48, 40]
     # trials are a few steps, the measurement is all of them
     for folder, steps in (("trials/b8", (1, 2)), ("measured/b40", (3, 10))):

@@ -101,8 +101,7 @@ def test_no_rank_that_stood_still_is_no_stall_but_all_that_hold_their_interprete
 def test_rank_that_is_likeliest_to_blame_comes_first(attempt_dir, changes, words):
     for rank in range(RANKS):
         say(attempt_dir, rank, **changes.get(rank, {}))
-    pattern = words.replace("(", r"\(").replace(")", r"\)")
-    assert re.search(pattern, describe(attempt_dir))
+    assert re.search(words.replace("(", r"\(").replace(")", r"\)"), describe(attempt_dir))
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,6 @@ def test_exactly_the_masked_positions_read_as_the_mask():
     assert numpy.array_equal(is_mask, expected)
     assert (batch["masked_ids"] != definition.MASK_ID).all()
     # every position can be predicted but the first
-    short = bert.Definition(sequence_length=21, type_vocabulary_size=1)
-    batch = make_batch(short, 2, 0, 0)
+    batch = make_batch(bert.Definition(sequence_length=21, type_vocabulary_size=1), 2, 0, 0)
     assert batch["masked_positions"].tolist() == [list(range(1, 21))] * 2
     assert not batch["token_type_ids"].any()

@@ -107,15 +107,13 @@ def test_host_is_sampled_at_the_ends_of_the_window_and_between():
     [([5.0, 9.0], [1.0, 2.0], 0.25), ([5.0, 5.0], [1.0, 1.0], 0.0), ([5.0], [1.0], 0.0)],
 )
 def test_stolen_share_is_of_the_time_that_cpus_were_needed(busy, stolen, share):
-    series = make_series(HOST, cpu_busy_seconds=busy, cpu_stolen_seconds=stolen)
-    (host,) = summarize(series)
+    (host,) = summarize(make_series(HOST, cpu_busy_seconds=busy, cpu_stolen_seconds=stolen))
     assert host.stolen_share == pytest.approx(share)
 
 
 @pytest.mark.parametrize(("rank_info", "interval_seconds"), [(SECOND, 60), (FIRST, 0)])
 def test_other_ranks_of_a_host_and_an_interval_of_zero_are_no_sampling(rank_info, interval_seconds):
-    samples = sample_window(CPU, rank_info, interval_seconds=interval_seconds)
-    assert samples == HostSamples("n1")
+    assert sample_window(CPU, rank_info, interval_seconds=interval_seconds) == HostSamples("n1")
 
 
 def test_gpu_figures_are_those_of_the_window_alone(fake_nvml):

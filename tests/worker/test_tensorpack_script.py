@@ -76,10 +76,7 @@ def test_processes_of_horovod_write_one_log(tmp_path):
     options = ["--update", "horovod", "--data", "python-queue"]
     # a rank that waits gives its core away
     code, log = run(
-        tmp_path,
-        [*launch, *COMMAND, *options],
-        OMPI_MCA_mpi_yield_when_idle="1",
-        **allowed,
+        tmp_path, [*launch, *COMMAND, *options], OMPI_MCA_mpi_yield_when_idle="1", **allowed
     )
     assert code == 0, log.read_text()
     assert_log_is_read(log, devices=2)

@@ -140,8 +140,7 @@ class TestRankThatStandsStill:
         assert "in come_to" in stacks[0]
         assert "in commit_fault" in stacks[1] or fault == "stop"
         for rank in (0, 1):
-            path = attempt.path / STALLS_DIR / f"rank-{rank}.stacks"
-            assert path.read_text() == stacks[rank]
+            assert (attempt.path / STALLS_DIR / f"rank-{rank}.stacks").read_text() == stacks[rank]
 
     def test_keeps_the_measured_steps_that_had_ended(self, stalled, fault):
         attempt, record = stalled[fault]

@@ -59,8 +59,7 @@ def test_a_weight_does_not_depend_on_the_other_parameters():
 
 def test_weight_made_in_pieces_is_that_of_one_stream():
     (_, values), *_ = generate_weights(OneParameter((PIECE_SIZE * 2 + 3,)), 7)
-    random = numpy.random.RandomState([7, *b"weight"])
-    expected = 2.0 + 0.5 * random.standard_normal(values.size)
+    expected = 2.0 + 0.5 * numpy.random.RandomState([7, *b"weight"]).standard_normal(values.size)
     assert numpy.array_equal(values, expected.astype(numpy.float32))
 
 

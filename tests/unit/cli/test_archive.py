@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from builders import print_queue, write_program
-from history_runs import RESULTS, add_run, stage_seven, write_step_seconds
+from history_runs import RESULTS, add_run, write_step_seconds
 from support.problems import assert_problem
 
 import dlperf_slurm as dp
@@ -31,11 +31,6 @@ DAY_1 = "20240501-120000-seven-tiny-abcd"
 DAY_2 = "20240502-120000-seven-tiny-abcd"
 ARCHIVE = RESULTS / f"{DAY_1}.zip"
 TABLES = ("report.csv", "report.json", "report.md", "cases.parquet", "repeats.parquet")
-
-
-@pytest.fixture(scope="module")
-def staged(tmp_path_factory):
-    return stage_seven(tmp_path_factory.mktemp("seven"))
 
 
 @pytest.fixture

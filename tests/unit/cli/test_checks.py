@@ -51,8 +51,7 @@ def matrix(bin_dir):
 
 def answer(**changes) -> str:
     values = {"cores": [0, 1], "world_size": 2, "mpi": "Open MPI", "version": "2", "is_done": True}
-    text = json.dumps({**values, **changes})[1:]
-    return '{"host": "n%d", "rank": %d, ' + text
+    return '{"host": "n%d", "rank": %d, ' + json.dumps({**values, **changes})[1:]
 
 
 def test_sound_chain_is_told_line_by_line(matrix, capsys):
@@ -89,8 +88,7 @@ def test_job_that_does_not_start_is_cancelled_and_undecided(matrix, home, capsys
     put(matrix, "squeue", f"state={state}; {show_probe('$state')}")
     put(matrix, "scancel", f'echo "$*" > {home}/cancelled')
     assert main(["doctor", *SLURM, "--patience", "0"]) == 1
-    printed = capsys.readouterr().out
-    assert "undecided probe job: pytorch: " in printed
+    assert "undecided probe job: pytorch: " in capsys.readouterr().out
     words = (home / "cancelled").read_text(encoding="utf-8").split()
     # no other job of that number
     assert words[0].startswith("--name=")
@@ -207,8 +205,7 @@ def test_partition_of_the_shell_counts_if_sbatch_inherits_it(matrix, capsys, mon
 def test_submit_unchecked_leaves_it_to_slurm(matrix, capsys):
     for name in ("srun", "squeue", "sacct"):
         put(matrix, name, "exit 0")
-    settings = ("--set", "time_limit_minutes.default=61")
-    assert main(["submit", *SLURM, *settings, "--unchecked"]) == 0
+    assert main(["submit", *SLURM, "--set", "time_limit_minutes.default=61", "--unchecked"]) == 0
     assert capsys.readouterr().out.count("array job 17") == 3
 
 
@@ -217,8 +214,7 @@ def test_controller_that_falls_silent_leaves_the_probe_undecided(matrix, home, c
     put(matrix, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
     put(matrix, "scancel", "exit 0")
     assert main(["doctor", *SLURM, "--patience", "0.01"]) == 1
-    printed = capsys.readouterr().out
-    assert re.search("undecided probe job: pytorch: .*squeue", printed)
+    assert re.search("undecided probe job: pytorch: .*squeue", capsys.readouterr().out)
 
 
 def test_build_for_cpus_on_a_site_with_gpus_is_left_out(matrix, home, capsys):

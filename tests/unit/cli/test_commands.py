@@ -12,14 +12,16 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.run_directory import SITE_FILE, list_run_ids
 from dlperf_slurm.jobs.run_ownership import is_own, mark_own
+from dlperf_slurm.scheduler import cancel
 
 DETAIL = "no record, exit code 127: 'python: No such file or directory' in cases/x/err"
 INPUT_ERROR, CASES_FAILED = 2, 5
 
 
 @pytest.fixture
-def cluster(bin_dir, home):
+def cluster(bin_dir, home, monkeypatch):
     """Its programs write their calls into a file; sbatch takes nothing."""
+    monkeypatch.setattr(cancel, "LOOK_SECONDS", 0.0)
     for name, answer in {
         "sbatch": "echo 'Invalid account' >&2; exit 1",
         "scontrol": "true",

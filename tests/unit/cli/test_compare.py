@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from builders import make_manifest, run_main
-from history_runs import make_run, stage_seven
+from history_runs import make_run
 from outcome_builders import RATES, make_case_outcomes, scale
 from support.problems import assert_problem
 
@@ -17,11 +17,6 @@ from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
 pytestmark = pytest.mark.integration
 
 LIMIT = ["--fail-if-slower", "3%"]
-
-
-@pytest.fixture(scope="module")
-def staged(tmp_path_factory):
-    return stage_seven(tmp_path_factory.mktemp("seven"))
 
 
 @pytest.fixture
@@ -102,8 +97,7 @@ def test_verdicts_without_any_test_say_so(run_a, staged, capsys):
 
 
 def test_other_versions_are_noted_once(run_a, staged, capsys):
-    b = make_run(staged, "b", versions={"torch": "2.14.0"})
-    _, out, _ = run_compare([run_a, b], capsys)
+    _, out, _ = run_compare([run_a, make_run(staged, "b", versions={"torch": "2.14.0"})], capsys)
     assert [line for line in out.splitlines() if "torch 2" in line] == [
         "[1] torch 2.13.0 -> 2.14.0"
     ]

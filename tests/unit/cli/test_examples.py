@@ -32,16 +32,14 @@ def stage(capsys, *options):
 
 def test_name_alone_prints_the_help(capsys):
     assert main([]) == 0
-    printed = capsys.readouterr().out
-    assert "submit submit a matrix" in " ".join(printed.split())
+    assert "submit submit a matrix" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("words", EXAMPLES)
 def test_help_of_each_command_has_an_example_that_the_parser_takes(words, capsys):
     with pytest.raises(SystemExit):
         main([*words.split(), "--help"])
-    printed = capsys.readouterr().out
-    example = printed.split("\nExample: dlperf-slurm ")[1].splitlines()[0]
+    example = capsys.readouterr().out.split("\nExample: dlperf-slurm ")[1].splitlines()[0]
     assert example.startswith(words)
     typed = shlex.split(example)
     assert callable(make_parser(typed).parse_args(typed).handler)
@@ -66,8 +64,7 @@ def test_plan_names_each_reason_once_and_some_of_its_cases(matrix, capsys):
 def test_plan_and_status_as_json_are_whole(matrix, capsys):
     main(["plan", matrix, *LOCAL, "--json"])
     plan = json.loads(capsys.readouterr().out)
-    run = stage(capsys, matrix)
-    main(["status", str(run.path), "--json"])
+    main(["status", str(stage(capsys, matrix).path), "--json"])
     status = json.loads(capsys.readouterr().out)
     assert len(status["array_tasks"]) == plan["array_tasks"] > 0
     assert status["counts"] == {"STAGED": plan["array_tasks"]}
@@ -173,5 +170,4 @@ def test_doctor_without_slurm_names_the_submit_that_runs_here(
     Path("local.toml").write_text('scheduler = "local"\ndevice = "cpu"\n', encoding="utf-8")
     monkeypatch.setattr("dlperf_slurm.checks.doctor.examine", lambda *arguments: [])
     assert main(["doctor", matrix, *options]) == 0
-    printed = capsys.readouterr().out
-    assert printed.endswith(f" Next: dlperf-slurm submit {matrix} --site {site}\n")
+    assert capsys.readouterr().out.endswith(f" Next: dlperf-slurm submit {matrix} --site {site}\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from builders import run_main
-from history_runs import CASE_1, CASE_2, RESULTS, add_run, fail_case, set_manifest, stage_seven
+from history_runs import CASE_1, CASE_2, RESULTS, add_run, fail_case, set_manifest
 from support.problems import assert_problem
 
 from dlperf_slurm.jobs.run_directory import open_run
@@ -21,11 +21,6 @@ LIMIT = ["--fail-if-slower", "3%"]
 
 def run_history(capsys, *arguments):
     return run_main(["history", *map(str, arguments)], capsys)
-
-
-@pytest.fixture(scope="module")
-def staged(tmp_path_factory):
-    return stage_seven(tmp_path_factory.mktemp("seven"))
 
 
 @pytest.fixture

@@ -297,8 +297,7 @@ def test_speedup_that_devices_do_not_explain_is_remarked():
 
 
 def test_run_is_named_by_the_beginning_of_its_id(staged_run, home, capsys):
-    code = main(["audit", staged_run.run_id[:15]])
-    assert code == 2
+    assert main(["audit", staged_run.run_id[:15]]) == 2
     assert_problem(capsys.readouterr().err, says=(staged_run.run_id[:15], "recomputed"))
     assert main(["audit", "19990101"]) == 2
     assert "recomputed" not in capsys.readouterr().err

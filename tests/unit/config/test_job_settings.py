@@ -67,8 +67,7 @@ def test_ranks_on_gpus_are_placed_side_by_side_unless_the_site_places_them(
 @pytest.mark.parametrize("is_of_environment", [False, True])
 def test_jax_may_take_as_much_of_a_gpu_as_others(variables, fraction, is_of_environment):
     named = {"python": "python3", "env": variables if is_of_environment else {}}
-    site = make_site(device="cuda", environments={"jax": named})
-    script = render(site, "jax")
+    script = render(make_site(device="cuda", environments={"jax": named}), "jax")
     start = script.index("activate_jax() {")
     activate = script[start : script.index("\n}\n", start) + 3]
     shown = subprocess.run(

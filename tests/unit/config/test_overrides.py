@@ -125,8 +125,7 @@ def test_node_that_failed_is_left_out_where_an_override_has_directives_of_its_ow
         ],
     )
     without = exclude_nodes(site, ["b"], 1)
-    lines = [without.resolve(make_kind(t)).directives for t in ("1n1g", "2n1g", "3n1g")]
-    assert lines == [
+    assert [without.resolve(make_kind(t)).directives for t in ("1n1g", "2n1g", "3n1g")] == [
         ("--requeue", "--exclude=b"),
         ("--hint=nomultithread", "--exclude=a,b"),
         ("--requeue", "--exclude=b"),

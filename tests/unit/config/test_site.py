@@ -44,8 +44,7 @@ def test_later_layer_wins(winner):
     user, matrix, assignments = LAYERS[winner]
     write_user_file(user)
     file = read_toml(write_matrix(matrix)) if matrix else None
-    loaded = load_site(write_site("partition = 'site'\n"), file, assignments)
-    assert loaded.site.partition == winner
+    assert load_site(write_site("partition = 'site'\n"), file, assignments).site.partition == winner
 
 
 def test_layers_are_merged_key_by_key_inside_tables():
@@ -155,8 +154,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("text", "key", "says"), MISTAKES)
 def test_mistake_has_its_line_its_key_and_its_remedy(text, key, says):
     (mistake,) = read_mistakes(text)
-    line = text.count("\n") + 1
-    assert_problem(mistake, file="site.toml", line=line, key=key, says=says)
+    assert_problem(mistake, file="site.toml", line=text.count("\n") + 1, key=key, says=says)
 
 
 @pytest.mark.parametrize(

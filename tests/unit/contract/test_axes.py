@@ -220,8 +220,7 @@ def test_include_override_and_conditions_know_every_axis(axis):
     context, changes = CONTEXTS.get(axis, {}), {axis: AXIS_SAMPLES[axis]}
     plain, wanted = list_cases(context), list_cases({**context, **changes})
     assert list_cases(context, include=[changes]) == (*plain, *wanted)
-    override = {"when": {"model": "resnet50"}, **changes}
-    assert list_cases(context, override=[override]) == wanted
+    assert list_cases(context, override=[{"when": {"model": "resnet50"}, **changes}]) == wanted
     both = {**context, axis: [read_axis(follow(context).planned, axis), AXIS_SAMPLES[axis]]}
     assert list_cases(both, exclude=[{"when": changes}]) == plain
 

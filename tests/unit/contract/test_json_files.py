@@ -74,8 +74,7 @@ def test_manifest_or_case_of_a_run_of_another_version_is_refused(staged_run):
 
 def test_record_of_a_run_of_another_version_is_the_problem_of_its_repeat(staged_run):
     task = staged_run.read_all_tasks()[0]
-    record = make_record(read_planned_case(staged_run.path, task))
-    path = write_record(staged_run, task, record)
+    path = write_record(staged_run, task, make_record(read_planned_case(staged_run.path, task)))
     edit(path, lambda data: data.update(schema_version=9))
     outcomes = [o for case in collect_outcomes(staged_run) for o in case.outcomes]
     (problem,) = (o.problem for o in outcomes if "schema_version" in o.problem)

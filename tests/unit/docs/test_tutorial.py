@@ -122,8 +122,7 @@ def test_commands_of_the_tutorial_run(prepared):
     # one case is enough to compare
     write_user_settings(prepared, nodes=1, devices=1)
     printed = run_all("docs/tutorial.md", prepared)
-    compared = next(text for command, text in printed.items() if " compare " in command)
-    assert "equivalent" in compared
+    assert "equivalent" in next(text for command, text in printed.items() if " compare " in command)
     assert len(list((prepared / "results").glob("*/report/report.html"))) == 2
 
 
@@ -142,5 +141,4 @@ def test_what_is_not_run_here_stands_in_the_file_that_runs_it():
     text = "\n".join(read_document(name) for name in DOCUMENTS)
     for command, file in RUN_ELSEWHERE.items():
         assert command in text
-        words = {"make demo": "\ndemo:"}.get(command, command)
-        assert words in read_document(file)
+        assert {"make demo": "\ndemo:"}.get(command, command) in read_document(file)

@@ -114,8 +114,7 @@ def test_no_number_may_be_anything():
     numbers = [(p, v) for p, v in list_places(DATA) if type(v) in (int, float)]
     assert len(numbers) > 40
     for place, value in numbers:
-        odd = -(2**64) if isinstance(value, int) else -1e40
-        message = refuse(change(place, odd))
+        message = refuse(change(place, -(2**64) if isinstance(value, int) else -1e40))
         assert "64 bits" in message or message.startswith(format_place(place[:2])), place
 
 

@@ -6,10 +6,7 @@ from support.local_runs import list_attempt_dirs, stage_local
 from support.small_disk import MIB, find_obstacle, mount_disk
 from support.tool import find_details, find_states, run_tool
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_obstacle() != "", reason=find_obstacle()),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_obstacle() != "", reason=find_obstacle())]
 
 INPUT_ERROR = 2
 CASES_FAILED = 5

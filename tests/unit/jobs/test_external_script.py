@@ -207,8 +207,7 @@ def test_command_that_is_no_template_names_its_key(command, says):
 
 
 def test_command_that_a_case_cannot_have_is_told_with_its_line_before_anything_is_made(capsys):
-    wrong = MATRIX.replace("{{ world_size }}", "{{ 8 // (world_size - 2) }}")
-    write_matrix(wrong)
+    write_matrix(MATRIX.replace("{{ world_size }}", "{{ 8 // (world_size - 2) }}"))
     assert main(["plan", "matrix.toml", "--site", "local"]) == 2
     assert main(["render", "matrix.toml", "--site", "local"]) == 2
     assert not Path("results").exists()

@@ -54,8 +54,7 @@ def test_cases_that_ask_for_other_resources_are_jobs_of_their_own():
 )
 def test_cases_that_differ_in_one_setting_alone_are_jobs_of_their_own(setting, value):
     site = make_site(exclusive=True, override=[{"when": {"framework": "jax"}, setting: value}])
-    cases = [make_matrix_case(framework=name) for name in ("jax", "pytorch")]
-    groups = make_groups(site, *cases)
+    groups = make_groups(site, *[make_matrix_case(framework=name) for name in ("jax", "pytorch")])
     assert [(group.group_id, group.frameworks) for group in groups] == [
         ("1n1g", ("jax",)),
         ("1n1g-shape2", ("pytorch",)),
@@ -70,8 +69,7 @@ def test_one_array_starts_ranks_by_srun_and_by_mpirun():
     assert "launch_pytorch_native() {\n  exec srun " in script
     assert "launch_pytorch_horovod() {\n  exec mpirun -np 2 " in script
     columns = [line.split("\t") for line in files["scripts/1n2g.tasks"].splitlines()]
-    labels = {attempt: label for label, attempt, *_ in columns}
-    assert labels == {
+    assert {attempt: label for label, attempt, *_ in columns} == {
         ArrayTask(case, 1, 1).attempt_dir: f"pytorch_{case.axes.gradient_sync}" for case in cases
     }
 

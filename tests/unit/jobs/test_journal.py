@@ -76,8 +76,7 @@ def full_disk():
 @pytest.mark.parametrize("room", [0, 5])
 def test_event_that_is_not_written_to_the_last_byte_is_an_error(home, full_disk, room):
     append_event(home, FIRST)
-    path = home / JOURNAL_FILE
-    full_disk(path.stat().st_size + room)
+    full_disk((home / JOURNAL_FILE).stat().st_size + room)
     with pytest.raises(JournalError, match=r"journal\.jsonl: .*File too large"):
         append_event(home, SECOND)
     assert read_journal(home) == [FIRST]

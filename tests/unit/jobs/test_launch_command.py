@@ -184,8 +184,7 @@ def test_mindspore_without_other_ranks_needs_no_mpi():
     ],
 )
 def test_launcher_that_places_ranks_otherwise_is_refused(ranks, launcher, instead):
-    site = make_site(ranks=ranks, launcher={"name": launcher})
-    reason = explain(site)
+    reason = explain(make_site(ranks=ranks, launcher={"name": launcher}))
     assert reason.startswith(f"launcher {launcher!r} ")
     assert f'ranks = "{ranks}"' in reason
     assert reason.endswith(f"use launcher {instead}")

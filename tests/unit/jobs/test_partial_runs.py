@@ -28,8 +28,7 @@ with create_partial_run(Path(sys.argv[1])):
 @pytest.fixture
 def maker(tmp_path):
     """Start a process that makes a run directory and does not finish."""
-    partial = tmp_path / "results" / NAME
-    command = [sys.executable, "-c", MAKE_FOR_EVER, str(partial)]
+    command = [sys.executable, "-c", MAKE_FOR_EVER, str(tmp_path / "results" / NAME)]
     env = {**os.environ, "PYTHONPATH": str(Path(dlperf_slurm.__file__).parents[1])}
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "made\n"

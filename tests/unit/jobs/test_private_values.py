@@ -59,9 +59,8 @@ SETTINGS = [f"env.HF_TOKEN={SECRET}", f"environments.pytorch.env.HF_TOKEN={SECRE
 def run_prologue(run, then):
     """Run the site's lines of a script, and then this instead of its array task."""
     script = (run.path / "scripts" / "1n1g.sbatch").read_text(encoding="utf-8")
-    text = script.replace('run_array_tasks "$@"', f"prepare_task\n{then}")
     return subprocess.run(
-        ["bash", "-c", text],
+        ["bash", "-c", script.replace('run_array_tasks "$@"', f"prepare_task\n{then}")],
         cwd=run.path,
         env={"PATH": os.environ["PATH"]},
         capture_output=True,

@@ -238,8 +238,7 @@ SEARCHED = "64 -> 16"
 
 def make_search(run, task, case, size, batch_size="64 -> 16", tried=64):
     """Return the record of a search of `batch_size`, and the changes to the manifest's case."""
-    asked = vary(case, batch_size_per_device=batch_size)
-    replace_case(run, task, asked)
+    replace_case(run, task, vary(case, batch_size_per_device=batch_size))
     trial = BatchTrial(tried, False, 0, 1.0)
     found = vary(case, batch_size_per_device=size)
     return make_record(found, batch_trials=(trial,)), {"batch_size_per_device": batch_size}
@@ -269,8 +268,7 @@ def test_batch_size_that_no_job_can_have_found_is_refused(
 
 
 def make_epoch(number, **changes):
-    epoch = Epoch(number, 0.5, 1.0, 1.0, 1.0, 1.5 * number)
-    return dataclasses.replace(epoch, **changes)
+    return dataclasses.replace(Epoch(number, 0.5, 1.0, 1.0, 1.0, 1.5 * number), **changes)
 
 
 @pytest.mark.parametrize(
@@ -321,11 +319,7 @@ GENERATIONS = numpy.full((2, 10, 3), 0.1)
         ),
         (-GENERATIONS, {"output_tokens": 3}, "has negative, infinite or NaN times"),
         (math.inf * GENERATIONS, {"output_tokens": 3}, "has negative, infinite or NaN times"),
-        (
-            2 * GENERATIONS,
-            {"output_tokens": 3},
-            "the tokens of a step took longer than the step",
-        ),
+        (2 * GENERATIONS, {"output_tokens": 3}, "the tokens of a step took longer than the step"),
     ],
 )
 def test_tokens_are_those_of_the_steps(seconds, axes, problem):

@@ -214,8 +214,7 @@ def test_text_that_is_no_option_is_refused(line):
 @pytest.mark.parametrize("text", ["sync", "# nothing to clean up"])
 def test_epilogue_of_an_own_template_is_what_the_harness_runs_at_the_end(text):
     block = f"{{% block epilogue %}}\n{text}\n{{% endblock %}}\n"
-    name = write_template('{% extends "base.sbatch.j2" %}\n' + block)
-    script = render(make_site(template=name))
+    script = render(make_site(template=write_template('{% extends "base.sbatch.j2" %}\n' + block)))
     assert f"finish_task() {{\n  set +u\n{text}\n}}\n" in script
     assert_is_bash(script)
     assert "finish_task" not in render(make_site())

@@ -174,8 +174,7 @@ def test_manifest_with_a_case_twice_is_refused(results):
 
 def edit_case(folder, **changes):
     """Give the first case of a manifest these values."""
-    data = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    first, *others = data["cases"]
+    first, *others = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["cases"]
     edit_manifest(folder, cases=[{**first, **changes}, *others])
 
 
@@ -218,8 +217,7 @@ def write_marker(run, text: str) -> RunTask:
 
 @pytest.mark.parametrize("text", ["", '{"job_id": "7", ', "{}", "[]", "null"])
 def test_broken_marker_counts_as_none(staged_run, text):
-    task = write_marker(staged_run, text)
-    assert read_marker(staged_run.path, task.marker, "started") is None
+    assert read_marker(staged_run.path, write_marker(staged_run, text).marker, "started") is None
 
 
 BOTH = frozenset({(0, "started"), (0, "ended")})

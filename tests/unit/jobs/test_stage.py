@@ -59,8 +59,7 @@ def test_case_that_the_job_writes_is_the_one_that_was_planned(home):
     run = stage(home / "results")
     for task in run.read_tasks("2n2g"):
         run_script(run, "2n2g", task.array_task_id)
-        folder = run.path / task.attempt_dir / "s0"
-        case = read_json(folder / "case.json", Case)
+        case = read_json(run.path / task.attempt_dir / "s0" / "case.json", Case)
         assert (case.world_size, case.global_batch_size, case.measured_steps) == (4, 32, 10)
         assert (case.repeat, case.attempt) == (task.repeat, 1)
         assert case == read_planned_case(run.path, task)

@@ -57,15 +57,13 @@ def test_block_that_is_misspelt_is_told_with_the_one_that_is_meant(home):
     text = '{% extends "base.sbatch.j2" %}\n{% block prolog %}\n  true\n{% endblock %}\n'
     path = write(home, text)
     (line,) = list_problems(home)
-    says = ("'prolog'", "prologue", "mean 'prologue'")
-    assert_problem(line, file=path, line=2, says=says)
+    assert_problem(line, file=path, line=2, says=("'prolog'", "prologue", "mean 'prologue'"))
 
 
 def test_block_within_a_known_block_is_new(home):
     inner = "{% block of_our_own %}true{% endblock %}"
     text = '{% extends "base.sbatch.j2" %}{% block prologue %}' + inner + "{% endblock %}"
-    path = write(home, text)
-    check_templates(make_site(template=str(path)).resolve_each(KINDS))
+    check_templates(make_site(template=str(write(home, text))).resolve_each(KINDS))
 
 
 def test_template_of_a_framework_is_checked_beside_it(home):

@@ -180,8 +180,7 @@ def test_frameworks_without_code_for_the_gpus_of_a_site_are_left_out(capability,
     ],
 )
 def test_reason_names_the_build_and_the_gpu(framework, capability, says):
-    reason = explain_gpu(framework, compute_capability=capability)
-    assert_problem(reason, key=framework, says=says)
+    assert_problem(explain_gpu(framework, compute_capability=capability), key=framework, says=says)
 
 
 def explain_horovod(framework, **site):
@@ -191,8 +190,7 @@ def explain_horovod(framework, **site):
 
 
 def test_horovod_that_the_tool_cannot_build_takes_an_environment_of_the_sites_own():
-    reason = explain_horovod("mxnet")
-    assert reason.startswith("mxnet: Horovod for GPUs ")
+    assert explain_horovod("mxnet").startswith("mxnet: Horovod for GPUs ")
     assert explain_horovod("mxnet", environments={"mxnet": {"venv": "/opt/mxnet"}}) is None
 
 

@@ -40,8 +40,7 @@ def interleave(contents, block_bytes):
 def test_two_ranks_blocks_are_one_run_with_the_figures_of_one(log, block_bytes, tmp_path):
     data = log.read_bytes().replace(b"\r\n", b"\n")
     whole = list_figures(import_log(log, ImportOptions()))
-    runs = import_bytes(tmp_path, log, interleave([data, data], block_bytes))
-    assert list_figures(runs) == whole
+    assert list_figures(import_bytes(tmp_path, log, interleave([data, data], block_bytes))) == whole
 
 
 def test_a_line_that_a_block_s_end_cut_goes_on_in_the_rank_s_next_block():
@@ -89,8 +88,7 @@ def test_what_only_another_rank_told_is_not_lost():
 
 def test_a_byte_order_mark_costs_no_line(tmp_path):
     log = UNTAGGED_LOGS[0]
-    lines = log.read_bytes()
-    (run,) = import_bytes(tmp_path, log, b"\xef\xbb\xbf" + lines)
+    (run,) = import_bytes(tmp_path, log, b"\xef\xbb\xbf" + log.read_bytes())
     assert list_figures([run]) == list_figures(import_log(log, ImportOptions()))
     (line,) = split_content(b"\xef\xbb\xbf[1,3]<stdout>:loss 1\n")
     assert (line.rank, line.text) == (3, "loss 1")
@@ -141,10 +139,7 @@ def assert_same(log, data, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("log", "label"),
-    [
-        *((UNLABELLED[0], label) for label in LABELS),
-        *((log, LABELS[0]) for log in UNLABELLED[1:]),
-    ],
+    [*((UNLABELLED[0], label) for label in LABELS), *((log, LABELS[0]) for log in UNLABELLED[1:])],
 )
 def test_labels_of_launchers_are_taken_off(log, label, tmp_path):
     lines = log.read_bytes().splitlines(True)

@@ -89,8 +89,7 @@ def test_times_that_contradict_the_printed_rates_are_no_figure(old, new, tmp_pat
 
 
 def test_whether_the_batch_is_a_replica_s_is_asked_for_where_its_line_is_lost(tmp_path):
-    log = next(FOLDER.rglob("1n8g/rn50_b128_fp32_1.log"))
-    data = log.read_bytes()
+    data = next(FOLDER.rglob("1n8g/rn50_b128_fp32_1.log")).read_bytes()
     lost = b"".join(
         line for line in data.splitlines(True) if b"'use_per_replica_batch_size'" not in line
     )

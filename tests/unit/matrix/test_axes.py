@@ -116,8 +116,7 @@ def test_model_table_names_the_data_set():
 
 
 def test_plan_of_nothing_shows_no_empty_table(capsys):
-    path = write_matrix(HEAD + 'data = "folder"\n')
-    assert main(["plan", str(path), "--site", "local"]) == 0
+    assert main(["plan", str(write_matrix(HEAD + 'data = "folder"\n')), "--site", "local"]) == 0
     out = capsys.readouterr().out
     assert "\n\nleft out\n" in out
     assert "0 cases, 0 groups" in out

@@ -305,8 +305,7 @@ def test_mistake_says_where_what_and_what_is_allowed(text, line, key, says):
 def test_table_that_is_missing_is_required():
     missing, unknown = read_mistakes(SOUND.replace("[model]\n", "[modle]\n"))
     assert_problem(missing, file="matrix.toml", key="model", says=("required",))
-    tables = ", ".join(sorted(Matrix.model_fields))
-    says = ("unknown key", "mean 'model'", tables)
+    says = ("unknown key", "mean 'model'", ", ".join(sorted(Matrix.model_fields)))
     assert_problem(unknown, file="matrix.toml", line=1, key="modle", says=says)
 
 

@@ -93,8 +93,7 @@ def test_manifest_counts_and_not_the_records():
 
 
 def test_case_without_a_record_tells_what_was_planned():
-    outcomes = make_outcomes(make_planned_case(), problems=["failed: x"])
-    assert find_columns(outcomes) == OWN
+    assert find_columns(make_outcomes(make_planned_case(), problems=["failed: x"])) == OWN
 
 
 def test_import_that_tells_nothing_has_nothing_of_what_its_record_makes_up():

@@ -90,8 +90,7 @@ def test_digits_are_read_by_the_worker(home, capsys):
 def test_digits_without_scikit_learn_say_how_to_get_it(home, capsys, monkeypatch):
     # what Python does when a module is not there
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    error = fail_data(DIGITS, capsys)
-    assert 'pip install "dlperf-slurm[digits]"' in error
+    assert 'pip install "dlperf-slurm[digits]"' in fail_data(DIGITS, capsys)
     assert list(Path("data").iterdir()) == []
 
 
@@ -188,8 +187,7 @@ def test_images_have_the_power_spectrum_of_photographs():
 
 
 def test_words_are_as_frequent_as_zipf_says():
-    shares = make_zipf_shares(3)
-    assert numpy.diff(shares, prepend=0) == pytest.approx([6 / 11, 3 / 11, 2 / 11])
+    assert numpy.diff(make_zipf_shares(3), prepend=0) == pytest.approx([6 / 11, 3 / 11, 2 / 11])
 
 
 @pytest.mark.parametrize("count", [1, 2, 1000, 100_000])

@@ -57,8 +57,7 @@ def python(bin_dir, home, monkeypatch):
 
     def install(pip: str) -> Path:
         log = home / "calls"
-        script = PYTHON.format(log=log, pip=pip)
-        fake = write_program(bin_dir, "python3", script)
+        fake = write_program(bin_dir, "python3", PYTHON.format(log=log, pip=pip))
         monkeypatch.setattr(sys, "executable", str(fake))
         monkeypatch.setattr(sys, "version_info", (3, 11, 7))
         return log
@@ -154,8 +153,7 @@ def test_file_of_another_hash_is_not_installed_unless_any_build_will_do(tiny, ho
 
 def test_environment_is_made_from_the_pins(python):
     python("exit 0")
-    environment = create_environment("jax", ignore)
-    text = (environment / "requirements.txt").read_text(encoding="utf-8")
+    text = (create_environment("jax", ignore) / "requirements.txt").read_text(encoding="utf-8")
     assert text.splitlines() == add_hashes("jax", read_pins("jax").requirements)
 
 

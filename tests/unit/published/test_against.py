@@ -75,8 +75,7 @@ def test_other_framework_and_precision_are_named():
 
 def test_variants_that_tie_have_a_row_each():
     (case,) = analyze([make_case(framework="pytorch")]).cases.itertuples()
-    notes = [figure.note for figure in find_nearest(case, read_source("dlperf"))]
-    assert notes == [
+    assert [figure.note for figure in find_nearest(case, read_source("dlperf"))] == [
         "",
         "torch DataLoader; workers=8",
         "torch DataLoader; workers=48",

@@ -128,8 +128,7 @@ def test_fine_tuning_in_tensorflow1_has_its_two_columns_swapped():
 
 def test_pretraining_in_tensorflow1_is_faster_than_its_devices():
     found = audit("nvidia_tensorflow1_bert").findings
-    above = {f.published for f in found if f.kind == ABOVE_DEVICES}
-    assert {"21.57", "10.95", "5.47"} <= above
+    assert {"21.57", "10.95", "5.47"} <= {f.published for f in found if f.kind == ABOVE_DEVICES}
     assert {f.kind for f in found} == {ABOVE_DEVICES, SWAPPED}
 
 
@@ -148,8 +147,7 @@ def test_summary_of_dlperf_has_an_older_figure_of_mxnet():
 
 def test_figures_of_dlperf_that_are_not_the_median_of_their_repeats():
     found = audit("dlperf", "dlperf_repeats").findings
-    medians = {(f.published, f.follows) for f in found if "median of the 6 repeats" in f.reason}
-    assert medians == {
+    assert {(f.published, f.follows) for f in found if "median of the 6 repeats" in f.reason} == {
         ("112.76", "112.5600"),
         ("430.43", "436.6950"),
         ("855.45", "867.7200"),
@@ -170,8 +168,7 @@ def test_times_to_train_are_recomputed_and_accuracies_named():
     found = audit_document(MXNET_README)
     # 34 of throughputs, and five of times to train
     assert found.recomputed == 41
-    gaps = [gap.what for gap in found.not_audited if "Accuracy" in gap.what]
-    assert len(gaps) == 4
+    assert len([gap.what for gap in found.not_audited if "Accuracy" in gap.what]) == 4
 
 
 def test_summary_of_dlperf_as_text_cannot_be_recomputed_and_says_so():

@@ -20,8 +20,7 @@ V100 = b"Tesla V100-SXM2-16GB"
 
 
 def import_logs(capsys, *arguments):
-    code = main(["import-logs", *map(str, arguments)])
-    return code, capsys.readouterr()
+    return main(["import-logs", *map(str, arguments)]), capsys.readouterr()
 
 
 def list_entries(capsys, *arguments):

@@ -125,8 +125,7 @@ def test_command_line_outweighs_the_log_and_the_log_its_name(home):
 )
 def test_nodes_that_nothing_tells_hold_eight_devices_each(devices, nodes, home):
     path = copy_log(PYTORCH, "some.log")
-    settings = parse_settings([f"devices={devices}"])
-    (run,) = import_log(path, ImportOptions(settings=settings))
+    (run,) = import_log(path, ImportOptions(settings=parse_settings([f"devices={devices}"])))
     assert (run.identity.devices, run.identity.nodes) == (devices, nodes)
 
 
@@ -264,8 +263,7 @@ def import_one(path, **options):
 
 
 def import_repeats(pattern, **options):
-    topology = Path(pattern).parent.name
-    (folder,) = FOLDER.rglob(topology)
+    (folder,) = FOLDER.rglob(Path(pattern).parent.name)
     return [import_one(path, **options) for path in sorted(folder.iterdir())]
 
 
@@ -278,8 +276,7 @@ def test_publishers_figure_of_a_log_is_reproduced(row):
 
 @pytest.mark.parametrize("row", OF_REPEATS, ids=lambda row: f"{row.log[-17:-10]} {row.rule[:12]}")
 def test_publishers_figure_over_repeats_is_reproduced(row):
-    rule = "" if "arith" in row.rule else TIMES_RULE
-    runs = import_repeats(row.log, rule_name=rule)
+    runs = import_repeats(row.log, rule_name="" if "arith" in row.rule else TIMES_RULE)
     combine = mean if row.rule.startswith("mean") else median
     figure = combine(run.publisher_samples_per_s for run in runs)
     assert len(runs) == 5

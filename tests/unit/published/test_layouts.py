@@ -24,8 +24,7 @@ def test_report_writes_the_layout_beside_the_usual_files(staged_run, layout, cap
     for task in staged_run.read_all_tasks():
         write_record(staged_run, task, make_record(read_case(staged_run, task)))
     code, out, _ = run_main(["report", "--plots", "none", "--layout", layout], capsys)
-    names = sorted(path.name for path in (staged_run.path / "report").iterdir())
-    assert (code, names) == (
+    assert (code, sorted(path.name for path in (staged_run.path / "report").iterdir())) == (
         0,
         sorted(
             [

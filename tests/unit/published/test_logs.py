@@ -185,8 +185,7 @@ def test_log_without_its_end_is_incomplete(tmp_path, cut):
 
 
 def test_own_figures_of_the_trainer_are_noted(tmp_path):
-    run = _import(tmp_path, TRAINER_LOGS["megatron"][0])
-    (note,) = run.notes
+    (note,) = _import(tmp_path, TRAINER_LOGS["megatron"][0]).notes
     assert_problem(note, says=("100 TFLOP/s per device", "medians"))
 
 
@@ -217,8 +216,7 @@ def _read(format_name, content):
 
 def _read_figure(excerpt, content):
     """(samples/s, problem) of a log that is to hold one run; no samples/s with a problem."""
-    format_name = excerpt.split("/")[0]
-    (reading,) = _read(format_name, content)
+    (reading,) = _read(excerpt.split("/")[0], content)
     if reading.problem:
         return None, reading.problem
     expected = LOGS[excerpt]
@@ -267,8 +265,7 @@ def test_throughput_is_warm_samples_over_their_time(excerpt):
 
 @pytest.mark.slow
 def test_identity_is_what_the_log_tells(excerpt):
-    format_name = excerpt.split("/")[0]
-    (reading,) = _read(format_name, _content(excerpt))
+    (reading,) = _read(excerpt.split("/")[0], _content(excerpt))
     expected = LOGS[excerpt]
     untold = (0,) if excerpt.startswith(UNTOLD) else ()
     assert reading.identity.devices in (expected.devices, *untold)
@@ -322,13 +319,13 @@ def each_of_two_ranks(lines):
 NO_STEP = ("no timed step",)
 OF_LOGS = {
     "gluoncv_imagenet/four_gpus.log": [
-        (told("num_epochs=2", "num_epochs=3"), ("ends after epoch 1", "2")),
+        (told("num_epochs=2", "num_epochs=3"), ("ends after epoch 1", "2"))
     ],
     "gluoncv_horovod/four_ranks.log": [
-        (without("Rank[2] Batch[24]\tTime cost"), ("epoch 0", "'Time cost'", "ranks 2")),
+        (without("Rank[2] Batch[24]\tTime cost"), ("epoch 0", "'Time cost'", "ranks 2"))
     ],
     "gluonnlp_bert/one_process_2020.log": [
-        (without("Namespace", "Train cost"), ("ends at step 40", "'Train cost'")),
+        (without("Namespace", "Train cost"), ("ends at step 40", "'Train cost'"))
     ],
     "horovod_synthetic/eight_gpus.log": [
         (told("Number of GPUs: 8", "Number of GPUs: 16"), ("8 devices", "16")),
@@ -342,29 +339,29 @@ OF_LOGS = {
         (without("args_opt"), ("how many steps", "(train_steps)")),
     ],
     "mxnet_module/two_nodes.log": [
-        (without("Node[1] Epoch[1] Time"), ("node 1", "'Time cost'", "epoch 1")),
+        (without("Node[1] Epoch[1] Time"), ("node 1", "'Time cost'", "epoch 1"))
     ],
     "oneflow_benchmark_cnn/two_nodes.log": [
-        (without("num_examples"), ("how many iterations", "(its arguments)")),
+        (without("num_examples"), ("how many iterations", "(its arguments)"))
     ],
     "oneflow_benchmark_bert/one_node.log": [
-        (without("iter_num"), ("how many steps", "(iter_num)")),
+        (without("iter_num"), ("how many steps", "(iter_num)"))
     ],
     "oneflow_models_resnet50/two_ranks.log": [
-        (without("[rank:1] [train], epoch: 0/1, iter: 40"), ("rank 1", "epoch 0", "step 30")),
+        (without("[rank:1] [train], epoch: 0/1, iter: 40"), ("rank 1", "epoch 0", "step 30"))
     ],
     "paddle_models_resnet50/without_times.log": [
         (
             without(*(f"{digit}] \tloss" for digit in range(1, 10))),
             ("only some batches", "without times"),
-        ),
+        )
     ],
     "paddleclas_engine/one_rank.log": [
         (told("ips: 1", "ips: 2"), ("batch size", "64, 101, 102, 103")),
         (only("[Eval]"), NO_STEP),
     ],
     "pytorch_examples/four_ranks.log": [
-        (without_first("[0][11/"), ("3 of epoch 0 step 11", "4 or more of epoch 0 step 0")),
+        (without_first("[0][11/"), ("3 of epoch 0 step 11", "4 or more of epoch 0 step 0"))
     ],
     "tensorflow1_models/two_cycles.log": [
         (before_last("Loss for final step"), ("ends at step 800", "1 of 2 cycles")),

@@ -42,8 +42,7 @@ def test_best_throughput_has_the_digits_of_its_table():
 
 def test_variant_that_all_cases_share_is_left_to_the_title():
     cases = [make_measured("jax", topology, STEADY) for topology in ("1n1g", "1n2g")]
-    shared = [rename(case, compiler="xla") for case in cases]
-    assert "jax, fp32" in list_texts(*shared)[0]
+    assert "jax, fp32" in list_texts(*[rename(case, compiler="xla") for case in cases])[0]
     assert "jax xla, fp32" in list_texts(rename(cases[1], compiler="xla"), cases[0])[0]
 
 
@@ -64,8 +63,7 @@ def test_efficiency_is_that_of_the_largest_topology_best_and_worst():
 def test_case_whose_interval_overlaps_with_the_fastest_is_named_beside_it():
     wide = [0.1, 0.11, 0.105, 0.107, 0.103, 0.101]
     cases = [make_measured("jax", "1n1g", wide), make_measured("pytorch", "1n1g", wide[::-1])]
-    text = list_texts(*cases)[0]
-    assert "pytorch" in text.partition(";")[2]
+    assert "pytorch" in list_texts(*cases)[0].partition(";")[2]
     slow = make_measured("pytorch", "1n1g", [2 * s for s in wide])
     assert "pytorch" not in list_texts(cases[0], slow)[0]
 

@@ -7,14 +7,7 @@ from dataclasses import replace
 import numpy
 import pytest
 from builders import make_outcomes, make_planned_case, make_rank, make_record
-from report_values import (
-    HOSTILE,
-    make_cases,
-    make_measured,
-    plot_cases,
-    rename,
-    summarize_cases,
-)
+from report_values import HOSTILE, make_cases, make_measured, plot_cases, rename, summarize_cases
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.reports.plots import (
@@ -98,8 +91,7 @@ def plots() -> dict[str, Plot]:
 
 def make_steps(seconds, hosts=("a", "b")) -> CaseSteps:
     """Make a case whose repeats have these step times [ranks, steps]; repeat 1 is the slowest."""
-    ranks = tuple(make_rank(rank, host=host) for rank, host in enumerate(hosts))
-    record = make_record(ranks=ranks)
+    record = make_record(ranks=tuple(make_rank(rank, host=host) for rank, host in enumerate(hosts)))
     read = {n: Outcome("case", n, record, "", rank_step_seconds=own) for n, own in seconds.items()}
     rates = dict(zip(seconds, (90.0, 110.0, 100.0)))
     return CaseSteps("case", rates, lambda _, repeat: read[repeat])
@@ -122,8 +114,7 @@ def test_run_has_one_figure_of_each_kind_per_table_and_case(plots):
     kinds = sorted(re.split("-resnet-?50", name)[0] for name in plots)
     of_the_table = ["throughput", "speedup", "efficiency", "step-times"]
     of_cases = ["steps-jax", "steps-jax", "steps-pytorch", "steps-pytorch"]
-    of_two_ranks = ["ranks-jax", "ranks-pytorch"]
-    assert kinds == sorted([*of_the_table, *of_cases, *of_two_ranks])
+    assert kinds == sorted([*of_the_table, *of_cases, *["ranks-jax", "ranks-pytorch"]])
 
 
 def test_default_shows_steps_of_doubtful_cases_and_ranks_of_the_largest():
@@ -155,8 +146,7 @@ def test_file_alone_says_what_it_shows_of_which_run(plots):
 
 
 def test_same_input_gives_the_same_bytes(plots):
-    cases = make_cases()
-    again = plot_cases(cases)
+    again = plot_cases(make_cases())
     assert [plot for plot in again if plots[plot.name] != plot] == []
 
 
@@ -187,8 +177,7 @@ def test_throughput_of_few_repeats_has_their_range():
 
 def test_throughput_on_one_topology_has_a_row_and_a_number_per_framework():
     cases = (make_measured("jax", "1n1g", [0.1, 0.1]), make_measured("mxnet", "1n1g", [0.2]))
-    texts = list_texts(plot_throughput(*cases))
-    assert {"jax", "mxnet", "80", "40"} <= set(texts)
+    assert {"jax", "mxnet", "80", "40"} <= set(list_texts(plot_throughput(*cases)))
 
 
 def test_repeats_on_one_topology_are_dots_that_can_be_seen():
@@ -258,16 +247,13 @@ def test_speedup_and_efficiency_have_the_tables_values_and_intervals():
 
 
 def test_topologies_of_as_many_devices_stand_beside_each_other():
-    rows = make_rows(
-        make_measured("jax", "1n1g", [0.1]),
-        make_measured("jax", "1n2g", [0.1]),
-        make_measured("jax", "2n1g", [0.1]),
-    )
-    assert scaling.make_throughput_chart(rows).ticks == (
-        (1.0, "1\n1n1g"),
-        (2.0, "2\n1n2g"),
-        (3.0, "2\n2n1g"),
-    )
+    assert scaling.make_throughput_chart(
+        make_rows(
+            make_measured("jax", "1n1g", [0.1]),
+            make_measured("jax", "1n2g", [0.1]),
+            make_measured("jax", "2n1g", [0.1]),
+        )
+    ).ticks == ((1.0, "1\n1n1g"), (2.0, "2\n1n2g"), (3.0, "2\n2n1g"))
 
 
 def test_many_frameworks_get_a_panel_each():
@@ -339,8 +325,7 @@ def test_quantiles_keep_the_smallest_and_the_largest():
 
 
 def test_distribution_ends_where_nearly_all_steps_do():
-    steps = [0.01] * 99 + [5.0]
-    assert find_range([steps, [0.02] * 100]) == (10.0, 20.0)
+    assert find_range([([0.01] * 99 + [5.0]), [0.02] * 100]) == (10.0, 20.0)
 
 
 def test_stalls_are_those_that_the_footnotes_count(steps):
@@ -404,8 +389,7 @@ def test_ranks_are_shown_of_the_middle_repeat_with_their_hosts(steps):
 
 
 def test_of_many_ranks_each_hosts_first_one_is_named():
-    repeat = make_ranks_of(("a",) * 8 + ("b",) * 12)
-    assert list_row_names(repeat) == [(0, "0 on a"), (8, "8 on b")]
+    assert list_row_names(make_ranks_of(("a",) * 8 + ("b",) * 12)) == [(0, "0 on a"), (8, "8 on b")]
     # and of too many hosts none
     assert list_row_names(make_ranks_of(tuple(f"n{i}" for i in range(17)))) == []
 
@@ -428,8 +412,7 @@ def test_names_that_are_alike_get_numbers():
 
 
 def test_step_times_that_are_gone_when_they_are_drawn_are_an_error():
-    results = analyze(make_cases())
-    steps = list_case_steps(results, lambda *repeat: Outcome(*repeat, None, "x"))[0]
+    steps = list_case_steps(analyze(make_cases()), lambda *repeat: Outcome(*repeat, None, "x"))[0]
     with pytest.raises(InputError, match="changed while"):
         plot_timeline(steps)
 

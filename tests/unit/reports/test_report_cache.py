@@ -11,7 +11,7 @@ import numpy
 import pandas
 import pytest
 from builders import find_start_dir
-from history_runs import add_run, stage_seven, write_step_seconds
+from history_runs import add_run, write_step_seconds
 from pandas.testing import assert_frame_equal, assert_series_equal
 
 from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE
@@ -49,11 +49,6 @@ def note_opened():
         opened = None
 
 
-@pytest.fixture(scope="module")
-def staged(tmp_path_factory):
-    return stage_seven(tmp_path_factory.mktemp("seven"))
-
-
 @pytest.fixture
 def run(staged, home):
     path = add_run(staged, 1)
@@ -79,8 +74,7 @@ def find_entry():
 
 def change_record(run, index=0):
     """Write a record again, with another end."""
-    task = run.read_all_tasks()[index]
-    path = find_start_dir(run, task) / RECORD_FILE
+    path = find_start_dir(run, run.read_all_tasks()[index]) / RECORD_FILE
     record = json.loads(path.read_text())
     record["ended_at"] = "2030-01-01T00:00:00Z"
     path.write_text(json.dumps(record))
@@ -140,8 +134,7 @@ def test_change_has_the_records_of_its_case_read_again(run, name):
 def test_changed_figure_is_in_the_second_report(run):
     before = write_report(run)
     change_record(run)
-    after = write_report(run)
-    assert after["repeats.parquet"] != before["repeats.parquet"]
+    assert write_report(run)["repeats.parquet"] != before["repeats.parquet"]
 
 
 def replace_code(monkeypatch):

@@ -76,9 +76,8 @@ def test_speedup_and_efficiency_are_over_the_smallest_topology(
 
 
 def test_baseline_with_one_sound_repeat_counts():
-    planned = make_planned_case("1n1g", repeats=3)
     _, row = list_rows(
-        make_outcomes(planned, [100.0], [PROBLEM] * 2),
+        make_outcomes(make_planned_case("1n1g", repeats=3), [100.0], [PROBLEM] * 2),
         make_outcomes(make_planned_case("1n8g"), [700.0] * 3),
     )
     assert row.speedup == pytest.approx(7.0)
@@ -119,8 +118,7 @@ def test_interval_takes_six_repeats(samples, interval):
 
 
 def test_too_few_repeats_for_an_interval_are_footnoted():
-    summary = summarize_cases(make_outcomes(make_planned_case(repeats=3), [100.0] * 3))
-    (note,) = summary.footnotes
+    (note,) = summarize_cases(make_outcomes(make_planned_case(repeats=3), [100.0] * 3)).footnotes
     assert_problem(note, says=("95 % interval", "6 repeats", "braces"))
 
 

@@ -55,8 +55,7 @@ def test_every_axis_is_a_column_whether_cases_differ_in_it_or_not():
 
 
 def test_axes_are_those_of_a_planned_case():
-    axes = make_planned_case(optimizer="adamw").axes
-    assert tuple(list_axes(axes)) == AXES
+    assert tuple(list_axes(make_planned_case(optimizer="adamw").axes)) == AXES
 
 
 def test_batch_size_is_as_it_was_asked_for_and_beside_it_as_measured():
@@ -103,8 +102,7 @@ def test_case_that_was_left_out_has_its_axes_and_its_reason_and_no_figure():
 
 
 def test_run_in_which_nothing_was_measured_has_its_cases():
-    cases = [make_measured("jax", t, [], ["failed: x"]) for t in ("1n1g", "1n2g")]
-    rows = describe(*cases)
+    rows = describe(*[make_measured("jax", t, [], ["failed: x"]) for t in ("1n1g", "1n2g")])
     assert [row["problem"] for row in rows] == ["failed", "failed"]
     assert [row["baseline"] for row in rows] == ["", ""]
 
@@ -120,8 +118,7 @@ def test_notes_have_the_figures_of_their_own_case():
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["9999-12-31T23:59:60Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "x", "", None],
+    "text", ["9999-12-31T23:59:60Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "x", "", None]
 )
 def test_time_that_no_frame_can_have_is_missing(text):
     known = "2024-02-29T00:00:00Z"

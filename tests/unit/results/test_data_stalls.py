@@ -47,8 +47,7 @@ def make_table(*cases: CaseOutcomes) -> Table:
 
 
 def test_cases_with_their_batch_on_the_device_have_no_such_table():
-    summary = summarize(make_manifest(), [make_case("device", [40.0])])
-    assert find_tables(summary, "data") == []
+    assert find_tables(summarize(make_manifest(), [make_case("device", [40.0])]), "data") == []
 
 
 def test_throughput_without_waiting_is_over_the_rest_of_the_window():
@@ -107,8 +106,7 @@ def change_records(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
 
 def change_cases(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
     """As the repeats had them."""
-    case = vary(outcomes.records[0].case, **changes)
-    return change_records(outcomes, case=case)
+    return change_records(outcomes, case=vary(outcomes.records[0].case, **changes))
 
 
 def use_events(outcomes: CaseOutcomes) -> CaseOutcomes:
@@ -138,8 +136,7 @@ def test_nobody_waits_for_a_batch_that_is_on_the_device():
 
 
 def test_host_that_accumulates_does_not_wait_for_all_of_the_step():
-    outcomes = change_cases(make_case("zmq", [40.0], (0.5,)), gradient_accumulation=4)
-    (row,) = list_rows(outcomes)
+    (row,) = list_rows(change_cases(make_case("zmq", [40.0], (0.5,)), gradient_accumulation=4))
     assert row.data_waiting_share is None
 
 
@@ -154,8 +151,7 @@ def make_search(*trials: tuple[int, bool]) -> CaseOutcomes:
     ("trials", "is_told"), [([(8, False), (16, False)], True), ([(8, False), (16, True)], False)]
 )
 def test_search_that_memory_did_not_end_is_told(trials, is_told):
-    summary = summarize(make_manifest(), [make_search(*trials)])
-    assert (NOT_MEMORY in summary.footnotes) == is_told
+    assert (NOT_MEMORY in summarize(make_manifest(), [make_search(*trials)]).footnotes) == is_told
 
 
 def test_search_that_memory_did_not_end_is_told_of_one_repeat_too():

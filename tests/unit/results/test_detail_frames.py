@@ -4,22 +4,13 @@ import pytest
 from report_values import list_dtypes, make_cases, make_measured, make_repeat_frame
 
 from dlperf_slurm.results.columns import list_records
-from dlperf_slurm.results.detail_frames import (
-    RANKS,
-    STEPS,
-    make_rank_frame,
-    make_step_frame,
-)
+from dlperf_slurm.results.detail_frames import RANKS, STEPS, make_rank_frame, make_step_frame
 from dlperf_slurm.results.repeats import REPEATS
 
 
 @pytest.mark.parametrize(
     ("make_frame", "columns"),
-    [
-        (make_repeat_frame, REPEATS),
-        (make_rank_frame, RANKS),
-        (make_step_frame, STEPS),
-    ],
+    [(make_repeat_frame, REPEATS), (make_rank_frame, RANKS), (make_step_frame, STEPS)],
 )
 @pytest.mark.parametrize("cases", [[], [make_measured("jax", "1n1g", [], ["x"])], make_cases()])
 def test_types_are_the_declared_ones_whatever_was_measured(make_frame, columns, cases):

@@ -40,8 +40,7 @@ def test_case_takes_what_it_took_in_the_middle(staged_run):
 
 
 @pytest.mark.parametrize(
-    "assignments",
-    [("protocol.measured_steps=11",), ("axes.batch_size_per_device=16",)],
+    "assignments", [("protocol.measured_steps=11",), ("axes.batch_size_per_device=16",)]
 )
 def test_more_work_is_no_earlier_run_of_a_case(staged_run, assignments):
     write_markers(staged_run, [20])
@@ -70,8 +69,7 @@ def test_folder_that_is_no_run_is_passed_over(staged_run):
 
 def test_time_on_this_machine_is_that_of_one_after_the_other():
     plan = plan_again()
-    seconds = {case.case_id: 60.0 for case in plan.cases}
-    text = describe_time(plan, seconds, is_local=True)
+    text = describe_time(plan, {case.case_id: 60.0 for case in plan.cases}, is_local=True)
     assert_problem(text, key="time", says=("6 min", "earlier runs"))
 
 
@@ -87,8 +85,7 @@ def test_what_is_not_known_is_said():
     on_cluster, here = (describe_time(plan, {}, is_local=is_local) for is_local in (False, True))
     assert_problem(on_cluster, key="time", says=("no earlier run", "4.0 node-hours"))
     assert_problem(here, key="time", says=("no earlier run", "at most 4.0 h"))
-    known = {plan.cases[0].case_id: 60.0}
-    assert "1 of 3 cases" in describe_time(plan, known, is_local=True)
+    assert "1 of 3 cases" in describe_time(plan, {plan.cases[0].case_id: 60.0}, is_local=True)
 
 
 def test_case_that_took_longer_than_its_time_limit_is_named(staged_run):

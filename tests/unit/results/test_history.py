@@ -12,23 +12,8 @@ from types import SimpleNamespace
 
 import duckdb
 import pytest
-from builders import (
-    IMPORT_DIR,
-    find_start_dir,
-    make_record,
-    read_case,
-    replace_case,
-    write_record,
-)
-from history_runs import (
-    CASE_1,
-    CASE_2,
-    RESULTS,
-    add_run,
-    fail_case,
-    set_manifest,
-    stage_seven,
-)
+from builders import IMPORT_DIR, find_start_dir, make_record, read_case, replace_case, write_record
+from history_runs import CASE_1, CASE_2, RESULTS, add_run, fail_case, set_manifest
 from outcome_builders import RATES
 from support.cases import vary
 from support.problems import assert_problem
@@ -44,11 +29,6 @@ from dlperf_slurm.results.history.run_cache import get_cache_path, read_catalogu
 from dlperf_slurm.results.history.timeline import drop_copies, make_history, select_entries
 
 pytestmark = pytest.mark.not_in_check
-
-
-@pytest.fixture(scope="module")
-def staged(tmp_path_factory):
-    return stage_seven(tmp_path_factory.mktemp("seven"))
 
 
 def read_rows(patterns=(), frameworks=()):
@@ -121,8 +101,7 @@ def write_other_case(run, task, **changes):
 
 def test_other_sizes_of_the_model_are_another_timeline(staged, home):
     for day, size in ((1, 224), (2, 32), (3, 224), (5, 32)):
-        path = add_run(staged, day)
-        run = open_run(path)
+        run = open_run(add_run(staged, day))
         for task in run.read_all_tasks():
             write_other_case(run, task, model_parameters={"image_size": size})
     add_run(staged, 4, repeats=0)
@@ -150,8 +129,7 @@ def test_verdicts_of_a_case_hold_together(staged, home):
     # seven and seven repeats: 2 / 3432 each, of three 3 times as much for the smallest (Holm)
     for day, factor in enumerate((1.0, 0.9, 0.8, 0.7), start=1):
         add_run(staged, day, factor)
-    p_values = [point.p_value for point in list_points()[1:]]
-    assert p_values == pytest.approx([3 * 2 / 3432] * 3)
+    assert [point.p_value for point in list_points()[1:]] == pytest.approx([3 * 2 / 3432] * 3)
 
 
 @pytest.mark.parametrize(
@@ -398,8 +376,7 @@ def test_copy_of_a_run_counts_once(two_runs):
 
 @pytest.mark.parametrize("name", ["a b", "a'b", "$(x)", "#", "a\\b", "é", "new\nline", "x" * 200])
 def test_hostile_folder_name_is_kept(staged, home, name):
-    path = add_run(staged, 1)
-    path.rename(RESULTS / name)
+    add_run(staged, 1).rename(RESULTS / name)
     for _ in range(2):
         found = read_catalogue(RESULTS)
         assert {Path(run_dir).name for run_dir in found.entries.run_dir} == {name}
@@ -413,8 +390,7 @@ def test_hostile_folder_name_is_kept(staged, home, name):
 def test_hostile_text_in_a_record_is_kept_without_control_characters(staged, home, title, kept):
     add_run(staged, 1, versions={"torch": title})
     for _ in range(2):
-        versions = read_catalogue(RESULTS).entries.versions
-        assert json.loads(versions[0]) == {"torch": [kept]}
+        assert json.loads(read_catalogue(RESULTS).entries.versions[0]) == {"torch": [kept]}
 
 
 def test_rate_that_is_not_finite_is_a_problem_of_its_repeat(two_runs):

@@ -8,22 +8,12 @@ from outcome_builders import make_telemetry
 from report_values import find_tables, read_marks, summarize
 from support.problems import assert_problem
 
-from dlperf_slurm.contract.host_noise import (
-    CpuUse,
-    GpuState,
-    HostNoise,
-    NoiseReport,
-    OtherProcess,
-)
+from dlperf_slurm.contract.host_noise import CpuUse, GpuState, HostNoise, NoiseReport, OtherProcess
 from dlperf_slurm.contract.record import HOST
 from dlperf_slurm.jobs.sidecars import Sidecars
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.interference import (
-    describe_interference,
-    list_neighbours,
-    make_banner,
-)
+from dlperf_slurm.results.interference import describe_interference, list_neighbours, make_banner
 
 QUIET = CpuUse(2.0, 4, 0.5, 0.01, 0.0)
 BUSY = CpuUse(2.0, 4, 0.4, 0.3, 0.05, (OtherProcess("miner", 0.25),))

@@ -26,8 +26,7 @@ def make_case(
     precision="fp32",
 ) -> CaseOutcomes:
     """Make a case of three repeats, each with these peaks and sums beside its record."""
-    planned = make_planned_case(topology, precision=precision)
-    case = make_outcomes(planned, [rate] * 3)
+    case = make_outcomes(make_planned_case(topology, precision=precision), [rate] * 3)
     outcomes = []
     for outcome in case.outcomes:
         record = outcome.record

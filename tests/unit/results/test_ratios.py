@@ -29,8 +29,7 @@ def make(rate: float = 0.0, epochs=(), **changes):
     planned = make_planned_case(topology, case_id=case_id, epochs=len(epochs), **changes)
     samples = [rate] if rate else []
     batches = [10.0 / rate] if rate and planned.axes.mode == INFER else []
-    problems = [] if rate else ["failed: x"]
-    return make_outcomes(planned, samples, problems, batches, epochs=epochs)
+    return make_outcomes(planned, samples, [] if rate else ["failed: x"], batches, epochs=epochs)
 
 
 def list_ratios(name, *cases):
@@ -74,8 +73,7 @@ def test_curve_with_more_points_takes_more_repeats_and_says_so():
 def test_topology_that_failed_takes_no_part_in_a_curve():
     *measured, failed = make_curve(["1n1g", "1n2g", "1n4g"], 6)
     failed = make_outcomes(failed.case, [], ["failed: x"] * 6)
-    rows = list_rows(*measured, failed)
-    assert rows[1].speedup_low is not None
+    assert list_rows(*measured, failed)[1].speedup_low is not None
 
 
 def test_scaling_over_another_batch_size_is_noted():

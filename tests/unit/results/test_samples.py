@@ -12,8 +12,7 @@ from dlperf_slurm.stats.median import compute_median, compute_median_interval
 
 
 def list_samples(outcomes, quantity="samples_per_s"):
-    samples = analyze([outcomes]).samples
-    return samples.xs(quantity, level="quantity").tolist()
+    return analyze([outcomes]).samples.xs(quantity, level="quantity").tolist()
 
 
 def test_each_repeat_is_a_sample_where_there_are_no_blocks():

@@ -98,8 +98,7 @@ def test_machine_that_is_slow_for_a_while_or_to_the_end_is_named(change, key, sa
 
 @pytest.mark.parametrize(("changed", "is_named"), [(3, False), (4, True)])
 def test_most_repeats_must_drift(changed, is_named):
-    series = make_series(warm_up, changed=changed)
-    assert bool(describe_stability(make_case(series))) is is_named
+    assert bool(describe_stability(make_case(make_series(warm_up, changed=changed)))) is is_named
 
 
 @pytest.mark.parametrize(("factor", "is_named"), [(1.2, False), (1.5, True)])
@@ -117,8 +116,7 @@ def test_stalls_of_any_repeat_are_named():
 
 
 def test_repeats_in_two_groups_are_named():
-    rates = (100.0, 101.0, 80.0, 100.5, 80.5, 80.2, 99.8)
-    (text,) = describe_stability(make_case(rates=rates))
+    (text,) = describe_stability(make_case(rates=(100.0, 101.0, 80.0, 100.5, 80.5, 80.2, 99.8)))
     assert_problem(text, says=("two groups: 3 at 80.00 to 80.50, 4 at 99.80 to 101.00",))
 
 
@@ -145,8 +143,7 @@ def make_stolen_case(*shares: float) -> CaseOutcomes:
 
 def test_time_that_a_hypervisor_took_is_named():
     (text,) = describe_stability(make_stolen_case(0.01, 0.34, 0.02))
-    says = ("2 of 3 repeats", "34 %")
-    assert_problem(text, key="virtual machine on a shared host", says=says)
+    assert_problem(text, key="virtual machine on a shared host", says=("2 of 3 repeats", "34 %"))
 
 
 def test_little_that_a_hypervisor_took_is_not_named():
@@ -156,8 +153,7 @@ def test_little_that_a_hypervisor_took_is_not_named():
 def test_doubts_are_footnotes_of_the_cell():
     summary = summarize(make_manifest(), [make_case(make_series(warm_up))])
     (table,) = find_tables(summary, "throughput")
-    marks = read_marks(summary, table.rows[0])
-    (text,) = marks
+    (text,) = read_marks(summary, table.rows[0])
     assert_problem(text, says=("warm-up", "short"))
 
 

@@ -85,8 +85,7 @@ def test_what_is_tried_again_is_begun_after_the_time():
 @pytest.fixture
 def submit_within(home, own_machine_lock):
     """Return a function that submits a run of fakes, and returns its output and exit code."""
-    run = local_runs.stage_local(home, repeats=3)
-    return functools.partial(_submit, home, run)
+    return functools.partial(_submit, home, local_runs.stage_local(home, repeats=3))
 
 
 def _submit(home, run, seconds):

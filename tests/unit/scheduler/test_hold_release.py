@@ -115,8 +115,7 @@ def test_release_that_fails_is_tried_again(staged_run, bin_dir, calls, tmp_path)
 
 def test_plain_job_is_released_by_its_own_id(staged_run, calls):
     path = staged_run.get_tasks_path("1n1g")
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("\t-\t", "\t0\t"), encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8").replace("\t-\t", "\t0\t"), encoding="utf-8")
     states = [
         make_state("launch failed requeued held")._replace(task=task)
         for task in staged_run.read_tasks("1n1g")

@@ -76,8 +76,7 @@ def test_files_of_a_run_have_its_permissions_whatever_the_umask(stage_local):
         os.umask(before)
     assert done.returncode == 0, done.stdout + done.stderr
     paths = [path for path in run.path.rglob("*") if not path.is_symlink()]
-    names = {path.name for path in paths}
-    assert {"submit.lock", "1n1g.local", "report.html"} <= names
+    assert {"submit.lock", "1n1g.local", "report.html"} <= ({path.name for path in paths})
     assert not [path for path in paths if path.stat().st_mode & 0o027]
     # the group may read, also where the shell's umask says that nobody may
     os.umask(0o077)
@@ -309,8 +308,7 @@ def test_run_of_another_host_is_neither_lost_nor_cancelled_from_here(stage_local
 def test_cancel_of_what_has_ended_leaves_no_trace(stage_local):
     run = stage_local()
     submit(run, "--wait")
-    done = run_tool(["cancel", str(run.path)], run.path.parent)
-    assert done.stdout.startswith("0 array tasks")
+    assert run_tool(["cancel", str(run.path)], run.path.parent).stdout.startswith("0 array tasks")
     assert CANCELLED not in [event.event for event in read_journal(run.path)]
 
 
@@ -324,8 +322,7 @@ def test_runner_that_was_killed_leaves_its_tasks_lost(stage_local):
     runner = find_runner(run)
     os.kill(runner, signal.SIGKILL)
     await_that(lambda: not is_running(runner), "the runner is gone")
-    states = find_states(run)
-    assert states == {"1n1g.0": "COMPLETED", "1n1g.1": "LOST", "1n1g.2": "LOST"}
+    assert find_states(run) == {"1n1g.0": "COMPLETED", "1n1g.1": "LOST", "1n1g.2": "LOST"}
 
 
 @pytest.mark.integration
@@ -480,10 +477,9 @@ def test_module_of_pythons_name_in_the_working_directory_is_not_run(home):
 def test_tool_itself_imports_nothing_from_the_working_directory(home):
     (home / "tempfile.py").write_text("open('pwned', 'w')\n", encoding="utf-8")
     (home / "argparse.py").write_text("open('pwned', 'w')\n", encoding="utf-8")
-    package = str(local.Path(local.__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-m", "dlperf_slurm", "status"],
-        env={**os.environ, "PYTHONPATH": package},
+        env={**os.environ, "PYTHONPATH": str(local.Path(local.__file__).parents[2])},
         capture_output=True,
         text=True,
     )
@@ -495,8 +491,7 @@ def test_tool_itself_imports_nothing_from_the_working_directory(home):
 def test_what_the_journal_calls_a_job_does_not_reach_scancel(staged_run, bin_dir, job_id):
     write_program(bin_dir, "scancel", f'echo "$@" >> {bin_dir}/cancelled')
     show_queue(bin_dir)
-    time = "2024-05-01T12:00:00Z"
-    append_event(staged_run.path, Event(SUBMITTED, time, "1n1g", job_id))
+    append_event(staged_run.path, Event(SUBMITTED, "2024-05-01T12:00:00Z", "1n1g", job_id))
     assert cancel_run(open_run(staged_run.path), print) == 0
     assert not (bin_dir / "cancelled").exists()
 

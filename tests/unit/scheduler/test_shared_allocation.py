@@ -107,8 +107,7 @@ def test_rest_of_a_job_that_somebody_cancelled_is_left_alone(bin_dir, shared_run
 
 
 def test_cancelled_are_the_tasks_that_a_job_had_not_come_to_the_end_of(bin_dir, shared_run, home):
-    name = f"{shared_run.run_id}.{GROUP}"
-    shown = print_queue("1_0|RUNNING||None", name=name)
+    shown = print_queue("1_0|RUNNING||None", name=f"{shared_run.run_id}.{GROUP}")
     write_program(
         bin_dir, "squeue", f"[ ! -e {home}/ended ] || {{ {print_queue()}; exit; }}; {shown}"
     )

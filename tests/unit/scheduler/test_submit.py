@@ -151,8 +151,7 @@ def test_run_without_what_its_scripts_source_is_not_submitted(cluster, staged_ru
     ("topology", "limit"), [("1n1g", TimeLimit(4 * 60, 0)), ("1n2g", TimeLimit(5 * 60, 60))]
 )
 def test_time_limit_of_a_local_group_is_the_one_that_was_planned(home, topology, limit):
-    limits = {"default": 5, "1n1g": 4}
-    site = make_site(scheduler="local", time_limit_minutes=limits)
+    site = make_site(scheduler="local", time_limit_minutes={"default": 5, "1n1g": 4})
     file = read_matrix(write_matrix())
     plan = resolve(expand_matrix(file), site, max_array_size=1001)
     run = stage_run(home / "results", file, LoadedSite("local", site, {}), plan, [])
@@ -300,8 +299,7 @@ def test_damaged_journal_makes_nobody_submit_again(cluster, staged_run, home, co
 def test_groups_of_a_lost_journal_are_followed_by_what_the_queue_shows(cluster, staged_run):
     submit_run(staged_run, print)
     (staged_run.path / "journal.jsonl").unlink()
-    name = f"{staged_run.run_id}.1n1g"
-    show_queue(cluster, "7_[0-1]|PENDING||Priority", name=name)
+    show_queue(cluster, "7_[0-1]|PENDING||Priority", name=f"{staged_run.run_id}.1n1g")
     states = Tracker(staged_run).refresh(ask_scheduler=True)
     assert [(state.state, state.array_job_id) for state in states[:3]] == [
         ("PENDING", "7"), ("PENDING", "7"), ("STAGED", ""),
@@ -313,8 +311,7 @@ DEAD = "sbatch: error: Batch job submission failed: Unable to contact slurm cont
 
 def test_submission_outlasts_a_controller_that_is_away(cluster, staged_run, home, monkeypatch):
     alive = (cluster / "sbatch").read_text(encoding="utf-8")
-    dead = f'echo "{DEAD} (connect failure)" >&2; exit 1'
-    write_program(cluster, "sbatch", dead)
+    write_program(cluster, "sbatch", f'echo "{DEAD} (connect failure)" >&2; exit 1')
     said = []
 
     def sleep(seconds):
@@ -431,8 +428,7 @@ def has_event(run, kind):
 @pytest.mark.parametrize("code", [KILL_PARENT + DIE_TOO, KILL_PARENT], ids=["no job", "a job"])
 def test_submit_killed_while_the_array_job_starts(run, home, code):
     (home / "sitecustomize.py").write_text(code, encoding="utf-8")
-    killed = run_tool(["resume", str(run.path)], home, {"PYTHONPATH": str(home)})
-    assert killed.returncode == -9
+    assert run_tool(["resume", str(run.path)], home, {"PYTHONPATH": str(home)}).returncode == -9
     assert not has_event(run, SUBMITTED)
     assert_each_task_runs_once_after_resume(run)
 

@@ -71,8 +71,7 @@ done < HOME/ended
 
 
 def write_bash(folder, name, script):
-    path = write_program(folder, name, script)
-    path.write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
+    write_program(folder, name, script).write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
 
 
 class FakeSlurm:

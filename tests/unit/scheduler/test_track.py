@@ -213,8 +213,7 @@ def test_start_that_nobody_knows_is_lost_after_a_while(
 def test_another_host_that_misses_a_start_does_not_restart_the_grace_period(run, task):
     write_marker(run, task, "started")
     for seconds, host in ((400, socket.gethostname()), (10, "another")):
-        event = Event(UNMARKED, ago(seconds), GROUP, "1", 0, "UNKNOWN", host=host)
-        append_event(run.path, event)
+        append_event(run.path, Event(UNMARKED, ago(seconds), GROUP, "1", 0, "UNKNOWN", host=host))
     assert find_state(run)[0] == "LOST"
 
 
@@ -369,8 +368,7 @@ def test_script_that_ended_before_it_started_says_why(run, show, line, detail):
 def test_failure_before_the_ranks_started_names_the_node(bin_dir, run, task, has_started):
     if has_started:
         write_start(run, task, None, exit_code=127)
-    name = f"{run.run_id}.{GROUP}"
-    show_queue(bin_dir, "1_0|FAILED|n1|JobLaunchFailure", name=name)
+    show_queue(bin_dir, "1_0|FAILED|n1|JobLaunchFailure", name=f"{run.run_id}.{GROUP}")
     state, detail = find_state(run)
     assert (state, parse_failed_nodes(state, detail)) == ("FAILED", ["n1"])
     assert ("JobLaunchFailure" in detail, "127" in detail) == (not has_started, has_started)

@@ -118,8 +118,7 @@ def test_interval_is_what_the_test_does_not_refuse():
 
 
 def test_interval_of_the_inverse_ratio_is_the_inverse():
-    random = numpy.random.default_rng(4)
-    first, second = numpy.exp(0.02 * random.standard_normal((2, 9))).tolist()
+    first, second = numpy.exp(0.02 * numpy.random.default_rng(4).standard_normal((2, 9))).tolist()
     there, back = compute_ratio_interval(first, second), compute_ratio_interval(second, first)
     assert (1 / back.high, 1 / back.low) == pytest.approx((there.low, there.high), rel=1e-3)
 
@@ -129,8 +128,7 @@ def test_interval_of_the_inverse_ratio_is_the_inverse():
 @pytest.mark.parametrize("factor", [1, 4, 10])
 @pytest.mark.parametrize("count", [6, 7, 15])
 def test_ratio_is_covered_whatever_the_spreads(noise, factor, count):
-    random = numpy.random.default_rng(2020)
-    draw = getattr(random, f"standard_{noise}")
+    draw = getattr(numpy.random.default_rng(2020), f"standard_{noise}")
     median = {"normal": 0.0, "exponential": numpy.log(2)}[noise]
     first, second = draw((2, 4000, count)) - median
     refused = is_refused(1 + 0.002 * first, 1 + 0.002 * factor * second)

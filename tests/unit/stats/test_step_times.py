@@ -67,8 +67,7 @@ def test_short_warmup_costs_what_its_steps_cost():
 
 
 def test_slower_and_slower_steps_are_a_slow_end():
-    steps = [s * (1 + 0.002 * i) for i, s in enumerate(make_steps())]
-    stretch = find_slow_stretch(steps)
+    stretch = find_slow_stretch([s * (1 + 0.002 * i) for i, s in enumerate(make_steps())])
     # means 1.099 and 1.05 for halves
     assert stretch.is_last
     assert stretch.cost == pytest.approx(0.047, abs=0.015)

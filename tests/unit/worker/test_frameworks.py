@@ -137,8 +137,7 @@ def test_case_next_to_an_unsupported_one_is_supported(framework, model, changes)
 
 def test_unknown_values_and_a_combination_are_reported_together():
     changes = {"optimizer": "lamb", "data": "dali", "loss_scale": DYNAMIC, "precision": "fp16"}
-    reason = find_unsupported(make_case("pytorch", "bert", **changes))
-    parts = reason.split("; also: ")
+    parts = find_unsupported(make_case("pytorch", "bert", **changes)).split("; also: ")
     assert_problem(parts[0], says=("pytorch", "optimizer", "'lamb'", "adamw"))
     # of several combinations the first
     assert_problem(parts[1], key="pytorch", says=("'fp16'", "loss_scale"))

@@ -51,16 +51,14 @@ def list_faults(*arguments, **options):
 
 
 def test_ranks_of_one_world_are_sound(home):
-    findings = judge_answers(home, [make_answer(0), make_answer(1, "n2")])
-    folder, ranks = findings
+    folder, ranks = judge_answers(home, [make_answer(0), make_answer(1, "n2")])
     assert_problem(folder, key="ok        run directory: pytorch on n1, n2")
     says = ("2 ranks", "Open MPI v5.0.8", "2.9.1", "2 cores")
     assert_problem(ranks, key="ok        ranks: pytorch on n1, n2", says=says)
 
 
 def test_processes_that_are_a_world_each_are_told_from_ranks(home):
-    alone = [make_answer(0, world_size=1), make_answer(0, "n2", world_size=1)]
-    (line,) = list_faults(home, alone)
+    (line,) = list_faults(home, [make_answer(0, world_size=1), make_answer(0, "n2", world_size=1)])
     says = ("2 worlds", "set launcher.mpi", "launcher.name = 'srun', launcher.mpi = 'pmix'")
     assert_problem(line, key="fault     MPI: pytorch on n1, n2", says=says)
 
@@ -176,8 +174,7 @@ def test_folder_that_nodes_do_not_see_is_named(home):
 
 
 def test_job_that_did_not_get_its_turn_is_undecided(home):
-    end = JobEnd("PENDING", "Priority", "")
-    (line,) = list_faults(home, [], end=end, has_started=False)
+    (line,) = list_faults(home, [], end=JobEnd("PENDING", "Priority", ""), has_started=False)
     assert_problem(line, key="undecided probe job: pytorch", says=("--patience",))
 
 

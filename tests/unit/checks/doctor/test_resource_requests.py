@@ -160,8 +160,7 @@ def test_qos_may_exceed_the_limits_of_a_partition(flags, of_partition, partition
 
 
 def test_account_that_a_partition_does_not_take_is_named():
-    closed = Survey(partitions=(make_partition(accounts=("staff",)),))
-    (found,) = check(closed, account="ml")
+    (found,) = check(Survey(partitions=(make_partition(accounts=("staff",)),)), account="ml")
     assert_problem(found, key="account", says=("mixed", "'ml'", "set account", "staff"))
 
 

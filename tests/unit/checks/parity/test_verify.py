@@ -209,8 +209,7 @@ def test_gpus_round_otherwise_and_are_held_to_wider_tolerances():
 def test_kinks_of_relus_may_move_a_gradient_on_gpus_alone():
     assert compare_on_gpu("resnet50", gradients=5e-2) == []
     assert compare_on_gpu("resnet50", gradients=2e-1) == ["gradients"]
-    beyond = change_parity(gradients=5e-2)
-    assert list_failed(compare_frameworks(beyond, PARITY)) == ["gradients"]
+    assert list_failed(compare_frameworks(change_parity(gradients=5e-2), PARITY)) == ["gradients"]
 
 
 KIND = JobKind("pytorch", "native", Topology(1, 2))
@@ -226,8 +225,7 @@ def render(monkeypatch):
 
 
 def test_script_is_as_its_golden_file(render):
-    site = load_site("example", None, []).site
-    assert_script_is_golden(render(site), GOLDEN / "verify.sh")
+    assert_script_is_golden(render(load_site("example", None, []).site), GOLDEN / "verify.sh")
 
 
 @pytest.mark.parametrize("name", ["local", "slurm", "example"])
@@ -321,8 +319,7 @@ def test_unsupported_case_is_not_started(workplace):
 
 
 def test_script_over_its_limit_is_ended(home):
-    script = write_program(home, "slow", "sleep 60")
-    assert run_script(script, home / "log", 0.1) is None
+    assert run_script(write_program(home, "slow", "sleep 60"), home / "log", 0.1) is None
 
 
 def test_all_lines_of_the_reference_framework_are_the_same(write_python, workplace, parity_file):

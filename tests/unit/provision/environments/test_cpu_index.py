@@ -106,8 +106,7 @@ def tiny(home, monkeypatch):
     """Pins of a framework that is one package, whose build for CPUs alone has a hash; its wheel."""
     file = make_wheel(home / "index" / "tiny" / "tiny-1.0+cpu-py3-none-any.whl")
     link = file.name.replace("+", "%2B")
-    page = file.with_name("index.html")
-    page.write_text(f'<a href="{link}">{file.name}</a>\n', encoding="utf-8")
+    file.with_name("index.html").write_text(f'<a href="{link}">{file.name}</a>\n', encoding="utf-8")
     monkeypatch.setattr(pins_module, "PINS_DIR", home)
     version = "{}.{}".format(*sys.version_info)
     (home / "tiny.txt").write_text(TINY.format(version=version), encoding="utf-8")

@@ -203,8 +203,7 @@ def test_builds_without_code_for_a_gpu_are_known():
         "10.0": ["mxnet", "oneflow"],
     }
     for capability, names in without.items():
-        found = [x for x in FOR_GPUS if find_missing_code(read_pins(x, "cuda"), capability)]
-        assert found == names
+        assert [x for x in FOR_GPUS if find_missing_code(read_pins(x, "cuda"), capability)] == names
 
 
 def normalize(requirement):

@@ -55,8 +55,7 @@ def test_user_of_a_missing_library_loads_and_hears_that_there_is_no_cuda(install
     assert (news, list((made.site_packages / "flow.libs").iterdir())) == ([], [])
     make_stand_ins(made, "flow", [LIBRARY])
     assert LIBRARY in news[0]
-    command = [sys.executable, "-c", USE, str(user)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", USE, str(user)], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("1 no CUDA on this machine\n", "")
 
 

@@ -72,8 +72,7 @@ def test_bars_that_are_escaped_stay_in_their_cell():
     ("row", "says"), [("1 | 2 | 3 | 4", ("4 cells", "3")), ("1 | 2", ("2 cells", "3"))]
 )
 def test_row_of_another_width_is_named(row, says):
-    found = audit_text(f"GPUs | img/s | speedup\n---|---|---\n{row}\n\ntext")
-    (gap,) = found.not_audited
+    (gap,) = audit_text(f"GPUs | img/s | speedup\n---|---|---\n{row}\n\ntext").not_audited
     assert_problem(gap.reason, key="line 3", says=says)
 
 
@@ -213,8 +212,7 @@ def test_stale_cell_is_named_with_the_line_on_which_its_case_begins(staged_run):
 
 def test_report_that_is_older_than_the_records_is_stale(staged_run):
     before = measure(staged_run).read_bytes()
-    after = measure(staged_run, window_seconds=4.0)
-    after.write_bytes(before)
+    measure(staged_run, window_seconds=4.0).write_bytes(before)
     assert {f.kind for f in audit_paths([staged_run.path]).findings} == {STALE}
 
 
@@ -227,8 +225,7 @@ def test_case_that_the_report_has_not_is_named(staged_run):
 
 
 def test_run_without_a_report_is_audited_from_its_records(staged_run):
-    path = measure(staged_run)
-    path.unlink()
+    measure(staged_run).unlink()
     found = audit_paths([staged_run.path])
     assert (found.findings, found.recomputed) == ((), 6)
     assert_problem(found.not_audited[0].reason, says=("does not exist", "records"))
@@ -283,8 +280,7 @@ def test_cases_that_differ_in_an_axis_without_words_of_its_own_are_told_apart():
 
 
 def test_markdown_of_a_run_follows_too(staged_run):
-    path = measure(staged_run).with_name("report.md")
-    found = audit_paths([path])
+    found = audit_paths([measure(staged_run).with_name("report.md")])
     assert (found.findings, found.recomputed) == ((), 6)
 
 

@@ -177,8 +177,7 @@ def test_values_with_and_without_a_compiler_share_a_cell():
     )
     table = find_table(document, "resnet50: summary")
     assert write_rows(table)[0][2:] == ("20.00\n30.00 w/XLA", "2.00\n2.00 w/XLA")
-    header = find_table(document, "resnet50: FP32, batch size 8").header
-    assert header[2:] == (
+    assert find_table(document, "resnet50: FP32, batch size 8").header[2:] == (
         "tensorflow2 throughput\n(img/s)",
         "tensorflow2 w/XLA throughput\n(img/s)",
     )

@@ -169,8 +169,7 @@ def test_training_of_a_run(cases, rows, says):
 def test_reference_is_a_full_precision_that_was_measured():
     rates = {"fp32": 0.0, "tf32": 10.0, "amp-fp16": 20.0}
     tables = lay_out_run("nvidia", *(make_training("1n1g", *case) for case in rates.items())).tables
-    speedups = {table.header[3]: write_rows(table)[0][3] for table in tables}
-    assert speedups == {
+    assert {table.header[3]: write_rows(table)[0][3] for table in tables} == {
         "Throughput speedup (TF32 - FP32)": "-",
         "Throughput speedup (TF32 - mixed precision)": "2.00",
     }

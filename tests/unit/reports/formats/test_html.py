@@ -71,9 +71,8 @@ def plots():
 
 @pytest.fixture(scope="module")
 def html(plots) -> str:
-    cases = make_cases()
     summary = summarize_cases(
-        cases, title=HOSTILE, created_by=HOSTILE, site_name=HOSTILE, command=("a b", HOSTILE)
+        make_cases(), title=HOSTILE, created_by=HOSTILE, site_name=HOSTILE, command=("a b", HOSTILE)
     )
     return make_page(Report(summary, plots, f"title = '{HOSTILE}'"))
 
@@ -203,8 +202,7 @@ def test_figures_of_tables_that_one_joins_say_what_each_is_about():
         Plot(f"distribution-{number}", subject, "Steps", "of all repeats", SVG, b"", b"")
         for number, subject in enumerate(subjects)
     ]
-    report = Report(summarize_cases(cases), plots)
-    titles = re.findall("<h4>(Steps.*)</h4>", make_page(report))
+    titles = re.findall("<h4>(Steps.*)</h4>", make_page(Report(summarize_cases(cases), plots)))
     assert titles == [f"Steps: {subject}" for subject in subjects]
 
 
@@ -247,8 +245,7 @@ def test_page_weighs_less_than_20_kilobytes_a_case(frameworks):
         for framework in frameworks
         for topology in ("1n1g", "1n2g", "1n4g", "1n8g", "2n8g")
     ]
-    summary = summarize_cases(cases)
-    page = make_page(Report(summary, plot_cases(cases)))
+    page = make_page(Report(summarize_cases(cases), plot_cases(cases)))
     assert len(page.encode()) < 20_000 * len(cases)
 
 

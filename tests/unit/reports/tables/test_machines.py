@@ -186,8 +186,7 @@ def test_slow_host_is_found_over_several_cases_of_few_repeats():
     [(2.0, 3), (1.019, 20), (1.0, 20)],
 )
 def test_machine_is_not_named_by_chance(seconds, repeats):
-    contests = [{Machine("a"): seconds, Machine("b"): 1.0}] * repeats
-    assert find_slow_machines(contests) == ()
+    assert find_slow_machines([{Machine("a"): seconds, Machine("b"): 1.0}] * repeats) == ()
 
 
 def test_chance_counts_how_many_machines_each_repeat_had():
@@ -325,8 +324,7 @@ CPUS = (make_telemetry(HOST, mean_power_watts=200.0, mean_clock_mhz=0.0, least_c
 )
 def test_use_is_that_of_all_devices(telemetry, device, figures):
     row = make_resource_row(*telemetry, device=device)
-    found = {name: getattr(row, name) for name in figures}
-    assert found == pytest.approx(figures)
+    assert ({name: getattr(row, name) for name in figures}) == pytest.approx(figures)
 
 
 def test_power_of_a_training_with_validations_tells_nothing_of_samples_per_joule():
@@ -385,8 +383,7 @@ def test_many_devices_are_counted():
 
 
 def test_sampler_that_failed_is_named_with_its_repeats():
-    texts = list_footnotes((), (), platform={"telemetry": "node1: the sampling process died"})
-    (text,) = texts
+    (text,) = list_footnotes((), (), platform={"telemetry": "node1: the sampling process died"})
     assert_problem(text, says=("repeat 1, 2", "node1: the sampling process died"))
 
 
@@ -395,8 +392,7 @@ def test_logs_that_tell_neither_memory_nor_power_have_no_table():
     (outcome,) = outcomes.outcomes
     ranks = tuple(dataclasses.replace(r, peak_memory_bytes=0) for r in outcome.record.ranks)
     changed = dataclasses.replace(outcome, record=dataclasses.replace(outcome.record, ranks=ranks))
-    cases = [dataclasses.replace(outcomes, outcomes=(changed,))]
-    assert make_tables(*cases) == []
+    assert make_tables(*[dataclasses.replace(outcomes, outcomes=(changed,))]) == []
 
 
 def test_case_without_a_record_has_no_row():

@@ -45,8 +45,7 @@ def make_overview(*cases):
 
 def make_section(*cases):
     summary = summarize_cases(cases) if cases else summarize_made()
-    overviews = make_overviews(summary.results, summary.marks)
-    (section,) = make_sections(overviews, summary.footnotes)
+    (section,) = make_sections(make_overviews(summary.results, summary.marks), summary.footnotes)
     return section
 
 
@@ -82,8 +81,7 @@ def test_last_columns_are_efficiency_and_what_the_precision_brings_at_the_larges
 
 
 def test_every_case_of_training_has_a_line():
-    table = tabulate_cases(make_overview())
-    assert len(table.rows) == len(make_cases())
+    assert len(tabulate_cases(make_overview()).rows) == len(make_cases())
 
 
 def test_operations_have_the_unit_of_their_size():
@@ -137,13 +135,11 @@ def test_precisions_chart_has_no_point_of_the_reference_itself():
 
 
 def test_keys_are_what_differs():
-    texts = [key.text for key in make_section().keys]
-    assert texts == ["jax", "mxnet", "fp32", "amp-bf16"]
+    assert [key.text for key in make_section().keys] == ["jax", "mxnet", "fp32", "amp-bf16"]
 
 
 @pytest.mark.parametrize(
-    ("highest", "ticks"),
-    [(80, [0, 20, 40, 60, 80]), (1.06, [0, 0.25, 0.5, 0.75, 1.0]), (0, [0])],
+    ("highest", "ticks"), [(80, [0, 20, 40, 60, 80]), (1.06, [0, 0.25, 0.5, 0.75, 1.0]), (0, [0])]
 )
 def test_ticks_are_round_and_few(highest, ticks):
     assert list_ticks(highest) == pytest.approx(ticks)

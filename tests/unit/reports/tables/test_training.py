@@ -65,8 +65,7 @@ def test_average_deviation_and_extremes_are_over_the_seeds():
 
 
 def test_one_seed_has_no_deviation():
-    table = make_table(make_case([0.75]))
-    assert write_rows(table)[0][6] == "one seed"
+    assert write_rows(make_table(make_case([0.75])))[0][6] == "one seed"
 
 
 def test_time_to_train_is_compared_with_the_full_precision_at_the_same_topology():
@@ -238,11 +237,7 @@ def make_training(
     topology: str, precision: str, batch_size: int, rate: float, **changes: object
 ) -> CaseOutcomes:
     planned = make_planned_case(
-        topology,
-        precision=precision,
-        batch_size_per_device=batch_size,
-        repeats=6,
-        **changes,
+        topology, precision=precision, batch_size_per_device=batch_size, repeats=6, **changes
     )
     return make_outcomes(planned, [rate] * 6 if rate else [], ["failed: x"] * (0 if rate else 6))
 
@@ -337,10 +332,7 @@ def test_weak_scaling_of_a_compiler_is_over_its_own_smallest_topology():
         make_training("1n1g", "fp32", 8, 10.0, compiler="xla"),
         make_training("1n2g", "fp32", 8, 15.0, compiler="xla"),
     )
-    assert [row[-1] for row in write_rows(table)] == [
-        "failed / 1.00",
-        "1.00 / 1.50",
-    ]
+    assert [row[-1] for row in write_rows(table)] == ["failed / 1.00", "1.00 / 1.50"]
 
 
 def make_bf16_figure(fp32_rates, bf16_rates):
@@ -370,10 +362,7 @@ def test_speedup_of_three_repeats_says_that_its_interval_takes_six():
 def test_what_a_framework_cannot_do_at_all_takes_no_place():
     def leave_out(topology: str, precision: str, compiler: str) -> CaseOutcomes:
         planned = make_planned_case(
-            topology,
-            precision=precision,
-            compiler=compiler,
-            reason="not here",
+            topology, precision=precision, compiler=compiler, reason="not here"
         )
         return make_outcomes(planned)
 

@@ -6,14 +6,7 @@ from datetime import timedelta
 
 import pandas
 import pytest
-from builders import (
-    make_ranks,
-    make_record,
-    make_site,
-    read_case,
-    write_program,
-    write_record,
-)
+from builders import make_ranks, make_record, make_site, read_case, write_program, write_record
 from history_runs import RESULTS, stage_seven
 from support.problems import assert_problem
 
@@ -154,8 +147,7 @@ def test_submission_leaves_bad_nodes_out_where_enough_remain(run, capsys, max_no
     fail_at(run, AFTER, *UNHEALTHY)
     site = make_site(max_nodes=max_nodes)
     plan = resolve(expand_matrix(read_matrix(run.path / "matrix.toml")), site, 1001)
-    name = run.manifest.site_name
-    loaded = leave_out_bad_nodes(LoadedSite(name, site, {}), plan, RESULTS)
+    loaded = leave_out_bad_nodes(LoadedSite(run.manifest.site_name, site, {}), plan, RESULTS)
     assert tuple(loaded.site.directives) == directives
     told = capsys.readouterr()
     words = " ".join((told.out + told.err).split())
