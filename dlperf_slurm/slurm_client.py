@@ -223,7 +223,11 @@ def read_cluster_config(clusters: str = "") -> dict[str, str]:
 
     Raises SchedulerError if the cluster does not answer.
     """
-    output = run_client(["scontrol", *get_cluster_option(clusters), "show", "config"])
+    return parse_config(run_client(["scontrol", *get_cluster_option(clusters), "show", "config"]))
+
+
+def parse_config(output: str) -> dict[str, str]:
+    """Parse the output of `scontrol show config` to key -> value."""
     # values may be empty, so the pattern must not match line breaks
     return dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", output, re.M))
 

@@ -1,13 +1,13 @@
 """Pydantic models of the site settings that may differ by topology or framework."""
 
 import re
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Literal, Optional
 
 from pydantic import AfterValidator, Field
 
 from dlperf_slurm.config.folders import check_search_folder, expand_home, make_absolute_path
 from dlperf_slurm.config.node_settings import NodeSettings
-from dlperf_slurm.config.suggestions import check_env_name, check_known, suggest
+from dlperf_slurm.config.suggestions import OneOf, check_env_name, check_known, suggest
 from dlperf_slurm.config.toml_tables import OneOrMore, TomlModel
 from dlperf_slurm.containers import RUNTIMES
 from dlperf_slurm.contract.topology import Topology, parse_topology
@@ -105,36 +105,10 @@ def make_absolute(path: str) -> str:
 PositiveInt = Annotated[int, Field(ge=1)]
 
 
-def _check_launcher(name: str) -> str:
-    return check_known(name, sorted(LAUNCHERS), "a launcher")
-
-
-def _check_runtime(name: str) -> str:
-    return check_known(name, sorted(RUNTIMES), "a container runtime")
-
-
-def _check_ranks(name: str) -> str:
-    return check_known(name, KINDS, "a rendezvous method")
-
-
-def _add_launchers(schema: dict[str, Any]) -> None:
-    schema["enum"] = sorted(LAUNCHERS)
-
-
-def _add_runtimes(schema: dict[str, Any]) -> None:
-    schema["enum"] = sorted(RUNTIMES)
-
-
-def _add_ranks(schema: dict[str, Any]) -> None:
-    schema["enum"] = list(KINDS)
-
-
 class LauncherOptions(TomlModel):
     """What starts the ranks, and how."""
 
-    name: Annotated[
-        str, AfterValidator(_check_launcher), Field(json_schema_extra=_add_launchers)
-    ] = "srun"
+    name: Annotated[str, OneOf("a launcher", lambda: sorted(LAUNCHERS))] = "srun"
     """Program that starts the ranks."""
     mpi: str = "pmix"
     """Value of `srun --mpi`; with "none", the option is left out."""
@@ -165,7 +139,7 @@ class Container(TomlModel):
     the mounts.
     """
 
-    runtime: Annotated[str, AfterValidator(_check_runtime), Field(json_schema_extra=_add_runtimes)]
+    runtime: Annotated[str, OneOf("a container runtime", lambda: sorted(RUNTIMES))]
     """Container runtime, or Slurm plug-in, that starts the container."""
     image: Annotated[str, Field(min_length=1)]
     """Image, in the runtime's own notation."""
@@ -255,7 +229,7 @@ class JobSettings(TomlModel):
     """Setup and checks that run once on each node before the ranks start."""
     launcher: LauncherOptions = LauncherOptions()
     """How ranks are started."""
-    ranks: Annotated[str, AfterValidator(_check_ranks), Field(json_schema_extra=_add_ranks)] = MPI
+    ranks: Annotated[str, OneOf("a rendezvous method", lambda: KINDS)] = MPI
     """Rendezvous of the ranks: mpi4py, or sockets with the variables of srun or torchrun."""
     rendezvous: Rendezvous = Rendezvous()
     """Network of the rendezvous."""

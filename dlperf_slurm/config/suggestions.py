@@ -1,7 +1,14 @@
 """A name from a file or option -> the validated name, or an error with the nearest known name."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
 
 # common words that difflib would match to nothing, or to the wrong key -> the key that is meant
 MEANINGS = {
@@ -111,3 +118,36 @@ def check_env_name(name: str) -> str:
     if name in SCRIPT_VARIABLES:
         raise ValueError(f"{name!r} is a variable of the job script; choose another name")
     return name
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Metadata for a string that must be one of some names; the JSON Schema lists them as enum.
+
+    `what` is what it should be, for messages: "a framework".
+    """
+
+    what: str
+    list_known: Callable[[], Sequence[str]]
+
+    def check(self, value: str) -> str:
+        """Return `value`; raises ValueError, which lists the known names, for an unknown one."""
+        return check_known(value, _list_once(self.list_known), self.what)
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: "GetCoreSchemaHandler"
+    ) -> "CoreSchema":
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: "CoreSchema", handler: "GetJsonSchemaHandler"
+    ) -> dict[str, Any]:
+        return {**handler(schema), "enum": list(self.list_known())}
+
+
+@cache
+def _list_once(list_known: Callable[[], Sequence[str]]) -> Sequence[str]:
+    """Call `list_known`; its answer is cached, as it reads the folders of the package."""
+    return list_known()

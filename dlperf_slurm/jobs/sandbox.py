@@ -220,12 +220,9 @@ def _charge_node(node: nodes.Node) -> nodes.Node:
     is_value = isinstance(node, nodes.Expr) and not isinstance(
         node, (nodes.Slice, nodes.TemplateData, nodes.NSRef)
     )
-    return _make_filter(node, "charged") if is_value and _is_read(node) else node
-
-
-def _is_read(node: nodes.Node) -> bool:
-    """Return whether a name or tuple is read, and not assigned to."""
-    return getattr(node, "ctx", "load") == "load"
+    # a name or tuple may be assigned to
+    is_read = getattr(node, "ctx", "load") == "load"
+    return _make_filter(node, "charged") if is_value and is_read else node
 
 
 def _make_filter(node: nodes.Node, name: str, *arguments: nodes.Node) -> nodes.Filter:

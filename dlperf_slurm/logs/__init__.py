@@ -140,10 +140,6 @@ class NumberError(ValueError):
     """Error of a log with a text that is no number where its format expects a number."""
 
 
-def suits_all(reading: ParsedRun, identity: Identity) -> bool:
-    return True
-
-
 class PublisherRule(NamedTuple):
     """How the publisher of a script computes the throughput of a run from its log.
 
@@ -154,7 +150,7 @@ class PublisherRule(NamedTuple):
 
     name: str
     compute: Callable[[ParsedRun, Identity], float]
-    suits: Callable[[ParsedRun, Identity], bool] = suits_all
+    suits: Callable[[ParsedRun, Identity], bool] = lambda reading, identity: True
 
 
 def _compute_nothing(reading: ParsedRun, identity: Identity) -> float:

@@ -130,7 +130,9 @@ def make_format(name: str, table: Table) -> TableFormat:
     _check(f"{name}: end", end, "end")
     kind, warmup = window.get("kind", "values"), window.get("warmup_lines", 0)
     lines = _make_lines(f"{name}: lines", table["lines"])
-    if any(_has_end(line) for line in table["lines"]):
+    ends = ("(?P<end>" in line.get("pattern", "") or "end" in line.get("columns", ())
+            for line in table["lines"])  # fmt: skip
+    if any(ends):
         end.setdefault("closing_line", "the line of its end is")
     kinds = sorted((*WINDOWS, *OF_RUN, "values"))
     if kind not in kinds:
@@ -216,10 +218,6 @@ def _make_lines(where: str, lines: Sequence[Table]) -> List[Any]:
             handler = _number_steps(line["steps"]) if "steps" in line else take_line
             made.append(if_whole(pattern, handler) if line.get("is_whole") else (pattern, handler))
     return made
-
-
-def _has_end(line: Table) -> bool:
-    return "(?P<end>" in line.get("pattern", "") or "end" in line.get("columns", ())
 
 
 def _number_steps(steps: int) -> Handler:
@@ -345,7 +343,13 @@ def _make_value(where: str, value: Any) -> MakeValue:
         return lambda run: value
     _check(where, value, "value")
     if "fact" in value:
-        return lambda run: _translate(run.facts.get(value["fact"], ""), value)
+        names = value.get("names", {})
+
+        def translate(run: TimedRun) -> str:
+            text = run.facts.get(value["fact"], "")
+            return str(names.get(text, value.get("otherwise", text)))
+
+        return translate
     if "counts" in value:
         return lambda run: _multiply(run, value)
     if "flags" in value:
@@ -353,14 +357,6 @@ def _make_value(where: str, value: Any) -> MakeValue:
     if "precision" in value:
         return lambda run: run.find_precision(value["precision"])
     raise FormatError(f"{where}: must have fact, counts, flags or precision")
-
-
-def _translate(text: str, value: Table) -> str:
-    """Return the entry of `value["names"]` for a word of the log.
-
-    If there is none, return `value["otherwise"]`, or without that the word itself.
-    """
-    return str(value.get("names", {}).get(text, value.get("otherwise", text)))
 
 
 def _multiply(run: TimedRun, value: Table) -> int:

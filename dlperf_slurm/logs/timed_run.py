@@ -205,7 +205,7 @@ class TimedRun:
                 **{name: tuple(values) for name, values in self.format.make_series(self).items()},
             },
             marks=tuple(first_marks),
-            problem=fault or self._find_lack(),
+            problem=fault or self.marks.gap or self.format.find_problem(self),
             is_incomplete=not fault,
             is_gapless=bool(self.marks) and not fault and not self.marks.gap,
             notes=self._list_printed(),
@@ -228,9 +228,6 @@ class TimedRun:
         if not self.marks and not (self.format.is_total and "final_rates" in self.series):
             return "the log contains no timed step"
         return self.marks.fault or self.format.find_fault(self)
-
-    def _find_lack(self) -> str:
-        return self.marks.gap or self.format.find_problem(self)
 
     def find_unended_ranks(self, what: str) -> str:
         """Return a message about ranks that timed steps but have no closing line, or "".

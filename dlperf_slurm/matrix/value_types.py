@@ -4,15 +4,14 @@ The module does not import pydantic, so that reports, which also use the axes, s
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Optional, Union
 
 from annotated_types import Ge
 
 from dlperf_slurm.config.bounds import Bound, parse_bound
-from dlperf_slurm.config.suggestions import check_known
+from dlperf_slurm.config.suggestions import OneOf
 from dlperf_slurm.contract.axes import (
     DATA_SOURCES,
     DYNAMIC,
@@ -33,33 +32,6 @@ JsonSchema = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class OneOf:
-    """Metadata for a string that must be one of some names; the JSON Schema lists them as enum.
-
-    `what` is what it should be, for messages: "a framework".
-    """
-
-    what: str
-    list_known: Callable[[], Sequence[str]]
-
-    def check(self, value: str) -> str:
-        """Return `value`; raises ValueError, which lists the known names, for an unknown one."""
-        return check_known(value, _list_once(self.list_known), self.what)
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: "GetCoreSchemaHandler"
-    ) -> "CoreSchema":
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_after_validator_function(self.check, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: "CoreSchema", handler: "GetJsonSchemaHandler"
-    ) -> JsonSchema:
-        return {**handler(schema), "enum": list(self.list_known())}
-
-
-@dataclass(frozen=True)
 class Parsed:
     """Metadata for a value that `parse` converts from the TOML value, or raises ValueError."""
 
@@ -77,12 +49,6 @@ class Parsed:
         self, schema: "CoreSchema", handler: "GetJsonSchemaHandler"
     ) -> JsonSchema:
         return dict(self.json_schema)
-
-
-@cache
-def _list_once(list_known: Callable[[], Sequence[str]]) -> Sequence[str]:
-    """Call `list_known`; its answer is cached, as it reads the folders of the package."""
-    return list_known()
 
 
 def _list_choices(axis: str) -> list[str]:

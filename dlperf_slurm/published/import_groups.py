@@ -28,18 +28,15 @@ def join_ranks(runs: Sequence[ImportedRun]) -> list[ImportedRun]:
     copies = _group(runs, lambda run: _hash_file(run.path))
     left: list[ImportedRun] = []
     for same in copies:
-        left += [_join(same, "copies of one log")] if _are_of_files(same) else same
+        # only files of a single run can be copies
+        are_files = len({run.path for run in same}) == len(same)
+        left += [_join(same, "copies of one log")] if are_files else same
     joined: list[ImportedRun] = []
     for same in _group(left, _name_job):
         for together in _split_by_time(same):
             joined.append(_join(together, "the logs of the ranks of one run"))
     order = {run.log: index for index, run in enumerate(runs)}
     return sorted(joined, key=lambda run: order[run.log])
-
-
-def _are_of_files(runs: Sequence[ImportedRun]) -> bool:
-    """Return whether each run is the only one in its file; only such files can be copies."""
-    return len({run.path for run in runs}) == len(runs)
 
 
 def _group(

@@ -92,7 +92,7 @@ def list_logs(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if path.is_dir():
             below = sorted(found for found in path.rglob("*") if found.is_file())
-            logs += [log for log in below if not _is_hidden(log.relative_to(path))]
+            logs += [log for log in below if "/." not in f"/{log.relative_to(path)}"]
         elif path.exists():
             logs.append(path)
         else:
@@ -100,7 +100,3 @@ def list_logs(paths: Sequence[Path]) -> list[Path]:
     if not logs:
         raise InputError(f"{', '.join(map(str, paths))}: contains no files")
     return logs
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)

@@ -124,7 +124,7 @@ def read_pins(framework: str, device: str = "cpu") -> Pins:
         texts.insert(0, (PINS_DIR / CUDA_FOLDER / f"{framework}.txt").read_text(encoding="utf-8"))
 
     def read(key: str) -> list[str]:
-        return _read_words(texts, key)
+        return (_find_value(texts, key) or "").split()
 
     return Pins(
         framework=framework,
@@ -183,11 +183,6 @@ def _find_value(texts: Sequence[str], key: str) -> Optional[str]:
     """Return the value of a setting, a comment "# key: value" in the pins files, or None."""
     found = (re.search(rf"^# {key}: (.+)$", text, re.M) for text in texts)
     return next((match[1] for match in found if match), None)
-
-
-def _read_words(texts: Sequence[str], key: str) -> list[str]:
-    """Return the words in a setting of the pins files; empty if it is missing."""
-    return (_find_value(texts, key) or "").split()
 
 
 def _read_needs(texts: Sequence[str]) -> list[SystemRequirement]:

@@ -56,7 +56,9 @@ def find_tools() -> LoginNodeTools:
 
     Those that a command would list are missing if the command fails.
     """
-    return LoginNodeTools(choose_modules(_list_modules()), find_runtimes())
+    # a shell as job scripts have, else a login shell
+    listed = _ask_shell("-c") or _ask_shell("-lc")
+    return LoginNodeTools(choose_modules(listed), find_runtimes())
 
 
 def choose_modules(listed: str) -> tuple[str, ...]:
@@ -78,11 +80,6 @@ def find_runtimes() -> tuple[str, ...]:
     except SchedulerError:
         options = ""
     return (*found, *(name for option, name in OPTIONS.items() if option in options))
-
-
-def _list_modules() -> str:
-    """Return the output of `module avail` in a shell as job scripts have, else in a login shell."""
-    return _ask_shell("-c") or _ask_shell("-lc")
 
 
 def _ask_shell(option: str) -> str:

@@ -166,7 +166,7 @@ def survey_cluster(clusters: str = "") -> Survey:
     """
     clients = _Clients()
     there = slurm_client.get_cluster_option(clusters)
-    config = parse_config(clients.ask("scontrol", *there, "show", "config"))
+    config = slurm_client.parse_config(clients.ask("scontrol", *there, "show", "config"))
     if not config and not any(map(slurm_client.is_forbidden, clients.problems)):
         return Survey(problems=tuple(clients.problems))
     partitions = parse_partitions(
@@ -204,11 +204,6 @@ def survey_cluster(clusters: str = "") -> Survey:
         clusters=clusters,
         has_submit_plugin=config.get("JobSubmitPlugins", "(null)") != "(null)",
     )
-
-
-def parse_config(text: str) -> dict[str, str]:
-    """Parse the output of `scontrol show config` to key -> value."""
-    return dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.M))
 
 
 def parse_partitions(shown: str, listed: str) -> tuple[Partition, ...]:

@@ -33,27 +33,15 @@ class GapSummary:
     reason: str
 
 
-def is_material(finding: Discrepancy, threshold: float) -> bool:
-    """Return whether a finding is to be reported: its excess is at least `threshold`, or unknown.
-
-    `threshold` is a relative deviation: 0.01 is 1 %.
-    """
-    return finding.excess is None or finding.excess >= threshold
-
-
 def choose_material(findings: Sequence[Discrepancy], threshold: float) -> list[Discrepancy]:
     """Return the findings to report, in the order of their excess, the largest first.
 
-    Those with an excess (relative deviation beyond rounding) below `threshold` are left out; those
-    without a measured excess come first.
+    Those with an excess (relative deviation beyond rounding; 0.01 is 1 %) below `threshold` are
+    left out; those without a measured excess come first.
     """
-    chosen = [finding for finding in findings if is_material(finding, threshold)]
-    return sorted(chosen, key=lambda finding: -_read_excess(finding))
-
-
-def _read_excess(finding: Discrepancy) -> float:
-    """Return the excess to sort by; infinite if a finding has none."""
-    return math.inf if finding.excess is None else finding.excess
+    excess = [math.inf if finding.excess is None else finding.excess for finding in findings]
+    order = sorted(range(len(findings)), key=lambda index: -excess[index])
+    return [findings[index] for index in order if excess[index] >= threshold]
 
 
 def summarize_kinds(findings: Sequence[Discrepancy], threshold: float) -> list[KindSummary]:

@@ -93,16 +93,11 @@ def derive_by_columns(rows: Sequence[PrintedRow], checked: Set[int]) -> Iterator
     for entries in tables.values():
         width = min(len(row.numbers) for row, _ in entries)
         ratios = [_derive_ratio(entries, *pair) for pair in permutations(range(width), 2)]
-        best = max(ratios, key=_count_fitting, default=[])
+        best = max(ratios, key=lambda derived: sum(one.is_right for one in derived), default=[])
         fitting = [one for one in best if one.is_right]
         is_told = len({one.cell.text for one in fitting}) > 1
         if is_told and len(fitting) >= max(MIN_FITTING, len(entries) / 2):
             yield from best
-
-
-def _count_fitting(derived: Sequence[DerivedCell]) -> int:
-    """Count the derived cells whose printed value is right."""
-    return sum(one.is_right for one in derived)
 
 
 def _derive_ratio(

@@ -209,14 +209,9 @@ def _check(one: DerivedCell, neighbours: Sequence[DerivedCell]) -> Optional[Disc
     return None
 
 
-def _is_cut(one: DerivedCell) -> bool:
-    """Return whether the cell is right if its digits were truncated instead of rounded."""
-    return one.cell.cut.meets(one.expected)
-
-
 def _explain(one: DerivedCell, neighbours: Sequence[DerivedCell]) -> tuple[str, str]:
     """Return the kind of a wrong derived cell, such as TRUNCATED or SWAPPED, and the reason."""
-    if one.cell.value <= one.value and _is_cut(one):
+    if one.cell.value <= one.value and one.cell.cut.meets(one.expected):
         return TRUNCATED, "truncated, not rounded"
     for other in neighbours:
         is_swapped = other is not one and not other.is_right

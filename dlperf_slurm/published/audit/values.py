@@ -72,7 +72,8 @@ def read_values(text: str, column: PrintedColumn) -> list[CellValue]:
     values = []
     for position, match in enumerate(matches):
         cell = _make_cell(match, column)
-        if cell is None or (len(matches) > 1 and not is_list and not _has_variants(matches)):
+        variants = {(each["variant"] or "").lower() for each in matches}
+        if cell is None or (not is_list and len(variants) < len(matches)):
             return []
         variant = (match["variant"] or "").lower()
         if is_list and not variant:
@@ -120,11 +121,6 @@ def _clean(text: str) -> str:
     """Remove links, tags, footnote marks, ranges and thousands' spaces from a cell's text."""
     text = _BESIDE.sub("", _LINK.sub(r"\1", _TAG.sub(" ", text))).strip().replace("\u00d7", "x")
     return text.replace(" ", "") if _SPACED.fullmatch(text) else text
-
-
-def _has_variants(matches: Sequence["re.Match[str]"]) -> bool:
-    """Return whether the matched values have different variant names."""
-    return len({(match["variant"] or "").lower() for match in matches}) == len(matches)
 
 
 def _make_cell(match: "re.Match[str]", column: PrintedColumn) -> Optional[PrintedCell]:

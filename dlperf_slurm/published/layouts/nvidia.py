@@ -118,17 +118,13 @@ def _make_training_table(
 
 def _describe_bases(figures: Sequence[Figure], pair: PrecisionPair) -> str:
     """Name the GPU counts that weak scaling is relative to: each precision's fewest measured."""
+    measured = [figure for figure in figures if figure.samples_per_s is not None]
     bases = {
-        min((f.topology.world_size for f in figures if _is_measured(f, precision)), default=0)
+        min((f.topology.world_size for f in measured if f.precision == precision), default=0)
         for precision in pair.precisions
     } - {0}
     counts = " and ".join(f"{count} GPU{'s' * (count > 1)}" for count in sorted(bases))
     return f"weak scaling against {counts or 'nothing: no case was measured'}"
-
-
-def _is_measured(figure: Figure, precision: str) -> bool:
-    """Return whether a figure is of this precision and has a throughput."""
-    return figure.precision == precision and figure.samples_per_s is not None
 
 
 def _make_inference_table(

@@ -13,7 +13,7 @@ import re
 from dataclasses import replace
 from typing import List, Tuple
 
-from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
+from dlperf_slurm.logs import Identity, PublisherRule
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import COUNT, LOGGER_PREFIX, NAMESPACE, NUMBER
 from dlperf_slurm.logs.publisher_rules import average_lines
@@ -80,11 +80,9 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _average_rates(reading: ParsedRun, identity: Identity) -> float:
-    """Return the mean of the first worker's rates but the first, times the number of nodes."""
-    return average_lines(1)(reading, identity) * max(identity.nodes, 1)
-
-
 RULES = (
-    PublisherRule("mean of the first node's rates but the first, times the nodes", _average_rates),
+    PublisherRule(
+        "mean of the first node's rates but the first, times the nodes",
+        lambda reading, run: average_lines(1)(reading, run) * max(run.nodes, 1),
+    ),
 )

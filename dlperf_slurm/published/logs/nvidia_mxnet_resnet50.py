@@ -166,11 +166,6 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _average_epochs(reading: ParsedRun, identity: Identity) -> float:
-    """Return the harmonic mean of the epochs' rates but the first, with 5 significant digits."""
-    return round_significantly(average_epochs(reading, identity), 5)
-
-
 def _time_100_steps(reading: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput, from the time between steps 20 and 120.
 
@@ -183,7 +178,8 @@ def _time_100_steps(reading: ParsedRun, identity: Identity) -> float:
 
 RULES = (
     PublisherRule(
-        "harmonic mean of the epochs but the first, 5 significant digits", _average_epochs
+        "harmonic mean of the epochs but the first, 5 significant digits",
+        lambda reading, identity: round_significantly(average_epochs(reading, identity), 5),
     ),
     PublisherRule(
         "DLPerf: global batch size x 100 over the time from step 20 to step 120", _time_100_steps

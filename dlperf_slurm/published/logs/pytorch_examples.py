@@ -63,7 +63,9 @@ def _find_problem(run: TimedRun) -> str:
     if gpus and ranks % gpus != 0:
         return f"{ranks} ranks print times, but {gpus} use a GPU"
     (epoch, last), batches = marks[-1].position, int(run.facts["batches"])
-    if last + _find_print_interval(marks) <= batches - _find_base(marks):
+    # `print-freq`, unless no epoch has two lines
+    interval = next((steps for steps, _ in list_between(marks)), 1)
+    if last + interval <= batches - _find_base(marks):
         return f"the log ends in epoch {epoch}, at batch {last} of {batches}"
     return ""
 
@@ -71,11 +73,6 @@ def _find_problem(run: TimedRun) -> str:
 def _find_base(marks: Sequence[Mark]) -> int:
     """Return what to add to a batch's number to count from 1: scripts before 2022 count from 0."""
     return 1 if marks[0].position[1] == 0 else 0
-
-
-def _find_print_interval(marks: Sequence[Mark]) -> int:
-    """Return the batches from one line to the next (`print-freq`); 1 if no epoch has two lines."""
-    return next((steps for steps, _ in list_between(marks)), 1)
 
 
 start_run = TimedFormat(

@@ -15,7 +15,7 @@ from dlperf_slurm.contract.axes import FOLDER, ON_DEVICE
 from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
 from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.patterns import COUNT, NUMBER, parse_number, read_count
-from dlperf_slurm.logs.publisher_rules import take_values
+from dlperf_slurm.logs.publisher_rules import average_lines
 from dlperf_slurm.logs.settings import WORDS
 from dlperf_slurm.logs.windows import Window
 
@@ -134,9 +134,9 @@ def start_run() -> _Run:
     return _Run()
 
 
-def _print_total(reading: ParsedRun, identity: Identity) -> float:
-    """Return the first worker's "total images/sec"."""
-    return take_values(reading.series["totals"], 0, 1)[0]
-
-
-RULES = (PublisherRule("tf_cnn_benchmarks: 'total images/sec' of the first worker", _print_total),)
+RULES = (
+    PublisherRule(
+        "tf_cnn_benchmarks: 'total images/sec' of the first worker",
+        average_lines(0, 1, series="totals"),
+    ),
+)

@@ -47,7 +47,8 @@ def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str]
         problems += _check_devices(check, case, seconds)
     if check.xid_hours:
         try:
-            problems += find_xids(read_kernel_log(seconds), check.xid_hours * 3600, read_uptime())
+            uptime = float((PROC / "uptime").read_text().split()[0])
+            problems += find_xids(read_kernel_log(seconds), check.xid_hours * 3600, uptime)
         except OSError as error:
             unknown.append(f"cannot read Xid errors from the kernel log: {error}")
     if check.free_memory_mib:
@@ -97,11 +98,6 @@ def read_kernel_log(seconds: float) -> str:
     if ended.exit_code is None:
         raise OSError(f"dmesg did not respond within {seconds:g} s")
     return ended.output
-
-
-def read_uptime() -> float:
-    """Return the seconds since boot."""
-    return float((PROC / "uptime").read_text().split()[0])
 
 
 def find_xids(log: str, past_seconds: float, uptime: float) -> List[str]:

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Dict, List, Mapping, Set
+from typing import Dict, Mapping, Set
 
 from dlperf_slurm.worker.nvml import (
     ask,
@@ -34,7 +34,8 @@ def describe_gpu_affinity(
     handle = None if own is None else find_handle(nvml, own)
     bus = None if handle is None else ask(nvml, "nvmlDeviceGetPciInfo", handle)
     node = "" if bus is None else read_gpu_node(bus.busId, root)
-    allowed = list_allowed_nodes(os.sched_getaffinity(0), root)
+    cpus = os.sched_getaffinity(0)
+    allowed = sorted(number for number, own in list_node_cpus(root).items() if cpus & own)
     near = find_cpu_node(node, root)
     if not (near and allowed):
         return {}
@@ -76,11 +77,6 @@ def list_node_cpus(root: Path) -> Dict[int, Set[int]]:
         int(path.name[len("node") :]): parse_ranges(read_text(path / "cpulist"))
         for path in list_folder(root / NODES, "node[0-9]*")
     }
-
-
-def list_allowed_nodes(cpus: Set[int], root: Path) -> List[int]:
-    """List the NUMA nodes that have any of these CPUs, ascending."""
-    return sorted(number for number, own in list_node_cpus(root).items() if cpus & own)
 
 
 def parse_ranges(text: str) -> Set[int]:
