@@ -101,21 +101,28 @@ def list_visible(environ: Mapping[str, str], numbers: Sequence[str]) -> List[str
     CUDA_VISIBLE_DEVICES) counts among the GPUs that ROCR_VISIBLE_DEVICES leaves, up to the first
     index out of range. A negative index ends either list (ROCm manual, "GPU isolation techniques").
     """
-    left = _split(environ.get("ROCR_VISIBLE_DEVICES"), numbers)
+    left = split_names(environ.get("ROCR_VISIBLE_DEVICES"), numbers)
     told = environ.get("HIP_VISIBLE_DEVICES", environ.get("CUDA_VISIBLE_DEVICES"))
     names: Dict[str, None] = {}
-    for name in _split(told, [str(index) for index in range(len(left))]):
+    for name in split_names(told, [str(index) for index in range(len(left))]):
         if name.isdigit() and int(name) >= len(left):
             break
         names[left[int(name)] if name.isdigit() else name] = None
     return list(names)
 
 
-def _split(told: Optional[str], otherwise: Sequence[str]) -> List[str]:
+def split_names(told: Optional[str], otherwise: Sequence[str]) -> List[str]:
+    """Split a list of GPUs up to the first negative number; `otherwise` if it is not set."""
     if told is None:
         return list(otherwise)
     names = [name.strip() for name in told.split(",") if name.strip()]
     return list(takewhile(lambda name: not name.startswith("-"), names))
+
+
+def choose_own(visible: Sequence[str], local_rank: int) -> Optional[str]:
+    """Return the visible GPU that a rank's adapter uses, or None; see `RankInfo.choose_gpu`."""
+    index = 0 if len(visible) == 1 else local_rank
+    return visible[index] if index < len(visible) else None
 
 
 def find_device_uuid(local_rank: int, environ: Mapping[str, str]) -> str:
@@ -124,7 +131,6 @@ def find_device_uuid(local_rank: int, environ: Mapping[str, str]) -> str:
     if amd is None:
         return ""
     numbers = [str(index) for index in range(len(list_handles(amd)))]
-    visible = list_visible(environ, numbers)
-    index = 0 if len(visible) == 1 else local_rank
-    handle = find_handle(amd, visible[index]) if index < len(visible) else None
+    own = choose_own(list_visible(environ, numbers), local_rank)
+    handle = None if own is None else find_handle(amd, own)
     return "" if handle is None else ask(amd, "get_gpu_device_uuid", handle) or ""

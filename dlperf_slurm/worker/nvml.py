@@ -2,7 +2,7 @@
 
 from importlib import import_module
 from itertools import takewhile
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import amd_smi
@@ -33,20 +33,11 @@ def ask(nvml: Any, query: str, *arguments: Any) -> Any:
         return None
     try:
         answer = function(*arguments)
-    except (nvml.NVMLError, *_list_mismatch_errors(nvml)):
+    except (nvml.NVMLError, getattr(nvml, "NVMLLibraryMismatchError", nvml.NVMLError)):
+        # the latter is no NVMLError: drivers before R510 lack the function of a query
         return None
     # older versions of pynvml return bytes
     return answer.decode() if isinstance(answer, bytes) else answer
-
-
-def _list_mismatch_errors(nvml: Any) -> Tuple[Type[Exception], ...]:
-    """Return the exception type by which pynvml reports a driver older than itself, if any.
-
-    It is no NVMLError. For example, drivers before R510 lack the function behind
-    nvmlDeviceGetComputeRunningProcesses.
-    """
-    error = getattr(nvml, "NVMLLibraryMismatchError", None)
-    return () if error is None else (error,)
 
 
 def find_handle(nvml: Any, name: str) -> Any:
@@ -67,11 +58,7 @@ def list_visible(environ: Mapping[str, str], numbers: Sequence[str]) -> List[str
     negative number hides itself and all entries after it (CUDA C++ Programming Guide, "CUDA
     Environment Variables").
     """
-    told = environ.get("CUDA_VISIBLE_DEVICES")
-    if told is None:
-        return list(numbers)
-    names = [name.strip() for name in told.split(",")]
-    return [name for name in takewhile(lambda name: not name.startswith("-"), names) if name]
+    return amd_smi.split_names(environ.get("CUDA_VISIBLE_DEVICES"), numbers)
 
 
 def list_seen(nvml: Any, environ: Mapping[str, str]) -> List[str]:
@@ -82,12 +69,6 @@ def list_seen(nvml: Any, environ: Mapping[str, str]) -> List[str]:
     numbers = [str(index) for index in range(ask(nvml, "nvmlDeviceGetCount") or 0)]
     visible = list_visible(environ, numbers)
     return list(takewhile(lambda name: name in numbers or not name.isdigit(), visible))
-
-
-def choose_own(visible: Sequence[str], local_rank: int) -> Optional[str]:
-    """Return the visible GPU that a rank's adapter uses, or None; see `RankInfo.choose_gpu`."""
-    index = 0 if len(visible) == 1 else local_rank
-    return visible[index] if index < len(visible) else None
 
 
 def refuse_shared_gpus(
@@ -109,7 +90,7 @@ def find_device_uuid(case: Case, rank_info: RankInfo, environ: Mapping[str, str]
     nvml = load_nvml()
     if nvml is None:
         return amd_smi.find_device_uuid(rank_info.local_rank, environ)
-    own = choose_own(list_seen(nvml, environ), rank_info.local_rank)
+    own = amd_smi.choose_own(list_seen(nvml, environ), rank_info.local_rank)
     handle = None if own is None else find_handle(nvml, own)
     return "" if handle is None else ask(nvml, "nvmlDeviceGetUUID", handle) or ""
 

@@ -63,9 +63,8 @@ def make_stand_ins(installation: Installation, module: str, libraries: Sequence[
             f"{installation.framework}: {missing[0]} is not on this machine, and a stub library "
             f"for it cannot be built: {lack}"
         )
-    site_packages = next(installation.environment.glob("lib/python3.*/site-packages"))
-    folder = site_packages / f"{module}.libs"
-    users = [*site_packages.glob(f"{module}/*.so"), *folder.glob("*.so*")]
+    folder = installation.site_packages / f"{module}.libs"
+    users = [*installation.site_packages.glob(f"{module}/*.so"), *folder.glob("*.so*")]
     symbols = [symbol for path in users for symbol in list_undefined_symbols(path)]
     for library in missing:
         names = sorted({name for name, _, origin in map(_split, symbols) if origin == library})

@@ -4,13 +4,8 @@ import os
 from pathlib import Path
 from typing import Dict, Mapping, Set
 
-from dlperf_slurm.worker.nvml import (
-    ask,
-    choose_own,
-    find_handle,
-    list_seen,
-    load_nvml,
-)
+from dlperf_slurm.worker.amd_smi import choose_own
+from dlperf_slurm.worker.nvml import ask, find_handle, list_seen, load_nvml
 from dlperf_slurm.worker.provenance.files import ROOT, list_folder, read_text
 from dlperf_slurm.worker.provenance.machine import NODES, format_ranges
 

@@ -15,7 +15,6 @@ from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.host import read_cpu_name
 from dlperf_slurm.worker.nvml import (
     ask,
-    choose_own,
     find_handle,
     list_seen,
     list_visible,
@@ -172,7 +171,7 @@ def choose_devices(case: Case, rank_info: RankInfo, environ: Mapping[str, str]) 
     visible = _list_visible(case, environ)
     if len(visible) >= case.devices_per_node:
         return dict(enumerate(visible)) if rank_info.local_rank == 0 else {}
-    own = choose_own(visible, rank_info.local_rank)
+    own = amd_smi.choose_own(visible, rank_info.local_rank)
     return {} if own is None else {rank_info.local_rank: own}
 
 
