@@ -21,6 +21,7 @@ from dlperf_slurm.logs.publisher_rules import (
     Compute,
     average_epochs,
     average_lines,
+    average_seconds,
     take_final,
     take_last,
     time_between,
@@ -81,14 +82,15 @@ KEYS: Dict[str, Dict[str, type]] = {
     "value": {"fact": str, "names": dict, "otherwise": str, "counts": list, "over": object,
         "flags": list, "precision": str},
     "window": {"kind": str, "warmup_lines": int, "warmup_steps": int, "is_per_device": bool,
-        "has_printed_rates": bool},
+        "has_printed_rates": bool, "is_of_first_epoch": bool},
     "end": {"closing_line": str, "epochs": list, "last_epoch": str, "last_step": str,
         "step_interval": str, "first_step": int, "samples_per_epoch": str, "epoch_count": list,
         "reaches": list, "refuse": dict, "cycles": str, "steps": str, "steps_if": dict,
-        "spare_steps": int},
-    "rule": {"name": str, "average": list, "time_lines": list, "time_between": list, "final": bool,
-        "last": str, "epochs": bool, "digits": int, "line_digits": int, "is_per_device": bool,
-        "after_step": int, "devices": list, "is_of_every_step": bool},
+        "spare_steps": int, "epoch_line": str, "first_epoch": int},
+    "rule": {"name": str, "average": list, "seconds": list, "time_lines": list,
+        "time_between": list, "final": bool, "last": str, "epochs": bool, "digits": int,
+        "line_digits": int, "is_per_device": bool, "after_step": int, "devices": list,
+        "is_of_every_step": bool},
 }  # fmt: skip
 
 
@@ -390,6 +392,9 @@ WINDOWS: Dict[str, Callable[[int, List[Mark], Table], Tuple[Window, ...]]] = {
     "warm rates": lambda rank, marks, table: make_warm_rate_window(
         rank, list_since_last(marks), table.get("is_per_device", False)
     ),
+    "warm seconds": lambda rank, marks, _: make_warm_window(
+        rank, [(n, m.value * n) for n, m in zip([1, *count_steps(marks)[1:]], marks)]
+    ),
     "warm rates of epochs": lambda rank, marks, _: make_warm_rate_window(
         rank, spread_over_epochs(marks)
     ),
@@ -407,6 +412,8 @@ def _make_windows(
 
     `kind` is one of WINDOWS or OF_RUN, or "values".
     """
+    if table.get("is_of_first_epoch"):
+        marks = [mark for mark in marks if mark.position[0] == marks[0].position[0]]
     if kind in WINDOWS:
         return WINDOWS[kind](rank, marks, table)
     values = _list_values(run, kind, marks, table)
@@ -474,6 +481,10 @@ def find_end(run: TimedRun, end: Table) -> str:
     if not problem and "steps" in end and end.get("steps_if", {}).items() <= run.facts.items():
         interval = max(run.read_count(end.get("step_interval", "")), 1) + end.get("spare_steps", 0)
         problem = find_lacking_steps(run.last[-1], run.read_count(end["steps"]), interval)
+    if not problem and "epoch_line" in end:
+        epoch, step = run.first_marks[-1].position
+        if epoch + end.get("first_epoch", 0) not in run.epoch_ends:
+            problem = f"the log ends in epoch {epoch} at step {step}: {end['epoch_line']} missing"
     if not problem and "cycles" in end:
         step, cycles = run.last[0], run.read_count(end["cycles"]) or 1
         done = len(run.ended)
@@ -569,6 +580,7 @@ RULES: Dict[str, Callable[[Table], Compute]] = {
     "average": _average,
     "time_lines": _time_lines,
     "time_between": _time_between,
+    "seconds": lambda table: average_seconds(*table["seconds"]),
     "final": lambda table: take_final,
     "last": lambda table: take_last(table["last"]),
     "epochs": lambda table: average_epochs,

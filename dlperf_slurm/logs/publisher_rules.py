@@ -76,6 +76,21 @@ def average_lines(
     return compute
 
 
+def average_seconds(start: int, stop: Optional[int] = None) -> Compute:
+    """Make a rule: the global batch size over the mean of the timed lines' `seconds[start:stop]`.
+
+    The rule raises RuleError if the log has fewer lines, or without times or batch size above 0.
+    """
+
+    def compute(reading: ParsedRun, identity: Identity) -> float:
+        seconds = average(take_values([mark.value for mark in reading.marks], start, stop))
+        if seconds <= 0 or identity.global_batch_size <= 0:
+            raise RuleError("needs times above 0, and a batch size")
+        return identity.global_batch_size / seconds
+
+    return compute
+
+
 def time_lines(first: int, last: int, after_step: int = -1) -> Compute:
     """Make a rule: samples/s from timed line `first` to line `last`, if each line is of one step.
 
