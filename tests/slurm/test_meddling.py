@@ -23,6 +23,7 @@ from support.slurm_runs import (
     write_wrapper,
 )
 from support.small_disk import bind_read_only
+from support.stranger import find_processes
 from support.tool import await_that, find_details, find_states, run_tool, start_tool
 
 from dlperf_slurm.jobs.run_directory import SITE_FILE, open_run
@@ -158,7 +159,7 @@ def test_run_directory_that_is_read_only_for_a_while_is_followed(run, gate):
 
 
 def test_launcher_that_is_killed_fails_its_task_and_is_named(run):
-    found = find_processes("srun", str(run.path))
+    found = find_processes(str(run.path), "srun")
     assert found, "it is not there"
     for pid in found:
         # srun has two processes, which end together
@@ -168,17 +169,6 @@ def test_launcher_that_is_killed_fails_its_task_and_is_named(run):
     assert find_states(run) == {"1n1g.0": "FAILED"}
     assert "SIGKILL" in find_details(run)["1n1g.0"]
     assert "retrying 1 of " in run_tool(["retry", str(run.path)], CHECKOUT).stdout
-
-
-def find_processes(name, word):
-    """Return the pids of a program with this word in an argument, on all nodes."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            words = path.read_bytes().decode(errors="replace").split("\0")
-            if Path(words[0]).name == name and any(word in each for each in words):
-                found.append(int(path.parent.name))
-    return found
 
 
 def test_two_who_wait_try_again_what_failed_once(cluster, tmp_path):

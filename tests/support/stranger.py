@@ -106,11 +106,12 @@ def list_listening() -> list[tuple[str, int]]:
     return [pair for pair in pairs if pair[1] in PORTS]
 
 
-def find_processes(word: str) -> list[int]:
+def find_processes(word: str, program: str = "") -> list[int]:
     """Return the processes with a word in their command line, on all nodes of a test cluster."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
-            if word.encode() in path.read_bytes():
+            line = path.read_bytes().decode(errors="replace")
+            if word in line and program in ("", Path(line.partition("\0")[0]).name):
                 found.append(int(path.parent.name))
     return found
