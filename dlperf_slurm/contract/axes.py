@@ -52,9 +52,11 @@ class Axes:
     """The values of a case on all axes of a matrix; matrix/axes.py describes each axis.
 
     `batch_size_per_device` is "max" or a ladder such as "256 -> 224 -> 196" until the job has found
-    the number. In mode "train" a step is one optimizer update from `gradient_accumulation` batches
-    on each rank; in mode "infer" it is a forward pass in evaluation mode or, with `output_tokens`,
-    the generation of that many tokens after prompts of `prompt_length` tokens.
+    the number. `global_batch_size`, if not 0, is the same on all topologies, and
+    `batch_size_per_device` its share of a device. In mode "train" a step is one optimizer update
+    from `gradient_accumulation` batches on each rank; in mode "infer" it is a forward pass in
+    evaluation mode or, with `output_tokens`, the generation of that many tokens after prompts of
+    `prompt_length` tokens.
     """
 
     framework: str
@@ -76,6 +78,7 @@ class Axes:
     loss_scale: Union[int, str] = DYNAMIC
     output_tokens: int = 0
     prompt_length: int = 128
+    global_batch_size: int = 0
 
     @property
     def is_generation(self) -> bool:
@@ -116,7 +119,7 @@ class Axes:
         return parse_topology(self.topology).world_size
 
     @property
-    def global_batch_size(self) -> int:
+    def samples_per_step(self) -> int:
         """The samples of one step on all ranks; raises ValueError as `batch_size`."""
         return self.batch_size * self.gradient_accumulation * self.world_size
 

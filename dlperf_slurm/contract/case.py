@@ -92,7 +92,7 @@ class Case:
     @property
     def global_batch_size(self) -> int:
         """The samples of one step on all ranks; raises ValueError before the size is found."""
-        return self.axes.global_batch_size
+        return self.axes.samples_per_step
 
     @property
     def is_to_accuracy(self) -> bool:

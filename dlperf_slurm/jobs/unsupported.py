@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
@@ -49,7 +50,8 @@ def explain_unsupported(case: MatrixCase, job_case: Case, settled: Site) -> Opti
         obstacles.append(_find_script_obstacle(case))
     else:
         obstacles += [
-            find_unsupported(job_case),
+            # adapters see the batch size per device that a global one sets
+            find_unsupported(replace(job_case, axes=replace(case.axes, global_batch_size=0))),
             _find_size_obstacle(case),
             _find_search_obstacle(case, settled),
             _find_inference_obstacle(case),

@@ -8,6 +8,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from dlperf_slurm.contract.axes import INFER, ON_DEVICE, ON_HOST, TRAIN, Axes
+from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.matrix.value_types import (
     AnyBatchSize,
     BatchBound,
@@ -219,6 +220,18 @@ AXIS_SPECS = (
         bound=BoundOrNumber,
         applies=_is_generation,
     ),
+    AxisSpec(
+        "global_batch_size",
+        NaturalInt,
+        "Samples of one step over all devices, the same on each topology (strong scaling); it must "
+        "be a multiple of the devices x `gradient_accumulation`, and sets `batch_size_per_device`. "
+        "0 keeps that size instead (weak scaling).",
+        unit="samples",
+        label="",
+        id_text="global{}",
+        bound=BoundOrNumber,
+        applies=_is_training,
+    ),
 )
 AXES = tuple(spec.name for spec in AXIS_SPECS)
 
@@ -259,4 +272,10 @@ def normalize(point: Point) -> Point:
     `data = ["device", "folder"]` with `data_workers = [1, 4]` thus makes three cases, not four.
     """
     meaningless = {spec.name: spec.default for spec in AXIS_SPECS if not spec.applies(point)}
-    return {**point, **meaningless}
+    point = {**point, **meaningless}
+    if point["global_batch_size"]:
+        # 0 where it does not divide, which the expansion refuses
+        parts = parse_topology(point["topology"]).world_size * point["gradient_accumulation"]
+        share, rest = divmod(point["global_batch_size"], parts)
+        point["batch_size_per_device"] = 0 if rest else share
+    return point

@@ -92,6 +92,8 @@ def expand_matrix(file: MatrixFile) -> Expansion:
         rule = next((rule for rule in matrix.exclude if is_match(rule.when, point)), None)
         if rule is None:
             cases.append(case)
+            if case.axes.batch_size_per_device == 0:
+                reporter.add(*_describe_missing_batch(case.axes))
         else:
             excluded.append(ExcludedCase(case, rule.reason))
     if not cases:
@@ -112,6 +114,18 @@ def expand_matrix(file: MatrixFile) -> Expansion:
             reporter.add(("scripts",), f"{problem} of another axis")
     raise_problems(reporter.problems)
     return Expansion(tuple(cases), tuple(excluded))
+
+
+def _describe_missing_batch(axes: Axes) -> tuple[tuple[str, str], str]:
+    """Return the key and the problem of a case without a batch size per device."""
+    if not axes.global_batch_size:
+        return ("axes", "batch_size_per_device"), "is missing; set it, or global_batch_size"
+    parts = axes.world_size * axes.gradient_accumulation
+    problem = (
+        f"{axes.global_batch_size} cannot be shared equally on {axes.topology}; allowed: multiples "
+        f"of {parts} (devices x gradient_accumulation)"
+    )
+    return ("axes", "global_batch_size"), problem
 
 
 def find_max_points(matrix: Matrix) -> int:

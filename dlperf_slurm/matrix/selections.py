@@ -18,6 +18,9 @@ TOPOLOGY_PARTS = {
     "world_size": "Devices of the topology; there is one rank per device.",
 }
 
+# defaults in a matrix; a batch size of 0 follows from the global one, or is missing
+OPTIONAL = {**DEFAULTS, "batch_size_per_device": 0}
+
 # maximum number of values of an axis
 MAX_VALUES = 1_000
 
@@ -94,7 +97,7 @@ else:
         __doc__="Lists of values for each axis; the cases are all combinations.",
         **{
             s.name: _make_field(
-                s.kind, s.description, (DEFAULTS[s.name],) if s.name in DEFAULTS else ...
+                s.kind, s.description, (OPTIONAL[s.name],) if s.name in OPTIONAL else ...
             )
             for s in AXIS_SPECS
         },

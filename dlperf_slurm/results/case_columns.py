@@ -22,6 +22,7 @@ from dlperf_slurm.results.case_formulas import (
     baseline,
     compute_deviation,
     compute_reachable_efficiency,
+    divide_by_devices,
     find_problem,
     find_published_peak,
     find_sizes,
@@ -182,7 +183,7 @@ CASES: tuple[Column, ...] = (
     declare_hidden("model_title", TEXT, formula(lambda c: describe_models(
         c["model"], c["model_parameters"], c["parameter_count"]))),
     *_declare_settings(),
-    declare_hidden("global_batch_size", COUNT, RepeatAggregate("global_batch_size", FIRST)),
+    declare_hidden("samples_per_step", COUNT, RepeatAggregate("global_batch_size", FIRST)),
     declare_hidden("first_hardware", TEXT, RepeatAggregate("hardware", FIRST)),
     Column("hardware", TEXT, "", "devices of the first valid repeat, and the number of nodes",
         formula(lambda c: c["first_hardware"].fillna(""))),
@@ -208,10 +209,12 @@ CASES: tuple[Column, ...] = (
         lambda c, below: c["baseline_case"].map(below.plan.topology).astype(TEXT).fillna("")),
     declare_ratio("speedup", "ratio", "throughput divided by that of `baseline`",
         ratio_to("samples_per_s", "baseline_case", together="speedup_together"), header="speedup"),
-    declare_ratio("weak_scaling_efficiency", "share of 1", "`speedup` divided by the ratio of "
-        "device counts, at the same batch size per device",
-        times("speedup", lambda c: (c["baseline_case"].map(c["world_size"]) / c["world_size"])
-            .astype(NUMBER)), header="efficiency", form=SHARE),
+    *(declare_ratio(f"{kind}_scaling_efficiency", "share of 1", "`speedup` divided by the ratio "
+        f"of device counts, at the same {size}", times("speedup", divide_by_devices(is_strong)),
+        header=f"{header}efficiency", form=SHARE)
+      for kind, size, is_strong, header in (
+        ("weak", "batch size per device", False, ""),
+        ("strong", "global batch size", True, "strong-scaling "))),
     declare_hidden("flops_per_sample", NUMBER, RepeatAggregate("flops_per_sample", FIRST)),
     Column("tflops_per_device", NUMBER, "10^12 FLOP/s", "training FLOPs by the model's "
         "definition, per device, divided by the time",
@@ -261,11 +264,11 @@ CASES: tuple[Column, ...] = (
     *(Column(name, NUMBER, unit, meaning, formula(compute), header=header, form=form)
       for name, unit, meaning, compute, header, form in (
         ("prefill_tokens_per_s", "tokens/s", "prompt tokens of all ranks divided by the mean time "
-            "to the first token", lambda c: (c["global_batch_size"] * c["prompt_length"])
+            "to the first token", lambda c: (c["samples_per_step"] * c["prompt_length"])
             .astype(NUMBER) / c["ttft_avg_seconds"], "prefill tokens/s", WHOLE),
         ("decode_tokens_per_s", "tokens/s", "following tokens of all ranks divided by their mean "
             "time",
-            lambda c: c["global_batch_size"].astype(NUMBER) / c["tpot_avg_seconds"],
+            lambda c: c["samples_per_step"].astype(NUMBER) / c["tpot_avg_seconds"],
             "decode tokens/s", WHOLE),
         ("decode_gb_per_s", "10^9 bytes/s", "bytes of weights and KV cache that decoding reads "
         "from device memory, divided by its mean time",

@@ -166,6 +166,20 @@ def times(name: str, factor: "Callable[[Cases], Series]") -> Compute:
     return compute
 
 
+def divide_by_devices(is_strong: bool) -> "Callable[[Cases], Series]":
+    """Return the factor from speedup to efficiency, missing of the other kind of scaling.
+
+    Strong scaling has a fixed global batch size.
+    """
+
+    def find(cases: Cases) -> "Series":
+        devices = cases["baseline_case"].map(cases["world_size"]) / cases["world_size"]
+        is_own_kind = (cases["global_batch_size"].astype(NUMBER) > 0) == is_strong
+        return devices.astype(NUMBER).where(is_own_kind)
+
+    return find
+
+
 def compute_deviation(cases: Cases, below: CaseInputs) -> "Series":
     """Compute each case's standard deviation (n - 1) of top-1 accuracy over seeds."""
     known = below.sound[below.sound.top1.notna()]
@@ -240,7 +254,7 @@ def compute_reachable_efficiency(hidden_share: float) -> Compute:
         frame = below.make_frame(cases, "baseline", "repeats_measured", "samples_per_s")
         group = Series(number_groups(frame, ratios.leave_out("topology")), index=frame.index)
         is_base = (frame.topology == frame.baseline) & (frame.world_size == 1)
-        step = cases["global_batch_size"].astype(NUMBER) / frame.samples_per_s
+        step = cases["samples_per_step"].astype(NUMBER) / frame.samples_per_s
         step = group.map(step[is_base].groupby(group[is_base]).first())
         seconds = cases["all_reduce_seconds"]
         summed = group.isin(group[seconds.notna()])

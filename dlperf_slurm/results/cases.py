@@ -66,7 +66,7 @@ class Results:
 # ratios with an interval of their own; the efficiency has that of the speedup
 RATIOS = ("speedup", "precision_speedup", "relative_to_device_data", "train_speedup")
 # columns of the plan that are copied without a declaration in CASES
-PLAN_ONLY = ("planned_epochs", "planned_size", "has_batch_search", "blocks")
+PLAN_ONLY = ("planned_epochs", "planned_size", "fixed_batch_size", "has_batch_search", "blocks")
 
 
 def analyze(outcomes: Sequence[CaseOutcomes]) -> Results:
@@ -124,6 +124,9 @@ def _make_plan(planned: Sequence[PlannedCase]) -> "DataFrame":
             **case.settings,
             "planned_epochs": case.epochs,
             "planned_size": 0 if case.axes.has_batch_search else case.axes.batch_size,
+            "fixed_batch_size": f"{case.axes.global_batch_size} in all"
+            if case.axes.global_batch_size
+            else str(case.axes.batch_size_per_device),
             "has_batch_search": case.axes.has_batch_search,
             "nodes": topology.nodes,
             "devices_per_node": topology.devices_per_node,
@@ -141,8 +144,8 @@ def _make_plan(planned: Sequence[PlannedCase]) -> "DataFrame":
 
 # the columns of a plan without cases
 PLANNED = ["case_id", "model", *AXES, *Protocol.model_fields, "planned_epochs", "planned_size",
-    "has_batch_search", "nodes", "devices_per_node", "world_size", "unit", "repeats_planned",
-    "reason"]  # fmt: skip
+    "fixed_batch_size", "has_batch_search", "nodes", "devices_per_node", "world_size", "unit",
+    "repeats_planned", "reason"]  # fmt: skip
 
 
 def _join_notes(results: Results) -> "Series":

@@ -128,7 +128,8 @@ def take_ratios(
 def find_smallest_topologies(cases: "DataFrame") -> "Series":
     """Find, for each case, the same training case on the smallest measured topology."""
     training = cases[cases["mode"] == TRAIN].sort_values(["world_size", "nodes"], kind="stable")
-    return find_baselines(cases, training, leave_out("topology"))
+    alike = [*leave_out("topology", "batch_size_per_device"), "fixed_batch_size"]
+    return find_baselines(cases, training, alike)
 
 
 def count_curve_points(cases: "DataFrame", bases: "Series") -> "Series":
@@ -151,7 +152,7 @@ def number_precision_tables(cases: "DataFrame") -> "Series":
     from pandas import Series
 
     precisions, compilers = cases.precision.to_dict(), cases.compiler.to_dict()
-    sizes, reasons = cases.batch_size_per_device.to_dict(), cases.reason.to_dict()
+    sizes, reasons = cases.fixed_batch_size.to_dict(), cases.reason.to_dict()
     tables: list[list[str]] = []
     alike = leave_out("topology", "precision", "compiler", "batch_size_per_device")
     for group in _group(cases[cases["mode"] == TRAIN], alike):

@@ -26,4 +26,5 @@ AXIS_SAMPLES: dict[str, Any] = {
     "loss_scale": 128,
     "output_tokens": 6,
     "prompt_length": 9,
+    "global_batch_size": 96,
 }

@@ -12,6 +12,7 @@ from dlperf_slurm.reports.plots import Plot, make_plot
 from dlperf_slurm.reports.plots.lines import Chart, PlotPoint, PlotSeries, draw_chart
 from dlperf_slurm.reports.plots.style import INK, MUTED, WIDTH_INCHES, mark_series, open_figure
 from dlperf_slurm.reports.tables import COLUMNS, ShownColumn, read_intervals
+from dlperf_slurm.reports.tables.training import find_efficiencies
 from dlperf_slurm.results.columns import list_values
 from dlperf_slurm.results.labels import VARIANT_AXES
 
@@ -110,23 +111,25 @@ def _list_ideal(rows: "DataFrame") -> tuple[tuple[float, float], ...]:
 
 
 def plot_efficiency(title: str, rows: "DataFrame") -> Optional[Plot]:
-    """Plot weak-scaling efficiency; None if no series has two topologies."""
+    """Plot scaling efficiency; None if no series has two topologies."""
     if not has_scaling(rows):
         return None
-    measured = list_measured(rows)
+    measured, (name, *_) = list_measured(rows), find_efficiencies(rows)
+    kind = name.partition("_")[0]
     caption = (
-        "Points: speedup divided by the ideal speedup, at the same batch size per device; ratios "
+        "Points: speedup divided by the ideal speedup, at the same "
+        f"{'global batch size' if kind == 'strong' else 'batch size per device'}; ratios "
         f"of medians over repeats, {count_repeats(measured)}; "
-        f"{_describe_ratio_bars(measured, 'weak_scaling_efficiency')}."
+        f"{_describe_ratio_bars(measured, name)}."
     )
-    chart, heading = make_efficiency_chart(rows), "Weak-scaling efficiency"
+    chart, heading = make_efficiency_chart(rows), f"{kind.title()}-scaling efficiency"
     return make_plot("efficiency", title, heading, caption, lambda: draw_chart(chart))
 
 
 def make_efficiency_chart(rows: "DataFrame") -> Chart:
-    """Make the chart of weak-scaling efficiency in percent, with 100 % as reference line."""
+    """Make the chart of scaling efficiency in percent, with 100 % as reference line."""
     ideal = tuple((x, 100.0) for x in sorted(place_topologies(rows).values()))
-    name, label = "weak_scaling_efficiency", "efficiency, % (higher: better)"
+    name, label = find_efficiencies(rows)[0], "efficiency, % (higher: better)"
     return _make_chart(rows, name, label, 100.0, ideal, is_share=True)
 
 

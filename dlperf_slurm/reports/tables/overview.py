@@ -12,9 +12,15 @@ from typing import TYPE_CHECKING, Optional
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.reports.cells import Cell, Table, make_table
-from dlperf_slurm.reports.tables import FootnoteMarks, ShownColumn, TableSpec
+from dlperf_slurm.reports.tables import COLUMNS, FootnoteMarks, ShownColumn, TableSpec
 from dlperf_slurm.reports.tables.inference import LATENCIES
-from dlperf_slurm.reports.tables.training import THROUGHPUT, explain_limits, show_training_figures
+from dlperf_slurm.reports.tables.training import (
+    THROUGHPUT,
+    describe_scaling,
+    explain_limits,
+    find_efficiencies,
+    show_training_figures,
+)
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.columns import list_values
 from dlperf_slurm.results.labels import VARIANTS, describe_variants, label_cases
@@ -151,8 +157,11 @@ def _make_overview(cases: "DataFrame") -> Overview:
     varying = [axis for axis in VARIANTS if cases[axis].nunique(dropna=False) > 1]
     constant = describe_variants(cases[:1], set(VARIANTS) - set(varying)).iloc[0]
     is_inference = cases["mode"].iloc[0] == INFER
-    axes = (cases.batch_size_per_device, cases.topology)
-    of_place, of_group = axes if is_inference else axes[::-1]
+    of_place, of_group = (
+        (cases.batch_size_per_device, cases.topology)
+        if is_inference
+        else (cases.topology, cases.fixed_batch_size)
+    )
     places = _list_places(of_place, cases)
     found: dict[tuple[str, str, str], dict[str, int]] = {}
     keys = zip(label_cases(cases, varying), cases.precision, of_group)
@@ -215,8 +224,10 @@ def tabulate_overview(overview: Overview) -> Table:
         largest = shown[-1]
         at = f" at {overview.places[largest]}"
         if overview.has_scaling and not overview.is_inference:
-            cells = ShownColumn("weak_scaling_efficiency", bounds=False).make_cells(overview.cases)
-            columns[f"efficiency{at}"] = _read_at(overview, largest, cells)
+            for name in find_efficiencies(overview.cases):
+                show = ShownColumn(name, bounds=False)
+                cells = show.make_cells(overview.cases)
+                columns[f"{COLUMNS[name].header}{at}"] = _read_at(overview, largest, cells)
         positions = [row.cases[largest] for row in overview.rows]
         there = overview.cases.iloc[[p for p in positions if p is not None]]
         if has_speedup(there).any():
@@ -283,7 +294,7 @@ def tabulate_cases(overview: Overview) -> Table:
     baselines, references = (
         sorted({*measured[name]} - {""}) for name in ("baseline", "reference_precision")
     )
-    parts = [f"speedup and weak-scaling efficiency against {' or '.join(baselines)}"]
+    parts = [f"{describe_scaling(cases)} against {' or '.join(baselines)}"]
     if references:
         parts.append(
             f"speedup over the reference: throughput divided by that of {' or '.join(references)}"

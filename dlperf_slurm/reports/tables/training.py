@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # throughput, speedup and weak-scaling efficiency
 
 
-OF_THROUGHPUTS = ("model", "precision", "batch_size_per_device")
+OF_THROUGHPUTS = ("model", "precision", "fixed_batch_size")
 
 
 def _list_throughputs(results: Results) -> "DataFrame":
@@ -66,8 +66,9 @@ def _list_throughputs(results: Results) -> "DataFrame":
 
 def _name_throughputs(rows: "DataFrame") -> str:
     """Return the title of a throughput table: model, precision, batch size, constants."""
-    first = rows[["model_title", "precision", "batch_size_per_device", "constants"]].iloc[0]
-    size = f"batch size {first.batch_size_per_device} per device"
+    first = rows[["model_title", "precision", "fixed_batch_size", "constants"]].iloc[0]
+    size = f"batch size {first.fixed_batch_size}"
+    size += "" if size.endswith(" in all") else " per device"
     return f"{first.model_title}: " + ", ".join([first.precision, size, *first.constants])
 
 
@@ -81,7 +82,7 @@ def show_training_figures(rows: "DataFrame") -> list[ShownColumn]:
         *([ShownColumn("batch_sizes_measured", cells=join_sizes)] if is_searched else []),
         *show_throughput(rows),
         ShownColumn("speedup"),
-        ShownColumn("weak_scaling_efficiency"),
+        *map(ShownColumn, find_efficiencies(rows)),
         ShownColumn("tflops_per_device", f"{prefix}FLOP/s per device", ScaledFormat(".3g", factor)),
         *map(ShownColumn, find_known(measured, *LIMITS)),
     ]
@@ -104,12 +105,24 @@ def _explain_throughputs(rows: "DataFrame") -> str:
     if len(different) == 0:
         text = "no case of this table was measured"
     elif len(different) == 1:
-        text = f"speedup and weak-scaling efficiency against {different[0]}"
+        text = f"{describe_scaling(rows)} against {different[0]}"
     else:
         own = baselines.drop_duplicates("column")
         each = ", ".join(f"{name}: {base}" for name, base in zip(own.label, own.baseline))
-        text = f"speedup and weak-scaling efficiency against {each}"
+        text = f"{describe_scaling(rows)} against {each}"
     return "; ".join([text, *explain_limits(rows[rows.repeats_measured > 0])])
+
+
+def find_efficiencies(rows: "DataFrame") -> list[str]:
+    """List the columns of efficiency of these cases: weak scaling, strong scaling, or both."""
+    kinds = {"strong" if size else "weak" for size in rows.global_batch_size}
+    return [f"{kind}_scaling_efficiency" for kind in sorted(kinds, reverse=True)]
+
+
+def describe_scaling(rows: "DataFrame") -> str:
+    """Name the ratios of these cases: "speedup and weak-scaling efficiency"."""
+    kinds = [name.partition("_")[0] for name in find_efficiencies(rows)]
+    return f"speedup and {' or '.join(f'{kind}-scaling' for kind in kinds)} efficiency"
 
 
 def explain_limits(measured: "DataFrame") -> list[str]:

@@ -243,6 +243,36 @@ def test_rule_that_contradicts_the_others_is_refused(rules, line, key, says):
     assert_problem(caught.value, file="matrix.toml", line=line, key=key, says=says)
 
 
+STRONG = TWO_BY_TWO.replace("batch_size_per_device = 8", "global_batch_size = 24")
+
+
+def test_global_batch_size_is_shared_by_the_devices_and_their_accumulations():
+    expansion = expand(axes=STRONG + "gradient_accumulation = [1, 3]\n")
+    found = {(str(case.topology), case.axes.gradient_accumulation, case.axes.batch_size_per_device)
+             for case in expansion.cases}  # fmt: skip
+    assert found == {("1n1g", 1, 24), ("2n1g", 1, 12), ("1n1g", 3, 8), ("2n1g", 3, 4)}
+    assert {case.axes.samples_per_step for case in expansion.cases} == {24}
+
+
+@pytest.mark.parametrize(
+    ("axes", "line", "key", "says"),
+    [
+        (STRONG.replace("24", "25"), 7, "axes.global_batch_size", ("25", "2n1g", "multiples of 2")),
+        (
+            STRONG.replace("global_batch_size = 24", ""),
+            3,
+            "axes.batch_size_per_device",
+            ("missing",),
+        ),
+    ],
+)
+def test_batch_that_the_devices_cannot_share_is_refused(axes, line, key, says):
+    with pytest.raises(InputError) as caught:
+        expand(axes=axes)
+    mistake = str(caught.value).splitlines()[0]
+    assert_problem(mistake, file="matrix.toml", line=line, key=key, says=says)
+
+
 def test_cases_that_would_share_a_directory_are_refused():
     rules = (
         "script = ['worker', 'horovod']\ngradient_sync = ['native', 'horovod']\n"

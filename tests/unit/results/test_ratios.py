@@ -70,6 +70,21 @@ def test_curve_with_more_points_takes_more_repeats_and_says_so():
     assert_problem(list_cases_notes(cases)[1], says=says)
 
 
+def test_strong_scaling_is_against_its_own_smallest_topology():
+    """Of a fixed global batch size; weak scaling beside it has its own, and none has both."""
+    cases = [make(rate, topology=t, batch_size_per_device=8)
+             for t, rate in (("1n1g", 10.0), ("1n2g", 18.0))]  # fmt: skip
+    cases += [make(rate, topology=t, batch_size_per_device=size, global_batch_size=32)
+              for t, rate, size in (("1n2g", 20.0, 16), ("1n4g", 30.0, 8))]  # fmt: skip
+    assert list_ratios("baseline", *cases) == ["1n1g", "1n1g", "1n2g", "1n2g"]
+    assert list_ratios("speedup", *cases) == [1.0, 1.8, 1.0, 1.5]
+    assert list_ratios("weak_scaling_efficiency", *cases) == [1.0, 0.9, None, None]
+    assert list_ratios("strong_scaling_efficiency", *cases) == [None, None, 1.0, 0.75]
+    weak, strong = find_tables(summarize(make_manifest(), cases), "throughput")
+    assert "batch size 8 per device" in weak.title
+    assert "batch size 32 in all" in strong.title
+
+
 def test_topology_that_failed_takes_no_part_in_a_curve():
     *measured, failed = make_curve(["1n1g", "1n2g", "1n4g"], 6)
     failed = make_outcomes(failed.case, [], ["failed: x"] * 6)

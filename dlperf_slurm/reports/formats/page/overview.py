@@ -18,6 +18,7 @@ from dlperf_slurm.reports.tables.overview import (
     has_speedup,
     tabulate_overview,
 )
+from dlperf_slurm.reports.tables.training import find_efficiencies
 from dlperf_slurm.results.number_formats import ScaledFormat
 
 # for each case in order: its point in a chart and its tooltip; None without a figure
@@ -125,7 +126,7 @@ def _make_trends(
 ) -> tuple[Optional[Sparkline], ...]:
     """Make a sparkline per row, of efficiency (`is_share`) or throughput; None without values."""
     shown = overview.measured_places
-    figures = overview.read("weak_scaling_efficiency" if is_share else "samples_per_s")
+    figures = overview.read(find_efficiencies(overview.cases)[0] if is_share else "samples_per_s")
     found = [
         [
             (i, value)
@@ -194,11 +195,12 @@ def _list_charts(overview: Overview, looks: Sequence[SeriesStyle]) -> Iterator[O
     yield _make_chart(overview, looks, throughput, bars, points)
     yield from _list_relative(overview, looks, points)
     if not overview.is_inference:
-        title = "Weak-scaling efficiency, %"
+        name = find_efficiencies(cases)[0]
+        title = f"{name.partition('_')[0].title()}-scaling efficiency, %"
         text = "100 %: each device is as fast as on the smallest topology."
         units = [f"% of {baseline}'s" for baseline in cases.baseline]
-        show = ShownColumn("weak_scaling_efficiency", form=ScaledFormat(factor=100))
-        points = list_points("weak_scaling_efficiency", show, units, 100)
+        show = ShownColumn(name, form=ScaledFormat(factor=100))
+        points = list_points(name, show, units, 100)
         yield _make_chart(overview, looks, title, text, points, 100.0)
     text = "1: as fast as the reference precision; above 1: faster."
     units = [f"times {reference}" for reference in cases.reference_precision]
