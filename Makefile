@@ -81,7 +81,7 @@ lint: .venv/installed-dev
 	$(BIN)/lint-imports --no-logo
 
 docs: .venv/installed-docs
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test-fast test-unit test-slow test-exhaustive: .venv/installed-dev
 	$(BIN)/python $(PYTEST) -n 2 tests/unit -m "$(MARKS)" || \

@@ -93,8 +93,9 @@ def test_files_that_documents_name_are_there():
 
 def test_the_site_of_documents_names_each_page():
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
-    named = set(re.findall(r"- (\S+\.md)$", navigation, re.M))
-    assert named == {path.name for path in (ROOT / "docs").glob("*.md")}
+    named = set(re.findall(r"(\S+\.md)$", navigation, re.M))
+    notebooks = {f"notebooks/{path.stem}.md" for path in NOTEBOOK.parent.glob("*.ipynb")}
+    assert named == {path.name for path in (ROOT / "docs").glob("*.md")} | notebooks
 
 
 @pytest.mark.integration
