@@ -9,6 +9,7 @@ import sys
 import tarfile
 import zipfile
 from email import message_from_string
+from pathlib import Path
 
 import pytest
 from run_on_pythons import LOGIN_OLDEST, find_python
@@ -66,6 +67,8 @@ def test_wheel_says_what_it_is_and_has_the_manual_page(archives):
         fields = message_from_string(opened.read(metadata).decode())
         (page,) = (name for name in names if name.endswith("/share/man/man1/dlperf-slurm.1"))
         assert opened.read(page).startswith(b".TH DLPERF")
+        pages = {Path(name).name for name in names if "/share/doc/dlperf-slurm/" in name}
+        assert pages == {path.name for path in (CHECKOUT / "docs").glob("*.md")}
     assert fields["License-Expression"] == "Apache-2.0"
     assert fields["Author"]
     assert any(name.endswith("/licenses/LICENSE") for name in names)

@@ -43,6 +43,7 @@ def test_help_of_each_command_has_an_example_that_the_parser_takes(words, capsys
     assert example.startswith(words)
     typed = shlex.split(example)
     assert callable(make_parser(typed).parse_args(typed).handler)
+    assert Path(printed.split("\nMore: ")[1].strip()).is_file()
 
 
 def test_plan_names_the_site_and_why_it_is_this_one(matrix, bin_dir, capsys):
