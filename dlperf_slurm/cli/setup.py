@@ -78,9 +78,12 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_init(options: argparse.Namespace) -> None:
+    from dlperf_slurm.matrix.schema import make_schema
     from dlperf_slurm.provision import copy_examples
 
-    for path in copy_examples(options.directory):
+    kinds = {"matrices": "matrix", "site_configs": "site"}
+    schemas = {folder: make_schema(kind) for folder, kind in kinds.items()}
+    for path in copy_examples(options.directory, schemas):
         print(path)
     print(f"Next: {COMMAND} plan {options.directory / 'matrices' / 'quickstart.toml'}")
 
@@ -313,8 +316,6 @@ def run_config_show(options: argparse.Namespace) -> None:
 
 
 def run_config_schema(options: argparse.Namespace) -> None:
-    from dlperf_slurm.config.site import Site
-    from dlperf_slurm.matrix.tables import Matrix
+    from dlperf_slurm.matrix.schema import make_schema
 
-    kind = Matrix if options.file == "matrix" else Site
-    print_json(kind.model_json_schema())
+    print_json(make_schema(options.file))

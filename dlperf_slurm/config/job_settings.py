@@ -10,7 +10,7 @@ from dlperf_slurm.config.node_settings import NodeSettings
 from dlperf_slurm.config.suggestions import OneOf, check_env_name, check_known, suggest
 from dlperf_slurm.config.toml_tables import OneOrMore, TomlModel
 from dlperf_slurm.containers import RUNTIMES
-from dlperf_slurm.contract.topology import Topology, parse_topology
+from dlperf_slurm.contract.topology import PATTERN, Topology, parse_topology
 from dlperf_slurm.launchers import LAUNCHERS
 from dlperf_slurm.worker.frameworks import list_frameworks
 from dlperf_slurm.worker.rendezvous import KINDS, MPI, TORCHRUN, RendezvousSettings
@@ -201,9 +201,10 @@ class JobSettings(TomlModel):
     """Whether jobs have their nodes to themselves (`--exclusive`)."""
     memory_mib_per_node: Optional[Annotated[int, Field(ge=0)]] = None
     """Memory to request on each node, in MiB; 0 requests all."""
-    time_limit_minutes: dict[Annotated[str, AfterValidator(_check_topology_key)], PositiveInt] = {
-        "default": 30
-    }
+    time_limit_minutes: Annotated[
+        dict[Annotated[str, AfterValidator(_check_topology_key)], PositiveInt],
+        Field(json_schema_extra={"propertyNames": {"pattern": f"^({PATTERN}|default)$"}}),
+    ] = {"default": 30}
     """Time limit of an array task, in minutes, by topology; "default" is for all others."""
     array_throttle: Optional[PositiveInt] = None
     """Array tasks of an array job that may run at the same time."""

@@ -13,7 +13,7 @@ from dlperf_slurm.config.job_settings import FrameworkName, JobSettings
 from dlperf_slurm.config.layers import SettingsLayer
 from dlperf_slurm.config.toml_tables import OneOrMore, TomlModel, TomlTable
 from dlperf_slurm.contract.axes import Axes
-from dlperf_slurm.contract.topology import Topology, parse_topology
+from dlperf_slurm.contract.topology import PATTERN, Topology, parse_topology
 
 OVERRIDE = "override"
 WHEN = "when"
@@ -59,7 +59,13 @@ _Bound = Annotated[
 class SiteCondition(TomlModel):
     """Cases that have, on each key named here, one of the values; "<8" for numbers."""
 
-    topology: OneOrMore[Annotated[str, AfterValidator(_check_topology)]] = ()
+    topology: OneOrMore[
+        Annotated[
+            str,
+            AfterValidator(_check_topology),
+            WithJsonSchema({"type": "string", "pattern": f"^{PATTERN}$"}),
+        ]
+    ] = ()
     """Topology, such as "2n8g"."""
     nodes: OneOrMore[_Bound] = ()
     """Nodes of the topology."""

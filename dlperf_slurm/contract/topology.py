@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-_PATTERN = re.compile(r"([1-9][0-9]{0,5})n([1-9][0-9]{0,2})g")
+PATTERN = r"([1-9][0-9]{0,5})n([1-9][0-9]{0,2})g"
 
 
 @dataclass(frozen=True, order=True)
@@ -23,7 +23,7 @@ class Topology:
 
 def parse_topology(text: str) -> Topology:
     """Parse a topology such as "2n8g"; raises ValueError, which says what is allowed."""
-    match = _PATTERN.fullmatch(text)
+    match = re.fullmatch(PATTERN, text)
     if match is None:
         raise ValueError(
             f"{text!r} is not a topology; write NODESnDEVICESg with both at least 1, as in '2n8g'"

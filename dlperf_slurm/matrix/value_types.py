@@ -20,7 +20,7 @@ from dlperf_slurm.contract.axes import (
     OPTIMIZERS,
     format_ladder,
 )
-from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.contract.topology import PATTERN, parse_topology
 from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 from dlperf_slurm.worker.models import list_models
 
@@ -110,7 +110,9 @@ PositiveInt = Annotated[int, Ge(1)]
 NaturalInt = Annotated[int, Ge(0)]
 Framework = Annotated[str, OneOf("a framework", list_frameworks)]
 Model = Annotated[str, OneOf("a model", list_models)]
-TopologyName = Annotated[str, Parsed(_check_topology, {"type": "string"})]
+TopologyName = Annotated[
+    str, Parsed(_check_topology, {"type": "string", "pattern": f"^{PATTERN}$"})
+]
 Precision = Annotated[str, OneOf("a precision", lambda: _list_choices("precision"))]
 Compiler = Annotated[str, OneOf("a compiler", lambda: _list_choices("compiler"))]
 MemoryFormat = Annotated[str, OneOf("a memory format", lambda: _list_choices("memory_format"))]

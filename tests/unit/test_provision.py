@@ -7,24 +7,29 @@ from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.site import choose_site_file
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.matrix.file import read_matrix
+from dlperf_slurm.matrix.schema import make_schema
 from dlperf_slurm.provision import copy_examples
 
 
+def copy(directory):
+    return copy_examples(directory, {"matrices": make_schema("matrix"), "site_configs": {}})
+
+
 def test_every_shipped_matrix_and_site_is_copied_and_used(home):
-    copied = {path.relative_to(home).as_posix() for path in copy_examples(home)}
+    copied = {path.relative_to(home).as_posix() for path in copy(home)}
     shipped = {
         f"{folder}/{path.name}"
         for folder in ("matrices", "site_configs")
         for path in find_resource_dir(folder).glob("*.toml")
     }
-    assert copied == shipped
+    assert copied == shipped | {"matrices/schema.json", "site_configs/schema.json"}
     assert read_matrix(home / "matrices/quickstart.toml").matrix.title
     # before the shipped one
     assert choose_site_file("local").absolute() == home / "site_configs/local.toml"
 
 
 def test_missing_folder_is_made(home):
-    list(copy_examples(home / "a" / "b"))
+    list(copy(home / "a" / "b"))
     assert (home / "a/b/matrices/bert.toml").is_file()
 
 
@@ -33,7 +38,7 @@ def test_nothing_is_copied_where_one_file_is_there(home, make):
     (home / "site_configs").mkdir()
     make(home / "site_configs/local.toml")
     with pytest.raises(InputError) as caught:
-        list(copy_examples(home))
+        list(copy(home))
     assert_problem(caught.value, says=("nothing was copied", home / "site_configs/local.toml"))
     assert sorted(path.name for path in home.iterdir()) == ["site_configs"]
 
@@ -42,11 +47,11 @@ def test_folder_that_is_a_link_is_not_followed(home):
     (home / "elsewhere").mkdir()
     (home / "matrices").symlink_to("elsewhere")
     with pytest.raises(InputError, match=r"matrices .*link"):
-        list(copy_examples(home))
+        list(copy(home))
     assert list((home / "elsewhere").iterdir()) == []
 
 
 def test_folder_that_cannot_be_made_is_named(home):
     (home / "file").touch()
     with pytest.raises(InputError, match=r"^\S*file/here: .*Not a directory"):
-        list(copy_examples(home / "file/here"))
+        list(copy(home / "file/here"))
