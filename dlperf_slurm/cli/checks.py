@@ -11,7 +11,7 @@ from dlperf_slurm.cli.options import (
     add_results_option,
     add_set_option,
 )
-from dlperf_slurm.cli.output import make_console, print_json
+from dlperf_slurm.cli.output import make_console, print_json, say
 from dlperf_slurm.errors import CasesFailedError, EnvironmentMissingError, InputError
 from dlperf_slurm.plain_text import count_things
 
@@ -62,7 +62,7 @@ def run_parity(options: argparse.Namespace) -> None:
         make_data_parallel_rows,
         make_parity_rows,
     )
-    from dlperf_slurm.checks.parity.verify import verify_frameworks
+    from dlperf_slurm.checks.parity.verify import find_missing_environment, verify_frameworks
     from dlperf_slurm.config.site import load_site
     from dlperf_slurm.config.suggestions import check_known
     from dlperf_slurm.jobs.stage import make_run_id
@@ -78,14 +78,18 @@ def run_parity(options: argparse.Namespace) -> None:
     except ValueError as error:
         raise InputError(f"parity: {error}") from error
     loaded = load_site(options.site, None, options.set)
+    frameworks = options.frameworks or list_frameworks()
+    missing = [*filter(None, (find_missing_environment(one, loaded.site) for one in frameworks))]
+    if missing and options.frameworks:
+        raise EnvironmentMissingError("\n".join(missing))
+    for line in missing:
+        say(f"left out: {line}")
     workplace = make_workplace(
         loaded.site,
         options.results / make_run_id("parity", loaded.name),
         lambda line: print(line, flush=True),
     )
-    parity, data_parallel = verify_frameworks(
-        options.frameworks or list_frameworks(), options.model or list_models(), workplace
-    )
+    parity, data_parallel = verify_frameworks(frameworks, options.model or list_models(), workplace)
     console = make_console()
     rows = make_parity_rows(parity)
     print_table(PARITY_HEADER, rows, console, "one rank, fp32: values and relative differences")

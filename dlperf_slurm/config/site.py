@@ -258,7 +258,10 @@ def load_site(
     InputError with every mistake of every layer, each with its file and line.
     """
     path = choose_site_file(requested)
-    layers = [SettingsLayer(_resolve_paths(read_toml(path)))]
+    site_file = read_toml(path)
+    if site_file.data.keys() & {"model", "axes"}:
+        raise InputError(f"{path}: is a matrix, not a site file; give it in place of MATRIX")
+    layers = [SettingsLayer(_resolve_paths(site_file))]
     user_file = find_user_config_dir() / "config.toml"
     if user_file.is_file():
         layers.append(SettingsLayer(_resolve_paths(read_toml(user_file))))

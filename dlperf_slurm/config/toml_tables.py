@@ -96,7 +96,8 @@ class TomlFile:
 def read_toml(path: Path) -> TomlFile:
     """Read a TOML file; raises InputError if it is missing, unreadable or not TOML."""
     try:
-        text = read_text(path, TOML_LIMIT_BYTES)
+        # some editors write a byte order mark
+        text = read_text(path, TOML_LIMIT_BYTES).lstrip("\ufeff")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except FileProblem as error:

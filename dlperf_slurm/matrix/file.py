@@ -80,6 +80,8 @@ def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
     Raises InputError with all mistakes of the file.
     """
     toml = read_toml(path)
+    if not toml.data.keys() & {"model", "axes"} and toml.data.keys() & Site.model_fields.keys():
+        raise InputError(f"{path}: is a site file, not a matrix; to use it: --site {path}")
     if assignments:
         toml = set_values(toml, assignments)
     reporter = ProblemCollector(toml)

@@ -3,10 +3,12 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.errors import JournalError
+from dlperf_slurm.errors import InputError, JournalError
 from dlperf_slurm.jobs.journal import TRACKED, Event, append_event
 from dlperf_slurm.scheduler.state import STAGED, TaskState
 from dlperf_slurm.scheduler.submitter import Submitter
@@ -16,6 +18,8 @@ TICK_SECONDS = 1.0
 POLL_GROWTH = 1.5
 # how long a run directory may be missing, as on a network file system that is not mounted
 AWAY_SECONDS = 600.0
+# how long it may be missing from a folder that has other files, so that it was deleted or moved
+DELETED_SECONDS = 30.0
 
 
 def follow_run(
@@ -25,8 +29,8 @@ def follow_run(
 
     Files are read every second; the scheduler is polled at a growing interval, and sooner if its
     answer decides a state or if array tasks ended while groups wait for a free queue slot.
-    `submitter` submits these groups. Raises OSError if the run directory is missing for
-    AWAY_SECONDS, SchedulerError as `Submitter.submit_waiting` does.
+    `submitter` submits these groups. Raises InputError if the run directory was deleted, OSError
+    if it is missing for AWAY_SECONDS, SchedulerError as `Submitter.submit_waiting` does.
     """
     manifest = tracker.run.manifest
     interval = min(TICK_SECONDS * 5, manifest.poll_seconds)
@@ -50,6 +54,8 @@ def follow_run(
             # the file system may come back
             if now > away_since + AWAY_SECONDS:
                 raise
+            if now > away_since + DELETED_SECONDS:
+                _check_deleted(tracker.run.path)
             time.sleep(TICK_SECONDS)
             continue
         yield states
@@ -64,6 +70,16 @@ def follow_run(
             _journal_calls(tracker)
             return
         time.sleep(TICK_SECONDS)
+
+
+def _check_deleted(run_dir: Path) -> None:
+    """Raise InputError if a missing run directory was deleted: its folder has other files."""
+    with suppress(OSError):
+        if any(run_dir.parent.iterdir()) and not run_dir.exists():
+            raise InputError(
+                f"{run_dir}: was deleted or moved while it was followed; its jobs cannot write "
+                "results: list them with `squeue --me`, and end them with scancel"
+            )
 
 
 def _journal_calls(tracker: Tracker) -> None:

@@ -67,6 +67,13 @@ def test_sound_chain_is_told_line_by_line(matrix, capsys):
     assert not Path("results").exists()
 
 
+def test_parity_names_each_missing_environment_before_it_starts(bin_dir, capsys):
+    assert main(["parity", "jax", "paddle"]) == 4
+    err = capsys.readouterr().err
+    assert [name for name in ("jax", "paddle") if f"env create {name}" not in err] == []
+    assert not Path("results").exists()
+
+
 def test_ranks_that_do_not_find_each_other_end_it_with_1(matrix, capsys):
     put(matrix, "sbatch", RANKS.replace("ANSWER", answer(world_size=1)))
     put(matrix, "squeue", show_probe("COMPLETED"))

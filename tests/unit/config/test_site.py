@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from builders import give_to_another_user, make_site, write_matrix, write_program
+from builders import SMALL_MATRIX, give_to_another_user, make_site, write_matrix, write_program
 from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_environments_dir, find_resource_dir
@@ -11,6 +11,7 @@ from dlperf_slurm.config.site import choose_site_file, list_effective_values, lo
 from dlperf_slurm.config.toml_tables import read_toml
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.launchers import LAUNCHERS
+from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.worker.frameworks import list_frameworks
 
 
@@ -302,6 +303,18 @@ def test_settings_folder_that_is_not_absolute_counts_as_not_set(monkeypatch):
     monkeypatch.setenv("HOME", str(Path.cwd()))
     monkeypatch.setenv("XDG_CONFIG_HOME", "here")
     assert load_site(write_site(""), None, []).site.partition == "user"
+
+
+def test_matrix_and_site_file_that_are_swapped_are_named_as_such(home):
+    site, matrix = write_site("scheduler = 'local'\n"), write_matrix(SMALL_MATRIX)
+    with pytest.raises(InputError, match=rf"{site}: is a site file.*--site {site}"):
+        read_matrix(Path(site))
+    with pytest.raises(InputError, match=rf"{matrix}: is a matrix.* MATRIX"):
+        load_site(str(matrix), None, [])
+
+
+def test_byte_order_mark_is_passed_over():
+    assert load_site(write_site("\ufeffpartition = 'gpu'\n"), None, []).site.partition == "gpu"
 
 
 def test_site_of_all_users_is_found_by_name_after_the_users_own(home, monkeypatch):

@@ -24,6 +24,7 @@ from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.nodes import NodeReport, make_node_failure
 from dlperf_slurm.contract.record import OUT_OF_MEMORY, TERMINATED, Failure
 from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.failed_nodes import parse_failed_nodes
 from dlperf_slurm.jobs.journal import (
     JOURNAL_FILE,
@@ -442,6 +443,14 @@ def test_following_goes_on_after_the_run_directory_was_away(run, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda seconds: away.rename(run.path))
     (states,) = follow_run(tracker)
     assert {state.state for state in states} == {"COMPLETED"}
+
+
+def test_following_ends_soon_when_the_run_directory_was_deleted(run, monkeypatch):
+    tracker = Tracker(run)
+    run.path.rename(run.path.with_name("away"))
+    monkeypatch.setattr(follow, "DELETED_SECONDS", -1.0)
+    with pytest.raises(InputError, match=r"was deleted or moved.* scancel"):
+        next(follow_run(tracker))
 
 
 def test_following_ends_when_the_run_directory_stays_away(run, monkeypatch):
