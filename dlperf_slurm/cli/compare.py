@@ -10,7 +10,7 @@ from dlperf_slurm.cli.options import (
     add_output_options,
     add_results_option,
 )
-from dlperf_slurm.cli.output import check_plot_file, make_console, write_file, write_plot
+from dlperf_slurm.cli.output import check_plot_file, make_console, say, write_file, write_plot
 from dlperf_slurm.program import LATEST
 
 if TYPE_CHECKING:
@@ -70,12 +70,18 @@ def run_compare(options: argparse.Namespace) -> None:
 
 
 def _print(compared: "RunComparison", as_json: bool) -> None:
-    from dlperf_slurm.reports.comparison_text import serialize_comparison, tabulate_comparison
+    from dlperf_slurm.reports.comparison_text import (
+        list_hardware_changes,
+        serialize_comparison,
+        tabulate_comparison,
+    )
     from dlperf_slurm.reports.terminal import print_footnotes, show_table
 
     if as_json:
         print(serialize_comparison(compared), end="", flush=True)
         return
+    if changes := list_hardware_changes(compared):
+        say(f"The runs were measured on different hardware: {'; '.join(changes)}")
     console = make_console()
     table, notes = tabulate_comparison(compared)
     show_table(table, console)

@@ -235,10 +235,10 @@ def choose_run_id(reference: Optional[str], known: Sequence[str], results_dir: P
     if len(matching) == 1:
         return matching[0]
     denied = "".join(f"\n{line}" for line in list_denied(results_dir))
-    if not known:
+    if not known and latest is not None:
         raise InputError(f"{results_dir}: contains no runs; name a run directory{denied}")
     found = "several runs begin with this" if matching else "no such run directory or run id"
-    shown = ", ".join((matching or known)[-5:])
+    shown = ", ".join((matching or known)[-5:]) or "none"
     raise InputError(f"{reference}: {found} in {results_dir}; latest: {shown}{denied}")
 
 

@@ -32,6 +32,9 @@ SCHEMA_VERSION = 1
 
 SPEED = ScaledFormat(".3f")
 
+# beginnings of changes that alone may explain a difference
+_HARDWARE = ("devices ", "cpu_model ")
+
 # characters that XML 1.0 does not allow, even escaped (section 2.2, Char)
 NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -65,6 +68,12 @@ def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]
     (table,) = tabulate(spec, compared, marks)
     table = replace(table, omit_first=tuple(map(table.header.index, ("A", "B", "95 % interval"))))
     return table, tuple(marks.footnotes.texts)
+
+
+def list_hardware_changes(compared: RunComparison) -> list[str]:
+    """List the differences in devices and CPUs between the runs, each once."""
+    changes = dict.fromkeys(text for own in compared.pairs.changes for text in own)
+    return [text for text in changes if text.startswith(_HARDWARE)]
 
 
 def describe_method(compared: RunComparison) -> str:

@@ -57,6 +57,19 @@ def test_row_has_medians_ratio_and_interval(run_a, staged, capsys):
     ]
 
 
+def test_comparison_over_other_cpus_says_so_first(run_a, staged, capsys):
+    run_b = make_run(staged, "b")
+    for run, name in ((run_a, "Xeon"), (run_b, "EPYC")):
+        for path in Path(run).rglob("record.json"):
+            record = json.loads(path.read_text("utf-8"))
+            record["platform"]["cpu_model"] = name
+            path.write_text(json.dumps(record), encoding="utf-8")
+    _, out, _ = run_compare([run_a, run_b], capsys)
+    assert "cpu_model Xeon -> EPYC" in out.splitlines()[0]
+    _, out, _ = run_compare([run_a, run_a], capsys)
+    assert "cpu_model" not in out.splitlines()[0]
+
+
 def test_slower_run_beyond_the_limit_exits_with_6_and_names_the_cases(run_a, staged, capsys):
     code, _, err = run_compare([run_a, make_run(staged, "b", 0.9), *LIMIT], capsys)
     first, second, *_ = err.splitlines()
