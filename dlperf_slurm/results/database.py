@@ -11,20 +11,17 @@ if TYPE_CHECKING:
 SETTINGS: dict[str, Union[str, bool, int, float, list[str]]] = {"memory_limit": "2GB", "threads": 1}
 
 
-def open_database(
-    path: Union[str, Path] = ":memory:", read_only: bool = False, written: Optional[Path] = None
-) -> "DuckDBPyConnection":
-    """Open a DuckDB database that cannot access the network or other files than `path`.
+def open_database(written: Optional[Path] = None) -> "DuckDBPyConnection":
+    """Open a DuckDB database in memory that cannot access the network or files.
 
-    With an in-memory database, `written` names a folder whose files SQL may read and write. Raises
-    duckdb.Error.
+    With `written`, SQL may read and write files in that folder. Raises duckdb.Error.
     """
     import duckdb
 
     if written is None:
         settings = {**SETTINGS, "enable_external_access": False, "lock_configuration": True}
-        return duckdb.connect(str(path), read_only=read_only, config=settings)
-    connection = duckdb.connect(str(path), config=SETTINGS)
+        return duckdb.connect(config=settings)
+    connection = duckdb.connect(config=SETTINGS)
     # SET does not accept query parameters
     folder = str(written).replace("'", "''")
     connection.execute(f"SET allowed_directories = ['{folder}/']")

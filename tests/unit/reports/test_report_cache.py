@@ -20,6 +20,7 @@ from dlperf_slurm.reports import report_cache
 from dlperf_slurm.reports.report_cache import decode_frame, load_results, read_results
 from dlperf_slurm.reports.report_files import make_folder, make_report, write_files
 from dlperf_slurm.reports.step_files import STEPS_FILE
+from dlperf_slurm.results import cache
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import collect_outcomes, find_attempts
 
@@ -138,13 +139,13 @@ def test_changed_figure_is_in_the_second_report(run):
 
 
 def replace_code(monkeypatch):
-    report_cache.fingerprint_code.cache_clear()
-    monkeypatch.setattr(report_cache, "__version__", "another")
+    cache.fingerprint_code.cache_clear()
+    monkeypatch.setattr(cache, "__version__", "another")
 
 
 def replace_library(library):
     def replace(monkeypatch):
-        report_cache.fingerprint_code.cache_clear()
+        cache.fingerprint_code.cache_clear()
         monkeypatch.setattr(library, "__version__", "another")
 
     return replace
@@ -176,7 +177,7 @@ def test_entry_that_is_not_of_this_code_or_damaged_is_not_used(run, monkeypatch,
         with note_opened() as records:
             assert write_report(run) == first
         assert len(records) == len(run.read_all_tasks())
-    report_cache.fingerprint_code.cache_clear()
+    cache.fingerprint_code.cache_clear()
 
 
 def test_cache_that_cannot_be_written_changes_no_report(run, monkeypatch, tmp_path):

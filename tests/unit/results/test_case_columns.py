@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import duckdb
 import pytest
 from axis_samples import AXIS_SAMPLES
 from builders import make_axes, make_planned_case
@@ -12,8 +11,7 @@ import dlperf_slurm as dp
 from dlperf_slurm.matrix.axes import AXES, make_case_id
 from dlperf_slurm.results.case_columns import CASES
 from dlperf_slurm.results.compare import COMPARISON
-from dlperf_slurm.results.history import run_cache
-from dlperf_slurm.results.history.run_cache import get_cache_path, read_catalogue
+from dlperf_slurm.results.history.run_cache import read_catalogue
 from dlperf_slurm.results.history.timeline import HISTORY
 
 FRAMES = {"cases": CASES, "history": HISTORY, "compare": COMPARISON}
@@ -84,28 +82,3 @@ def test_value_on_each_axis_comes_out_of_every_frame(read, results):
         (axis, value, frame.loc[vary_axis(axis, value).case_id, axis]) for axis, value, _ in VALUES
     ]
     assert found == VALUES
-
-
-def test_catalogue_has_each_axis_in_a_column_for_sql(results):
-    read_catalogue(results)
-    with duckdb.connect(str(get_cache_path(results)), read_only=True) as connection:
-        columns = {
-            name: kind for name, kind, *_ in connection.execute("DESCRIBE entries").fetchall()
-        }
-    assert set(AXES) <= set(columns)
-    assert (columns["clip_global_norm"], columns["data_workers"]) == ("BOOLEAN", "BIGINT")
-
-
-def test_catalogue_of_fewer_axes_is_made_anew_without_a_word(results):
-    path = get_cache_path(results)
-    path.parent.mkdir(parents=True)
-    columns = [name for name in run_cache._COLUMNS if name not in AXES[2:]]
-    with duckdb.connect(str(path)) as connection:
-        connection.execute("CREATE TABLE layout AS SELECT 'of other columns' AS text")
-        connection.execute("CREATE TABLE runs (folder VARCHAR, digest VARCHAR)")
-        connection.execute(
-            f"CREATE TABLE entries (folder VARCHAR, {', '.join(f'{c} VARCHAR' for c in columns)})"
-        )
-    found = read_catalogue(results)
-    assert (found.read_runs, found.problems) == (2, ())
-    assert read_catalogue(results).read_runs == 0

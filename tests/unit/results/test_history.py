@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import duckdb
 import pytest
 from builders import IMPORT_DIR, find_start_dir, make_record, read_case, replace_case, write_record
 from history_runs import CASE_1, CASE_2, RESULTS, add_run, fail_case, set_manifest
@@ -18,14 +17,15 @@ from outcome_builders import RATES
 from support.cases import vary
 from support.problems import assert_problem
 
+from dlperf_slurm.config.folders import find_cache_dir
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.reports.plots.between_runs import draw_timelines
+from dlperf_slurm.results import cache
 from dlperf_slurm.results.columns import list_records
-from dlperf_slurm.results.history import run_cache
-from dlperf_slurm.results.history.run_cache import get_cache_path, read_catalogue
+from dlperf_slurm.results.history.run_cache import read_catalogue
 from dlperf_slurm.results.history.timeline import drop_copies, make_history, select_entries
 
 pytestmark = pytest.mark.not_in_check
@@ -157,15 +157,32 @@ def test_only_a_run_that_changed_is_read_again(two_runs):
     assert [point.state for point in list_points()] == ["", "failed"]
 
 
-def test_removed_run_leaves_the_catalogue(two_runs):
+def find_summaries() -> list[Path]:
+    """Return the files that summaries of runs are kept in."""
+    return sorted((find_cache_dir() / "summaries").iterdir())
+
+
+def test_removed_run_is_in_no_history(two_runs):
     read_catalogue(RESULTS)
     shutil.rmtree(two_runs[0])
     assert len(list_points()) == 1
-    with duckdb.connect(str(get_cache_path(RESULTS))) as connection:
-        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
 
 
-def test_moved_results_folder_has_another_catalogue(two_runs):
+@pytest.mark.parametrize("is_added", [True, False])
+def test_run_with_a_record_more_or_less_is_read_again(two_runs, is_added):
+    (record, *_) = sorted(two_runs[0].glob("cases/*/r*/a*/s0/record.json"))
+    content = record.read_bytes()
+    if is_added:
+        record.unlink()
+    read_catalogue(RESULTS)
+    if is_added:
+        record.write_bytes(content)
+    else:
+        record.unlink()
+    assert [read_catalogue(RESULTS).read_runs for _ in range(2)] == [1, 0]
+
+
+def test_moved_results_folder_is_read_again(two_runs):
     read_catalogue(RESULTS)
     RESULTS.rename("archive")
     moved = read_catalogue(Path("archive"))
@@ -173,77 +190,51 @@ def test_moved_results_folder_has_another_catalogue(two_runs):
     assert {Path(run_dir).parent.name for run_dir in moved.entries.run_dir} == {"archive"}
 
 
-def test_database_that_came_with_the_results_is_not_opened(two_runs):
-    (RESULTS / "catalogue.duckdb").write_bytes(b"x" * 10_000)
-    assert read_catalogue(RESULTS).problems == ()
-    assert (RESULTS / "catalogue.duckdb").read_bytes() == b"x" * 10_000
-    assert not [*RESULTS.glob("*.duckdb.*")]
-
-
-def test_catalogue_is_for_its_user_alone(two_runs):
+def test_summaries_are_for_their_user_alone(two_runs):
     before = os.umask(0)
     try:
         read_catalogue(RESULTS)
     finally:
         os.umask(before)
-    catalogue = get_cache_path(RESULTS)
-    assert [path.stat().st_mode & 0o077 for path in (catalogue, catalogue.parent)] == [0, 0]
+    (summary, _) = find_summaries()
+    assert [path.stat().st_mode & 0o077 for path in (summary, summary.parent)] == [0, 0]
 
 
-CATALOGUE_DAMAGES = {
+DAMAGED_SUMMARIES = {
     "deleted": lambda path: path.unlink(),
     "empty": lambda path: path.write_bytes(b""),
-    "no database": lambda path: path.write_bytes(b"x" * 10_000),
+    "no summary": lambda path: path.write_bytes(b"x" * 10_000),
     "cut short": lambda path: os.truncate(path, path.stat().st_size // 2),
 }
 
 
-@pytest.mark.parametrize("damage", CATALOGUE_DAMAGES)
-def test_catalogue_that_cannot_be_read_is_made_anew(two_runs, damage):
+@pytest.mark.parametrize("damage", DAMAGED_SUMMARIES)
+def test_run_whose_summary_cannot_be_read_is_read_again(two_runs, damage):
     whole = read_catalogue(RESULTS)
-    CATALOGUE_DAMAGES[damage](get_cache_path(RESULTS))
+    DAMAGED_SUMMARIES[damage](find_summaries()[0])
     found = read_catalogue(RESULTS)
     assert found.entries.equals(whole.entries)
-    assert all("rebuilt" in problem for problem in found.problems)
-    assert len(found.problems) == (damage != "deleted")
-    again = read_catalogue(RESULTS)
-    assert (again.read_runs, again.problems) == (0, ())
+    assert (found.read_runs, found.problems) == (1, ())
+    assert read_catalogue(RESULTS).read_runs == 0
 
 
-def test_catalogue_of_another_version_is_made_anew(two_runs, monkeypatch):
+def test_summary_by_other_code_is_made_anew(two_runs, monkeypatch):
     read_catalogue(RESULTS)
-    monkeypatch.setattr(run_cache, "_LAYOUT", "of a later version")
-    assert [read_catalogue(RESULTS).read_runs for _ in range(2)] == [2, 0]
+    cache.fingerprint_code.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "__version__", "another")
+        assert [read_catalogue(RESULTS).read_runs for _ in range(2)] == [2, 0]
+    cache.fingerprint_code.cache_clear()
 
 
-def test_folder_in_place_of_the_catalogue_does_not_hide_the_runs(two_runs):
-    get_cache_path(RESULTS).mkdir(parents=True)
+def test_summary_that_cannot_be_stored_does_not_hide_the_run(two_runs):
+    read_catalogue(RESULTS)
+    path = find_summaries()[0]
+    path.unlink()
+    path.mkdir()
     found = read_catalogue(RESULTS)
     assert len(found.entries) == 4
-    assert [problem.startswith(f"{get_cache_path(RESULTS)}: ") for problem in found.problems] == [
-        True, True,
-    ]  # fmt: skip
-
-
-HOLD = """
-import sys, duckdb
-connection = duckdb.connect(sys.argv[1])
-print("open", flush=True)
-sys.stdin.readline()
-"""
-
-
-@pytest.mark.integration
-def test_catalogue_that_another_process_keeps_does_not_hide_the_runs(two_runs, monkeypatch):
-    whole = read_catalogue(RESULTS)
-    monkeypatch.setattr(run_cache, "LOCK_PATIENCE_SECONDS", 0.1)
-    command = [sys.executable, "-c", HOLD, str(get_cache_path(RESULTS))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout.readline() == b"open\n"
-        found = read_catalogue(RESULTS)
-        holder.stdin.close()
-    assert found.entries.equals(whole.entries)
-    assert any("another process" in problem for problem in found.problems)
+    assert [str(path) in problem for problem in found.problems] == [True]
 
 
 @pytest.fixture
@@ -257,7 +248,7 @@ def command(staged, home):
 
 
 @pytest.mark.integration
-def test_four_processes_at_once_agree_and_leave_a_whole_catalogue(command):
+def test_four_processes_at_once_agree_and_leave_whole_summaries(command):
     processes = [command() for _ in range(4)]
     outputs = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 4
@@ -267,10 +258,10 @@ def test_four_processes_at_once_agree_and_leave_a_whole_catalogue(command):
 
 
 @pytest.mark.integration
-def test_killed_process_leaves_a_catalogue_that_can_be_used(command):
+def test_killed_process_leaves_summaries_that_can_be_used(command):
     with command() as process:
         deadline = time.monotonic() + 60
-        while not get_cache_path(RESULTS).exists() and process.poll() is None:
+        while not (find_cache_dir() / "summaries").exists() and process.poll() is None:
             assert time.monotonic() < deadline
         process.kill()
     assert len(read_catalogue(RESULTS).entries) == 12
@@ -403,20 +394,7 @@ def test_rate_that_is_not_finite_is_a_problem_of_its_repeat(two_runs):
     assert "ranks[0].window_seconds is 5e-324: " in problem
 
 
-def test_catalogue_is_plain_tables_for_sql(two_runs):
-    read_catalogue(RESULTS)
-    with duckdb.connect(str(get_cache_path(RESULTS)), read_only=True) as connection:
-        rows = connection.execute(
-            "SELECT case_id, count(*), max(list_max(samples_per_s)) FROM entries "
-            "GROUP BY case_id ORDER BY case_id"
-        ).fetchall()
-    assert rows == [
-        (CASE_1, 2, pytest.approx(80 * max(RATES))),
-        (CASE_2, 2, pytest.approx(160 * max(RATES))),
-    ]
-
-
-def test_facts_survive_the_catalogue(two_runs):
+def test_facts_survive_the_summary(two_runs):
     for _ in range(2):
         entries = read_catalogue(RESULTS).entries
         assert json.loads(entries.work[0])["case.axes.batch_size_per_device"] == ["8"]

@@ -1,11 +1,10 @@
 """What a plan's repeats can tell is simulated once, and read from the user's cache after that."""
 
-import json
-
 import pytest
 
+from dlperf_slurm.config.folders import find_cache_dir
 from dlperf_slurm.results import power_cache
-from dlperf_slurm.results.power_cache import Power, get_cache_path, get_power
+from dlperf_slurm.results.power_cache import POWERS, Power, get_power
 
 QUESTION = (7, 0.01, 0.05, 4)
 
@@ -32,14 +31,12 @@ def test_other_numbers_are_another_question(simulations):
     assert len(simulations) == 4
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"7 0.01 0.05 4": [2, NaN]}', '{"7 0.01 0.05 4": 1}']
-)
-def test_cache_that_is_damaged_is_made_anew(simulations, text):
-    get_cache_path().parent.mkdir(parents=True)
-    get_cache_path().write_text(text)
-    assert get_power(*QUESTION) == Power(0.9, 0.02)
-    assert json.loads(get_cache_path().read_text()) == {"7 0.01 0.05 4": [0.9, 0.02]}
+def test_entry_that_is_damaged_is_made_anew(simulations):
+    get_power(*QUESTION)
+    (entry,) = (find_cache_dir() / POWERS).iterdir()
+    entry.write_bytes(b"x" * 99)
+    assert get_power(*QUESTION) == get_power(*QUESTION) == Power(0.9, 0.02)
+    assert len(simulations) == 2
 
 
 def test_cache_that_cannot_be_written_changes_no_answer(simulations, monkeypatch, tmp_path):
@@ -50,7 +47,7 @@ def test_cache_that_cannot_be_written_changes_no_answer(simulations, monkeypatch
 
 
 def test_cache_does_not_grow_for_ever(simulations, monkeypatch):
-    monkeypatch.setattr(power_cache, "_MOST_KEPT", 2)
+    monkeypatch.setattr(power_cache, "MOST_RESULTS", 2)
     for repeats in (6, 7, 8):
         get_power(repeats, *QUESTION[1:])
-    assert len(json.loads(get_cache_path().read_text())) == 1
+    assert len(list((find_cache_dir() / POWERS).iterdir())) == 2
