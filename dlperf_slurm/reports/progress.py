@@ -210,7 +210,7 @@ def print_states(run: Run, states: Sequence[TaskState], console: PlainConsole) -
         job_id = group[0].array_job_id if group else None
         jobs.setdefault(describe_counts(group), []).append((group_id, job_id or "-"))
     rows = [
-        [name_some(list(groups)), name_some(list(dict.fromkeys(ids))), text]
+        [name_some(groups), name_some([*dict.fromkeys(ids)]), text + " each" * (len(groups) > 1)]
         for text, found in jobs.items()
         for groups, ids in [zip(*found)]
     ]

@@ -180,12 +180,16 @@ def print_footnotes(footnotes: Sequence[str], console: PlainConsole) -> None:
 
 
 class _Column(NamedTuple):
-    """A column as texts; `number` is its place in the table."""
+    """A column as texts; `number` is its place in the table.
+
+    `is_text` columns are left-aligned; texts that `can_wrap` are broken between words.
+    """
 
     number: int
     head: str
     texts: tuple[str, ...]
     is_text: bool
+    can_wrap: bool
 
     @property
     def width(self) -> int:
@@ -196,7 +200,7 @@ class _Column(NamedTuple):
     @property
     def least_width(self) -> int:
         """The width below which words of a text, or figures, would be broken."""
-        if not self.is_text:
+        if not self.can_wrap:
             return self.width
         words = max(map(measure, " ".join((self.head, *self.texts)).split()), default=1)
         return min(self.width, max(_LEAST_TEXT, min(words, _LONG_NAME)))
@@ -225,7 +229,13 @@ def print_table(
     count = len(header) if text_columns is None else text_columns
     texts = [[make_cell(cell).write() for cell in row] for row in rows]
     cells = list(zip(*texts)) if texts else [()] * len(header)
-    columns = [_Column(i, header[i], tuple(cells[i]), i < count) for i in range(len(header))]
+    words = {
+        i for row in rows for i, cell in enumerate(row) if isinstance(cell, Cell) and cell.is_word
+    }
+    columns = [
+        _Column(i, head, tuple(own), i < count, i < count or i in words)
+        for i, (head, own) in enumerate(zip(header, cells))
+    ]
     gap, shown, excess = _WIDE_GAP, columns, 0
     if _sum_widths((column.width for column in columns), gap) > console.width:
         gap, shown = _NARROW_GAP, [column.wrap_head() for column in columns]
@@ -305,7 +315,7 @@ def _narrow(columns: Sequence[_Column], excess: int) -> list[int]:
     for limits in (
         [column.least_width for column in columns],
         words,
-        [1 if column.is_text else word for column, word in zip(columns, words)],
+        [1 if column.can_wrap else word for column, word in zip(columns, words)],
         [1] * len(columns),
     ):
         while excess > 0:

@@ -72,7 +72,7 @@ def _make_summary(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
         columns += _make_pair(model, cells, (largest, base), is_scaled, draft)
     _note_missing(figures, largest, is_scaled, draft)
     return make_layout_table(
-        title=f"{model}: summary",
+        title=f"{figures[0].model_title}: summary",
         columns=columns,
         text_columns=2,
         caption=f"on {largest}"
@@ -229,7 +229,8 @@ def _make_configuration_table(figures: Sequence[Figure], draft: DocumentBuilder)
         title = _join_lines(f"{name} throughput", f"({get_unit_name(first.model)})")
         columns.append((title, cells))
     return make_layout_table(
-        title=f"{first.model}: {_name_precision(first.precision)}, batch size {first.batch_group}",
+        title=f"{first.model_title}: {_name_precision(first.precision)}, "
+        f"batch size {first.batch_group}",
         columns=columns,
         text_columns=2,
         caption=f"medians, {get_unit_name(first.model)}",

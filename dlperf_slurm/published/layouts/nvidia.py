@@ -202,7 +202,7 @@ def _make_title(figure: Figure) -> str:
     hardware = f", {figure.hardware}" if figure.hardware else ""
     is_named = figure.source not in (OUR_SOURCE, NO_SOURCE)
     source = f" ({figure.source})" if is_named else ""
-    return f"{figure.model}: {figure.label}{source}{compiler}{hardware},"
+    return f"{figure.model_title}: {figure.label}{source}{compiler}{hardware},"
 
 
 def _describe_columns(figures: Sequence[Figure], pair: PrecisionPair) -> str:

@@ -79,7 +79,7 @@ def _make_table(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
         title=f"variable-update={UPDATE_NAMES.get(first.variable_update, first.variable_update)}",
         columns=[("#GPU", format_device_counts(topologies)), *columns],
         text_columns=1,
-        caption=f"{first.model}, {', '.join(part for part in parts if part)}; "
+        caption=f"{first.model_title}, {', '.join(part for part in parts if part)}; "
         f"{get_unit_name(first.model)}",
     )
 

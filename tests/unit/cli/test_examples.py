@@ -39,7 +39,8 @@ def test_name_alone_prints_the_help(capsys):
 def test_help_of_each_command_has_an_example_that_the_parser_takes(words, capsys):
     with pytest.raises(SystemExit):
         main([*words.split(), "--help"])
-    example = capsys.readouterr().out.split("\nExample: dlperf-slurm ")[1].splitlines()[0]
+    printed = capsys.readouterr().out
+    example = printed.split("\nExample: dlperf-slurm ")[1].splitlines()[0]
     assert example.startswith(words)
     typed = shlex.split(example)
     assert callable(make_parser(typed).parse_args(typed).handler)

@@ -29,7 +29,7 @@ def test_tables_of_the_example_are_made_of_its_records(example, capsys):
     # a checkout stays clean
     assert b"\r" not in (example / "report" / "report.csv").read_bytes()
     printed = capsys.readouterr().out
-    assert "24 of 24 repeats measured" in printed
+    assert "24 of 24 repeats measured" in " ".join(printed.split())
     assert f"\nReport: {example}/report/" in printed
 
 

@@ -6,6 +6,7 @@ import pytest
 from report_values import make_measured, rename, summarize_cases
 
 from dlperf_slurm.cli.logs import _find_common_folder
+from dlperf_slurm.reports.cells import Cell
 from dlperf_slurm.reports.plain_console import PlainConsole
 from dlperf_slurm.reports.terminal import print_summary, print_table
 
@@ -47,6 +48,19 @@ def test_narrow_terminal_names_the_columns_that_are_left_out():
     head = " ".join(printed.splitlines()[1:4])
     assert {*left_out} < {*HEADER[2:]}
     assert not any(f" {name} " in head for name in left_out)
+
+
+def test_words_in_a_column_of_figures_are_wrapped():
+    stream = io.StringIO()
+    verdict = Cell(
+        "slower, as torch 2.1 became 2.2 and the driver 550 became 560, and more changed"
+    )
+    rows = [["20261126", Cell(1.0), verdict]]
+    print_table(["run", "images/s", "verdict"], rows, PlainConsole(file=stream, width=60))
+    text = stream.getvalue()
+    assert max(map(len, text.splitlines())) <= 60
+    assert "not shown" not in text
+    assert {*verdict.text.split()} <= {*text.split()}
 
 
 def test_columns_to_omit_first_make_room_for_the_others():

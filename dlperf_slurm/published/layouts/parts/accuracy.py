@@ -123,4 +123,4 @@ _STATISTICS: dict[str, tuple[Callable[[Figure], Optional[float]], ScaledFormat]]
 
 def _make_title(figure: Figure) -> str:
     compiler = "" if figure.compiler == "none" else f" {figure.compiler}"
-    return f"{figure.model}: {figure.label}{compiler}, training to accuracy"
+    return f"{figure.model_title}: {figure.label}{compiler}, training to accuracy"

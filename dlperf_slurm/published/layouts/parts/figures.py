@@ -7,6 +7,7 @@ from dlperf_slurm.contract.axes import LARGEST, ON_DEVICE, ON_HOST, WORKER
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.labels import VARIANT_AXES, VARIANTS, label_cases
+from dlperf_slurm.results.model_hardware import describe_model
 from dlperf_slurm.results.notes import CASE, DOUBT
 from dlperf_slurm.stats.median import LATENCY_NAMES
 
@@ -24,18 +25,19 @@ _DATA_LOCATIONS = {ON_DEVICE: "", ON_HOST: "cpu"}
 # a row of the frame of figures
 Figure = Any
 
-TEXTS = ("model", "mode", "framework", "label", "source", "precision", "compiler", "batch_group",
-    "batch_sizes", "data_location", "variable_update", "hardware", "table", "problem")  # fmt: skip
+TEXTS = ("model", "model_title", "mode", "framework", "label", "source", "precision", "compiler",
+    "batch_group", "batch_sizes", "data_location", "variable_update", "hardware", "table",
+    "problem")  # fmt: skip
 NUMBERS = ("samples_per_s", "train_seconds", *(f"latency_{part}_ms" for part in LATENCY_NAMES))
 OBJECTS = ("topology", "footnotes", "top1", "epochs", "seeds_at_target")
 """Columns of the frame; a figure is the throughput of one case, or its problem.
 
-`label` is the framework, with its gradient synchronization if that is not the default; `source` is
-the publisher of the script. `batch_group` is the requested batch size: a number, or "max";
-`batch_sizes` joins the measured ones, empty if none is known. `top1` has the accuracy, as a
-fraction, for each seed of a training over `epochs`; `seeds_at_target` counts those that reached
-its target, and is None without one. `table` distinguishes published tables whose
-figures must not be compared; a run's figures have none.
+`model_title` names the model with its sizes. `label` is the framework, with its gradient
+synchronization if that is not the default; `source` is the publisher of the script. `batch_group`
+is the requested batch size: a number, or "max"; `batch_sizes` joins the measured ones, empty if
+none is known. `top1` has the accuracy, as a fraction, for each seed of a training over `epochs`;
+`seeds_at_target` counts those that reached its target, and is None without one. `table`
+distinguishes published tables whose figures must not be compared; a run's figures have none.
 """
 
 # used where nothing was measured
@@ -93,6 +95,7 @@ def make_published_figures(published: "DataFrame") -> "DataFrame":
     asked = figures.table.str.extract(rf"batch size = (\d+|{LARGEST})")[0]
     return _name_figures(
         figures.assign(
+            model_title=[describe_model(model, {}) for model in figures.model],
             framework=names[0] + (" " + note).where(is_without, ""),
             source=names[2].str.rstrip(")").replace("", NO_SOURCE),
             topology=[*map(Topology, figures.nodes, figures.devices_per_node)],

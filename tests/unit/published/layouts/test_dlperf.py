@@ -73,7 +73,7 @@ def read_cells(table: Table) -> dict[str, tuple[str, ...]]:
 
 
 def test_summary_of_resnet50_has_the_published_columns(published):
-    assert find_table(published, "resnet50: summary").header == (
+    assert find_table(published, "ResNet-50: summary").header == (
         "Framework",
         "Source",
         "FP32 throughput\n(img/s)\nbsz=128",
@@ -84,7 +84,7 @@ def test_summary_of_resnet50_has_the_published_columns(published):
 
 
 def test_summary_of_resnet50_is_as_published_but_where_this_contradicts_the_report(published):
-    table = find_table(published, "resnet50: summary")
+    table = find_table(published, "ResNet-50: summary")
     own = read_cells(table)
     differing = {
         (framework, column.partition("\n")[0]): (cell, own_cell)
@@ -98,7 +98,7 @@ def test_summary_of_resnet50_is_as_published_but_where_this_contradicts_the_repo
 
 
 def test_summary_of_bert_has_the_published_columns(published):
-    assert find_table(published, "bert: summary").header == (
+    assert find_table(published, "BERT-base: summary").header == (
         "Framework",
         "Source",
         "FP32 throughput\nbsz=max",
@@ -109,12 +109,12 @@ def test_summary_of_bert_has_the_published_columns(published):
 
 
 def test_summary_of_bert_is_as_published(published):
-    assert read_cells(find_table(published, "bert: summary")) == BERT
+    assert read_cells(find_table(published, "BERT-base: summary")) == BERT
 
 
 def test_other_batch_sizes_than_the_column_has_are_footnotes(published):
     (row,) = (
-        r for r in write_rows(find_table(published, "resnet50: summary")) if "TensorFlow 1" in r[0]
+        r for r in write_rows(find_table(published, "ResNet-50: summary")) if "TensorFlow 1" in r[0]
     )
     assert row[4].startswith("[3][4] 29171.69 w/XLA")
     assert published.footnotes == (
@@ -126,7 +126,7 @@ def test_other_batch_sizes_than_the_column_has_are_footnotes(published):
 
 
 def test_configuration_table_has_a_row_per_topology_and_a_column_per_framework(published):
-    table = find_table(published, "bert: FP32, batch size 32")
+    table = find_table(published, "BERT-base: FP32, batch size 32")
     assert table.header[:3] == ("node num", "device num", "OneFlow throughput\n(sequences/s)")
     assert [row[:3] for row in write_rows(table)] == [
         ("1", "1", "152.89"),
@@ -150,7 +150,9 @@ def test_configuration_tables_have_each_figure_of_the_report_once(published):
 
 
 def test_source_is_whose_script_it_was():
-    rows = write_rows(find_table(lay_out_published("dlperf", "dlperf_summary"), "bert: summary"))
+    rows = write_rows(
+        find_table(lay_out_published("dlperf", "dlperf_summary"), "BERT-base: summary")
+    )
     assert ("PaddlePaddle", "PaddleNLP") in [row[:2] for row in rows]
 
 
@@ -161,7 +163,7 @@ def test_speedup_of_a_run_is_of_the_largest_topology_over_1n1g():
         make_training("2n8g", rate=120.0),
         make_training("1n8g", rate=70.0),
     )
-    table = find_table(document, "resnet50: summary")
+    table = find_table(document, "ResNet-50: summary")
     assert write_rows(table) == (("pytorch", "dlperf_slurm", "120.00", "12.00"),)
     assert table.caption.startswith("on 2n8g, speedup over 1n1g")
 
@@ -175,9 +177,9 @@ def test_values_with_and_without_a_compiler_share_a_cell():
             for compiler, rate in (("none", 10.0), ("xla", 15.0))
         ),
     )
-    table = find_table(document, "resnet50: summary")
+    table = find_table(document, "ResNet-50: summary")
     assert write_rows(table)[0][2:] == ("20.00\n30.00 w/XLA", "2.00\n2.00 w/XLA")
-    assert find_table(document, "resnet50: FP32, batch size 8").header[2:] == (
+    assert find_table(document, "ResNet-50: FP32, batch size 8").header[2:] == (
         "tensorflow2 throughput\n(img/s)",
         "tensorflow2 w/XLA throughput\n(img/s)",
     )
@@ -190,7 +192,7 @@ def test_largest_batch_sizes_are_named_in_their_cells_and_have_no_speedup():
         make_training("1n1g", rate=10.0, **largest),
         make_training("1n2g", rate=20.0, **largest),
     )
-    table = find_table(document, "resnet50: summary")
+    table = find_table(document, "ResNet-50: summary")
     assert table.header[2:] == ("FP32 throughput\n(img/s)\nbsz=max",)
     assert write_rows(table)[0][2:] == ("20.00\nbsz=8",)
 
@@ -198,7 +200,7 @@ def test_largest_batch_sizes_are_named_in_their_cells_and_have_no_speedup():
 def test_batch_size_of_a_ladder_stands_in_the_column_of_its_first_with_a_footnote():
     ladder = {"batch_size_per_device": "16 -> 8"}
     document = lay_out_run("dlperf", make_training("1n1g", rate=10.0, **ladder))
-    table = find_table(document, "resnet50: summary")
+    table = find_table(document, "ResNet-50: summary")
     assert table.header[2] == "FP32 throughput\n(img/s)\nbsz=16"
     assert write_rows(table)[0][2] == "[1] 10.00"
     assert document.footnotes == ("FP32 of pytorch: bsz=8 in place of 16",)
@@ -212,7 +214,7 @@ def test_failed_case_has_its_word_and_a_numbered_footnote():
         make_training("1n1g", "amp-fp16"),
         make_training("1n2g", "amp-fp16"),
     )
-    table = find_table(document, "resnet50: summary")
+    table = find_table(document, "ResNet-50: summary")
     assert write_rows(table)[0][2:] == ("20.00", "2.00", "[1] OOM", "-")
     assert document.footnotes[0].startswith("1n2g-8-7-amp-fp16 repeat 1, 2, 3, 4, 5, 6, 7: out of")
 
@@ -251,5 +253,8 @@ def test_speedup_between_different_batch_sizes_is_marked():
     on_one = make_training("1n1g", rate=10.0, found_batch_size=16, **ladder)
     on_two = make_training("1n2g", rate=15.0, found_batch_size=8, **ladder)
     document = lay_out_run("dlperf", on_one, on_two)
-    assert write_rows(find_table(document, "resnet50: summary"))[0][2:] == ("[1] 15.00", "[2] 1.50")
+    assert write_rows(find_table(document, "ResNet-50: summary"))[0][2:] == (
+        "[1] 15.00",
+        "[2] 1.50",
+    )
     assert document.footnotes[1] == "FP32 of pytorch: over a throughput with bsz=16"

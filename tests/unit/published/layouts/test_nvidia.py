@@ -193,9 +193,9 @@ def test_frameworks_and_compilers_have_tables_of_their_own():
         make_training("1n1g", "fp32", 12.0, framework="jax"),
     ).tables
     assert [table.title for table in tables] == [
-        "resnet50: pytorch, training",
-        "resnet50: pytorch torch.compile, training",
-        "resnet50: jax, training",
+        "ResNet-50: pytorch, training",
+        "ResNet-50: pytorch torch.compile, training",
+        "ResNet-50: jax, training",
     ]
 
 

@@ -74,7 +74,7 @@ def test_scripts_of_one_framework_are_columns_and_the_caption_has_its_name():
         make_training("1n1g", rate=11.0, script="pytorch_examples"),
     ).tables
     assert table.header == ("#GPU", "dlperf_slurm", "pytorch_examples")
-    assert table.caption == "resnet50, pytorch, fp32, batch size 8; img/s"
+    assert table.caption == "ResNet-50, pytorch, fp32, batch size 8; img/s"
 
 
 def test_scripts_of_several_frameworks_are_named_with_them():
@@ -108,5 +108,5 @@ def test_run_over_places_of_data_has_a_value_for_each_as_published():
 def test_batch_size_that_the_job_chose_is_named():
     found = make_training("1n1g", rate=10.0, found_batch_size=16, batch_size_per_device="max")
     (table,) = lay_out_run("tensorpack", found).tables
-    assert table.caption == "resnet50, fp32, batch size max: 16; img/s"
+    assert table.caption == "ResNet-50, fp32, batch size max: 16; img/s"
     assert write_rows(table) == (("1", "10.00"),)
