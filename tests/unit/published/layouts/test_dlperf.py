@@ -216,7 +216,7 @@ def test_failed_case_has_its_word_and_a_numbered_footnote():
     )
     table = find_table(document, "ResNet-50: summary")
     assert write_rows(table)[0][2:] == ("20.00", "2.00", "[1] OOM", "-")
-    assert document.footnotes[0].startswith("1n2g-8-7-amp-fp16 repeat 1, 2, 3, 4, 5, 6, 7: out of")
+    assert document.footnotes[0].startswith("1n2g-8-7-amp-fp16 repeat 1, 2, 3, 4, 5, 6, 7; 1n1g-")
 
 
 @pytest.mark.parametrize(
