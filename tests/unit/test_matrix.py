@@ -54,6 +54,7 @@ def test_mistake_in_a_list_of_thousands_of_lines_is_found_on_its_line():
     ]
 
 
+@pytest.mark.not_in_check
 @pytest.mark.parametrize(
     ("sizes", "says"),
     [(range(1, 100_001), ("100000", "at most 1000")), ([*range(1, 1000), 7], ("7", "twice"))],
@@ -63,6 +64,7 @@ def test_list_of_many_values_is_refused_in_time(sizes, says):
     assert_problem(problem, file="matrix.toml", line=6, key="axes.batch_size_per_device", says=says)
 
 
+@pytest.mark.not_in_check
 def test_product_beyond_all_bounds_is_refused():
     sizes = list(range(1, 1001))
     topologies = [f"{nodes}n1g" for nodes in sizes]

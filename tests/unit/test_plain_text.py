@@ -57,6 +57,7 @@ def hostile_run(staged_run):
     return staged_run
 
 
+@pytest.mark.not_in_check
 @pytest.mark.parametrize(
     "arguments",
     [["report"], ["report", "--layout", "dlperf"], ["status"], ["history"], ["compare"]],
@@ -73,6 +74,7 @@ def test_commands_print_no_control_characters(hostile_run, capsys, arguments):
         assert not re.search(r"^\s*FORGED", text, re.M)
 
 
+@pytest.mark.not_in_check
 @pytest.mark.parametrize("layout", [[], ["--layout", "dlperf"], ["--plots", "all"]])
 def test_files_of_a_report_have_no_control_characters(hostile_run, layout):
     main(["report", str(hostile_run.path), *layout])

@@ -85,6 +85,7 @@ def run_script(attempt_dir: Path) -> Record:
     return read_json(attempt_dir / "record.json", Record)
 
 
+@pytest.mark.not_in_check
 @pytest.mark.parametrize("stream", [1, 2])
 def test_log_of_the_script_becomes_the_record(tmp_path, stream):
     record = run_script(make_attempt(tmp_path, f"cat {LOG} >&{stream}"))
@@ -98,6 +99,7 @@ PRINT = "echo Epoch: [0][$i/900] Time 0.5 '(0.5)' Data 0.1 '(0.1)' Loss 7 '(7)'"
 STEPS = f"for i in $(seq 0 40); do {PRINT}; done"
 
 
+@pytest.mark.not_in_check
 @pytest.mark.parametrize(("measured_steps", "status"), [(10, "ok"), (100, "failed")])
 def test_script_without_an_end_counts_if_it_made_the_measured_steps(
     tmp_path, measured_steps, status
@@ -128,6 +130,7 @@ def test_script_runs_in_its_attempt(tmp_path):
     assert (tmp_path / "log").read_text() == f"{tmp_path}\n"
 
 
+@pytest.mark.not_in_check
 @pytest.mark.parametrize(
     ("script", "changes", "reason"),
     [
