@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_slurm.published.audit.contradictions import check_duplicates, check_medians
-from dlperf_slurm.published.audit.derived import DerivedCell
 from dlperf_slurm.published.audit.files import read_csv, read_rows, read_run
 from dlperf_slurm.published.audit.latencies import (
     check_latencies,
@@ -19,6 +18,7 @@ from dlperf_slurm.published.audit.rounding import (
     EFFICIENCY,
     PRECISION_SPEEDUP,
     SPEEDUP,
+    DerivedCell,
     Discrepancy,
     NotAudited,
     PrintedCell,

@@ -6,7 +6,6 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Optional
 
-from dlperf_slurm.published.audit.derived import DerivedCell
 from dlperf_slurm.published.audit.rounding import (
     FULL_PRECISIONS,
     LATENCY_AVG,
@@ -14,6 +13,7 @@ from dlperf_slurm.published.audit.rounding import (
     SAMPLES_PER_S,
     TIME_SPEEDUP,
     TRAINING_TIME,
+    DerivedCell,
     PrintedCell,
     PrintedRow,
 )

@@ -10,13 +10,13 @@ from fractions import Fraction
 from itertools import permutations
 from operator import attrgetter
 
-from dlperf_slurm.published.audit.derived import DerivedCell
 from dlperf_slurm.published.audit.rounding import (
     LATENCY_AVG,
     PRECISION_SPEEDUP,
     SAMPLES_PER_S,
     SPEEDUP,
     TRAINING_TIME,
+    DerivedCell,
     PrintedCell,
     PrintedRow,
 )

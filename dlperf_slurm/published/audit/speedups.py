@@ -5,7 +5,6 @@ from fractions import Fraction
 from operator import attrgetter
 from typing import Optional
 
-from dlperf_slurm.published.audit.derived import DerivedCell
 from dlperf_slurm.published.audit.precisions import derive_precision_speedups
 from dlperf_slurm.published.audit.rounding import (
     ABOVE_DEVICES,
@@ -16,6 +15,7 @@ from dlperf_slurm.published.audit.rounding import (
     SWAPPED,
     TRUNCATED,
     WRONG,
+    DerivedCell,
     Discrepancy,
     PrintedCell,
     PrintedRow,
