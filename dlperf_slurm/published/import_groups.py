@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from dlperf_slurm.files.reading import open_file
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.runs import ImportedRun
 from dlperf_slurm.logs.settings import ALL_SETTINGS, CASE_SETTINGS
+from dlperf_slurm.published import group_by
 
 SECONDS_PER_DAY = 86400.0
 
@@ -25,28 +26,17 @@ def join_ranks(runs: Sequence[ImportedRun]) -> list[ImportedRun]:
     Such logs are identical copies, or their names differ only in a rank (`workerlog.0`,
     `workerlog.1`) and their times overlap. Of a job's runs a failed one is kept, else the slowest.
     """
-    copies = _group(runs, lambda run: _hash_file(run.path))
     left: list[ImportedRun] = []
-    for same in copies:
+    for same in group_by(runs, lambda run: _hash_file(run.path)).values():
         # only files of a single run can be copies
         are_files = len({run.path for run in same}) == len(same)
         left += [_join(same, "copies of one log")] if are_files else same
     joined: list[ImportedRun] = []
-    for same in _group(left, _name_job):
+    for same in group_by(left, _name_job).values():
         for together in _split_by_time(same):
             joined.append(_join(together, "the logs of the ranks of one run"))
     order = {run.log: index for index, run in enumerate(runs)}
     return sorted(joined, key=lambda run: order[run.log])
-
-
-def _group(
-    runs: Iterable[ImportedRun], key: Callable[[ImportedRun], Hashable]
-) -> list[list[ImportedRun]]:
-    """Group the runs by key; keys and runs keep their order."""
-    groups: dict[Hashable, list[ImportedRun]] = {}
-    for run in runs:
-        groups.setdefault(key(run), []).append(run)
-    return list(groups.values())
 
 
 def _hash_file(path: Path) -> str:
@@ -117,10 +107,7 @@ def label_runs(runs: Sequence[ImportedRun]) -> list[str]:
                 for index, name in zip(indices, names):
                     labels[index] = f"{labels[index]} {name}".strip()
     for indices in _group_indices(runs, True):
-        alike: dict[str, list[int]] = {}
-        for index in indices:
-            alike.setdefault(labels[index], []).append(index)
-        for same in alike.values():
+        for same in group_by(indices, labels.__getitem__).values():
             if len({days[index] for index in same}) > 1:
                 for index in same:
                     labels[index] = f"{labels[index]} {days[index]}".strip()
@@ -129,13 +116,14 @@ def label_runs(runs: Sequence[ImportedRun]) -> list[str]:
 
 def _group_indices(runs: Sequence[ImportedRun], is_of_case: bool) -> list[list[int]]:
     """Group the indices of runs of one format, by all settings or only by framework and model."""
-    groups: dict[Hashable, list[int]] = {}
-    for index, run in enumerate(runs):
-        names = ALL_SETTINGS if is_of_case else ("framework", "model")
+    names = ALL_SETTINGS if is_of_case else ("framework", "model")
+
+    def find_key(index: int) -> Hashable:
+        run = runs[index]
         values = (getattr(run.identity, name) or CASE_SETTINGS.get(name) for name in names)
-        key = (run.format_name, *values)
-        groups.setdefault(key, []).append(index)
-    return list(groups.values())
+        return (run.format_name, *values)
+
+    return list(group_by(range(len(runs)), find_key).values())
 
 
 def _name_hardware(identity: Identity) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Optional
 
+from dlperf_slurm.published import group_by
 from dlperf_slurm.published.audit.rounding import (
     CONTRADICTION,
     IN_SPREAD,
@@ -71,9 +72,7 @@ def check_latencies(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
             finding = check(row)
             if finding is not None:
                 yield finding
-    tables: dict[tuple[str, str], list[Product]] = {}
-    for product in list_products(rows):
-        tables.setdefault((product.row.file, product.row.table), []).append(product)
+    tables = group_by(list_products(rows), lambda one: (one.row.file, one.row.table))
     for products in tables.values():
         yield from _check_table(products)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
+from dlperf_slurm.published import group_by
 from dlperf_slurm.published.audit.rounding import Discrepancy, NotAudited
 
 
@@ -64,12 +65,13 @@ def summarize_kinds(findings: Sequence[Discrepancy], threshold: float) -> list[K
 
 def summarize_gaps(gaps: Sequence[NotAudited]) -> list[GapSummary]:
     """Merge the unchecked parts of a file with the same reason: the first part and their number."""
-    groups: dict[tuple[str, str], list[NotAudited]] = {}
-    for gap in gaps:
+
+    def find_key(gap: NotAudited) -> tuple[str, str]:
         # a reason of a table names its own line, which is removed to group by reason
-        reason = gap.reason.partition(": ")[2] if gap.reason.startswith("line ") else gap.reason
-        groups.setdefault((gap.file, reason), []).append(gap)
+        is_of_line = gap.reason.startswith("line ")
+        return gap.file, gap.reason.partition(": ")[2] if is_of_line else gap.reason
+
     return [
         GapSummary(file, group[0].line, group[0].what, len(group), reason)
-        for (file, reason), group in groups.items()
+        for (file, reason), group in group_by(gaps, find_key).items()
     ]

@@ -5,6 +5,7 @@ from fractions import Fraction
 from operator import attrgetter
 from typing import Optional
 
+from dlperf_slurm.published import group_by
 from dlperf_slurm.published.audit.precisions import derive_precision_speedups
 from dlperf_slurm.published.audit.rounding import (
     ABOVE_DEVICES,
@@ -44,10 +45,8 @@ def derive_cells(rows: Sequence[PrintedRow]) -> list[DerivedCell]:
 def _derive_scaling(rows: Sequence[PrintedRow]) -> Iterator[DerivedCell]:
     """Yield the scaling speedups and efficiencies whose row of fewer devices is printed too."""
     index = index_rows(rows)
-    series: dict[tuple[object, ...], list[PrintedRow]] = {}
-    for row in rows:
-        if row.samples_per_s is not None and row.devices:
-            series.setdefault(_name_series(row), []).append(row)
+    measured = (row for row in rows if row.samples_per_s is not None and row.devices)
+    series = group_by(measured, _name_series)
     for row in rows:
         samples = row.samples_per_s
         base = _find_baseline(row, series.get(_name_series(row), ()), index)
@@ -71,11 +70,8 @@ Index = Mapping[tuple[tuple[object, ...], int], Sequence[PrintedRow]]
 
 def index_rows(rows: Sequence[PrintedRow]) -> Index:
     """Index the rows that have a throughput by (configuration, device count), in their order."""
-    index: dict[tuple[tuple[object, ...], int], list[PrintedRow]] = {}
-    for row in rows:
-        if row.samples_per_s is not None:
-            index.setdefault((row.configuration, row.devices), []).append(row)
-    return index
+    measured = (row for row in rows if row.samples_per_s is not None)
+    return group_by(measured, lambda row: (row.configuration, row.devices))
 
 
 def _list_alike(row: PrintedRow, devices: int, index: Index) -> Sequence[PrintedRow]:
@@ -182,9 +178,7 @@ def format_place(row: PrintedRow) -> str:
 
 def check_speedups(derived: Sequence[DerivedCell]) -> Iterator[Discrepancy]:
     """Yield a finding for each derived cell that is wrong, with the simplest reason."""
-    neighbours: dict[tuple[str, int, str, str], list[DerivedCell]] = {}
-    for one in derived:
-        neighbours.setdefault(one.row.printed_line, []).append(one)
+    neighbours = group_by(derived, lambda one: one.row.printed_line)
     for one in derived:
         finding = _check(one, neighbours[one.row.printed_line])
         if finding is not None:

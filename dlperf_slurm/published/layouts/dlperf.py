@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import LARGEST, TRAIN
 from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.published import group_by
 from dlperf_slurm.published.layouts.parts.document import (
     Document,
     DocumentBuilder,
     LayoutColumn,
     disambiguate_name,
     get_unit_name,
-    group_figures,
     list_topologies,
     make_column_cells,
     make_layout_table,
@@ -42,9 +42,9 @@ def lay_out(figures: "DataFrame") -> Document:
     training = list_figures(figures, TRAIN)
     if not training:
         draft.notes.append("no cases of training, so no table")
-    for group in group_figures(training, lambda figure: figure.model).values():
+    for group in group_by(training, lambda figure: figure.model).values():
         draft.tables.append(_make_summary(group, draft))
-    for group in group_figures(training, attrgetter("model", "precision", "batch_group")).values():
+    for group in group_by(training, attrgetter("model", "precision", "batch_group")).values():
         draft.tables.append(_make_configuration_table(group, draft))
     return draft.finish()
 
@@ -59,7 +59,7 @@ def _make_summary(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
     base, largest = topologies[0], topologies[-1]
     # DLPerf has no speedups where each framework has its own batch size
     is_scaled = largest != base and all(figure.batch_group != LARGEST for figure in figures)
-    rows = group_figures(figures, lambda figure: (figure.label, figure.source))
+    rows = group_by(figures, lambda figure: (figure.label, figure.source))
     columns: list[LayoutColumn] = [
         ("Framework", [label for label, _ in rows]),
         ("Source", [source for _, source in rows]),
@@ -83,7 +83,7 @@ def _make_summary(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
 
 def _list_measurements(figures: Sequence[Figure]) -> list[tuple[str, str]]:
     """Return the pairs (precision, batch size) of the figures, full precisions first."""
-    groups = group_figures(figures, lambda figure: figure.precision)
+    groups = group_by(figures, lambda figure: figure.precision)
     precisions = sorted(groups, key=lambda precision: precision not in REFERENCE_PRECISIONS)
     return [
         (precision, group)
@@ -216,7 +216,7 @@ def _make_configuration_table(figures: Sequence[Figure], draft: DocumentBuilder)
         ("device num", [str(topology.world_size) for topology in topologies]),
     ]
     names = {(figure.label, figure.source) for figure in figures}
-    for name, group in group_figures(
+    for name, group in group_by(
         figures, lambda f: _join(disambiguate_name(f.label, f, names), _name_variant(f))
     ).items():
         points = draft.index(group, lambda figure: figure.topology)

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import INFER, TRAIN
+from dlperf_slurm.published import group_by
 from dlperf_slurm.published.figures import LATENCIES
 from dlperf_slurm.published.layouts.parts.accuracy import make_accuracy_tables
 from dlperf_slurm.published.layouts.parts.document import (
@@ -19,7 +20,6 @@ from dlperf_slurm.published.layouts.parts.document import (
     describe_sizes,
     format_device_counts,
     get_unit_name,
-    group_figures,
     list_footnotes,
     list_topologies,
     make_column_cells,
@@ -60,13 +60,13 @@ def lay_out(figures: "DataFrame") -> Document:
     """
     draft = DocumentBuilder()
     training = list_figures(figures, TRAIN)
-    for group in group_figures(training, _find_training).values():
+    for group in group_by(training, _find_training).values():
         for part in _split_by_batch_group(group):
             for pair in pair_precisions(part, draft):
                 draft.tables.append(_make_training_table(part, pair, draft))
     draft.tables += make_accuracy_tables(training, draft)
     inference = list_figures(figures, INFER)
-    for group in group_figures(inference, _find_inference).values():
+    for group in group_by(inference, _find_inference).values():
         for pair in pair_precisions(group, draft):
             draft.tables.append(_make_inference_table(group, pair, draft))
     for name, found in (("training", training), ("inference", inference)):
@@ -80,10 +80,10 @@ def _split_by_batch_group(figures: Sequence[Figure]) -> list[list[Figure]]:
 
     Precisions are then side by side, each at its own batch size.
     """
-    by_precision = group_figures(figures, lambda figure: figure.precision)
+    by_precision = group_by(figures, lambda figure: figure.precision)
     if all(len({f.batch_group for f in group}) == 1 for group in by_precision.values()):
         return [list(figures)]
-    groups = group_figures(figures, lambda figure: figure.batch_group)
+    groups = group_by(figures, lambda figure: figure.batch_group)
     return [groups[name] for name in order_batch_groups(groups)]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.published import group_by
 from dlperf_slurm.published.layouts.parts.document import (
     Document,
     DocumentBuilder,
@@ -17,7 +18,6 @@ from dlperf_slurm.published.layouts.parts.document import (
     disambiguate_name,
     format_device_counts,
     get_unit_name,
-    group_figures,
     list_footnotes,
     list_topologies,
     make_column_cells,
@@ -43,7 +43,7 @@ def lay_out(figures: "DataFrame") -> Document:
     """Make a table per model, precision, compiler, batch size, variable update and hardware."""
     draft = DocumentBuilder()
     training = list_figures(figures, TRAIN)
-    for group in group_figures(training, _find_table).values():
+    for group in group_by(training, _find_table).values():
         draft.tables.append(_make_table(group, draft))
     if not training:
         draft.notes.append("no cases of training, so no table")
@@ -61,7 +61,7 @@ def _make_table(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
     is_one_framework = len(names) > 1 and len({framework for framework, _ in names}) == 1
     columns = [
         _make_column(name, group, topologies, draft)
-        for name, group in group_figures(
+        for name, group in group_by(
             figures,
             lambda f: f.source if is_one_framework else disambiguate_name(f.framework, f, names),
         ).items()

@@ -4,12 +4,12 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
+from dlperf_slurm.published import group_by
 from dlperf_slurm.published.layouts.parts.document import (
     DocumentBuilder,
     LayoutColumn,
     arrange,
     format_device_counts,
-    group_figures,
     list_topologies,
     make_layout_table,
     make_ratio_cell,
@@ -33,7 +33,7 @@ def make_accuracy_tables(figures: Sequence[Figure], draft: DocumentBuilder) -> I
     With several seeds there is a second table, of top-1 over the seeds.
     """
     trained = [figure for figure in figures if figure.top1]
-    for group in group_figures(trained, lambda f: (f.model, f.label, f.compiler)).values():
+    for group in group_by(trained, lambda f: (f.model, f.label, f.compiler)).values():
         for pair in pair_precisions(group, draft):
             shown = [figure for figure in group if figure.precision in pair.precisions]
             yield _make_time_table(shown, pair, draft)

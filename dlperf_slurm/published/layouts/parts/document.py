@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Optional, TypeVar, Union
 
 from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.published import group_by
 from dlperf_slurm.published.layouts.parts.figures import ABSENT, NO_FIGURE, Figure
 from dlperf_slurm.reports.cells import Cell, Table, make_table
 from dlperf_slurm.results.footnotes import Footnotes, Note
@@ -53,7 +54,7 @@ class DocumentBuilder:
 
         `find_key` returns a figure's place in a table, such as its topology.
         """
-        found = group_figures(figures, find_key)
+        found = group_by(figures, find_key)
         chosen = {key: _choose(group) for key, group in found.items()}
         for key, group in found.items():
             others = [f for f in group if f is not chosen[key] and f.samples_per_s is not None]
@@ -69,16 +70,6 @@ class DocumentBuilder:
         return Document(
             tuple(self.tables), tuple(self.footnotes.texts), tuple(dict.fromkeys(self.notes))
         )
-
-
-def group_figures(
-    figures: Iterable[Figure], find_key: Callable[[Figure], Key]
-) -> dict[Key, list[Figure]]:
-    """Group figures by key; keys and figures keep their order."""
-    groups: dict[Key, list[Figure]] = {}
-    for figure in figures:
-        groups.setdefault(find_key(figure), []).append(figure)
-    return groups
 
 
 def _choose(figures: Sequence[Figure]) -> Figure:
@@ -143,7 +134,7 @@ def order_batch_groups(groups: Iterable[str]) -> list[str]:
 
 def describe_sizes(figures: Iterable[Figure]) -> str:
     """Describe the requested batch size, then the measured ones if others: "max: 96 and 128"."""
-    groups = group_figures(figures, lambda figure: figure.batch_group)
+    groups = group_by(figures, lambda figure: figure.batch_group)
     sizes = [size for group in groups.values() for f in group for size in f.batch_sizes.split(AND)]
     asked, found = AND.join(groups), AND.join(dict.fromkeys(filter(None, sizes)))
     return asked if found in ("", asked) else f"{asked}: {found}"
