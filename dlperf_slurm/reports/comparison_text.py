@@ -89,6 +89,13 @@ def describe_method(compared: RunComparison) -> str:
             "each run used one array job: its repeats share nodes and time, so a difference of "
             "these looks like a difference of the cases; protocol.blocks spreads the repeats"
         )
+    if compared.is_in_sequence:
+        lines.append(
+            "the runs were made one after the other: a machine that slowed down by 3 % from the "
+            "first repeat to the last would look like a difference between them "
+            "(docs/statistics.md, Drift); put both variants into one matrix, or submit both runs "
+            "to site local at once"
+        )
     if compared.limit is not None:
         lines.append(
             "beyond the limit: the same test shows that B is slower than A slowed down by "

@@ -9,6 +9,7 @@ from outcome_builders import RATES, make_case_outcomes, make_telemetry, scale
 from support.problems import assert_problem
 
 from dlperf_slurm.contract.record import HOST, HostPlatform
+from dlperf_slurm.jobs.manifest import IMPORT_SITE
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.comparability import describe_changes, list_surroundings
@@ -195,3 +196,20 @@ def test_medians_of_blocks_are_compared():
     assert pair.samples_a == pytest.approx((2.0, 15.0, 150.0))
     assert pair.verdict == UNDECIDED
     assert pair.reason.startswith("3 and 3 blocks; at least 6 in each run")
+
+
+@pytest.mark.parametrize(
+    ("started_b", "is_import", "is_in_sequence"),
+    [("12:01:00", False, True), ("12:00:30", False, False), ("12:01:00", True, False)],
+)
+def test_runs_made_one_after_the_other_are_said_to_be(started_b, is_import, is_in_sequence):
+    planned = make_planned_case(repeats=2)
+    a, b = (
+        make_outcomes(planned, RATES[:2], started_at=f"2024-05-01T{start}Z", ended_at=end)
+        for start, end in (
+            ("12:00:00", "2024-05-01T12:01:00Z"),
+            (started_b, "2024-05-01T12:02:00Z"),
+        )
+    )
+    manifest = make_manifest(**({"site_name": IMPORT_SITE} if is_import else {}))
+    assert compare_runs(manifest, [a], manifest, [b]).is_in_sequence == is_in_sequence
