@@ -208,7 +208,7 @@ def test_tables_are_those_of_the_report_and_html_in_a_notebook(run):
 def test_table_has_the_notes_that_it_refers_to(two_runs):
     fail_case(two_runs[0], CASE_2, "rank 1: <b>5 %</b>")
     table = dp.open_run(two_runs[0]).tables()[0]
-    (number,) = table.notes
+    (number,) = [n for n, text in table.notes.items() if "failed: " in text]
     assert f"failed [{number}]" in str(table)
     assert table.notes[number].endswith("failed: rank 1: <b>5 %</b>")
     assert f"[{number}] {CASE_2}" in str(table)
