@@ -12,6 +12,7 @@ from dlperf_slurm.reports.plain_console import PlainConsole, Text, measure, wrap
 if TYPE_CHECKING:
     from dlperf_slurm.jobs.plan import Plan
     from dlperf_slurm.reports.summarize import Summary
+    from dlperf_slurm.reports.tables.overview import Overview
 
 # widths of columns of texts: longer names are broken before columns are left out; the minimum
 _LONG_NAME, _LEAST_TEXT = 40, 16
@@ -37,12 +38,12 @@ def print_summary(summary: "Summary", console: PlainConsole) -> None:
     _print_head(summary, console)
     overviews = make_overviews(summary.results, summary.marks)
     shown = [choose_rows(o, max(2, MAX_ROWS // len(overviews))) for o in overviews[:MAX_TABLES]]
-    numbers: set[int] = set()
+    numbers: list[int] = []
     for overview, whole in zip(shown, overviews):
         table = tabulate_overview(overview)
         console.print()
         show_table(table, console)
-        numbers.update(number for row in table.rows for cell in row for number in cell.marks)
+        numbers += _list_notes(overview)
         if overview != whole:
             text = f"the fastest {len(overview.rows)} of {len(whole.rows)} rows"
             console.print(Text(text, style="dim"))
@@ -53,7 +54,7 @@ def print_summary(summary: "Summary", console: PlainConsole) -> None:
         left = ", ".join(overview.title for overview in overviews[MAX_TABLES:])
         console.print(Text(f"not shown: {left}", style="dim"))
     warnings = [finding.text for finding in summary.findings if finding.is_warning]
-    notes = [(number, summary.footnotes[number - 1]) for number in sorted(numbers)]
+    notes = [(number, summary.footnotes[number - 1]) for number in dict.fromkeys(numbers)]
     if warnings or notes:
         console.print()
     for warning in warnings:
@@ -64,6 +65,13 @@ def print_summary(summary: "Summary", console: PlainConsole) -> None:
     if len(notes) > MAX_NOTES:
         count = count_things(len(notes) - MAX_NOTES, "more footnote")
         console.print(Text(f"and {count}"))
+
+
+def _list_notes(overview: "Overview") -> list[int]:
+    """List the footnotes of the cases in an overview's rows, of cases without a result first."""
+    cases = sorted({case for row in overview.rows for case in row.cases if case is not None})
+    cases.sort(key=lambda case: overview.is_measured[case])
+    return [number for case in cases for number in sorted(overview.cases.marks.iloc[case])]
 
 
 def print_whole_report(summary: "Summary", console: PlainConsole) -> None:
@@ -85,8 +93,9 @@ def _print_head(summary: "Summary", console: PlainConsole) -> None:
     console.print(Text(summary.manifest.title, style="bold"))
     console.print(Text(summary.description))
     print_banner(summary, console)
-    console.print()
     findings = [finding.text for finding in summary.findings if not finding.is_warning]
+    if findings:
+        console.print()
     for text in findings[:MAX_FINDINGS]:
         console.print(Text(text))
 

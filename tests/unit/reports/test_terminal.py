@@ -50,6 +50,13 @@ def test_narrow_terminal_names_the_columns_that_are_left_out():
     assert not any(f" {name} " in head for name in left_out)
 
 
+def test_run_without_a_result_says_why():
+    failed = [make_measured("jax", topology, [], ["failed: x y"]) for topology in ("1n1g", "1n2g")]
+    stream = io.StringIO()
+    print_summary(summarize_cases(failed), PlainConsole(file=stream, width=80))
+    assert "failed: x y" in " ".join(stream.getvalue().split())
+
+
 def test_words_in_a_column_of_figures_are_wrapped():
     stream = io.StringIO()
     verdict = Cell(
