@@ -214,6 +214,14 @@ def test_page_begins_with_what_came_out(page):
     assert findings.last.bounding_box()["y"] < 900
 
 
+def test_marks_of_footnotes_stay_in_their_cells(page):
+    beyond = page.locator("td.figure .marks").evaluate_all(
+        """all => all.map((marks) => marks.getBoundingClientRect().right
+          - marks.closest('td').getBoundingClientRect().right)"""
+    )
+    assert max(beyond) <= 0
+
+
 def test_number_of_a_footnote_is_no_part_of_the_text(page):
     box = page.get_by_label("Filter rows")
     shown = page.locator(".sortable tbody tr:visible")
