@@ -6,14 +6,18 @@ __all__ = [
     "CasesFailedError",
     "ComparedRuns",
     "DlperfError",
+    "EnvironmentMissingError",
     "History",
     "InconclusiveError",
     "InputError",
     "RunResults",
+    "SchedulerError",
     "SlowerError",
     "compare",
     "open_history",
     "open_run",
+    "plan",
+    "submit",
 ]
 
 # importing `typing` would take a tenth of the time of --help
@@ -22,8 +26,10 @@ if TYPE_CHECKING:
     from dlperf_slurm.errors import (
         CasesFailedError,
         DlperfError,
+        EnvironmentMissingError,
         InconclusiveError,
         InputError,
+        SchedulerError,
         SlowerError,
     )
     from dlperf_slurm.interface import (
@@ -33,6 +39,8 @@ if TYPE_CHECKING:
         compare,
         open_history,
         open_run,
+        plan,
+        submit,
     )
 else:
     # The worker imports this file on Python 3.7, without the modules of the login side, so they are

@@ -2,19 +2,20 @@
 
     import dlperf_slurm as dp
 
-    run = dp.open_run("20261122")
+    run = dp.submit("matrices/quickstart.toml", "local").wait()
     cases = run.frame("cases")
 
 docs/columns.md lists the columns of every frame. Mistakes of the user raise InputError with the
 message that the command line prints.
 """
 
-from collections.abc import Collection, Sequence
+from argparse import Namespace
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Union
 
-from dlperf_slurm.errors import InputError
+from dlperf_slurm.errors import InputError, SchedulerError
 from dlperf_slurm.files.folders import run_permissions
 from dlperf_slurm.jobs.archives import find_readable_run
 from dlperf_slurm.jobs.run_directory import Run
@@ -25,7 +26,7 @@ from dlperf_slurm.reports.plots import CHOICES, SOME
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from dlperf_slurm.reports.notebook import ShownTable, ShownTables
+    from dlperf_slurm.reports.notebook import ShownPlot, ShownTable, ShownTables
     from dlperf_slurm.reports.summarize import Summary
     from dlperf_slurm.results.cases import Results
     from dlperf_slurm.results.collect import CaseOutcomes
@@ -48,10 +49,76 @@ def open_run(
         raise InputError(str(error)) from error
 
 
-class RunResults:
-    """The results of a run; its files are read once, when they are first needed.
+def plan(
+    matrix: Union[str, Path], site: Optional[str] = None, **settings: object
+) -> "dict[str, object]":
+    """Return what a matrix would submit to a site, as `plan --json` prints it; write nothing.
 
-    To update the results of a run in progress, open it again.
+    `site` is a name or file, `settings` are values as after `--set`: `partition="gpu"`, or a
+    dictionary for a table, `protocol={"repeats": 3}`. Raises InputError for mistakes in them.
+    """
+    from dlperf_slurm.cli.staging import load_plan
+    from dlperf_slurm.jobs.plan import describe_plan
+
+    _, loaded, planned = load_plan(_parse("plan", matrix, site, settings), must_reach_cluster=False)
+    return describe_plan(planned, loaded.name)
+
+
+def submit(
+    matrix: Union[str, Path],
+    site: Optional[str] = None,
+    *,
+    results: Union[str, Path, None] = None,
+    **settings: object,
+) -> "RunResults":
+    """Submit a matrix to a site, as the command `submit` does, and return its run.
+
+    `results` is the folder of runs; the other arguments are as in `plan`. Raises SchedulerError if
+    Slurm refuses or there is none and no site is named, EnvironmentMissingError if an environment
+    is missing.
+    """
+    from dlperf_slurm.cli.runs import start_run
+
+    options = _parse("submit", matrix, site, settings)
+    options.results = Path(results or options.results)
+    return RunResults(start_run(options))
+
+
+def _parse(
+    command: str, matrix: Union[str, Path], site: Optional[str], settings: Mapping[str, object]
+) -> Namespace:
+    """Parse the command line with these arguments, so that defaults are those of the command."""
+    from dlperf_slurm.cli import make_parser
+
+    words = [command, *([f"--site={site}"] if site else [])]
+    words += [f"--set={assignment}" for assignment in _list_assignments(settings)]
+    words += ["--", str(matrix)]
+    options = make_parser(words).parse_args(words)
+    options.words = words
+    return options
+
+
+def _list_assignments(settings: Mapping[str, object], prefix: str = "") -> Iterator[str]:
+    """Yield KEY=VALUE, with the value as TOML, for each value of nested settings."""
+    import tomli_w
+
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _list_assignments(value, f"{prefix}{key}.")
+            continue
+        try:
+            table = {"value": [*value] if isinstance(value, (tuple, range)) else value}
+            # an array has a line for each item
+            text = tomli_w.dumps(table).partition("=")[2].strip().replace("\n", " ")
+        except TypeError as error:
+            raise InputError(f"{prefix}{key}: {value!r} is not a TOML value") from error
+        yield f"{prefix}{key}={text}"
+
+
+class RunResults:
+    """A run; its results are read once, when they are first needed.
+
+    To update the results of a run in progress, open it again, or `wait` for its end.
     """
 
     def __init__(self, run: Run) -> None:
@@ -77,7 +144,35 @@ class RunResults:
         """Whether each planned repeat has a valid record, but for those that `--within` skipped."""
         return self._summary.is_complete
 
-    def frame(self, name: str = "cases") -> "DataFrame":
+    def status(self) -> "dict[str, int]":
+        """Return the number of array tasks in each state, such as {"COMPLETED": 4, "RUNNING": 1}.
+
+        Raises SchedulerError if the scheduler does not answer.
+        """
+        from dlperf_slurm.scheduler.state import count_states
+        from dlperf_slurm.scheduler.track import Tracker
+
+        tracker = Tracker(self._run, trusts_journal=True)
+        states = tracker.refresh(ask_scheduler=True)
+        if tracker.scheduler_error:
+            raise SchedulerError(tracker.scheduler_error)
+        return count_states(states)
+
+    def wait(self) -> "RunResults":
+        """Follow the run to its end, retry failures as the command `wait` does, and return it.
+
+        Prints the progress. Failed repeats are no error: see `is_complete`.
+        """
+        from dlperf_slurm.cli.follow import follow_to_end
+        from dlperf_slurm.jobs.run_ownership import is_own
+        from dlperf_slurm.scheduler.submitter import Submitter
+
+        follow_to_end(self._run, Submitter(self._run, print), is_own=is_own(self._run))
+        for name in ("_outcomes", "_results", "_summary"):
+            self.__dict__.pop(name, None)
+        return self
+
+    def frame(self, name: str = "cases", *, only_varied: bool = False) -> "DataFrame":
         """Return the results as a frame with one row per case, repeat, rank or step.
 
         "cases": [planned cases, columns] has medians with 95 % intervals, ratios and problems, and
@@ -87,7 +182,8 @@ class RunResults:
         numbers, NA in others. Frames join by `case_id`, `repeat` and `rank`. Each call returns a
         new frame.
 
-        Raises InputError for another name.
+        With `only_varied`, columns that have the same value in each row are left out, but for
+        `case_id`. Raises InputError for another name.
         """
         from dlperf_slurm.results import detail_frames
 
@@ -98,9 +194,34 @@ class RunResults:
             "steps": lambda: detail_frames.make_step_frame(self._outcomes),
         }
         _check_name("frame", name, makers)
-        return makers[name]()
+        frame = makers[name]()
+        if only_varied and len(frame) > 1:
+            kept = [
+                column
+                for column in frame
+                if column == "case_id" or frame[column].astype(str).nunique() > 1
+            ]
+            return frame[kept]
+        return frame
 
-    def tables(self, against: Sequence[str] = ()) -> "ShownTables":
+    def plot(self, words: str = "") -> "ShownPlot":
+        """Draw the first figure of the report whose name or title contains `words`.
+
+        A notebook displays it; `save` writes it as .svg, .pdf or .png. Raises InputError, which
+        lists the figures, if there is none.
+        """
+        from dlperf_slurm.reports.notebook import find_plot
+        from dlperf_slurm.reports.plots.run_plots import plot_run
+        from dlperf_slurm.results.collect import find_attempts
+
+        attempts = find_attempts(self._run)
+        cases = {case.case_id: case for case in self._run.manifest.cases}
+        plots = plot_run(
+            self._summary, lambda case_id, repeat: attempts.read(cases[case_id], repeat)
+        )
+        return find_plot(plots, words)
+
+    def tables(self, *, against: Sequence[str] = ()) -> "ShownTables":
         """Return the tables of the report, in its order, for a notebook or `print`.
 
         `find("ranks")` returns the table with this word in its title, and its `latex()` the LaTeX
@@ -113,7 +234,7 @@ class RunResults:
         return ShownTables(add_notes(table, summary.footnotes) for table in summary.tables)
 
     def report(
-        self, layout: str = DEFAULT_LAYOUT, against: Sequence[str] = (), plots: str = SOME
+        self, *, layout: str = DEFAULT_LAYOUT, against: Sequence[str] = (), plots: str = SOME
     ) -> Path:
         """Write the files of the report, as the command `report` does, and return their folder.
 

@@ -43,13 +43,29 @@ def advise(
 def follow_run(
     run: "Run", submitter: "Submitter", before: Collection[str] = (), is_own: bool = True
 ) -> None:
-    """Follow a run to its end: show progress, submit waiting groups, retry failures, and report.
+    """Follow a run to its end as `follow_to_end` does, and report.
 
-    If this user did not start the run here (`is_own` is False), nothing is released or retried.
-    Array tasks in `before` that have ended are not counted as progress. Raises SchedulerError at
-    the end for refused groups.
+    Raises SchedulerError at the end for refused groups.
     """
     from dlperf_slurm.cli.report import report_run
+    from dlperf_slurm.jobs.disk_space import convert_disk_full_error
+
+    follow_to_end(run, submitter, before, is_own)
+    with advise(f"{COMMAND} retry {run.path}"), convert_disk_full_error(run.path):
+        try:
+            report_run(run)
+        finally:
+            submitter.raise_for_rest()
+
+
+def follow_to_end(
+    run: "Run", submitter: "Submitter", before: Collection[str] = (), is_own: bool = True
+) -> None:
+    """Show a run's progress to its end, submit waiting groups, and retry failures.
+
+    If this user did not start the run here (`is_own` is False), nothing is released or retried.
+    Array tasks in `before` that have ended are not counted as progress.
+    """
     from dlperf_slurm.jobs.disk_space import convert_disk_full_error
     from dlperf_slurm.reports.progress import show_progress
     from dlperf_slurm.scheduler.hold_release import Releaser
@@ -85,11 +101,6 @@ def follow_run(
         calls = ", ".join(f"{count} {name}" for name, count in tracker.watcher.calls.items())
         if calls:
             print(f"Slurm commands: {len(tracker.array_job_ids)} sbatch; while waiting {calls}")
-    with advise(f"{COMMAND} retry {run.path}"), convert_disk_full_error(run.path):
-        try:
-            report_run(run)
-        finally:
-            submitter.raise_for_rest()
 
 
 def _release_nothing(states: "Sequence[TaskState]", poll: int) -> list[str]:

@@ -30,6 +30,7 @@ from dlperf_slurm.program import COMMAND
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
+    from dlperf_slurm.cli.staging import CheckedMatrix
     from dlperf_slurm.config.site import LoadedSite
     from dlperf_slurm.jobs.plan import Plan
     from dlperf_slurm.jobs.run_directory import Run
@@ -163,7 +164,28 @@ def run_render(options: argparse.Namespace) -> None:
 
 
 def run_submit(options: argparse.Namespace) -> None:
-    """Stage a run directory for a matrix, and submit its array jobs.
+    """Stage a run directory for a matrix, and submit its array jobs; raises as `_check`."""
+    with _print_result(options) as runs:
+        checked = _check(options)
+        if not options.dry_run:
+            runs.append(stage_matrix(options, checked))
+            _mark_own(runs[0])
+            _submit(runs[0], options.wait)
+    if options.dry_run:
+        _print_plan(options, checked.loaded, checked.plan)
+
+
+def start_run(options: argparse.Namespace) -> "Run":
+    """Submit a matrix as `run_submit` does, but without messages, and return the run."""
+    with only_result(True):
+        run = stage_matrix(options, _check(options))
+        _mark_own(run)
+        _submit(run, must_wait=False)
+    return run
+
+
+def _check(options: argparse.Namespace) -> "CheckedMatrix":
+    """Check what is to be submitted.
 
     Raises SchedulerError if there is no Slurm and no site was named: on a login node, training must
     not start by default, so site `local` has to be named.
@@ -178,15 +200,8 @@ def run_submit(options: argparse.Namespace) -> None:
             "slurm).\n"
             f"To run on this machine, without Slurm: {COMMAND} {words} --site local"
         )
-    with _print_result(options) as runs:
-        with advise(f"{COMMAND} {words}", (SchedulerError, EnvironmentMissingError)):
-            checked = check_matrix(options, is_to_run=True)
-        if not options.dry_run:
-            runs.append(stage_matrix(options, checked))
-            _mark_own(runs[0])
-            _submit(runs[0], options.wait)
-    if options.dry_run:
-        _print_plan(options, checked.loaded, checked.plan)
+    with advise(f"{COMMAND} {words}", (SchedulerError, EnvironmentMissingError)):
+        return check_matrix(options, is_to_run=True)
 
 
 def run_resume(options: argparse.Namespace) -> None:

@@ -6,12 +6,10 @@ from dlperf_slurm.config.site import Site
 from dlperf_slurm.matrix.tables import Matrix
 from dlperf_slurm.version import __version__
 
-KINDS = {"matrix": Matrix, "site": Site}
-
 
 def make_schema(kind: str) -> dict[str, Any]:
     """Make the JSON Schema of a "matrix" or "site" file; [slurm] of a matrix has a site's keys."""
-    schema = KINDS[kind].model_json_schema()
+    schema = (Matrix if kind == "matrix" else Site).model_json_schema()
     if kind == "matrix":
         site = Site.model_json_schema()
         slurm = schema["properties"]["slurm"]

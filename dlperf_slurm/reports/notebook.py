@@ -4,11 +4,14 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
+from typing import Union
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats.latex import make_table as make_latex_table
 from dlperf_slurm.reports.plain_console import PlainConsole
+from dlperf_slurm.reports.plots import Plot
 from dlperf_slurm.reports.terminal import show_table
 
 # width of tables as text
@@ -43,11 +46,13 @@ class ShownTable:
         header = "".join(_make_cell("th", _escape(text), False) for text in self.table.header)
         rows = "\n".join(f"<tr>{''.join(self._list_cells(row))}</tr>" for row in self.table.rows)
         below = [self.table.caption, *(f"[{n}] {text}" for n, text in self.notes.items())]
-        return (
-            f"<p><b>{escape(self.title)}</b></p>\n<table>\n<thead><tr>{header}</tr></thead>\n"
-            f"<tbody>\n{rows}\n</tbody>\n</table>\n"
-            f"<p><small>{'<br>'.join(map(_escape, below))}</small></p>"
+        parts = [f"<p><b>{escape(self.title)}</b></p>"] * bool(self.title)
+        parts.append(
+            f"<table>\n<thead><tr>{header}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
         )
+        lines = [_escape(text) for text in below if text]
+        parts += [f"<p><small>{'<br>'.join(lines)}</small></p>"] * bool(lines)
+        return "\n".join(parts)
 
     def _list_cells(self, row: Sequence[Cell]) -> Iterable[str]:
         """Yield the HTML cells of a row, with superscript footnote numbers."""
@@ -78,6 +83,37 @@ class ShownTables(tuple[ShownTable, ...]):
 
     def _repr_html_(self) -> str:
         return "\n".join(table._repr_html_() for table in self)
+
+
+@dataclass(frozen=True, repr=False)
+class ShownPlot:
+    """A figure of the report, which notebooks display."""
+
+    plot: Plot
+
+    def save(self, path: Union[str, Path]) -> Path:
+        """Write the figure to a .svg, .pdf or .png file, and return its path."""
+        file = Path(path)
+        content = self.plot.files.get(f"{self.plot.name}{file.suffix}")
+        if content is None:
+            raise InputError(f"{path}: the file name must end with .svg, .pdf or .png")
+        file.write_bytes(content)
+        return file
+
+    def __repr__(self) -> str:
+        return f"<figure {self.plot.name}: {self.plot.title}>"
+
+    def _repr_svg_(self) -> str:
+        return self.plot.svg.decode()
+
+
+def find_plot(plots: Sequence[Plot], words: str) -> ShownPlot:
+    """Return the first figure whose name or title contains `words`; InputError if there is none."""
+    for plot in plots:
+        if words in plot.name or words in plot.title:
+            return ShownPlot(plot)
+    names = ", ".join(plot.name for plot in plots) or "none"
+    raise InputError(f"{words!r} is not in the name or title of a figure; figures: {names}")
 
 
 def add_notes(table: Table, footnotes: Sequence[str]) -> ShownTable:

@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import warnings
 from pathlib import Path
 
 import nbformat
@@ -105,7 +106,13 @@ def test_python_of_the_documents_runs(two_runs, home, monkeypatch, capsys):
     names = {}
     # in one namespace, as in a notebook
     for code in re.findall(r"^```python\n(.*?)^```", document, re.M | re.S):
-        exec(code, names)
+        try:
+            exec(code, names)
+        except ImportError as error:
+            # not installed with the tool
+            if error.name not in ("altair", "polars"):
+                raise
+            warnings.warn(f"a code block of docs/python.md was not run: {error}", stacklevel=1)
     assert names["cases"].case_id.tolist() == [CASE_1, CASE_2]
     assert names["best"].case_id == CASE_2
     assert names["as_good"].case_id.tolist() == [CASE_2]

@@ -7,10 +7,19 @@ from pathlib import Path
 
 import pandas
 import pytest
-from builders import IMPORT_DIR
+from builders import (
+    IMPORT_DIR,
+    SMALL_MATRIX,
+    make_record,
+    read_case,
+    show_queue,
+    write_matrix,
+    write_record,
+)
 from history_runs import CASE_1, CASE_2, RESULTS, add_run, fail_case, write_step_seconds
 from matplotlib.figure import Figure
 from report_values import list_dtypes, list_report_files
+from slurm_clients import put_clients
 from support.problems import assert_problem
 
 import dlperf_slurm as dp
@@ -242,7 +251,7 @@ def test_report_sets_published_figures_beside(run):
     for wrong in (["dlpref"], "dlperf"):
         with pytest.raises(dp.InputError, match=r"dlpref|is a string"):
             run.tables(against=wrong)
-    (added,) = {t.title for t in run.tables(["dlperf"])} - {t.title for t in run.tables()}
+    (added,) = {t.title for t in run.tables(against=["dlperf"])} - {t.title for t in run.tables()}
     folder = run.report(against=["dlperf"], plots="none")
     assert added in (folder / "report-against-dlperf.md").read_text(encoding="utf-8")
     assert not (folder / "report.md").exists()
@@ -361,3 +370,52 @@ def test_frozen_code_of_a_run_can_be_imported_without_the_interface(small_run):
         cwd=Path(small_run) / "code", capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.split() == [dp.__version__, "False"]
+
+
+# submitting
+
+
+def test_run_is_planned_submitted_followed_and_read(home, bin_dir, capsys):
+    write_matrix(SMALL_MATRIX)
+    (home / "site.toml").write_text(
+        'device = "cpu"\ngpu_request = "none"\nenvironments.pytorch.modules = "x"\n', "utf-8"
+    )
+    put_clients(bin_dir, "22.05", sbatch="echo 17")
+    settings = {"partition": "a b", "protocol": {"repeats": 1}, "axes": {"topology": ["1n1g"]}}
+    planned = dp.plan("matrix.toml", "site.toml", **settings)
+    assert planned["array_tasks"] == 1
+    settings.pop("partition")
+    run = dp.submit("matrix.toml", "site.toml", results="elsewhere", **settings)
+    assert (run.path.parent, capsys.readouterr().out) == (home / "elsewhere", "")
+    name = f"{run.run_id}.1n1g"
+    show_queue(bin_dir, "17_0|PENDING||Priority", name=name)
+    assert run.status() == {"PENDING": 1}
+    (task,) = run._run.read_all_tasks()
+    write_record(run._run, task, make_record(read_case(run._run, task)))
+    show_queue(bin_dir, "17_0|COMPLETED||None", name=name)
+    assert run.wait().is_complete
+
+
+def test_wrong_settings_are_input_errors(home):
+    write_matrix(SMALL_MATRIX)
+    for wrong in ({"partitoin": "x"}, {"partition": None}, {"protocol": {"repeats": "x"}}):
+        with pytest.raises(dp.InputError, match=next(iter(wrong))):
+            dp.plan("matrix.toml", "local", **wrong)
+    with pytest.raises(dp.InputError, match=r"nowhere\.toml"):
+        dp.plan("nowhere.toml", "local")
+
+
+def test_figure_is_found_by_its_name_shown_and_saved(run, home):
+    found = run.plot("throughput")
+    assert found._repr_svg_().lstrip().startswith(("<?xml", "<svg"))
+    assert found.save("a.png").read_bytes().startswith(b"\x89PNG")
+    for wrong in (lambda: found.save("a.gif"), lambda: run.plot("xyzzy")):
+        with pytest.raises(dp.InputError, match=r"a\.gif|xyzzy.*throughput"):
+            wrong()
+
+
+def test_frame_of_what_varied_has_no_constant_columns(run):
+    frame = run.frame("cases", only_varied=True)
+    assert {"case_id", "topology", "samples_per_s"} <= {*frame}
+    assert not {"model", "framework", "site"} & {*frame}
+    assert len(frame) == len(run.frame("cases"))
