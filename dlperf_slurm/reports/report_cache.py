@@ -37,6 +37,14 @@ from dlperf_slurm.results.case_summary import (
 from dlperf_slurm.results.cases import Results, analyze_frames
 from dlperf_slurm.results.collect import WORTH_A_PROCESS, Attempts
 from dlperf_slurm.results.columns import REPEATED_TEXT, TIME, list_values, make_array
+from dlperf_slurm.results.history.entries import (
+    EntryRow,
+    add_failures,
+    check_entries,
+    list_failures_by_case,
+    make_entry,
+)
+from dlperf_slurm.results.history.run_cache import look_at_files, store_summary
 from dlperf_slurm.results.process_pool import map_on_cores
 from dlperf_slurm.results.samples import INDEX
 
@@ -47,6 +55,8 @@ if TYPE_CHECKING:
 FRAMES = "frames"
 MOST_RUNS = 100
 _DIGEST_BYTES = 32
+# what is kept of a case: its rows in the frames, and its entry in the history
+CaseRead = tuple[CaseRows, EntryRow]
 _FRAMES = tuple(field.name for field in fields(RunFrames))
 
 
@@ -69,16 +79,21 @@ def read_results(attempts: Attempts, folder: Path) -> Results:
         return kept.decode()
     known = {} if kept is None else kept.prints
     changed = [case for case in planned if known.get(case.case_id) != prints[case.case_id]]
-    frames = make_run_frames(_read_cases(attempts, folder, changed))
+    found = look_at_files(attempts.run.path)
+    read = _read_cases(attempts, folder, changed)
+    frames = make_run_frames([rows for rows, _ in read])
     if kept is not None and len(changed) < len(planned):
         unchanged = prints.keys() - {case.case_id for case in changed}
         frames = join_run_frames(kept.decode_frames(), unchanged, frames, [*prints])
     results = analyze_frames(planned, frames)
-    store_results(attempts.run, results, fingerprint())
+    entries = {} if kept is None else dict(kept.entries)
+    entries.update((case.case_id, entry) for case, (_, entry) in zip(changed, read))
+    store_results(attempts.run, results, fingerprint(), entries)
+    _store_summary(attempts.run, found, entries)
     return results
 
 
-def _read_cases(attempts: Attempts, folder: Path, cases: Sequence[PlannedCase]) -> list[CaseRows]:
+def _read_cases(attempts: Attempts, folder: Path, cases: Sequence[PlannedCase]) -> list[CaseRead]:
     """Read and summarize cases in several processes, and write their step times to `folder`."""
     repeats = sum(len(attempts.list_repeats(case)) for case in cases)
     least = max(1, WORTH_A_PROCESS * len(cases) // max(1, repeats))
@@ -89,13 +104,28 @@ def _read_cases(attempts: Attempts, folder: Path, cases: Sequence[PlannedCase]) 
         return [*map_on_cores(partial(_read_case, attempts, writer, folder), cases, least)]
 
 
-def _read_case(attempts: Attempts, writer: StepWriter, folder: Path, case: PlannedCase) -> CaseRows:
+def _read_case(attempts: Attempts, writer: StepWriter, folder: Path, case: PlannedCase) -> CaseRead:
     """Read and summarize one case, and write its step times to `folder`."""
     outcomes = attempts.gather(
         case, [attempts.read(case, repeat) for repeat in attempts.list_repeats(case)]
     )
     writer.write(outcomes, folder)
-    return summarize_case(outcomes)
+    run = attempts.run
+    return summarize_case(outcomes), make_entry(run.path, run.manifest, outcomes)
+
+
+def _store_summary(run: Run, found: tuple[list[str], str], entries: Mapping[str, EntryRow]) -> None:
+    """Store the summary of a run for `history`, so that it need not read the records."""
+    failures = list_failures_by_case(run)
+    rows = [
+        add_failures(entries[case.case_id], failures.get(case.case_id, []))
+        for case in run.manifest.cases
+        if not case.reason
+    ]
+    # history tells of a run that it cannot show
+    with suppress(ValueError):
+        check_entries(run.manifest, rows)
+        store_summary(run.path, found, rows)
 
 
 # fingerprints
@@ -136,11 +166,13 @@ def fingerprint_case(attempts: Attempts, case: PlannedCase, shared: tuple[object
 class CachedResults:
     """The cached results of a run: data frames as bytes, and the fingerprint of each case.
 
-    `prints` has the fingerprints by case id, `encoded` the frames by name (`encode_frame`).
+    `prints` has the fingerprints by case id, `encoded` the frames by name (`encode_frame`),
+    `entries` the entries of cases in the history by case id.
     """
 
     prints: Mapping[str, str]
     encoded: Mapping[str, bytes]
+    entries: Mapping[str, EntryRow]
 
     def decode_frames(self) -> RunFrames:
         """Decode only the frames of measurements, not those computed from them."""
@@ -159,10 +191,12 @@ class CachedResults:
         )
 
 
-def store_results(run: Run, results: Results, prints: Mapping[str, str]) -> None:
+def store_results(
+    run: Run, results: Results, prints: Mapping[str, str], entries: Mapping[str, EntryRow]
+) -> None:
     """Store the results of a run in the cache; errors of the cache are ignored.
 
-    `prints` has the fingerprint of each case.
+    `prints` has the fingerprint of each case, `entries` its entry in the history.
     """
     frames = {
         **{name: getattr(results.frames, name) for name in _FRAMES},
@@ -171,7 +205,9 @@ def store_results(run: Run, results: Results, prints: Mapping[str, str]) -> None
         "all_notes": results.notes,
     }
     encoded = {name: encode_frame(frame) for name, frame in frames.items()}
-    store_entry(FRAMES, hash_path(run.path), fingerprint_code(), (dict(prints), encoded))
+    store_entry(
+        FRAMES, hash_path(run.path), fingerprint_code(), (dict(prints), encoded, dict(entries))
+    )
     evict_entries(FRAMES, MOST_RUNS)
 
 

@@ -175,7 +175,7 @@ def read_entries(run_dir: Path) -> list[EntryRow]:
         cases = collect_outcomes(run)
         failures = list_failures_by_case(run)
         entries = [
-            make_entry(run_dir, run.manifest, c, failures.get(c.case.case_id, []))
+            add_failures(make_entry(run_dir, run.manifest, c), failures.get(c.case.case_id, []))
             for c in cases
             if not c.case.reason
         ]
@@ -204,13 +204,13 @@ def check_entries(manifest: Manifest, entries: Sequence[EntryRow]) -> None:
     _write_json(entries).encode()
 
 
-def make_entry(
-    run_dir: Path,
-    manifest: Manifest,
-    outcomes: CaseOutcomes,
-    node_failures: Sequence[list[str]] = (),
-) -> EntryRow:
-    """Make the entry of a case of a run; `node_failures` are rows of `list_node_failures`."""
+def add_failures(entry: EntryRow, node_failures: Sequence[list[str]]) -> EntryRow:
+    """Return an entry with these rows of `list_node_failures` in its last column."""
+    return (*entry[:-1], _write_json([*node_failures]))
+
+
+def make_entry(run_dir: Path, manifest: Manifest, outcomes: CaseOutcomes) -> EntryRow:
+    """Make the entry of a case of a run, without failures of nodes (`add_failures`)."""
     case, records = outcomes.case, outcomes.records
     problems = dict.fromkeys(o.problem for o in outcomes.outcomes if o.problem)
     facts = (
@@ -219,7 +219,6 @@ def make_entry(
         _list_versions(records),
         list_contests(records),
         list_sound_times(records),
-        list(node_failures),
     )
     planned = case.blocks if outcomes.has_blocks else case.repeats
     return (
@@ -231,6 +230,7 @@ def make_entry(
         "; ".join(problems),
         json.dumps(records[0].case.model_parameters, sort_keys=True) if records else "",
         *map(_write_json, facts),
+        "[]",
     )
 
 

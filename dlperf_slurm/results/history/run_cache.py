@@ -4,6 +4,7 @@ A summary has the entries of a run, and the names of all files and folders that 
 It is valid while none of these has another size or time, and no folder another content.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
@@ -79,12 +80,23 @@ def _load(run_dir: Path) -> Optional[list[EntryRow]]:
 
 def _read(run_dir: Path, problems: list[str]) -> list[EntryRow]:
     """Read the entries of a run, and store its summary; raises InputError if it cannot be read."""
-    # looked at before reading: files that change meanwhile are read again
-    names = list_files(run_dir)
-    digest = digest_files(run_dir, names)
+    found = look_at_files(run_dir)
     rows = read_entries(run_dir)
-    value = (names, digest, rows)
-    problem = store_entry(SUMMARIES, hash_path(run_dir), fingerprint_code(), value)
+    problem = store_summary(run_dir, found, rows)
     if problem:
         problems.append(f"the next call reads all runs again, as no summary is kept: {problem}")
     return rows
+
+
+def look_at_files(run_dir: Path) -> tuple[list[str], str]:
+    """Return the names of the files that a summary is made of, and their digest.
+
+    Call it before they are read: files that change meanwhile are then read again.
+    """
+    names = list_files(run_dir)
+    return names, digest_files(run_dir, names)
+
+
+def store_summary(run_dir: Path, found: tuple[list[str], str], rows: Sequence[EntryRow]) -> str:
+    """Store the entries of a run, read after `look_at_files`; return "", or the error."""
+    return store_entry(SUMMARIES, hash_path(run_dir), fingerprint_code(), (*found, [*rows]))

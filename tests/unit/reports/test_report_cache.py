@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from builders import find_start_dir
 from history_runs import add_run, write_step_seconds
 from pandas.testing import assert_frame_equal, assert_series_equal
 
+from dlperf_slurm.config.folders import find_cache_dir
 from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE
 from dlperf_slurm.jobs.run_directory import CASES_FILE, open_run
 from dlperf_slurm.reports import report_cache
@@ -23,6 +25,7 @@ from dlperf_slurm.reports.step_files import STEPS_FILE
 from dlperf_slurm.results import cache
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import collect_outcomes, find_attempts
+from dlperf_slurm.results.history.run_cache import read_catalogue
 
 pytestmark = pytest.mark.integration
 
@@ -201,3 +204,14 @@ def test_cache_keeps_the_runs_that_were_used_last(run, monkeypatch):
 def test_frame_has_nothing_but_values(value):
     with pytest.raises(pickle.UnpicklingError):
         decode_frame(pickle.dumps(value))
+
+
+def test_history_of_a_reported_run_opens_no_record(run):
+    read = read_catalogue(run.path.parent).entries
+    shutil.rmtree(find_cache_dir() / "summaries")
+    write_report(run)
+    with note_opened() as records:
+        found = read_catalogue(run.path.parent)
+    assert records == []
+    assert found.read_runs == 0
+    assert_frame_equal(found.entries, read)
