@@ -81,9 +81,9 @@ class RunComparison:
     """The comparison of run B with run A.
 
     `limit` is the allowed slowdown, such as 0.03, or None. Differences within the `margin`, such as
-    0.02, count as equivalent. `is_in_sequence`: a case of one run ended before that of the other
-    began. `pairs` has one row per quantity (throughput, mean latency) of each
-    case, with the columns IDENTITY, PAIR and FOUND.
+    0.02, count as equivalent. `pairs` has one row per quantity (throughput, mean latency) of each
+    case, with the columns IDENTITY, PAIR and FOUND. `is_in_sequence`: a case of one run ended
+    before that of the other began.
     """
 
     manifest_a: Manifest
@@ -123,22 +123,22 @@ def compare_runs(
         for row in _list_pairs(by_id_a.get(case_id), by_id_b.get(case_id), tools)
     ]
     pairs = make_frame_of_values({**IDENTITY, **PAIR}, rows)
-    hardware = map(_describe_largest, (cases_a, cases_b))
+    hardware_a, hardware_b = map(_describe_largest, (cases_a, cases_b))
     decided = decide_pairs(pairs, limit, margin)
     is_in_sequence = not (manifest_a.is_import or manifest_b.is_import) and any(
         _is_in_sequence(by_id_a[case_id], by_id_b[case_id]) for case_id in {*by_id_a} & {*by_id_b}
     )
-    return RunComparison(manifest_a, manifest_b, limit, margin, decided, *hardware, is_in_sequence)
+    return RunComparison(
+        manifest_a, manifest_b, limit, margin, decided, hardware_a, hardware_b, is_in_sequence
+    )
 
 
 def _is_in_sequence(a: CaseOutcomes, b: CaseOutcomes) -> bool:
     """Return whether all repeats of one run ended before those of the other began."""
     if not a.records or not b.records:
         return False
-    starts, ends = (
-        [choose(getattr(record, name) for record in case.records) for case in (a, b)]
-        for choose, name in ((min, "started_at"), (max, "ended_at"))
-    )
+    starts = [min(record.started_at for record in case.records) for case in (a, b)]
+    ends = [max(record.ended_at for record in case.records) for case in (a, b)]
     return ends[0] <= starts[1] or ends[1] <= starts[0]
 
 
