@@ -29,6 +29,9 @@ _P100 = "NVIDIA Tesla P100 data sheet"
 _V100 = "NVIDIA V100 data sheet"
 _A100 = "NVIDIA A100 data sheet"
 _H100 = "NVIDIA H100 data sheet"
+_GH200 = "NVIDIA GH200 data sheet"
+# products of 16 bits with sums of 32 bits
+_ADA = "NVIDIA Ada GPU architecture white paper"
 _L40 = "NVIDIA L40 and L40S data sheets"
 
 # the first pattern found in the device name applies; fp32 of AMD is that of its matrix units
@@ -50,6 +53,24 @@ PUBLISHED: tuple[tuple[str, PublishedPeak], ...] = (
     (r"\bL40S\b", PublishedPeak(_list(91.6, 183, 362, 362), 864, _L40)),
     (r"\bL40\b", PublishedPeak(_list(90.5, 90.5, 181, 181), 864, _L40)),
     ("H100 PCIe", PublishedPeak(_list(51, 378, 756, 756), 2000, _H100)),
+    ("H100 NVL", PublishedPeak(_list(60, 417.5, 835.5, 835.5), 3938, "NVIDIA H100 NVL data sheet")),
+    ("H200 NVL", PublishedPeak(_list(60, 417.5, 835.5, 835.5), 4800, "NVIDIA H200 data sheet")),
+    (r"\bH20$", PublishedPeak(_list(44, 74, 148, 148), 4000, "NVIDIA H20 data sheet")),
+    ("GH200 480GB", PublishedPeak(_list(67, 494.5, 989.5, 989.5), 4000, _GH200)),
+    ("GH200 144G", PublishedPeak(_list(67, 494.5, 989.5, 989.5), 4900, _GH200)),
+    (r"\bGB200\b", PublishedPeak(_list(80, 1250, 2500, 2500), 8000, "NVIDIA GB200 data sheet")),
+    (r"\bB200\b", PublishedPeak(_list(75, 1125, 2250, 2250), 8000, "NVIDIA HGX B200 data sheet")),
+    (
+        "RTX A6000",
+        PublishedPeak(_list(38.7, 77.4, 154.8, 154.8), 768, "NVIDIA RTX A6000 data sheet"),
+    ),
+    ("RTX 6000 Ada", PublishedPeak(_list(91.1, 182.1, 364.2, 364.2), 960, _ADA)),
+    ("RTX 3090$", PublishedPeak(_list(35.6, 35.6, 71, 71), 936, "NVIDIA GA102 white paper")),
+    ("RTX 4090$", PublishedPeak(_list(82.6, 82.6, 165.2, 165.2), 1008, _ADA)),
+    (
+        "RTX 5090$",
+        PublishedPeak(_list(104.8, 104.8, 209.5, 209.5), 1792, "NVIDIA RTX Blackwell white paper"),
+    ),
     ("H100 80GB HBM3", PublishedPeak(_list(67, 494.5, 989.5, 989.5), 3350, _H100)),
     (r"\bH200$", PublishedPeak(_list(67, 494.5, 989.5, 989.5), 4800, "NVIDIA H200 data sheet")),
     ("MI100", PublishedPeak(_list(46.1, bf16=92.3, fp16=184.6), 1229, "AMD MI100 data sheet")),
@@ -57,6 +78,10 @@ PUBLISHED: tuple[tuple[str, PublishedPeak], ...] = (
     (
         "MI300X",
         PublishedPeak(_list(163.4, 653.7, 1307.4, 1307.4), 5300, "AMD MI300X data sheet"),
+    ),
+    (
+        "MI325X",
+        PublishedPeak(_list(163.4, 653.7, 1307.4, 1307.4), 6000, "AMD MI325X data sheet"),
     ),
 )
 

@@ -93,6 +93,8 @@ def test_run_without_peaks_has_no_column_of_them():
         ("NVIDIA A100-SXM4-40GB", "amp-bf16", 312),
         ("Tesla V100-SXM2-16GB", "amp-fp16", 125),
         ("NVIDIA H100 80GB HBM3", "bf16", 989.5),
+        ("NVIDIA H200 NVL", "bf16", 835.5),
+        ("NVIDIA GeForce RTX 4090", "amp-bf16", 165.2),
         # what no vendor publishes
         ("Tesla V100-SXM2-16GB", "bf16", None),
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "bf16", None),
@@ -113,7 +115,13 @@ def test_published_peak_is_of_the_device_and_the_precision(name, precision, tflo
         ("NVIDIA L40S", "NVIDIA L40 and L40S data sheets"),
         ("NVIDIA L4", "NVIDIA L4 data sheet"),
         ("NVIDIA H200", "NVIDIA H200 data sheet"),
+        ("NVIDIA H100 NVL", "NVIDIA H100 NVL data sheet"),
+        ("NVIDIA H20", "NVIDIA H20 data sheet"),
+        ("NVIDIA GH200 480GB", "NVIDIA GH200 data sheet"),
+        ("NVIDIA GB200", "NVIDIA GB200 data sheet"),
+        ("NVIDIA B200", "NVIDIA HGX B200 data sheet"),
         ("AMD Instinct MI300X", "AMD MI300X data sheet"),
+        ("AMD Instinct MI325X", "AMD MI325X data sheet"),
     ],
 )
 def test_names_that_are_alike_are_told_apart(name, source):
