@@ -11,7 +11,7 @@ from builders import IMPORT_DIR
 from history_runs import CASE_1, CASE_2, add_run, write_step_seconds
 from nbclient import NotebookClient
 
-from dlperf_slurm.config.site import Site
+from dlperf_slurm.config.site import Site, load_site
 from dlperf_slurm.matrix.tables import Matrix
 from dlperf_slurm.reports.formats.page.glossary import GLOSSARY
 
@@ -97,6 +97,16 @@ def test_the_site_of_documents_names_each_page():
     named = set(re.findall(r"(\S+\.md)$", navigation, re.M))
     notebooks = {f"notebooks/{path.stem}.md" for path in NOTEBOOK.parent.glob("*.ipynb")}
     assert named == {path.name for path in (ROOT / "docs").glob("*.md")} | notebooks
+
+
+def test_recipes_for_environments_are_valid_sites(home):
+    document = (ROOT / "docs" / "site.md").read_text(encoding="utf-8")
+    recipes = document.partition("## Environments made by other tools")[2]
+    blocks = re.findall(r"^```toml\n(.*?)^```", recipes, re.M | re.S)
+    assert len(blocks) == 5
+    for block in blocks:
+        (home / "site.toml").write_text(block, encoding="utf-8")
+        assert "pytorch" in load_site("site.toml", None, []).site.environments
 
 
 @pytest.mark.integration
