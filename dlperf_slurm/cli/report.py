@@ -171,7 +171,7 @@ def _print_published(options: argparse.Namespace) -> None:
     if options.run is not None:
         raise InputError("report: RUN and --published exclude each other; give one of them")
     if options.against:
-        raise InputError("report: --against needs a RUN, and --published excludes it")
+        raise InputError("report: --against needs a RUN, and cannot be combined with --published")
     if options.layout == DEFAULT_LAYOUT:
         raise InputError(f"report: --published needs --layout {' or '.join(list_layouts())}")
     figures = read_source(options.published)

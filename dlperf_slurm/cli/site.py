@@ -135,7 +135,7 @@ def _examine(options: argparse.Namespace, findings: "list[CheckResult]") -> None
     if unsound:
         faults = sum(finding.status == "fault" for finding in unsound)
         counts = [f"{faults} failed"] * (faults > 0)
-        counts += [f"{len(unsound) - faults} not decided"] * (len(unsound) > faults)
+        counts += [f"{len(unsound) - faults} undecided"] * (len(unsound) > faults)
         raise SiteCheckError(f"checks: {', '.join(counts)}; see above")
     site = options.site or ("" if is_slurm_here() else loaded.name)
     chosen = ["--site", site] if site else []

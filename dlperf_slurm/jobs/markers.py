@@ -87,7 +87,7 @@ def read_refusal(run_dir: Path, task: str, start: int) -> str:
     """Return why a job script could not write its markers, or '' if it could.
 
     `task` is `RunTask.marker`, such as "2n8g.17"; `start` is the number of one execution of its job
-    script, which may have failed before it had a number.
+    script. A script that failed before it got a number has left a file without one.
     """
     for name in (f"{task}.s{start}", task):
         with suppress(OSError):

@@ -53,7 +53,7 @@ class CaseInputs:
 
     @cached_property
     def _medians(self) -> "dict[str, DataFrame]":
-        """The result of `summarize` by quantity; all missing for a quantity that no case has."""
+        """Medians over repeats of each case, by quantity; NaN for a quantity that no case has."""
         wide = self.medians.unstack("quantity").reindex(self.plan.index)
         wide = wide.swaplevel(axis=1).sort_index(axis=1)
         missing = self.medians.iloc[:0].droplevel("quantity").reindex(self.plan.index)

@@ -89,7 +89,7 @@ def read_files(run: Run, task: RunTask, start: int, kinds: frozenset[str]) -> St
 
 
 def classify_record(record: Optional[Record]) -> str:
-    """Classify a record that is not valid, or a missing one (None), by `state.RECORDS`."""
+    """Return which of `state.RECORDS` an invalid record is, or a missing one (None)."""
     if record is None:
         return SILENT
     if get_failure_state(record) == OOM:

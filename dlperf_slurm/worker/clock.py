@@ -98,7 +98,10 @@ class CompletionClock:
         Thread(target=self._take_ends, daemon=True).start()
 
     def mark(self, index: int) -> None:
-        """Record the end of step `index` (0: the start); raises what the wait for a step raised."""
+        """Note that step `index` was issued (0: the start); a thread takes the time of its end.
+
+        Waits for the end of the step before it. Raises the error of a step that failed.
+        """
         if index == 0:
             self._seconds[0] = perf_counter()
             return

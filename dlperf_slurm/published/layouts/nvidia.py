@@ -124,7 +124,7 @@ def _describe_bases(figures: Sequence[Figure], pair: PrecisionPair) -> str:
         for precision in pair.precisions
     } - {0}
     counts = " and ".join(f"{count} GPU{'s' * (count > 1)}" for count in sorted(bases))
-    return f"weak scaling against {counts or 'nothing: no case was measured'}"
+    return f"weak scaling against {counts}" if counts else "no weak scaling: no case was measured"
 
 
 def _make_inference_table(

@@ -135,7 +135,7 @@ class Overview:
 
 
 def make_overviews(results: Results, marks: FootnoteMarks) -> tuple[Overview, ...]:
-    """Make an overview of each model: of training, then of inference, in the tables' order."""
+    """Make the overviews: training of each model first, then inference of each."""
     found = []
     for spec in (THROUGHPUT, LATENCIES):
         rows = _list_cases(spec, results, marks)

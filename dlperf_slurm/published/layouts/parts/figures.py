@@ -36,8 +36,9 @@ OBJECTS = ("topology", "footnotes", "top1", "epochs", "seeds_at_target")
 synchronization if that is not the default; `source` is the publisher of the script. `batch_group`
 is the requested batch size: a number, or "max"; `batch_sizes` joins the measured ones, empty if
 none is known. `top1` has the accuracy, as a fraction, for each seed of a training over `epochs`;
-`seeds_at_target` counts those that reached its target, and is None without one. `table`
-distinguishes published tables whose figures must not be compared; a run's figures have none.
+`seeds_at_target` counts the seeds that reached the target accuracy; None if the training has none.
+`table` names the published table of a figure, as figures of different tables must not be compared;
+"" for figures of a run.
 """
 
 # used where nothing was measured

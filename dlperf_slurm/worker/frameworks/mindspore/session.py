@@ -101,7 +101,7 @@ class MindSporeSession:
             self._have_met = True
 
     def _take_accumulated(self) -> Tuple[Gradients, ...]:
-        """Return the gradients of the step's earlier batches as arguments, and forget them."""
+        """Return (the sum of gradients of the step's earlier batches,), or (); and reset it."""
         arguments = (ms.mutable(self._gradients),) if self._gradients else ()
         self._gradients = ()
         return arguments

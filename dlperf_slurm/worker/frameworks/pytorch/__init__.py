@@ -42,7 +42,7 @@ UNSUPPORTED = (
     ),
     Unsupported(
         {"gradient_sync": SHARDED, "memory_format": "channels_last"},
-        "gradient_sync 'sharded' splits parameters in the default memory_format alone",
+        "gradient_sync 'sharded' works only with the default memory_format",
         "use memory_format 'default'",
     ),
     CHECKPOINTED_STATISTICS,

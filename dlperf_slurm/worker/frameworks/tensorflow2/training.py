@@ -35,7 +35,8 @@ class Distribution(NamedTuple):
 def join_ranks(case: Case, rank_info: RankInfo) -> Distribution:
     """Join the ranks by Horovod or MultiWorkerMirroredStrategy; see Distribution.
 
-    A single rank, or one with parameter servers, averages nothing here. Call this before TensorFlow
+    For a single rank, and for parameter servers, which average themselves, the Distribution
+    averages nothing. Call this before TensorFlow
     computes anything: a first computation would start TensorFlow without a cluster.
     """
     if rank_info.world_size == 1 or case.axes.gradient_sync == PARAMETER_SERVER:
