@@ -1,4 +1,4 @@
-"""CPU seconds of `history` on a folder of many runs, with its catalogue and without.
+"""CPU seconds of `history` on a folder of many runs, with summaries of the runs and without.
 
     python benchmarks/history.py
 
@@ -19,7 +19,7 @@ from dlperf_slurm.jobs.run_directory import CODE_DIR, Run
 RUNS = 1000
 REPEATS = 3
 FIRST = datetime(2024, 1, 1)
-WHY_MISSED = "the folders of all attempts are looked at for changes"
+WHY_MISSED = "the files and folders of all attempts are looked at for changes"
 
 
 def measure_rows(is_quick: bool) -> list[Row]:
@@ -32,11 +32,11 @@ def measure_rows(is_quick: bool) -> list[Row]:
     what = f"history of {count:,} runs"
     return [
         Row(
-            *(5, f"{what}, from its catalogue", again.cpu_seconds, "CPU s"),
+            *(5, f"{what}, from summaries", again.cpu_seconds, "CPU s"),
             target=2.0,
             why_missed=WHY_MISSED,
         ),
-        Row(5, f"{what}, whose catalogue is made", first.cpu_seconds, "CPU s"),
+        Row(5, f"{what}, whose summaries are made", first.cpu_seconds, "CPU s"),
     ]
 
 
