@@ -50,8 +50,7 @@ def explain_unsupported(case: MatrixCase, job_case: Case, settled: Site) -> Opti
         obstacles.append(_find_script_obstacle(case))
     else:
         obstacles += [
-            # adapters see the batch size per device that a global one sets
-            find_unsupported(replace(job_case, axes=replace(case.axes, global_batch_size=0))),
+            find_unsupported(replace(job_case, axes=case.axes)),
             _find_size_obstacle(case),
             _find_search_obstacle(case, settled),
             _find_inference_obstacle(case),

@@ -80,6 +80,8 @@ OF_ALL: Mapping[str, Any] = {
     "device": ("cpu", "cuda"),
     "topology": ANY,
     "batch_size_per_device": ANY,
+    # only sets batch_size_per_device, which adapters read
+    "global_batch_size": ANY,
     "memory_format": ("default",),
     "gradient_sync": ("native",),
     "clip_global_norm": (False, True),
