@@ -16,7 +16,7 @@ from dlperf_slurm.stats.median import compute_coefficient_of_variation
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-EFFICIENCY = "weak_scaling_efficiency"
+EFFICIENCIES = ("weak_scaling_efficiency", "strong_scaling_efficiency")
 # shares of a device's peak, and that peak in words
 PEAKS = {
     "measured_peak_share": "the measured peak of the devices",
@@ -97,32 +97,33 @@ def _write_share(case: "Series", name: str) -> str:
 
 
 def _describe_scaling(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]:
-    """Describe the best and worst weak-scaling efficiency on the largest topology."""
-    scaled = rows[_is_scaled(rows) & ~_is_beyond_devices(rows)]
-    if scaled.empty:
-        return
-    largest = scaled.topology[scaled.world_size.idxmax()]
-    efficiencies = scaled.weak_scaling_efficiency[scaled.topology == largest]
-    best, worst = efficiencies.idxmax(), efficiencies.idxmin()
-    shares = {case_id: _write_share(scaled.loc[case_id], EFFICIENCY) for case_id in (best, worst)}
-    over = scaled.baseline[best]
-    text = f"On {largest} the weak-scaling efficiency over {over} is {shares[best]}: {names[best]}"
-    is_worse = efficiencies[worst] < efficiencies[best]
-    yield text + (f"; {shares[worst]} at worst: {names[worst]}." if is_worse else ".")
+    """Describe the best and worst efficiency on the largest topology, of each kind of scaling."""
+    for name in EFFICIENCIES:
+        scaled = rows[_is_scaled(rows, name) & ~_is_beyond_devices(rows, name)]
+        if scaled.empty:
+            continue
+        largest = scaled.topology[scaled.world_size.idxmax()]
+        efficiencies = scaled[name][scaled.topology == largest]
+        best, worst = efficiencies.idxmax(), efficiencies.idxmin()
+        shares = {case_id: _write_share(scaled.loc[case_id], name) for case_id in (best, worst)}
+        what = f"{name.partition('_')[0]}-scaling efficiency over {scaled.baseline[best]}"
+        text = f"On {largest} the {what} is {shares[best]}: {names[best]}"
+        is_worse = efficiencies[worst] < efficiencies[best]
+        yield text + (f"; {shares[worst]} at worst: {names[worst]}." if is_worse else ".")
 
 
-def _is_scaled(rows: "DataFrame") -> "DataFrame":
-    """Flag cases with an efficiency over another case than themselves."""
-    return rows.weak_scaling_efficiency.notna() & ~rows.weak_scaling_efficiency_is_own
+def _is_scaled(rows: "DataFrame", name: str) -> "DataFrame":
+    """Flag cases with an efficiency over another case than themselves; `name` is its column."""
+    return rows[name].notna() & ~rows[f"{name}_is_own"]
 
 
-def _is_beyond_devices(rows: "DataFrame") -> "DataFrame":
+def _is_beyond_devices(rows: "DataFrame", name: str = EFFICIENCIES[0]) -> "DataFrame":
     """Flag cases that scale better than their number of devices, beyond chance.
 
-    Their weak-scaling efficiency is above 1.
+    Their efficiency is above 1.
     """
-    low, value = rows.weak_scaling_efficiency_low, rows.weak_scaling_efficiency
-    return _is_scaled(rows) & ((low > 1) | (low.isna() & (value > 1 + MAX_VARIATION)))
+    low, value = rows[f"{name}_low"], rows[name]
+    return _is_scaled(rows, name) & ((low > 1) | (low.isna() & (value > 1 + MAX_VARIATION)))
 
 
 def _describe_precision(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]:

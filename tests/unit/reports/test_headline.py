@@ -60,6 +60,13 @@ def test_efficiency_is_that_of_the_largest_topology_best_and_worst():
     assert all(re.search(part, texts[1]) for part in parts), texts[1]
 
 
+def test_strong_scaling_has_a_sentence_of_its_own():
+    cases = [make_measured("jax", topology, STEADY) for topology in ("1n1g", "1n2g")]
+    texts = list_texts(*(rename(case, global_batch_size=16) for case in cases))
+    assert texts[1].startswith("On 1n2g the strong-scaling efficiency over 1n1g is ")
+    assert not any("weak-scaling" in text for text in texts)
+
+
 def test_case_whose_interval_overlaps_with_the_fastest_is_named_beside_it():
     wide = [0.1, 0.11, 0.105, 0.107, 0.103, 0.101]
     cases = [make_measured("jax", "1n1g", wide), make_measured("pytorch", "1n1g", wide[::-1])]
