@@ -220,7 +220,8 @@ class QueueWatcher:
                 rows.update(self._ask_accounting([*options, *times], is_final_only=False))
                 start = end
             except SchedulerError as error:
-                width /= 2
+                # rounded up, so that rounding adds no piece
+                width = width / 2 + timedelta(microseconds=1)
                 if width < _SHORTEST_RANGE or not _TOO_WIDE.search(str(error)):
                     raise
         return rows
