@@ -10,9 +10,6 @@ from dlperf_slurm.worker.models import list_models, load_model
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-# the published model of each module's default sizes; tests compare with the list of models
-PUBLISHED = {"bert": "BERT-base", "llama": "LLaMA", "resnet50": "ResNet-50", "vit": "ViT-B/16"}
-
 # sizes that are not written as name and value
 SIZES = {"image_size": "{} px", "sequence_length": "{} tokens", "layers": "{} layers",
     "heads": "{} heads", "classes": "{} classes"}  # fmt: skip
@@ -31,7 +28,7 @@ def describe_model(model: str, parameters: Mapping[str, Any], count: Optional[in
     # as in JSON, where tuples are lists
     defaults = json.loads(json.dumps(asdict(module.Definition())))
     sizes = {**defaults, **parameters}
-    published = {PUBLISHED.get(model, model): defaults}
+    published = {module.PUBLISHED_NAME: defaults}
     published |= {name: {**defaults, **own} for name, own in module.PRESETS.items()}
     changed = {
         name: [key for key in sizes if sizes[key] != own.get(key)]

@@ -340,7 +340,7 @@ def test_report_of_a_copied_run_needs_nothing_but_its_files(staged_run, home):
         write_record(staged_run, task, make_record(read_case(staged_run, task)))
     shutil.copytree(staged_run.path, home / "laptop" / "copy")
     shutil.rmtree(staged_run.path)
-    done = run_bare(["report", "--plots", "none", "copy"], home / "laptop")
+    done = run_bare(["report", "--all", "--plots", "none", "copy"], home / "laptop")
     assert (home / "laptop/copy/report/report.md").is_file()
     # 8 samples x 10 steps in 2 s; two and four ranks as long with twice and four times as many
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith(" pytorch ")]

@@ -135,7 +135,7 @@ def take_fed_losses(cases):
     for case in cases:
         session = sessions.start(case)
         batches = open_batches(case, sessions.ALONE, session)
-        step = Step(session, batches, case)
+        step = Step(session, batches, case, 4)
         losses[case.axes.data] = []
         for _ in range(4):
             step()
@@ -170,7 +170,7 @@ def test_accumulation_begins_anew_in_every_step(framework, adapter):
     sessions.skip_unsupported(case)
     session = sessions.start(case)
     rule = make_optimizer(case, sessions.make_definition(case))
-    take_step = Step(session, None, case)
+    take_step = Step(session, None, case, 2)
     initial = session.read_weights()
     expected = {name: values.astype("float64") for name, values in initial.items()}
     for _ in range(2):

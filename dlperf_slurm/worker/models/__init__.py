@@ -57,6 +57,8 @@ if TYPE_CHECKING:
         LAYERS: Tuple[str, ...]
         # suffixes of the names of parameters whose exact gradient is zero, apart from rounding
         ZERO_GRADIENTS: Tuple[str, ...]
+        # name in tables of the model with its default sizes
+        PUBLISHED_NAME: str
         # published sizes by name: the model parameters that differ from the defaults
         PRESETS: Mapping[str, Mapping[str, ModelParameter]]
         VERIFICATION: "Verification"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.random import RandomState
     from numpy.typing import NDArray
 
+PUBLISHED_NAME = "BERT-base"
 SAMPLE_UNIT = "sequences"
 INPUT = "tokens"
 DATASET = "text"

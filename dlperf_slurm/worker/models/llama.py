@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.random import RandomState
     from numpy.typing import NDArray
 
+PUBLISHED_NAME = "LLaMA"
 SAMPLE_UNIT = "sequences"
 INPUT = "packed_tokens"
 DATASET = "text"

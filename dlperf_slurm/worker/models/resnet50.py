@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.random import RandomState
     from numpy.typing import NDArray
 
+PUBLISHED_NAME = "ResNet-50"
 SAMPLE_UNIT = "images"
 INPUT = "images"
 DATASET = "images"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.random import RandomState
     from numpy.typing import NDArray
 
+PUBLISHED_NAME = "ViT-B/16"
 SAMPLE_UNIT = "images"
 INPUT = "images"
 DATASET = "images"
