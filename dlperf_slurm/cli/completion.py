@@ -21,7 +21,7 @@ SHELLS = ("bash", "zsh", "fish")
 _LIST_RUNS = "{ ls results 2> /dev/null | grep '^2'; echo latest; }"
 _RUNS = ("run", "run_a", "run_b")
 _FOLDERS = ("results", "directory")
-_FILES = ("matrix", "site", "logs", "files", "plot", "junit", "csv", "parquet")
+_FILES = ("matrix", "matrix_b", "site", "logs", "files", "plot", "junit", "csv", "parquet")
 
 
 def add_commands(commands: "Commands") -> None:

@@ -73,7 +73,7 @@ def follow_to_end(
     from dlperf_slurm.scheduler.track import Tracker
 
     # `wait` submits nothing
-    words = "resume --wait" if submitter.waiting else "wait"
+    words = "resume --wait" if submitter.is_waiting else "wait"
     with advise(f"{COMMAND} {words} {run.path}"), convert_disk_full_error(run.path):
         release: Release = _release_nothing
         if is_own:

@@ -19,7 +19,13 @@ from dlperf_slurm.cli.options import (
     find_chosen_run,
 )
 from dlperf_slurm.cli.output import make_console, only_result, print_json, say, warn
-from dlperf_slurm.cli.staging import RETRY_SECONDS, check_matrix, load_plan, stage_matrix
+from dlperf_slurm.cli.staging import (
+    RETRY_SECONDS,
+    check_interleaving,
+    check_matrix,
+    load_plan,
+    stage_matrices,
+)
 from dlperf_slurm.errors import (
     CasesFailedError,
     EnvironmentMissingError,
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.config.site import LoadedSite
     from dlperf_slurm.jobs.plan import Plan
     from dlperf_slurm.jobs.run_directory import Run
+    from dlperf_slurm.scheduler.submitter import Submitter
 
 
 def add_commands(commands: "Commands") -> None:
@@ -51,7 +58,11 @@ def add_commands(commands: "Commands") -> None:
 
     command = add_command(commands, "submit", run_submit)
     command.add_argument("matrix", type=Path, help="matrix file (TOML)")
+    text = "second matrix, measured in turns with the first; needs --interleave"
+    command.add_argument("matrix_b", metavar="B", type=Path, nargs="?", help=text)
     _add_wait_options(command)
+    text = "measure two matrices in turns, block by block, for a comparison that drift cannot bias"
+    command.add_argument("--interleave", action="store_true", help=text)
     text = "make all checks, and show what would be submitted; write nothing"
     command.add_argument("--dry-run", action="store_true", help=text)
     command.add_argument(
@@ -157,28 +168,41 @@ def _print_plan(options: argparse.Namespace, loaded: "LoadedSite", plan: "Plan")
 
 def run_render(options: argparse.Namespace) -> None:
     """Stage a run directory without submitting it; needs neither the cluster nor environments."""
-    run = stage_matrix(options, check_matrix(options, is_to_run=False))
+    (run,) = stage_matrices(options, [check_matrix(options, is_to_run=False)])
     for group_id in run.list_group_ids():
         print(run.get_script_path(group_id))
     print(f"Submit it: {COMMAND} resume {run.path}")
 
 
 def run_submit(options: argparse.Namespace) -> None:
-    """Stage a run directory for a matrix, and submit its array jobs; raises as `_check`."""
+    """Stage a run directory for each matrix, and submit the array jobs; raises as `_check`."""
+    if (options.matrix_b is not None) != options.interleave:
+        raise InputError(
+            "--interleave needs two matrices, and two matrices need --interleave: "
+            f"{COMMAND} submit A.toml B.toml --interleave"
+        )
     with _print_result(options) as runs:
-        checked = _check(options)
+        checked = [_check(options)]
+        if options.interleave:
+            of_second = argparse.Namespace(**{**vars(options), "matrix": options.matrix_b})
+            checked.append(_check(of_second))
+            check_interleaving(*checked)
         if not options.dry_run:
-            runs.append(stage_matrix(options, checked))
-            _mark_own(runs[0])
+            runs += stage_matrices(options, checked)
+            for run in runs:
+                _mark_own(run)
             _submit(runs[0], options.wait)
+            for run in runs[1:]:
+                _go_on(run, options.wait)
     if options.dry_run:
-        _print_plan(options, checked.loaded, checked.plan)
+        for matrix in checked:
+            _print_plan(options, matrix.loaded, matrix.plan)
 
 
 def start_run(options: argparse.Namespace) -> "Run":
     """Submit a matrix as `run_submit` does, but without messages, and return the run."""
     with only_result(True):
-        run = stage_matrix(options, _check(options))
+        (run,) = stage_matrices(options, [_check(options)])
         _mark_own(run)
         _submit(run, must_wait=False)
     return run
@@ -323,21 +347,39 @@ def _mark_own(run: "Run") -> None:
 def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
     from dlperf_slurm.jobs.disk_space import TASK_BYTES, check_free
     from dlperf_slurm.scheduler.submit import find_unsubmitted
-    from dlperf_slurm.scheduler.submitter import Submitter
 
     say(f"Run directory: {run.path}")
     if run.manifest.scheduler == "local":
         _warn_of_noise()
     with advise(f"{COMMAND} resume {run.path}"):
         check_free(run.path, TASK_BYTES * len(run.read_all_tasks()))
-        submitter = Submitter(run, say, RETRY_SECONDS if must_wait else 0.0)
+        submitter = _make_submitter(run, must_wait)
         submitter.submit()
         has_array_jobs = len(find_unsubmitted(run)) < len(run.list_group_ids())
-        if not must_wait or not (has_array_jobs or submitter.waiting):
+        if not must_wait or not (has_array_jobs or submitter.is_waiting):
             submitter.raise_for_rest()
     if must_wait:
         follow_run(run, submitter, before)
-        return
+    else:
+        _print_next_commands(run)
+
+
+def _make_submitter(run: "Run", must_wait: bool) -> "Submitter":
+    from dlperf_slurm.scheduler.submitter import Submitter
+
+    return Submitter(run, say, RETRY_SECONDS if must_wait else 0.0, is_in_turns=True)
+
+
+def _go_on(run: "Run", must_wait: bool) -> None:
+    """Follow a run that was submitted in turns with another, or print what follows it."""
+    say(f"Run directory: {run.path}")
+    if must_wait:
+        follow_run(run, _make_submitter(run, must_wait))
+    else:
+        _print_next_commands(run)
+
+
+def _print_next_commands(run: "Run") -> None:
     print(f"Status: {COMMAND} status {run.path}")
     print(f"Wait:   {COMMAND} wait {run.path}")
     print(f"Report: {COMMAND} report {run.path}")

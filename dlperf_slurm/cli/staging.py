@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,21 +128,50 @@ def check_matrix(options: argparse.Namespace, is_to_run: bool) -> CheckedMatrix:
     return CheckedMatrix(file, loaded, plan, within_seconds)
 
 
-def stage_matrix(options: argparse.Namespace, checked: CheckedMatrix) -> "Run":
-    """Write the run directory, with its scripts, of a checked matrix."""
+def check_interleaving(first: CheckedMatrix, second: CheckedMatrix) -> None:
+    """Check that two runs can be measured in turns; raises InputError.
+
+    They need the same scheduler, and as many blocks as each other: blocks, the array jobs of a run
+    that wait for each other, are what alternates. On site `local`, repeats alternate.
+    """
+    from dlperf_slurm.jobs.plan import count_blocks
+
+    sites = [matrix.loaded.site for matrix in (first, second)]
+    if len({(site.scheduler, site.clusters) for site in sites}) > 1:
+        raise InputError("--interleave: both matrices have to run on the same cluster")
+    counts = [
+        max(count_blocks(case, matrix.loaded.site) for case in matrix.plan.cases)
+        for matrix in (first, second)
+    ]
+    if sites[0].scheduler == "slurm" and (counts[0] != counts[1] or counts[0] == 1):
+        raise InputError(
+            f"--interleave alternates blocks: {first.file.toml.label} has {counts[0]}, "
+            f"{second.file.toml.label} {counts[1]}; both need the same number, at least 2 (6 for "
+            "`compare`): --set protocol.blocks=6"
+        )
+
+
+def stage_matrices(options: argparse.Namespace, matrices: Sequence[CheckedMatrix]) -> "list[Run]":
+    """Write a run directory, with its scripts, for a checked matrix, or for two to interleave."""
     from dlperf_slurm.jobs.partial_runs import remove_leftovers
-    from dlperf_slurm.jobs.stage import stage_run
+    from dlperf_slurm.jobs.stage import make_run_id, stage_run
 
     for path in remove_leftovers(options.results):
         say(f"Removed {path}, an incomplete run directory of a submission that was killed")
-    return stage_run(
-        options.results,
-        checked.file,
-        checked.loaded,
-        checked.plan,
-        sys.argv,
-        checked.within_seconds,
-    )
+    run_ids = [make_run_id(matrix.file.name, matrix.loaded.name) for matrix in matrices]
+    return [
+        stage_run(
+            options.results,
+            matrix.file,
+            matrix.loaded,
+            matrix.plan,
+            sys.argv,
+            matrix.within_seconds,
+            interleaved=run_ids if len(run_ids) > 1 else (),
+            run_id=run_id,
+        )
+        for run_id, matrix in zip(run_ids, matrices)
+    ]
 
 
 def leave_out_bad_nodes(loaded: "LoadedSite", plan: "Plan", results: Path) -> "LoadedSite":

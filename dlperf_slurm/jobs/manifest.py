@@ -63,7 +63,8 @@ class Manifest:
 
     `amended` has the site values that were changed afterwards for groups not submitted yet. With
     the local scheduler, no further repeat begins after `within_seconds`; 0 is no limit.
-    `clusters`, `inherit` and `max_submitted` are those of the site.
+    `clusters`, `inherit` and `max_submitted` are those of the site. `interleaved` has the ids of
+    the two runs that are measured in turns, the first one first.
     """
 
     run_id: str
@@ -86,6 +87,7 @@ class Manifest:
     clusters: str = ""
     inherit: tuple[str, ...] = ()
     max_submitted: Optional[int] = None
+    interleaved: tuple[str, ...] = ()
 
     @property
     def is_import(self) -> bool:
@@ -154,6 +156,13 @@ def find_manifest_problem(manifest: Manifest) -> str:
         return f"created_at: {error}"
     if manifest.scheduler not in SCHEDULERS:
         return f"scheduler is {manifest.scheduler[:80]!r}; known: {', '.join(SCHEDULERS)}"
+    if manifest.interleaved and (
+        len(manifest.interleaved) != 2 or manifest.run_id not in manifest.interleaved
+    ):
+        return "interleaved: has not the ids of two runs, this one among them"
+    for run_id in manifest.interleaved:
+        if not re.fullmatch(_FILE_NAME, run_id):
+            return f"interleaved: {run_id[:80]!r} cannot be the name of a directory"
     if not re.fullmatch(_FILE_NAME, manifest.run_id):
         return f"run_id is {manifest.run_id[:80]!r}, which cannot be the name of a directory"
     for index, case in enumerate(manifest.cases):

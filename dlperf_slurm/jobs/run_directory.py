@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional
@@ -101,6 +102,18 @@ class Run:
     @property
     def run_id(self) -> str:
         return self.manifest.run_id
+
+    def find_interleaved(self) -> "Optional[Run]":
+        """Return the run beside this one that is measured in turns with it, or None.
+
+        A directory that is gone, or belongs to another user, counts as none.
+        """
+        for run_id in self.manifest.interleaved:
+            path = self.path.parent / run_id
+            with suppress(InputError, OSError):
+                if run_id != self.run_id and path.stat().st_uid == self.path.stat().st_uid:
+                    return open_run(path)
+        return None
 
     def list_group_ids(self) -> list[str]:
         """Return the ids of the groups (array jobs), such as "2n8g", in the order of staging.

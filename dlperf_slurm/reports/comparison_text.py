@@ -93,8 +93,13 @@ def describe_method(compared: RunComparison) -> str:
         lines.append(
             "the runs were made one after the other: a machine that slowed down by 3 % from the "
             "first repeat to the last would look like a difference between them "
-            "(docs/statistics.md, Drift); put both variants into one matrix, or submit both runs "
-            "to site local at once"
+            "(docs/statistics.md, Drift); submit both matrices with --interleave, or put both "
+            "variants into one matrix"
+        )
+    elif set(runs[0].interleaved) == {run.run_id for run in runs}:
+        lines.append(
+            "interleaved: both runs were measured in turns, so that a drift of the machine affects "
+            "both (docs/statistics.md, Drift)"
         )
     if compared.limit is not None:
         lines.append(

@@ -59,7 +59,7 @@ def follow_run(
             time.sleep(TICK_SECONDS)
             continue
         yield states
-        if submitter is not None and submitter.waiting:
+        if submitter is not None and submitter.is_waiting:
             ended = sum(state.is_final for state in states)
             makes_room = ended > ended_before and now >= fed_at + manifest.poll_seconds
             if is_due or makes_room:

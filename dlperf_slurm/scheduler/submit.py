@@ -1,6 +1,7 @@
 """Submit a staged group as one array job, journaled before and after."""
 
 import contextlib
+import math
 import os
 from typing import TYPE_CHECKING, Optional
 
@@ -9,6 +10,7 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError, JournalError, SchedulerError
 from dlperf_slurm.files.archives import has_file
 from dlperf_slurm.jobs.journal import (
+    CANCELLED,
     REFUSED,
     STAGED,
     SUBMITTED,
@@ -16,6 +18,7 @@ from dlperf_slurm.jobs.journal import (
     Event,
     append_event,
     append_reserved,
+    read_journal,
     read_whole_journal,
 )
 from dlperf_slurm.jobs.manifest import compute_block
@@ -126,15 +129,42 @@ def get_blocks(run: Run) -> dict[str, int]:
 def get_dependencies(run: Run, group_id: str) -> list[str]:
     """Return the ids of the array jobs that a group waits for (`--dependency=afterany`).
 
-    They are the array jobs of the block before its own (see `get_blocks`).
+    They are the array jobs of the block before its own (see `get_blocks`), and of the run
+    interleaved with this one those of the block whose turn is before it.
     """
+    block = get_blocks(run).get(group_id)
+    if block is None:
+        return []
+    job_ids = _list_array_jobs(run, block - 1)
+    other = run.find_interleaved()
+    return job_ids if other is None else job_ids + _list_array_jobs(other, block - _get_lead(run))
+
+
+def _list_array_jobs(run: Run, block: int) -> list[str]:
     blocks = get_blocks(run)
-    before = blocks.get(group_id, 1) - 1
     return [
         event.array_job_id
         for event in read_whole_journal(run.path)[0]
-        if event.event == SUBMITTED and blocks.get(event.group_id) == before
+        if event.event == SUBMITTED and blocks.get(event.group_id) == block
     ]
+
+
+def _get_lead(run: Run) -> int:
+    """Return by how many blocks a run is ahead of the run interleaved with it: 1 or 0."""
+    return 1 if run.run_id == run.manifest.interleaved[0] else 0
+
+
+def find_last_block(run: Run) -> float:
+    """Return the last block that may be submitted before the interleaved run is submitted further.
+
+    It is infinite if no run is interleaved, or if that run is submitted to its end or cancelled.
+    """
+    other = run.find_interleaved()
+    if other is None or any(event.event == CANCELLED for event in read_journal(other.path)):
+        return math.inf
+    blocks = get_blocks(other)
+    missing = (blocks[name] for name in find_unsubmitted(other) if name in blocks)
+    return min(missing, default=math.inf) + _get_lead(run) - 1
 
 
 def submit_group(run: Run, group_id: str, lock: int) -> tuple[str, str]:

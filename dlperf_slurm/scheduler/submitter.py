@@ -23,6 +23,7 @@ from dlperf_slurm.scheduler.sbatch_errors import (
     refuse_impossible,
 )
 from dlperf_slurm.scheduler.submit import (
+    find_last_block,
     find_unsubmitted,
     get_blocks,
     recover_interrupted,
@@ -50,11 +51,27 @@ class Submitter:
     `waiting` maps these groups to Slurm's message; `refused` maps groups that Slurm never takes,
     and groups that were to run after them. A scheduler that does not answer is asked again for
     `retry_seconds`. Nothing more is submitted once the run is cancelled. `report` gets each
-    message.
+    message. With `is_in_turns`, the run interleaved with this one is submitted too, block by block
+    in turns.
     """
 
-    def __init__(self, run: Run, report: Callable[[str], None], retry_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        run: Run,
+        report: Callable[[str], None],
+        retry_seconds: float = 0.0,
+        is_in_turns: bool = False,
+    ) -> None:
         self.run = run
+        other = run.find_interleaved() if is_in_turns else None
+        # what is submitted in turns, the first of two interleaved runs first
+        self._turns = [self]
+        if other is not None:
+            name = other.run_id
+            self._turns.append(
+                Submitter(other, lambda line: report(f"{name}: {line}"), retry_seconds)
+            )
+            self._turns.sort(key=lambda one: run.manifest.interleaved.index(one.run.run_id))
         self.retry_seconds = retry_seconds
         self.waiting: dict[str, str] = {}
         self.refused: dict[str, str] = {}
@@ -67,6 +84,11 @@ class Submitter:
         self._queued = 0
         self._is_checked = False
         self._moved = time.monotonic()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether groups wait, also those of the run that is submitted in turns."""
+        return any(one.waiting for one in self._turns)
 
     def submit(self) -> None:
         """Submit the groups for which there are free queue slots.
@@ -104,13 +126,16 @@ class Submitter:
             has_jobs = False
         if has_jobs or self.started > started:
             self._moved = time.monotonic()
-        elif self.waiting and time.monotonic() > self._moved + self.retry_seconds:
+        elif self.is_waiting and time.monotonic() > self._moved + self.retry_seconds:
             self.raise_for_rest()
 
     def raise_for_rest(self) -> None:
         """Raise SchedulerError, with the command to use, if groups wait or were refused."""
-        if not self.waiting and not self.refused:
-            return
+        texts = [one._describe_rest() for one in self._turns if one.waiting or one.refused]
+        if texts:
+            raise SchedulerError("\n".join(texts))
+
+    def _describe_rest(self) -> str:
         lines = [
             f"{group_id} was not submitted: {words}" for group_id, words in self.refused.items()
         ]
@@ -129,9 +154,17 @@ class Submitter:
             lines.append(
                 f"After fixing the cause: {command} (--set KEY=VALUE changes a site value)"
             )
-        raise SchedulerError("\n".join(lines))
+        return "\n".join(lines)
 
     def _submit_once(self) -> None:
+        while True:
+            started = sum(one.started for one in self._turns)
+            for one in self._turns:
+                one._submit_run()
+            if len(self._turns) == 1 or started == sum(one.started for one in self._turns):
+                return
+
+    def _submit_run(self) -> None:
         run = self.run
         lock_timeout_seconds = min(self.retry_seconds, LOCK_TIMEOUT_SECONDS)
         with hold_submit_lock(run.path, timeout_seconds=lock_timeout_seconds) as lock:
@@ -155,6 +188,7 @@ class Submitter:
         if self.run.manifest.max_submitted is not None and group_ids:
             self._queued = self._count_jobs()
         blocks = get_blocks(self.run)
+        last_block = find_last_block(self.run)
         for group_id in group_ids:
             if group_id in self.refused:
                 continue
@@ -163,6 +197,9 @@ class Submitter:
             hindrance = self._find_hindrance(group_id, blocks)
             if missing:
                 self._refuse(group_id, f"it runs after {missing[0]}, which was refused")
+            elif blocks.get(group_id, 0) > last_block:
+                # without a message: that run's own messages say why it waits
+                self.waiting[group_id] = "the interleaved run has its turn"
             elif hindrance:
                 self._wait(group_id, hindrance)
             else:

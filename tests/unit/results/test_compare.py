@@ -10,6 +10,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.contract.record import HOST, HostPlatform
 from dlperf_slurm.jobs.manifest import IMPORT_SITE
+from dlperf_slurm.reports.comparison_text import describe_method
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.comparability import describe_changes, list_surroundings
@@ -211,5 +212,11 @@ def test_runs_made_one_after_the_other_are_said_to_be(started_b, is_import, is_i
             (started_b, "2024-05-01T12:02:00Z"),
         )
     )
-    manifest = make_manifest(**({"site_name": IMPORT_SITE} if is_import else {}))
-    assert compare_runs(manifest, [a], manifest, [b]).is_in_sequence == is_in_sequence
+    site = {"site_name": IMPORT_SITE} if is_import else {}
+    manifests = [make_manifest(run_id=name, interleaved=("a", "b"), **site) for name in "ab"]
+    compared = compare_runs(manifests[0], [a], manifests[1], [b])
+    assert compared.is_in_sequence == is_in_sequence
+    # a run whose turn was missed is not interleaved
+    assert ("interleaved: " in describe_method(compared)) == (not is_in_sequence)
+    stranger = dataclasses.replace(manifests[1], run_id="c", interleaved=())
+    assert "interleaved: " not in describe_method(compare_runs(manifests[0], [a], stranger, [b]))

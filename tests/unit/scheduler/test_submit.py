@@ -44,7 +44,7 @@ from dlperf_slurm.scheduler.submit import (
     recover_interrupted,
     submit_group,
 )
-from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS, submit_run
+from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS, Submitter, submit_run
 from dlperf_slurm.scheduler.track import Tracker
 
 MATRIX_OF_BLOCKS = """
@@ -342,10 +342,14 @@ def run_of_blocks(home, bin_dir):
     write_program(bin_dir, "sbatch", f'case "$*" in *--parsable*) {submit};; esac')
     for name in ("srun", "squeue", "sacct"):
         write_program(bin_dir, name, print_queue())
-    file = read_matrix(write_matrix(MATRIX_OF_BLOCKS, home / "matrix.toml"))
+    return stage_blocks(home, MATRIX_OF_BLOCKS)
+
+
+def stage_blocks(home, matrix, **values):
+    file = read_matrix(write_matrix(matrix, home / "matrix.toml"))
     site = make_site()
     plan = resolve(expand_matrix(file), site, max_array_size=1001)
-    return stage_run(home, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"])
+    return stage_run(home, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"], **values)
 
 
 DEPENDENCIES = [
@@ -381,6 +385,47 @@ def test_block_after_one_that_was_refused_waits_for_its_mending(home, bin_dir, r
     submit_run(run_of_blocks, print)
     assert list_submitted(run_of_blocks) == ["1n1g", "1n2g", *later]
     assert list_dependencies(home) == DEPENDENCIES
+
+
+@pytest.fixture
+def interleaved(home, run_of_blocks):
+    """Two runs of three blocks, one array job each, that are measured in turns."""
+    matrix, ids = MATRIX_OF_BLOCKS.replace('"1n1g", "1n2g"', '"1n1g"'), ("second", "first")
+    second, first = (stage_blocks(home, matrix, run_id=one, interleaved=ids[::-1]) for one in ids)
+    return first, second
+
+
+# blocks 1, 2, 3 of the first run have the ids 1, 3, 5, those of the second run 2, 4, 6
+IN_TURNS = ["1", "1:2", "2:3", "3:4", "4:5"]
+
+
+def list_awaited(home):
+    return [option.rpartition("afterany:")[2] for option in list_dependencies(home)]
+
+
+@pytest.mark.parametrize("named", [0, 1])
+def test_blocks_of_interleaved_runs_wait_for_each_other_in_turns(home, interleaved, named):
+    said = []
+    submitter = Submitter(interleaved[named], said.append, is_in_turns=True)
+    submitter.submit()
+    submitter.raise_for_rest()
+    assert [sorted(ids.split(":")) for ids in list_awaited(home)] == [
+        s.split(":") for s in IN_TURNS
+    ]
+    assert [[e.array_job_id for e in read_journal(run.path) if e.event == SUBMITTED] for run in
+            interleaved] == [["1", "3", "5"], ["2", "4", "6"]]  # fmt: skip
+    assert not [line for line in said if "waits" in line]
+
+
+def test_interleaved_run_goes_no_further_than_the_other_unless_that_is_cancelled(interleaved):
+    first, second = interleaved
+    submitter = Submitter(first, print)
+    submitter.submit()
+    assert list_submitted(first) == ["1n1g"]
+    assert [*submitter.waiting] == ["1n1g-block2", "1n1g-block3"]
+    append_event(second.path, Event(CANCELLED, format_now()))
+    submitter.submit()
+    assert not submitter.waiting
 
 
 KILLED_GROUPS = ("1n1g", "1n2g", "1n4g")
