@@ -28,6 +28,7 @@ from dlperf_slurm.published.layouts.parts.document import (
     order_batch_groups,
 )
 from dlperf_slurm.published.layouts.parts.figures import (
+    MEANS,
     NO_FIGURE,
     NO_SOURCE,
     OUR_SOURCE,
@@ -40,7 +41,7 @@ from dlperf_slurm.published.layouts.parts.precision_pairs import (
     pair_precisions,
 )
 from dlperf_slurm.reports.cells import Cell, Table
-from dlperf_slurm.stats.median import LATENCY_NAMES
+from dlperf_slurm.stats.median import LATENCY_NAMES, LATENCY_PERCENTILES, count_needed_batches
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -56,9 +57,13 @@ _find_inference = attrgetter(*_TRAINING_KEY, "topology")
 def lay_out(figures: "DataFrame") -> Document:
     """Make a table per model, framework, compiler and pair of precisions.
 
-    Training throughput comes first, then training to accuracy, then inference.
+    Training throughput comes first, then training to accuracy, then inference. As NVIDIA averages
+    epochs, throughputs and latencies of a run are means over its repeats.
     """
     draft = DocumentBuilder()
+    is_own = figures.table == ""
+    means = {name: figures[name].mask(is_own, figures[mean]) for name, mean in MEANS.items()}
+    figures = figures.assign(**means)
     training = list_figures(figures, TRAIN)
     for group in group_by(training, _find_training).values():
         for part in _split_by_batch_group(group):
@@ -112,7 +117,7 @@ def _make_training_table(
         f"{_make_title(shown[0])} training",
         [("GPUs", format_device_counts(topologies)), *columns],
         1,
-        f"{_describe_columns(shown, pair)}; {_describe_bases(shown, pair)}",
+        f"{_describe_columns(shown, pair)}; {_describe_bases(shown, pair)}{_describe_means(shown)}",
     )
 
 
@@ -156,8 +161,26 @@ def _make_inference_table(
         f"{_make_title(shown[0])} inference, {shown[0].topology}",
         [("Batch size", list(map(_name_batch, groups, own))), *columns],
         1,
-        f"{over}latency of one batch",
+        f"{over}latency of one batch{_describe_means(shown)}",
     )
+
+
+def _describe_means(figures: Sequence[Figure]) -> str:
+    """Describe how figures of a run are averaged, and what too few batches bias."""
+    if figures[0].table:
+        return ""
+    text = "means over repeats, as NVIDIA averages epochs, with the waits for data"
+    batches = min((f.batches for f in figures if f.batches is not None), default=None)
+    if batches is None:
+        return f"; {text}"
+    text += (
+        f"; each latency is first computed over the batches of one repeat, at least {batches:.0f}"
+    )
+    biased = [p for p in LATENCY_PERCENTILES[:-1] if count_needed_batches(p) > batches]
+    if biased:
+        percents = " and ".join(f"{percent}%" for percent in biased)
+        text += f", which are few for {percents} (docs/statistics.md, Percentiles)"
+    return f"; {text}"
 
 
 def _make_speedup_cell(figure: Figure, reference: Figure, draft: DocumentBuilder) -> Cell:

@@ -69,7 +69,7 @@ def _make_time_table(
         title=f"{_make_title(figures[0])}, time to train",
         columns=columns,
         text_columns=1,
-        caption=f"top-1 in %, average over seeds; times in {unit}, medians, with the validations",
+        caption=f"top-1 in % and times in {unit}: means over seeds; times with the validations",
     )
 
 

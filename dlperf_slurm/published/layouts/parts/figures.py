@@ -29,7 +29,9 @@ TEXTS = ("model", "model_title", "mode", "framework", "label", "source", "precis
     "batch_group", "batch_sizes", "data_location", "variable_update", "hardware", "table",
     "problem")  # fmt: skip
 NUMBERS = ("samples_per_s", "train_seconds", *(f"latency_{part}_ms" for part in LATENCY_NAMES))
-OBJECTS = ("topology", "footnotes", "top1", "epochs", "seeds_at_target")
+# of figures of a run alone: the means over repeats
+MEANS = {name: f"mean_{name}" for name in NUMBERS}
+OBJECTS = ("topology", "footnotes", "top1", "epochs", "seeds_at_target", "batches")
 """Columns of the frame; a figure is the throughput of one case, or its problem.
 
 `model_title` names the model with its sizes. `label` is the framework, with its gradient
@@ -37,6 +39,7 @@ synchronization if that is not the default; `source` is the publisher of the scr
 is the requested batch size: a number, or "max"; `batch_sizes` joins the measured ones, empty if
 none is known. `top1` has the accuracy, as a fraction, for each seed of a training over `epochs`;
 `seeds_at_target` counts the seeds that reached the target accuracy; None if the training has none.
+`batches` is the fewest batches of a repeat of inference.
 `table` names the published table of a figure, as figures of different tables must not be compared;
 "" for figures of a run.
 """
@@ -59,6 +62,13 @@ def make_run_figures(results: Results) -> "DataFrame":
     cases, repeats = results.cases, results.frames.repeats
     notes = results.notes[results.notes.scope.isin((CASE, DOUBT))]
     notes = notes.groupby("case_id").note.agg(tuple).to_dict()
+    measured = repeats[repeats.samples_per_s.notna()].groupby("case_id")
+    means = measured[[*MEANS]].mean().rename(columns=MEANS).reindex(cases.case_id)
+    # none if a seed did not reach its target
+    means.mean_train_seconds = means.mean_train_seconds.where(
+        cases.train_seconds.notna().to_numpy()
+    )
+    batches = results.frames.pooled.groupby("case_id").fewest.min()
     top1 = repeats.top1.dropna().groupby(repeats.case_id).agg(tuple).to_dict()
     names = label_cases(cases, [axis for axis in VARIANTS if axis not in _SHOWN_APART])
     return _name_figures(
@@ -76,6 +86,8 @@ def make_run_figures(results: Results) -> "DataFrame":
             footnotes=[notes.get(case_id, ()) for case_id in cases.case_id],
             top1=[top1.get(case_id, ()) for case_id in cases.case_id],
             epochs=cases.planned_epochs,
+            batches=cases.case_id.map(batches),
+            **{name: means[name].to_numpy() for name in MEANS.values()},
         )
     )
 
@@ -112,6 +124,7 @@ def make_published_figures(published: "DataFrame") -> "DataFrame":
             top1=[()] * len(figures),
             epochs=0,
             seeds_at_target=None,
+            batches=None,
         )
     )
 
@@ -121,4 +134,6 @@ def _name_figures(figures: "DataFrame") -> "DataFrame":
     update = figures.variable_update
     is_native = update.isin(["", VARIANT_AXES["gradient_sync"]])
     labels = figures.framework + (" " + update).mask(is_native, "")
-    return figures.assign(label=labels).reindex(columns=[*TEXTS, *NUMBERS, *OBJECTS])
+    return figures.assign(label=labels).reindex(
+        columns=[*TEXTS, *NUMBERS, *MEANS.values(), *OBJECTS]
+    )

@@ -1,5 +1,7 @@
 """NVIDIA's layout: its published tables cell by cell, and what a run gives in it."""
 
+import dataclasses
+
 import pytest
 from builders import make_outcomes, make_planned_case
 from published_documents import lay_out_published, lay_out_run, make_training, read_pipe_tables
@@ -102,6 +104,18 @@ def test_inference_of_a_run_has_the_published_columns_and_the_slowest_batch():
     # 4 samples in 2 ms against 3 ms, on average and in the median; 3 against 4 ms at worst
     assert row[:7] == ("4", "2000.00", "1.50", "2.00", "1.50", "2.00", "1.50")
     assert row[-2:] == ("3.00", "1.33")
+
+
+def test_all_figures_of_a_run_are_means_over_its_repeats():
+    planned = make_planned_case(mode="infer", batch_size_per_device=4, repeats=3)
+    outcomes = make_outcomes(planned, [1000.0, 2000.0, 6000.0], batch_seconds=[0.001, 0.003])
+    slow = dataclasses.replace(outcomes.outcomes[2], batch_seconds=(0.005, 0.013))
+    outcomes = dataclasses.replace(outcomes, outcomes=(*outcomes.outcomes[:2], slow))
+    (table,) = lay_out_run("nvidia", outcomes).tables
+    # 1, 3; 1, 3; 5, 13 ms
+    (row,) = write_rows(table)
+    assert (row[1].split()[0], *row[2:4], row[-1]) == ("3000.00", "4.33", "4.33", "6.33")
+    assert_problem(table.caption, says=("means over repeats", "at least 2", "90% and 95% and 99%"))
 
 
 def test_inference_whose_reference_failed_names_its_problem():
