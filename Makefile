@@ -57,7 +57,7 @@ BRIEF_WORKER := -m "not exhaustive" -k "not (bert or llama or vit or bf16 or fp1
 .PHONY: demo check test test-all lint docs clean bench fuzz
 .PHONY: test-fast test-unit test-slow test-exhaustive test-worker test-wheel test-pythons test-changed
 .PHONY: test-slurm test-release test-browser test-containers test-faults test-frameworks test-hostile
-.PHONY: test-transformers gpu gpu-environments rehearse
+.PHONY: test-trainers test-transformers gpu gpu-environments rehearse
 .SECONDARY:
 .NOTPARALLEL:
 
@@ -92,6 +92,11 @@ test-unit: MARKS := not ($(AFTER_TEST))
 test-slow: MARKS := slow and not exhaustive
 # all of tests/unit
 test-exhaustive: MARKS :=
+
+# scripts like those of public trainers, from matrix to report
+test-trainers: .venv/installed-dev $(PYTORCH)
+	$(BIN)/python $(PYTEST) tests/trainers || \
+	  $(BIN)/python $(PYTEST) tests/trainers $(AGAIN)
 
 test-browser: .venv/installed-dev
 	tests/browser/install

@@ -31,7 +31,7 @@ SPEEDS = {
     "test": ["test-unit", "test-worker", "test-wheel", "lint"],
     "test-all": [
         *("test-slurm", "test-changed", "test-pythons", "test-release"),
-        *("test-slow", "test-browser", "docs"),
+        *("test-slow", "test-trainers", "test-browser", "docs"),
     ],
 }
 REQUIREMENTS = {"test-slurm": find_missing_slurm, "test-browser": find_missing_browser}

@@ -1,0 +1,55 @@
+"""Scripts like public trainers, by `[scripts]` on site local, from matrix to report."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.releases import ENVIRONMENTS
+from support.tool import run_tool
+from trainers.scripts import STEP_SECONDS
+
+SCRIPTS = Path(__file__).with_name("scripts.py")
+BATCH_SIZE, STEPS = 8, 60
+MATRIX = """\
+model.name = "{model}"
+[axes]
+framework = "{framework}"
+topology = "{topology}"
+batch_size_per_device = {size}
+script = "mine"
+[protocol]
+repeats = 1
+warmup_steps = 10
+measured_steps = 20
+[scripts.mine]
+format = "{name}"
+launch = "{launch}"
+command = "python '{path}' {name} {{{{ batch_size_per_device }}}} {steps}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "framework", "topology", "steps"),
+    [
+        ("horovod_synthetic", "resnet50", "pytorch", "1n2g", STEPS),
+        ("tf_cnn_benchmarks", "resnet50", "tensorflow1", "1n1g", STEPS),
+        # without an end
+        ("pytorch_examples", "resnet50", "pytorch", "1n1g", ""),
+        ("nanogpt", "llama", "pytorch", "1n1g", STEPS),
+        ("hf_trainer", "bert", "pytorch", "1n1g", STEPS),
+    ],
+)
+def test_script_runs_from_matrix_to_report(tmp_path, name, model, framework, topology, steps):
+    launch = "per-rank" if topology == "1n2g" else "single"
+    values = {"size": BATCH_SIZE, "path": SCRIPTS, "launch": launch, "steps": steps}
+    matrix = MATRIX.format(name=name, model=model, framework=framework, topology=topology, **values)
+    (tmp_path / "matrix.toml").write_text(matrix, encoding="utf-8")
+    venv = f"environments.{framework}.venv={ENVIRONMENTS / 'pytorch'}"
+    options = ["--set", venv, "--set", "max_devices_per_node=2"]
+    done = run_tool(["submit", "matrix.toml", "--site", "local", "--wait", *options], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_tool(["report", "--json"], tmp_path)
+    (case,) = json.loads(done.stdout)["cases"]
+    ideal = int(topology[2]) * BATCH_SIZE / STEP_SECONDS
+    # a busy machine is slower, none is faster
+    assert ideal / 4 < case["samples_per_s"] <= ideal
