@@ -112,20 +112,22 @@ def _describe_case(case: Case) -> Identity:
         mode=case.axes.mode,
         data=FOLDER if case.axes.data in (FOLDER, DALI) else ON_DEVICE,
         compiler=case.axes.compiler,
+        # one rank has no gradients to synchronize, whatever its script is told
+        gradient_sync=case.axes.gradient_sync if case.world_size > 1 else "",
     )
 
 
 def _find_contradiction(case: Case, told: Identity) -> str:
     """Describe settings that differ between the log (`told`) and the case.
 
-    The nodes are only inferred, and scripts have more ways to synchronize gradients than the axis.
-    Data is synthetic ("device") or real ("folder").
+    The nodes are only inferred. Data is synthetic ("device") or real ("folder").
     """
     asked = _describe_case(case)
     differences: List[str] = [
         f"{name} is {getattr(told, name)} in the log but {getattr(asked, name)} in the case"
         for name in ALL_SETTINGS
-        if name not in ("nodes", "gradient_sync")
+        if name != "nodes"
+        and getattr(asked, name)
         and getattr(told, name) not in ("", 0, getattr(asked, name))
     ]
     return "; ".join(differences)

@@ -44,7 +44,8 @@ def tf_cnn_benchmarks(size: int, steps: int) -> None:
     """Print as TensorFlow's tf_cnn_benchmarks.py, one device."""
     print("TensorFlow:  1.15\nModel:       resnet50_v1.5\nDataset:     imagenet (synthetic)")
     print(f"Mode:        training\nBatch size:  {size} global\n             {size} per device")
-    print(f"Num batches: {steps}\nDone warm up\nStep\tImg/sec\ttotal_loss")
+    print(f"Num batches: {steps}\nVariables:   parameter_server\nDone warm up")
+    print("Step\tImg/sec\ttotal_loss")
     total = 0.0
     for step, seconds, loss in train(size, range(1, steps + 1)):
         total += seconds

@@ -68,6 +68,7 @@ def make_attempt(folder: Path, script: str, **changes: object) -> Path:
         "devices_per_node": 2,
         "batch_size_per_device": 64,
         "log_format": "tf_cnn_benchmarks",
+        "gradient_sync": "parameter_server",
         **changes,
     }
     write_json(folder / "case.json", make_case(**asked))
@@ -139,6 +140,7 @@ def test_script_runs_in_its_attempt(tmp_path):
         ("true", {}, "the log"),
         (f"cat {LOG}", {"batch_size_per_device": 32}, "batch_size_per_device is 64 in the log"),
         (f"cat {LOG}", {"model": "bert"}, "model is resnet50 in the log"),
+        (f"cat {LOG}", {"gradient_sync": "native"}, "gradient_sync is parameter_server in the log"),
         (f"cat {LOG} {LOG}", {}, "2 runs"),
         (f"sed s/training/forward-only/ {LOG}", {}, "mode is infer in the log"),
         (f"sed 's/ (synthetic)//' {LOG}", {}, "data is folder in the log"),
