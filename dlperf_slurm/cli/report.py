@@ -16,6 +16,9 @@ from dlperf_slurm.program import COMMAND
 from dlperf_slurm.published.layouts import DEFAULT_LAYOUT, list_layouts
 from dlperf_slurm.reports.plots import CHOICES, SOME
 
+# the layout that is also a report of NVIDIA's benchmark.py as JSON
+NVIDIA = "nvidia"
+
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.jobs.run_directory import Run
@@ -26,7 +29,9 @@ def add_commands(commands: "Commands") -> None:
     """Add the command `report` to the parser."""
     parser = add_command(commands, "report", run_report)
     add_run_options(parser)
-    add_json_option(parser, "print the content of report.json, and write no report")
+    add_json_option(
+        parser, "print report.json, or with --layout nvidia the JSON of its benchmark.py"
+    )
     parser.add_argument(
         "--layout",
         choices=(DEFAULT_LAYOUT, *list_layouts()),
@@ -57,6 +62,8 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_report(options: argparse.Namespace) -> None:
+    if options.json and options.layout not in (DEFAULT_LAYOUT, NVIDIA):
+        raise InputError(f"report: --json needs --layout {DEFAULT_LAYOUT} or {NVIDIA}")
     if options.published is not None:
         _print_published(options)
         return
@@ -64,21 +71,26 @@ def run_report(options: argparse.Namespace) -> None:
 
     run = find_readable_run(options.run, options.results)
     if options.json:
-        _print_json(run, options.against)
+        _print_json(run, options.against, options.layout)
         return
     report_run(run, options.layout, options.against, options.plots, options.all, options.details)
 
 
-def _print_json(run: "Run", against: Sequence[str]) -> None:
-    """Print the content of the file report.json; raises as `report_run` does."""
+def _print_json(run: "Run", against: Sequence[str], layout: str) -> None:
+    """Print report.json, or the report of NVIDIA's benchmark.py; raises as `report_run` does."""
     from dlperf_slurm.files.folders import run_permissions
     from dlperf_slurm.published.against import choose_sources
+    from dlperf_slurm.published.layouts.parts.figures import make_run_figures
+    from dlperf_slurm.published.nvidia_report import serialize_figures
     from dlperf_slurm.reports.formats.json import FILE_NAME, serialize
     from dlperf_slurm.reports.report_files import make_report
 
     with run_permissions(run.path):
         report = make_report(run, choose_sources(against))
-    print(serialize(report)[FILE_NAME].decode(), end="", flush=True)
+    if layout == NVIDIA:
+        print(serialize_figures(make_run_figures(report.summary.results)), flush=True)
+    else:
+        print(serialize(report)[FILE_NAME].decode(), end="", flush=True)
     check_complete(report.summary)
 
 
@@ -167,6 +179,7 @@ def _print_published(options: argparse.Namespace) -> None:
     from dlperf_slurm.published.layouts import load_layout
     from dlperf_slurm.published.layouts.parts.figures import make_published_figures
     from dlperf_slurm.published.layouts.parts.output import print_document
+    from dlperf_slurm.published.nvidia_report import serialize_figures
 
     if options.run is not None:
         raise InputError("report: RUN and --published exclude each other; give one of them")
@@ -175,6 +188,9 @@ def _print_published(options: argparse.Namespace) -> None:
     if options.layout == DEFAULT_LAYOUT:
         raise InputError(f"report: --published needs --layout {' or '.join(list_layouts())}")
     figures = read_source(options.published)
+    if options.json:
+        print(serialize_figures(make_published_figures(figures)), flush=True)
+        return
     document = load_layout(options.layout).lay_out(make_published_figures(figures))
     hardware = " and ".join(figures.hardware.unique())
     print_document(

@@ -1,15 +1,18 @@
-"""The report of NVIDIA's benchmark.py (`-o`) -> a run for each number of GPUs and batch size.
+"""The report of NVIDIA's benchmark.py (`-o`), read and written: a figure for each GPUs and batch.
 
     {"model": "", "ngpus": [1, 8], "bs": [192], "metric_keys": ["train.ips"],
      "metrics": {"1": {"192": {"train.ips": 1430.1}}, "8": {"192": {"train.ips": 11135.2}}}}
 
-Batch sizes are those of one GPU, images/s those of all.
+Batch sizes are those of one GPU, images/s those of all. NVIDIA's own have no model, as all are of
+ResNet-50 in MXNet.
 """
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.contract.record import FAILED, OK
@@ -17,11 +20,28 @@ from dlperf_slurm.files.reading import open_file
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.runs import ImportedRun, ImportOptions, complete_identity
 from dlperf_slurm.logs.windows import Window
+from dlperf_slurm.published.layouts.parts.figures import NO_SOURCE, list_figures
+from dlperf_slurm.stats.median import LATENCY_NAMES
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from dlperf_slurm.published.layouts.parts.figures import Figure
 
 FORMAT = "nvidia_benchmark_report"
-MODES = {"train.ips": TRAIN, "val.ips": INFER}
+MODES = {
+    **{"train.ips": TRAIN, "val.ips": INFER},
+    # before 2020
+    **{"train.total_ips": TRAIN, "val.total_ips": INFER},
+}
 """Modes by the metric that is a throughput."""
 LARGEST_BYTES = 1 << 20
+
+# figures with equal values of these share a report
+_find_kind = attrgetter(
+    *("model_title", "label", "source", "precision", "compiler", "data_location", "hardware")
+)
+_UNNAMED = ("", "none", NO_SOURCE)
 
 
 def read_report(path: Path, options: ImportOptions) -> list[ImportedRun]:
@@ -35,8 +55,12 @@ def read_report(path: Path, options: ImportOptions) -> list[ImportedRun]:
     if not isinstance(data, dict) or not {"ngpus", "bs", "metrics"} <= data.keys():
         return []
     found = [*_list_figures(data["metrics"])]
+    # the models of other reports are not told apart
+    model = Identity() if data.get("model") else Identity(framework="mxnet", model="resnet50")
     return [
-        _make_run(f"{path}#{number}" if len(found) > 1 else str(path), path, options, *figure)
+        _make_run(
+            f"{path}#{number}" if len(found) > 1 else str(path), path, options, model, *figure
+        )
         for number, figure in enumerate(found, start=1)
     ]
 
@@ -51,15 +75,21 @@ def _list_figures(metrics: Any) -> Iterator[tuple[str, str, str, Any]]:
 
 
 def _make_run(
-    log: str, path: Path, options: ImportOptions, gpus: str, size: str, metric: str, value: Any
+    log: str,
+    path: Path,
+    options: ImportOptions,
+    model: Identity,
+    gpus: str,
+    size: str,
+    metric: str,
+    value: Any,
 ) -> ImportedRun:
     """Make the run of one figure of a report; failed if the value is no positive number.
 
     `log` names the run: the path, with "#2" for the second figure.
     """
-    stated = Identity(
-        framework="mxnet",
-        model="resnet50",
+    stated = replace(
+        model,
         devices=int(gpus),
         batch_size_per_device=int(size),
         mode=MODES[metric],
@@ -81,3 +111,58 @@ def _make_run(
         window=window,
         measured=window.describe(),
     )
+
+
+def serialize_figures(figures: "DataFrame") -> str:
+    """Format figures as reports; several models, frameworks or precisions make a list of reports.
+
+    A case without a figure has null.
+    """
+    reports: dict[tuple[str, ...], dict[str, Any]] = {}
+    for figure in (*list_figures(figures, TRAIN), *list_figures(figures, INFER)):
+        kind = _find_kind(figure)
+        metrics = _list_metrics(figure)
+        gpus, size = str(figure.topology.world_size), figure.batch_sizes or figure.batch_group
+        # the same GPUs on fewer nodes have a report of their own
+        while metrics.keys() & _find_place(reports, kind, gpus, size).keys():
+            kind = (*kind, str(figure.topology))
+        _find_place(reports, kind, gpus, size).update(metrics)
+    texts = [*map(_complete, reports.values())]
+    return json.dumps(texts[0] if len(texts) == 1 else texts, indent=4, allow_nan=False)
+
+
+def _find_place(
+    reports: dict[tuple[str, ...], dict[str, Any]], kind: tuple[str, ...], gpus: str, size: str
+) -> dict[str, Any]:
+    """Return the metrics of these GPUs and batch size in the report of a kind of case."""
+    report = reports.setdefault(
+        kind, {"model": " ".join(name for name in kind if name not in _UNNAMED), "metrics": {}}
+    )
+    place: dict[str, Any] = report["metrics"].setdefault(gpus, {}).setdefault(size, {})
+    return place
+
+
+def _complete(report: dict[str, Any]) -> dict[str, Any]:
+    """Add the lists of GPUs, batch sizes and metrics to a report."""
+    by_size = [pair for sizes in report["metrics"].values() for pair in sizes.items()]
+    return {
+        "model": report["model"],
+        "ngpus": [*map(int, report["metrics"])],
+        "bs": [int(s) if s.isdecimal() else s for s in dict.fromkeys(size for size, _ in by_size)],
+        "metric_keys": [*dict.fromkeys(name for _, values in by_size for name in values)],
+        "metrics": report["metrics"],
+    }
+
+
+def _list_metrics(figure: "Figure") -> dict[str, Any]:
+    """Return the images/s of a figure and, for inference, the seconds of a batch, by metric."""
+    if figure.mode == TRAIN:
+        return {"train.ips": figure.samples_per_s}
+    latencies = {
+        f"val.latency_{name.lstrip('p')}": getattr(figure, f"latency_{name}_ms")
+        for name in LATENCY_NAMES
+    }
+    return {
+        "val.ips": figure.samples_per_s,
+        **{name: round(value / 1000, 9) for name, value in latencies.items() if value is not None},
+    }

@@ -388,3 +388,14 @@ def test_what_is_missing_or_does_not_fit_is_named(excerpt, change, says):
     assert changed
     assert changed != lines
     assert_problem(read_one(excerpt.split("/")[0], changed).problem, says=says)
+
+
+def test_validation_of_nvidias_mxnet_script_is_inference(tmp_path):
+    lines = [
+        'DLLL {"step": "PARAMETER", "data": {"num_layers": 50, "gpus": "0", "batch_size": 64, '
+        '"mode": "val"}}',
+        'DLLL {"step": [], "data": {"val.ips": 5200.5, "val.latency_avg": 0.0123}}',
+    ]
+    run = _import(tmp_path, lines)
+    assert (run.identity.mode, run.identity.total_batch_size) == ("infer", 64)
+    assert run.samples_per_s == 5200.5

@@ -3,16 +3,18 @@
 import json
 
 import pytest
+from builders import find_task, make_record, read_case, write_record
 
 from dlperf_slurm.cli import main
+from dlperf_slurm.published.figures import read_source
 
 REPORT = {
     "model": "",
     "ngpus": [1, 4],
     "bs": [64],
-    "metric_keys": ["train.ips", "train.loss"],
+    "metric_keys": ["train.ips", "val.ips"],
     "metrics": {
-        "1": {"64": {"train.ips": 700.5, "train.loss": 7.0}},
+        "1": {"64": {"train.total_ips": 700.5, "val.latency_avg": 7.0}},
         "4": {"64": {"train.ips": 2700.0, "val.ips": 9000.0}},
     },
 }
@@ -56,3 +58,38 @@ def test_other_json_is_no_report(home, capsys, text):
     (home / "fp32.json").write_text(text, encoding="utf-8")
     code, (entry,) = _import(capsys, "--dry-run")
     assert (code, entry["format"]) == (5, "")
+
+
+def test_published_figures_have_the_same_shape_and_are_read_again(home, capsys):
+    source = "nvidia_mxnet_resnet50_inference"
+    options = ["--layout", "nvidia", "--published", source, "--json"]
+    assert main(["report", *options]) == 0
+    report = json.loads(capsys.readouterr().out)[0]
+    assert report.keys() == REPORT.keys()
+    figures = read_source(source)
+    figures = figures[figures.hardware == figures.hardware.iloc[0]]
+    assert report["ngpus"] == [1]
+    assert report["bs"] == [*figures.batch_size_per_device.unique()]
+    found = report["metrics"]["1"]["64"]
+    row = figures[figures.batch_size_per_device == 64].iloc[0]
+    assert found["val.ips"] == row.samples_per_s
+    assert found["val.latency_avg"] == row.latency_avg_ms / 1000
+    (home / "fp32.json").write_text(json.dumps(report), encoding="utf-8")
+    _, entries = _import(capsys, "--dry-run")
+    # of a model that the report names, and that is not guessed
+    assert {entry["identity"]["model"] for entry in entries} == {""}
+    assert entries[0]["samples_per_s"] == figures.samples_per_s.iloc[0]
+
+
+def test_run_of_three_topologies_is_one_report_with_null_for_what_failed(staged_run, capsys):
+    task = find_task(staged_run, "1n1g")
+    write_record(staged_run, task, make_record(read_case(staged_run, task)))
+    assert main(["report", "--layout", "nvidia", "--json"]) == 5
+    report = json.loads(capsys.readouterr().out)
+    rates = {"1": 40.0, "2": None, "4": None}
+    assert report["metrics"] == {gpus: {"8": {"train.ips": rate}} for gpus, rate in rates.items()}
+
+
+def test_layout_without_a_json_form_is_refused(staged_run, capsys):
+    assert main(["report", "--layout", "dlperf", "--json"]) == 2
+    assert "nvidia" in capsys.readouterr().err
