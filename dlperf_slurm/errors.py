@@ -50,13 +50,13 @@ class CasesFailedError(DlperfError):
 
 
 class SlowerError(DlperfError):
-    """A case became slower than `compare --fail-if-slower` allows."""
+    """A case is slower than `--fail-if-slower` allows, or `accept` rejects it."""
 
     exit_code = 6
 
 
 class InconclusiveError(DlperfError):
-    """More repeats are needed to decide `--fail-if-slower`: neither answer is significant yet."""
+    """More repeats are needed for `--fail-if-slower` or `accept`: no answer is significant yet."""
 
     exit_code = 7
 

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 SHELLS = ("bash", "zsh", "fish")
 # run ids begin with the year
 _LIST_RUNS = "{ ls results 2> /dev/null | grep '^2'; echo latest; }"
-_RUNS = ("run", "run_a", "run_b")
+_RUNS = ("run", "run_a", "run_b", "runs")
 _FOLDERS = ("results", "directory")
-_FILES = ("matrix", "matrix_b", "site", "logs", "files", "plot", "junit", "csv", "parquet")
+_FILES = (
+    *("matrix", "matrix_b", "site", "logs", "files"),
+    *("plot", "junit", "csv", "parquet", "reference"),
+)
 
 
 def add_commands(commands: "Commands") -> None:

@@ -27,6 +27,8 @@ EXAMPLES = {
     "cancel": ("20240501", "run-directory"),
     "report": ("20240501 --layout dlperf", "tutorial"),
     "compare": ("20240501 20240502 --fail-if-slower 3%", "statistics"),
+    "reference make": ("20240501 20240502 -o reference.toml", "statistics"),
+    "accept": ("20240503 --reference reference.toml", "statistics"),
     "history": ("--case 'pytorch-*-1n8g-*'", "statistics"),
     "archive": ("20240501 --remove", "run-directory"),
     "import-logs": ("logs/ --dry-run", "logs"),

@@ -59,7 +59,7 @@ def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]
             ShownColumn("A", cells=lambda rows: _make_median_cells(rows, "samples_a")),
             ShownColumn("B", cells=lambda rows: _make_median_cells(rows, "samples_b")),
             ShownColumn("speed_ratio", "speed B / A", SPEED, "none", bounds=False),
-            ShownColumn("95 % interval", missing="none", cells=_make_interval_cells),
+            ShownColumn("95 % interval", missing="none", cells=make_interval_cells),
             ShownColumn("shown_verdict", "verdict", marks=True),
         ],
         caption=describe_method(compared),
@@ -131,12 +131,12 @@ def _name_quantities(rows: "DataFrame") -> list[str]:
 def _make_median_cells(rows: "DataFrame", name: str) -> list[Cell]:
     """Make cells of the medians of samples; `name` is "samples_a" or "samples_b"."""
     return [
-        _make_median_cell(samples, MILLISECONDS if quantity == MEAN_LATENCY else RATIO)
+        make_median_cell(samples, MILLISECONDS if quantity == MEAN_LATENCY else RATIO)
         for samples, quantity in zip(rows[name], rows.quantity)
     ]
 
 
-def _make_median_cell(samples: Sequence[float], form: ScaledFormat) -> Cell:
+def make_median_cell(samples: Sequence[float], form: ScaledFormat) -> Cell:
     """Make the cell of a median, with as many digits as its interval or range allows."""
     if not samples:
         return Cell(None, problem="none")
@@ -145,7 +145,7 @@ def _make_median_cell(samples: Sequence[float], form: ScaledFormat) -> Cell:
     return Cell(compute_median(samples), form, bounds, hides_bounds=True)
 
 
-def _make_interval_cells(rows: "DataFrame") -> list[Cell]:
+def make_interval_cells(rows: "DataFrame") -> list[Cell]:
     """Make cells of the 95 % interval of the speed ratio: "0.985 to 1.012"; None without one."""
     found = read_intervals(rows, with_bounds("speed_ratio"))
     return [
@@ -169,16 +169,16 @@ def describe_verdict(pair: Row, margin: float) -> str:
     return text + (", beyond the limit" if pair["is_beyond_limit"] else "")
 
 
-def describe_pair(pair: Row) -> str:
+def describe_pair(pair: Row, ratio: str = "speed B / A") -> str:
     """Describe a row of `RunComparison.pairs` in one line: verdict, speed ratio, interval, notes.
 
-    Without a ratio, say why there is none.
+    Without a ratio, say why there is none. `ratio` is the name of the ratio.
     """
     if pair["speed_ratio"] is None:
         return f"{pair['verdict']}: {pair['reason']}"
     interval = find_interval(pair)
     speed = SPEED.limit(interval)
-    text = f"{pair['verdict']}: speed B / A {speed.write(pair['speed_ratio'])}"
+    text = f"{pair['verdict']}: {ratio} {speed.write(pair['speed_ratio'])}"
     if interval is not None:
         text += f", 95 % interval {speed.write(interval.low)} to {speed.write(interval.high)}"
     return "; ".join(filter(None, [text, pair["reason"], *pair["changes"]]))
@@ -245,36 +245,45 @@ def serialize_junit(compared: RunComparison) -> str:
 
     A test case fails if B is slower by more than the limit, and is skipped if undecided.
     """
-    pairs = list_records(compared.pairs)
-    counts = {
-        "tests": len(pairs),
-        "failures": sum(pair["is_beyond_limit"] for pair in pairs),
-        "errors": 0,
-        "skipped": sum(_is_undecided(pair, compared.limit) for pair in pairs),
-    }
+    cases = [
+        (pair["quantity"], pair["case_id"], _name_outcome(pair, compared.limit),
+            describe_pair(pair))
+        for pair in list_records(compared.pairs)
+    ]  # fmt: skip
     name = f"{compared.manifest_a.run_id} -> {compared.manifest_b.run_id}"
-    attributes = {"name": _clean(name), **{key: str(count) for key, count in counts.items()}}
+    return serialize_test_cases(name, cases, describe_method(compared))
+
+
+def _name_outcome(pair: Row, limit: Optional[float]) -> str:
+    """Return the JUnit element of a pair: failure, skipped, or system-out if it passes."""
+    if pair["is_beyond_limit"]:
+        return "failure"
+    return "skipped" if _is_undecided(pair, limit) else "system-out"
+
+
+def serialize_test_cases(
+    suite_name: str, cases: Sequence[tuple[str, str, str, str]], method: str
+) -> str:
+    """Serialize test cases as JUnit XML: [class name, name, outcome, text].
+
+    The outcome is the name of an element: failure, error, skipped, or system-out if it passes.
+    """
+    outcomes = [outcome for _, _, outcome, _ in cases]
+    counts = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+    attributes = {"name": _clean(suite_name), "tests": str(len(cases))}
+    attributes.update((key, str(outcomes.count(outcome))) for key, outcome in counts.items())
     suite = ElementTree.Element("testsuite", attributes)
-    for pair in pairs:
-        suite.append(_make_case(pair, compared.limit))
-    ElementTree.SubElement(suite, "system-out").text = describe_method(compared)
+    for class_name, name, outcome, text in cases:
+        own = {"classname": class_name, "name": _clean(name), "time": "0"}
+        element = ElementTree.SubElement(ElementTree.SubElement(suite, "testcase", own), outcome)
+        if outcome == "system-out":
+            element.text = _clean(text)
+        else:
+            element.set("message", _clean(text))
+    ElementTree.SubElement(suite, "system-out").text = _clean(method)
     ElementTree.indent(suite)
     body = ElementTree.tostring(suite, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
-
-
-def _make_case(pair: Row, limit: Optional[float]) -> ElementTree.Element:
-    """Make the XML element of a test case; `limit` is the allowed slowdown, or None."""
-    attributes = {"classname": pair["quantity"], "name": _clean(pair["case_id"]), "time": "0"}
-    case = ElementTree.Element("testcase", attributes)
-    text = _clean(describe_pair(pair))
-    if pair["is_beyond_limit"]:
-        ElementTree.SubElement(case, "failure", {"message": text})
-    elif _is_undecided(pair, limit):
-        ElementTree.SubElement(case, "skipped", {"message": text})
-    else:
-        ElementTree.SubElement(case, "system-out").text = text
-    return case
 
 
 def _is_undecided(pair: Row, limit: Optional[float]) -> bool:

@@ -110,6 +110,7 @@ def may(cell, is_own, is_named):
 
 
 BOTH = (False, True)
+READERS = ("status", "list", "log", "report", "compare", "history", "accept", "reference make")
 
 
 @pytest.mark.parametrize(
@@ -118,11 +119,7 @@ BOTH = (False, True)
         *(("wait", True, *chosen) for chosen in itertools.product(BOTH, BOTH)),
         *(("cancel", False, *chosen) for chosen in itertools.product(BOTH, BOTH)),
         *((command, ended, True, False) for command in ("resume", "retry") for ended in BOTH),
-        *(
-            (command, ended, True, True)
-            for command in ("status", "list", "log", "report", "compare", "history", "archive")
-            for ended in BOTH
-        ),
+        *((command, ended, True, True) for command in (*READERS, "archive") for ended in BOTH),
     ],
 )
 def test_command_does_to_a_run_no_more_than_it_declares(
@@ -140,10 +137,15 @@ def test_command_does_to_a_run_no_more_than_it_declares(
         mark_own(staged_run)
     before = list_files(staged_run)
     results = ["--results", staged_run.path.parent]
-    words = {"compare": [staged_run.path] * 2, "history": results, "list": results}
+    words = {"compare": [staged_run.path] * 2, "history": results, "list": results,
+             "accept": [staged_run.path, "--reference", "r.toml"],
+             "reference make": [staged_run.path, "-o", "r.toml"]}  # fmt: skip
+    figure = "schema_version = 1\ncases = [{case = 'x', at_least_samples_per_s_per_device = 1}]"
+    (home / "r.toml").write_text(figure, encoding="utf-8")
     with suppress(SystemExit):
-        main([command, *map(str, words.get(command, [staged_run.path]) if is_named else [])])
-    _, writes, submits, cancels, _ = EFFECTS[command]
+        named = words.get(command, [staged_run.path]) if is_named else []
+        main([*command.split(), *map(str, named)])
+    _, writes, submits, cancels, _ = EFFECTS[command.split()[0]]
     submitted, cancelled = list_calls(home, "sbatch") != [], list_calls(home, "scancel") != []
     assert submitted <= may(submits, is_own, is_named)
     assert cancelled <= may(cancels, is_own, is_named)

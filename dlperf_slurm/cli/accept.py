@@ -1,0 +1,85 @@
+"""The commands reference and accept: decide whether a machine is what was measured or promised."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlperf_slurm.cli.options import (
+    RUN_HELP,
+    add_actions,
+    add_command,
+    add_json_option,
+    add_results_option,
+    add_run_options,
+)
+from dlperf_slurm.cli.output import make_console, say, write_file
+
+if TYPE_CHECKING:
+    from dlperf_slurm.cli.options import Commands
+
+
+def add_commands(commands: "Commands") -> None:
+    """Add the commands `reference` and `accept` to the parser."""
+    actions = add_actions(commands, "reference")
+    text = "write what runs measured to a reference file, for `accept`"
+    parser = add_command(actions, "make", run_reference_make, text)
+    parser.add_argument("runs", metavar="RUN", nargs="+", help=f"archive, {RUN_HELP}")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", required=True,
+        help="reference file to write (TOML)")  # fmt: skip
+    add_results_option(parser)
+    parser = add_command(commands, "accept", run_accept)
+    add_run_options(parser)
+    parser.add_argument("--reference", type=Path, metavar="FILE", required=True,
+        help="file of `reference make`, or with a contract's figures")  # fmt: skip
+    parser.add_argument("--tolerance", metavar="PERCENT",
+        help="how much slower than the reference a case may be, such as 3%% (default: what the "
+        "reference's runs vary by, which takes at least two)")  # fmt: skip
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit report")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as Markdown")
+    add_json_option(parser)
+
+
+def run_reference_make(options: argparse.Namespace) -> None:
+    from dlperf_slurm.jobs.archives import find_readable_run
+    from dlperf_slurm.results.collect import collect_outcomes
+    from dlperf_slurm.results.reference import serialize_reference
+
+    runs = [find_readable_run(name, options.results) for name in options.runs]
+    text = serialize_reference([(run.manifest, collect_outcomes(run)) for run in runs])
+    write_file(options.output, "--output", text.encode())
+    say(f"Reference: {options.output}")
+
+
+def run_accept(options: argparse.Namespace) -> None:
+    """Print the verdict on each case of the reference; raises an error unless all are accepted."""
+    from dlperf_slurm.jobs.archives import find_readable_run
+    from dlperf_slurm.reports.acceptance_text import (
+        guard_acceptance,
+        serialize_acceptance,
+        serialize_junit,
+        serialize_markdown,
+        tabulate_acceptance,
+    )
+    from dlperf_slurm.reports.regression_check import parse_percent
+    from dlperf_slurm.reports.terminal import print_footnotes, show_table
+    from dlperf_slurm.results.acceptance import judge_run
+    from dlperf_slurm.results.collect import collect_outcomes
+    from dlperf_slurm.results.reference import read_reference
+
+    tolerance = parse_percent(options.tolerance)
+    reference = read_reference(options.reference)
+    run = find_readable_run(options.run, options.results)
+    name = options.reference.name
+    accepted = judge_run(run.manifest, collect_outcomes(run), reference, name, tolerance)
+    if options.json:
+        print(serialize_acceptance(accepted), end="", flush=True)
+    else:
+        console = make_console()
+        table, notes = tabulate_acceptance(accepted)
+        show_table(table, console)
+        print_footnotes(notes, console)
+    if options.junit is not None:
+        write_file(options.junit, "--junit", serialize_junit(accepted).encode())
+    if options.markdown is not None:
+        write_file(options.markdown, "--markdown", serialize_markdown(accepted).encode())
+    guard_acceptance(accepted)

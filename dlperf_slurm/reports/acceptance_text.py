@@ -1,0 +1,142 @@
+"""The verdicts of `accept` -> a table, Markdown, JSON, JUnit XML, and the error of a CI job."""
+
+import json
+from typing import Optional
+
+from dlperf_slurm.errors import CasesFailedError, DlperfError, InconclusiveError, SlowerError
+from dlperf_slurm.plain_text import name_some
+from dlperf_slurm.reports.cells import Table
+from dlperf_slurm.reports.comparison_text import (
+    SPEED,
+    describe_pair,
+    format_percent,
+    make_interval_cells,
+    make_median_cell,
+    serialize_test_cases,
+)
+from dlperf_slurm.reports.formats.markdown import escape_markdown, list_blocks
+from dlperf_slurm.reports.tables import FootnoteMarks, ShownColumn, TableSpec, tabulate
+from dlperf_slurm.results.acceptance import ACCEPTED, MISSING, REJECTED, Acceptance
+from dlperf_slurm.results.columns import list_records
+from dlperf_slurm.results.compare import Row
+from dlperf_slurm.results.notes import CASE
+from dlperf_slurm.results.number_formats import RATIO, ScaledFormat
+from dlperf_slurm.results.significance import NOT_COMPARABLE, UNDECIDED
+
+SCHEMA_VERSION = 1
+
+# verdict -> the JUnit element of its test cases, and the error of a run that has one
+_OUTCOMES: dict[str, tuple[str, Optional[type[DlperfError]]]] = {
+    REJECTED: ("failure", SlowerError),
+    MISSING: ("error", CasesFailedError),
+    NOT_COMPARABLE: ("error", CasesFailedError),
+    UNDECIDED: ("skipped", InconclusiveError),
+    ACCEPTED: ("system-out", None),
+}
+
+
+def tabulate_acceptance(accepted: Acceptance) -> tuple[Table, tuple[str, ...]]:
+    """Make a table with a row per case, and the texts of its footnotes in order."""
+    cases = accepted.cases
+    texts = [[reason] * bool(reason) + [*own] for reason, own in zip(cases.reason, cases.changes)]
+    marks = FootnoteMarks([(row, CASE, text) for row, own in enumerate(texts) for text in own])
+    percent = ScaledFormat(".1f", factor=100, unit=" %")
+    spec = TableSpec(
+        "acceptance",
+        rows=lambda accepted: accepted.cases.assign(problem=""),
+        by=(),
+        title=_name(accepted),
+        words=lambda rows: [ShownColumn("case_id"), ShownColumn("unit", missing="none")],
+        figures=lambda rows: [
+            ShownColumn("basis", "reference"),
+            ShownColumn("expected", None, RATIO, "none", bounds=False),
+            ShownColumn("tolerance", None, percent, "none", bounds=False),
+            ShownColumn("bound", "at least", RATIO, "none", bounds=False),
+            ShownColumn("measured", cells=lambda rows: [
+                make_median_cell(samples, RATIO) for samples in rows.samples
+            ]),
+            ShownColumn("speed_ratio", "measured / expected", SPEED, "none", bounds=False),
+            ShownColumn("95 % interval", missing="none", cells=make_interval_cells),
+            ShownColumn("verdict", marks=True),
+        ],
+        caption=_describe_method(accepted),
+        notes=(CASE,),
+    )  # fmt: skip
+    (table,) = tabulate(spec, accepted, marks)
+    return table, tuple(marks.footnotes.texts)
+
+
+def _name(accepted: Acceptance) -> str:
+    return f"{accepted.manifest.run_id} against {accepted.reference}"
+
+
+def _describe_method(accepted: Acceptance) -> str:
+    """Describe how bounds and verdicts are found, for the caption."""
+    stated = accepted.tolerance
+    lines = [
+        "tolerance: " + (
+            "by what the reference's runs vary by, one further run of the same machine in 20 would "
+            "have a case below its bound; none for a contract's figure" if stated is None
+            else f"the stated {format_percent(stated)}"
+        ),
+        "accepted: shown to reach the bound, at 95 %; rejected: shown not to, at 95 % for all "
+        "cases together; undecided: neither (docs/statistics.md, accept)",
+    ]  # fmt: skip
+    if accepted.others:
+        lines.append(f"not in the reference: {name_some(accepted.others)}")
+    return "\n".join(lines)
+
+
+def serialize_markdown(accepted: Acceptance) -> str:
+    """Serialize the verdicts as Markdown, with all text escaped."""
+    table, notes = tabulate_acceptance(accepted)
+    title = escape_markdown(f"{accepted.manifest.title}: {_count_verdicts(accepted)}")
+    numbered = [f"[{n}] {escape_markdown(text)}  " for n, text in enumerate(notes, start=1)]
+    blocks = [f"# {title}", *list_blocks([table]), *["\n".join(numbered)] * bool(numbered)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def serialize_acceptance(accepted: Acceptance) -> str:
+    """Serialize the verdicts as JSON, with all numbers in full precision."""
+    data = {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": accepted.manifest.run_id,
+        "reference": accepted.reference,
+        "tolerance": accepted.tolerance,
+        "not_in_reference": [*accepted.others],
+        "cases": list_records(accepted.cases),
+    }
+    return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def serialize_junit(accepted: Acceptance) -> str:
+    """Serialize the verdicts as JUnit XML; what is missing or not comparable is an error."""
+    cases = [
+        ("accept", row["case_id"], _OUTCOMES[row["verdict"]][0], _describe_case(row))
+        for row in list_records(accepted.cases)
+    ]
+    return serialize_test_cases(_name(accepted), cases, _describe_method(accepted))
+
+
+def _count_verdicts(accepted: Acceptance) -> str:
+    """Count the verdicts: "1 rejected, 5 accepted"."""
+    verdicts = accepted.cases.verdict.tolist()
+    return ", ".join(f"{verdicts.count(one)} {one}" for one in _OUTCOMES if one in verdicts)
+
+
+def _describe_case(row: Row) -> str:
+    """Describe a row of `Acceptance.cases` in one line."""
+    return describe_pair(row, "measured / expected")
+
+
+def guard_acceptance(accepted: Acceptance) -> None:
+    """Raise an error unless all cases are accepted; that of rejected cases goes first."""
+    rows = list_records(accepted.cases)
+    for error in (SlowerError, CasesFailedError, InconclusiveError):
+        lines = [
+            f"{row['case_id']}: {_describe_case(row)}"
+            for row in rows
+            if _OUTCOMES[row["verdict"]][1] is error
+        ]
+        if lines:
+            raise error("\n  ".join([_count_verdicts(accepted), *lines]))
