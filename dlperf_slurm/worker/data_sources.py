@@ -1,6 +1,7 @@
 """The data sources of a case: where its batches come from, named as in `axes.data`.
 
-Each source is a generator of staged batches for `session.load`, as many as the case's steps take.
+Each source is a generator of staged batches for `session.load`: as many as the case's steps take,
+and without end where the same batch is copied again.
 """
 
 import json
