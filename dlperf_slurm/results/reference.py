@@ -111,8 +111,8 @@ def read_reference(path: Path) -> list[ReferenceCase]:
 def serialize_reference(runs: Sequence[tuple[Manifest, Sequence[CaseOutcomes]]]) -> str:
     """Serialize the measured cases of runs as a reference file.
 
-    Raises InputError if a run is named twice, if runs did different work in a case, or if none has
-    a valid result.
+    Raises InputError if a run is named twice or has no valid result, or if runs did different work
+    in a case.
     """
     by_case: dict[str, list[tuple[Manifest, CaseOutcomes]]] = {}
     for manifest, cases in runs:
@@ -121,11 +121,13 @@ def serialize_reference(runs: Sequence[tuple[Manifest, Sequence[CaseOutcomes]]])
                 by_case.setdefault(outcomes.case.case_id, []).append((manifest, outcomes))
     run_ids = [manifest.run_id for manifest, _ in runs]
     problems = [f"{one} is named twice" for one in sorted(set(run_ids)) if run_ids.count(one) > 1]
+    measured = {manifest.run_id for own in by_case.values() for manifest, _ in own}
+    problems += [f"{one} has no valid result" for one in run_ids if one not in measured]
     facts = {case_id: list_facts(own) for case_id, own in by_case.items()}
     for case_id, (work, _) in facts.items():
         problems += [f"{case_id}: {other}" for other in [find_other_work(work, work)] if other]
-    if problems or not by_case:
-        raise InputError("\n".join(problems) or "no run has a valid result")
+    if problems:
+        raise InputError("\n".join(problems))
     # by place: work, surroundings
     shared = [_find_shared([pair[place] for pair in facts.values()]) for place in (0, 1)]
     tables = [

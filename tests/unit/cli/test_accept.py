@@ -146,6 +146,11 @@ def test_other_versions_and_nodes_are_named(reference, staged, capsys):
         ("*-resnet50-1n?g-*", 7900, {}, ACCEPTED),
         (CASE_1, 8000, {}, UNDECIDED),
         (CASE_1, 8200, {}, REJECTED),
+        (CASE_2, 8200, {}, REJECTED),
+        (CASE_1, 8200, {"repeats": 6}, REJECTED),
+        # two figures take seven repeats
+        ("*-resnet50-1n?g-*", 8200, {}, REJECTED),
+        ("*-resnet50-1n?g-*", 8200, {"repeats": 6}, UNDECIDED),
         (CASE_1, 8200, {"repeats": 5}, UNDECIDED),
         ("4n8g", 7900, {}, MISSING),
     ],
@@ -187,12 +192,12 @@ def test_mistake_in_a_reference_is_told_with_its_key(staged, home, capsys, text,
     assert_problem(err, file="reference.toml", line=line, key=key, says=says)
 
 
-def test_run_named_twice_and_runs_without_a_result_make_no_reference(staged, home, capsys):
+def test_run_named_twice_or_without_a_result_makes_no_reference(staged, home, capsys):
     run = str(add_run(staged, 1))
     code, _, err = run_main(["reference", "make", run, run, "-o", "r.toml"], capsys)
     assert (code, "named twice" in err) == (INPUT_ERROR, True)
     empty = str(make_run(staged, "empty", topologies=()))
-    assert run_main(["reference", "make", empty, "-o", "r.toml"], capsys)[0] == INPUT_ERROR
+    assert run_main(["reference", "make", run, empty, "-o", "r.toml"], capsys)[0] == INPUT_ERROR
     assert not Path("r.toml").exists()
 
 
