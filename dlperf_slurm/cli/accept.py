@@ -30,10 +30,11 @@ def add_commands(commands: "Commands") -> None:
     parser = add_command(commands, "accept", run_accept)
     add_run_options(parser)
     parser.add_argument("--reference", type=Path, metavar="FILE", required=True,
-        help="file of `reference make`, or with a contract's figures")  # fmt: skip
+        help="file of `reference make`, or with a contract's figures; or the name of published "
+        "figures, as for `report --against`")  # fmt: skip
     parser.add_argument("--tolerance", metavar="PERCENT",
         help="how much slower than the reference a case may be, such as 3%% (default: what the "
-        "reference's runs vary by, which takes at least two)")  # fmt: skip
+        "reference's runs vary by, which takes at least two; 0 for figures)")  # fmt: skip
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit report")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as Markdown")
     add_json_option(parser)
@@ -53,6 +54,8 @@ def run_reference_make(options: argparse.Namespace) -> None:
 def run_accept(options: argparse.Namespace) -> None:
     """Print the verdict on each case of the reference; raises an error unless all are accepted."""
     from dlperf_slurm.jobs.archives import find_readable_run
+    from dlperf_slurm.published.against import make_reference
+    from dlperf_slurm.published.figures import list_sources
     from dlperf_slurm.reports.acceptance_text import (
         guard_acceptance,
         serialize_acceptance,
@@ -67,10 +70,14 @@ def run_accept(options: argparse.Namespace) -> None:
     from dlperf_slurm.results.reference import read_reference
 
     tolerance = parse_percent(options.tolerance)
-    reference = read_reference(options.reference)
+    name = str(options.reference)
+    is_published = name in list_sources() and not options.reference.exists()
+    reference = [] if is_published else read_reference(options.reference)
     run = find_readable_run(options.run, options.results)
-    name = options.reference.name
-    accepted = judge_run(run.manifest, collect_outcomes(run), reference, name, tolerance)
+    cases = collect_outcomes(run)
+    if is_published:
+        reference = make_reference(name, cases)
+    accepted = judge_run(run.manifest, cases, reference, options.reference.name, tolerance)
     if options.json:
         print(serialize_acceptance(accepted), end="", flush=True)
     else:

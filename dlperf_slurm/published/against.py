@@ -5,10 +5,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
+from dlperf_slurm.errors import InputError
 from dlperf_slurm.published.figures import find_source_file, read_source
 from dlperf_slurm.reports.cells import Cell, Table, make_table
+from dlperf_slurm.results.cases import analyze
+from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.model_hardware import describe_model
 from dlperf_slurm.results.number_formats import ScaledFormat
+from dlperf_slurm.results.reference import ReferenceCase
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -61,6 +65,29 @@ def make_against_table(name: str, cases: "DataFrame") -> Table:
         "batch size agree",
         OMIT_FIRST,
     )
+
+
+def make_reference(name: str, outcomes: Sequence[CaseOutcomes]) -> list[ReferenceCase]:
+    """Make a reference of the published figures from which a case of a run differs in nothing.
+
+    If several agree, such as two variants, the fastest counts. Raises InputError if none does.
+    """
+    figures = read_source(name)
+    found = []
+    for case in analyze(outcomes).cases.itertuples():
+        own = [f for f in find_nearest(case, figures) if not list_differences(case, f)]
+        if own:
+            per_device = max(figure.samples_per_s for figure in own) / case.world_size
+            found.append(
+                ReferenceCase(case=case.case_id, at_least_samples_per_s_per_device=per_device)
+            )
+    if not found:
+        raise InputError(
+            f"--reference {name}: no case of the run agrees with a published figure in model "
+            "sizes, framework, precision, batch size, nodes and devices; to see what differs: "
+            f"report --against {name}"
+        )
+    return found
 
 
 def _make_row(case: Case, figure: Optional[Figure]) -> list[Cell]:

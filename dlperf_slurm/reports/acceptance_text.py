@@ -76,7 +76,7 @@ def _describe_method(accepted: Acceptance) -> str:
     lines = [
         "tolerance: " + (
             "by what the reference's runs vary by, one further run of the same machine in 20 would "
-            "have a case below its bound; none for a contract's figure" if stated is None
+            "have a case below its bound; none for a figure" if stated is None
             else f"the stated {format_percent(stated)}"
         ),
         "accepted: shown to reach the bound, at 95 %; rejected: shown not to, at 95 % for all "

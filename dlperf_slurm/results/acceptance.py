@@ -112,7 +112,7 @@ def judge_run(
     figures = sum(not pair.entry.runs and not pair.problem for pair in pairs)
     rows = [
         _make_row(pair, allowed, most, found if pair.entry.runs or pair.problem
-            else _compare_figure(pair.units, pair.level, figures))
+            else _compare_figure(pair, allowed or 0.0, figures))
         for pair, allowed, found in zip(pairs, tolerances, list_records(decide_pairs(frame, 0.0)))
     ]  # fmt: skip
     known = {pair.case_id for pair in pairs}
@@ -125,9 +125,9 @@ def _match(
 ) -> Iterator[_Pair]:
     """Find the cases of the run for an entry of the reference."""
     ids = {c.case.case_id: c for c in cases}
-    found = [case_id for case_id in ids
-        if (case_id == entry.case if entry.runs else matches_case(case_id, [entry.case]))
-    ]  # fmt: skip
+    found = [case_id for case_id in ids if case_id == entry.case]
+    if not found and not entry.runs:
+        found = [case_id for case_id in ids if matches_case(case_id, [entry.case])]
     if not found:
         yield _Pair(entry.case, entry, None, "the run has no such case")
     for case_id in found:
@@ -155,10 +155,15 @@ def _match(
 
 
 def _find_tolerances(pairs: Sequence[_Pair], stated: Optional[float]) -> list[Optional[float]]:
-    """Return the tolerance of each pair: 0 for a figure, None if one run does not show it."""
-    found: list[Optional[float]] = [stated if pair.entry.runs else 0.0 for pair in pairs]
+    """Return the tolerance of each pair: 0 for a figure, None if one run does not show it.
+
+    That of all pairs is `stated`, unless it is None.
+    """
+    if stated is not None:
+        return [stated] * len(pairs)
+    found: list[Optional[float]] = [None if pair.entry.runs else 0.0 for pair in pairs]
     several = [i for i, pair in enumerate(pairs) if len(pair.entry.runs) > 1]
-    if stated is None and several:
+    if several:
         medians = [
             {run.run_id: compute_median(run.units) for run in pairs[i].entry.runs} for i in several
         ]
@@ -169,11 +174,13 @@ def _find_tolerances(pairs: Sequence[_Pair], stated: Optional[float]) -> list[Op
     return found
 
 
-def _compare_figure(samples: Sequence[float], figure: float, tests: int) -> dict[str, Any]:
+def _compare_figure(pair: _Pair, tolerance: float, tests: int) -> dict[str, Any]:
     """Compare the interval of the median with a figure: those of the columns FOUND that rows need.
 
-    Rejections are corrected for the number of `tests` (Bonferroni).
+    The figure is reduced by a `tolerance`. Rejections are corrected for the number of `tests`
+    (Bonferroni).
     """
+    samples, figure = pair.units, (1 - tolerance) * pair.level
     needed = count_needed_samples(1 - SIGNIFICANCE / tests)
     accepting = compute_median_interval(samples, 1 - 2 * SIGNIFICANCE)
     rejecting = compute_median_interval(samples, 1 - SIGNIFICANCE / tests)
@@ -233,7 +240,7 @@ def _make_row(
 def _describe_basis(entry: ReferenceCase) -> str:
     """Describe what a case is compared with: "2 runs, 12 repeats, 3 nodes"."""
     if not entry.runs:
-        return f"contract: {entry.at_least_samples_per_s_per_device:g} per device"
+        return f"figure: {entry.at_least_samples_per_s_per_device:g} per device"
     repeats = sum(len(block) for run in entry.runs for block in run.samples_per_s)
     nodes = len({node for run in entry.runs for node in run.nodes})
     counts = ((len(entry.runs), "run"), (repeats, "repeat"), (nodes, "node"))

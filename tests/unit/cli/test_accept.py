@@ -170,6 +170,23 @@ def test_figure_of_a_contract_is_compared_with_the_median(
         "torch 2.13.1 -> 2.13.0"]  # fmt: skip
 
 
+def test_tolerance_that_is_stated_holds_for_figures_too(staged, home, capsys):
+    figure = f"schema_version = 1\n[[cases]]\ncase = '{CASE_1}'\n"
+    Path("reference.toml").write_text(
+        f"{figure}at_least_samples_per_s_per_device = 8200\n", encoding="utf-8"
+    )
+    code, rows, _ = accept(add_run(staged, 1), capsys, "--tolerance", "5%")
+    assert (code, rows[CASE_1]["bound"]) == (ACCEPTED, pytest.approx(7790))
+    assert rows[CASE_1]["speed_ratio"] == pytest.approx(8000 / 8200, rel=1e-3)
+
+
+def test_published_figures_that_agree_with_no_case_are_no_reference(staged, home, capsys):
+    run = str(add_run(staged, 1))
+    code, _, err = run_main(["accept", run, "--reference", "dlperf"], capsys)
+    assert code == INPUT_ERROR
+    assert_problem(err, says=("--reference dlperf", "report --against dlperf"))
+
+
 @pytest.mark.parametrize(
     ("text", "line", "key", "says"),
     [

@@ -10,7 +10,12 @@ from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.published.against import choose_sources, find_nearest, make_against_table
+from dlperf_slurm.published.against import (
+    choose_sources,
+    find_nearest,
+    make_against_table,
+    make_reference,
+)
 from dlperf_slurm.published.figures import read_source
 from dlperf_slurm.results.cases import analyze
 
@@ -37,6 +42,15 @@ def test_same_configuration_has_no_differences():
     row = find_row("dlperf")
     assert (row["theirs"], row["theirs differs in"]) == ("392.24", "none known")
     assert row["ours / theirs"] == "2.00"
+
+
+def test_figures_that_agree_in_all_are_a_reference_for_accept():
+    (case,) = make_reference("dlperf", [make_case(), make_case(precision="amp-bf16")])
+    assert case.at_least_samples_per_s_per_device == 392.24
+    (case,) = make_reference("dlperf", [make_case("1n8g", samples=(3000.0,))])
+    assert case.at_least_samples_per_s_per_device * 8 == pytest.approx(3006.98)
+    with pytest.raises(InputError):
+        make_reference("dlperf", [make_case("3n1g")])
 
 
 def test_figure_of_another_batch_size_or_precision_is_named_but_not_set_beside_ours():
