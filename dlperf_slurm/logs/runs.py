@@ -1,11 +1,12 @@
 """A log -> throughput of each run in it, by our own definition and by its publisher's rule."""
 
 import dataclasses
+import itertools
 import time
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Set, Tuple
 
 from dlperf_slurm.contract.record import FAILED, OK, OUT_OF_MEMORY
 from dlperf_slurm.logs import (
@@ -23,7 +24,7 @@ from dlperf_slurm.logs import (
 )
 from dlperf_slurm.logs.failures import FailureScan
 from dlperf_slurm.logs.hardware import LogHardware, scan_surroundings
-from dlperf_slurm.logs.lines import read_lines
+from dlperf_slurm.logs.lines import LogLine, read_lines
 from dlperf_slurm.logs.path_settings import read_name, read_path_date, read_path_hardware
 from dlperf_slurm.logs.publisher_rules import RuleError
 from dlperf_slurm.logs.settings import ALL_SETTINGS
@@ -55,6 +56,7 @@ class ImportOptions:
 
     `tables` are the user's own log formats, by name. A log that ends early counts if each rank has
     `least_steps` measured steps, unless that is 0: a script without an end of its own was ended.
+    Of a log with more than `most_lines` only these are read, unless that is 0.
     """
 
     format_name: str = ""
@@ -62,6 +64,10 @@ class ImportOptions:
     settings: Identity = field(default_factory=Identity)
     tables: Tables = field(default_factory=dict)
     least_steps: int = 0
+    most_lines: int = 0
+
+    def read_lines(self, path: Path) -> Iterator[LogLine]:
+        return itertools.islice(read_lines(path), self.most_lines or None)
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ class ImportedRun:
     no publisher's figure. `window` has the measured steps of the slowest rank. `label`
     distinguishes the case from others with the same settings. `measured` is the figure of the log
     alone, such as "894 ms a step". `started` and `ended` are seconds by the log's clock, 0 if it
-    has no times.
+    has no times. `is_stopped` means that the log ends early, with the `least_steps` of the options.
     """
 
     log: str
@@ -91,6 +97,7 @@ class ImportedRun:
     ended: float = 0.0
     notes: Tuple[str, ...] = ()
     measured: str = ""
+    is_stopped: bool = False
 
 
 def import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
@@ -98,10 +105,10 @@ def import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
     try:
         names = [options.format_name]
         if not options.format_name:
-            names = find_formats(read_lines(path), options.tables)
+            names = find_formats(options.read_lines(path), options.tables)
         if len(names) == 1:
             runs = _import_runs(path, names[0], load_format(names[0], options.tables), options)
-            around = scan_surroundings(read_lines(path))
+            around = scan_surroundings(options.read_lines(path))
             return [_place_run(run, around, options.settings) for run in runs]
         reason, status = _explain_format(path, names)
     except (OSError, EOFError, zlib.error) as error:
@@ -158,7 +165,7 @@ def _explain_format(path: Path, names: Sequence[str]) -> Tuple[str, str]:
 def _import_runs(
     path: Path, format_name: str, log_format: "Format", options: ImportOptions
 ) -> List[ImportedRun]:
-    readings = _drop_attempts(read_runs(log_format, read_lines(path)))
+    readings = _drop_attempts(read_runs(log_format, options.read_lines(path)))
     runs = [
         _import_run(path, format_name, log_format.RULES, reading, options) for reading in readings
     ]
@@ -206,7 +213,7 @@ def _import_run(
     if reading.problem and reading.is_gapless and _has_steps(reading, options.least_steps):
         reason, run = (
             f"the script was stopped early: {reading.problem}",
-            dataclasses.replace(run, reason=""),
+            dataclasses.replace(run, reason="", is_stopped=True),
         )
     elif reading.problem and reading.is_incomplete:
         return dataclasses.replace(

@@ -21,6 +21,7 @@ from dlperf_slurm.contract.record import (
 )
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.logs import Identity
+from dlperf_slurm.logs.lines import read_lines
 from dlperf_slurm.logs.runs import ImportedRun, ImportOptions, import_log
 from dlperf_slurm.logs.settings import ALL_SETTINGS
 from dlperf_slurm.worker.clock import LOG
@@ -32,7 +33,8 @@ from dlperf_slurm.worker.provenance import describe_job, describe_platform
 def run_script(attempt_dir: Path, command: Sequence[str]) -> int:
     """Run the attempt's script by the launcher `command`, parse its log; return the exit code.
 
-    A script whose log has twice the measured steps of the case is ended, as it may have no limit.
+    A script whose log has twice the measured steps of the case is ended, as it may have no limit;
+    one with a limit that is a little higher ends by itself, and prints its total.
     """
     case = read_json(attempt_dir / CASE_FILE, Case)
     enough = case.warmup_steps + 2 * case.measured_steps
@@ -49,8 +51,13 @@ def run_script(attempt_dir: Path, command: Sequence[str]) -> int:
 
 
 def make_record(case: Case, log: Path, exit_code: int) -> Record:
-    """Make a record from the log; a failed one if the log does not match the case."""
+    """Make a record from the log; a failed one if the log does not match the case.
+
+    Of a script that was stopped only the measured steps of the case count, whenever it was stopped.
+    """
     run = _read_log(case, log)
+    if run.is_stopped:
+        run = _read_log(case, log, _count_needed_lines(case, log))
     reason = run.reason if run.status != OK else _find_contradiction(case, run.identity)
     if not reason and exit_code != 0:
         reason = f"the script ended with exit code {exit_code}"
@@ -81,17 +88,33 @@ def make_record(case: Case, log: Path, exit_code: int) -> Record:
     )
 
 
-def _has_steps(case: Case, log: Path, enough: int) -> bool:
-    """Return whether the log already has a throughput of at least `enough` steps."""
-    run = _read_log(case, log)
+def _count_needed_lines(case: Case, log: Path) -> int:
+    """Count the lines up to the one with which the log has the measured steps of the case."""
+    fewest, most = 1, sum(1 for _ in read_lines(log))
+    while fewest < most:
+        middle = (fewest + most) // 2
+        if _has_steps(case, log, case.measured_steps, middle):
+            most = middle
+        else:
+            fewest = middle + 1
+    return most
+
+
+def _has_steps(case: Case, log: Path, enough: int, most_lines: int = 0) -> bool:
+    """Return whether the log, or its first lines, has a throughput of at least `enough` steps."""
+    run = _read_log(case, log, most_lines)
     return run.status == OK and run.window is not None and run.window.steps >= enough
 
 
-def _read_log(case: Case, log: Path) -> ImportedRun:
+def _read_log(case: Case, log: Path, most_lines: int = 0) -> ImportedRun:
     """Read the only run of a log; the case fills in what the log does not contain."""
     asked = _describe_case(case)
     options = ImportOptions(
-        case.log_format or "", case.log_rule or "", asked, least_steps=case.measured_steps
+        case.log_format or "",
+        case.log_rule or "",
+        asked,
+        least_steps=case.measured_steps,
+        most_lines=most_lines,
     )
     runs = import_log(log, options)
     if len(runs) > 1:
