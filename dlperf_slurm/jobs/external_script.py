@@ -10,7 +10,7 @@ from dlperf_slurm.jobs.sandbox import begin_all, render_command
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.matrix.file import MatrixFile
 from dlperf_slurm.matrix.tables import ScriptTable
-from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.models import list_models, load_model
 
 
 def check_commands(file: MatrixFile, cases: Iterable[MatrixCase], device: str) -> None:
@@ -50,14 +50,16 @@ def render_external_script(case: MatrixCase, script: ScriptTable, repeat: int, d
 def list_script_values(case: MatrixCase, repeat: int, device: str) -> dict[str, object]:
     """Return the values that the template of a script's command may use.
 
-    `parameters` has all parameters of the model, with defaults filled in.
+    `parameters` has all parameters of the model, with defaults filled in; none if it is the
+    script's own.
     """
-    definition = load_model(case.model).Definition(**case.model_parameters)
+    is_own = case.model not in list_models()
+    definition = None if is_own else load_model(case.model).Definition(**case.model_parameters)
     return {
         **dataclasses.asdict(case.axes),
         "model": case.model,
         "device": device,
-        "parameters": dataclasses.asdict(definition),
+        "parameters": dataclasses.asdict(definition) if definition else {},
         "nodes": case.topology.nodes,
         "devices_per_node": case.topology.devices_per_node,
         "world_size": case.topology.world_size,

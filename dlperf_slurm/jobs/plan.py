@@ -190,7 +190,7 @@ def compute_seed(case: MatrixCase, repeat: int) -> int:
 def make_case(case: MatrixCase, settled: Site, run_id: str, repeat: int, attempt: int) -> Case:
     """Return the case as the worker reads it; `settled` is the site resolved for its job kind."""
     limit_mib = case.protocol.memory_limit_mib_per_device
-    has_files = case.axes.data in (FOLDER, DALI)
+    has_files = case.axes.data in (FOLDER, DALI) and case.dataset
     return Case(
         run_id=run_id,
         case_id=case.case_id,

@@ -206,7 +206,8 @@ def _find_need_of_mpi(case: MatrixCase) -> str:
 
 def _find_data_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
     axes = case.axes
-    if axes.data not in (FOLDER, DALI):
+    # a model of a script's own has none
+    if axes.data not in (FOLDER, DALI) or not case.dataset:
         return None
     dataset = site.find_dataset(case.dataset)
     if not dataset.on_login_node:

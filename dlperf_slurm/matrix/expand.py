@@ -73,7 +73,7 @@ def expand_matrix(file: MatrixFile) -> Expansion:
     matrix = file.matrix
     reporter = ProblemCollector(file.toml)
     points: dict[tuple[Any, ...], Point] = {}
-    models = tuple(model.name for model in matrix.model)
+    models = tuple(model.name for model in matrix.model) or ("",)
     # the limit keeps the expansion within seconds
     budget = iter(range(find_max_points(matrix)))
     for point in _limit(_expand(matrix, models, matrix.axes), budget, file):
@@ -197,20 +197,23 @@ def _expand(matrix: Matrix, models: Sequence[str], selection: Selection) -> Iter
                 choices.update({axis: v for axis, v in changes.items() if axis in choices})
         for chosen in itertools.product(*choices.values()):
             whole = {**point, **dict(zip(choices, chosen))}
+            script = matrix.scripts.get(whole["script"])
+            whole["model"] = (script.model if script else "") or whole["model"]
             yield {axis: whole[axis] for axis in ("model", *AXES)}
 
 
 def _make_case(matrix: Matrix, point: Point) -> MatrixCase:
-    (model,) = (model for model in matrix.model if model.name == point["model"])
-    parameters = dict(model.parameters)
+    # none for a script's own model
+    model = next((model for model in matrix.model if model.name == point["model"]), None)
+    parameters = dict(model.parameters) if model else {}
     protocol = matrix.protocol
     for override in matrix.override:
         if is_match(override.when, point):
-            parameters.update(override.model)
+            parameters.update(override.model if model else {})
             changes = override.protocol.model_dump(exclude_unset=True)
             protocol = protocol.model_copy(update=changes)
     return MatrixCase(
-        model=model.name,
+        model=point["model"],
         model_parameters={
             key: tuple(value) if isinstance(value, list) else value
             for key, value in parameters.items()
@@ -219,6 +222,6 @@ def _make_case(matrix: Matrix, point: Point) -> MatrixCase:
         protocol=protocol,
         script_table=matrix.scripts.get(point["script"]),
         training=matrix.training.as_contract() if point["mode"] == TRAIN else NO_TRAINING,
-        dataset=model.dataset or load_model(model.name).DATASET,
+        dataset=(model.dataset or load_model(model.name).DATASET) if model else "",
         notes=tuple(note.text for note in matrix.note if is_match(note.when, point)),
     )

@@ -246,7 +246,7 @@ def _check_formats(matrix: Matrix, reporter: ProblemCollector) -> dict[str, dict
 def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
     """Report invalid, unknown and reserved script names, and unknown rules of log formats."""
     known = [WORKER, *matrix.scripts]
-    for name in matrix.scripts:
+    for name, script in matrix.scripts.items():
         if name == WORKER:
             reporter.add(("scripts", name), f"{name!r} is a name of this tool; choose another name")
         elif not re.fullmatch(r"[A-Za-z0-9_.+-]+", name):
@@ -254,6 +254,9 @@ def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
                 ("scripts", name),
                 f"{name!r} is used in file names; allowed: letters, digits and _ . + -",
             )
+        if script.model in list_models():
+            text = f"{script.model!r} is a model of this tool; name it in [model]"
+            reporter.add(("scripts", name, "model"), text)
     places: list[tuple[tuple[Any, ...], AxisTable]] = [(("axes",), matrix.axes)]
     for key in ("include", "override"):
         selections: Sequence[Selection] = getattr(matrix, key)
@@ -267,6 +270,14 @@ def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
                 check_known(name, known, "a script")
             except ValueError as error:
                 reporter.add((*path, "script"), str(error))
+    used = {
+        name for path, table in places if "when" not in path for name in table.get_values("script")
+    }
+    lacking = sorted(used - {name for name, script in matrix.scripts.items() if script.model})
+    if lacking and "model" not in reporter.toml.data:
+        models = ", ".join(list_models())
+        text = f"is required, as script {lacking[0]!r} has no model of its own; known: {models}"
+        reporter.add(("model",), text)
     own = _check_formats(matrix, reporter)
     for name, script in matrix.scripts.items():
         try:

@@ -12,6 +12,8 @@ from dlperf_slurm.matrix.selections import AxesTable, Condition, Selection, Valu
 from dlperf_slurm.matrix.value_types import Model, PositiveInt
 from dlperf_slurm.worker.models import load_model
 
+# a model of an external script, as a part of a case's name
+OWN_MODEL = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$"
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -142,6 +144,8 @@ class ScriptTable(TomlModel):
     """Bash code, as a Jinja2 template with the values of a case."""
     format: str
     """Format of the log that the script prints: one of this tool's, or of [formats]."""
+    model: Annotated[str, Field(pattern=OWN_MODEL)] = ""
+    """Model of this script, if it is none of this tool's, in place of [model]."""
     rule: str = ""
     """Rule by which the publisher computes the throughput, by name."""
     launch: Literal["single", "per-rank"] = "single"
@@ -191,8 +195,8 @@ class Matrix(TomlModel):
 
     title: str = ""
     """Title of the report."""
-    model: Annotated[OneOrMoreTables[ModelTable], AfterValidator(_check_models_differ)]
-    """Models, with parameters that differ from the published ones."""
+    model: Annotated[OneOrMoreTables[ModelTable], AfterValidator(_check_models_differ)] = ()
+    """Models, with parameters that differ from the published ones; none if all scripts have own."""
     axes: AxesTable
     """Settings to vary."""
     protocol: Protocol = Protocol()

@@ -11,7 +11,7 @@ from trainers.scripts import STEP_SECONDS
 SCRIPTS = Path(__file__).with_name("scripts.py")
 BATCH_SIZE, STEPS = 8, 60
 MATRIX = """\
-model.name = "{model}"
+{ours}
 [axes]
 framework = "{framework}"
 topology = "{topology}"
@@ -22,6 +22,7 @@ repeats = 1
 warmup_steps = 10
 measured_steps = 20
 [scripts.mine]
+model = "{model}"
 format = "{name}"
 launch = "{launch}"
 command = "python '{path}' {name} {{{{ batch_size_per_device }}}} {steps}"
@@ -31,17 +32,18 @@ command = "python '{path}' {name} {{{{ batch_size_per_device }}}} {steps}"
 @pytest.mark.parametrize(
     ("name", "model", "framework", "topology", "steps"),
     [
-        ("horovod_synthetic", "resnet50", "pytorch", "1n2g", STEPS),
-        ("tf_cnn_benchmarks", "resnet50", "tensorflow1", "1n1g", STEPS),
+        ("horovod_synthetic", "", "pytorch", "1n2g", STEPS),
+        ("tf_cnn_benchmarks", "", "tensorflow1", "1n1g", STEPS),
         # without an end
-        ("pytorch_examples", "resnet50", "pytorch", "1n1g", ""),
-        ("nanogpt", "llama", "pytorch", "1n1g", STEPS),
-        ("hf_trainer", "bert", "pytorch", "1n1g", STEPS),
+        ("pytorch_examples", "", "pytorch", "1n1g", ""),
+        ("nanogpt", "gpt2-124m", "pytorch", "1n1g", STEPS),
+        ("hf_trainer", "bert-large", "pytorch", "1n1g", STEPS),
     ],
 )
 def test_script_runs_from_matrix_to_report(tmp_path, name, model, framework, topology, steps):
+    ours = "" if model else 'model.name = "resnet50"'
     launch = "per-rank" if topology == "1n2g" else "single"
-    values = {"size": BATCH_SIZE, "path": SCRIPTS, "launch": launch, "steps": steps}
+    values = {"ours": ours, "size": BATCH_SIZE, "path": SCRIPTS, "launch": launch, "steps": steps}
     matrix = MATRIX.format(name=name, model=model, framework=framework, topology=topology, **values)
     (tmp_path / "matrix.toml").write_text(matrix, encoding="utf-8")
     venv = f"environments.{framework}.venv={ENVIRONMENTS / 'pytorch'}"

@@ -179,6 +179,31 @@ def test_command_is_a_template_over_the_case():
     )
 
 
+def test_script_with_a_model_of_its_own_needs_no_other():
+    text = MATRIX.partition("[axes]")[2].replace('["worker", "official"]', '"official"')
+    own = "[axes]" + text.replace("[scripts.official]", '[scripts.official]\nmodel = "gpt2-124m"')
+    (case,) = expand_matrix(read_matrix(write_matrix(own))).cases
+    assert case.case_id == "tensorflow1-gpt2-124m-1n2g-bs64-fp32-official"
+    assert (case.model_parameters, case.dataset) == ({}, "")
+    assert "--batch_size=64" in render_external_script(case, case.script_table, 1, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("script", "model", "line", "key"),
+    [
+        ('["worker", "official"]', "gpt2", None, "model"),
+        ('"official"', "", None, "model"),
+        ('"official"', "bert", 7, "scripts.official.model"),
+    ],
+)
+def test_matrix_without_a_model_names_who_needs_one(script, model, line, key):
+    text = MATRIX.partition("[axes]")[2].replace('["worker", "official"]', script)
+    own = "[axes]" + text.replace("[scripts.official]", f'[scripts.official]\nmodel = "{model}"')
+    with pytest.raises(InputError) as caught:
+        read_matrix(write_matrix(own))
+    assert_problem(caught.value, file="matrix.toml", line=line, key=key, says=("bert",))
+
+
 @pytest.mark.parametrize(
     ("command", "text"),
     [

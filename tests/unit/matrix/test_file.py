@@ -303,10 +303,10 @@ def test_mistake_says_where_what_and_what_is_allowed(text, line, key, says):
 
 
 def test_table_that_is_missing_is_required():
-    missing, unknown = read_mistakes(SOUND.replace("[model]\n", "[modle]\n"))
-    assert_problem(missing, file="matrix.toml", key="model", says=("required",))
-    says = ("unknown key", "mean 'model'", ", ".join(sorted(Matrix.model_fields)))
-    assert_problem(unknown, file="matrix.toml", line=1, key="modle", says=says)
+    missing, unknown = read_mistakes(SOUND.replace("[axes]\n", "[axis]\n"))
+    assert_problem(missing, file="matrix.toml", key="axes", says=("required",))
+    says = ("unknown key", "mean 'axes'", ", ".join(sorted(Matrix.model_fields)))
+    assert_problem(unknown, file="matrix.toml", line=3, key="axis", says=says)
 
 
 def test_preset_sets_all_sizes_and_single_parameters_override_it():
