@@ -108,7 +108,7 @@ def _make_row(case: Case, figure: Optional[Figure]) -> list[Cell]:
         *map(Cell, words),
         Cell(ours, problem=case.problem),
         Cell(theirs, problem="not comparable" if figure else "none"),
-        Cell(ratio, ScaledFormat("#.3g"), problem="none"),
+        Cell(ratio, ScaledFormat(digits=3), problem="none"),
     ]
 
 

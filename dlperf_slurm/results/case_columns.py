@@ -23,6 +23,7 @@ from dlperf_slurm.results.case_formulas import (
     compute_deviation,
     compute_reachable_efficiency,
     divide_by_devices,
+    divide_by_peak,
     find_problem,
     find_published_peak,
     find_sizes,
@@ -33,6 +34,7 @@ from dlperf_slurm.results.case_formulas import (
     plain_median_of,
     planned,
     ratio_to,
+    scaled_median_of,
     times,
 )
 from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, THROUGHPUT, Column, with_bounds
@@ -216,10 +218,11 @@ CASES: tuple[Column, ...] = (
         ("weak", "batch size per device", False, ""),
         ("strong", "global batch size", True, "strong-scaling "))),
     declare_hidden("flops_per_sample", NUMBER, RepeatAggregate("flops_per_sample", FIRST)),
-    Column("tflops_per_device", NUMBER, "10^12 FLOP/s", "training FLOPs by the model's "
+    declare_hidden("tflop_per_sample", NUMBER, formula(lambda c: c["flops_per_sample"] / TERA
+        / c["world_size"].astype(NUMBER))),
+    declare_median("tflops_per_device", "10^12 FLOP/s", "training FLOPs by the model's "
         "definition, per device, divided by the time",
-        formula(lambda c: c["samples_per_s"] / c["world_size"].astype(NUMBER)
-            * c["flops_per_sample"] / TERA), missing=UNKNOWN),
+        scaled_median_of("samples_per_s", lambda c: c["tflop_per_sample"]), missing=UNKNOWN),
     Column("measured_peak_tflops", NUMBER, "10^12 FLOP/s", "highest matrix-product rate of the "
         "framework on this device and in the precision of the case, measured on its node",
         RepeatAggregate("measured_peak_tflops", "median")),
@@ -227,14 +230,11 @@ CASES: tuple[Column, ...] = (
     Column("published_peak_tflops", NUMBER, "10^12 FLOP/s", "peak of the device in its vendor's "
         "data sheet, without sparsity; missing of devices that are not known",
         find_published_peak),
-    Column("measured_peak_share", NUMBER, "share of 1", "`tflops_per_device` / "
-        "`measured_peak_tflops` (MFU)",
-        formula(lambda c: c["tflops_per_device"] / c["measured_peak_tflops"]),
-        header="of measured peak", form=SHARE, missing=UNKNOWN),
-    Column("published_peak_share", NUMBER, "share of 1", "`tflops_per_device` / "
-        "`published_peak_tflops`",
-        formula(lambda c: c["tflops_per_device"] / c["published_peak_tflops"]),
-        header="of published peak", form=SHARE, missing=UNKNOWN),
+    *(declare_median(f"{kind}_peak_share", "share of 1", f"`tflops_per_device` / "
+        f"`{kind}_peak_tflops`{name}; the interval is that of the throughput",
+        scaled_median_of("samples_per_s", divide_by_peak(kind)), header=f"of {kind} peak",
+        form=SHARE, missing=UNKNOWN)
+      for kind, name in (("measured", " (MFU)"), ("published", ""))),
     Column("copied_gb_per_s", NUMBER, "10^9 bytes/s", "memory bandwidth of the device, by "
         "copying: reads plus writes", RepeatAggregate("copied_gb_per_s", "median")),
     declare_hidden("all_reduce_seconds", NUMBER, median_of_all_reduces("seconds")),

@@ -118,6 +118,11 @@ def median_of(quantity: str, factor: float = 1.0) -> Compute:
     return lambda cases, below: factor * below.summarize(quantity)[parts]
 
 
+def scaled_median_of(quantity: str, factor: "Callable[[Cases], Series]") -> Compute:
+    """Return the median, interval and range of a quantity, multiplied by a factor of each case."""
+    return lambda cases, below: median_of(quantity)(cases, below).mul(factor(cases), axis=0)
+
+
 def plain_median_of(quantity: str) -> Compute:
     """Return the median over the samples of a quantity, without interval and range."""
     return lambda cases, below: below.summarize(quantity)["median"]
@@ -178,6 +183,11 @@ def divide_by_devices(is_strong: bool) -> "Callable[[Cases], Series]":
         return devices.astype(NUMBER).where(is_own_kind)
 
     return find
+
+
+def divide_by_peak(kind: str) -> "Callable[[Cases], Series]":
+    """Return the factor from throughput to the share of a device's measured or published peak."""
+    return lambda cases: cases["tflop_per_sample"] / cases[f"{kind}_peak_tflops"]
 
 
 def compute_deviation(cases: Cases, below: CaseInputs) -> "Series":

@@ -12,17 +12,21 @@ if TYPE_CHECKING:
 class ScaledFormat:
     """A number format: a `format` spec, a factor to convert to the printed unit, and that unit.
 
-    `unit` includes a leading space. If `last_place` is set, numbers are rounded to that decimal
-    place (1: tenths, -1: tens) instead of formatted with `spec`.
+    `unit` includes a leading space. If `digits` is set, numbers have that many significant digits;
+    if `last_place` is set, they are rounded to that decimal place (1: tenths, -1: tens). `spec` is
+    then not used.
     """
 
     spec: str = ".2f"
     factor: float = 1.0
     unit: str = ""
     last_place: Optional[int] = None
+    digits: int = 0
 
     def write(self, value: float) -> str:
         """Format a value, given in the unit of the data frame, without the printed unit."""
+        if self.last_place is None and self.digits:
+            return write_digits(self.factor * value, self.digits)
         if self.last_place is None:
             return format(self.factor * value, self.spec)
         return f"{round(self.factor * value, self.last_place):.{max(self.last_place, 0)}f}"

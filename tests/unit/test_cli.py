@@ -363,7 +363,7 @@ def test_report_of_a_copied_run_needs_nothing_but_its_files(staged_run, home):
     assert (home / "laptop/copy/report/report.md").is_file()
     # 8 samples x 10 steps in 2 s; two and four ranks as long with twice and four times as many
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith(" pytorch ")]
-    assert [(row[1], row[2], row[-4]) for row in rows] == [
+    assert [(row[1], row[2], row[-7]) for row in rows] == [
         ("1n1g", "40.00", "1.00"), ("1n2g", "80.00", "2.00"), ("2n2g", "160.00", "4.00"),
     ]  # fmt: skip
 

@@ -163,7 +163,7 @@ def test_markdown_is_a_whole_document():
         "\n"
         "| framework | topology | images/s | speedup | efficiency | TFLOP/s per device |\n"
         "| --- | --- | ---: | ---: | ---: | ---: |\n"
-        "| pytorch | 1n1g | 100.00 (100.00 to 100.00) | 1.00 | 100.0 % | 2.45 |\n"
+        "| pytorch | 1n1g | 100.00 (100.00 to 100.00) | 1.00 | 100.0 % | 2.45 (2.45 to 2.45) |\n"
         "| pytorch | 1n2g | 150.00 n=1 of 2 [1][2][3] | 1.50 | 75.0 % | 1.84 |\n"
         "\n"
         "speedup and weak-scaling efficiency against 1n1g.\n"

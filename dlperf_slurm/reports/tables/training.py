@@ -83,7 +83,9 @@ def show_training_figures(rows: "DataFrame") -> list[ShownColumn]:
         *show_throughput(rows),
         ShownColumn("speedup"),
         *map(ShownColumn, find_efficiencies(rows)),
-        ShownColumn("tflops_per_device", f"{prefix}FLOP/s per device", ScaledFormat(".3g", factor)),
+        ShownColumn(
+            "tflops_per_device", f"{prefix}FLOP/s per device", ScaledFormat(factor=factor, digits=3)
+        ),
         *map(ShownColumn, find_known(measured, *LIMITS)),
     ]
 
@@ -91,7 +93,7 @@ def show_training_figures(rows: "DataFrame") -> list[ShownColumn]:
 # columns of what limits a case: peaks of its device, and the efficiency that all-reduces allow
 LIMITS = {
     "measured_peak_share": "measured peak: fastest matrix product of the framework on the same "
-    "device, in the same precision",
+    "device, in the same precision, counted as exact in the interval",
     "published_peak_share": "published peak: from the vendor's data sheet, without sparsity",
     "reachable_efficiency": "reachable: step time of one device, with the all-reduce overlapping "
     "the backward pass",

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
-from report_values import summarize
+from report_values import summarize, write_rows
 
 from dlperf_slurm.contract.peaks import OF_FRAMEWORK, OF_MPI, AllReduce, DevicePeak, Peaks
 from dlperf_slurm.jobs.sidecars import Sidecars
@@ -25,8 +25,12 @@ def make_case(
     name="cpu",
     precision="fp32",
 ) -> CaseOutcomes:
-    """Make a case of three repeats, each with these peaks and sums beside its record."""
-    case = make_outcomes(make_planned_case(topology, precision=precision), [rate] * 3)
+    """Make a case of three repeats, each with these peaks and sums beside its record.
+
+    `rate` is the throughput of all, or a list with that of each repeat.
+    """
+    rates = rate if isinstance(rate, list) else [rate] * 3
+    case = make_outcomes(make_planned_case(topology, precision=precision), rates)
     outcomes = []
     for outcome in case.outcomes:
         record = outcome.record
@@ -48,6 +52,21 @@ def test_share_of_the_measured_peak_is_the_work_over_it():
     assert row.measured_peak_share == pytest.approx(row.tflops_per_device / 4.0)
     assert row.copied_gb_per_s == 200.0
     assert "of the measured peak" not in row.notes
+
+
+def test_rates_of_work_and_shares_of_peaks_have_intervals_and_as_few_digits():
+    outcomes = make_case(rate=[60e3, 61e3, 62e3, 63e3, 64e3, 65e3])
+    row = tabulate(outcomes).iloc[0]
+    for name in ("tflops_per_device", "measured_peak_share"):
+        for end in ("low", "high"):
+            share = row[f"interval_{end}"] / row.samples_per_s
+            assert row[f"{name}_{end}"] == pytest.approx(row[name] * share)
+    (table, *_) = summarize(make_manifest(), [outcomes]).tables
+    (cells,) = write_rows(table)
+    shown = dict(zip(table.header, cells))
+    # two digits of half the interval's width, and never an exponent
+    assert shown["TFLOP/s per device"] == "1533 (1472 to 1595)"
+    assert shown["of measured peak"] == "38300 % (36800 to 39900)"
 
 
 @pytest.mark.parametrize(
