@@ -191,9 +191,16 @@ def run_submit(options: argparse.Namespace) -> None:
             runs += stage_matrices(options, checked)
             for run in runs:
                 _mark_own(run)
-            _submit(runs[0], options.wait)
+            failure = None
+            try:
+                _submit(runs[0], options.wait)
+            except CasesFailedError as error:
+                # the other run is followed too
+                failure = error
             for run in runs[1:]:
                 _go_on(run, options.wait)
+            if failure is not None:
+                raise failure
     if options.dry_run:
         for matrix in checked:
             _print_plan(options, matrix.loaded, matrix.plan)

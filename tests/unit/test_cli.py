@@ -30,6 +30,7 @@ from dlperf_slurm.cli import main
 from dlperf_slurm.cli.commands import COMMANDS
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.errors import CasesFailedError
 from dlperf_slurm.jobs.journal import STATE, Event, append_event
 from dlperf_slurm.worker.models import list_models
 
@@ -224,23 +225,31 @@ def test_dry_run_makes_the_checks_prints_the_plan_and_writes_nothing(files, bin_
         assert code or json.loads(out)["array_tasks"] == 6
 
 
-def test_two_matrices_are_submitted_block_by_block_in_turns(files, bin_dir, capsys):
+def test_two_matrices_are_submitted_in_turns_and_both_followed(files, bin_dir, monkeypatch, capsys):
+    followed = []
+
+    def fail(run, *_):
+        followed.append(run.path.name)
+        raise CasesFailedError(run.run_id)
+
+    monkeypatch.setattr("dlperf_slurm.cli.runs.follow_run", fail)
     sbatch = (
         f'echo "$@" >> {files}/calls; n=0; while read -r _; do n=$((n + 1)); done < {files}/calls'
     )
     put_clients(bin_dir, "22.05", sbatch=f"{sbatch}; echo $n")
     words = ["submit", "matrix.toml", "matrix.toml", *PLAN[2:], "-q"]
-    for change in ([], ["--interleave"], ["--interleave", "--set", "protocol.blocks=2"]):
+    in_blocks = ["--interleave", "--set", "protocol.blocks=2"]
+    for change in ([], ["--interleave"], [*in_blocks, "--wait"]):
         code, out, err = run_main([*words, *change], capsys)
-        if len(change) < 3:
+        if len(change) < 2:
             assert (code, out, Path("results").exists()) == (2, "", False)
             assert_problem(err, says=("--interleave", "protocol.blocks" if change else "two"))
-    assert (code, len(set(out.split()))) == (0, 2), err
+    assert (code, len(set(out.split()))) == (5, 2), err
     calls = [line.split() for line in Path("calls").read_text().splitlines()]
     runs = [Path(words[-1]).parts[-3] for words in calls if "--parsable" in words]
     names = [Path(path).name for path in out.split()]
     in_turns = [name for name in (*names, *names) for _ in range(3)]
-    assert runs == in_turns
+    assert (runs, followed) == (in_turns, names)
 
 
 @pytest.mark.parametrize(
