@@ -35,6 +35,7 @@ COMMANDS = {
 }
 
 NO = "no"
+IN_TURNS = "named, and yours in turns with it"
 # name -> whether it reads runs, writes into a run, submits, cancels, and where it runs code; other
 # commands do none of it. "any" run, one that this user began ("yours"), or one that the command
 # line names ("named"). A test holds the commands to it.
@@ -43,9 +44,9 @@ EFFECTS = {
     "doctor": (NO, NO, "its own probe", "its own probe", "in the probe: your site's lines"),
     "plan": ("any", NO, NO, NO, NO),
     "render": (NO, "a new one", NO, NO, NO),
-    "submit": ("any", "a new one", "the new one", NO, "in jobs: your matrix's and site's lines"),
-    "resume": ("named", "named", "named", NO, "in jobs: those of the run"),
-    "retry": ("named", "named", "named", NO, "in jobs: those of the run"),
+    "submit": ("any", "new ones", "the new ones", NO, "in jobs: your matrix's and site's lines"),
+    "resume": ("named", "named", IN_TURNS, NO, "in jobs: those of the run"),
+    "retry": ("named", "named", IN_TURNS, NO, "in jobs: those of the run"),
     "list": ("any", NO, NO, NO, NO),
     "log": ("any", NO, NO, NO, NO),
     "status": ("any", "its journal", NO, NO, NO),

@@ -193,7 +193,7 @@ def run_submit(options: argparse.Namespace) -> None:
                 _mark_own(run)
             failure = None
             try:
-                _submit(runs[0], options.wait)
+                _submit(runs[0], options.wait, is_new=True)
             except CasesFailedError as error:
                 # the other run is followed too
                 failure = error
@@ -351,7 +351,9 @@ def _mark_own(run: "Run") -> None:
         warn(f"{problem}; a later `{COMMAND} wait` will follow this run but retry nothing")
 
 
-def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
+def _submit(
+    run: "Run", must_wait: bool, before: Collection[str] = (), is_new: bool = False
+) -> None:
     from dlperf_slurm.jobs.disk_space import TASK_BYTES, check_free
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
@@ -360,7 +362,7 @@ def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
         _warn_of_noise()
     with advise(f"{COMMAND} resume {run.path}"):
         check_free(run.path, TASK_BYTES * len(run.read_all_tasks()))
-        submitter = _make_submitter(run, must_wait)
+        submitter = _make_submitter(run, must_wait, is_new)
         submitter.submit()
         has_array_jobs = len(find_unsubmitted(run)) < len(run.list_group_ids())
         if not must_wait or not (has_array_jobs or submitter.is_waiting):
@@ -371,17 +373,21 @@ def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
         _print_next_commands(run)
 
 
-def _make_submitter(run: "Run", must_wait: bool) -> "Submitter":
+def _make_submitter(run: "Run", must_wait: bool, is_new: bool) -> "Submitter":
+    """Make the submitter of a run, and of the run interleaved with it if that is the user's own."""
+    from dlperf_slurm.jobs.run_ownership import is_own
     from dlperf_slurm.scheduler.submitter import Submitter
 
-    return Submitter(run, say, RETRY_SECONDS if must_wait else 0.0, is_in_turns=True)
+    other = run.find_interleaved()
+    is_in_turns = is_new or (other is not None and is_own(other))
+    return Submitter(run, say, RETRY_SECONDS if must_wait else 0.0, is_in_turns)
 
 
 def _go_on(run: "Run", must_wait: bool) -> None:
     """Follow a run that was submitted in turns with another, or print what follows it."""
     say(f"Run directory: {run.path}")
     if must_wait:
-        follow_run(run, _make_submitter(run, must_wait))
+        follow_run(run, _make_submitter(run, must_wait, is_new=True))
     else:
         _print_next_commands(run)
 

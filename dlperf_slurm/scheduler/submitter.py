@@ -199,7 +199,7 @@ class Submitter:
                 self._refuse(group_id, f"it runs after {missing[0]}, which was refused")
             elif blocks.get(group_id, 0) > last_block:
                 # without a message: that run's own messages say why it waits
-                self.waiting[group_id] = "the interleaved run has its turn"
+                self.waiting[group_id] = "the interleaved run has its turn; resume it too"
             elif hindrance:
                 self._wait(group_id, hindrance)
             else:

@@ -32,6 +32,7 @@ from dlperf_slurm.jobs.journal import (
 from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.jobs.run_directory import HARNESS_FILE, open_run
+from dlperf_slurm.jobs.run_ownership import mark_own
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
@@ -426,6 +427,15 @@ def test_interleaved_run_goes_no_further_than_the_other_unless_that_is_cancelled
     append_event(second.path, Event(CANCELLED, format_now()))
     submitter.submit()
     assert not submitter.waiting
+
+
+def test_resume_of_an_interleaved_run_submits_the_other_if_it_is_the_users_own(interleaved):
+    first, second = interleaved
+    assert main(["resume", str(first.path)]) == 3
+    assert (list_submitted(first), list_submitted(second)) == (["1n1g"], [])
+    mark_own(second)
+    assert main(["resume", str(first.path)]) == 0
+    assert (len(list_submitted(first)), len(list_submitted(second))) == (3, 3)
 
 
 KILLED_GROUPS = ("1n1g", "1n2g", "1n4g")
