@@ -14,9 +14,10 @@
 #                        writes down what passed
 # make test-transformers our LLaMA and ViT beside those of Hugging Face, with the same weights (1 GB)
 #
-# make gpu               the acceptance on this machine's NVIDIA GPUs, any number: ten minutes for the
-#                        first, without network; its report is .venv/gpu-report (docs/gpu.md)
-# make gpu-environments  what it runs in, 16 GB, where there is a network
+# make gpu               the acceptance on this machine's NVIDIA GPUs, any number: half an hour for the
+#                        first, without network; its report is .venv/gpu-report. GPU="--python
+#                        pytorch=PATH --limit 540" runs it in a Python of yours, for less (docs/gpu.md)
+# make gpu-environments  what it runs in otherwise, 16 GB, where there is a network
 #
 # make rehearse          GPU paths of PyTorch, and numbers of TensorFlow 2 and JAX, without a GPU: CUDA
 #                        builds (16 GB) over stand-ins for NVIDIA's libraries, and compiled for H100;
@@ -165,9 +166,7 @@ test-frameworks: .venv/installed-dev
 
 # without what needs a network: not even the tool is brought up to date
 gpu:
-	@test -x $(BIN)/python || { \
-	  echo "make: first, where there is a network: make gpu-environments" >&2; exit 1; }
-	$(BIN)/python tests/run_on_gpus.py
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) tests/run_on_gpus.py $(GPU)
 
 gpu-environments: .venv/installed-dev
 	$(BIN)/python -m dlperf_slurm env create --cuda $(GPU_FRAMEWORKS)

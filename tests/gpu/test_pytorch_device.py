@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support import sessions
-from support.gpu_attempts import make_attempt, run
+from support.gpu_attempts import make_attempt
 from support.gpu_report import NOT_FOR_THIS_GPU
 
 from dlperf_slurm.contract.axes import format_ladder
@@ -121,17 +121,3 @@ def fail_in_a_full_memory():
     except RuntimeError as error:
         return str(error), is_out_of_memory(error, load_adapter("pytorch").OUT_OF_MEMORY)
     return None
-
-
-def test_bert_runs_at_full_size(tmp_path, hold):
-    """Report the throughput without a bound, as it depends on the GPU."""
-    attempt = make_attempt(
-        tmp_path / "a1",
-        "pytorch",
-        "bert",
-        precision="amp-fp16",
-        batch_size_per_device=32,
-        warmup_steps=10,
-        measured_steps=50,
-    )
-    hold("BERT, amp-fp16, batch 32", run(attempt).samples_per_s, "sequences/s")

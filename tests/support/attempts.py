@@ -51,7 +51,7 @@ class Attempt:
 
     def launch(self, **spin):
         """Run the case on all ranks of one mpirun, with SPIN_* variables; return self."""
-        return self._launch([*make_mpirun(self.case), *self._name_worker("run")], spin)
+        return self._launch([*self.make_rank_command(), str(self.path)], spin)
 
     def launch_alone(self, **spin):
         """Run the case as one process, without a launcher."""
@@ -60,7 +60,7 @@ class Attempt:
     def start(self, **spin):
         """Start the case on all ranks of one mpirun; return the process, for `finish`."""
         return subprocess.Popen(
-            [*make_mpirun(self.case), *self._name_worker("run")],
+            [*self.make_rank_command(), str(self.path)],
             cwd=str(self.path),
             env=self.make_environment(**spin),
             stderr=subprocess.PIPE,
@@ -77,9 +77,12 @@ class Attempt:
         """Search the case's batch size with ranks under mpirun; return self."""
         return self._launch(self.make_search_command(), spin)
 
+    def make_rank_command(self):
+        """Return the command that starts `worker run` on all ranks, without the folder."""
+        return [*make_mpirun(self.case), sys.executable, "-m", "dlperf_slurm.worker", "run"]
+
     def make_search_command(self):
-        ranks = [*make_mpirun(self.case), sys.executable, "-m", "dlperf_slurm.worker", "run"]
-        return [*self._name_worker("search"), "--", *ranks]
+        return [*self._name_worker("search"), "--", *self.make_rank_command()]
 
     def conclude(self):
         """Do what the job script does after the launcher has ended; return the record.

@@ -1,12 +1,25 @@
-"""Attempts at full-size models on GPUs, with the ranks that a job would start."""
+"""Attempts at full-size models on GPUs, on ranks that need neither MPI nor a scheduler."""
 
 import os
+import sys
 
 from dlperf_slurm.worker.frameworks import load_adapter
+from support import start_ranks
 from support.attempts import Attempt
-from support.sessions import CHECKOUT
+from support.sessions import CHECKOUT, SMALL
 
 RANK_CPUS = 8
+# batch sizes that keep a GPU busy at full size; on a CPU models and batches are small
+BATCH_SIZES = {"resnet50": 256, "bert": 128, "llama": 8, "vit": 128}
+CPU_BATCH_SIZE = 2
+
+
+class GpuAttempt(Attempt):
+    """An attempt whose ranks `start_ranks` starts."""
+
+    def make_rank_command(self):
+        worker = [sys.executable, "-m", "dlperf_slurm.worker", "run", "--ranks=torchrun"]
+        return [sys.executable, start_ranks.__file__, str(self.case.world_size), *worker]
 
 
 def make_attempt(folder, framework, model, ranks=1, **changes):
@@ -20,7 +33,22 @@ def make_attempt(folder, framework, model, ranks=1, **changes):
         "model_parameters": {},
     }
     named = {"framework": framework, "model": model, "devices_per_node": ranks}
-    return Attempt(folder, CHECKOUT, **named, **{**plain, **changes})
+    return GpuAttempt(folder, CHECKOUT, **named, **{**plain, **changes})
+
+
+def choose_work(model, device):
+    """Return the changes of a case for a benchmark's training of a model, smaller on a CPU."""
+    is_gpu = device == "cuda"
+    return {
+        "model": model,
+        "device": device,
+        "model_parameters": {} if is_gpu else SMALL[model],
+        "batch_size_per_device": BATCH_SIZES[model] if is_gpu else CPU_BATCH_SIZE,
+        "memory_format": "channels_last" if model == "resnet50" else "default",
+        "clip_global_norm": model != "resnet50",
+        "warmup_steps": 15 if is_gpu else 2,
+        "measured_steps": 60 if is_gpu else 4,
+    }
 
 
 def run(attempt):

@@ -1,15 +1,15 @@
-"""pytest's results of checks on GPUs -> outcomes, and a report of them as Markdown and JSON."""
+"""Lines of the checks on GPUs -> outcomes, and a report of them as Markdown and JSON."""
 
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 PASSED = "passed"
 FAILED = "failed"
 NOT_RUN = "not run"
+# a check that has no verdict yet, in the lines of support/gpu_outcomes.py
+RUNNING = "running"
 # beginning of a skip reason that does not count against the machine
 NOT_FOR_THIS_GPU = "not for this GPU: "
 MEASURED = "measured"
@@ -40,36 +40,26 @@ class Outcome:
     is_excused: bool = False
 
 
-def read_outcomes(part: str, path: Path) -> list[Outcome]:
-    """Read outcomes from a file of pytest's --junitxml; raises ParseError for a truncated one."""
-    cases = ElementTree.parse(path).getroot().iter("testcase")
-    return [_read_outcome(part, case) for case in cases]
+def read_outcomes(part: str, lines: Iterable[str], end: str) -> list[Outcome]:
+    """Read outcomes from lines of support/gpu_outcomes.py; the last line of a check counts.
 
-
-def _read_outcome(part: str, case: ElementTree.Element) -> Outcome:
-    verdict, reason = PASSED, ""
-    for kind in ("failure", "error"):
-        found = case.find(kind)
-        if found is not None:
-            verdict, reason = FAILED, found.text or found.get("message", "")
-    skipped = case.find("skipped")
-    if verdict == PASSED and skipped is not None:
-        verdict, reason = NOT_RUN, skipped.get("message", "")
-    measured = [
-        Measured(**json.loads(found.get("value", "")))
-        for found in case.iter("property")
-        if found.get("name") == MEASURED
+    A check that was running fails, with `end` as its reason.
+    """
+    latest = {told["check"]: told for told in map(json.loads, lines)}
+    return [
+        Outcome(part, check, FAILED, reason=end)
+        if told["verdict"] == RUNNING
+        else Outcome(
+            part,
+            check,
+            told["verdict"],
+            tuple(Measured(**one) for one in told["measured"]),
+            told["reason"],
+            told["seconds"],
+            is_excused=told["reason"].startswith(NOT_FOR_THIS_GPU),
+        )
+        for check, told in latest.items()
     ]
-    return Outcome(
-        part,
-        case.get("name", ""),
-        verdict,
-        tuple(measured),
-        # the end of a traceback is the most useful part
-        reason[-LONGEST_REASON:].strip(),
-        float(case.get("time", "0")),
-        is_excused=reason.startswith(NOT_FOR_THIS_GPU),
-    )
 
 
 def find_verdict(outcomes: Iterable[Outcome]) -> str:
@@ -97,6 +87,8 @@ def conclude(outcomes: Sequence[Outcome], gpus: int) -> str:
     verdict = find_verdict(outcomes)
     if verdict == NOT_RUN:
         return f"Nothing was shown: no check could run ({figures})."
+    if gpus == 0:
+        return f"Tried on a CPU, which shows nothing of a GPU: {figures}."
     words = "Accepted" if verdict == PASSED else "Not accepted"
     return f"{words} on {where}: {figures}."
 

@@ -1,26 +1,41 @@
 """The acceptance on GPUs without a GPU: parts, verdicts and reports, with checks of this test."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import run_on_gpus
-from run_on_gpus import CHECKOUT, FRAMEWORKS, NO_GPU, Part, accept, list_checks, list_parts
+from run_on_gpus import (
+    CHECKOUT,
+    FRAMEWORKS,
+    NO_GPU,
+    Machine,
+    Part,
+    accept,
+    list_checks,
+    list_parts,
+)
+from support import start_ranks
+from support.attempts import is_running
 from support.gpu_report import FAILED, NOT_FOR_THIS_GPU, NOT_RUN, PASSED, Outcome, find_verdict
 from support.gpu_timeline import find_gap_between_steps, find_gaps, list_transports
 
 # most tests start pytest
 pytestmark = pytest.mark.integration
+PYTHONS = {"": Path(sys.executable)}
 GPU_TESTS = CHECKOUT / "tests" / "gpu"
 CHECKS = """
-import json, os, pytest
+import os, pytest
 
 def test_value_within_its_bounds(record_property):
     value = {"what": "ratio", "value": 2.5, "unit": "x", "bound": ">= 2"}
-    record_property("measured", json.dumps(value))
+    record_property("measured", value)
 
 def test_other():
     %s
@@ -36,8 +51,9 @@ def run(tmp_path, monkeypatch, capsys):
         checks.write_text(CHECKS % statement)
         machine = {"gpus": gpus, "facts": {"gpu_models": "NVIDIA H100"}}
         monkeypatch.setattr(run_on_gpus, "look_at_machine", lambda pythons: machine)
+        monkeypatch.setattr(run_on_gpus.signal, "signal", lambda *_: None)
         part = Part("parity", "", (str(checks),), limit_seconds, needed)
-        code = accept([part], tmp_path / "report")
+        code = accept([part], Machine(tmp_path / "report", PYTHONS))
         report = json.loads((tmp_path / "report" / "report.json").read_text())
         text = (tmp_path / "report" / "report.md").read_text()
         return code, report, text, capsys.readouterr().out
@@ -70,11 +86,11 @@ EXCUSED = f"pytest.skip('{NOT_FOR_THIS_GPU}too old')"
         ({"statement": "pytest.skip('no counter')"}, 1, [PASSED, NOT_RUN], "no counter"),
         # a check that does not apply to the GPU is no failure
         ({"statement": EXCUSED}, 0, [PASSED, NOT_RUN], "not for this GPU: too old"),
-        ({"statement": "os._exit(9)"}, 1, [FAILED], "ended with exit code 9"),
+        ({"statement": "os._exit(9)"}, 1, [PASSED, FAILED], "ended with exit code 9"),
         (
             {"statement": "import time; time.sleep(600)", "limit_seconds": 3.0},
             1,
-            [FAILED],
+            [PASSED, FAILED],
             "was ended after 3 s",
         ),
         ({"gpus": 0}, 1, [NOT_RUN, NOT_RUN], NO_GPU),
@@ -85,6 +101,104 @@ def test_check_that_fails_or_is_not_run_is_told(run, options, code, verdicts, sa
     found, report, text, out = run(**options)
     assert (found, list_verdicts(report)) == (code, verdicts)
     assert says in text + out
+
+
+# a check that has started a process, in a Python that run_on_gpus starts
+SLOW_CHECK = """
+import subprocess, time
+from pathlib import Path
+
+def test_first():
+    pass
+
+def test_slow():
+    child = subprocess.Popen(["sleep", "600"])
+    Path(%r).write_text(str(child.pid))
+    child.wait()
+"""
+RUN_SLOW = """
+import sys
+from pathlib import Path
+import run_on_gpus
+
+run_on_gpus.look_at_machine = lambda pythons: {"gpus": 1}
+part = run_on_gpus.Part("slow", "", (sys.argv[1],))
+later = run_on_gpus.Part("later", "", (sys.argv[1],))
+machine = run_on_gpus.Machine(Path(sys.argv[2]), {"": Path(sys.executable)})
+sys.exit(run_on_gpus.accept([part, later], machine))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_acceptance_that_is_ended_leaves_its_outcomes_and_no_process(number, tmp_path):
+    checks, pid, report = (tmp_path / name for name in ("test_slow.py", "pid", "report"))
+    checks.write_text(SLOW_CHECK % str(pid))
+    path = os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "tests")])
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN_SLOW, str(checks), str(report)],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.DEVNULL,
+    )
+    await_true(lambda: pid.exists() and pid.read_text())
+    process.send_signal(number)
+    process.wait(30)
+    await_true(lambda: not is_running(int(pid.read_text())))
+    lines = [json.loads(line) for line in (report / "outcomes.jsonl").read_text().splitlines()]
+    assert [(one["check"], one["verdict"]) for one in lines[-2:]] == [
+        ("test_first", PASSED),
+        ("test_slow", "running"),
+    ]
+    if number == signal.SIGTERM:
+        outcomes = json.loads((report / "report.json").read_text())["outcomes"]
+        assert [one["verdict"] for one in outcomes] == [PASSED, FAILED, NOT_RUN, NOT_RUN]
+        assert all("SIGTERM" in one["reason"] for one in outcomes[1:])
+        assert process.returncode == 1
+
+
+@pytest.mark.parametrize(("failing", "code"), [("-1", 0), ("1", 7)])
+def test_ranks_get_the_variables_of_torchrun(failing, code, tmp_path):
+    rank = (
+        "import os, sys; from pathlib import Path; rank = os.environ['RANK'];"
+        "Path(rank).write_text(os.environ['WORLD_SIZE'] + os.environ['MASTER_PORT']);"
+        f"sys.exit(7 * (rank == '{failing}'))"
+    )
+    command = [sys.executable, start_ranks.__file__, "2", sys.executable, "-c", rank]
+    assert subprocess.run(command, cwd=tmp_path).returncode == code
+    first, second = ((tmp_path / name).read_text() for name in "01")
+    assert first == second
+    assert re.fullmatch(r"2\d+", first)
+
+
+def await_true(check):
+    deadline = time.monotonic() + 60
+    while not check():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_limit_is_for_the_parts_of_one_gpu_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_on_gpus, "look_at_machine", lambda pythons: {"gpus": 1})
+    monkeypatch.setattr(run_on_gpus.signal, "signal", lambda *_: None)
+    part = Part("jax", "", ("tests/gpu/test_jax_device.py",))
+    assert accept([part], Machine(tmp_path / "report", PYTHONS), limit_seconds=0) == 1
+    (outcome,) = json.loads((tmp_path / "report" / "report.json").read_text())["outcomes"]
+    assert (outcome["verdict"], outcome["reason"]) == (NOT_RUN, run_on_gpus.NO_TIME)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["spin"], "'spin' is not accepted on GPUs"),
+        (["--python", "jax=/no/such/python"], "is no program"),
+        (["jax", "--only", "parity"], "no part 'parity'; known: jax, jax full size"),
+    ],
+)
+def test_unknown_names_are_refused(arguments, says, monkeypatch, capsys):
+    monkeypatch.setattr(run_on_gpus.sys, "argv", ["run_on_gpus.py", *arguments])
+    with pytest.raises(SystemExit) as refused:
+        run_on_gpus.main()
+    assert refused.value.code == 2
+    assert says in capsys.readouterr().err
 
 
 def test_more_gpus_are_not_needed_where_those_that_are_have_passed():
@@ -105,7 +219,10 @@ def test_report_names_neither_the_machine_nor_its_folders(run, monkeypatch):
 
 def test_missing_environment_names_what_makes_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", str(tmp_path / "none"))
-    assert accept([Part("jax", "jax", ("tests/gpu/test_jax_device.py",))], tmp_path / "report") == 1
+    monkeypatch.setattr(run_on_gpus.sys, "argv", ["run_on_gpus.py", "jax", "--only", "jax"])
+    monkeypatch.setattr(run_on_gpus, "REPORT", tmp_path / "report")
+    monkeypatch.setattr(run_on_gpus.signal, "signal", lambda *_: None)
+    assert run_on_gpus.main() == 1
     out = capsys.readouterr().out
     assert "jax: test_gpu_hardly_waits_between_steps, not run" in out
     assert "no environment jax-cuda" in out
