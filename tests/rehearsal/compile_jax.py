@@ -75,6 +75,8 @@ def compile_step(compilation, here, there):
                 "xla_gpu_autotune_level": 0,
                 "xla_gpu_enable_triton_gemm": compilation.products_by == XLA,
                 "xla_dump_to": folder,
+                # without it XLA of JAX 0.11 writes no PTX
+                "xla_dump_emitter_re": "ptx",
             }
         )
         ptx = "".join(path.read_text() for path in Path(folder).glob("*.ptx"))
