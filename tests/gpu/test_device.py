@@ -63,11 +63,6 @@ def test_steps_add_up_to_the_window(attempt, record, hold):
     hold("one boundary", 1e6 * record.clock.boundary_seconds, "us", most=100)
 
 
-def test_images_per_second_are_told(record, hold):
-    """Report the throughput without a bound, as it depends on the GPU."""
-    hold("ResNet-50, amp-fp16, batch 64", record.samples_per_s, "images/s")
-
-
 def test_telemetry_and_adapter_name_the_same_gpu(record, watched):
     (rank,) = record.ranks
     assert rank.device_name == watched.name
