@@ -44,7 +44,7 @@ def print_summary(summary: "Summary", console: PlainConsole) -> None:
         console.print()
         show_table(table, console)
         numbers += _list_notes(overview)
-        if overview != whole:
+        if len(overview.rows) < len(whole.rows):
             text = f"the fastest {len(overview.rows)} of {len(whole.rows)} rows"
             console.print(Text(text, style="dim"))
     for table in summary.against:
