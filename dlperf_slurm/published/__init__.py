@@ -1,15 +1,4 @@
-"""Logs, figures and table layouts that others published; only cli and interface import them."""
+"""Logs, figures and table layouts that others published; only cli and interface import them.
 
-from collections.abc import Hashable, Iterable
-from typing import Callable, TypeVar
-
-Item = TypeVar("Item")
-Key = TypeVar("Key", bound=Hashable)
-
-
-def group_by(items: Iterable[Item], find_key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Group items by key; keys and items keep their order."""
-    groups: dict[Key, list[Item]] = {}
-    for item in items:
-        groups.setdefault(find_key(item), []).append(item)
-    return groups
+Its logs are read in jobs too: this module is imported by Python 3.7.
+"""

@@ -11,7 +11,7 @@ from dlperf_slurm.files.reading import open_file
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.runs import ImportedRun
 from dlperf_slurm.logs.settings import ALL_SETTINGS, CASE_SETTINGS
-from dlperf_slurm.published import group_by
+from dlperf_slurm.published.grouping import group_by
 
 SECONDS_PER_DAY = 86400.0
 

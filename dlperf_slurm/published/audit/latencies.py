@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Optional
 
-from dlperf_slurm.published import group_by
 from dlperf_slurm.published.audit.rounding import (
     CONTRADICTION,
     IN_SPREAD,
@@ -28,6 +27,7 @@ from dlperf_slurm.published.audit.rounding import (
     measure_gap,
     read_count,
 )
+from dlperf_slurm.published.grouping import group_by
 
 # Relative error of throughput x latency that our own reports may have, because the total time and
 # the times of batches are measured separately. In tables of others every deviation is a finding,

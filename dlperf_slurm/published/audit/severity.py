@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from dlperf_slurm.published import group_by
 from dlperf_slurm.published.audit.rounding import Discrepancy, NotAudited
+from dlperf_slurm.published.grouping import group_by
 
 
 @dataclass(frozen=True)

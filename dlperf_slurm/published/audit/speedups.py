@@ -5,7 +5,6 @@ from fractions import Fraction
 from operator import attrgetter
 from typing import Optional
 
-from dlperf_slurm.published import group_by
 from dlperf_slurm.published.audit.precisions import derive_precision_speedups
 from dlperf_slurm.published.audit.rounding import (
     ABOVE_DEVICES,
@@ -26,6 +25,7 @@ from dlperf_slurm.published.audit.rounding import (
     measure_gap,
 )
 from dlperf_slurm.published.audit.speedup_baselines import derive_by_columns, derive_by_named_base
+from dlperf_slurm.published.grouping import group_by
 
 # key of the rows of one scaling curve
 _name_series: Callable[[PrintedRow], tuple[object, ...]] = attrgetter(

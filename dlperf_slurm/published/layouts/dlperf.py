@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import LARGEST, TRAIN
 from dlperf_slurm.contract.topology import Topology
-from dlperf_slurm.published import group_by
+from dlperf_slurm.published.grouping import group_by
 from dlperf_slurm.published.layouts.parts.document import (
     Document,
     DocumentBuilder,

@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import INFER, TRAIN
-from dlperf_slurm.published import group_by
 from dlperf_slurm.published.figures import LATENCIES
+from dlperf_slurm.published.grouping import group_by
 from dlperf_slurm.published.layouts.parts.accuracy import make_accuracy_tables
 from dlperf_slurm.published.layouts.parts.document import (
     Document,

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
-from dlperf_slurm.published import group_by
+from dlperf_slurm.published.grouping import group_by
 from dlperf_slurm.published.layouts.parts.document import (
     DocumentBuilder,
     LayoutColumn,

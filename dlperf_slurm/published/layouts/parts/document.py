@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Optional, TypeVar, Union
 
 from dlperf_slurm.contract.topology import Topology
-from dlperf_slurm.published import group_by
+from dlperf_slurm.published.grouping import group_by
 from dlperf_slurm.published.layouts.parts.figures import ABSENT, NO_FIGURE, Figure
 from dlperf_slurm.reports.cells import Cell, Table, make_table
 from dlperf_slurm.results.footnotes import Footnotes, Note
