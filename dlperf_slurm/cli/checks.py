@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.published.audit import Audit
     from dlperf_slurm.published.audit.rounding import Discrepancy
     from dlperf_slurm.published.audit.severity import KindSummary
+    from dlperf_slurm.reports.plain_console import PlainConsole
 
 
 def add_commands(commands: "Commands") -> None:
@@ -66,7 +67,6 @@ def run_parity(options: argparse.Namespace) -> None:
     from dlperf_slurm.config.site import load_site
     from dlperf_slurm.config.suggestions import check_known
     from dlperf_slurm.jobs.stage import make_run_id
-    from dlperf_slurm.reports.terminal import print_table
     from dlperf_slurm.worker.frameworks import list_frameworks
     from dlperf_slurm.worker.models import list_models
 
@@ -92,10 +92,10 @@ def run_parity(options: argparse.Namespace) -> None:
     parity, data_parallel = verify_frameworks(frameworks, options.model or list_models(), workplace)
     console = make_console()
     rows = make_parity_rows(parity)
-    print_table(PARITY_HEADER, rows, console, "one rank, fp32: values and relative differences")
+    _print_verdicts(PARITY_HEADER, rows, console, "one rank, fp32: values and relative differences")
     rows = make_data_parallel_rows(data_parallel)
     title = "two ranks, fp32: relative differences of averaged gradients"
-    print_table(DATA_PARALLEL_HEADER, rows, console, title)
+    _print_verdicts(DATA_PARALLEL_HEADER, rows, console, title)
     print(f"Arrays and logs: {workplace.folder}", flush=True)
     compared = [line for line in (*parity, *data_parallel) if not line.is_left_out]
     unlike = [line for line in compared if not line.is_same]
@@ -105,6 +105,17 @@ def run_parity(options: argparse.Namespace) -> None:
         )
     if options.frameworks and not compared:
         raise EnvironmentMissingError("\n".join(line.problem for line in parity))
+
+
+def _print_verdicts(
+    header: "Sequence[str]", rows: "Sequence[Sequence[str]]", console: "PlainConsole", title: str
+) -> None:
+    """Print a table whose last column, the verdict, is wrapped rather than left out."""
+    from dlperf_slurm.reports.cells import Cell
+    from dlperf_slurm.reports.terminal import print_table
+
+    cells = [[*map(Cell, row)] for row in rows]
+    print_table(header, cells, console, title, omit_first=[*reversed(range(2, len(header) - 1))])
 
 
 def _find_subject(path: Path, results: Path) -> Path:
