@@ -91,8 +91,8 @@ def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[s
     if not list_run_ids(results):
         return describe_power(planned, ())
     # imports DuckDB and pandas, which takes most of a second
-    from dlperf_slurm.results.history.run_cache import read_catalogue
+    from dlperf_slurm.results.history.run_cache import read_run_cache
 
-    entries = read_catalogue(results).entries
+    entries = read_run_cache(results).entries
     here = entries[entries.site_name == loaded.name]
     return describe_power(planned, zip(here.case_id, here.samples_per_s))

@@ -201,11 +201,11 @@ def list_bad_nodes(results: Path, site_name: str, clusters: str = "") -> list[st
     from dlperf_slurm.jobs.run_directory import list_run_ids
     from dlperf_slurm.reports.history_text import describe_node
     from dlperf_slurm.results.history.nodes import read_node_histories
-    from dlperf_slurm.results.history.run_cache import read_catalogue
+    from dlperf_slurm.results.history.run_cache import read_run_cache
 
     if not list_run_ids(results):
         return []
-    histories = read_node_histories(read_catalogue(results).entries)
+    histories = read_node_histories(read_run_cache(results).entries)
     bad = [node for node in histories if node.site_name == site_name and node.is_bad]
     for node in bad:
         say(f"bad {describe_node(node)}")

@@ -12,7 +12,7 @@ from dlperf_slurm.jobs.journal import CANCELLED, SUBMITTED, read_journal
 from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.results.columns import list_records
-from dlperf_slurm.results.history.run_cache import read_catalogue
+from dlperf_slurm.results.history.run_cache import read_run_cache
 from dlperf_slurm.results.labels import get_unit
 
 HEADER = ("run", "title", "site", "state", "age", "best throughput")
@@ -24,11 +24,11 @@ def list_rows(results_dir: Path, runs: Sequence[tuple[str, Path]]) -> tuple[list
     """Return a row for each of these runs (id, path) of a results folder, and the problems."""
     if not runs:
         return [], []
-    catalogue = read_catalogue(results_dir)
+    cache = read_run_cache(results_dir)
     entries: dict[str, list[Row]] = {}
-    for entry in list_records(catalogue.entries):
+    for entry in list_records(cache.entries):
         entries.setdefault(Path(entry["run_dir"]).name, []).append(entry)
-    rows, problems = [], dict.fromkeys(catalogue.problems)
+    rows, problems = [], dict.fromkeys(cache.problems)
     for run_id, path in runs:
         try:
             run = open_run(path)

@@ -43,7 +43,7 @@ class RunCache:
     read_runs: int
 
 
-def read_catalogue(results_dir: Path) -> RunCache:
+def read_run_cache(results_dir: Path) -> RunCache:
     """Read the entries of a results folder; InputError if it cannot be read.
 
     If a summary cannot be stored, a problem says so, and the next call reads the run again.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.plain_text import name_some
-from dlperf_slurm.results.history.run_cache import read_catalogue
+from dlperf_slurm.results.history.run_cache import read_run_cache
 from dlperf_slurm.results.history.timeline import drop_copies, make_history, select_entries
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def _gather(folders: Sequence[Path]) -> "tuple[DataFrame, list[str]]":
     """Read the entries of all folders, without copies of runs, and their problems."""
     from pandas import concat
 
-    catalogues = [read_catalogue(folder) for folder in dict.fromkeys(folders)]
-    entries, copies = drop_copies(concat([found.entries for found in catalogues]))
-    return entries, [*(problem for found in catalogues for problem in found.problems), *copies]
+    caches = [read_run_cache(folder) for folder in dict.fromkeys(folders)]
+    entries, copies = drop_copies(concat([found.entries for found in caches]))
+    return entries, [*(problem for found in caches for problem in found.problems), *copies]
 
 
 def _explain_nothing(folders: Sequence[Path], entries: "DataFrame") -> str:

@@ -25,7 +25,7 @@ from dlperf_slurm.reports.step_files import STEPS_FILE
 from dlperf_slurm.results import cache
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import collect_outcomes, find_attempts
-from dlperf_slurm.results.history.run_cache import read_catalogue
+from dlperf_slurm.results.history.run_cache import read_run_cache
 
 pytestmark = pytest.mark.integration
 
@@ -207,11 +207,11 @@ def test_frame_has_nothing_but_values(value):
 
 
 def test_history_of_a_reported_run_opens_no_record(run):
-    read = read_catalogue(run.path.parent).entries
+    read = read_run_cache(run.path.parent).entries
     shutil.rmtree(find_cache_dir() / "summaries")
     write_report(run)
     with note_opened() as records:
-        found = read_catalogue(run.path.parent)
+        found = read_run_cache(run.path.parent)
     assert records == []
     assert found.read_runs == 0
     assert_frame_equal(found.entries, read)

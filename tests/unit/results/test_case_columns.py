@@ -11,7 +11,7 @@ import dlperf_slurm as dp
 from dlperf_slurm.matrix.axes import AXES, make_case_id
 from dlperf_slurm.results.case_columns import CASES
 from dlperf_slurm.results.compare import COMPARISON
-from dlperf_slurm.results.history.run_cache import read_catalogue
+from dlperf_slurm.results.history.run_cache import read_run_cache
 from dlperf_slurm.results.history.timeline import HISTORY
 
 FRAMES = {"cases": CASES, "history": HISTORY, "compare": COMPARISON}
@@ -49,9 +49,9 @@ def read_history(results):
     return dp.open_history(results).frame()
 
 
-def read_catalogued_history(results):
-    read_catalogue(results)
-    assert read_catalogue(results).read_runs == 0
+def read_run_cached_history(results):
+    read_run_cache(results)
+    assert read_run_cache(results).read_runs == 0
     return read_history(results)
 
 
@@ -73,7 +73,7 @@ def test_axis_is_the_same_column_of_every_frame(axis, frame):
 
 
 @pytest.mark.parametrize(
-    "read", [read_cases, read_history, read_catalogued_history, read_comparison]
+    "read", [read_cases, read_history, read_run_cached_history, read_comparison]
 )
 def test_value_on_each_axis_comes_out_of_every_frame(read, results):
     frame = read(results).drop_duplicates("case_id").set_index("case_id")

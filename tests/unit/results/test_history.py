@@ -1,4 +1,4 @@
-"""History: results folders -> catalogue -> timelines; what is broken is named once and no more."""
+"""History: results folders -> summaries -> timelines; what is broken is named once and no more."""
 
 import functools
 import json
@@ -25,7 +25,7 @@ from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.reports.plots.between_runs import draw_timelines
 from dlperf_slurm.results import cache
 from dlperf_slurm.results.columns import list_records
-from dlperf_slurm.results.history.run_cache import read_catalogue
+from dlperf_slurm.results.history.run_cache import read_run_cache
 from dlperf_slurm.results.history.timeline import drop_copies, make_history, select_entries
 
 pytestmark = pytest.mark.not_in_check
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.not_in_check
 
 def read_rows(patterns=(), frameworks=()):
     """Return the rows of the history of these cases, with attributes."""
-    entries = select_entries(read_catalogue(RESULTS).entries, patterns, frameworks)
+    entries = select_entries(read_run_cache(RESULTS).entries, patterns, frameworks)
     return [SimpleNamespace(**row) for row in list_records(make_history(entries))]
 
 
@@ -120,7 +120,7 @@ def test_other_steps_are_not_comparable_with_the_run_before(staged, home):
     assert (point.verdict, point.reason) == (
         "not comparable", "different work: warmup_steps 3 -> 9",
     )  # fmt: skip
-    figure = draw_timelines(make_history(read_catalogue(RESULTS).entries))
+    figure = draw_timelines(make_history(read_run_cache(RESULTS).entries))
     line = figure.axes[0].get_lines()[0].get_ydata()
     assert [value == value for value in line] == [True, False, True]
 
@@ -149,11 +149,11 @@ def test_cases_are_chosen_by_pattern_and_framework(two_runs, patterns, framework
 
 
 def test_only_a_run_that_changed_is_read_again(two_runs):
-    first, second = read_catalogue(RESULTS), read_catalogue(RESULTS)
+    first, second = read_run_cache(RESULTS), read_run_cache(RESULTS)
     assert (first.read_runs, second.read_runs, second.run_count) == (2, 0, 2)
     assert second.entries.equals(first.entries)
     fail_case(two_runs[1], CASE_1)
-    assert read_catalogue(RESULTS).read_runs == 1
+    assert read_run_cache(RESULTS).read_runs == 1
     assert [point.state for point in list_points()] == ["", "failed"]
 
 
@@ -163,7 +163,7 @@ def find_summaries() -> list[Path]:
 
 
 def test_removed_run_is_in_no_history(two_runs):
-    read_catalogue(RESULTS)
+    read_run_cache(RESULTS)
     shutil.rmtree(two_runs[0])
     assert len(list_points()) == 1
 
@@ -174,18 +174,18 @@ def test_run_with_a_record_more_or_less_is_read_again(two_runs, is_added):
     content = record.read_bytes()
     if is_added:
         record.unlink()
-    read_catalogue(RESULTS)
+    read_run_cache(RESULTS)
     if is_added:
         record.write_bytes(content)
     else:
         record.unlink()
-    assert [read_catalogue(RESULTS).read_runs for _ in range(2)] == [1, 0]
+    assert [read_run_cache(RESULTS).read_runs for _ in range(2)] == [1, 0]
 
 
 def test_moved_results_folder_is_read_again(two_runs):
-    read_catalogue(RESULTS)
+    read_run_cache(RESULTS)
     RESULTS.rename("archive")
-    moved = read_catalogue(Path("archive"))
+    moved = read_run_cache(Path("archive"))
     assert moved.read_runs == 2
     assert {Path(run_dir).parent.name for run_dir in moved.entries.run_dir} == {"archive"}
 
@@ -193,7 +193,7 @@ def test_moved_results_folder_is_read_again(two_runs):
 def test_summaries_are_for_their_user_alone(two_runs):
     before = os.umask(0)
     try:
-        read_catalogue(RESULTS)
+        read_run_cache(RESULTS)
     finally:
         os.umask(before)
     (summary, _) = find_summaries()
@@ -210,29 +210,29 @@ DAMAGED_SUMMARIES = {
 
 @pytest.mark.parametrize("damage", DAMAGED_SUMMARIES)
 def test_run_whose_summary_cannot_be_read_is_read_again(two_runs, damage):
-    whole = read_catalogue(RESULTS)
+    whole = read_run_cache(RESULTS)
     DAMAGED_SUMMARIES[damage](find_summaries()[0])
-    found = read_catalogue(RESULTS)
+    found = read_run_cache(RESULTS)
     assert found.entries.equals(whole.entries)
     assert (found.read_runs, found.problems) == (1, ())
-    assert read_catalogue(RESULTS).read_runs == 0
+    assert read_run_cache(RESULTS).read_runs == 0
 
 
 def test_summary_by_other_code_is_made_anew(two_runs, monkeypatch):
-    read_catalogue(RESULTS)
+    read_run_cache(RESULTS)
     cache.fingerprint_code.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(cache, "__version__", "another")
-        assert [read_catalogue(RESULTS).read_runs for _ in range(2)] == [2, 0]
+        assert [read_run_cache(RESULTS).read_runs for _ in range(2)] == [2, 0]
     cache.fingerprint_code.cache_clear()
 
 
 def test_summary_that_cannot_be_stored_does_not_hide_the_run(two_runs):
-    read_catalogue(RESULTS)
+    read_run_cache(RESULTS)
     path = find_summaries()[0]
     path.unlink()
     path.mkdir()
-    found = read_catalogue(RESULTS)
+    found = read_run_cache(RESULTS)
     assert len(found.entries) == 4
     assert [str(path) in problem for problem in found.problems] == [True]
 
@@ -254,7 +254,7 @@ def test_four_processes_at_once_agree_and_leave_whole_summaries(command):
     assert [process.returncode for process in processes] == [0] * 4
     timelines = [json.loads(output)["timelines"] for output in outputs]
     assert timelines == [timelines[0]] * 4
-    assert read_catalogue(RESULTS).read_runs == 0
+    assert read_run_cache(RESULTS).read_runs == 0
 
 
 @pytest.mark.integration
@@ -264,7 +264,7 @@ def test_killed_process_leaves_summaries_that_can_be_used(command):
         while not (find_cache_dir() / "summaries").exists() and process.poll() is None:
             assert time.monotonic() < deadline
         process.kill()
-    assert len(read_catalogue(RESULTS).entries) == 12
+    assert len(read_run_cache(RESULTS).entries) == 12
 
 
 def test_folder_of_what_are_no_runs_has_no_entries_and_no_problems(home):
@@ -273,7 +273,7 @@ def test_folder_of_what_are_no_runs_has_no_entries_and_no_problems(home):
     (RESULTS / "photos").mkdir()
     (RESULTS / ".20240501-partial").mkdir()
     (RESULTS / ".20240501-partial" / JOURNAL_FILE).touch()
-    found = read_catalogue(RESULTS)
+    found = read_run_cache(RESULTS)
     assert (found.problems, len(found.entries)) == ((), 0)
 
 
@@ -282,7 +282,7 @@ def test_folder_that_is_none_is_an_error(home, is_file):
     if is_file:
         RESULTS.touch()
     with pytest.raises(InputError, match=r"^results: .*(Not a directory|No such file)"):
-        read_catalogue(RESULTS)
+        read_run_cache(RESULTS)
 
 
 def write_manifest(text):
@@ -314,7 +314,7 @@ DAMAGES = {
 def test_broken_run_is_named_once_and_hides_no_other(two_runs, damage):
     DAMAGES[damage](two_runs[1])
     for _ in range(2):
-        found = read_catalogue(RESULTS)
+        found = read_run_cache(RESULTS)
         assert len(found.problems) == 1
         assert str(two_runs[1]) in found.problems[0]
         found.problems[0].encode()
@@ -339,27 +339,27 @@ def test_records_that_are_links_in_a_circle_are_a_problem_of_their_case(two_runs
         path.unlink()
         path.symlink_to("record.json")
     assert list_points()[1].median is None
-    assert read_catalogue(RESULTS).problems == ()
+    assert read_run_cache(RESULTS).problems == ()
 
 
 def test_links_to_runs_and_in_circles_add_nothing(two_runs):
     (RESULTS / "again").symlink_to(two_runs[0].name)
     (RESULTS / "circle").symlink_to("circle")
     (RESULTS / "here").symlink_to(".")
-    found = read_catalogue(RESULTS)
+    found = read_run_cache(RESULTS)
     assert (found.run_count, found.problems) == (2, ())
 
 
 def test_folder_whose_name_is_no_utf_8_is_named(two_runs):
     two_runs[0].rename(os.fsdecode(os.fsencode(RESULTS) + b"/\xff"))
-    (problem,) = read_catalogue(RESULTS).problems
+    (problem,) = read_run_cache(RESULTS).problems
     assert_problem(problem, key=r"'results/\udcff'", says=("left out", "UTF-8"))
 
 
 def test_copy_of_a_run_counts_once(two_runs):
     copy = RESULTS / "z-copy"
     shutil.copytree(two_runs[0], copy)
-    kept, problems = drop_copies(read_catalogue(RESULTS).entries)
+    kept, problems = drop_copies(read_run_cache(RESULTS).entries)
     assert len(kept) == 4
     (problem,) = problems
     assert_problem(problem, file=copy, says=("left out", str(two_runs[0])))
@@ -369,7 +369,7 @@ def test_copy_of_a_run_counts_once(two_runs):
 def test_hostile_folder_name_is_kept(staged, home, name):
     add_run(staged, 1).rename(RESULTS / name)
     for _ in range(2):
-        found = read_catalogue(RESULTS)
+        found = read_run_cache(RESULTS)
         assert {Path(run_dir).name for run_dir in found.entries.run_dir} == {name}
         assert found.problems == ()
 
@@ -381,28 +381,28 @@ def test_hostile_folder_name_is_kept(staged, home, name):
 def test_hostile_text_in_a_record_is_kept_without_control_characters(staged, home, title, kept):
     add_run(staged, 1, versions={"torch": title})
     for _ in range(2):
-        assert json.loads(read_catalogue(RESULTS).entries.versions[0]) == {"torch": [kept]}
+        assert json.loads(read_run_cache(RESULTS).entries.versions[0]) == {"torch": [kept]}
 
 
 def test_rate_that_is_not_finite_is_a_problem_of_its_repeat(two_runs):
     run = open_run(two_runs[1])
     task = run.read_all_tasks()[0]
     write_record(run, task, make_record(read_case(run, task), window_seconds=5e-324))
-    catalogue = read_catalogue(RESULTS)
-    assert catalogue.problems == ()
-    (problem,) = filter(None, catalogue.entries.problem)
+    found = read_run_cache(RESULTS)
+    assert found.problems == ()
+    (problem,) = filter(None, found.entries.problem)
     assert "ranks[0].window_seconds is 5e-324: " in problem
 
 
 def test_facts_survive_the_summary(two_runs):
     for _ in range(2):
-        entries = read_catalogue(RESULTS).entries
+        entries = read_run_cache(RESULTS).entries
         assert json.loads(entries.work[0])["case.axes.batch_size_per_device"] == ["8"]
         assert json.loads(entries.parameters[0]) == {}
 
 
 def test_run_whose_files_did_not_change_is_not_opened(two_runs):
-    read_catalogue(RESULTS)
+    read_run_cache(RESULTS)
     for record in two_runs[0].glob("cases/*/r*/a*/s0/record.json"):
         status = record.stat()
         record.write_bytes(b"x" * status.st_size)

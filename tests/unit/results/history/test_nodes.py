@@ -22,7 +22,7 @@ from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.reports.history_text import describe_node
 from dlperf_slurm.results.history.node_facts import list_contests, list_sound_times
 from dlperf_slurm.results.history.nodes import read_node_histories
-from dlperf_slurm.results.history.run_cache import read_catalogue
+from dlperf_slurm.results.history.run_cache import read_run_cache
 
 pytestmark = pytest.mark.integration
 
@@ -63,7 +63,7 @@ def fail_at(run, time, state, detail):
 
 
 def read_nodes():
-    return read_node_histories(read_catalogue(RESULTS).entries)
+    return read_node_histories(read_run_cache(RESULTS).entries)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_contest_is_between_nodes_that_did_the_same_work(run):
 @pytest.mark.parametrize(("factor", "is_slow"), [(1.2, True), (1.005, False)])
 def test_node_that_is_slow_over_runs_is_named(run, factor, is_slow):
     contest = {"n1": 1.0, "n2": factor, "n3": 0.99, "n4": 1.001}
-    one = read_catalogue(RESULTS).entries[:1].assign(node_contests=json.dumps([contest]))
+    one = read_run_cache(RESULTS).entries[:1].assign(node_contests=json.dumps([contest]))
     six = pandas.concat([one] * 6)
     nodes = read_node_histories(six)
     assert [node.node for node in nodes] == (["n2"] if is_slow else [])
