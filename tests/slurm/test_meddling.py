@@ -13,7 +13,9 @@ import pytest
 from support.slurm_runs import (
     CHECKOUT,
     ask,
+    assert_array_tasks_in_accounting,
     await_ranks,
+    count_array_tasks_in_accounting,
     count_starts_of_rank_0,
     find_array_job,
     list_queue,
@@ -194,9 +196,11 @@ def test_wait_runs_nothing_of_a_run_that_somebody_sent(cluster, tmp_path):
     site = sent.path / SITE_FILE
     text = site.read_text().replace("exit 127", f"touch {tmp_path / 'was-here'}")
     site.write_text(text.replace("launch = 0", "launch = 5"))
-    jobs = ask("sacct", "-nX", "--starttime=now-1hours", "--format=JobID")
+    assert_array_tasks_in_accounting(run, 1)
     assert wait(sent).returncode == CASES_FAILED
-    assert ask("sacct", "-nX", "--starttime=now-1hours", "--format=JobID") == jobs
+    assert sent.list_group_ids() == ["1n1g"]
+    assert count_array_tasks_in_accounting(sent) == 1
+    assert not (tmp_path / "was-here").exists()
     assert run_tool(["retry", str(sent.path), "--wait"], CHECKOUT).returncode == 0
     assert (tmp_path / "was-here").exists()
 

@@ -32,6 +32,8 @@ from dlperf_slurm.worker.host_noise import (
     probe_host,
 )
 
+# of this process alone: the same tests may run beside it
+BUSY_NAME = f"busy-{os.getpid()}"
 NEIGHBOUR = Path(__file__).resolve().parents[1] / "support" / "neighbour.py"
 FIRST = RankInfo(0, 0, 2, "n1", "127.0.0.1", 0)
 CUDA = vary(attempts.CASE, device="cuda")
@@ -86,33 +88,33 @@ def launch(tmp_path, code_dir, mpi):
 
 
 def test_busy_neighbour_of_a_real_run_is_named_before_and_in_its_window(launch):
-    with run_neighbours(sys.executable, str(NEIGHBOUR), "neighbour-x"):
+    with run_neighbours(sys.executable, str(NEIGHBOUR), BUSY_NAME):
         surroundings, stderr = launch()
     (host,) = surroundings.hosts
-    assert "neighbour-x" in stderr
+    assert BUSY_NAME in stderr
     for (use,) in (host.before, host.window):
         shares = {one.name: one.cpu_share for one in use.neighbours}
         # what it gets depends on who else is there
-        assert shares["neighbour-x"] > 0
-        assert use.other_share >= shares["neighbour-x"] - 0.05
+        assert shares[BUSY_NAME] > 0
+        assert use.other_share >= shares[BUSY_NAME] - 0.05
         assert use.has_neighbours
 
 
 def test_machine_is_looked_at_before_a_local_run():
     # an orphan, as it would be a process of ours otherwise; the shell gives it no standard input
     orphan = 'exec 3<&0; "$@" <&3 &'
-    command = ["sh", "-c", orphan, "sh", sys.executable, str(NEIGHBOUR), "neighbour-y"]
+    command = ["sh", "-c", orphan, "sh", sys.executable, str(NEIGHBOUR), BUSY_NAME]
     with run_neighbours(*command):
         lines = list(describe_here())
-    assert any("neighbour-y" in line and "load average" in line for line in lines)
+    assert any(BUSY_NAME in line and "load average" in line for line in lines)
 
 
 def test_run_without_it_names_neither_it_nor_its_own_ranks_and_has_its_phases(launch):
     surroundings, stderr = launch()
     (host,) = surroundings.hosts
     names = {one.name for use in (*host.before, *host.window) for one in use.neighbours}
-    assert not {"neighbour-x", "mpirun", "prterun", "orted", "prted"} & names
-    assert "neighbour-x" not in stderr
+    assert not {BUSY_NAME, "mpirun", "prterun", "orted", "prted"} & names
+    assert BUSY_NAME not in stderr
     told = {one.name: one.seconds for one in surroundings.phases}
     # without a job script, they begin with the Python of rank 0
     assert list(told) == list(MEANINGS)[list(MEANINGS).index(PYTHON) :]
