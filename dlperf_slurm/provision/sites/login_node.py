@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.config.folders import find_resource_dir
@@ -65,11 +66,17 @@ def choose_modules(listed: str) -> tuple[str, ...]:
     """Select the modules that training jobs may need, such as CUDA or MPI, at most MAX_MODULES.
 
     `listed` is the output of `module --terse avail`, in which lines with ":" are the folders of the
-    modules, and "(default)" follows a name.
+    modules, and "(default)" follows a name. Where there are more, each kind keeps the names that
+    sort last, which are mostly its latest versions.
     """
     names = {line.split("(")[0].strip() for line in listed.splitlines() if ":" not in line}
-    useful = (name for name in names if " " not in name and _USEFUL.search(name))
-    return tuple(sorted(useful)[:MAX_MODULES])
+    kinds: dict[str, list[str]] = {}
+    for name in sorted(names, reverse=True):
+        useful = _USEFUL.search(name)
+        if useful and " " not in name:
+            kinds.setdefault(useful[0].lower(), []).append(name)
+    in_turn = [name for row in zip_longest(*kinds.values()) for name in row if name]
+    return tuple(sorted(in_turn[:MAX_MODULES]))
 
 
 def find_runtimes() -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlperf_slurm.provision.sites.login_node import choose_modules
+from dlperf_slurm.provision.sites.login_node import MAX_MODULES, choose_modules
 from dlperf_slurm.provision.sites.slurm_values import (
     find_capability,
     parse_gpus,
@@ -96,3 +96,10 @@ def test_partition_has_the_limits_that_it_says():
 def test_modules_that_jobs_may_need_are_chosen():
     listed = "/opt/modules:\ncuda/12.6(default)\nemacs/29\nOpenMPI/5.0.3\n"
     assert choose_modules(listed) == ("OpenMPI/5.0.3", "cuda/12.6")
+
+
+def test_every_kind_of_module_keeps_its_latest_where_there_are_many():
+    listed = "".join(f"cuda/{i:02}\n" for i in range(60)) + "python/3.11\nucx/1.17\n"
+    chosen = choose_modules(listed)
+    assert {"cuda/59", "python/3.11", "ucx/1.17"} < set(chosen)
+    assert len(chosen) == MAX_MODULES
