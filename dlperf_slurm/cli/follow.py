@@ -70,6 +70,7 @@ def follow_to_end(
     from dlperf_slurm.reports.progress import show_progress
     from dlperf_slurm.scheduler.hold_release import Releaser
     from dlperf_slurm.scheduler.retry import read_retry_limits, stage_retry_by_cause
+    from dlperf_slurm.scheduler.submit import has_unsubmitted_retry
     from dlperf_slurm.scheduler.track import Tracker
 
     # `wait` submits nothing
@@ -91,8 +92,9 @@ def follow_to_end(
             if not is_own:
                 break
             stage_retry_by_cause(run, say)
-            # compared with the run directory, as another `wait` may have staged attempts
-            if len(run.read_all_tasks()) == task_count:
+            # another `wait` may have staged attempts, and perhaps not submitted them yet
+            has_more = len(run.read_all_tasks()) > task_count
+            if not has_more and not has_unsubmitted_retry(run, submitter.refused):
                 break
             submitter.submit()
         if tracker.journal_error:

@@ -66,7 +66,11 @@ def follow_run(
                 fed_at, ended_before = now, ended
                 submitter.submit_waiting()
                 tracker.read_submissions()
-        elif all(state.is_final or state.state == STAGED for state in states):
+        elif (
+            all(state.is_final or state.state == STAGED for state in states)
+            # another process may have submitted what is staged
+            and not tracker.read_submissions()
+        ):
             _journal_calls(tracker)
             return
         time.sleep(TICK_SECONDS)

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm import slurm_client
@@ -62,6 +63,17 @@ def find_unsubmitted(run: Run) -> dict[str, str]:
             is_out = event.event == REFUSED and is_surely_refused(event.detail)
             last[event.group_id] = STAGED if is_out else event.event
     return {group_id: name for group_id, name in last.items() if name != SUBMITTED}
+
+
+def has_unsubmitted_retry(run: Run, refused: Collection[str]) -> bool:
+    """Return whether further attempts are staged that were neither submitted nor cancelled.
+
+    Another process submits them now, or was killed before it did. `refused` groups do not count.
+    """
+    if any(event.event == CANCELLED for event in read_journal(run.path)):
+        return False
+    group_ids = find_unsubmitted(run).keys() - refused
+    return any(run.read_tasks(group_id)[0].attempt > 1 for group_id in group_ids)
 
 
 def find_submitted(run: Run, group_id: str) -> Optional[str]:

@@ -127,13 +127,15 @@ class Tracker:
         self._journal()
         return states
 
-    def read_submissions(self) -> None:
-        """Read array jobs from the journal for groups without one, and follow their job names."""
+    def read_submissions(self) -> bool:
+        """Follow array jobs that were journaled for groups without one; return whether any was."""
+        count = len(self.array_job_ids)
         for event in read_journal(self.run.path):
             if event.event == SUBMITTED and event.group_id not in self.array_job_ids:
                 self.array_job_ids[event.group_id] = event.array_job_id
                 if isinstance(self.watcher, QueueWatcher):
                     self.watcher.job_names.add(make_job_name(self.run.run_id, event.group_id))
+        return len(self.array_job_ids) > count
 
     def _list_unfinished(self) -> Iterator[tuple[RunTask, bool]]:
         """Yield each array task that is not COMPLETED, with True if it ended in another state."""

@@ -14,17 +14,21 @@ from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.errors import CasesFailedError, SchedulerError
 from dlperf_slurm.jobs.journal import (
+    CANCELLED,
     REFUSED,
+    STATE,
     SUBMITTED,
     SUBMITTING,
     Event,
     append_event,
     read_journal,
 )
+from dlperf_slurm.jobs.run_ownership import mark_own
 from dlperf_slurm.scheduler.cancel import cancel_run
 from dlperf_slurm.scheduler.follow import follow_run
+from dlperf_slurm.scheduler.retry import stage_retry_by_cause
 from dlperf_slurm.scheduler.sbatch_errors import is_limit_that_passes, is_no_answer
 from dlperf_slurm.scheduler.submitter import Submitter, submit_run
 from dlperf_slurm.scheduler.track import Tracker
@@ -282,14 +286,48 @@ def test_cluster_of_the_site_is_named_to_each_client(home, bin_dir, staged_run):
 def test_who_follows_a_run_feeds_it(slurm, staged_run, monkeypatch):
     submitter = Submitter(staged_run, print, retry_seconds=60)
     submitter.submit()
+    end_all_at_each_sleep(slurm, monkeypatch)
+    *_, states = follow_run(Tracker(staged_run), submitter)
+    assert [state.state for state in states] == ["TIMEOUT"] * 6
+    assert slurm.list_taken() == GROUPS
+
+
+def end_all_at_each_sleep(slurm, monkeypatch):
     # each sleep is a second of the follower's
     clock = iter(range(10_000))
     monkeypatch.setattr("dlperf_slurm.scheduler.follow.time.monotonic", lambda: next(clock) * 10.0)
     monkeypatch.setattr("dlperf_slurm.scheduler.follow.TICK_SECONDS", 0.0)
     monkeypatch.setattr("time.sleep", lambda seconds: slurm.end_all())
-    *_, states = follow_run(Tracker(staged_run), submitter)
-    assert [state.state for state in states] == ["TIMEOUT"] * 6
-    assert slurm.list_taken() == GROUPS
+
+
+def test_what_another_process_submits_is_followed_to_its_end(
+    home, bin_dir, staged_run, monkeypatch
+):
+    slurm = FakeSlurm(home, bin_dir, limit=99)
+    tracker = Tracker(staged_run)
+    Submitter(staged_run, print).submit()
+    end_all_at_each_sleep(slurm, monkeypatch)
+    first, *_, last = follow_run(tracker)
+    assert {state.state for state in first} == {"STAGED"}
+    assert {state.state for state in last} == {"TIMEOUT"}
+
+
+@pytest.mark.parametrize(("is_cancelled", "groups"), [(False, ["1n1g-try2"]), (True, [])])
+def test_retry_that_another_process_has_only_staged_is_submitted_once(
+    slurm, staged_run, monkeypatch, is_cancelled, groups
+):
+    mark_own(staged_run)
+    for task in staged_run.read_all_tasks():
+        append_event(staged_run.path, Event(SUBMITTED, format_now(), task.group_id, "70"))
+        detail = "launch failed" if task.group_id == "1n1g" else ""
+        event = Event(STATE, format_now(), task.group_id, "70", task.array_task_id, "FAILED")
+        append_event(staged_run.path, dataclasses.replace(event, detail=detail))
+    assert stage_retry_by_cause(staged_run, print) == 2
+    if is_cancelled:
+        append_event(staged_run.path, Event(CANCELLED, format_now()))
+    end_all_at_each_sleep(slurm, monkeypatch)
+    assert main(["wait", str(staged_run.path)]) == CasesFailedError.exit_code
+    assert slurm.list_taken() == groups
 
 
 def test_cancelled_run_is_fed_no_more(slurm, staged_run):
