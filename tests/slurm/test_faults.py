@@ -18,7 +18,14 @@ from support.slurm_runs import (
     write_wrapper,
 )
 from support.small_disk import bind_read_only
-from support.tool import await_that, find_details, find_states, run_tool, start_tool
+from support.tool import (
+    DEADLINE_SECONDS,
+    await_that,
+    find_details,
+    find_states,
+    run_tool,
+    start_tool,
+)
 
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.run_directory import HARNESS_FILE
@@ -119,7 +126,7 @@ def test_preempted_task_is_not_failed_by_the_clock_of_another_host(cluster, tmp_
     gate.touch()
     # shorten the requeue delay of two minutes; not to 0, or Slurm kills the job
     ask("scontrol", "update", f"jobid={job}", "starttime=now+6")
-    output, _ = follower.communicate(timeout=120)
+    output, _ = follower.communicate(timeout=DEADLINE_SECONDS)
     assert (follower.returncode, "FAILED" in output) == (0, False), output
     assert find_states(run) == {"1n1g.0": "COMPLETED"}
     assert count_starts_of_rank_0(run) == [2]
@@ -151,7 +158,7 @@ def test_array_submitted_twice_is_followed_by_the_job_that_has_the_claim(cluster
     with pytest.raises(subprocess.TimeoutExpired):
         follower.wait(timeout=6)
     gate.touch()
-    output, _ = follower.communicate(timeout=60)
+    output, _ = follower.communicate(timeout=DEADLINE_SECONDS)
     assert follower.returncode == 0, output
     assert "LOST" not in output
     assert find_states(run) == {"1n1g.0": "COMPLETED"}
@@ -165,7 +172,7 @@ def test_cancel_reaches_both_of_an_array_submitted_twice(cluster, tmp_path, gate
     assert len(list_queue(run)) == 4
     done = run_tool(["cancel", str(run.path)], CHECKOUT)
     assert done.returncode == 0, done.stderr
-    await_that(lambda: list_queue(run) == {}, "nothing is left in the queue", seconds=40)
+    await_that(lambda: list_queue(run) == {}, "nothing is left in the queue")
     assert wait(run).returncode == CASES_FAILED
     assert set(find_states(run).values()) == {"CANCELLED"}
 
@@ -191,7 +198,7 @@ def test_variables_of_clients_neither_lose_nor_spare_a_running_task(cluster, tmp
     leaking = {"SCANCEL_STATE": "PENDING", "SCANCEL_PARTITION": "small", "SCANCEL_INTERACTIVE": "1"}
     done = run_tool(["cancel", str(run.path)], CHECKOUT, leaking)
     assert done.returncode == 0, done.stderr
-    await_that(lambda: list_queue(run) == {}, "it has ended", seconds=40)
+    await_that(lambda: list_queue(run) == {}, "it has ended")
 
 
 def test_cancel_works_on_a_disk_that_cannot_be_written(cluster, tmp_path, gate):
@@ -202,7 +209,7 @@ def test_cancel_works_on_a_disk_that_cannot_be_written(cluster, tmp_path, gate):
         done = run_tool(["cancel", str(run.path)], CHECKOUT)
         assert (done.returncode, "2 array tasks" in done.stdout) == (0, True), done.stderr
         assert "Read-only file system" in done.stderr
-    await_that(lambda: list_queue(run) == {}, "nothing is left in the queue", seconds=40)
+    await_that(lambda: list_queue(run) == {}, "nothing is left in the queue")
     assert wait(run).returncode == CASES_FAILED
     assert set(find_states(run).values()) == {"CANCELLED"}
 

@@ -52,8 +52,14 @@ def test_run_on_slurm_is_measured_once_whatever_users_and_signals_do(cluster, tm
         each.mkdir(exist_ok=True)
         each.chmod(0o755)
 
+    # rank 0 listens for a while, as on nodes of which one starts late
+    late = folder / "late"
+    late.write_text('#!/bin/sh\n[ "$SLURM_PROCID" = 0 ] || sleep 1\n')
+    late.chmod(0o755)
+    settings = ["ranks=slurm", NODES, f'launcher.flags=["--task-prolog={late}"]']
+
     def stage(name):
-        run = stage_spin(folder / name, ["2n1g"], REPEATS, ["ranks=slurm", NODES])
+        run = stage_spin(folder / name, ["2n1g"], REPEATS, settings)
         forbid_mpi(run.path / "code")
         return run
 

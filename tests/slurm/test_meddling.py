@@ -26,7 +26,14 @@ from support.slurm_runs import (
 )
 from support.small_disk import bind_read_only
 from support.stranger import find_processes
-from support.tool import await_that, find_details, find_states, run_tool, start_tool
+from support.tool import (
+    DEADLINE_SECONDS,
+    await_that,
+    find_details,
+    find_states,
+    run_tool,
+    start_tool,
+)
 
 from dlperf_slurm.jobs.run_directory import SITE_FILE, open_run
 from dlperf_slurm.worker.progress import LONGEST_LOOK_SECONDS
@@ -58,7 +65,7 @@ def put_first_on_path(bin_dir):
 
 def finish(follower):
     """Return what `wait` printed, after asserting that it succeeded."""
-    output, errors = follower.communicate(timeout=120)
+    output, errors = follower.communicate(timeout=DEADLINE_SECONDS)
     assert follower.returncode == 0, output + errors
     return output
 
@@ -118,7 +125,7 @@ def test_task_whose_job_is_renamed_is_neither_lost_nor_spared_by_cancel(run):
     done = run_tool(["cancel", str(run.path)], CHECKOUT)
     assert (done.returncode, "1 array task" in done.stdout) == (0, True), done.stdout
     await_that(lambda: not ask("squeue", "-h", "-tR,PD", f"-j{job}").strip(), "it has ended")
-    output, _ = follower.communicate(timeout=120)
+    output, _ = follower.communicate(timeout=DEADLINE_SECONDS)
     assert "LOST" not in output
 
 

@@ -17,7 +17,15 @@ from support.slurm_runs import (
     submit,
     wait,
 )
-from support.tool import await_that, find_details, find_states, has_marker, run_tool, start_tool
+from support.tool import (
+    DEADLINE_SECONDS,
+    await_that,
+    find_details,
+    find_states,
+    has_marker,
+    run_tool,
+    start_tool,
+)
 
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import OK, Record
@@ -29,9 +37,7 @@ CASES_FAILED = 5
 
 def release(job, seconds=3):
     """Start a requeued array task before its delay of two minutes is over."""
-    await_that(
-        lambda: ask("squeue", "-h", "-o%T", f"-j{job}") == "PENDING\n", "it is requeued", seconds=90
-    )
+    await_that(lambda: ask("squeue", "-h", "-o%T", f"-j{job}") == "PENDING\n", "it is requeued")
     time.sleep(seconds)
     ask("scontrol", "update", f"jobid={job}", f"starttime=now+{seconds}")
 
@@ -45,12 +51,12 @@ def test_task_whose_second_node_dies_is_not_failed_before_it_comes_back(cluster,
     cluster.call("stop-slurmd", "n2")
     try:
         job = f"{find_array_job(run, '2n1g')}_0"
-        await_that(lambda: list_queue(run).get(job) == "PENDING", "it is requeued", seconds=90)
+        await_that(lambda: list_queue(run).get(job) == "PENDING", "it is requeued")
     finally:
         cluster.call("start", "n2")
     gate.touch()
     release(job)
-    output, _ = follower.communicate(timeout=120)
+    output, _ = follower.communicate(timeout=DEADLINE_SECONDS)
     assert (follower.returncode, "FAILED" in output) == (0, False), output
     assert find_states(run) == {"2n1g.0": "COMPLETED"}
     assert count_starts_of_rank_0(run) == [2]
@@ -65,7 +71,7 @@ def test_task_of_a_node_that_died_is_tried_again_without_it(cluster, tmp_path, g
     cluster.call("stop-slurmd", node)
     try:
         follower = start_tool(["wait", str(run.path)], CHECKOUT, {"SPIN_WAIT_FOR": ""})
-        output, _ = follower.communicate(timeout=240)
+        output, _ = follower.communicate(timeout=DEADLINE_SECONDS)
     finally:
         cluster.call("start", node)
     assert follower.returncode == 0, output
@@ -113,7 +119,7 @@ def test_controller_that_dies_loses_no_record(cluster, tmp_path, gate, moment):
     submit(run, SPIN_WAIT_FOR=str(gate))
     await_that(lambda: sum(count_starts_of_rank_0(run)) == 1, "one runs")
     follower = start_tool(["wait", str(run.path)], CHECKOUT)
-    kill_controller()
+    kill_controller(run)
     if moment == "as it ends":
         gate.touch()
         await_that(

@@ -2,7 +2,14 @@
 
 import pytest
 from support.slurm_runs import CHECKOUT, ask, find_array_job, stage_spin, submit, wait
-from support.tool import await_that, find_details, find_states, run_tool, start_tool
+from support.tool import (
+    DEADLINE_SECONDS,
+    await_that,
+    find_details,
+    find_states,
+    run_tool,
+    start_tool,
+)
 
 from dlperf_slurm.jobs.journal import REFUSED, SUBMITTED, read_journal
 
@@ -31,7 +38,7 @@ def test_wait_says_that_a_task_is_held_and_what_lets_it_go(cluster, tmp_path):
         assert line, follower.stderr.read()
     assert "`scontrol release" in line
     ask("scontrol", "release", job)
-    follower.communicate(timeout=120)
+    follower.communicate(timeout=DEADLINE_SECONDS)
     assert follower.returncode == 0
 
 

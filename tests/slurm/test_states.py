@@ -14,7 +14,14 @@ from support.slurm_runs import (
     submit,
     wait,
 )
-from support.tool import await_that, find_details, find_states, run_tool, start_tool
+from support.tool import (
+    DEADLINE_SECONDS,
+    await_that,
+    find_details,
+    find_states,
+    run_tool,
+    start_tool,
+)
 
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 
@@ -178,7 +185,7 @@ def crashed(cluster, tmp_path_factory):
     ask("scontrol", "update", f"jobid={job}", "starttime=now+3")
     exit_codes = {}
     for name, follower in zip(runs, followers):
-        follower.communicate(timeout=120)
+        follower.communicate(timeout=DEADLINE_SECONDS)
         exit_codes[name] = follower.returncode
     return runs, exit_codes
 

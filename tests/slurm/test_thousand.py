@@ -43,7 +43,7 @@ def test_thousand_tasks_are_each_measured_once_whatever_fails_meanwhile(cluster,
             await_records(run, TASKS // 5)
             cluster.call("crash", "n2")
             await_records(run, 2 * TASKS // 5)
-            kill_controller()
+            kill_controller(run)
             time.sleep(5)
             cluster.call("up")
             await_records(run, 3 * TASKS // 5)

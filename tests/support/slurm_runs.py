@@ -198,9 +198,16 @@ def list_queue(run: Run) -> dict[str, str]:
     return dict(line.split() for line in output.splitlines())
 
 
-def kill_controller() -> None:
-    """Kill slurmctld, and wait until it is gone."""
-    (line,) = (Path(os.environ["SLURM_TESTBED"]) / "run" / "slurmctld.pid").read_text().splitlines()
+def kill_controller(run: Run) -> None:
+    """Kill slurmctld once it has saved the run's jobs, and wait until it is gone.
+
+    It saves every few seconds, and a job that it has not saved is lost.
+    """
+    testbed = Path(os.environ["SLURM_TESTBED"])
+    saved = testbed / "state" / "job_state"
+    name = run.run_id.encode()
+    await_that(lambda: saved.exists() and name in saved.read_bytes(), "slurmctld has saved the job")
+    (line,) = (testbed / "run" / "slurmctld.pid").read_text().splitlines()
     pid = int(line.split()[0])
     os.kill(pid, signal.SIGKILL)
     await_that(lambda: not is_there(pid), "slurmctld is gone")
