@@ -245,15 +245,45 @@ def test_processes_on_gpus_are_asked_for_only_where_gpus_compute(programs, monke
 LOG = """\
 [   10.000001] NVRM: Xid (PCI:0000:18:00): 79, pid=1, GPU has fallen off the bus.
 [ 5000.000001] NVRM: Xid (PCI:0000:19:00): 31, pid=2, name=python, MMU Fault
-[ 5000.000002] NVRM: Xid (PCI:0000:19:00): 94, pid=2, Contained ECC error
-[ 5000.000003] NVRM: Xid (PCI:0000:19:00): 94, pid=2, Contained ECC error
+[ 5000.000002] NVRM: Xid (PCI:0000:19:00): 95, pid=2, Uncontained ECC error
+[ 5000.000003] NVRM: Xid (PCI:0000:19:00): 95, pid=2, Uncontained ECC error
 """
 
 
 def test_xid_errors_of_the_hardware_count_for_as_long_as_the_site_says():
-    assert find_xids(LOG, 3600.0, 6000.0) == ["Xid 94 of the GPU at 0000:19:00"]
+    assert find_xids(LOG, 3600.0, 6000.0) == ["Xid 95 of the GPU at 0000:19:00"]
     assert find_xids(LOG, 7200.0, 6000.0)[0] == "Xid 79 of the GPU at 0000:18:00"
     assert find_xids(LOG, 60.0, 6000.0) == []
+
+
+OFF_THE_BUS = "NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus."
+NEEDS_RESET = "NVRM: Xid (PCI:0000:18:00): 154, GPU recovery action changed from 0x0 (None) to 0x1"
+HAS_RECOVERED = "NVRM: Xid (PCI:0000:18:00): 154, GPU recovery action changed from 0x1 (x) to 0x0"
+
+
+@pytest.mark.parametrize(
+    ("log", "xids"),
+    [
+        # with whatever time a kernel or dmesg writes
+        (OFF_THE_BUS, ["79"]),
+        (f"[Wed Nov 25 10:00:00 2026] {OFF_THE_BUS}", ["79"]),
+        (f"2026-11-25T10:00:00,500000+00:00 {OFF_THE_BUS}", ["79"]),
+        (f"[ 1000.5 <    0.000001>] {OFF_THE_BUS}", ["79"]),
+        (f"[ 1000.5][ T1234] {OFF_THE_BUS}", ["79"]),
+        (OFF_THE_BUS.replace("PCI:", ""), ["79"]),
+        # by the catalogue: contained, remapped, nothing to be done
+        *((OFF_THE_BUS.replace("79", xid), []) for xid in ("61", "63", "92", "94", "121")),
+        *((OFF_THE_BUS.replace("79", xid), [xid]) for xid in ("46", "54", "109", "151", "158")),
+        (OFF_THE_BUS.replace("79", "145, RLW Nonfatal"), []),
+        (OFF_THE_BUS.replace("79", "144, SAW Fatal"), ["144"]),
+        (f"{NEEDS_RESET} (GPU Reset Required)", ["154"]),
+        (f"{NEEDS_RESET} (GPU Reset Required)\n{HAS_RECOVERED} (None)", []),
+        ("nvidia-nvswitch3: SXid (PCI:0000:c5:00.0): 20034, Fatal, Link 28", ["20034"]),
+        ("nvidia-nvswitch3: SXid (PCI:0000:c5:00.0): 12028, Non-fatal, Link 28", []),
+    ],
+)
+def test_xid_errors_count_by_the_catalogue_and_what_their_message_says(log, xids):
+    assert [problem.split()[1] for problem in find_xids(log, 3600.0, 1100.0)] == xids
 
 
 def test_kernel_log_that_may_not_be_read_is_told_and_no_problem(programs):

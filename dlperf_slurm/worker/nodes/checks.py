@@ -4,7 +4,7 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Iterator, List, Mapping, Tuple
+from typing import Dict, Iterator, List, Mapping, Tuple
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.nodes import NodeChecks
@@ -21,13 +21,20 @@ from dlperf_slurm.worker.nodes.devices import (
 )
 
 PROC = Path("/proc")
-# NVIDIA's Xid errors (docs.nvidia.com/deploy/xid-errors) of the hardware, or that require a reset
-# of the GPU; others, such as 13, 31 and 43, are errors of a program
+# NVIDIA's catalogue of Xid errors (docs.nvidia.com/deploy/xid-errors): those of the hardware, or
+# that need a reset; others, such as 13, 31, 63 and 94, are errors of a program or contained
 HARDWARE_XIDS = frozenset(
-    (48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120, 121, 136, 140, 143, 145, 149, 154)
+    (46, 48, 54, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 155, 156, 158)
 )
+# errors of NVLink, whose message says "Fatal" or "Nonfatal"
+_LINK_XIDS = frozenset(range(144, 151))
+_FATAL = re.compile(r"(?<!-)\bFatal\b")
+# its message says to which action the driver advises now, after whatever error
+_ACTION_XID = 154
+_ACTION = re.compile(r" to 0x[0-9a-f]+ \((.+)\)")
 # "[ 1234.567890] NVRM: Xid (PCI:0000:18:00): 79, pid=..., GPU has fallen off the bus."
-_XID = re.compile(r"\[\s*(\d+(?:\.\d+)?)\].*?NVRM: Xid \(PCI:([0-9A-Fa-f:.]+)\): (\d+)\b")
+_XID = re.compile(r"^(.*)\b(S?Xid) \((?:PCI:)?([0-9A-Fa-f:.]+)\): (\d+)\b(.*)", re.M)
+_SECONDS = re.compile(r"\[\s*(\d+\.\d+)")
 # ancestor of all processes that Slurm starts on a node for a job step
 _STEP_DAEMON = "slurmstepd"
 MAX_NAMED = 5
@@ -103,14 +110,30 @@ def read_kernel_log(seconds: float) -> str:
 def find_xids(log: str, past_seconds: float, uptime: float) -> List[str]:
     """Find the hardware Xid errors in the last `past_seconds` of a kernel log, each once per GPU.
 
-    `uptime` is the present time on the log's clock, in seconds since boot.
+    `uptime` is the present time on the log's clock, in seconds since boot. A line without that time
+    counts, whenever it was written.
     """
-    found = [
-        f"Xid {xid} of the GPU at {place}"
-        for moment, place, xid in _XID.findall(log)
-        if int(xid) in HARDWARE_XIDS and uptime - float(moment) <= past_seconds
+    found: Dict[str, None] = {}
+    actions: Dict[str, str] = {}
+    for start, kind, place, number, words in _XID.findall(log):
+        moment = _SECONDS.search(start)
+        if moment and uptime - float(moment[1]) > past_seconds:
+            continue
+        xid = int(number)
+        if kind == "SXid":
+            if _FATAL.search(words):
+                found[f"SXid {xid} of the NVSwitch at {place}"] = None
+        elif xid == _ACTION_XID:
+            action = _ACTION.search(words)
+            actions[place] = action[1] if action else words.strip(" ,")
+        elif xid in HARDWARE_XIDS or (xid in _LINK_XIDS and _FATAL.search(words)):
+            found[f"Xid {xid} of the GPU at {place}"] = None
+    advised = [
+        f"Xid {_ACTION_XID} of the GPU at {place}: {action}"
+        for place, action in actions.items()
+        if action != "None"
     ]
-    return list(dict.fromkeys(found))
+    return [*found, *advised]
 
 
 def read_free_memory_mib() -> int:
