@@ -46,6 +46,12 @@ CLUSTER_VARIABLES = ("SLURM_CLUSTERS", "SBATCH_CLUSTERS")
 _SUBMITTED = re.compile(r"\bSubmitted batch job ([1-9]\d{0,9})\b")
 _PARSABLE = re.compile(r"^[ \t]*([1-9]\d{0,9})(?:;[\w.-]+)?[ \t\r]*$", re.M)
 
+# what a controller that refuses a token leaves clients with, as one that restarts does
+_PERHAPS_REFUSED = re.compile("authentication|Zero Bytes")
+_NEW_TOKEN = (
+    "if slurmctld responds to others, the token in SLURM_JWT is not valid any more: `scontrol "
+    "token` prints one where munge runs"
+)
 # pattern of a common error message of Slurm's clients -> hint
 _HINTS = (
     (r"SLURM_JWT|auth/jwt", "set SLURM_JWT: `scontrol token` prints one where munge runs"),
@@ -184,6 +190,8 @@ def run_client(
 def add_hint(message: str) -> str:
     """Append to an error message of a Slurm client a hint in parentheses, if one fits."""
     hint = next((hint for signs, hint in _HINTS if re.search(signs, message)), "")
+    if _TOKEN in os.environ and _PERHAPS_REFUSED.search(message):
+        hint = _NEW_TOKEN
     return f"{message} ({hint})" if hint else message
 
 

@@ -130,3 +130,11 @@ def test_failure_comes_with_the_words_of_the_client_and_what_to_do(bin_dir, word
     write_program(bin_dir, "squeue", "exit 7")
     with pytest.raises(SchedulerError, match=r"^squeue failed: exit code 7$"):
         run_client(["squeue"])
+
+
+@pytest.mark.parametrize("words", ["Zero Bytes were transmitted", "Protocol authentication error"])
+def test_token_that_may_have_expired_is_named(bin_dir, monkeypatch, words):
+    monkeypatch.setenv("SLURM_JWT", "abc")
+    write_program(bin_dir, "squeue", f"echo '{words}' >&2; exit 1")
+    with pytest.raises(SchedulerError, match=f"{words}.*`scontrol token`"):
+        run_client(["squeue"])
