@@ -48,9 +48,19 @@ def find_slow_machines(repeats: Sequence[Repeat]) -> tuple[SlowMachine, ...]:
     Only repeats on two or more machines count. By chance, each machine of a repeat is equally
     likely to be the slowest; the count follows a Poisson binomial distribution, because repeats may
     differ in their number of machines. P-values are adjusted by Holm's method over all machines.
+    The others are compared again without those that were found, as two slow ones hide each other.
     """
+    found: list[SlowMachine] = []
+    rest = list(repeats)
+    while more := _find_slowest_machines([repeat for repeat in rest if len(repeat) > 1]):
+        found += more
+        names = {slow.machine for slow in more}
+        rest = [{m: repeat[m] for m in repeat if m not in names} for repeat in rest]
+    return tuple(sorted(found, key=lambda slow: slow.machine))
+
+
+def _find_slowest_machines(contests: Sequence[Repeat]) -> list[SlowMachine]:
     chances: dict[Machine, list[float]] = {}
-    contests = [repeat for repeat in repeats if len(repeat) > 1]
     for repeat in contests:
         for machine in repeat:
             chances.setdefault(machine, []).append(1 / len(repeat))
@@ -58,14 +68,13 @@ def find_slow_machines(repeats: Sequence[Repeat]) -> tuple[SlowMachine, ...]:
     p_values = adjust_by_holm(
         [compute_excess_chance(hits[machine], chances[machine]) for machine in chances]
     )
-    found = [
+    return [
         SlowMachine(machine, hits[machine], len(chances[machine]), excess, p_value)
         for machine, p_value in zip(chances, p_values)
         if p_value <= 1 - CONFIDENCE
         for excess in [_compute_excess(machine, contests)]
         if excess >= MIN_EXCESS
     ]
-    return tuple(sorted(found, key=lambda slow: slow.machine))
 
 
 def find_slowest(repeat: Repeat) -> Optional[Machine]:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.failed_nodes import NODE_FAIL, UNHEALTHY, parse_failed_nodes
 from dlperf_slurm.jobs.journal import STATE, Event
-from dlperf_slurm.stats.median import compute_median
 
 
 def list_node_failures(events: Iterable[Event]) -> list[list[str]]:
@@ -31,7 +30,7 @@ def list_contests(records: Sequence[Record]) -> list[dict[str, float]]:
     """List the seconds of the measured steps by node, for each group of nodes to be compared.
 
     A group did the same work: the nodes of one repeat (the slowest rank of each node), or the nodes
-    that ran single-node repeats of the case (the median of each node's repeats).
+    that ran single-node repeats of the case: the first repeat of each node, the second, and so on.
     """
     contests: list[dict[str, float]] = []
     alone: dict[str, list[float]] = {}
@@ -45,8 +44,10 @@ def list_contests(records: Sequence[Record]) -> list[dict[str, float]]:
         else:
             for node, window_seconds in seconds.items():
                 alone.setdefault(node, []).append(window_seconds)
-    if len(alone) > 1:
-        contests.append({node: compute_median(alone[node]) for node in sorted(alone)})
+    for repeat in range(max(map(len, alone.values()), default=0)):
+        nodes = sorted(node for node, seconds in alone.items() if len(seconds) > repeat)
+        if len(nodes) > 1:
+            contests.append({node: alone[node][repeat] for node in nodes})
     return contests
 
 

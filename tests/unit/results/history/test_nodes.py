@@ -121,6 +121,7 @@ def test_contest_is_between_nodes_that_did_the_same_work(run):
     alone = [make_record_on(case, [host, host], [1.0, s]) for host, s in (("a", 2.0), ("b", 4.0))]
     assert list_contests([together]) == [{"a": 1.0, "b": 3.0}]
     assert list_contests([*alone, alone[0]]) == [{"a": 2.0, "b": 4.0}]
+    assert list_contests([*alone, *alone]) == [{"a": 2.0, "b": 4.0}] * 2
     assert list_contests([alone[0]]) == []
     assert list_sound_times([together]) == {
         "a": "2024-05-01T12:00:00Z",
