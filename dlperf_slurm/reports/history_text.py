@@ -139,8 +139,8 @@ def describe_node(node: NodeHistory) -> str:
     if node.failures:
         since = ", and has produced results since" if node.has_measured_since else ""
         words.append(
-            f"failed {count_things(node.failures, 'array task')}, last at {node.last_failed_at} "
-            f"({node.last_reason}){since}"
+            f"failed {node.failures} of {count_things(node.failures + node.measured, 'array task')}"
+            f", last at {node.last_failed_at} ({node.last_reason}){since}"
         )
     slow = node.slow
     if slow is not None:

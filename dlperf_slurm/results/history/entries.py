@@ -31,7 +31,7 @@ from dlperf_slurm.results.compare import IDENTITY, list_identity
 from dlperf_slurm.results.history.node_facts import (
     list_contests,
     list_node_failures,
-    list_sound_times,
+    list_sound_repeats,
 )
 from dlperf_slurm.results.repeats import classify_problem
 
@@ -138,7 +138,7 @@ def digest_files(run_dir: Path, names: Sequence[str]) -> str:
 # reason for a missing result (failed, OOM, invalid, missing), `problem` the problems of repeats.
 # Without a valid record these are empty: `parameters` (sizes of the model), `work` and
 # `surroundings` (see `list_work`, `list_surroundings`), and `versions` (software versions).
-# `node_contests`: see `list_contests`; `node_sound`: time of each node's last valid repeat;
+# `node_contests`: see `list_contests`; `node_sound`: see `list_sound_repeats`;
 # `node_failures`: node, time and reason of each node failure.
 ENTRIES: dict[str, str] = {
     "run_dir": TEXT,
@@ -218,7 +218,7 @@ def make_entry(run_dir: Path, manifest: Manifest, outcomes: CaseOutcomes) -> Ent
         list_surroundings(records) if records else {},
         _list_versions(records),
         list_contests(records),
-        list_sound_times(records),
+        list_sound_repeats(records),
     )
     planned = case.blocks if outcomes.has_blocks else case.repeats
     return (

@@ -17,13 +17,14 @@ def list_node_failures(events: Iterable[Event]) -> list[list[str]]:
     ]
 
 
-def list_sound_times(records: Sequence[Record]) -> dict[str, str]:
-    """Return by node the end time of its last repeat with a valid record."""
-    times: dict[str, str] = {}
+def list_sound_repeats(records: Sequence[Record]) -> dict[str, tuple[str, int]]:
+    """Return by node the end time of its last repeat with a valid record, and their number."""
+    found: dict[str, tuple[str, int]] = {}
     for record in records:
         for node in {get_node_name(rank.host) for rank in record.ranks}:
-            times[node] = max(times.get(node, ""), record.ended_at)
-    return dict(sorted(times.items()))
+            time, count = found.get(node, ("", 0))
+            found[node] = max(time, record.ended_at), count + 1
+    return dict(sorted(found.items()))
 
 
 def list_contests(records: Sequence[Record]) -> list[dict[str, float]]:

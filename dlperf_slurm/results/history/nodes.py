@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 class NodeHistory:
     """A node of a site that failed, did not pass its health check, or is slow.
 
-    `failures` counts failed array tasks; `last_reason` is that of the last failure;
-    `has_measured_since`: a later repeat on the node was valid. `slow` is set if the node was the
-    slowest of those that did the same work more often than by chance.
+    `failures` counts array tasks that failed, `measured` valid repeats; `last_reason` is that of
+    the last failure; `has_measured_since`: a later repeat on the node was valid. `slow` is set if
+    the node was the slowest of those that did the same work more often than by chance.
     """
 
     site_name: str
     node: str
     failures: int
+    measured: int
     last_failed_at: str
     last_reason: str
     has_measured_since: bool
@@ -52,13 +53,14 @@ def _read_site(site_name: str, entries: "DataFrame") -> list[NodeHistory]:
     for text in entries.node_failures:
         for node, time, reason in read_facts(text):
             failures.setdefault(node, []).append((time, reason))
-    measured_at: dict[str, str] = {}
+    sound: dict[str, tuple[str, int]] = {}
     for text in entries.node_sound:
-        for node, time in read_facts(text).items():
-            measured_at[node] = max(time, measured_at.get(node, ""))
+        for node, (time, count) in read_facts(text).items():
+            last, before = sound.get(node, ("", 0))
+            sound[node] = max(time, last), before + count
     return [
         _make_history(
-            *(site_name, node, failures.get(node, []), measured_at.get(node, "")), slow.get(node)
+            *(site_name, node, failures.get(node, []), *sound.get(node, ("", 0))), slow.get(node)
         )
         for node in sorted({*failures, *slow})
     ]
@@ -69,12 +71,14 @@ def _make_history(
     node: str,
     failures: Sequence[tuple[str, str]],
     measured_at: str,
+    measured: int,
     slow: Optional[SlowMachine],
 ) -> NodeHistory:
     """Make the history of a node from (time, reason) of its failures.
 
-    `measured_at` is the end of its last valid repeat, or "".
+    `measured_at` is the end of the last of its `measured` valid repeats, or "".
     """
     failed_at, reason = max(failures, default=("", ""))
     is_mended = measured_at > failed_at
-    return NodeHistory(site_name, node, len(failures), failed_at, reason, is_mended, slow)
+    count = len(failures)
+    return NodeHistory(site_name, node, count, measured, failed_at, reason, is_mended, slow)

@@ -20,7 +20,7 @@ from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.reports.history_text import describe_node
-from dlperf_slurm.results.history.node_facts import list_contests, list_sound_times
+from dlperf_slurm.results.history.node_facts import list_contests, list_sound_repeats
 from dlperf_slurm.results.history.nodes import read_node_histories
 from dlperf_slurm.results.history.run_cache import read_run_cache
 
@@ -88,7 +88,7 @@ def test_node_that_measured_after_it_failed_is_mended(run, time, is_bad):
     (node,) = read_nodes()
     assert (node.node, node.failures, node.is_bad) == ("n2", 1, is_bad)
     text = describe_node(node)
-    says = ("failed 1 array task", time, f"({UNHEALTHY[1]})")
+    says = ("failed 1 of 8 array tasks", time, f"({UNHEALTHY[1]})")
     assert_problem(text, key="node n2 of site tiny", says=says)
     assert ("results since" in text) != is_bad
     assert list_bad_nodes(RESULTS, node.site_name) == (["n2"] if is_bad else [])
@@ -123,9 +123,9 @@ def test_contest_is_between_nodes_that_did_the_same_work(run):
     assert list_contests([*alone, alone[0]]) == [{"a": 2.0, "b": 4.0}]
     assert list_contests([*alone, *alone]) == [{"a": 2.0, "b": 4.0}] * 2
     assert list_contests([alone[0]]) == []
-    assert list_sound_times([together]) == {
-        "a": "2024-05-01T12:00:00Z",
-        "b": "2024-05-01T12:00:00Z",
+    assert list_sound_repeats([together]) == {
+        "a": ("2024-05-01T12:00:00Z", 1),
+        "b": ("2024-05-01T12:00:00Z", 1),
     }
 
 
