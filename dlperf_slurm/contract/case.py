@@ -44,14 +44,16 @@ class Case:
 
     `repeat` counts the measurements of the point, `attempt` the tries of one repeat after failures.
     `log_format` is the log format of an external script, and `log_rule` the rule by which its
-    publisher computes the result (None for the format's default); both are None for our worker. A
-    search for the largest batch size goes in steps of `batch_size_step`, within
-    `memory_limit_bytes` per rank (0 is no limit); the record has the axes with the size found.
-    `data_dir` contains the files of the data sources "folder" and "dali". A case whose `training`
-    has epochs measures all of their steps; others take more than `warmup_steps` and
-    `measured_steps` until both phases last their least seconds. Telemetry is sampled every
-    `telemetry_interval_seconds`; 0 is never. Ranks that finish no step for `stall_seconds` fail as
-    stalled; None derives the limit from the warm-up, 0 disables the watchdog.
+    publisher computes the result (None for the format's default); both are None for our worker. If
+    the script has a model of its own, `tokens_per_sample` and `flops_per_sample` (of the forward
+    pass) are those of that model; 0 is unknown. A search for the largest batch size goes in steps
+    of `batch_size_step`, within `memory_limit_bytes` per rank (0 is no limit); the record has the
+    axes with the size found. `data_dir` contains the files of the data sources "folder" and "dali".
+    A case whose `training` has epochs measures all of their steps; others take more than
+    `warmup_steps` and `measured_steps` until both phases last their least seconds. Telemetry is
+    sampled every `telemetry_interval_seconds`; 0 is never. Ranks that finish no step for
+    `stall_seconds` fail as stalled; None derives the limit from the warm-up, 0 disables the
+    watchdog.
     """
 
     run_id: str
@@ -68,6 +70,8 @@ class Case:
     seed: int
     log_format: Optional[str] = None
     log_rule: Optional[str] = None
+    tokens_per_sample: int = 0
+    flops_per_sample: float = 0.0
     batch_size_step: int = 1
     memory_limit_bytes: int = 0
     data_dir: str = ""

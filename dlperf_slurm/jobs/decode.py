@@ -41,6 +41,7 @@ RANGES: Mapping[str, Range] = {
     "Axes.gradient_accumulation": COUNT,
     "Axes.loss_scale": COUNT,
     "Case.attempt": COUNT,
+    "Case.flops_per_sample": (0, 1e18),
     "Case.model_parameters": INT64,
     "Case.repeat": COUNT,
     "Case.seed": (0, 1e18),

@@ -29,7 +29,7 @@ class PlannedCase:
 
     A case with `epochs` trains to accuracy. The repeats are spread over `blocks` array jobs, which
     run one after the other. `protocol` has the other settings that apply to the case, by their
-    names in a matrix.
+    names in a matrix. `unit` is what a sample of a script's own model is, such as "images".
     """
 
     case_id: str
@@ -41,6 +41,7 @@ class PlannedCase:
     epochs: int = 0
     blocks: int = 1
     protocol: Settings = field(default_factory=dict)
+    unit: str = ""
 
     @property
     def settings(self) -> Settings:

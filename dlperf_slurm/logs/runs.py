@@ -56,7 +56,8 @@ class ImportOptions:
 
     `tables` are the user's own log formats, by name. A log that ends early counts if each rank has
     `least_steps` measured steps, unless that is 0: a script without an end of its own was ended.
-    Of a log with more than `most_lines` only these are read, unless that is 0.
+    Of a log with more than `most_lines` only these are read, unless that is 0. With `reads_path`,
+    names of the log and its folders fill in what the log does not state.
     """
 
     format_name: str = ""
@@ -65,9 +66,13 @@ class ImportOptions:
     tables: Tables = field(default_factory=dict)
     least_steps: int = 0
     most_lines: int = 0
+    reads_path: bool = True
 
     def read_lines(self, path: Path) -> Iterator[LogLine]:
         return itertools.islice(read_lines(path), self.most_lines or None)
+
+    def read_name(self, path: Path) -> Identity:
+        return read_name(path) if self.reads_path else Identity()
 
 
 @dataclass(frozen=True)
@@ -109,20 +114,21 @@ def import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
         if len(names) == 1:
             runs = _import_runs(path, names[0], load_format(names[0], options.tables), options)
             around = scan_surroundings(options.read_lines(path))
-            return [_place_run(run, around, options.settings) for run in runs]
+            return [_place_run(run, around, options) for run in runs]
         reason, status = _explain_format(path, names)
     except (OSError, EOFError, zlib.error) as error:
         reason, status = f"cannot be read to its end: {error}", FAILED
     except NumberError as error:
         reason, status = str(error), FAILED
-    identity = _merge(options.settings, read_name(path))
+    identity = _merge(options.settings, options.read_name(path))
     return [ImportedRun(str(path), path, "", identity, status, reason)]
 
 
-def _place_run(run: ImportedRun, around: LogHardware, settings: Identity) -> ImportedRun:
-    """Add hardware, software and date to a run: the user's (`settings`), else log's or path's."""
+def _place_run(run: ImportedRun, around: LogHardware, options: ImportOptions) -> ImportedRun:
+    """Add hardware, software and date to a run: the user's, else the log's, else its path's."""
+    settings = options.settings
     versions = {**around.versions, **run.identity.versions}
-    named = read_path_hardware(run.path)
+    named = read_path_hardware(run.path) if options.reads_path else ""
     notes = list(run.notes)
     in_log = around.hardware.replace(" ", "").upper()
     if in_log and named and named not in in_log and not settings.hardware:
@@ -136,7 +142,7 @@ def _place_run(run: ImportedRun, around: LogHardware, settings: Identity) -> Imp
         versions=versions,
         hardware=settings.hardware or around.hardware or named,
         software=settings.software or ", ".join(f"{n} {v}" for n, v in sorted(versions.items())),
-        date=settings.date or day or read_path_date(run.path),
+        date=settings.date or day or (read_path_date(run.path) if options.reads_path else ""),
     )
     return dataclasses.replace(
         run,
@@ -196,8 +202,8 @@ def _import_run(
     reading: ParsedRun,
     options: ImportOptions,
 ) -> ImportedRun:
-    named = read_name(path)
-    identity = complete_identity(path, options.settings, reading.identity)
+    named = options.read_name(path)
+    identity = complete_identity(options.settings, reading.identity, named)
     run = ImportedRun(
         log=str(path),
         path=path,
@@ -242,9 +248,9 @@ def _import_run(
     )
 
 
-def complete_identity(path: Path, settings: Identity, stated: Identity) -> Identity:
+def complete_identity(settings: Identity, stated: Identity, named: Identity) -> Identity:
     """Return the settings of a run: the user's, else the log's, else its path's, else inferred."""
-    return _infer_settings(_merge(settings, stated, read_name(path)))
+    return _infer_settings(_merge(settings, stated, named))
 
 
 def _merge(*identities: Identity) -> Identity:

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from dlperf_slurm.config.bounds import Bound
 from dlperf_slurm.config.toml_tables import ProblemCollector
-from dlperf_slurm.contract.axes import TRAIN, Axes
+from dlperf_slurm.contract.axes import TRAIN, WORKER, Axes
 from dlperf_slurm.contract.case import NO_TRAINING, ModelParameter, Training
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.errors import InputError, raise_problems
@@ -190,6 +190,7 @@ def _expand(matrix: Matrix, models: Sequence[str], selection: Selection) -> Iter
     free = [axis for axis in AXES if axis not in overridden - pinned]
     for values in itertools.product(models, *(axes[axis] for axis in free)):
         point = dict(zip(("model", *free), values))
+        point["model"] = _find_own_model(matrix, point) or point["model"]
         choices = {axis: axes[axis] for axis in AXES if axis not in point}
         for override in matrix.override:
             if override.named_axes() and is_match(override.when, point):
@@ -197,9 +198,14 @@ def _expand(matrix: Matrix, models: Sequence[str], selection: Selection) -> Iter
                 choices.update({axis: v for axis, v in changes.items() if axis in choices})
         for chosen in itertools.product(*choices.values()):
             whole = {**point, **dict(zip(choices, chosen))}
-            script = matrix.scripts.get(whole["script"])
-            whole["model"] = (script.model if script else "") or whole["model"]
+            whole["model"] = _find_own_model(matrix, whole) or whole["model"]
             yield {axis: whole[axis] for axis in ("model", *AXES)}
+
+
+def _find_own_model(matrix: Matrix, point: Point) -> str:
+    """Return the model of a script that has one of its own, or ''."""
+    script = matrix.scripts.get(point.get("script", WORKER))
+    return script.model if script else ""
 
 
 def _make_case(matrix: Matrix, point: Point) -> MatrixCase:

@@ -212,7 +212,13 @@ def _check_overrides(matrix: Matrix, reporter: ProblemCollector) -> None:
     overridden = {axis for override in matrix.override for axis in override.named_axes()}
     if "topology" in overridden:
         overridden |= set(TOPOLOGY_PARTS)
+    own = [script.model for script in matrix.scripts.values() if script.model]
+    if "script" in overridden and own:
+        overridden.add("model")
     for index, override in enumerate(matrix.override):
+        if override.model and (named := sorted({*own} & {*override.when.get_values("model")})):
+            text = f"{named[0]!r} is a script's own model, whose parameters are in its command"
+            reporter.add(("override", index, "model"), text)
         if not override.named_axes():
             continue
         for axis in sorted(overridden & override.when.model_fields_set):
@@ -245,7 +251,9 @@ def _check_formats(matrix: Matrix, reporter: ProblemCollector) -> dict[str, dict
 
 def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
     """Report invalid, unknown and reserved script names, and unknown rules of log formats."""
-    known = [WORKER, *matrix.scripts]
+    known = {"script": [WORKER, *matrix.scripts]}
+    own_models = [script.model for script in matrix.scripts.values() if script.model]
+    known["model"] = [*list_models(), *own_models]
     for name, script in matrix.scripts.items():
         if name == WORKER:
             reporter.add(("scripts", name), f"{name!r} is a name of this tool; choose another name")
@@ -257,6 +265,10 @@ def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
         if script.model in list_models():
             text = f"{script.model!r} is a model of this tool; name it in [model]"
             reporter.add(("scripts", name, "model"), text)
+        for key in () if script.model else ("unit", "tokens_per_sample", "flops_per_sample"):
+            if getattr(script, key):
+                text = "is of a model of the script's own; name it as `model` of the script"
+                reporter.add(("scripts", name, key), text)
     places: list[tuple[tuple[Any, ...], AxisTable]] = [(("axes",), matrix.axes)]
     for key in ("include", "override"):
         selections: Sequence[Selection] = getattr(matrix, key)
@@ -265,11 +277,12 @@ def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
         rules = getattr(matrix, key)
         places += [((key, index, "when"), rule.when) for index, rule in enumerate(rules)]
     for path, table in places:
-        for name in table.get_values("script"):
+        keys = ("script", "model") if "when" in path else ("script",)
+        for key, name in ((k, name) for k in keys for name in table.get_values(k)):
             try:
-                check_known(name, known, "a script")
+                check_known(name, known[key], f"a {key}")
             except ValueError as error:
-                reporter.add((*path, "script"), str(error))
+                reporter.add((*path, key), str(error))
     used = {
         name for path, table in places if "when" not in path for name in table.get_values("script")
     }

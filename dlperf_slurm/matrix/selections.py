@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, create_
 
 from dlperf_slurm.config.toml_tables import OneOrMore, TomlModel
 from dlperf_slurm.matrix.axes import AXES, AXIS_SPECS, DEFAULTS
-from dlperf_slurm.matrix.value_types import BoundOrNumber, Model
+from dlperf_slurm.matrix.value_types import BoundOrNumber
 
 Item = TypeVar("Item")
 
@@ -81,7 +81,7 @@ else:
         __base__=AxisTable,
         __doc__='Cases that have one of these values on each axis named here; ">=256" '
         "compares numbers.",
-        model=_make_field(Model, "Model, by its name."),
+        model=_make_field(str, "Model, by its name, also a script's own."),
         **{s.name: _make_field(s.bound or s.kind, s.description) for s in AXIS_SPECS},
         **{part: _make_field(BoundOrNumber, text) for part, text in TOPOLOGY_PARTS.items()},
     )

@@ -12,6 +12,8 @@ from dlperf_slurm.matrix.selections import AxesTable, Condition, Selection, Valu
 from dlperf_slurm.matrix.value_types import Model, PositiveInt
 from dlperf_slurm.worker.models import load_model
 
+# what a sample of an external script's own model is
+UNIT = r"^([A-Za-z][A-Za-z_-]{0,31})?$"
 # a model of an external script, as a part of a case's name
 OWN_MODEL = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$"
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -146,6 +148,12 @@ class ScriptTable(TomlModel):
     """Format of the log that the script prints: one of this tool's, or of [formats]."""
     model: Annotated[str, Field(pattern=OWN_MODEL)] = ""
     """Model of this script, if it is none of this tool's, in place of [model]."""
+    unit: Annotated[str, Field(pattern=UNIT)] = ""
+    """What a sample of this model is, such as "sequences", for figures in sequences/s."""
+    tokens_per_sample: Optional[PositiveInt] = None
+    """Tokens of a sample of this model, for figures in tokens/s too."""
+    flops_per_sample: Optional[Annotated[float, Field(gt=0, le=1e18)]] = None
+    """Floating-point operations of a sample's forward pass; training counts 3 times as many."""
     rule: str = ""
     """Rule by which the publisher computes the throughput, by name."""
     launch: Literal["single", "per-rank"] = "single"

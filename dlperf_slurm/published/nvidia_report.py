@@ -94,7 +94,7 @@ def _make_run(
         batch_size_per_device=int(size),
         mode=MODES[metric],
     )
-    identity = complete_identity(path, options.settings, stated)
+    identity = complete_identity(options.settings, stated, options.read_name(path))
     if not isinstance(value, (int, float)) or not 0 < value < float("inf"):
         return ImportedRun(log, path, FORMAT, identity, FAILED, f"{metric} is {value!r}")
     window = Window(rank=-1, steps=1, samples_per_s=float(value))

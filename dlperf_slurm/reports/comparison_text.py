@@ -19,7 +19,6 @@ from dlperf_slurm.reports.tables import (
 )
 from dlperf_slurm.results.columns import list_records, with_bounds
 from dlperf_slurm.results.compare import FOUND, IDENTITY, MEAN_LATENCY, PAIR, Row, RunComparison
-from dlperf_slurm.results.labels import get_unit
 from dlperf_slurm.results.notes import CASE
 from dlperf_slurm.results.number_formats import MILLISECONDS, RATIO, ScaledFormat
 from dlperf_slurm.results.significance import EQUIVALENT, NOT_COMPARABLE, UNDECIDED
@@ -123,8 +122,8 @@ def _describe_test(compared: RunComparison) -> str:
 def _name_quantities(rows: "DataFrame") -> list[str]:
     """Name the quantity of each row by its unit: "images/s" or "ms mean latency"."""
     return [
-        "ms mean latency" if quantity == MEAN_LATENCY else get_unit(model)
-        for quantity, model in zip(rows.quantity, rows.model)
+        "ms mean latency" if quantity == MEAN_LATENCY else unit
+        for quantity, unit in zip(rows.quantity, rows.unit)
     ]
 
 

@@ -41,7 +41,7 @@ class LiveThroughput:
             if judgement.record is not None and judgement.is_sound:
                 rates = self._rates.setdefault(task.case_id, [])
                 rates.append(judgement.record.samples_per_s)
-                self._text = _write(planned.axes, get_unit(planned.model), rates)
+                self._text = _write(planned.axes, get_unit(planned.model, planned.unit), rates)
         return self._text
 
 

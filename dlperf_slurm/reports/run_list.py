@@ -13,7 +13,6 @@ from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.history.run_cache import read_run_cache
-from dlperf_slurm.results.labels import get_unit
 
 HEADER = ("run", "title", "site", "state", "age", "best throughput")
 
@@ -76,14 +75,14 @@ def _find_best(cases: Sequence[Row]) -> tuple[str, str]:
     measured = [entry for entry in cases if len(entry["samples_per_s"])]
     if not measured:
         return "", ""
-    model = measured[0]["model"]
+    model, unit = measured[0]["model"], measured[0]["unit"]
     rates = {
         entry["case_id"]: median(entry["samples_per_s"])
         for entry in measured
         if entry["model"] == model
     }
     best = max(rates, key=lambda case_id: rates[case_id])
-    return best, f"{rates[best]:,.4g} {get_unit(model)} ({best})"
+    return best, f"{rates[best]:,.4g} {unit} ({best})"
 
 
 def _describe_age(manifest: Manifest) -> str:

@@ -224,7 +224,7 @@ def _make_row(
     kept = 1 - (tolerance or 0.0)
     return (
         pair.case_id,
-        get_unit(pair.measured.case.model) if pair.measured else None,
+        get_unit(pair.measured.case.model, pair.measured.case.unit) if pair.measured else None,
         _describe_basis(pair.entry),
         pair.level,
         tolerance,

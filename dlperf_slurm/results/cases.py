@@ -131,7 +131,7 @@ def _make_plan(planned: Sequence[PlannedCase]) -> "DataFrame":
             "nodes": topology.nodes,
             "devices_per_node": topology.devices_per_node,
             "world_size": topology.world_size,
-            "unit": get_unit(case.model),
+            "unit": get_unit(case.model, case.unit),
             "repeats_planned": 0 if case.reason else case.repeats,
             "blocks": case.blocks,
             "reason": case.reason,

@@ -48,7 +48,7 @@ MEAN_LATENCY = "mean latency"
 
 _DTYPES = {column.name: column.dtype for column in CASES}
 # the columns that identify a case in data frames with cases of several runs
-IDENTITY: dict[str, str] = {name: _DTYPES[name] for name in ("case_id", "model", *AXES)}
+IDENTITY: dict[str, str] = {name: _DTYPES[name] for name in ("case_id", "model", *AXES, "unit")}
 # the samples to compare: one per repeat, or block medians if `counted` is "blocks"
 PAIR: dict[str, str] = {
     "quantity": TEXT,
@@ -180,7 +180,8 @@ def _list_pairs(
 
 def list_identity(case: PlannedCase) -> list[object]:
     """List the values of the columns IDENTITY for a planned case, with axis values as planned."""
-    return [case.case_id, case.model, *list_axes(case.axes).values()]
+    unit = get_unit(case.model, case.unit)
+    return [case.case_id, case.model, *list_axes(case.axes).values(), unit]
 
 
 def list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
@@ -265,10 +266,10 @@ def _find_medians(pairs: "DataFrame", samples: "Series") -> "Series":
 
 
 COMPARISON: tuple[Column, ...] = (
-    *map(share_case_column, IDENTITY),
+    *map(share_case_column, list(IDENTITY)[:-1]),
     Column("quantity", TEXT, "", "throughput or mean latency", take("quantity")),
     Column("unit", TEXT, "", "unit of both medians",
-        lambda pairs: pairs.model.map(get_unit).mask(pairs.quantity == MEAN_LATENCY, "ms")),
+        lambda pairs: pairs.unit.mask(pairs.quantity == MEAN_LATENCY, "ms")),
     Column("median_a", NUMBER, OWN_UNIT, "median over the valid repeats of run A",
         lambda pairs: _find_medians(pairs, pairs.samples_a)),
     Column("median_b", NUMBER, OWN_UNIT, "median over the valid repeats of run B",

@@ -93,7 +93,7 @@ def list_axes(axes: Axes) -> dict[str, Any]:
     }
 
 
-def get_unit(model: str) -> str:
-    """Return the unit of a throughput, such as images/s; samples/s for external scripts."""
-    unit = load_model(model).SAMPLE_UNIT if model in list_models() else "samples"
+def get_unit(model: str, own: str = "") -> str:
+    """Return the unit of a throughput, such as images/s; `own` is what a script's samples are."""
+    unit = load_model(model).SAMPLE_UNIT if model in list_models() else own or "samples"
     return f"{unit}/s"

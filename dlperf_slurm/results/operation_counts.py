@@ -21,10 +21,12 @@ BACKWARD_SHARE = 1 - 1 / TRAINING_FLOPS_FACTOR
 def count_training_flops(record: Record) -> Optional[float]:
     """Count the floating-point operations of one sample's forward and backward pass.
 
-    None for inference, and for an external script, whose work is unknown.
+    None for inference, and if the model of an external script does not state them.
     """
-    if record.case.log_format or record.case.axes.mode != TRAIN:
+    if record.case.axes.mode != TRAIN:
         return None
+    if record.case.log_format:
+        return TRAINING_FLOPS_FACTOR * record.case.flops_per_sample or None
     return _count_training_flops(record.case.model, json.dumps(record.case.model_parameters))
 
 

@@ -244,11 +244,11 @@ def describe_hardware(record: Record) -> str:
 def find_tokens_per_sample(record: Record) -> Optional[int]:
     """Return the tokens per sample; None if a model's throughput is only in samples.
 
-    For generation the number of generated tokens, without the prompt. None for external scripts,
-    whose model sizes are unknown.
+    For generation the number of generated tokens, without the prompt. None if the model of an
+    external script does not state them.
     """
     if record.case.log_format:
-        return None
+        return record.case.tokens_per_sample or None
     if record.case.axes.is_generation:
         return record.case.axes.output_tokens
     definition = load_model(record.case.model).Definition(**record.case.model_parameters)

@@ -1,5 +1,6 @@
 """An external script, run instead of the worker -> its log, and from that the record."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import List, Sequence
@@ -26,8 +27,12 @@ from dlperf_slurm.logs.runs import ImportedRun, ImportOptions, import_log
 from dlperf_slurm.logs.settings import ALL_SETTINGS
 from dlperf_slurm.worker.clock import LOG
 from dlperf_slurm.worker.failed_record import make_failed_record
+from dlperf_slurm.worker.nodes.devices import DeviceError, query_gpus
 from dlperf_slurm.worker.processes import CommandRunner
 from dlperf_slurm.worker.provenance import describe_job, describe_platform
+
+# limit of a query of nvidia-smi
+DEVICE_SECONDS = 30
 
 
 def run_script(attempt_dir: Path, command: Sequence[str]) -> int:
@@ -70,6 +75,7 @@ def make_record(case: Case, log: Path, exit_code: int) -> Record:
         return make_failed_record(case, (failure,))
     measured = replace(case, warmup_steps=0, measured_steps=run.window.steps)
     samples = measured.global_batch_size * measured.measured_steps
+    device = _find_device_name(case) or run.identity.hardware
     return Record(
         status=OK,
         reason=run.reason,
@@ -78,7 +84,7 @@ def make_record(case: Case, log: Path, exit_code: int) -> Record:
         ended_at=format_now(),
         parameter_count=0,
         clock=Clock(LOG, 0.0),
-        ranks=(RankResult(WHOLE_JOB, WHOLE_JOB, "", "", samples / run.samples_per_s, 0, 0.0),),
+        ranks=(RankResult(WHOLE_JOB, WHOLE_JOB, "", device, samples / run.samples_per_s, 0, 0.0),),
         failures=(),
         versions=dict(run.identity.versions),
         platform=describe_platform(),
@@ -86,6 +92,20 @@ def make_record(case: Case, log: Path, exit_code: int) -> Record:
         publisher_rule=run.publisher_rule,
         publisher_samples_per_s=run.publisher_samples_per_s or 0.0,
     )
+
+
+def _find_device_name(case: Case) -> str:
+    """Return the name of the GPUs of this node, as their vendor's data sheet has it, or ""."""
+    if case.device != "cuda":
+        return ""
+    try:
+        gpus = query_gpus(DEVICE_SECONDS, os.environ)
+    except DeviceError:
+        return ""
+    names = {
+        gpu.values.get("product_name", "") + " MIG" * (" instance " in gpu.name) for gpu in gpus
+    }
+    return names.pop() if len(names) == 1 else ""
 
 
 def _count_needed_lines(case: Case, log: Path) -> int:
@@ -115,6 +135,8 @@ def _read_log(case: Case, log: Path, most_lines: int = 0) -> ImportedRun:
         asked,
         least_steps=case.measured_steps,
         most_lines=most_lines,
+        # the names of our own folders are those of the case
+        reads_path=False,
     )
     runs = import_log(log, options)
     if len(runs) > 1:

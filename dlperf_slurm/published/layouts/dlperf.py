@@ -54,7 +54,6 @@ def _make_summary(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
 
     The throughputs are those on the largest topology, the speedups are over the smallest.
     """
-    model = figures[0].model
     topologies = list_topologies(figures, measured=True) or list_topologies(figures)
     base, largest = topologies[0], topologies[-1]
     # DLPerf has no speedups where each framework has its own batch size
@@ -69,7 +68,7 @@ def _make_summary(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
             [f for f in row if (f.precision, f.batch_group) == (precision, group)]
             for row in rows.values()
         ]
-        columns += _make_pair(model, cells, (largest, base), is_scaled, draft)
+        columns += _make_pair(cells, (largest, base), is_scaled, draft)
     _note_missing(figures, largest, is_scaled, draft)
     return make_layout_table(
         title=f"{figures[0].model_title}: summary",
@@ -77,7 +76,7 @@ def _make_summary(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
         text_columns=2,
         caption=f"on {largest}"
         + (f", speedup over {base}" if is_scaled else "")
-        + f"; {get_unit_name(model)}; bsz is the batch size per device",
+        + f"; {get_unit_name(figures[0].unit)}; bsz is the batch size per device",
     )
 
 
@@ -93,7 +92,6 @@ def _list_measurements(figures: Sequence[Figure]) -> list[tuple[str, str]]:
 
 
 def _make_pair(
-    model: str,
     cells: Sequence[Sequence[Figure]],
     topologies: tuple[Topology, Topology],
     is_scaled: bool,
@@ -108,7 +106,7 @@ def _make_pair(
     rows = [_choose_parts(figures, largest, draft) for figures in cells]
     values = iter(make_column_cells([part for parts in rows for part in parts], "samples_per_s"))
     size = f"bsz={first.batch_group}"
-    unit = f"({IMAGES_PER_S})" if get_unit_name(model) == IMAGES_PER_S else ""
+    unit = f"({IMAGES_PER_S})" if get_unit_name(first.unit) == IMAGES_PER_S else ""
     throughput: LayoutColumn = (
         _join_lines(f"{_name_precision(first.precision)} throughput", unit, size),
         [
@@ -226,14 +224,14 @@ def _make_configuration_table(figures: Sequence[Figure], draft: DocumentBuilder)
             _join_parts([(figure, cell, "")], draft)
             for figure, cell in zip(found, make_column_cells(found, "samples_per_s"))
         ]
-        title = _join_lines(f"{name} throughput", f"({get_unit_name(first.model)})")
+        title = _join_lines(f"{name} throughput", f"({get_unit_name(first.unit)})")
         columns.append((title, cells))
     return make_layout_table(
         title=f"{first.model_title}: {_name_precision(first.precision)}, "
         f"batch size {first.batch_group}",
         columns=columns,
         text_columns=2,
-        caption=f"medians, {get_unit_name(first.model)}",
+        caption=f"medians, {get_unit_name(first.unit)}",
     )
 
 

@@ -142,7 +142,7 @@ def _make_inference_table(
     name = pair.reduced or pair.reference
     own = [points.get((name, group), NO_FIGURE) for group in groups]
     both = [(f, points.get((pair.reference, g), NO_FIGURE)) for f, g in zip(own, groups)]
-    unit = get_unit_name(figures[0].model, "img/sec")
+    unit = get_unit_name(figures[0].unit, "img/sec")
     columns = [
         _make_throughput_column(f"Throughput ({unit}) - {format_precision(name)}", own, draft)
     ]
@@ -234,4 +234,4 @@ def _describe_columns(figures: Sequence[Figure], pair: PrecisionPair) -> str:
     for precision in pair.precisions:
         own = (figure for figure in figures if figure.precision == precision)
         sizes.append(f"{describe_sizes(own)} ({format_precision(precision)})")
-    return f"{get_unit_name(figures[0].model)}; batch size per GPU {', '.join(sizes)}"
+    return f"{get_unit_name(figures[0].unit)}; batch size per GPU {', '.join(sizes)}"

@@ -80,7 +80,7 @@ def _make_table(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
         columns=[("#GPU", format_device_counts(topologies)), *columns],
         text_columns=1,
         caption=f"{first.model_title}, {', '.join(part for part in parts if part)}; "
-        f"{get_unit_name(first.model)}",
+        f"{get_unit_name(first.unit)}",
     )
 
 

@@ -35,7 +35,7 @@ from dlperf_slurm.results.compare import (
     share_case_column,
 )
 from dlperf_slurm.results.history.entries import describe_software, read_facts
-from dlperf_slurm.results.labels import get_unit, number_groups
+from dlperf_slurm.results.labels import number_groups
 from dlperf_slurm.results.significance import DEFAULT_MARGIN
 from dlperf_slurm.stats.median import (
     Interval,
@@ -121,10 +121,9 @@ def make_history(entries: "DataFrame") -> "DataFrame":
         _format_sizes(sizes) if is_one_of else ""
         for sizes, is_one_of in zip(rows.sizes, has_several)
     ]
-    samples, units = rows.samples_per_s, rows.model.map(get_unit)
+    samples = rows.samples_per_s
     intervals = [one or _NO_INTERVAL for one in map(compute_median_interval, samples)]
     rows = rows.assign(
-        unit=units,
         median=samples.map(compute_known_median).astype(NUMBER),
         interval_low=[one.low for one in intervals],
         interval_high=[one.high for one in intervals],
@@ -214,7 +213,7 @@ def _describe_software(history: "DataFrame") -> "Series":
 
 
 HISTORY: tuple[Column, ...] = (
-    *map(share_case_column, IDENTITY),
+    *map(share_case_column, list(IDENTITY)[:-1]),
     Column("parameters", TEXT, "", "parameters of the model as JSON; empty if no record has them",
         take("parameters")),
     Column("run_id", TEXT, "", "run id; begins with the date and time", take("run_id")),

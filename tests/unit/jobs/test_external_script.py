@@ -157,6 +157,27 @@ def test_log_that_is_not_of_the_case_fails_with_the_reason(tmp_path, script, cha
     assert record.case == read_json(tmp_path / "case.json", Case)
 
 
+@pytest.mark.parametrize(
+    ("gpus", "device_name"),
+    [
+        ("<product_name>NVIDIA H200</product_name>", "NVIDIA H200"),
+        ("<product_name>NVIDIA H200</product_name><mig_devices><mig_device><gpu_instance_id>1"
+         "</gpu_instance_id></mig_device></mig_devices>", "NVIDIA H200 MIG"),
+    ],
+)  # fmt: skip
+def test_settings_are_of_the_log_and_devices_of_the_node(tmp_path, monkeypatch, gpus, device_name):
+    folder = tmp_path / "bert-4n8g-bs8-bf16-eval"
+    folder.mkdir()
+    query = tmp_path / "nvidia-smi"
+    query.write_text(f"#!/bin/sh\necho '<nvidia_smi_log><gpu>{gpus}</gpu></nvidia_smi_log>'\n")
+    query.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    asked = {"framework": "pytorch", "log_format": "pytorch_examples", "device": "cuda"}
+    record = run_script(make_attempt(folder, STEPS, measured_steps=10, **asked))
+    assert (record.status, record.ranks[0].device_name) == ("ok", device_name)
+
+
 def test_script_that_is_told_to_end_leaves_no_process(tmp_path):
     attempt_dir = make_attempt(tmp_path, "sleep 1000 & echo $! > pid.partial; mv pid.partial pid\n"
                                "sleep 1000")  # fmt: skip
@@ -181,10 +202,15 @@ def test_command_is_a_template_over_the_case():
 
 def test_script_with_a_model_of_its_own_needs_no_other():
     text = MATRIX.partition("[axes]")[2].replace('["worker", "official"]', '"official"')
-    own = "[axes]" + text.replace("[scripts.official]", '[scripts.official]\nmodel = "gpt2-124m"')
+    model = (
+        'model = "gpt2-124m"\nunit = "sequences"\ntokens_per_sample = 512\nflops_per_sample = 1e11'
+    )
+    own = "[axes]" + text.replace("[scripts.official]", f"[scripts.official]\n{model}")
     (case,) = expand_matrix(read_matrix(write_matrix(own))).cases
     assert case.case_id == "tensorflow1-gpt2-124m-1n2g-bs64-fp32-official"
     assert (case.model_parameters, case.dataset) == ({}, "")
+    made = plan.make_case(case, make_site(), "run", 1, 1)
+    assert (made.tokens_per_sample, made.flops_per_sample) == (512, 1e11)
     assert "--batch_size=64" in render_external_script(case, case.script_table, 1, "cpu")
 
 

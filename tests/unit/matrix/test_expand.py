@@ -342,6 +342,29 @@ topology = "2n1g"
     ]
 
 
+def test_rules_may_be_for_the_model_of_a_script():
+    rules = """\
+[[override]]
+when = { model = "gpt2" }
+batch_size_per_device = 4
+[[exclude]]
+when = { model = "gpt2", framework = "jax" }
+[[note]]
+when = { model = "gpt2" }
+text = "theirs"
+[scripts.nanogpt]
+model = "gpt2"
+format = "nanogpt"
+command = "true"
+"""
+    matrix = TWO_MODELS.replace("[axes]", '[axes]\nscript = ["worker", "nanogpt"]')
+    found = expand(rules, matrix)
+    own = [case for case in found.cases if case.model == "gpt2"]
+    assert [(case.axes.batch_size, case.notes) for case in own] == [(4, ("theirs",))]
+    assert [one.case.case_id for one in found.excluded] == ["jax-gpt2-1n1g-bs4-fp32-nanogpt"]
+    assert {case.axes.batch_size for case in found.cases if case not in own} == {8}
+
+
 def expand_shipped(name: str) -> Expansion:
     return expand_matrix(read_matrix(find_resource_dir("matrices") / f"{name}.toml"))
 

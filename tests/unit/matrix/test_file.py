@@ -286,6 +286,20 @@ MISTAKES = [
         *(9, "exclude[0].when.script", ("'x'", "known: worker, official")),
     ),
     (
+        change_source("[scripts.official]", "[scripts.official]\nunit = 'tokens'"),
+        *(9, "scripts.official.unit", ("`model`",)),
+    ),
+    (
+        change_source("[scripts.official]", "[scripts.official]\nmodel = 'gpt2'")
+        + "[[exclude]]\nwhen = { model = 'gpt' }\n",
+        *(13, "exclude[0].when.model", ("'gpt'", "resnet50", "mean 'gpt2'")),
+    ),
+    (
+        change_source("[scripts.official]", "[scripts.official]\nmodel = 'gpt2'")
+        + "[[override]]\nwhen = { model = 'gpt2' }\nmodel.layers = 2\n",
+        *(14, "override[0].model", ("'gpt2'",)),
+    ),
+    (
         change_source("[scripts.official]", f"[scripts.worker]\n{SCRIPT}"),
         *(8, "scripts.worker", ("another name",)),
     ),

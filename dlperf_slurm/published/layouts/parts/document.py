@@ -9,7 +9,6 @@ from dlperf_slurm.published.grouping import group_by
 from dlperf_slurm.published.layouts.parts.figures import ABSENT, NO_FIGURE, Figure
 from dlperf_slurm.reports.cells import Cell, Table, make_table
 from dlperf_slurm.results.footnotes import Footnotes, Note
-from dlperf_slurm.results.labels import get_unit
 from dlperf_slurm.results.number_formats import ScaledFormat
 from dlperf_slurm.results.ratios import divide
 
@@ -184,7 +183,6 @@ def make_layout_table(
     return make_table(title, headers, zip(*cells), text_columns, caption)
 
 
-def get_unit_name(model: str, images: str = "img/s") -> str:
-    """Return the unit of a model's throughput; `images` is what the layout writes for images/s."""
-    unit = get_unit(model)
+def get_unit_name(unit: str, images: str = "img/s") -> str:
+    """Return the unit of a throughput; `images` is what the layout writes for images/s."""
     return images if unit == "images/s" else unit

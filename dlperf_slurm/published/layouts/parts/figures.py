@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from dlperf_slurm.contract.axes import LARGEST, ON_DEVICE, ON_HOST, WORKER
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.results.cases import Results
-from dlperf_slurm.results.labels import VARIANT_AXES, VARIANTS, label_cases
+from dlperf_slurm.results.labels import VARIANT_AXES, VARIANTS, get_unit, label_cases
 from dlperf_slurm.results.model_hardware import describe_model
 from dlperf_slurm.results.notes import CASE, DOUBT
 from dlperf_slurm.stats.median import LATENCY_NAMES
@@ -25,9 +25,9 @@ _DATA_LOCATIONS = {ON_DEVICE: "", ON_HOST: "cpu"}
 # a row of the frame of figures
 Figure = Any
 
-TEXTS = ("model", "model_title", "mode", "framework", "label", "source", "precision", "compiler",
-    "batch_group", "batch_sizes", "data_location", "variable_update", "hardware", "table",
-    "problem")  # fmt: skip
+TEXTS = ("model", "model_title", "unit", "mode", "framework", "label", "source", "precision",
+    "compiler", "batch_group", "batch_sizes", "data_location", "variable_update", "hardware",
+    "table", "problem")  # fmt: skip
 NUMBERS = ("samples_per_s", "train_seconds", *(f"latency_{part}_ms" for part in LATENCY_NAMES))
 # of figures of a run alone: the means over repeats
 MEANS = {name: f"mean_{name}" for name in NUMBERS}
@@ -109,6 +109,7 @@ def make_published_figures(published: "DataFrame") -> "DataFrame":
     return _name_figures(
         figures.assign(
             model_title=[describe_model(model, {}) for model in figures.model],
+            unit=figures.model.map(get_unit),
             framework=names[0] + (" " + note).where(is_without, ""),
             source=names[2].str.rstrip(")").replace("", NO_SOURCE),
             topology=[*map(Topology, figures.nodes, figures.devices_per_node)],

@@ -382,14 +382,21 @@ def test_what_a_framework_cannot_do_at_all_takes_no_place():
 LENGTH = 128
 
 
-def make_token_case(model="llama", rates=(100.0, 101.0, 102.0), log_format=None, mode="train"):
+def make_token_case(
+    model="llama", rates=(100.0, 101.0, 102.0), log_format=None, mode="train", **own
+):
     """Repeats of a model with sequences of 128 where it has such."""
-    outcomes = make_outcomes(make_planned_case(model=model, mode=mode), rates, batch_seconds=[0.1])
+    planned = make_planned_case(model=model, mode=mode, unit="texts")
+    outcomes = make_outcomes(planned, rates, batch_seconds=[0.1])
     parameters = {"sequence_length": LENGTH} if model in ("bert", "llama") else {}
     sound = []
     for outcome in outcomes.outcomes:
         case = dataclasses.replace(
-            outcome.record.case, model=model, model_parameters=parameters, log_format=log_format
+            outcome.record.case,
+            model=model,
+            model_parameters=parameters,
+            log_format=log_format,
+            **own,
         )
         record = dataclasses.replace(outcome.record, case=case)
         sound.append(dataclasses.replace(outcome, record=record))
@@ -426,6 +433,15 @@ def test_file_has_tokens_beside_samples():
 def test_tokens_of_somebody_elses_log_are_not_known():
     (line,) = read_csv(summarize(make_manifest(), [make_token_case(log_format="pytorch_examples")]))
     assert (line["tokens_per_s"], line["samples_per_s"]) == ("", "101.0")
+
+
+def test_model_of_a_script_has_the_work_that_the_matrix_states():
+    own = {"tokens_per_sample": 512, "flops_per_sample": 1e11}
+    case = make_token_case("gpt2", log_format="nanogpt", **own)
+    (line,) = read_csv(summarize(make_manifest(), [case]))
+    assert (line["tokens_per_s"], line["unit"]) == (str(101.0 * 512), "texts/s")
+    # training counts the forward pass three times
+    assert float(line["tflops_per_device"]) == pytest.approx(101.0 * 3 * 1e11 / 1e12)
 
 
 def test_tokens_of_a_case_that_failed_are_not_known():
