@@ -51,6 +51,10 @@ def add_commands(commands: "Commands") -> None:
     action.add_argument("--all", action="store_true", help="all frameworks")
     _add_device(action)
     action.add_argument("--horovod", action="store_true", help="build Horovod too, where supported")
+    text = "add a package, also whenever the environment is created again"
+    action.add_argument(
+        "--with", dest="packages", action="append", default=[], metavar="PACKAGE", help=text
+    )
     action.add_argument(
         "--any-build",
         action="store_true",
@@ -227,6 +231,7 @@ def run_env_create(options: argparse.Namespace) -> None:
                 options.any_build,
                 device,
                 options.cpu_index,
+                options.packages,
             )
         except EnvironmentMissingError as error:
             print(f"{PROGRAM}: error: {error}", file=sys.stderr, flush=True)
@@ -244,7 +249,7 @@ def run_env_list(options: argparse.Namespace) -> None:
 
     device = choose_device(options)
     rows = list_environments(device)
-    header = ["framework", "environment", "Python", "Horovod", "MB", "path"]
+    header = ["framework", "environment", "Python", "Horovod", "added", "MB", "path"]
     if options.json:
         print_json([dict(zip(header, row)) for row in rows])
         return

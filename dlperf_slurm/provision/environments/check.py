@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_slurm.config.folders import find_managed_environment, get_creation_command
+from dlperf_slurm.provision.environments.additions import read_additions
 from dlperf_slurm.provision.environments.create import State, find_state, read_stamp
 from dlperf_slurm.provision.environments.gpu_support import (
     LOOK_AT_GPUS,
@@ -87,7 +88,7 @@ class EnvironmentCheck:
 
 
 def list_environments(device: str) -> list[list[str]]:
-    """List each environment's framework, state, Python, Horovod, MiB and path, from files alone."""
+    """List each environment's framework, state, Python, Horovod, added packages, MiB and path."""
     rows = []
     for framework in list_pins():
         pins = read_pins(framework, device)
@@ -98,7 +99,8 @@ def list_environments(device: str) -> list[list[str]]:
             horovod = VERSION if has_horovod(environment) else "not installed"
         python, mib = (stamp.python, str(stamp.mib)) if stamp else ("-", "-")
         state = find_state(environment, pins) if not pins.none else NOT_AVAILABLE
-        rows.append([framework, state, python, horovod, mib, str(environment)])
+        added = ", ".join(read_additions(environment).asked) or "-"
+        rows.append([framework, state, python, horovod, added, mib, str(environment)])
     return rows
 
 

@@ -5,7 +5,7 @@ An environment that is up to date is left as it is.
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +15,13 @@ from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.files.reading import MIB, read_json, read_text
 from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.provision.environments.additions import (
+    add_packages,
+    check_requirements,
+    has_additions,
+    merge_requirements,
+    read_additions,
+)
 from dlperf_slurm.provision.environments.cpu_index import choose_build, find_named_index
 from dlperf_slurm.provision.environments.gpu_horovod import add_gpu_horovod
 from dlperf_slurm.provision.environments.horovod import add_horovod, has_horovod
@@ -84,11 +91,13 @@ def create_environment(
     has_any_build: bool = False,
     device: str = "cpu",
     cpu_index: str = "",
+    packages: Sequence[str] = (),
 ) -> Path:
     """Create or update a managed environment; an incomplete one is created again.
 
     With `has_any_build`, files from any index are installed without checking hashes. `cpu_index`
-    is the URL of an index with builds for CPUs. Raises EnvironmentMissingError, with a remedy, if
+    is the URL of an index with builds for CPUs. `packages` are added to those that were added
+    before. Raises EnvironmentMissingError, with a remedy, if
     the environment cannot be created; InputError for an unknown framework.
     """
     pins = read_pins(framework, device)
@@ -96,7 +105,8 @@ def create_environment(
         raise EnvironmentMissingError(f"{pins.name}: {pins.none}")
     environment = find_managed_environment(pins.name)
     installation = Installation(framework, environment, report, device)
-    if _is_whole(environment, pins, with_horovod):
+    asked = merge_requirements(read_additions(environment).asked, check_requirements(packages))
+    if _is_whole(environment, pins, with_horovod) and has_additions(environment, pins, asked):
         shorten_start_of_mpi(environment)
         installation.tell(f"up to date at {environment}")
         return environment
@@ -109,6 +119,9 @@ def create_environment(
             add = add_gpu_horovod if pins.cuda else add_horovod
             add(installation, pins)
             installation.tell(f"Horovod is installed, after {time.monotonic() - start:.0f} s")
+        if not has_additions(environment, pins, asked):
+            _, options = _choose_build(installation, pins, has_any_build, cpu_index)
+            add_packages(installation, pins, asked, options)
     return environment
 
 
@@ -161,16 +174,21 @@ def _install_packages(
     installation: Installation, pins: Pins, has_any_build: bool, cpu_index: str
 ) -> None:
     """Install the pinned packages, except those that are built with the environment's own MPI."""
-    if has_any_build:
-        index = find_named_index(cpu_index)
-        requirements = list(pins.requirements)
-        options = ["--extra-index-url", index] if index else []
-    else:
-        requirements, options = choose_build(installation, pins, cpu_index)
+    requirements, options = _choose_build(installation, pins, has_any_build, cpu_index)
     built = tuple(f"{package}==" for package in pins.built)
     lines = [line for line in requirements if not line.startswith(built)]
     title = f"installing {lines[0].split()[0]} and {len(lines) - 1} more packages"
     installation.install(title, lines, [*pins.pip_options, *options])
+
+
+def _choose_build(
+    installation: Installation, pins: Pins, has_any_build: bool, cpu_index: str
+) -> tuple[list[str], list[str]]:
+    """Return the requirements, and pip's options for the index of the build to install."""
+    if not has_any_build:
+        return choose_build(installation, pins, cpu_index)
+    index = find_named_index(cpu_index)
+    return list(pins.requirements), ["--extra-index-url", index] if index else []
 
 
 def _install_built(installation: Installation, requirement: str, interpreter: Interpreter) -> None:

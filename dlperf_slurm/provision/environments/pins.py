@@ -153,7 +153,7 @@ def _join_requirements(texts: Sequence[str], left_out: Collection[str]) -> tuple
     for line in "\n".join(texts).splitlines():
         package = line.partition("==")[0]
         if line and not line.startswith("#") and package not in left_out:
-            lines.setdefault(_name_package(line), line)
+            lines.setdefault(normalize_name(package), line)
     return tuple(lines.values())
 
 
@@ -168,15 +168,15 @@ def add_hashes(framework: str, requirements: Sequence[str], device: str = "cpu")
     return [" ".join([line, *hashes.get(_normalize(line), ())]) for line in requirements]
 
 
-def _name_package(requirement: str) -> str:
-    """Return the normalized package name of a requirement (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", requirement.partition("==")[0]).lower()
+def normalize_name(package: str) -> str:
+    """Return the normalized name of a package (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", package).lower()
 
 
 def _normalize(requirement: str) -> str:
     """Return a requirement with its package name normalized, and its version unchanged."""
-    _, equals, version = requirement.partition("==")
-    return _name_package(requirement) + equals + version
+    name, equals, version = requirement.partition("==")
+    return normalize_name(name) + equals + version
 
 
 def _find_value(texts: Sequence[str], key: str) -> Optional[str]:

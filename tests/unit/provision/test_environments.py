@@ -14,8 +14,9 @@ from builders import IMPORT_DIR, make_wheel, write_program
 from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_environments_dir, find_managed_environment
-from dlperf_slurm.errors import EnvironmentMissingError
+from dlperf_slurm.errors import EnvironmentMissingError, InputError
 from dlperf_slurm.provision.environments import pins as pins_module
+from dlperf_slurm.provision.environments.additions import list_installed, read_additions
 from dlperf_slurm.provision.environments.create import (
     MPI_SETTINGS_FILE,
     create_environment,
@@ -170,6 +171,38 @@ def test_link_in_a_shared_folder_is_not_written_through(python, home, name):
 
 
 @pytest.mark.slow
+def test_added_package_stays_in_an_environment_that_is_made_again(tiny, home):
+    for name in ("extra-1.0", "extra-2.0", "tiny-2.0"):
+        make_wheel(home / "index" / f"{name}-py3-none-any.whl")
+    create_environment(tiny, ignore)
+    environment = create_environment(tiny, ignore, packages=["extra<2"])
+    assert list_installed(environment)[:1] == ["extra==1.0"]
+    log = find_managed_environment("logs") / "tiny.log"
+    log.unlink()
+    # asked for again, or not named: nothing to do
+    for packages in (["extra<2"], []):
+        create_environment(tiny, ignore, packages=packages)
+    assert not log.exists()
+    age_stamp(environment, tiny)
+    create_environment(tiny, ignore)
+    assert {"extra==1.0", "tiny==1.0"} <= {*list_installed(environment)}
+    # of a package that is named again, the last version counts
+    create_environment(tiny, ignore, packages=["extra==2.0"])
+    assert {"extra==2.0", "tiny==1.0"} <= {*list_installed(environment)}
+    # the pins stay
+    with pytest.raises(EnvironmentMissingError, match=r"must fit.*remove \S+tiny.with.json"):
+        create_environment(tiny, ignore, packages=["tiny==2.0"])
+    assert "tiny==1.0" in list_installed(environment)
+    assert read_additions(environment).asked == ("extra==2.0",)
+
+
+@pytest.mark.parametrize("text", ["--index-url=x", "./here", "a @ https://b", "a b", "", "a\nb"])
+def test_only_names_of_packages_can_be_added(python, text):
+    with pytest.raises(InputError, match="--with"):
+        create_environment("jax", ignore, packages=[text])
+
+
+@pytest.mark.slow
 def test_source_of_another_hash_is_not_built(tiny, home):
     environment = create_environment(tiny, ignore)
     write_hash(home, ANOTHER_HASH)
@@ -181,10 +214,10 @@ def test_source_of_another_hash_is_not_built(tiny, home):
     assert build_wheel(installation, "tiny==1.0", "key", offline).name.startswith("tiny-1.0")
 
 
-def age_stamp(environment):
+def age_stamp(environment, framework="jax"):
     """Make the environment look as if it were of other pins."""
     stamp = environment / "dlperf-slurm.stamp"
-    stamp.write_text(stamp.read_text().replace(read_pins("jax").stamp, "of yesterday"))
+    stamp.write_text(stamp.read_text().replace(read_pins(framework).stamp, "of yesterday"))
 
 
 def test_environment_is_made_once(python):

@@ -1,0 +1,118 @@
+"""Packages that a user adds to an environment, and their record, from which they are added again.
+
+The record is beside the environment, so that it outlives it.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dlperf_slurm.errors import EnvironmentMissingError, InputError
+from dlperf_slurm.files.reading import MIB, read_json
+from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.provision.environments.install_steps import Installation
+from dlperf_slurm.provision.environments.pins import Pins, normalize_name
+
+# a name with extras and versions (PEP 508), neither an option of pip nor a path
+_REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)\s*(\[[\w., -]+\])?\s*([<>=!~][\w.,<>=!~* +-]*)?")
+
+
+@dataclass(frozen=True)
+class Additions:
+    """The requirements that were asked for, and the exact versions installed beside the pins.
+
+    `pins` is the stamp of the pins that these versions fit.
+    """
+
+    asked: tuple[str, ...] = ()
+    pins: str = ""
+    installed: tuple[str, ...] = ()
+
+
+def find_record(environment: Path) -> Path:
+    """Return the path of the record of the packages added to an environment."""
+    return environment.with_name(f"{environment.name}.with.json")
+
+
+def read_additions(environment: Path) -> Additions:
+    """Read the record of an environment; empty if nothing was added. Raises InputError."""
+    path = find_record(environment)
+    try:
+        values = read_json(path, MIB)
+        return Additions(
+            check_requirements(values["asked"]), values["pins"], tuple(values["installed"])
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return Additions()
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise InputError(f"{path}: is not a record of added packages: {error}") from error
+
+
+def check_requirements(requirements: Sequence[str]) -> tuple[str, ...]:
+    """Return requirements such as "torchvision"; raises InputError for options, paths and URLs."""
+    for text in requirements:
+        if not _REQUIREMENT.fullmatch(text):
+            raise InputError(
+                f"--with {text}: is not a package; write its name, also with a version, as in "
+                "'transformers==4.44'"
+            )
+    return tuple(requirements)
+
+
+def merge_requirements(*lists: Sequence[str]) -> tuple[str, ...]:
+    """Merge lists of requirements; of a package in several lists, the last one counts."""
+    return tuple({_name(text): text for one in lists for text in one}.values())
+
+
+def has_additions(environment: Path, pins: Pins, asked: Sequence[str]) -> bool:
+    """Return whether an environment of these pins has the packages that are asked for."""
+    if not asked:
+        return True
+    record = read_additions(environment)
+    is_same = record.pins == pins.stamp and {*asked} <= {*record.asked}
+    return is_same and {*record.installed} <= {*list_installed(environment)}
+
+
+def list_installed(environment: Path) -> list[str]:
+    """List the installed packages with their full versions: "torch==2.13.0+cpu"."""
+    stems = (path.stem for path in environment.glob("lib/python3.*/site-packages/*.dist-info"))
+    return sorted("==".join(stem.partition("-")[::2]) for stem in stems)
+
+
+def add_packages(
+    installation: Installation, pins: Pins, asked: Sequence[str], options: Sequence[str]
+) -> None:
+    """Add packages to an environment without changing its pinned ones, and record their versions.
+
+    With the pins of the record, its versions are installed again. `options` are those of pip.
+    Raises EnvironmentMissingError, with a remedy, if they do not fit the pins.
+    """
+    environment, record = installation.environment, read_additions(installation.environment)
+    own = {_name(line) for line in record.installed}
+    pinned = [line for line in list_installed(environment) if _name(line) not in own]
+    is_same = record.pins == pins.stamp and {*asked} <= {*record.asked}
+    constraints = environment / "constraints.txt"
+    write_file(constraints, "".join(f"{line}\n" for line in pinned).encode())
+    options = [*(o for o in pins.pip_options if o != "--no-deps"), *options, "-c", str(constraints)]
+    try:
+        installation.install(
+            f"adding {', '.join(asked)}", record.installed if is_same else asked, options
+        )
+    except EnvironmentMissingError as error:
+        raise EnvironmentMissingError(
+            f"{error}\n  the environment itself is complete; added packages must fit its pinned "
+            "ones. Name a version that does, such as --with 'NAME==VERSION'"
+            + (f"; to add none again, remove {find_record(environment)}" if record.asked else "")
+        ) from error
+    installed = tuple(line for line in list_installed(environment) if line not in pinned)
+    done = Additions(tuple(asked), pins.stamp, installed)
+    text = json.dumps(asdict(done), indent=1)
+    write_file(find_record(environment), f"{text}\n".encode(), root=environment.parent)
+    installation.tell(f"added {', '.join(installed) or 'nothing new'}")
+
+
+def _name(requirement: str) -> str:
+    match = _REQUIREMENT.match(requirement)
+    return normalize_name(match[1] if match else requirement)
