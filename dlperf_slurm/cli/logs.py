@@ -105,6 +105,7 @@ def _describe(run: "ImportedRun") -> dict[str, object]:
         "samples_per_s": run.samples_per_s,
         "publisher_samples_per_s": run.publisher_samples_per_s,
         "publisher_rule": run.publisher_rule,
+        "prints": run.prints,
         "identity": dataclasses.asdict(run.identity),
         "notes": list(run.notes),
     }
@@ -118,6 +119,10 @@ def _print_runs(runs: "Sequence[ImportedRun]") -> None:
     header = ["log", "format", "what", "status", "measured", "samples/s", "publisher's", "differs"]
     folder = _find_common_folder([run.log for run in runs])
     rows = [_make_row(run, folder) for run in runs]
+    if any(run.prints for run in runs):
+        header.append("prints")
+        for row, run in zip(rows, runs):
+            row.append(", ".join(f"{value:.4g} {unit}" for unit, value in run.prints.items()))
     title = f"logs below {folder}" if folder else ""
     print_table(header, rows, make_console(), title, text_columns=5)
     for run in runs:

@@ -155,10 +155,11 @@ class Record:
     """The raw result of one array task, from which statistics are computed later.
 
     `platform` is that of rank 0's host; `hosts` has the facts of other hosts that differ. For the
-    log of an external script, `publisher_samples_per_s` is the result by its publisher's rule. For
-    a failed attempt, `partial_steps` is the number of measured steps that all reporting ranks
-    finished; their times are in PARTIAL_STEP_SECONDS_FILE, and in no result. `warmup_steps` and
-    `measured_steps` are set if the case's least seconds took more steps than it asks for.
+    log of an external script, `publisher_samples_per_s` is the result by its publisher's rule, and
+    `printed` has other figures that the log prints, such as the MFU, by unit. For a failed attempt,
+    `partial_steps` is the number of measured steps that all reporting ranks finished; their times
+    are in PARTIAL_STEP_SECONDS_FILE, and in no result. `warmup_steps` and `measured_steps` are set
+    if the case's least seconds took more steps than it asks for.
     """
 
     status: str
@@ -176,6 +177,7 @@ class Record:
     batch_trials: Tuple[BatchTrial, ...] = ()
     publisher_rule: str = ""
     publisher_samples_per_s: float = 0.0
+    printed: Dict[str, float] = dataclasses.field(default_factory=dict)
     epochs: Tuple[Epoch, ...] = ()
     trained_samples: int = 0
     telemetry: Tuple[Telemetry, ...] = ()

@@ -84,7 +84,8 @@ class Identity:
     is that of a micro-batch: with gradient accumulation a step is one micro-batch. `hardware` is
     the device name, `software` the versions in one text, `date` the day. `mode`, `data`, `compiler`
     and `gradient_sync` are values of the axes with these names. `total_batch_size` has the samples
-    of a step on all devices, `sequence_length` the tokens of a sample.
+    of a step on all devices, `sequence_length` the tokens of a sample, `flops_per_sample` the
+    floating-point operations of its forward pass.
     """
 
     framework: str = ""
@@ -103,6 +104,7 @@ class Identity:
     gradient_sync: str = ""
     total_batch_size: int = 0
     sequence_length: int = 0
+    flops_per_sample: float = 0.0
 
     @property
     def global_batch_size(self) -> int:
@@ -117,7 +119,7 @@ class ParsedRun:
     timed lines of the lowest rank that printed any, and `series`, other printed figures by name,
     both in log order. `is_incomplete` means that the problem is a log that ends early or has lost
     lines; with `is_gapless` it lost none. `printed` has the rates that the log prints for the same
-    steps, if `windows` are computed from its times.
+    steps, if `windows` are computed from its times; `prints` other figures that it prints, by unit.
     """
 
     identity: Identity
@@ -128,6 +130,7 @@ class ParsedRun:
     is_incomplete: bool = False
     is_gapless: bool = False
     printed: Tuple[Window, ...] = ()
+    prints: Dict[str, float] = field(default_factory=dict)
     notes: Tuple[str, ...] = ()
     marks: Tuple[Mark, ...] = ()
 

@@ -6,7 +6,7 @@ import time
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from dlperf_slurm.contract.record import FAILED, OK, OUT_OF_MEMORY
 from dlperf_slurm.logs import (
@@ -83,7 +83,8 @@ class ImportedRun:
     ... if the log contains several runs. `reason` says why the run failed, or why a valid run has
     no publisher's figure. `window` has the measured steps of the slowest rank. `label`
     distinguishes the case from others with the same settings. `measured` is the figure of the log
-    alone, such as "894 ms a step". `started` and `ended` are seconds by the log's clock, 0 if it
+    alone, such as "894 ms a step", `prints` what its trainer makes of it, such as the MFU, by unit.
+    `started` and `ended` are seconds by the log's clock, 0 if it
     has no times. `is_stopped` means that the log ends early, with the `least_steps` of the options.
     """
 
@@ -102,6 +103,7 @@ class ImportedRun:
     ended: float = 0.0
     notes: Tuple[str, ...] = ()
     measured: str = ""
+    prints: Dict[str, float] = field(default_factory=dict)
     is_stopped: bool = False
 
 
@@ -213,6 +215,7 @@ def _import_run(
         reason=reading.problem,
         publisher_rule=_choose_rule(rules, reading, identity, options).name,
         measured=_describe_slowest(reading.windows),
+        prints=reading.prints,
         notes=(*reading.notes, *_find_contradictions(options.settings, reading.identity, named)),
     )
     figure, rule, reason = _apply_rules(rules, reading, identity, options)

@@ -5,10 +5,10 @@ value is one of VALUES, of which `rate` is another name of `samples_per_s`. `mea
 the clock's `time` or `unix_time`, are optional. A line with `epoch` and no `step` ends an epoch,
 possibly with its `rate`. A line with a rate and neither of these ends a rank's run and gives the
 run's throughput; a line with `end` ends it too. `rank` takes precedence over a launcher's label.
-`device` reports a device that takes part. `tflops` (per device) and `mfu` (%) are noted as the log
-prints them; `average` is the rate since the start, for rules. `cycle_end` ends one of several
-cycles of training. The arguments of a `namespace`, `name` with its `value`, and other groups are
-facts, of which the last value counts.
+`device` reports a device that takes part. `tflops` (per device), `mfu` (%) and
+`printed_tokens_per_s` are shown beside our figures; `average` is the rate since the start, for
+rules. `cycle_end` ends one of several cycles of training. The arguments of a `namespace`, `name`
+with its `value`, and other groups are facts, of which the last value counts.
 """
 
 import re
@@ -67,7 +67,7 @@ VALUES: Dict[str, Tuple[str, float]] = {
 }
 """What a value counts, by its group, and its factor; a negative one is that of the reciprocal."""
 _RATES = [name for name, (unit, _) in VALUES.items() if unit in (SAMPLES, TOKENS, STEPS)]
-PRINTED = {"tflops": "TFLOP/s per device", "mfu": "% MFU"}
+PRINTED = {"tflops": "TFLOP/s per device", "mfu": "% MFU", "printed_tokens_per_s": "tokens/s"}
 _KEPT = {*PRINTED, "average"}
 
 _PARAMETER = re.compile(r"(?:^|  )([\w.]+) : (.*?)(?=$|  [\w.]+ : )")
@@ -208,7 +208,7 @@ class TimedRun:
             problem=fault or self.marks.gap or self.format.find_problem(self),
             is_incomplete=not fault,
             is_gapless=bool(self.marks) and not fault and not self.marks.gap,
-            notes=self._list_printed(),
+            prints=self._find_printed(),
             printed=tuple(
                 window
                 for rank, marks in by_rank.items()
@@ -216,13 +216,15 @@ class TimedRun:
             ),
         )
 
-    def _list_printed(self) -> Tuple[str, ...]:
-        """Return a note with the medians of the TFLOP/s and MFU that the log prints, if it does."""
-        printed = [
-            (values, PRINTED[name]) for name, values in self.series.items() if name in PRINTED
-        ]
-        texts = [f"{median(values[len(values) // 4 :]):.4g} {unit}" for values, unit in printed]
-        return (f"the log itself prints {' and '.join(texts)} (medians)",) if texts else ()
+    def _find_printed(self) -> Dict[str, float]:
+        """Return the median of each of the PRINTED figures in the log, by unit, without warm-up."""
+        found = {
+            unit: median(values[len(values) // 4 :])
+            for name, unit in PRINTED.items()
+            for values in [self.series.get(name, [])]
+            if values
+        }
+        return {unit: value for unit, value in found.items() if value > 0}
 
     def _find_fault(self) -> str:
         if not self.marks and not (self.format.is_total and "final_rates" in self.series):

@@ -27,7 +27,7 @@ def parse_settings(assignments: Sequence[str]) -> Identity:
         key = key.strip()
         if not equals or not value.strip():
             raise InputError(f"--set {text}: write KEY=VALUE, as in --set devices=8")
-        keys = (*FACTS, *SURROUNDINGS)
+        keys = (*FACTS, "flops_per_sample", *SURROUNDINGS)
         if key not in keys:
             known = ", ".join(keys)
             raise InputError(f"--set {text}: unknown key; known: {known}{suggest(key, keys)}")
@@ -41,9 +41,22 @@ def parse_settings(assignments: Sequence[str]) -> Identity:
             if not value.strip().isdecimal() or not 0 < int(value) < 10**7:
                 raise InputError(f"--set {text}: {key} is a whole number of at least 1")
             values[key] = int(value)
+        elif key == "flops_per_sample":
+            values[key] = _parse_flops(value)
         else:
             values[key] = value.strip()
     return dataclasses.replace(Identity(), **values)  # type: ignore[arg-type]
+
+
+def _parse_flops(text: str) -> float:
+    """Parse floating-point operations, such as 291e9; raises InputError."""
+    try:
+        flops = float(text)
+    except ValueError:
+        flops = 0.0
+    if not 0 < flops <= 1e18:
+        raise InputError(f"--set flops_per_sample={text}: is a number, such as 291e9")
+    return flops
 
 
 def read_format_file(path: Path) -> dict[str, Any]:

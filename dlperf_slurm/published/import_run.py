@@ -280,6 +280,7 @@ def _make_record(run: ImportedRun, run_id: str, case_id: str, repeat: int) -> Re
         job={"log": run.log},
         publisher_rule=run.publisher_rule,
         publisher_samples_per_s=run.publisher_samples_per_s or 0.0,
+        printed=run.prints,
     )
 
 
@@ -298,6 +299,8 @@ def _make_case(run: ImportedRun, run_id: str, case_id: str, repeat: int) -> Case
         measured_steps=run.window.steps if run.window else 0,
         seed=0,
         log_format=_name_source(run),
+        tokens_per_sample=run.identity.sequence_length,
+        flops_per_sample=run.identity.flops_per_sample,
     )
 
 

@@ -88,6 +88,7 @@ def _describe_case(outcomes: CaseOutcomes) -> list[Note]:
         *_describe_problems(outcomes),
         *_describe_batch_trials(outcomes),
         *_describe_publisher(outcomes),
+        *_describe_printed(outcomes),
     ]
 
 
@@ -152,6 +153,17 @@ def _describe_publisher(outcomes: CaseOutcomes) -> list[str]:
         f"{outcomes.case.case_id}: by the publisher's rule ({published[0].publisher_rule}) the "
         f"median is {figure:.2f}, {abs(100 * excess):.1f} % {side} ours"
     ]
+
+
+def _describe_printed(outcomes: CaseOutcomes) -> list[str]:
+    """Describe the figures that the trainer itself prints in its logs, such as the MFU."""
+    units = dict.fromkeys(unit for record in outcomes.records for unit in record.printed)
+    texts = [
+        f"{compute_median([r.printed[unit] for r in outcomes.records if unit in r.printed]):.4g} "
+        f"{unit}"
+        for unit in units
+    ]
+    return [f"the log itself prints {' and '.join(texts)} (medians)"] if texts else []
 
 
 def describe_few_repeats(cases: "DataFrame") -> list[NoteRow]:

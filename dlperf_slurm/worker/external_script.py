@@ -73,7 +73,10 @@ def make_record(case: Case, log: Path, exit_code: int) -> Record:
         is_out_of_memory = run.status == OUT_OF_MEMORY
         failure = Failure(WHOLE_JOB, "", "", reason, "", is_out_of_memory)
         return make_failed_record(case, (failure,))
-    measured = replace(case, warmup_steps=0, measured_steps=run.window.steps)
+    tokens = case.tokens_per_sample or run.identity.sequence_length
+    measured = replace(
+        case, warmup_steps=0, measured_steps=run.window.steps, tokens_per_sample=tokens
+    )
     samples = measured.global_batch_size * measured.measured_steps
     device = _find_device_name(case) or run.identity.hardware
     return Record(
@@ -91,6 +94,7 @@ def make_record(case: Case, log: Path, exit_code: int) -> Record:
         job=describe_job(),
         publisher_rule=run.publisher_rule,
         publisher_samples_per_s=run.publisher_samples_per_s or 0.0,
+        printed=run.prints,
     )
 
 

@@ -100,6 +100,25 @@ def test_log_is_read_by_the_user_s_format(home, capsys, name, is_named):
     assert entry["format"] in (name, "own")
 
 
+def test_report_has_ours_beside_what_the_trainer_prints(home, capsys):
+    lines = [
+        "x local batch size 4, global batch size 8, a, sequence length 100, total steps 40 (x)",
+        *(f"x step: {step}  loss:  6.1  tps: 200  tflops: 30.5" for step in (10, 20, 30)),
+        "Training completed",
+    ]
+    (home / "a.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    settings = ("model=gpt2", "precision=bf16", "flops_per_sample=2e12")
+    asked = [word for text in settings for word in ("--set", text)]
+    assert main(["import-logs", "a.log", *asked]) == 0
+    assert "30.5 TFLOP/s per device" in capsys.readouterr().out
+    assert main(["report", "--json"]) == 0
+    (case,) = json.loads(capsys.readouterr().out)["cases"]
+    # 200 tokens/s of each of 2 devices, 100 tokens of 3 x 2 TFLOP a sample
+    assert (case["samples_per_s"], case["tokens_per_s"]) == (4.0, 400.0)
+    assert case["tflops_per_device"] == pytest.approx(12.0)
+    assert "30.5 TFLOP/s per device" in case["notes"]
+
+
 def test_log_without_the_line_of_its_end_is_incomplete(home, capsys):
     declared, lines, _ = FORMATS["unnumbered"]
     _write(home, declared, lines[:-1])

@@ -371,6 +371,7 @@ def test_dry_run_prints_one_json_list_and_writes_nothing(home, capsys):
             "samples_per_s",
             "publisher_samples_per_s",
             "publisher_rule",
+            "prints",
             "identity",
             "notes",
         )

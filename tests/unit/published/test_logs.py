@@ -88,7 +88,8 @@ TRAINER_LOGS = {
             "  Gradient Accumulation steps = 2",
             "  Total optimization steps = 1,000",
             "{'loss': 0.6347, 'learning_rate': 4.8e-05, 'epoch': 0.08}",
-            "{'train_runtime': 58.1, 'train_samples_per_second': 189.3, 'train_loss': 0.4}",
+            "{'train_runtime': 58.1, 'train_samples_per_second': 189.3, 'train_loss': 0.4, "
+            "'train_tokens_per_second': 6500.0}",
         ],
         ("189.3 samples/s", 189.3),
     ),
@@ -184,9 +185,20 @@ def test_log_without_its_end_is_incomplete(tmp_path, cut):
     assert run.status in ("incomplete", "failed")
 
 
-def test_own_figures_of_the_trainer_are_noted(tmp_path):
-    (note,) = _import(tmp_path, TRAINER_LOGS["megatron"][0]).notes
-    assert_problem(note, says=("100 TFLOP/s per device", "medians"))
+@pytest.mark.parametrize(
+    ("trainer", "prints"),
+    [
+        ("megatron", {"TFLOP/s per device": 100.0}),
+        ("torchtitan", {"% MFU": 34.3}),
+        ("maxtext", {"TFLOP/s per device": 150.0}),
+        ("nanogpt", {"% MFU": 16.7}),
+        ("fairseq", {"tokens/s": 400.0}),
+        ("hf_trainer", {"tokens/s": 6500.0}),
+        ("keras", {}),
+    ],
+)
+def test_own_figures_of_the_trainer_are_beside_ours(tmp_path, trainer, prints):
+    assert _import(tmp_path, TRAINER_LOGS[trainer][0]).prints == prints
 
 
 def test_settings_of_the_log_are_read(tmp_path):
