@@ -4,7 +4,7 @@
      "metrics": {"1": {"192": {"train.ips": 1430.1}}, "8": {"192": {"train.ips": 11135.2}}}}
 
 Batch sizes are those of one GPU, images/s those of all. NVIDIA's own have no model, as all are of
-ResNet-50 in MXNet.
+ResNet-50 in MXNet. A run of several models, frameworks or precisions is a list of reports.
 """
 
 import json
@@ -45,23 +45,26 @@ _UNNAMED = ("", "none", NO_SOURCE)
 
 
 def read_report(path: Path, options: ImportOptions) -> list[ImportedRun]:
-    """Return the runs of a report; none if the file is something else."""
+    """Return the runs of a report, or of a list of reports; none if the file is something else."""
     try:
         with open_file(path) as file:
             text = file.read(LARGEST_BYTES).lstrip()
-        data = json.loads(text) if text.startswith(b"{") else None
+        data = json.loads(text) if text.startswith((b"{", b"[")) else None
     except (OSError, ValueError):
         return []
-    if not isinstance(data, dict) or not {"ngpus", "bs", "metrics"} <= data.keys():
+    reports = data if isinstance(data, list) else [data]
+    if not all(isinstance(r, dict) and {"ngpus", "bs", "metrics"} <= r.keys() for r in reports):
         return []
-    found = [*_list_figures(data["metrics"])]
-    # the models of other reports are not told apart
-    model = Identity() if data.get("model") else Identity(framework="mxnet", model="resnet50")
+    found = [
+        (str(report.get("model") or ""), figure)
+        for report in reports
+        for figure in _list_figures(report["metrics"])
+    ]
     return [
         _make_run(
             f"{path}#{number}" if len(found) > 1 else str(path), path, options, model, *figure
         )
-        for number, figure in enumerate(found, start=1)
+        for number, (model, figure) in enumerate(found, start=1)
     ]
 
 
@@ -78,7 +81,7 @@ def _make_run(
     log: str,
     path: Path,
     options: ImportOptions,
-    model: Identity,
+    model: str,
     gpus: str,
     size: str,
     metric: str,
@@ -86,10 +89,12 @@ def _make_run(
 ) -> ImportedRun:
     """Make the run of one figure of a report; failed if the value is no positive number.
 
-    `log` names the run: the path, with "#2" for the second figure.
+    `log` names the run: the path, with "#2" for the second figure. The words of the report's
+    `model` are its software, which tells the cases of several reports apart.
     """
+    known = Identity(software=model) if model else Identity(framework="mxnet", model="resnet50")
     stated = replace(
-        model,
+        known,
         devices=int(gpus),
         batch_size_per_device=int(size),
         mode=MODES[metric],

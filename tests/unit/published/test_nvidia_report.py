@@ -64,7 +64,8 @@ def test_published_figures_have_the_same_shape_and_are_read_again(home, capsys):
     source = "nvidia_mxnet_resnet50_inference"
     options = ["--layout", "nvidia", "--published", source, "--json"]
     assert main(["report", *options]) == 0
-    report = json.loads(capsys.readouterr().out)[0]
+    reports = json.loads(capsys.readouterr().out)
+    report = reports[0]
     assert report.keys() == REPORT.keys()
     figures = read_source(source)
     figures = figures[figures.hardware == figures.hardware.iloc[0]]
@@ -74,11 +75,17 @@ def test_published_figures_have_the_same_shape_and_are_read_again(home, capsys):
     row = figures[figures.batch_size_per_device == 64].iloc[0]
     assert found["val.ips"] == row.samples_per_s
     assert found["val.latency_avg"] == row.latency_avg_ms / 1000
-    (home / "fp32.json").write_text(json.dumps(report), encoding="utf-8")
-    _, entries = _import(capsys, "--dry-run")
-    # of a model that the report names, and that is not guessed
-    assert {entry["identity"]["model"] for entry in entries} == {""}
+    (home / "fp32.json").write_text(json.dumps(reports), encoding="utf-8")
+    asked = [word for key in ("model=x", "framework=mxnet") for word in ("--set", key)]
+    code, entries = _import(capsys, *asked)
+    # what a report calls its model tells its cases apart, and is not guessed to be one of ours
+    assert code == 0
+    assert {entry["identity"]["software"] for entry in entries} == {r["model"] for r in reports}
+    written = sum(len(sizes) for one in reports for sizes in one["metrics"].values())
+    assert len(entries) == written
     assert entries[0]["samples_per_s"] == figures.samples_per_s.iloc[0]
+    assert main(["report", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["cases"]) == written
 
 
 def test_run_of_three_topologies_is_one_report_with_null_for_what_failed(staged_run, capsys):
