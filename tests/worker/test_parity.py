@@ -190,10 +190,11 @@ def test_uncertain_elements_have_no_part_in_what_is_written(tmp_path, torch, mon
     assert verify_well(make_case("vit"), tmp_path / "all").updates.relative == 0
 
 
-def test_channels_last_is_the_same_work(tmp_path, torch):
+@pytest.mark.parametrize("model", ["resnet50", "vit"])
+def test_channels_last_is_the_same_work(model, tmp_path, torch):
     reference = tmp_path / "default"
-    expected = verify_well(make_case("resnet50"), reference)
-    case = make_case("resnet50", memory_format="channels_last")
+    expected = verify_well(make_case(model), reference)
+    case = make_case(model, memory_format="channels_last")
     found = verify_well(case, tmp_path / "last", f"--reference={reference}")
     assert found.initial_loss == pytest.approx(expected.initial_loss, rel=1e-5)
     assert found.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-4)

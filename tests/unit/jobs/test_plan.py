@@ -10,6 +10,7 @@ from dlperf_slurm.jobs.plan import Plan, resolve
 from dlperf_slurm.matrix.expand import ExcludedCase, Expansion, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.matrix.tables import Protocol
+from dlperf_slurm.worker.models import load_model
 
 
 def plan_cases(*cases, max_array_size=1001, **site_values) -> Plan:
@@ -68,7 +69,21 @@ def test_job_that_array_tasks_share_has_time_for_each_to_its_limit(values, minut
     assert (group.time_limit_minutes, group.job_minutes) == (30, minutes)
 
 
-@pytest.mark.parametrize("path", sorted(find_resource_dir("matrices").glob("*.toml")))
+MATRICES = sorted(find_resource_dir("matrices").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", MATRICES)
+def test_shipped_matrix_of_full_size_images_is_in_channels_last_for_pytorch(path):
+    assert {"channels_last"} >= {
+        case.axes.memory_format
+        for case in expand_matrix(read_matrix(path)).cases
+        if case.axes.framework == "pytorch"
+        and load_model(case.model).INPUT == "images"
+        and case.model_parameters.get("image_size", 224) == 224
+    }
+
+
+@pytest.mark.parametrize("path", MATRICES)
 def test_shipped_matrix_fits_a_queue_that_takes_32_jobs(path, monkeypatch):
     monkeypatch.setattr(
         "dlperf_slurm.jobs.plan.explain_unsupported", lambda case, job_case, site: None
