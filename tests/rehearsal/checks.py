@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dlperf_slurm.worker.models import load_model
 from rehearsal.combinations import (
     GENERATE,
     MEASURED_STEPS,
@@ -31,8 +32,7 @@ CUDNN_DATA_FLOAT, CUDNN_DATA_HALF, CUDNN_DATA_BFLOAT16 = 0, 2, 9
 NCCL_FLOAT16, NCCL_FLOAT32, NCCL_BFLOAT16 = 6, 7, 9
 # the call that waits for the clock's event of the step before
 STEP_BEFORE = "cudaEventSynchronize"
-# how often a step may send a rank's shard of the model, and the largest padding factor
-TIMES_OF_PARTS = {"ncclAllGather": 2, "ncclReduceScatter": 1}
+# of a rank's shard of the model
 LARGEST_PADDING = 1.02
 # check -> problems
 Problems = dict[str, list[str]]
@@ -48,19 +48,36 @@ class Numbers:
     is_tf32: bool = False
     gradient_type: int = NCCL_FLOAT32
     gradient_bytes: int = 4
+    # of gathered weights
+    weight_type: int = NCCL_FLOAT32
+    weight_bytes: int = 4
 
 
 NUMBERS = {
     "fp32": Numbers(CUDA_R_32F, CUDNN_DATA_FLOAT, has_tensor_cores=False),
     "tf32": Numbers(CUDA_R_32F, CUDNN_DATA_FLOAT, has_tensor_cores=True, is_tf32=True),
-    "amp-bf16": Numbers(CUDA_R_16BF, CUDNN_DATA_BFLOAT16, has_tensor_cores=True),
-    "amp-fp16": Numbers(CUDA_R_16F, CUDNN_DATA_HALF, has_tensor_cores=True),
+    "amp-bf16": Numbers(
+        CUDA_R_16BF,
+        CUDNN_DATA_BFLOAT16,
+        has_tensor_cores=True,
+        weight_type=NCCL_BFLOAT16,
+        weight_bytes=2,
+    ),
+    "amp-fp16": Numbers(
+        CUDA_R_16F,
+        CUDNN_DATA_HALF,
+        has_tensor_cores=True,
+        weight_type=NCCL_FLOAT16,
+        weight_bytes=2,
+    ),
     "bf16": Numbers(
         CUDA_R_16BF,
         CUDNN_DATA_BFLOAT16,
         has_tensor_cores=True,
         gradient_type=NCCL_BFLOAT16,
         gradient_bytes=2,
+        weight_type=NCCL_BFLOAT16,
+        weight_bytes=2,
     ),
     "fp16": Numbers(
         CUDA_R_16F,
@@ -68,6 +85,8 @@ NUMBERS = {
         has_tensor_cores=True,
         gradient_type=NCCL_FLOAT16,
         gradient_bytes=2,
+        weight_type=NCCL_FLOAT16,
+        weight_bytes=2,
     ),
 }
 
@@ -146,7 +165,7 @@ def check_waits(combination: Combination, rank: Rank) -> Iterator[str]:
 
 
 def check_copies(combination: Combination, rank: Rank) -> Iterator[str]:
-    """Check that a step copies within the GPU, or asynchronously from pinned memory."""
+    """Check that a step copies within the GPU, or from pinned memory on a stream of its own."""
     copies = list(rank.list_kinds("copy"))
     inside, loaded = ("device", "device"), ("pinned", "device")
     # FSDP2 copies the offsets of its shards from pinned memory
@@ -157,8 +176,10 @@ def check_copies(combination: Combination, rank: Rank) -> Iterator[str]:
         ends = (one.words["from"], one.words["to"])
         if ends not in expected or one.words["by"] == "cudaMemcpy":
             yield f"{one.words['by']} {' -> '.join(ends)}"
-    if combination.step == "host" and not any(one.words["from"] == "pinned" for one in copies):
-        yield "nothing is copied from pinned memory"
+    if combination.step == "host":
+        streams = {one.words["stream"] for one in copies if one.words["from"] == "pinned"}
+        if streams != {"own"}:
+            yield f"copies from pinned memory are on: {', '.join(sorted(streams)) or 'no stream'}"
 
 
 def check_memory(combination: Combination, rank: Rank) -> Iterator[str]:
@@ -237,7 +258,16 @@ def check_mean(combination: Combination, rank: Rank) -> Iterator[str]:
 
 def check_parts(combination: Combination, rank: Rank, numbers: Numbers) -> Iterator[str]:
     """Check that a rank gathers weights at most once per pass, and scatters gradients once."""
-    part = rank.parameter_count * numbers.gradient_bytes / combination.ranks
+    values = rank.parameter_count / combination.ranks
+    weights = (numbers.weight_type, numbers.weight_bytes)
+    if load_model(combination.model).HAS_BATCH_STATISTICS:
+        # gathered in their own type
+        weights = (numbers.gradient_type, numbers.gradient_bytes)
+    # of each collective the type, the bytes of a rank's part, and how often a step may send it
+    expected = {
+        "ncclAllGather": (weights[0], weights[1] * values, 2),
+        "ncclReduceScatter": (numbers.gradient_type, numbers.gradient_bytes * values, 1),
+    }
     # all-reduce of the overflow flag
     flag = f"ncclAllReduce type={NCCL_FLOAT32} bytes=4 "
     for number, step in enumerate(rank.steps, 1):
@@ -246,12 +276,12 @@ def check_parts(combination: Combination, rank: Rank, numbers: Numbers) -> Itera
             if combination.precision == "amp-fp16" and flag in one.text:
                 continue
             if one.kind == "collective":
-                sent[one.words["by"]] += one.count * one.number("bytes")
-                if one.number("type") != numbers.gradient_type:
+                by = one.words["by"]
+                sent[by] += one.count * one.number("bytes")
+                if by not in expected or one.number("type") != expected[by][0]:
                     yield f"step {number}: {one.text}"
-        for by in sorted({*sent, *TIMES_OF_PARTS}):
-            most = LARGEST_PADDING * TIMES_OF_PARTS.get(by, 0) * part
-            if not part <= sent[by] <= most:
+        for by, (_, part, times) in expected.items():
+            if not part <= sent[by] <= LARGEST_PADDING * times * part:
                 yield f"step {number} sends {sent[by]} bytes by {by}; a part has {part:.0f}"
 
 

@@ -33,7 +33,18 @@ def copy_from_pageable_memory():
 
 
 def do_not_pin_batches():
-    session.TorchSession.stage = lambda self, batch: session.make_tensors(batch)
+    session.TorchSession.stage = lambda self, batch: session.make_tensors(batch, self._types)
+
+
+def copy_on_the_stream_of_the_steps():
+    make = session.GpuCopies
+
+    def make_on_that_stream(make_empty):
+        copies = make(make_empty)
+        copies._stream = torch.cuda.current_stream()
+        return copies
+
+    session.GpuCopies = make_on_that_stream
 
 
 def give_memory_back():
@@ -86,7 +97,7 @@ def average_nothing():
 def send_parts_in_another_type():
     shard = fsdp.fully_shard
     policy = fsdp.MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)
-    fsdp.fully_shard = lambda module, mesh: shard(module, mesh=mesh, mp_policy=policy)
+    fsdp.fully_shard = lambda module, mesh, mp_policy: shard(module, mesh=mesh, mp_policy=policy)
 
 
 def average_each_batch():
@@ -136,6 +147,7 @@ FAULTS = {
             read_the_loss,
             copy_from_pageable_memory,
             do_not_pin_batches,
+            copy_on_the_stream_of_the_steps,
             give_memory_back,
             leave_autocast_off,
             cast_to_the_other_type,

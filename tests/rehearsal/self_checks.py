@@ -18,6 +18,7 @@ SELF_CHECKS = {
     "copies": (
         break_on_purpose("copy from pageable memory", "resnet50", "amp-bf16"),
         break_on_purpose("do not pin batches", "bert", "amp-bf16", "host"),
+        break_on_purpose("copy on the stream of the steps", "vit", "amp-bf16", "host"),
     ),
     "memory": (break_on_purpose("give memory back", "bert", "bf16"),),
     "kernels": (

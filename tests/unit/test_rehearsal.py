@@ -126,14 +126,14 @@ def test_what_is_wrong_in_a_step_is_found(combination, check, changes):
     assert check in found if check else found == set()
 
 
-def test_batches_from_the_host_come_from_pinned_memory():
+def test_batches_from_the_host_come_from_pinned_memory_on_a_stream_of_their_own():
     host = replace(TRAINING, step="host")
-    pinned = "copy by=cudaMemcpyAsync from=pinned to=device"
+    pinned = "copy by=cudaMemcpyAsync from=pinned to=device stream=own"
     assert find(host, {**STEP, pinned: 6}) == set()
     assert find(host, STEP) == {"copies"}
     assert find(TRAINING, {**STEP, pinned: 6}) == {"copies"}
-    pageable = "copy by=cudaMemcpyAsync from=pageable to=device"
-    assert find(host, {**STEP, pinned: 5, pageable: 1}) == {"copies"}
+    for other in (pinned.replace("pinned", "pageable"), pinned.replace("own", "default")):
+        assert find(host, {**STEP, pinned: 5, other: 1}) == {"copies"}
 
 
 def test_steps_that_differ_are_found():

@@ -380,9 +380,11 @@ def test_sharded_weights_become_those_of_whole_ones(framework, adapter, variant,
         parity, _ = sessions.verify_on_ranks(case, folder)
         parities.append(parity)
     whole, split = parities
-    assert split.gradient_norm == pytest.approx(whole.gradient_norm, rel=1e-5)
+    # PyTorch gathers 16 bits of each weight, those of normalizations too
+    tolerance = 5e-4 if case.axes.precision == "amp-fp16" else 1e-5
+    assert split.gradient_norm == pytest.approx(whole.gradient_norm, rel=tolerance)
     for loss in ("initial_loss", "trained_loss", "trained_evaluation_loss"):
-        assert getattr(split, loss) == pytest.approx(getattr(whole, loss), rel=1e-5)
+        assert getattr(split, loss) == pytest.approx(getattr(whole, loss), rel=tolerance)
     assert split.updates.relative == pytest.approx(whole.updates.relative, rel=0.1, abs=1e-5)
 
 

@@ -197,6 +197,39 @@ def test_channels_last_is_the_layout_on_the_device_and_not_of_arrays():
         assert tensor.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [("fp32", torch.float32), ("amp-bf16", torch.bfloat16), ("fp16", torch.float16)],
+)
+def test_batches_are_staged_in_the_precision_of_the_step(precision, expected):
+    running = sessions.start(make_case("resnet50", mode=INFER, precision=precision))
+    images = numpy.full((8, 3, 32, 32), 1 / 3, numpy.float32)
+    labels = numpy.zeros(8, numpy.int64)
+    staged = running.stage({"images": images, "labels": labels})
+    assert (staged["images"].dtype, staged["labels"].dtype) == (expected, torch.int64)
+    running.load(staged)
+    assert (running._inputs[0] == torch.tensor(1 / 3, dtype=expected)).all()
+
+
+def test_autocast_of_staged_images_is_that_of_the_step():
+    running = sessions.start(make_case("resnet50", precision="amp-bf16"))
+    images = torch.from_numpy(running._work.make_batch()["images"])
+    with running._autocast:
+        assert running._model(images).equal(running._model(running._inputs[0]))
+
+
+@needs_gpu
+def test_batch_is_copied_while_the_step_before_still_reads_the_last_one():
+    running = sessions.start(make_case("resnet50", device="cuda", mode=INFER))
+    zeros, ones = ({"images": torch.full((8, 3, 32, 32), v).pin_memory()} for v in (0.0, 1.0))
+    found = []
+    for staged in (zeros, ones, zeros, ones):
+        running._batch = running._copies.copy(staged)
+        torch.cuda._sleep(10**7)
+        found.append(running._batch["images"].sum())
+    assert [float(each) for each in found] == [0.0, 8 * 3 * 32 * 32] * 2
+
+
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("device", "is_full_size"), [("cpu", False), ("meta", True)])
 def test_forward_pass_costs_the_definitions_flops(model, device, is_full_size):

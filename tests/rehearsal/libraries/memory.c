@@ -114,30 +114,33 @@ static const char *name_kind(struct range range) {
   return range.kind == cudaMemoryTypeHost ? "pinned" : "pageable";
 }
 
-static cudaError_t copy(const char *by, void *to, const void *from, size_t size) {
+static cudaError_t copy(
+    const char *by, void *to, const void *from, size_t size, cudaStream_t stream) {
   struct range target = find(to), source = find(from);
   int is_inside = target.kind == cudaMemoryTypeDevice && source.kind == cudaMemoryTypeDevice;
-  rehearsal_record("copy by=%s from=%s to=%s", by, name_kind(source), name_kind(target));
+  rehearsal_record(
+      "copy by=%s from=%s to=%s stream=%s", by, name_kind(source), name_kind(target),
+      stream ? "own" : "default");
   rehearsal_work(COPY_NS);
   if (size <= (is_inside ? LARGEST_MOVE : LARGEST_MOVE_FROM_HOST)) memmove(to, from, size);
   return cudaSuccess;
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t size, enum cudaMemcpyKind kind) {
-  return copy(__func__, to, from, size);
+  return copy(__func__, to, from, size, NULL);
 }
 cudaError_t cudaMemcpyAsync(
     void *to, const void *from, size_t size, enum cudaMemcpyKind kind, cudaStream_t stream) {
-  return copy(__func__, to, from, size);
+  return copy(__func__, to, from, size, stream);
 }
 cudaError_t cudaMemcpyPeerAsync(
     void *to, int to_device, const void *from, int from_device, size_t size, cudaStream_t stream) {
-  return copy(__func__, to, from, size);
+  return copy(__func__, to, from, size, stream);
 }
 cudaError_t cudaMemcpy2DAsync(
     void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
     enum cudaMemcpyKind kind, cudaStream_t stream) {
-  copy(__func__, to, from, 0);
+  copy(__func__, to, from, 0, stream);
   for (size_t row = 0; row < height && width * height <= LARGEST_MOVE_FROM_HOST; row++)
     memmove((char *)to + row * to_pitch, (char *)from + row * from_pitch, width);
   return cudaSuccess;

@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Callable, ContextManager, Iterator
+from typing import Any, Callable, ContextManager, Iterator, Optional
 
 import torch
 from torch import distributed, nn
@@ -24,21 +24,29 @@ def checkpoint_blocks(model: nn.Module) -> None:
         block.forward = forward
 
 
-def shard(model: nn.Module, device: torch.device) -> Callable[[], ContextManager[None]]:
+def shard(
+    model: nn.Module, device: torch.device, gathered_type: Optional[torch.dtype] = None
+) -> Callable[[], ContextManager[None]]:
     """Shard parameters, gradients and optimizer state over all ranks (FSDP2).
 
     A block's parameters are all-gathered for its forward pass and again for its backward pass;
     parameters outside of the blocks are gathered once a step. A model in host memory moves to
     `device` block by block. Returns a context manager: gradients of a backward pass within it are
     kept unreduced and unsharded on their rank.
+
+    `gathered_type` is that of gathered parameters, if not their own; gradients are still averaged
+    in the parameters' own type. Activations are autocast's, as without sharding.
     """
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    own_type = next(model.parameters()).dtype
+    policy = MixedPrecisionPolicy(gathered_type, own_type, cast_forward_inputs=False)
 
     # without this mesh a CUDA build of torch would shard over GPUs, whatever the case's device is
     mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
     for block in list_blocks(model):
-        fully_shard(block, mesh=mesh)
-    root: Any = fully_shard(model, mesh=mesh)
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    root: Any = fully_shard(model, mesh=mesh, mp_policy=policy)
 
     @contextmanager
     def pause() -> Iterator[None]:

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 
 def open_dali(
-    case: Case, rank_info: RankInfo, definition: "ImageModel", device: torch.device
+    case: Case,
+    rank_info: RankInfo,
+    definition: "ImageModel",
+    device: torch.device,
+    image_type: torch.dtype,
 ) -> Iterator[Tensors]:
     """Yield batches of this rank's share of the images without end, in an order that DALI draws.
 
@@ -38,7 +42,8 @@ def open_dali(
     pipeline = make_pipeline(case, rank_info, definition, device)
     # size -1: epochs follow each other without an end
     for (batch,) in DALIGenericIterator([pipeline], ["images", "labels"], size=-1):
-        yield {"images": batch["images"], "labels": batch["labels"].flatten().long()}
+        images = batch["images"].to(image_type)
+        yield {"images": images, "labels": batch["labels"].flatten().long()}
 
 
 def make_pipeline(

@@ -24,8 +24,14 @@ from dlperf_slurm.worker.frameworks.pytorch.device import (
     to_numpy,
 )
 from dlperf_slurm.worker.frameworks.pytorch.generation import Generation
-from dlperf_slurm.worker.frameworks.pytorch.loader import Tensors, make_tensors, open_loader
+from dlperf_slurm.worker.frameworks.pytorch.loader import (
+    GpuCopies,
+    Tensors,
+    make_tensors,
+    open_loader,
+)
 from dlperf_slurm.worker.frameworks.pytorch.training import (
+    AUTOCAST_TYPES,
     PURE_TYPES,
     clip_gradients,
     distribute,
@@ -41,8 +47,6 @@ from dlperf_slurm.worker.work import WRITTEN_OUT, Work
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
-
-AUTOCAST_TYPES = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
 
 
 class TorchSession:
@@ -67,7 +71,11 @@ class TorchSession:
         self._case = case
         self._is_training = case.axes.mode == TRAIN
         self._device = device
-        self._input_type = PURE_TYPES.get(case.axes.precision, torch.float32)
+        float_type = PURE_TYPES.get(case.axes.precision, torch.float32)
+        # autocast would convert the images in each step
+        self._compute_type = AUTOCAST_TYPES.get(case.axes.precision, float_type)
+        self._types = {"images": self._compute_type, "labels": float_type}
+        self._copies = GpuCopies(self._make_empty) if device.type == "cuda" else None
         self._plain_model = model
         self._autocast = torch.autocast(
             device.type,
@@ -104,9 +112,10 @@ class TorchSession:
         self._model = self._plain_model.eval()
         self._forget_gathered = do_nothing
         if case.axes.is_generation:
-            kind = AUTOCAST_TYPES.get(case.axes.precision, self._input_type)
             with torch.inference_mode():
-                self._generation = Generation(self._model, self._inputs[0], kind, case.axes)
+                self._generation = Generation(
+                    self._model, self._inputs[0], self._compute_type, case.axes
+                )
         elif case.axes.compiler == "torch.compile":
             self._model = torch.compile(self._model, dynamic=False)
 
@@ -142,38 +151,46 @@ class TorchSession:
         self._scaler.scale(loss).backward()
 
     def stage(self, batch: Dict[str, Any]) -> Tensors:
-        tensors = make_tensors(batch)
-        if self._device.type == "cuda":
+        tensors = make_tensors(batch, self._types)
+        if self._copies:
             return {name: tensor.pin_memory() for name, tensor in tensors.items()}
         return tensors
 
     def load(self, staged: Tensors) -> None:
         """Copy the batch to the device; on the CPU too, because the case measures this copy."""
-        self._batch = {name: self._copy(tensor) for name, tensor in staged.items()}
+        # DALI's batches are on the GPU already, on the stream of the steps
+        if self._copies is None or any(tensor.is_cuda for tensor in staged.values()):
+            self._batch = self._copy(staged)
+        else:
+            self._batch = self._copies.copy(staged)
         self._inputs = self._work.take_inputs(self._batch)
 
-    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _copy(self, staged: Tensors) -> Tensors:
+        batch = {name: self._make_empty(tensor) for name, tensor in staged.items()}
+        for name, tensor in staged.items():
+            batch[name].copy_(tensor, non_blocking=True)
+        return batch
+
+    def _make_empty(self, tensor: torch.Tensor) -> torch.Tensor:
         is_image = tensor.ndim == 4 and self._case.axes.memory_format == "channels_last"
-        return tensor.to(
-            self._device,
-            self._input_type if tensor.is_floating_point() else None,
-            non_blocking=True,
-            copy=True,
-            memory_format=torch.channels_last if is_image else torch.preserve_format,
-        )
+        layout = torch.channels_last if is_image else torch.contiguous_format
+        return torch.empty_like(tensor, device=self._device, memory_format=layout)
 
     def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Tensors]:
-        return open_loader(self._case, dataset, order, is_pinned=self._device.type == "cuda")
+        is_pinned = self._copies is not None
+        return open_loader(self._case, dataset, order, self._types, is_pinned)
 
     def open_dali(self, rank_info: RankInfo) -> Iterator[Tensors]:
         """Open the pipeline for data "dali", which other adapters do not have."""
-        return open_dali(self._case, rank_info, self._work.definition, self._device)
+        return open_dali(
+            self._case, rank_info, self._work.definition, self._device, self._compute_type
+        )
 
     def set_learning_rate(self, learning_rate: float) -> None:
         set_learning_rate(self._optimizer, learning_rate)
 
     def predict(self, batch: Dict[str, Any]) -> Any:
-        tensors = {name: self._copy(tensor) for name, tensor in make_tensors(batch).items()}
+        tensors = self._copy(make_tensors(batch, self._types))
         return to_numpy(self._evaluate(self._work.take_inputs(tensors)))
 
     def infer(self) -> None:

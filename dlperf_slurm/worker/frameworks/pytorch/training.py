@@ -2,7 +2,7 @@
 
 import inspect
 from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, ContextManager, Iterator, List, NamedTuple, Union
+from typing import Any, Callable, ContextManager, Iterator, List, NamedTuple, Optional, Union
 
 import torch
 from torch import Tensor, distributed, nn
@@ -12,8 +12,10 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.pytorch.blocks import shard
 from dlperf_slurm.worker.horovod import join_horovod
+from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.update_rule import ADAMW, Rule, group_by_decay
 
+AUTOCAST_TYPES = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
 PURE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # DDP logs the time of every so many steps after the first ten: this many means never
 NEVER = 2**31 - 1
@@ -151,13 +153,23 @@ def distribute(
     if rank_info.world_size == 1:
         return Distribution(model, do_nothing, nullcontext, do_nothing)
     if case.axes.gradient_sync == SHARDED:
-        pause = shard(model, device)
+        pause = shard(model, device, choose_gathered_type(case))
         return Distribution(model, do_nothing, pause, model.reshard)
     if case.axes.gradient_sync == HOROVOD:
         mean = HorovodMean(model)
         return Distribution(model, mean.wait, mean.pause, do_nothing)
     wrapped = wrap_in_ddp(model, device)
     return Distribution(wrapped, do_nothing, wrapped.no_sync, do_nothing)
+
+
+def choose_gathered_type(case: Case) -> Optional[torch.dtype]:
+    """Return the type in which sharded weights are gathered, or None for their own.
+
+    Batch normalization takes no 16-bit weights beside its float32 statistics.
+    """
+    if load_model(case.model).HAS_BATCH_STATISTICS:
+        return None
+    return AUTOCAST_TYPES.get(case.axes.precision)
 
 
 def do_nothing() -> None:
