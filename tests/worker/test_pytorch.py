@@ -59,7 +59,7 @@ needs_gpu = pytest.mark.skipif(not HAS_CUDA, reason="needs an NVIDIA GPU")
 # only one compiled case is not exhaustive
 INFERENCES = [
     pytest.param(precision, compiler, marks=[] if is_brief else pytest.mark.exhaustive)
-    for compiler in ADAPTER.SUPPORTED["compiler"]
+    for compiler in ("none", "torch.compile")
     for precision in ("fp32", "amp-bf16")
     for is_brief in [compiler == "none" or precision == "amp-bf16"]
 ]
@@ -307,6 +307,62 @@ def test_inference_is_compiled_in_the_cases_precision_and_kept_for_no_gradient(p
     assert running._logits.dtype == (torch.bfloat16 if precision == "amp-bf16" else torch.float32)
     assert running._logits.is_inference()
     assert running._logits.grad_fn is None
+
+
+@pytest.mark.parametrize("mode", [TRAIN, INFER])
+@pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
+def test_compiler_is_torch_compile_in_the_mode_of_that_name(compiler, mode, monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "compile", lambda f, dynamic, mode: asked.append(mode) or f)
+    sessions.start(make_case("bert", mode=mode, compiler=compiler))
+    name = None if compiler == "torch.compile" else compiler
+    assert asked == [name] * (2 if mode == TRAIN else 1) * (compiler != "none")
+
+
+def test_tokens_of_graphs_outlive_the_next_run(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, dynamic, mode: function)
+    found = []
+    for compiler in ("none", "reduce-overhead"):
+        running = sessions.start(
+            make_case("llama", mode=INFER, prompt_length=8, output_tokens=4, compiler=compiler)
+        )
+        choose, results = running._generation._choose, {}
+
+        def overwrite(ids, positions, choose=choose, results=results):
+            """Return the results of each call in the memory of the call before, as a graph does."""
+            logits, token = choose(ids, positions)
+            return logits, results.setdefault("token", token).copy_(token)
+
+        if compiler != "none":
+            monkeypatch.setattr(running._generation, "_choose", overwrite)
+        running.prefill()
+        for _ in range(3):
+            running.decode()
+        found.append(running.read_tokens().tolist())
+    assert found[0] == found[1]
+    assert len({tuple(tokens) for tokens in zip(*found[0])}) > 1
+
+
+@needs_gpu
+@pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"][1:])
+@pytest.mark.parametrize("model", ["llama", "resnet50"])
+def test_compiled_losses_are_those_of_eager_steps(model, compiler):
+    case = make_case(model, device="cuda", clip_global_norm=True)
+    expected = sessions.take_losses(case, 6)
+    found = sessions.take_losses(vary(case, compiler=compiler), 6)
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+@needs_gpu
+@pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
+def test_compiled_tokens_are_those_without_a_cache(compiler):
+    case = make_case("llama", mode=INFER, prompt_length=8, output_tokens=4, compiler=compiler)
+    running = sessions.start(vary(case, device="cuda"))
+    for _ in range(4):
+        running.prefill()
+        for _ in range(3):
+            running.decode()
+    assert (running.read_tokens() == running.continue_without_cache()).all()
 
 
 @needs_gpu

@@ -21,6 +21,11 @@ SUPPORTED = {
 
 UNSUPPORTED = (
     Unsupported({"compiler": "none"}, "each step is compiled, by XLA", "use compiler 'xla'"),
+    Unsupported(
+        {"compiler": ("reduce-overhead", "max-autotune")},
+        "XLA records CUDA graphs and times kernels by itself",
+        "use compiler 'xla'",
+    ),
     needs_gpu("'fp32' or 'amp-bf16'", "tf32"),
     Unsupported(
         {"precision": "fp16", "mode": TRAIN, "loss_scale": DYNAMIC},

@@ -1,4 +1,4 @@
-"""PyTorch: eager or torch.compile, mixed precision by autocast; DDP, FSDP2 or Horovod.
+"""PyTorch: eager, torch.compile or CUDA graphs, mixed precision by autocast; DDP, FSDP2 or Horovod.
 
 Written for torch 2.5 and newer.
 """
@@ -16,11 +16,14 @@ from dlperf_slurm.worker.support import (
     needs_gpu,
 )
 
+# modes of torch.compile that record CUDA graphs; "max-autotune" also times kernels to choose them
+GRAPH_MODES = ("reduce-overhead", "max-autotune")
+
 SUPPORTED = {
     **OF_ALL,
     "model": list_builders(__path__),
     "precision": ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16"),
-    "compiler": ("none", "torch.compile"),
+    "compiler": ("none", *GRAPH_MODES, "torch.compile"),
     "memory_format": ("default", "channels_last"),
     "gradient_sync": ("native", HOROVOD, SHARDED),
     "activation_checkpointing": (False, True),
@@ -44,6 +47,22 @@ UNSUPPORTED = (
         {"gradient_sync": SHARDED, "memory_format": "channels_last"},
         "gradient_sync 'sharded' works only with the default memory_format",
         "use memory_format 'default'",
+    ),
+    Unsupported(
+        {"device": "cpu", "compiler": GRAPH_MODES},
+        "compiler {compiler!r} needs device 'cuda': it is torch.compile with CUDA graphs",
+        "on the CPU use 'torch.compile'",
+    ),
+    Unsupported(
+        {"mode": TRAIN, "compiler": GRAPH_MODES, "gradient_accumulation": Not(1)},
+        "compiler {compiler!r} overwrites the gradients of a batch with those of the next",
+        "with gradient_accumulation use 'torch.compile'",
+    ),
+    Unsupported(
+        {"mode": TRAIN, "compiler": GRAPH_MODES, "gradient_sync": SHARDED},
+        "compiler {compiler!r} needs weights that stay in place, and gradient_sync 'sharded' "
+        "gathers them anew",
+        "with 'sharded' use 'torch.compile'",
     ),
     CHECKPOINTED_STATISTICS,
     CHANNELS_LAST_WITHOUT_IMAGES,

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from dlperf_slurm.contract.axes import Axes
+from dlperf_slurm.worker.frameworks.pytorch import GRAPH_MODES
+from dlperf_slurm.worker.frameworks.pytorch.compiler import compile_function
 
 
 class Generation:
@@ -27,18 +29,25 @@ class Generation:
         self._prompt_positions = positions[:length]
         self._positions = [position.clone() for position in positions[length:].split(1)]
         self._tokens: List[Tensor] = []
-        self._choose = self._choose_next
-        if axes.compiler == "torch.compile":
-            self._choose = torch.compile(self._choose_next, dynamic=False)
+        self._choose = compile_function(self._choose_next, axes.compiler)
+        self._has_graphs = axes.compiler in GRAPH_MODES
+        if self._has_graphs:
+            # a graph that writes to other inputs would not be recorded
+            for values in (tensor for layer in self._cache for tensor in layer):
+                torch._dynamo.mark_static_address(values)
 
     def prefill(self) -> None:
-        self.logits, token = self._choose(self._prompts, self._prompt_positions)
-        self._tokens = [token]
+        self._tokens = []
+        self._append(self._prompts, self._prompt_positions)
 
     def decode(self) -> None:
         position = self._positions[len(self._tokens) - 1]
-        self.logits, token = self._choose(self._tokens[-1], position)
-        self._tokens.append(token)
+        self._append(self._tokens[-1], position)
+
+    def _append(self, ids: Tensor, positions: Tensor) -> None:
+        self.logits, token = self._choose(ids, positions)
+        # the next run of a graph overwrites its results
+        self._tokens.append(token.clone() if self._has_graphs else token)
 
     @property
     def last(self) -> Tensor:

@@ -12,6 +12,7 @@ from dlperf_slurm.worker.clock import EventClock, HostClock
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.pytorch.attention import NamesOfAttention
 from dlperf_slurm.worker.frameworks.pytorch.blocks import checkpoint_blocks
+from dlperf_slurm.worker.frameworks.pytorch.compiler import compile_function
 from dlperf_slurm.worker.frameworks.pytorch.dali import open_dali
 from dlperf_slurm.worker.frameworks.pytorch.device import (
     allow_tf32,
@@ -102,10 +103,8 @@ class TorchSession:
         self._scaler = make_scaler(case, self._device)
         self._batches_per_step = case.axes.gradient_accumulation
         self._is_step_begun = False
-        self._compute_loss = work.builder.compute_loss
-        if case.axes.compiler == "torch.compile":
-            self._model = torch.compile(self._model, dynamic=False)
-            self._compute_loss = torch.compile(self._compute_loss, dynamic=False)
+        self._model = compile_function(self._model, case.axes.compiler)
+        self._compute_loss = compile_function(work.builder.compute_loss, case.axes.compiler)
         self._loss = torch.full((), float("nan"))
 
     def _prepare_inference(self, case: Case) -> None:
@@ -116,8 +115,8 @@ class TorchSession:
                 self._generation = Generation(
                     self._model, self._inputs[0], self._compute_type, case.axes
                 )
-        elif case.axes.compiler == "torch.compile":
-            self._model = torch.compile(self._model, dynamic=False)
+        else:
+            self._model = compile_function(self._model, case.axes.compiler)
 
     def step(self) -> None:
         self._compute_mean()

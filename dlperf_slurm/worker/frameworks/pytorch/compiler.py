@@ -1,0 +1,15 @@
+"""A function and a case's compiler -> the compiled function."""
+
+from typing import Any
+
+import torch
+
+from dlperf_slurm.worker.frameworks.pytorch import GRAPH_MODES
+
+
+def compile_function(function: Any, compiler: str) -> Any:
+    """Compile a function for fixed shapes; return it unchanged for "none"."""
+    if compiler == "none":
+        return function
+    mode = compiler if compiler in GRAPH_MODES else None
+    return torch.compile(function, dynamic=False, mode=mode)
