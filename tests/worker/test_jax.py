@@ -309,7 +309,7 @@ def test_all_products_of_a_step_are_of_the_precision_of_the_case(model, precisio
 
 
 @pytest.mark.parametrize("precision", ["amp-bf16", "amp-fp16", "bf16"])
-@pytest.mark.parametrize("model", ["bert", "llama"])
+@pytest.mark.parametrize("model", ["bert", "llama", "vit"])
 def test_attention_is_one_kernel_of_cudnn_per_layer_where_that_is_chosen(
     cudnn, monkeypatch, model, precision
 ):
@@ -341,10 +341,28 @@ def test_attention_is_xlas_where_cudnn_has_none_and_says_why(model, changes, exp
     check_that_it_is_xlas(model, changes, expected)
 
 
-def test_attention_over_an_odd_length_is_xlas_in_training(cudnn):
-    changes = {"precision": "amp-bf16", "device": "cuda"}
-    # 4 x 4 patches and the class token
-    check_that_it_is_xlas("vit", changes, "Unsupported sequence length Q 17, KV 17.")
+def test_attention_is_xlas_if_cudnn_refuses_the_size_of_heads(cudnn):
+    parameters = {**sessions.SMALL["vit"], "hidden_size": 32, "heads": 8}
+    changes = {"precision": "amp-bf16", "device": "cuda", "model_parameters": parameters}
+    reason = "The head dim must be <= 256 and a multiple of 8, but got 4."
+    check_that_it_is_xlas("vit", changes, reason)
+
+
+@pytest.mark.parametrize("length", [6, 7])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_attention_over_a_padded_length_is_that_over_the_length(length, is_causal):
+    arrays = [jax.random.normal(jax.random.key(i), (2, length, 3, 8)) for i in range(3)]
+
+    def differentiate(attend):
+        def weigh(*arrays):
+            y = attend(*arrays, is_causal=is_causal, implementation="xla")
+            return (y * jnp.arange(y.size).reshape(y.shape)).sum()
+
+        return jax.value_and_grad(weigh, (0, 1, 2))(*arrays)
+
+    found = jax.tree.leaves(differentiate(layers.attend_evenly))
+    for one, expected in zip(found, jax.tree.leaves(differentiate(jax.nn.dot_product_attention))):
+        numpy.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-3)
 
 
 def check_that_it_is_xlas(model, changes, expected):

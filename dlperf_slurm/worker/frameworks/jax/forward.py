@@ -1,6 +1,7 @@
 """A model, its loss and a loss scale -> a forward pass in the case's precision, and evaluation."""
 
-from typing import Any, NamedTuple, Optional, Set, Tuple
+from functools import partial
+from typing import Any, List, NamedTuple, Optional, Set, Tuple
 
 import jax
 import numpy
@@ -12,7 +13,13 @@ from jax.sharding import PartitionSpec as P
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks.jax.device import RANKS, Arrays
-from dlperf_slurm.worker.frameworks.jax.layers import CUDNN, LAYOUTS, XLA, Scope
+from dlperf_slurm.worker.frameworks.jax.layers import (
+    CUDNN,
+    LAYOUTS,
+    XLA,
+    Scope,
+    attend_evenly,
+)
 from dlperf_slurm.worker.frameworks.jax.sharding import (
     GatheredWeights,
     SplitAxes,
@@ -146,23 +153,25 @@ def choose_attention(case: Case, work: Work, compute_type: Any) -> Tuple[str, st
     definition = work.definition
     shape = (1, definition.sequence_length, 1, definition.head_size)
     arrays = [jax.ShapeDtypeStruct(shape, compute_type)] * 3
-    attend = jax.grad(sum_attention, (0, 1, 2)) if case.axes.mode == TRAIN else sum_attention
+    probes: List[Any] = [partial(sum_attention, jax.nn.dot_product_attention)]
+    if case.axes.mode == TRAIN:
+        probes.append(jax.grad(partial(sum_attention, attend_evenly), (0, 1, 2)))
     try:
-        jax.jit(attend).lower(*arrays).compile()
+        for probe in probes:
+            jax.jit(probe).lower(*arrays).compile()
     except Exception as error:  # JAX, XLA and cuDNN raise various types
         (reason, *_) = str(error).splitlines() or [type(error).__name__]
         return XLA, f", as cuDNN's is refused: {reason[:100]}"
     return CUDNN, ""
 
 
-def sum_attention(query: Array, key: Array, value: Array) -> Array:
+def sum_attention(attend: Any, query: Array, key: Array, value: Array) -> Array:
     """Run cuDNN's non-causal and causal attention, which fails if it lacks one of the kernels.
 
     Returns the sum over both results, float32 [], of which to take the gradient.
     """
     both = (
-        jax.nn.dot_product_attention(query, key, value, is_causal=each, implementation="cudnn")
-        for each in (False, True)
+        attend(query, key, value, is_causal=each, implementation=CUDNN) for each in (False, True)
     )
     return sum(each.sum(dtype=jnp.float32) for each in both)
 

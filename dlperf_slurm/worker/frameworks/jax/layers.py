@@ -240,6 +240,8 @@ def attend(
     """
     implementation: Any = scope.attention if seen is None else XLA
     scope.attention_taken.add(implementation)
+    if implementation == CUDNN and scope.is_training:
+        return attend_evenly(query, key, value, is_causal, implementation)
 
     def attend_in(query: Array, key: Array, value: Array) -> Array:
         lengths = None if seen is None else jnp.full(key.shape[0], seen)
@@ -260,6 +262,25 @@ def attend(
         return attend_in(query, key, value)
     y: Array = lax.platform_dependent(query, key, value, cpu=attend_in_float32, default=attend_in)
     return y
+
+
+def attend_evenly(
+    query: Array, key: Array, value: Array, is_causal: bool, implementation: Any
+) -> Array:
+    """Attend like `attend`, with one masked position more where the length is odd.
+
+    JAX refuses to differentiate cuDNN's attention over an odd length (jax 0.10 and 0.11).
+    """
+    batch, length = query.shape[:2]
+    options: Any = {"is_causal": is_causal, "implementation": implementation}
+    if length % 2 == 0:
+        return jax.nn.dot_product_attention(query, key, value, **options)
+    padded = (jnp.pad(x, ((0, 0), (0, 1), (0, 0), (0, 0))) for x in (query, key, value))
+    lengths = jnp.full(batch, length, jnp.int32)
+    y = jax.nn.dot_product_attention(
+        *padded, query_seq_lengths=lengths, key_value_seq_lengths=lengths, **options
+    )
+    return y[:, :length]
 
 
 def max_pool(scope: Scope, x: Array, size: int, stride: int, padding: int) -> Array:
