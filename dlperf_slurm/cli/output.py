@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, TextIO
 
 from dlperf_slurm.cli.streams import PlainStream, find_width, silence_output
 from dlperf_slurm.errors import InputError
@@ -22,13 +22,38 @@ def make_console() -> "PlainConsole":
     """Make a console for standard output, 200 columns wide if that is not a terminal."""
     from dlperf_slurm.reports.plain_console import PlainConsole
 
-    # the console writes to the underlying stream: its styles are control characters
-    file = sys.stdout.stream if isinstance(sys.stdout, PlainStream) else sys.stdout
+    file = find_plain_output()
     if not sys.stdout.isatty():
         # piped output is read by programs such as grep: do not wrap it at 80 columns
         return PlainConsole(file, 200)
     is_plain = os.environ.get("TERM") in ("dumb", "unknown") or "NO_COLOR" in os.environ
     return PlainConsole(file, find_width(), is_terminal=not is_plain)
+
+
+class Recorder(PlainStream):
+    """A stream that records what is written to it in `texts`, and otherwise delegates."""
+
+    def __init__(self, stream: "TextIO") -> None:
+        super().__init__(stream)
+        self.texts: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.texts.append(text)
+        return self.stream.write(text)
+
+
+@contextmanager
+def record_output() -> Iterator[list[str]]:
+    """Record what is printed to standard output; yield the list of texts, styles included."""
+    recorder = Recorder(find_plain_output())
+    with redirect_stdout(PlainStream(recorder)):
+        yield recorder.texts
+
+
+def find_plain_output() -> "TextIO":
+    """Return the stream below standard output, to which styles can be written."""
+    # its styles are control characters
+    return sys.stdout.stream if isinstance(sys.stdout, PlainStream) else sys.stdout
 
 
 def say(line: str) -> None:

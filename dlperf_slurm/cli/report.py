@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.cli.options import (
     add_command,
@@ -10,8 +10,8 @@ from dlperf_slurm.cli.options import (
     add_repeated_option,
     add_run_options,
 )
-from dlperf_slurm.cli.output import make_console
-from dlperf_slurm.errors import CasesFailedError, InputError, UnhealthyNodesError
+from dlperf_slurm.cli.output import make_console, record_output
+from dlperf_slurm.errors import CasesFailedError, DlperfError, InputError, UnhealthyNodesError
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.published.layouts import DEFAULT_LAYOUT, list_layouts
 from dlperf_slurm.reports.plots import CHOICES, SOME
@@ -72,8 +72,10 @@ def run_report(options: argparse.Namespace) -> None:
     run = find_readable_run(options.run, options.results)
     if options.json:
         _print_json(run, options.against, options.layout)
-        return
-    report_run(run, options.layout, options.against, options.plots, options.all, options.details)
+    else:
+        report_run(
+            run, options.layout, options.against, options.plots, options.all, options.details
+        )
 
 
 def _print_json(run: "Run", against: Sequence[str], layout: str) -> None:
@@ -91,7 +93,9 @@ def _print_json(run: "Run", against: Sequence[str], layout: str) -> None:
         print(serialize_figures(make_run_figures(report.summary.results)), flush=True)
     else:
         print(serialize(report)[FILE_NAME].decode(), end="", flush=True)
-    check_complete(report.summary)
+    error = find_incomplete(report.summary)
+    if error is not None:
+        raise error
 
 
 def list_remarks(summary: "Summary") -> list[str]:
@@ -123,6 +127,36 @@ def report_run(
     other choices than the default have names of their own. Raises CasesFailedError, after all is
     written, if repeats have no valid record; UnhealthyNodesError if that is due to nodes alone.
     """
+    from dlperf_slurm.jobs.run_files import look_at_files
+    from dlperf_slurm.reports.output_cache import Output, load_output, store_output
+
+    console = make_console()
+    choices = (COMMAND, layout, plots, is_whole, is_detailed, console.width, console.is_terminal)
+    # published sources may be files of the user
+    output = None if against else load_output(run, choices)
+    if output is not None:
+        console.file.write(output.text)
+        console.file.flush()
+    else:
+        found = look_at_files(run.path)
+        with record_output() as texts:
+            error = _write_report(run, layout, against, plots, is_whole, is_detailed)
+        output = Output("".join(texts), error)
+        if not against:
+            store_output(run, choices, found, output)
+    if output.error is not None:
+        raise output.error
+
+
+def _write_report(
+    run: "Run",
+    layout: str,
+    against: Sequence[str],
+    plots: str,
+    is_whole: bool,
+    is_detailed: bool,
+) -> Optional[DlperfError]:
+    """Print and write a report as `report_run` does, which raises the returned error."""
     from dlperf_slurm.files.folders import run_permissions
     from dlperf_slurm.published.against import choose_sources
     from dlperf_slurm.published.layouts.parts.output import print_document, write_layout
@@ -154,20 +188,21 @@ def report_run(
         print(f"All tables: {COMMAND} report {run.path} --all")
     for page in pages:
         print(f"Report: {page}", flush=True)
-    check_complete(summary)
+    return find_incomplete(summary)
 
 
-def check_complete(summary: "Summary") -> None:
-    """Raise CasesFailedError or UnhealthyNodesError if repeats have no valid record."""
-    if not summary.is_complete:
-        missing = summary.planned_repeats - summary.ok_repeats
-        words = f"{missing} of {summary.planned_repeats} repeats have no valid result"
-        repeats = summary.results.frames.repeats
-        if ((repeats.problem == "") | repeats.is_unhealthy).all():
-            raise UnhealthyNodesError(
-                f"{words}, because of unhealthy nodes; the footnotes of the report list them"
-            )
-        raise CasesFailedError(f"{words}; the footnotes of the report list them")
+def find_incomplete(summary: "Summary") -> Optional[DlperfError]:
+    """Return CasesFailedError or UnhealthyNodesError if repeats have no valid record, or None."""
+    if summary.is_complete:
+        return None
+    missing = summary.planned_repeats - summary.ok_repeats
+    words = f"{missing} of {summary.planned_repeats} repeats have no valid result"
+    repeats = summary.results.frames.repeats
+    if ((repeats.problem == "") | repeats.is_unhealthy).all():
+        return UnhealthyNodesError(
+            f"{words}, because of unhealthy nodes; the footnotes of the report list them"
+        )
+    return CasesFailedError(f"{words}; the footnotes of the report list them")
 
 
 def _print_published(options: argparse.Namespace) -> None:

@@ -27,8 +27,8 @@ from dlperf_slurm.files.reading import read_bytes
 from dlperf_slurm.jobs.journal import LOCK_FILE, RESERVE_FILE, hold_submit_lock
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.partial_runs import PARTIAL_SUFFIX
-from dlperf_slurm.jobs.private_values import PRIVATE_FILE
 from dlperf_slurm.jobs.run_directory import (
+    PRIVATE_FILE,
     Run,
     choose_run_id,
     is_run_dir,

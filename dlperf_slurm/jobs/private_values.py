@@ -19,9 +19,9 @@ from dlperf_slurm.config.toml_tables import parse_assignment
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.quoting import quote_expanding
+from dlperf_slurm.jobs.run_directory import PRIVATE_FILE
 from dlperf_slurm.worker.provenance.variables import HARMLESS, cut_credentials
 
-PRIVATE_FILE = "private.env"
 RANK_ENV = "rank_env"
 _SET = "--set"
 _OPTION = re.compile("--[a-z]+=")

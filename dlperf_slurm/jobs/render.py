@@ -23,7 +23,6 @@ from dlperf_slurm.jobs.framework_script import (
 )
 from dlperf_slurm.jobs.grouping import END_SECONDS, Group, get_warning_seconds
 from dlperf_slurm.jobs.node_prolog import make_node_work
-from dlperf_slurm.jobs.private_values import PRIVATE_FILE
 from dlperf_slurm.jobs.quoting import escape_pattern
 from dlperf_slurm.jobs.resources import (
     list_container_directives,
@@ -31,7 +30,7 @@ from dlperf_slurm.jobs.resources import (
     make_gpu_directive,
     make_task_directives,
 )
-from dlperf_slurm.jobs.run_directory import make_job_name
+from dlperf_slurm.jobs.run_directory import PRIVATE_FILE, make_job_name
 from dlperf_slurm.jobs.sandbox import (
     BoundedEnvironment,
     begin_all,

@@ -22,6 +22,8 @@ MATRIX_FILE = "matrix.toml"
 # one JSON line per case, with all that is not in the rows of its array tasks
 CASES_FILE = "cases.jsonl"
 SITE_FILE = "site.toml"
+# private environment variables of its jobs
+PRIVATE_FILE = "private.env"
 SCRIPTS_DIR = "scripts"
 # scripts that run instead of our worker, each once and terminated by NUL
 EXTERNAL_SCRIPTS_FILE = f"{SCRIPTS_DIR}/external_scripts"
@@ -102,6 +104,13 @@ class Run:
     @property
     def run_id(self) -> str:
         return self.manifest.run_id
+
+    @property
+    def report_dir(self) -> Path:
+        """The report folder, which may not exist; that of an archive is beside it."""
+        if self.path.suffix == ARCHIVE_SUFFIX and self.path.is_file():
+            return self.path.with_name(f"{self.path.stem}-{REPORT_DIR}")
+        return self.path / REPORT_DIR
 
     def find_interleaved(self) -> "Optional[Run]":
         """Return the run beside this one that is measured in turns with it, or None.

@@ -19,6 +19,7 @@ from dlperf_slurm.files.archives import find_archive
 from dlperf_slurm.jobs.attempts import fingerprint_attempt
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.run_directory import CASES_FILE, Run
+from dlperf_slurm.jobs.run_files import look_at_files
 from dlperf_slurm.reports.step_files import StepWriter, fingerprint_step_file, open_step_writer
 from dlperf_slurm.results.cache import (
     decode,
@@ -44,7 +45,7 @@ from dlperf_slurm.results.history.entries import (
     list_failures_by_case,
     make_entry,
 )
-from dlperf_slurm.results.history.run_cache import look_at_files, store_summary
+from dlperf_slurm.results.history.run_cache import store_summary
 from dlperf_slurm.results.process_pool import map_on_cores
 from dlperf_slurm.results.samples import INDEX
 

@@ -5,11 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlperf_slurm.files import FileProblem, folders
-from dlperf_slurm.files.archives import find_archive
 from dlperf_slurm.files.owned import replace_files
 from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.files.writing import write_file
-from dlperf_slurm.jobs.run_directory import MATRIX_FILE, REPORT_DIR, Run
+from dlperf_slurm.jobs.run_directory import MATRIX_FILE, Run
 from dlperf_slurm.reports.formats import Report, list_formats, load_format
 from dlperf_slurm.reports.plots import (
     ALL,
@@ -31,12 +30,9 @@ _VARIANTS = {SOME: "", FILES: "", ALL: "-all", NONE: "-none"}
 
 
 def make_folder(run: Run) -> Path:
-    """Create and return the report folder of a run; that of an archived run is beside it."""
-    folder = run.path / REPORT_DIR
-    if find_archive(run.path) is not None:
-        folder = run.path.with_name(f"{run.path.stem}-{REPORT_DIR}")
-    folders.make_folder(folder, folder.parent)
-    return folder
+    """Create and return the report folder of a run."""
+    folders.make_folder(run.report_dir, run.report_dir.parent)
+    return run.report_dir
 
 
 def make_report(run: Run, against: Mapping[str, TableMaker]) -> Report:

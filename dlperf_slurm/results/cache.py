@@ -12,6 +12,7 @@ import pickle
 import sys
 from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from dlperf_slurm.results.footnotes import FootnoteTemplate
 from dlperf_slurm.version import __version__
 
 _DIGEST_BYTES = 32
+_CODE_SUFFIXES = (".css", ".j2", ".js", ".py", ".toml")
+# libraries that results and reports depend on; their versions are read without importing them
+_LIBRARIES = ("duckdb", "jinja2", "matplotlib", "numpy", "pandas")
 
 
 def get_entry_path(kind: str, name: str) -> Path:
@@ -65,15 +69,14 @@ def evict_entries(kind: str, most: int) -> None:
 
 @cache
 def fingerprint_code() -> tuple[object, ...]:
-    """Fingerprint the code that computes results: versions and newest modification time.
+    """Fingerprint the code that makes results and reports: versions, newest modification time.
 
     The time is included because in a checkout the version does not change with the code.
     """
-    import numpy
-    import pandas
-
-    newest = max(path.stat().st_mtime_ns for path in PACKAGE.rglob("*.py"))
-    return __version__, newest, sys.version, pandas.__version__, numpy.__version__
+    newest = max(
+        path.stat().st_mtime_ns for path in PACKAGE.rglob("*") if path.suffix in _CODE_SUFFIXES
+    )
+    return __version__, newest, sys.version, *map(version, _LIBRARIES)
 
 
 def _digest(made_of: object, content: bytes) -> bytes:

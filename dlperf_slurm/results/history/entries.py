@@ -3,27 +3,21 @@
 An entry is one case of one run, a row of the data frame with the columns ENTRIES.
 """
 
-import hashlib
 import json
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from glob import escape, glob
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_slurm.contract.case import CASE_FILE
-from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE, Record
-from dlperf_slurm.contract.step_archive import DETAILS_FILE
+from dlperf_slurm.contract.record import Record
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.archives import ARCHIVE_SUFFIX, has_file
 from dlperf_slurm.jobs.journal import JOURNAL_FILE, Event, read_journal
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, Manifest
-from dlperf_slurm.jobs.run_directory import CASES_FILE, SCRIPTS_DIR, Run, open_run
+from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, Run, open_run
 from dlperf_slurm.results.collect import CaseOutcomes, collect_outcomes
 from dlperf_slurm.results.columns import COUNT, LISTS, TEXT, make_frame_of_values
 from dlperf_slurm.results.comparability import list_surroundings, list_work
@@ -40,10 +34,6 @@ if TYPE_CHECKING:
 
 # other contents of a run directory: if any exists without a manifest, the run is incomplete
 _SIGNS = (JOURNAL_FILE, SCRIPTS_DIR, "cases")
-_OF_RUN = (MANIFEST_FILE, JOURNAL_FILE, f"{SCRIPTS_DIR}/*.tasks", CASES_FILE)
-# prefixes of the folders of repeats, attempts and starts: cases/*/r*/a*/s*
-_FOLDERS = ("", "r", "a", "s")
-_OF_ATTEMPT = (CASE_FILE, RECORD_FILE, STEP_SECONDS_FILE, DETAILS_FILE)
 # machine facts that are also software versions
 _DRIVERS = ("gpu_driver", "cuda_driver")
 
@@ -88,50 +78,6 @@ def _is_archive(path: Path, paths: Sequence[Path]) -> bool:
     if path.suffix != ARCHIVE_SUFFIX or path.with_suffix("") in paths:
         return False
     return path.is_file() and has_file(path / MANIFEST_FILE, path)
-
-
-def list_files(run_dir: Path) -> list[str]:
-    """List the files that a run's results are read from, and their folders, relative to the run."""
-    if run_dir.suffix == ARCHIVE_SUFFIX and run_dir.is_file():
-        return [""]
-    base = f"{run_dir}/"
-    found = [sorted(glob(f"{escape(base)}{pattern}")) for pattern in _OF_RUN]  # noqa: PTH207
-    names = chain([SCRIPTS_DIR], *found, _list_attempt_files(f"{base}cases", _FOLDERS))
-    return [name[len(base) :] if name.startswith(base) else name for name in names]
-
-
-def _list_attempt_files(folder: str, below: Sequence[str]) -> Iterator[str]:
-    """Yield a folder, the files named in _OF_ATTEMPT in it, and those of its subfolders.
-
-    `below` has the prefix of the names of subfolders at each level, such as "r" for repeats.
-    """
-    yield folder
-    try:
-        names = sorted(os.listdir(folder))  # noqa: PTH208
-    except OSError:
-        return
-    for name in names:
-        if name in _OF_ATTEMPT:
-            yield f"{folder}/{name}"
-        elif below and name.startswith(below[0]):
-            yield from _list_attempt_files(f"{folder}/{name}", below[1:])
-
-
-def digest_files(run_dir: Path, names: Sequence[str]) -> str:
-    """Hash the names, sizes and modification times of files and folders of a run.
-
-    A folder's time says whether a file was added or removed.
-    """
-    found = []
-    for name in names:
-        try:
-            status = os.stat(f"{run_dir}/{name}" if name else run_dir)  # noqa: PTH116
-        except OSError:
-            # a dangling link, or a file that was just removed
-            found.append((name, -1, -1))
-        else:
-            found.append((name, status.st_size, status.st_mtime_ns))
-    return hashlib.blake2b(ascii(found).encode(), digest_size=32).hexdigest()
 
 
 # The columns of the data frame of entries: one row per case of a run, as planned. `state` is the

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.config.folders import hash_path
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.run_files import digest_files, look_at_files
 from dlperf_slurm.results.cache import evict_entries, fingerprint_code, load_entry, store_entry
 from dlperf_slurm.results.history.entries import (
     EntryRow,
-    digest_files,
-    list_files,
     list_runs,
     make_entry_frame,
     read_entries,
@@ -86,15 +85,6 @@ def _read(run_dir: Path, problems: list[str]) -> list[EntryRow]:
     if problem:
         problems.append(f"the next call reads all runs again, as no summary is kept: {problem}")
     return rows
-
-
-def look_at_files(run_dir: Path) -> tuple[list[str], str]:
-    """Return the names of the files that a summary is made of, and their digest.
-
-    Call it before they are read: files that change meanwhile are then read again.
-    """
-    names = list_files(run_dir)
-    return names, digest_files(run_dir, names)
 
 
 def store_summary(run_dir: Path, found: tuple[list[str], str], rows: Sequence[EntryRow]) -> str:

@@ -22,8 +22,7 @@ from dlperf_slurm.files.archives import read_member
 from dlperf_slurm.jobs import archives
 from dlperf_slurm.jobs.journal import SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.markers import MARKERS_DIR
-from dlperf_slurm.jobs.private_values import PRIVATE_FILE
-from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.jobs.run_directory import PRIVATE_FILE, open_run
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,8 @@ from dlperf_slurm.cli import main
 from dlperf_slurm.config.site import load_site, read_frozen_site
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.plan import resolve
-from dlperf_slurm.jobs.private_values import PRIVATE_FILE, hide_private_values
+from dlperf_slurm.jobs.private_values import hide_private_values
+from dlperf_slurm.jobs.run_directory import PRIVATE_FILE
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix

@@ -1,0 +1,58 @@
+"""A run directory -> the files that results are read from, and a digest that changes with them."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dlperf_slurm.contract.step_archive import STREAM_FILES
+from dlperf_slurm.files.archives import ARCHIVE_SUFFIX
+from dlperf_slurm.jobs.journal import JOURNAL_FILE
+from dlperf_slurm.jobs.manifest import MANIFEST_FILE
+from dlperf_slurm.jobs.markers import MARKERS_DIR
+from dlperf_slurm.jobs.run_directory import CASES_FILE, MATRIX_FILE, SCRIPTS_DIR
+
+_FILES = (MANIFEST_FILE, MATRIX_FILE, JOURNAL_FILE, CASES_FILE)
+_FOLDERS = (SCRIPTS_DIR, MARKERS_DIR, "cases")
+
+
+def look_at_files(run_dir: Path) -> tuple[list[str], str]:
+    """Return the names of the files that results are read from, and their digest.
+
+    Call it before they are read: files that change meanwhile are then read again.
+    """
+    is_archive = run_dir.suffix == ARCHIVE_SUFFIX and run_dir.is_file()
+    below = (name for folder in _FOLDERS for name in list_tree(run_dir, folder))
+    names = [""] if is_archive else [*_FILES, *below]
+    return names, digest_files(run_dir, names)
+
+
+def list_tree(run_dir: Path, folder: str) -> Iterator[str]:
+    """Yield a folder and all below it but output of jobs, relative to the run; follow no link."""
+    yield folder
+    try:
+        entries = sorted(os.scandir(f"{run_dir}/{folder}"), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from list_tree(run_dir, f"{folder}/{entry.name}")
+        elif entry.name not in STREAM_FILES:
+            yield f"{folder}/{entry.name}"
+
+
+def digest_files(run_dir: Path, names: Sequence[str]) -> str:
+    """Hash the names, sizes, modification times and inodes of files and folders of a run.
+
+    A folder's time says whether a file was added or removed.
+    """
+    found = []
+    for name in names:
+        try:
+            # not pathlib: there are five files to each of thousands of array tasks
+            status = os.lstat(f"{run_dir}/{name}") if name else os.stat(run_dir)  # noqa: PTH116
+        except OSError:
+            found.append((name, -1, -1, -1))
+        else:
+            found.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
+    return hashlib.blake2b(ascii(found).encode(), digest_size=32).hexdigest()

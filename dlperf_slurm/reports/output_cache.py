@@ -1,0 +1,58 @@
+"""A report -> what it printed, kept until the run, its report folder or the tool changes."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from dlperf_slurm.config.folders import hash_path
+from dlperf_slurm.errors import CasesFailedError, DlperfError, UnhealthyNodesError
+from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.jobs.run_files import digest_files, list_tree
+from dlperf_slurm.results.cache import evict_entries, fingerprint_code, load_entry, store_entry
+
+# the folder of the cache, and the most outputs in it
+OUTPUTS = "outputs"
+MOST_OUTPUTS = 100
+# the files of a run by name, and their digest (`look_at_files`)
+RunFiles = tuple[Sequence[str], str]
+_ERRORS = {kind.__name__: kind for kind in (CasesFailedError, UnhealthyNodesError)}
+
+
+class Output(NamedTuple):
+    """What a report printed, and the error that it raised after all was written, or None."""
+
+    text: str
+    error: Optional[DlperfError]
+
+
+def load_output(run: Run, choices: Sequence[object]) -> Optional[Output]:
+    """Return the output of the last report with these choices; None if anything has changed since.
+
+    `choices` are the options, and the width and kind of the terminal.
+    """
+    kept = load_entry(OUTPUTS, hash_path(run.path), _describe(run, choices))
+    if kept is None:
+        return None
+    text, kind, message, (names, digest), (report_names, report_digest) = kept
+    if digest_files(run.path, names) != digest:
+        return None
+    if digest_files(run.report_dir.parent, report_names) != report_digest:
+        return None
+    return Output(text, _ERRORS[kind](message) if kind else None)
+
+
+def store_output(run: Run, choices: Sequence[object], found: RunFiles, output: Output) -> None:
+    """Store the output of a report; `found` are the run's files as they were before it."""
+    root, error = run.report_dir.parent, output.error
+    names = [*list_tree(root, run.report_dir.name)]
+    value = (
+        *(output.text, "" if error is None else type(error).__name__, str(error)),
+        *(found, (names, digest_files(root, names))),
+    )
+    store_entry(OUTPUTS, hash_path(run.path), _describe(run, choices), value)
+    evict_entries(OUTPUTS, MOST_OUTPUTS)
+
+
+def _describe(run: Run, choices: Sequence[object]) -> tuple[object, ...]:
+    """Return all that an output depends on, but for the files of the run and of its report."""
+    # new files of a report have the permissions of the run
+    return fingerprint_code(), str(run.path), run.path.stat().st_mode, *choices
