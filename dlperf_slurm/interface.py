@@ -234,13 +234,19 @@ class RunResults:
         return ShownTables(add_notes(table, summary.footnotes) for table in summary.tables)
 
     def report(
-        self, *, layout: str = DEFAULT_LAYOUT, against: Sequence[str] = (), plots: str = SOME
+        self,
+        *,
+        layout: str = DEFAULT_LAYOUT,
+        against: Sequence[str] = (),
+        plots: str = SOME,
+        steps: bool = False,
     ) -> Path:
         """Write the files of the report, as the command `report` does, and return their folder.
 
         `layout` is "default", or the layout of a published document, written in addition to the
-        default. `plots` is "some", "files", "all" or "none". An incomplete run is not an error.
-        Reports with `against`, or with a different choice of plots, have different file names.
+        default. `plots` is "some", "files", "all" or "none"; `steps` writes all step times too. An
+        incomplete run is not an error. Reports with `against`, or with a different choice of plots,
+        have different file names.
 
         Raises InputError for an unknown layout, source or choice of plots, OSError if a file cannot
         be written.
@@ -253,7 +259,7 @@ class RunResults:
         _check_name("choice of plots", plots, CHOICES)
         _check_list("against", against)
         with run_permissions(self.path):
-            report = report_files.make_report(self._run, choose_sources(against))
+            report = report_files.make_report(self._run, choose_sources(against), steps)
             folder = report_files.make_folder(self._run)
             report_files.write_files(report, folder)
             if layout != DEFAULT_LAYOUT:

@@ -55,6 +55,11 @@ def add_commands(commands: "Commands") -> None:
         "write a page of their own",
     )
     parser.add_argument(
+        "--steps",
+        action="store_true",
+        help="also write the time of each step of each rank: steps/CASE_ID/steps.parquet",
+    )
+    parser.add_argument(
         "--details",
         action="store_true",
         help="also name the processes of other users that disturbed repeats; no file names them",
@@ -74,7 +79,8 @@ def run_report(options: argparse.Namespace) -> None:
         _print_json(run, options.against, options.layout)
     else:
         report_run(
-            run, options.layout, options.against, options.plots, options.all, options.details
+            *(run, options.layout, options.against, options.plots),
+            *(options.all, options.details, options.steps),
         )
 
 
@@ -118,10 +124,12 @@ def report_run(
     plots: str = SOME,
     is_whole: bool = False,
     is_detailed: bool = False,
+    has_steps: bool = False,
 ) -> None:
     """Print a summary of a run, or all its tables if `is_whole`, and write its report folder.
 
-    If `is_detailed`, also print the names of other users' processes.
+    If `is_detailed`, also print the names of other users' processes. With `has_steps`, also write
+    all step times.
 
     `against` names published results to compare with, `plots` is a choice of `--plots`; files with
     other choices than the default have names of their own. Raises CasesFailedError, after all is
@@ -131,7 +139,8 @@ def report_run(
     from dlperf_slurm.reports.output_cache import Output, load_output, store_output
 
     console = make_console()
-    choices = (COMMAND, layout, plots, is_whole, is_detailed, console.width, console.is_terminal)
+    choices = (layout, plots, is_whole, is_detailed, has_steps)
+    choices += (COMMAND, console.width, console.is_terminal)
     # published sources may be files of the user
     output = None if against else load_output(run, choices)
     if output is not None:
@@ -140,7 +149,7 @@ def report_run(
     else:
         found = look_at_files(run.path)
         with record_output() as texts:
-            error = _write_report(run, layout, against, plots, is_whole, is_detailed)
+            error = _write_report(run, layout, against, plots, is_whole, is_detailed, has_steps)
         output = Output("".join(texts), error)
         if not against:
             store_output(run, choices, found, output)
@@ -155,6 +164,7 @@ def _write_report(
     plots: str,
     is_whole: bool,
     is_detailed: bool,
+    has_steps: bool,
 ) -> Optional[DlperfError]:
     """Print and write a report as `report_run` does, which raises the returned error."""
     from dlperf_slurm.files.folders import run_permissions
@@ -165,7 +175,7 @@ def _write_report(
     from dlperf_slurm.results.interference import list_neighbours
 
     with run_permissions(run.path):
-        report = make_report(run, choose_sources(against))
+        report = make_report(run, choose_sources(against), has_steps)
         folder = make_folder(run)
         write_files(report, folder)
     summary = report.summary

@@ -150,15 +150,18 @@ def find_step_problem(record: Record, seconds: Any) -> str:
     if record.epochs and samples != record.trained_samples:
         return f"has steps for {samples} samples, but trained_samples is {record.trained_samples}"
     # steps must add up to the window, else throughput x mean step time is not the batch size
-    for rank, total in zip(record.ranks, seconds.sum(axis=1)):
-        window = rank.window_seconds
-        longest = window * (1 + WINDOW_TOLERANCE) + CLOCK_SECONDS
-        if not window - _find_slack(window) <= total <= longest:
-            return (
-                f"the steps of rank {rank.rank} took {total:.6f} s in total, but its "
-                f"window_seconds is {window:.6f}"
-            )
-    return ""
+    import numpy
+
+    totals, windows = seconds.sum(axis=1), numpy.array([r.window_seconds for r in record.ranks])
+    longest = windows * (1 + WINDOW_TOLERANCE) + CLOCK_SECONDS
+    wrong = (totals < windows - _find_slack(windows)) | (totals > longest)
+    if not wrong.any():
+        return ""
+    index = int(wrong.argmax())
+    return (
+        f"the steps of rank {record.ranks[index].rank} took {totals[index]:.6f} s in total, but "
+        f"its window_seconds is {windows[index]:.6f}"
+    )
 
 
 def find_token_problem(record: Record, seconds: Any, step_seconds: Any) -> str:
@@ -181,5 +184,5 @@ def find_token_problem(record: Record, seconds: Any, step_seconds: Any) -> str:
     return ""
 
 
-def _find_slack(window_seconds: float) -> float:
+def _find_slack(window_seconds: Any) -> Any:
     return WINDOW_TOLERANCE * window_seconds + WINDOW_SLACK_SECONDS

@@ -6,12 +6,9 @@ was written.
 
 import hashlib
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from functools import partial
-from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.config.folders import hash_path
@@ -20,7 +17,6 @@ from dlperf_slurm.jobs.attempts import fingerprint_attempt
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.run_directory import CASES_FILE, Run
 from dlperf_slurm.jobs.run_files import look_at_files
-from dlperf_slurm.reports.step_files import StepWriter, fingerprint_step_file, open_step_writer
 from dlperf_slurm.results.cache import (
     decode,
     evict_entries,
@@ -36,7 +32,7 @@ from dlperf_slurm.results.case_summary import (
     summarize_case,
 )
 from dlperf_slurm.results.cases import Results, analyze_frames
-from dlperf_slurm.results.collect import WORTH_A_PROCESS, Attempts
+from dlperf_slurm.results.collect import Attempts, CaseOutcomes
 from dlperf_slurm.results.columns import REPEATED_TEXT, TIME, list_values, make_array
 from dlperf_slurm.results.history.entries import (
     EntryRow,
@@ -46,7 +42,6 @@ from dlperf_slurm.results.history.entries import (
     make_entry,
 )
 from dlperf_slurm.results.history.run_cache import store_summary
-from dlperf_slurm.results.process_pool import map_on_cores
 from dlperf_slurm.results.samples import INDEX
 
 if TYPE_CHECKING:
@@ -56,32 +51,29 @@ if TYPE_CHECKING:
 FRAMES = "frames"
 MOST_RUNS = 100
 _DIGEST_BYTES = 32
-# what is kept of a case: its rows in the frames, and its entry in the history
-CaseRead = tuple[CaseRows, EntryRow]
 _FRAMES = tuple(field.name for field in fields(RunFrames))
 
 
-def read_results(attempts: Attempts, folder: Path) -> Results:
+def read_results(attempts: Attempts) -> Results:
     """Return the results of a run, of cases unchanged since the last report from the cache.
 
-    Other cases are read, by several processes with at most one case in memory each; their step
-    times are written to the report folder `folder`. Raises FileProblem if they cannot be written.
+    Other cases are read, by several processes with at most one case in memory each.
     """
-    planned = attempts.run.manifest.cases
-    shared = fingerprint_run(attempts.run)
-    files = {case.case_id: fingerprint_case(attempts, case, shared) for case in planned}
-
-    def fingerprint() -> dict[str, str]:
-        return {name: f"{own} {fingerprint_step_file(folder, name)}" for name, own in files.items()}
-
-    prints = fingerprint()
-    kept = load_results(attempts.run)
+    run = attempts.run
+    planned = run.manifest.cases
+    shared = fingerprint_run(run)
+    prints = {case.case_id: fingerprint_case(attempts, case, shared) for case in planned}
+    kept = load_results(run)
     if kept is not None and kept.prints == prints:
         return kept.decode()
     known = {} if kept is None else kept.prints
     changed = [case for case in planned if known.get(case.case_id) != prints[case.case_id]]
-    found = look_at_files(attempts.run.path)
-    read = _read_cases(attempts, folder, changed)
+    found = look_at_files(run.path)
+
+    def summarize(outcomes: CaseOutcomes) -> tuple[CaseRows, EntryRow]:
+        return summarize_case(outcomes), make_entry(run.path, run.manifest, outcomes)
+
+    read = [*attempts.map_cases(summarize, changed)]
     frames = make_run_frames([rows for rows, _ in read])
     if kept is not None and len(changed) < len(planned):
         unchanged = prints.keys() - {case.case_id for case in changed}
@@ -89,30 +81,9 @@ def read_results(attempts: Attempts, folder: Path) -> Results:
     results = analyze_frames(planned, frames)
     entries = {} if kept is None else dict(kept.entries)
     entries.update((case.case_id, entry) for case, (_, entry) in zip(changed, read))
-    store_results(attempts.run, results, fingerprint(), entries)
-    _store_summary(attempts.run, found, entries)
+    store_results(run, results, prints, entries)
+    _store_summary(run, found, entries)
     return results
-
-
-def _read_cases(attempts: Attempts, folder: Path, cases: Sequence[PlannedCase]) -> list[CaseRead]:
-    """Read and summarize cases in several processes, and write their step times to `folder`."""
-    repeats = sum(len(attempts.list_repeats(case)) for case in cases)
-    least = max(1, WORTH_A_PROCESS * len(cases) // max(1, repeats))
-    # import before forking, so that the processes need not do it
-    for name in ("duckdb", "pandas"):
-        import_module(name)
-    with open_step_writer() as writer:
-        return [*map_on_cores(partial(_read_case, attempts, writer, folder), cases, least)]
-
-
-def _read_case(attempts: Attempts, writer: StepWriter, folder: Path, case: PlannedCase) -> CaseRead:
-    """Read and summarize one case, and write its step times to `folder`."""
-    outcomes = attempts.gather(
-        case, [attempts.read(case, repeat) for repeat in attempts.list_repeats(case)]
-    )
-    writer.write(outcomes, folder)
-    run = attempts.run
-    return summarize_case(outcomes), make_entry(run.path, run.manifest, outcomes)
 
 
 def _store_summary(run: Run, found: tuple[list[str], str], entries: Mapping[str, EntryRow]) -> None:

@@ -21,6 +21,7 @@ from dlperf_slurm.reports.plots import (
     make_name,
 )
 from dlperf_slurm.reports.report_cache import read_results
+from dlperf_slurm.reports.step_files import STEPS_DIR, write_step_files
 from dlperf_slurm.reports.summarize import TableMaker, summarize
 from dlperf_slurm.results.collect import find_attempts
 
@@ -35,11 +36,12 @@ def make_folder(run: Run) -> Path:
     return run.report_dir
 
 
-def make_report(run: Run, against: Mapping[str, TableMaker]) -> Report:
-    """Make a report without plots, and write the step times of its cases to the report folder.
+def make_report(run: Run, against: Mapping[str, TableMaker], has_steps: bool = False) -> Report:
+    """Make a report without plots; with `has_steps`, write its step times to the report folder.
 
-    `against` has functions that make additional tables, by name; with any, the report gets file
-    names of its own. Raises FileProblem if step times cannot be written.
+    Step times that an earlier report wrote are also written. `against` has functions that make
+    additional tables, by name; with any, the report gets file names of its own. Raises FileProblem
+    if step times cannot be written.
     """
     try:
         toml = read_text(run.path / MATRIX_FILE, root=run.path)
@@ -49,7 +51,9 @@ def make_report(run: Run, against: Mapping[str, TableMaker]) -> Report:
     except FileProblem as error:
         toml = f"# {error}\n"
     attempts = find_attempts(run)
-    results = read_results(attempts, make_folder(run))
+    results = read_results(attempts)
+    if has_steps or (run.report_dir / STEPS_DIR).exists():
+        write_step_files(attempts, make_folder(run))
     summary = summarize(run.manifest, results, [*against.values()])
     variant = f"-{make_name('against', *against)}" if against else ""
     cases = {case.case_id: case for case in run.manifest.cases}

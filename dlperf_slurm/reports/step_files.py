@@ -1,12 +1,11 @@
 """The step times of a case -> a Parquet file of its own in the report folder: steps/CASE_ID.
 
-The files form one data set with the rows of `make_step_frame`. The file of an unchanged case is
-not written again.
+The files form one data set with the rows of `make_step_frame`.
 """
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 from dlperf_slurm.files.folders import make_folder
 from dlperf_slurm.files.writing import remove_file, write_file
 from dlperf_slurm.reports.formats.parquet import write_frame
-from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.collect import Attempts, CaseOutcomes
 from dlperf_slurm.results.database import open_database
 from dlperf_slurm.results.detail_frames import make_step_frame
 
@@ -30,12 +29,13 @@ def find_step_file(folder: Path, case_id: str) -> Path:
     return folder / STEPS_DIR / case_id / STEPS_FILE
 
 
-def fingerprint_step_file(folder: Path, case_id: str) -> str:
-    """Fingerprint the file of a case by size, time and inode; empty if there is none."""
-    with suppress(OSError):
-        status = find_step_file(folder, case_id).lstat()
-        return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
-    return ""
+def write_step_files(attempts: Attempts, folder: Path) -> None:
+    """Write the step times of all cases to the report folder; raises FileProblem."""
+    with open_step_writer() as writer:
+        for _ in attempts.map_cases(
+            lambda outcomes: writer.write(outcomes, folder), attempts.run.manifest.cases
+        ):
+            pass
 
 
 class StepWriter:

@@ -5,7 +5,7 @@ case at once, so at most one case per process is in memory.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -186,39 +186,40 @@ class _Device:
     """A device over all repeats that used it.
 
     `slowness` has its ratio to the median rank in each repeat (`compute_slowness`),
-    `slowest_repeats` is the number of repeats in which it alone was the slowest, and `steps` has an
-    array of its step times for each repeat.
+    `slowest_repeats` is the number of repeats in which it alone was the slowest, and `rows` has
+    (index of the repeat, index of its rank) for each repeat.
     """
 
     name: str
     ranks: set[int] = field(default_factory=set)
     slowness: list[float] = field(default_factory=list)
     slowest_repeats: int = 0
-    steps: list[Any] = field(default_factory=list)
+    rows: list[tuple[int, int]] = field(default_factory=list)
 
 
-def _list_devices(repeats: Iterable[RepeatData]) -> list[tuple[object, ...]]:
+def _list_devices(repeats: Sequence[RepeatData]) -> list[tuple[object, ...]]:
     """List rows of `devices`, the slowest device first, for a case with several ranks."""
     devices: dict[tuple[str, int], _Device] = {}
     case_id = ""
-    for repeat in repeats:
+    for number, repeat in enumerate(repeats):
         slowness = compute_slowness(repeat.median_steps)
         if repeat.record is None or slowness is None:
             continue
         case_id = repeat.case.case_id
         is_longest = repeat.median_steps == repeat.median_steps.max()
         is_slowest = (is_longest & (is_longest.sum() == 1)).tolist()
-        steps = repeat.outcome.rank_step_seconds
-        for rank, slow, is_last, own in zip(
-            repeat.record.ranks, slowness.tolist(), is_slowest, steps
+        for row, (rank, slow, is_last) in enumerate(
+            zip(repeat.record.ranks, slowness.tolist(), is_slowest)
         ):
             place = (rank.host, rank.local_rank)
-            device = devices.setdefault(place, _Device(rank.device_name))
+            device = devices.get(place)
+            if device is None:
+                device = devices[place] = _Device(rank.device_name)
             device.ranks.add(rank.rank)
             device.slowness.append(slow)
             device.slowest_repeats += is_last
-            device.steps.append(own)
-    percentiles = _find_percentiles({place: one.steps for place, one in devices.items()})
+            device.rows.append((number, row))
+    percentiles = _find_percentiles(repeats, {place: one.rows for place, one in devices.items()})
     slowness = {place: compute_median(device.slowness) for place, device in devices.items()}
     return [
         (
@@ -230,23 +231,41 @@ def _list_devices(repeats: Iterable[RepeatData]) -> list[tuple[object, ...]]:
 
 
 def _find_percentiles(
-    steps: Mapping[tuple[str, int], Sequence[Any]],
+    repeats: Sequence[RepeatData], rows: Mapping[tuple[str, int], Sequence[tuple[int, int]]]
 ) -> dict[tuple[str, int], list[float]]:
     """Compute STEP_PERCENTILES of each device's step times, of all its repeats together.
 
-    A device is (host, local rank). Devices with equal step counts are computed in one NumPy call.
+    A device is (host, local rank); `rows` has the indices of its repeats, and of its rank in each.
+    Devices that the same repeats used are computed together.
     """
     import numpy
 
-    joined = {device: numpy.concatenate(own) for device, own in steps.items()}
-    alike: dict[int, list[tuple[str, int]]] = {}
-    for device, seconds in joined.items():
-        alike.setdefault(len(seconds), []).append(device)
+    alike: dict[tuple[int, ...], list[tuple[str, int]]] = {}
+    for device, own in rows.items():
+        alike.setdefault(tuple(number for number, _ in own), []).append(device)
     found: dict[tuple[str, int], list[float]] = {}
-    for devices in alike.values():
-        rows = numpy.stack([joined[device] for device in devices])
-        found.update(zip(devices, numpy.percentile(rows, STEP_PERCENTILES, axis=1).T.tolist()))
+    for numbers, devices in alike.items():
+        parts = [
+            repeats[number].outcome.rank_step_seconds[[rows[device][at][1] for device in devices]]
+            for at, number in enumerate(numbers)
+        ]
+        ascending = numpy.sort(numpy.concatenate(parts, axis=1), axis=1)
+        found.update(zip(devices, _interpolate(ascending, STEP_PERCENTILES).tolist()))
     return found
+
+
+def _interpolate(ascending: Any, percentiles: Sequence[int]) -> Any:
+    """Return these percentiles of each ascending row, equal to those of `numpy.percentile`.
+
+    That function, which partitions the rows again, takes five times as long.
+    """
+    import numpy
+
+    places = numpy.array(percentiles) / 100 * (ascending.shape[1] - 1)
+    below = numpy.floor(places).astype(int)
+    low, high = ascending[:, below], ascending[:, numpy.minimum(below + 1, ascending.shape[1] - 1)]
+    share, span = places - below, high - low
+    return numpy.where(share < 0.5, low + span * share, high - span * (1 - share))
 
 
 def _list_sums(repeat: RepeatData) -> Iterator[tuple[object, ...]]:

@@ -1,9 +1,10 @@
 """A run directory -> the outcome of every repeat of every case: a valid record, or the problem."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from itertools import islice
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.nodes import describe_unhealthy
@@ -16,6 +17,8 @@ from dlperf_slurm.jobs.run_directory import Run, RunTask
 from dlperf_slurm.jobs.sidecars import NO_SIDECARS, Sidecars
 from dlperf_slurm.results.process_pool import map_on_cores
 from dlperf_slurm.stats.median import compute_median
+
+Value = TypeVar("Value")
 
 # starting a process takes as long as reading about a hundred records
 WORTH_A_PROCESS = 200
@@ -131,6 +134,21 @@ class Attempts:
             for task in sorted(tasks, key=lambda task: task.attempt)
         ]
         return next((outcome for outcome in outcomes if outcome.record), outcomes[-1])
+
+    def read_case(self, case: PlannedCase) -> CaseOutcomes:
+        """Read the outcomes of all repeats of a case."""
+        return self.gather(case, [self.read(case, repeat) for repeat in self.list_repeats(case)])
+
+    def map_cases(
+        self, function: Callable[[CaseOutcomes], Value], cases: Sequence[PlannedCase]
+    ) -> Iterator[Value]:
+        """Yield the function's value for each case, which several processes read and compute."""
+        repeats = sum(len(self.list_repeats(case)) for case in cases)
+        least = max(1, WORTH_A_PROCESS * len(cases) // max(1, repeats))
+        # import before forking, so that the processes need not do it
+        for name in ("duckdb", "pandas"):
+            import_module(name)
+        return map_on_cores(lambda case: function(self.read_case(case)), cases, least)
 
     def gather(self, case: PlannedCase, outcomes: Sequence[Outcome]) -> CaseOutcomes:
         """Combine a case with the outcomes of all its repeats, in the order of `list_repeats`."""

@@ -94,7 +94,8 @@ class Fact:
 
     def _name(self, places: Sequence[tuple[str, int]]) -> str:
         """Name hosts, or hosts and repeats, of one value, at most MAX_PLACES."""
-        names = [host if self.is_by_host else f"{host} in repeat {n}" for host, n in places]
+        is_by_host = self.is_by_host
+        names = [host if is_by_host else f"{host} in repeat {n}" for host, n in places]
         distinct = list(dict.fromkeys(names))
         if len(distinct) > MAX_PLACES:
             left = len(distinct) - MAX_PLACES + 1

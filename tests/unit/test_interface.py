@@ -235,7 +235,7 @@ def test_table_has_the_notes_that_it_refers_to(two_runs):
 
 @pytest.mark.integration
 def test_report_is_written_with_the_figures_of_the_frame_and_nothing_printed(run, capsys):
-    folder = run.report(layout="dlperf", plots="none")
+    folder = run.report(layout="dlperf", plots="none", steps=True)
     assert folder == run.path / "report"
     names = {path.name for path in folder.iterdir()}
     layout = {"report-dlperf.md", "report-dlperf.tex"}

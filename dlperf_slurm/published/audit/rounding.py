@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from operator import attrgetter
 from typing import Optional
 
@@ -74,16 +75,16 @@ class PrintedCell:
     spread: Optional[RoundingInterval] = None
     scale: Optional[Fraction] = None
 
-    @property
+    @cached_property
     def value(self) -> Fraction:
         return Fraction(self.text) * (self.scale or 1)
 
-    @property
+    @cached_property
     def unit(self) -> Fraction:
         """The value of one unit in the last printed digit."""
         return Fraction(10) ** -_count_digits(self.text) * (self.scale or 1)
 
-    @property
+    @cached_property
     def rounded(self) -> RoundingInterval:
         """The values that round to the printed number: half a unit to both sides, ends included."""
         half = self.value * EXACT_TOLERANCE if self.is_exact else self.unit / 2

@@ -73,12 +73,12 @@ def refuse(capsys, *words):
 
 
 def test_report_of_an_archive_has_the_tables_of_the_run(run, capsys):
-    assert main(["report", str(run), "--plots", "none"]) == 0
+    assert main(["report", str(run), "--plots", "none", "--steps"]) == 0
     # the last lines name the run and the page
     printed = capsys.readouterr().out.partition("All tables:")[0]
     assert main(["archive", str(run)]) == 0
     assert capsys.readouterr().out.endswith(f"Report: dlperf-slurm report {ARCHIVE.absolute()}\n")
-    assert main(["report", str(ARCHIVE), "--plots", "none"]) == 0
+    assert main(["report", str(ARCHIVE), "--plots", "none", "--steps"]) == 0
     beside = RESULTS / f"{DAY_1}-report"
     # the last lines name the run and the page
     assert (

@@ -19,7 +19,6 @@ from dlperf_slurm.jobs.run_directory import CASES_FILE, open_run
 from dlperf_slurm.reports import report_cache
 from dlperf_slurm.reports.report_cache import decode_frame, load_results, read_results
 from dlperf_slurm.reports.report_files import make_folder, make_report, write_files
-from dlperf_slurm.reports.step_files import STEPS_FILE
 from dlperf_slurm.results import cache
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import collect_outcomes, find_attempts
@@ -86,10 +85,6 @@ def lose_steps(run):
     (find_start_dir(run, run.read_all_tasks()[0]) / STEP_SECONDS_FILE).unlink()
 
 
-def find_step_file(run):
-    return min(path for path in list_files(make_folder(run)) if path.name == STEPS_FILE)
-
-
 def test_second_report_opens_no_record_and_is_the_same(run):
     with note_opened() as records:
         first = write_report(run)
@@ -101,7 +96,7 @@ def test_second_report_opens_no_record_and_is_the_same(run):
 
 def test_kept_frames_are_those_of_the_records(run):
     fresh = analyze(collect_outcomes(run))
-    read_results(find_attempts(run), make_folder(run))
+    read_results(find_attempts(run))
     kept = load_results(run).decode()
     assert_frame_equal(kept.cases, fresh.cases)
     assert_series_equal(kept.samples, fresh.samples, check_index_type=False)
@@ -114,8 +109,6 @@ CHANGES = {
     "a record": (change_record, "case"),
     "a record of another case": (lambda run: change_record(run, -1), "case"),
     "steps that are gone": (lose_steps, "case"),
-    "its step file": (lambda run: find_step_file(run).unlink(), "case"),
-    "its step file, rewritten": (lambda run: os.utime(find_step_file(run)), "case"),
     "the file of all cases": (lambda run: os.utime(run.path / CASES_FILE), "all"),
 }
 

@@ -7,10 +7,15 @@ from pathlib import Path
 import duckdb
 import numpy
 import pytest
+from history_runs import add_run, write_step_seconds
 from outcome_builders import make_case_outcomes
 
-from dlperf_slurm.reports.step_files import open_step_writer
+from dlperf_slurm.cli import main
+from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.reports.step_files import find_step_file, open_step_writer
 from dlperf_slurm.results.collect import CaseOutcomes
+
+pytestmark = pytest.mark.integration
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "beyond-one-machine.md"
 # 2 ranks x 4 steps, whose slowest take 2 s but for the last, which takes 4 s
@@ -43,3 +48,18 @@ def test_query_of_the_page_runs_over_the_files_of_reports(tmp_path, monkeypatch)
     for _, _, median, p99, waiting in rows:
         assert (median, p99) == (2.0, 4.0)
         assert waiting == pytest.approx(0.75 * 0.25)
+
+
+def test_step_files_are_written_if_asked_and_then_kept_up_to_date(staged, home):
+    path = add_run(staged, 1)
+    write_step_seconds(path)
+    run = open_run(path)
+    file = find_step_file(run.report_dir, run.manifest.cases[0].case_id)
+    command = ["report", str(path), "--plots", "none"]
+    main(command)
+    assert not file.exists()
+    main([*command, "--steps"])
+    written = file.read_bytes()
+    file.write_bytes(b"")
+    main(command)
+    assert file.read_bytes() == written
