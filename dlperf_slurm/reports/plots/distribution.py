@@ -1,13 +1,14 @@
 """Step times of a table's cases -> cumulative distributions, a panel per series."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.topology import parse_topology
-from dlperf_slurm.reports.plots import Plot, make_plot
+from dlperf_slurm.reports.plots import Plot, is_drawn_for_page, make_plot
 from dlperf_slurm.reports.plots.lines import is_wide_range, open_panels
 from dlperf_slurm.reports.plots.scaling import list_measured, list_series
-from dlperf_slurm.reports.plots.style import add_legend, list_handles, mark_series
+from dlperf_slurm.reports.plots.style import add_legend, mark_series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,27 +59,66 @@ def _draw(
 
     `topologies` has those of all panels, for their colours.
     """
-    names = dict.fromkeys(timed.topology)
-    count = timed.column.nunique()
-    figure, panels = open_panels(
-        count, "step time, ms (left: faster)", "share of steps, %", list(names)
+    shown = tuple((name, topologies.index(name)) for name in dict.fromkeys(timed.topology))
+    first, last = find_range([step_seconds[case_id] for case_id in timed.index])
+    # more tick labels would overlap in a panel of a third of the width
+    marks = (
+        ((1, 2, 5) if last < MOST_SUBDIVIDED * first else (1,))
+        if is_wide_range((first, last))
+        else ()
     )
+    # a heading is added to the figures of files
+    open_empty = _open_kept if is_drawn_for_page() else _open
+    figure, panels = open_empty(timed.column.nunique(), shown, marks)
     groups = timed.groupby("column", sort=False)
     for axes, name, (_, cases) in zip(panels, list_series(timed), groups):
+        for line in [*axes.lines]:
+            line.remove()
         for topology, case_id in zip(cases.topology, cases.index):
-            _draw_case(axes, topology, topologies.index(topology), step_seconds[case_id])
+            _draw_case(axes, topologies.index(topology), step_seconds[case_id])
         axes.set_title(name)
-    _scale(panels[0], [step_seconds[case_id] for case_id in timed.index])
-    add_legend(figure, list_handles(panels))
+    margin = 0.04 * (last - first) or 0.04 * last
+    ends = (first / 1.05, last * 1.05) if marks else (first - margin, last + margin)
+    panels[0].set_xlim(*ends)
     return figure
 
 
-def _draw_case(axes: "Axes", topology: str, index: int, seconds: Sequence[float]) -> None:
+def _open(
+    count: int, shown: Sequence[tuple[str, int]], marks: Sequence[int]
+) -> "tuple[Figure, list[Axes]]":
+    """Open a figure with `count` empty panels that share both axes.
+
+    `shown` has the topologies of its legend, with the numbers of their colours, and `marks` the
+    digits at which a logarithmic time axis has ticks; it is linear without them.
+    """
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    figure, panels = open_panels(
+        *(count, "step time, ms (left: faster)", "share of steps, %"), [name for name, _ in shown]
+    )
+    axes = panels[0]
+    axes.set_ylim(0, 104)
+    axes.set_yticks([0, 25, 50, 75, 100])
+    if marks:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=marks))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    add_legend(figure, {name: Line2D([], [], **mark_series(index)) for name, index in shown})
+    return figure, panels
+
+
+# most figures of a page differ in their lines alone, and opening one takes longer than its lines
+_open_kept = lru_cache(maxsize=1)(_open)
+
+
+def _draw_case(axes: "Axes", index: int, seconds: Sequence[float]) -> None:
     """Draw the distribution of a case; `index` chooses colour and line style."""
     shares, milliseconds = list_quantiles([1000 * s for s in seconds])
     middle = min(range(len(shares)), key=lambda i: abs(shares[i] - 0.5))
     percents = [100 * share for share in shares]
-    axes.plot(milliseconds, percents, markevery=[middle], label=topology, **mark_series(index))
+    axes.plot(milliseconds, percents, markevery=[middle], **mark_series(index))
 
 
 def list_quantiles(values: Sequence[float]) -> tuple[list[float], list[float]]:
@@ -93,26 +133,6 @@ def list_quantiles(values: Sequence[float]) -> tuple[list[float], list[float]]:
     else:
         places = [round(i * (count - 1) / (MOST_POINTS - 1)) for i in range(MOST_POINTS)]
     return [(place + 1) / count for place in places], [ordered[place] for place in places]
-
-
-def _scale(axes: "Axes", series: Sequence[Sequence[float]]) -> None:
-    """Set the range, scale and ticks of the axes, which all panels share."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axes.set_ylim(0, 104)
-    axes.set_yticks([0, 25, 50, 75, 100])
-    first, last = find_range(series)
-    if is_wide_range((first, last)):
-        axes.set_xscale("log")
-        # more tick labels would overlap in a panel of a third of the width
-        subs = (1, 2, 5) if last < MOST_SUBDIVIDED * first else (1,)
-        axes.xaxis.set_major_locator(LogLocator(subs=subs))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.set_xlim(first / 1.05, last * 1.05)
-    else:
-        margin = 0.04 * (last - first) or 0.04 * last
-        axes.set_xlim(first - margin, last + margin)
 
 
 def find_range(series: Sequence[Sequence[float]]) -> tuple[float, float]:
