@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 # percentiles of the steps of a device
 STEP_PERCENTILES = (50, 90, 99, 100)
+# of more devices, which are computed together, the copy of their steps would take too much memory
+MOST_TOGETHER = 256
 
 # the values of `kind` in the data frame `provenance`
 VERSION, MACHINE, JOB, HOST, DEVICE = "version", "machine", "job", "host", "device"
@@ -245,12 +247,15 @@ def _find_percentiles(
         alike.setdefault(tuple(number for number, _ in own), []).append(device)
     found: dict[tuple[str, int], list[float]] = {}
     for numbers, devices in alike.items():
-        parts = [
-            repeats[number].outcome.rank_step_seconds[[rows[device][at][1] for device in devices]]
-            for at, number in enumerate(numbers)
-        ]
-        ascending = numpy.sort(numpy.concatenate(parts, axis=1), axis=1)
-        found.update(zip(devices, _interpolate(ascending, STEP_PERCENTILES).tolist()))
+        for start in range(0, len(devices), MOST_TOGETHER):
+            some = devices[start : start + MOST_TOGETHER]
+            parts = [
+                repeats[number].outcome.rank_step_seconds[[rows[device][at][1] for device in some]]
+                for at, number in enumerate(numbers)
+            ]
+            joined = numpy.concatenate(parts, axis=1)
+            joined.sort(axis=1)
+            found.update(zip(some, _interpolate(joined, STEP_PERCENTILES).tolist()))
     return found
 
 
