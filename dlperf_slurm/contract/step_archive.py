@@ -81,7 +81,7 @@ def pack_sidecars(folder: Path, case: Case) -> None:
             buffer = io.BytesIO()
             write_members(buffer, contents.items())
             # synced to disk before the packed files are removed
-            write_file(folder / DETAILS_FILE, buffer.getvalue(), is_synced=True)
+            write_file(folder / DETAILS_FILE, buffer.getbuffer(), is_synced=True)
     except FileProblem:
         return
     for name in contents:

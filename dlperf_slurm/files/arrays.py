@@ -49,4 +49,4 @@ def write_array(path: Path, array: Any) -> None:
 
     buffer = io.BytesIO()
     numpy.save(buffer, array)
-    write_file(path, buffer.getvalue())
+    write_file(path, buffer.getbuffer())

@@ -5,7 +5,7 @@ import os
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterator, Optional, Union
 
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.folders import encode_path, open_folder
@@ -16,9 +16,13 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
+# a view of a buffer saves a copy of large contents
+Content = Union[bytes, memoryview]
+
+
 def write_file(
     path: Path,
-    content: bytes,
+    content: Content,
     root: Optional[Path] = None,
     is_synced: bool = False,
     mode: int = 0o666,
@@ -92,7 +96,7 @@ def open_to_append(path: Path, root: Optional[Path] = None, mode: int = 0o666) -
         os.close(descriptor)
 
 
-def write_all(descriptor: int, content: bytes) -> None:
+def write_all(descriptor: int, content: Content) -> None:
     """Write all bytes, also after partial writes, as on a disk that fills up."""
     remaining = memoryview(content)
     while remaining:
@@ -100,7 +104,7 @@ def write_all(descriptor: int, content: bytes) -> None:
 
 
 @contextmanager
-def _named_errors(path: Path, content: bytes) -> Iterator[None]:
+def _named_errors(path: Path, content: Content) -> Iterator[None]:
     """Convert an OSError into a FileProblem that names the file.
 
     On a full disk the message has the size of `content` and the free space.
@@ -126,7 +130,7 @@ def _removed_on_error(folder: int, name: bytes) -> Iterator[None]:
         raise
 
 
-def _write_partial(folder: int, name: bytes, content: bytes, is_synced: bool, mode: int) -> bytes:
+def _write_partial(folder: int, name: bytes, content: Content, is_synced: bool, mode: int) -> bytes:
     """Write a temporary file in `folder`, the descriptor of its final folder; return its name."""
     partial = b"." + name[:200] + b"." + os.urandom(6).hex().encode()
     descriptor = os.open(partial, _NEW_FILE, mode, dir_fd=folder)
