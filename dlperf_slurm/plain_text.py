@@ -1,4 +1,4 @@
-"""Untrusted text -> text that is safe in a terminal or a spreadsheet; counts and lists of names."""
+"""Untrusted text -> text that is safe in a terminal or a spreadsheet; counts, lists, patterns."""
 
 import re
 from collections.abc import Sequence
@@ -22,6 +22,14 @@ def name_some(names: Sequence[str], limit: int = 3) -> str:
     """List the first names, and how many more there are: "a, b, c and 5 more"."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
+
+
+def matches_pattern(text: str, patterns: Sequence[str]) -> bool:
+    """Return whether a text matches a pattern, or contains one without `*`, `?` and `[`."""
+    from fnmatch import fnmatchcase
+
+    wanted = (p if any(sign in p for sign in "*?[") else f"*{p}*" for p in patterns)
+    return any(fnmatchcase(text, pattern) for pattern in wanted)
 
 
 def strip_controls(text: str) -> str:

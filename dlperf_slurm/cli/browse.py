@@ -11,6 +11,7 @@ from dlperf_slurm.cli.options import (
 )
 from dlperf_slurm.cli.output import make_console, print_json, say, warn
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.plain_text import matches_pattern
 from dlperf_slurm.program import LATEST
 
 if TYPE_CHECKING:
@@ -100,12 +101,11 @@ def _choose_tasks(run: "Run", pattern: Optional[str]) -> "list[RunTask]":
     """Choose the latest attempts of the cases that match, or that failed, else the last one."""
     from dlperf_slurm.jobs.attempts import validate_attempt
     from dlperf_slurm.jobs.run_directory import list_latest_attempts
-    from dlperf_slurm.results.history.timeline import matches_case
 
     latest = list_latest_attempts(run.read_all_tasks())
     tasks = sorted(latest, key=lambda task: (task.case_id, task.repeat))
     if pattern is not None:
-        chosen = [task for task in tasks if matches_case(task.case_id, [pattern])]
+        chosen = [task for task in tasks if matches_pattern(task.case_id, [pattern])]
         if not chosen:
             known = ", ".join(dict.fromkeys(task.case_id for task in tasks))
             raise InputError(f"{pattern}: no case of {run.run_id} matches; known: {known}")

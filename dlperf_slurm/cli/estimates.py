@@ -90,9 +90,8 @@ def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[s
         planned.append(PlannedRepeats(case.case_id, unit[1], unit[0]))
     if not list_run_ids(results):
         return describe_power(planned, ())
-    # imports DuckDB and pandas, which takes most of a second
     from dlperf_slurm.results.history.run_cache import read_run_cache
 
-    entries = read_run_cache(results).entries
-    here = entries[entries.site_name == loaded.name]
-    return describe_power(planned, zip(here.case_id, here.samples_per_s))
+    entries = read_run_cache(results).list_entries()
+    here = [entry for entry in entries if entry["site_name"] == loaded.name]
+    return describe_power(planned, [(entry["case_id"], entry["samples_per_s"]) for entry in here])

@@ -18,7 +18,8 @@ from dlperf_slurm.reports.tables import (
     tabulate,
 )
 from dlperf_slurm.results.columns import list_records, with_bounds
-from dlperf_slurm.results.compare import FOUND, IDENTITY, MEAN_LATENCY, PAIR, Row, RunComparison
+from dlperf_slurm.results.compare import FOUND, MEAN_LATENCY, PAIR, Row, RunComparison
+from dlperf_slurm.results.labels import IDENTITY
 from dlperf_slurm.results.notes import CASE
 from dlperf_slurm.results.number_formats import MILLISECONDS, RATIO, ScaledFormat
 from dlperf_slurm.results.significance import EQUIVALENT, NOT_COMPARABLE, UNDECIDED

@@ -35,12 +35,12 @@ from dlperf_slurm.results.cases import Results, analyze_frames
 from dlperf_slurm.results.collect import Attempts, CaseOutcomes
 from dlperf_slurm.results.columns import REPEATED_TEXT, TIME, list_values, make_array
 from dlperf_slurm.results.history.entries import (
-    EntryRow,
     add_failures,
     check_entries,
     list_failures_by_case,
     make_entry,
 )
+from dlperf_slurm.results.history.entry_columns import EntryRow
 from dlperf_slurm.results.history.run_cache import store_summary
 from dlperf_slurm.results.samples import INDEX
 

@@ -11,7 +11,6 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import CANCELLED, SUBMITTED, read_journal
 from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.jobs.run_directory import open_run
-from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.history.run_cache import read_run_cache
 
 HEADER = ("run", "title", "site", "state", "age", "best throughput")
@@ -25,7 +24,7 @@ def list_rows(results_dir: Path, runs: Sequence[tuple[str, Path]]) -> tuple[list
         return [], []
     cache = read_run_cache(results_dir)
     entries: dict[str, list[Row]] = {}
-    for entry in list_records(cache.entries):
+    for entry in cache.list_entries():
         entries.setdefault(Path(entry["run_dir"]).name, []).append(entry)
     rows, problems = [], dict.fromkeys(cache.problems)
     for run_id, path in runs:

@@ -6,12 +6,11 @@ from math import nan
 from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.jobs.manifest import Manifest
-from dlperf_slurm.plain_text import count_things
+from dlperf_slurm.plain_text import count_things, matches_pattern
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import LISTS, NUMBER, TEXT, list_records, make_frame_of_values
 from dlperf_slurm.results.comparability import describe_changes, explain_absence, find_other_work
 from dlperf_slurm.results.compare import PAIR, THROUGHPUT, decide_pairs
-from dlperf_slurm.results.history.timeline import matches_case
 from dlperf_slurm.results.labels import get_unit
 from dlperf_slurm.results.reference import ReferenceCase, list_facts, list_nodes
 from dlperf_slurm.results.significance import NOT_COMPARABLE, SIGNIFICANCE, UNDECIDED
@@ -127,7 +126,7 @@ def _match(
     ids = {c.case.case_id: c for c in cases}
     found = [case_id for case_id in ids if case_id == entry.case]
     if not found and not entry.runs:
-        found = [case_id for case_id in ids if matches_case(case_id, [entry.case])]
+        found = [case_id for case_id in ids if matches_pattern(case_id, [entry.case])]
     if not found:
         yield _Pair(entry.case, entry, None, "the run has no such case")
     for case_id in found:

@@ -12,7 +12,7 @@ import pickle
 import sys
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from dlperf_slurm.version import __version__
 
 _DIGEST_BYTES = 32
 _CODE_SUFFIXES = (".css", ".j2", ".js", ".py", ".toml")
-# libraries that results and reports depend on; their versions are read without importing them
+# libraries that results and reports depend on
 _LIBRARIES = ("duckdb", "jinja2", "matplotlib", "numpy", "pandas")
 
 
@@ -71,12 +71,23 @@ def evict_entries(kind: str, most: int) -> None:
 def fingerprint_code() -> tuple[object, ...]:
     """Fingerprint the code that makes results and reports: versions, newest modification time.
 
-    The time is included because in a checkout the version does not change with the code.
+    The time is included because in a checkout the version does not change with the code. Versions
+    are those in the names of metadata folders: even importlib.metadata is slow to import.
     """
     newest = max(
-        path.stat().st_mtime_ns for path in PACKAGE.rglob("*") if path.suffix in _CODE_SUFFIXES
+        os.stat(f"{folder}/{name}").st_mtime_ns  # noqa: PTH116
+        for folder, _, names in os.walk(PACKAGE)
+        for name in names
+        if name.endswith(_CODE_SUFFIXES)
     )
-    return __version__, newest, sys.version, *map(version, _LIBRARIES)
+    return __version__, newest, sys.version, *map(_find_metadata, _LIBRARIES)
+
+
+def _find_metadata(package: str) -> list[str]:
+    """Find the metadata folders of a package, such as ["numpy-2.4.6.dist-info"]."""
+    spec = find_spec(package)
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    return [path.name for folder in folders for path in Path(folder).parent.glob(f"{package}-*")]
 
 
 def _digest(made_of: object, content: bytes) -> bytes:

@@ -4,12 +4,10 @@ A column is computed from the plan, from the repeats of the case, from its sampl
 interval), or from columns declared before it (see `results.case_formulas`).
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Iterator
 from typing import Any, Optional, get_args
 
 from dlperf_slurm.config.key_descriptions import list_docstrings
-from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.matrix.axes import AXIS_SPECS
 from dlperf_slurm.matrix.settings import USES
 from dlperf_slurm.matrix.tables import Protocol
@@ -38,6 +36,7 @@ from dlperf_slurm.results.case_formulas import (
     times,
 )
 from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, THROUGHPUT, Column, with_bounds
+from dlperf_slurm.results.labels import IDENTITY
 from dlperf_slurm.results.model_hardware import describe_models
 from dlperf_slurm.results.number_formats import COUNT as WHOLE
 from dlperf_slurm.results.number_formats import (
@@ -109,13 +108,10 @@ def declare_hidden(name: str, dtype: str, compute: Compute, **printed: Any) -> C
 
 def _declare_axes() -> Iterator[Column]:
     """Declare a column for each axis of the matrix, such as `framework`."""
-    kinds: Mapping[object, str] = {str: TEXT, int: COUNT, bool: FLAG}
-    types = {axis.name: axis.type for axis in fields(Axes)}
     for axis in AXIS_SPECS:
-        dtype = COUNT if axis.name == "loss_scale" else kinds.get(types[axis.name], TEXT)
         meaning = axis.description[0].lower() + axis.description[1:].rstrip(".")
         meaning += "; missing where it is dynamic" if axis.name == "loss_scale" else ""
-        yield Column(axis.name, dtype, axis.unit, meaning, planned(axis.name))
+        yield Column(axis.name, IDENTITY[axis.name], axis.unit, meaning, planned(axis.name))
 
 
 def _declare_settings() -> Iterator[Column]:

@@ -7,8 +7,7 @@ from math import nan
 from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.contract.axes import INFER
-from dlperf_slurm.jobs.manifest import Manifest, PlannedCase
-from dlperf_slurm.matrix.axes import AXES
+from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.results.case_columns import CASES
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import (
@@ -33,7 +32,7 @@ from dlperf_slurm.results.comparability import (
     list_surroundings,
     list_work,
 )
-from dlperf_slurm.results.labels import get_unit, list_axes
+from dlperf_slurm.results.labels import IDENTITY, list_identity
 from dlperf_slurm.results.ratios import take_ratio
 from dlperf_slurm.results.repeats import describe_hardware
 from dlperf_slurm.results.significance import DEFAULT_MARGIN, NOT_COMPARABLE, Verdict, decide
@@ -46,9 +45,6 @@ if TYPE_CHECKING:
 THROUGHPUT = "throughput"
 MEAN_LATENCY = "mean latency"
 
-_DTYPES = {column.name: column.dtype for column in CASES}
-# the columns that identify a case in data frames with cases of several runs
-IDENTITY: dict[str, str] = {name: _DTYPES[name] for name in ("case_id", "model", *AXES, "unit")}
 # the samples to compare: one per repeat, or block medians if `counted` is "blocks"
 PAIR: dict[str, str] = {
     "quantity": TEXT,
@@ -176,12 +172,6 @@ def _list_pairs(
     for quantity in quantities:
         samples = [list_samples(run, quantity) if run else () for run in (a, b)]
         yield (*identity, quantity, counted, *samples, reason, changes)
-
-
-def list_identity(case: PlannedCase) -> list[object]:
-    """List the values of the columns IDENTITY for a planned case, with axis values as planned."""
-    unit = get_unit(case.model, case.unit)
-    return [case.case_id, case.model, *list_axes(case.axes).values(), unit]
 
 
 def list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:

@@ -1,19 +1,30 @@
 """Cases -> their labels: the framework and the axis values that are not the default."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.matrix.axes import AXES, VARIANT_SPECS
-from dlperf_slurm.results.columns import list_values
+from dlperf_slurm.results.columns import COUNT, FLAG, TEXT, list_values
 from dlperf_slurm.worker.models import list_models, load_model
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
+    from dlperf_slurm.jobs.manifest import PlannedCase
+
 # axes that distinguish the columns of a table, with their default, which labels omit
 VARIANT_AXES = {spec.name: spec.default for spec in VARIANT_SPECS}
 VARIANTS = tuple(VARIANT_AXES)
+_DTYPES: Mapping[object, str] = {str: TEXT, int: COUNT, bool: FLAG}
+_TYPES = {axis.name: axis.type for axis in fields(Axes)} | {"loss_scale": int}
+# the columns that identify a case in data frames with cases of several runs
+IDENTITY = {
+    **dict.fromkeys(("case_id", "model"), TEXT),
+    **{axis: _DTYPES.get(_TYPES[axis], TEXT) for axis in AXES},
+    "unit": TEXT,
+}
 
 
 def describe_variants(rows: "DataFrame", axes: Collection[str] = VARIANTS) -> "DataFrame":
@@ -97,3 +108,9 @@ def get_unit(model: str, own: str = "") -> str:
     """Return the unit of a throughput, such as images/s; `own` is what a script's samples are."""
     unit = load_model(model).SAMPLE_UNIT if model in list_models() else own or "samples"
     return f"{unit}/s"
+
+
+def list_identity(case: "PlannedCase") -> list[object]:
+    """List the values of the columns IDENTITY for a planned case, with axis values as planned."""
+    unit = get_unit(case.model, case.unit)
+    return [case.case_id, case.model, *list_axes(case.axes).values(), unit]

@@ -63,17 +63,23 @@ PLAN, RESULTS = "dlperf_slurm.jobs.plan", "dlperf_slurm.reports.summarize"
         (["plan"], PLAN, {*HEAVY, "rich", "dlperf_slurm.results.collect", RESULTS}),
     ],
 )
-def test_command_loads_what_it_needs_alone(home, words, loaded, others):
+def test_command_loads_what_it_needs_alone(home, staged_run, words, loaded, others):
     write_matrix(SMALL_MATRIX, home / "matrix.toml")
     arguments = [] if "--help" in words else ["matrix.toml", "--site", "local"]
+    # the first time, `plan` makes a summary of the run
+    run_command([*words, *arguments])
     _, modules = run_command([*words, *arguments])
     assert loaded in modules
     assert not modules & others
 
 
-@pytest.mark.parametrize("command", ["status", "cancel"])
+@pytest.mark.parametrize("command", ["status", "cancel", "log", "list"])
 def test_command_on_a_run_reads_its_json_alone(staged_run, command):
-    _, modules = run_command([command, str(staged_run.path)])
+    words = [command] if command == "list" else [command, str(staged_run.path)]
+    if command == "list":
+        # the first time, a summary of the run is made
+        run_command(words)
+    _, modules = run_command(words)
     assert not modules & {*HEAVY, "asyncio", "pydantic", "rich"}
     # those of the interpreter itself included
     assert 50 < len(modules) < 230

@@ -1,114 +1,30 @@
-"""A results folder -> its runs and their entries: results, software and machine of each case.
-
-An entry is one case of one run, a row of the data frame with the columns ENTRIES.
-"""
+"""A run -> its entries: the results, software and machine of each case."""
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.archives import ARCHIVE_SUFFIX, has_file
-from dlperf_slurm.jobs.journal import JOURNAL_FILE, Event, read_journal
-from dlperf_slurm.jobs.manifest import MANIFEST_FILE, Manifest
-from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, Run, open_run
+from dlperf_slurm.jobs.journal import Event, read_journal
+from dlperf_slurm.jobs.manifest import Manifest
+from dlperf_slurm.jobs.run_directory import Run, open_run
 from dlperf_slurm.results.collect import CaseOutcomes, collect_outcomes
-from dlperf_slurm.results.columns import COUNT, LISTS, TEXT, make_frame_of_values
 from dlperf_slurm.results.comparability import list_surroundings, list_work
-from dlperf_slurm.results.compare import IDENTITY, list_identity
+from dlperf_slurm.results.history.entry_columns import EntryRow
 from dlperf_slurm.results.history.node_facts import (
     list_contests,
     list_node_failures,
     list_sound_repeats,
 )
+from dlperf_slurm.results.labels import list_identity
 from dlperf_slurm.results.repeats import classify_problem
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-# other contents of a run directory: if any exists without a manifest, the run is incomplete
-_SIGNS = (JOURNAL_FILE, SCRIPTS_DIR, "cases")
 # machine facts that are also software versions
 _DRIVERS = ("gpu_driver", "cuda_driver")
-
-
-@dataclass(frozen=True)
-class ResultsFolder:
-    """The run directories (or archives) of a results folder, by name, and one line per problem."""
-
-    runs: tuple[Path, ...]
-    problems: tuple[str, ...]
-
-
-def list_runs(results_dir: Path) -> ResultsFolder:
-    """List the runs of a results folder; InputError if the folder cannot be read.
-
-    Other files and folders are ignored. A run with a second name (a symbolic link) counts once.
-    """
-    runs: dict[Path, Path] = {}
-    problems = []
-    try:
-        paths = sorted(path for path in results_dir.iterdir() if not path.name.startswith("."))
-    except OSError as error:
-        raise InputError(f"{results_dir}: cannot be read: {error.strerror}") from error
-    for path in paths:
-        try:
-            path.name.encode()
-            if (path / MANIFEST_FILE).is_file() or _is_archive(path, paths):
-                runs.setdefault(path.resolve(), path)
-            elif any((path / name).exists() for name in _SIGNS):
-                problems.append(f"{path}: has no {MANIFEST_FILE}: the run is incomplete")
-        except UnicodeEncodeError:
-            problems.append(f"{str(path)!a}: left out, as its name is not valid UTF-8")
-        except FileProblem as error:
-            problems.append(str(error))
-        except OSError as error:
-            problems.append(f"{path}: cannot be read: {error.strerror}")
-    return ResultsFolder(tuple(runs.values()), tuple(problems))
-
-
-def _is_archive(path: Path, paths: Sequence[Path]) -> bool:
-    """Return whether a path is the archive of a run whose directory is not among `paths` too."""
-    if path.suffix != ARCHIVE_SUFFIX or path.with_suffix("") in paths:
-        return False
-    return path.is_file() and has_file(path / MANIFEST_FILE, path)
-
-
-# The columns of the data frame of entries: one row per case of a run, as planned. `state` is the
-# reason for a missing result (failed, OOM, invalid, missing), `problem` the problems of repeats.
-# Without a valid record these are empty: `parameters` (sizes of the model), `work` and
-# `surroundings` (see `list_work`, `list_surroundings`), and `versions` (software versions).
-# `node_contests`: see `list_contests`; `node_sound`: see `list_sound_repeats`;
-# `node_failures`: node, time and reason of each node failure.
-ENTRIES: dict[str, str] = {
-    "run_dir": TEXT,
-    "run_id": TEXT,
-    "created_at": TEXT,
-    "site_name": TEXT,
-    "tool": TEXT,
-    **IDENTITY,
-    "planned_repeats": COUNT,
-    "samples_per_s": LISTS,
-    "state": TEXT,
-    "problem": TEXT,
-    "parameters": TEXT,
-    "work": TEXT,
-    "surroundings": TEXT,
-    "versions": TEXT,
-    "node_contests": TEXT,
-    "node_sound": TEXT,
-    "node_failures": TEXT,
-}
-# the columns with JSON
-FACTS = tuple(ENTRIES)[tuple(ENTRIES).index("work") :]
-# the values of an entry, in the order of ENTRIES
-EntryRow = tuple[Any, ...]
 
 
 def read_entries(run_dir: Path) -> list[EntryRow]:
@@ -186,11 +102,6 @@ def _write_json(value: object) -> str:
 
 # cached, because runs have many facts in common: callers must not modify the result
 read_facts: Callable[[str], Any] = lru_cache(maxsize=None)(json.loads)
-
-
-def make_entry_frame(rows: Sequence[EntryRow]) -> "DataFrame":
-    """Build the data frame of entries."""
-    return make_frame_of_values(ENTRIES, rows)
 
 
 def _name_state(outcomes: CaseOutcomes) -> str:

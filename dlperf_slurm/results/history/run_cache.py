@@ -7,18 +7,19 @@ It is valid while none of these has another size or time, and no folder another 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.config.folders import hash_path
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.archives import ARCHIVE_SUFFIX, has_file
+from dlperf_slurm.jobs.journal import JOURNAL_FILE
+from dlperf_slurm.jobs.manifest import MANIFEST_FILE
+from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR
 from dlperf_slurm.jobs.run_files import digest_files, look_at_files
 from dlperf_slurm.results.cache import evict_entries, fingerprint_code, load_entry, store_entry
-from dlperf_slurm.results.history.entries import (
-    EntryRow,
-    list_runs,
-    make_entry_frame,
-    read_entries,
-)
+from dlperf_slurm.results.columns import make_frame_of_values
+from dlperf_slurm.results.history.entry_columns import ENTRIES, EntryRow
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -26,20 +27,31 @@ if TYPE_CHECKING:
 # the folder of the cache, and the most runs in it
 SUMMARIES = "summaries"
 MOST_RUNS = 10_000
+# other contents of a run directory: if any exists without a manifest, the run is incomplete
+_SIGNS = (JOURNAL_FILE, SCRIPTS_DIR, "cases")
 
 
 @dataclass(frozen=True)
 class RunCache:
     """All entries of a results folder, and one line per problem.
 
-    `entries` has the columns ENTRIES. `read_runs` is the number of runs that were read from their
+    `rows` have the values of ENTRIES. `read_runs` is the number of runs that were read from their
     files, because they are new or have changed since their summary was stored.
     """
 
-    entries: "DataFrame" = field(compare=False, repr=False)
+    rows: list[EntryRow] = field(repr=False)
     problems: tuple[str, ...]
     run_count: int
     read_runs: int
+
+    @property
+    def entries(self) -> "DataFrame":
+        """The rows as a data frame with the columns ENTRIES, which imports pandas."""
+        return make_frame_of_values(ENTRIES, self.rows)
+
+    def list_entries(self) -> list[dict[str, Any]]:
+        """List the rows as dicts by the names of ENTRIES, without pandas."""
+        return [dict(zip(ENTRIES, row)) for row in self.rows]
 
 
 def read_run_cache(results_dir: Path) -> RunCache:
@@ -47,11 +59,10 @@ def read_run_cache(results_dir: Path) -> RunCache:
 
     If a summary cannot be stored, a problem says so, and the next call reads the run again.
     """
-    folder = list_runs(results_dir)
-    problems = [*folder.problems]
+    runs, problems = list_runs(results_dir)
     rows: list[EntryRow] = []
     run_count = read_runs = 0
-    for run_dir in folder.runs:
+    for run_dir in runs:
         own = _load(run_dir)
         if own is None:
             try:
@@ -65,7 +76,42 @@ def read_run_cache(results_dir: Path) -> RunCache:
         rows += [(str(run_dir), *row[1:]) for row in own]
     if read_runs:
         evict_entries(SUMMARIES, MOST_RUNS)
-    return RunCache(make_entry_frame(rows), tuple(dict.fromkeys(problems)), run_count, read_runs)
+    return RunCache(rows, tuple(dict.fromkeys(problems)), run_count, read_runs)
+
+
+def list_runs(results_dir: Path) -> tuple[list[Path], list[str]]:
+    """List the runs (directories or archives) of a results folder by name, and the problems.
+
+    Raises InputError if the folder cannot be read.
+    Other files and folders are ignored. A run with a second name (a symbolic link) counts once.
+    """
+    runs: dict[Path, Path] = {}
+    problems = []
+    try:
+        paths = sorted(path for path in results_dir.iterdir() if not path.name.startswith("."))
+    except OSError as error:
+        raise InputError(f"{results_dir}: cannot be read: {error.strerror}") from error
+    for path in paths:
+        try:
+            path.name.encode()
+            if (path / MANIFEST_FILE).is_file() or _is_archive(path, paths):
+                runs.setdefault(path.resolve(), path)
+            elif any((path / name).exists() for name in _SIGNS):
+                problems.append(f"{path}: has no {MANIFEST_FILE}: the run is incomplete")
+        except UnicodeEncodeError:
+            problems.append(f"{str(path)!a}: left out, as its name is not valid UTF-8")
+        except FileProblem as error:
+            problems.append(str(error))
+        except OSError as error:
+            problems.append(f"{path}: cannot be read: {error.strerror}")
+    return [*runs.values()], problems
+
+
+def _is_archive(path: Path, paths: Sequence[Path]) -> bool:
+    """Return whether a path is the archive of a run whose directory is not among `paths` too."""
+    if path.suffix != ARCHIVE_SUFFIX or path.with_suffix("") in paths:
+        return False
+    return path.is_file() and has_file(path / MANIFEST_FILE, path)
 
 
 def _load(run_dir: Path) -> Optional[list[EntryRow]]:
@@ -79,6 +125,9 @@ def _load(run_dir: Path) -> Optional[list[EntryRow]]:
 
 def _read(run_dir: Path, problems: list[str]) -> list[EntryRow]:
     """Read the entries of a run, and store its summary; raises InputError if it cannot be read."""
+    # imports what reads records
+    from dlperf_slurm.results.history.entries import read_entries
+
     found = look_at_files(run_dir)
     rows = read_entries(run_dir)
     problem = store_summary(run_dir, found, rows)

@@ -6,10 +6,10 @@ A timeline is the entries of one case with the same model sizes, from the oldest
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from math import nan
 from typing import TYPE_CHECKING, Any
 
+from dlperf_slurm.plain_text import matches_pattern
 from dlperf_slurm.results.columns import (
     COUNT,
     NUMBER,
@@ -27,7 +27,6 @@ from dlperf_slurm.results.comparability import (
     find_other_work,
 )
 from dlperf_slurm.results.compare import (
-    IDENTITY,
     PAIR,
     THROUGHPUT,
     decide_pairs,
@@ -35,7 +34,7 @@ from dlperf_slurm.results.compare import (
     share_case_column,
 )
 from dlperf_slurm.results.history.entries import describe_software, read_facts
-from dlperf_slurm.results.labels import number_groups
+from dlperf_slurm.results.labels import IDENTITY, number_groups
 from dlperf_slurm.results.significance import DEFAULT_MARGIN
 from dlperf_slurm.stats.median import (
     Interval,
@@ -84,17 +83,11 @@ def select_entries(
     the id.
     """
     is_selected = [
-        (not patterns or matches_case(case_id, patterns))
+        (not patterns or matches_pattern(case_id, patterns))
         and (not frameworks or framework in frameworks)
         for case_id, framework in zip(entries.case_id, entries.framework)
     ]
     return entries[is_selected]
-
-
-def matches_case(case_id: str, patterns: Sequence[str]) -> bool:
-    """Return whether a case id matches a pattern, or contains one without `*`, `?` and `[`."""
-    wanted = (p if any(sign in p for sign in "*?[") else f"*{p}*" for p in patterns)
-    return any(fnmatchcase(case_id, pattern) for pattern in wanted)
 
 
 def make_history(entries: "DataFrame") -> "DataFrame":

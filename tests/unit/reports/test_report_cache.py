@@ -7,6 +7,7 @@ import shutil
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from builders import find_start_dir
@@ -137,11 +138,14 @@ def replace_code(monkeypatch):
     monkeypatch.setattr(cache, "__version__", "another")
 
 
-def replace_library(library):
+def replace_library(package):
     def replace(monkeypatch):
         cache.fingerprint_code.cache_clear()
-        found = cache.version
-        monkeypatch.setattr(cache, "version", lambda name: "2" if name == library else found(name))
+        find = cache.find_spec
+        other = SimpleNamespace(submodule_search_locations=[f"/elsewhere/{package}"])
+        monkeypatch.setattr(
+            cache, "find_spec", lambda name: other if name == package else find(name)
+        )
 
     return replace
 
