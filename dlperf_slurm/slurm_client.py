@@ -2,8 +2,6 @@
 
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from typing import Optional
 
@@ -43,8 +41,8 @@ _TOKEN = "SLURM_JWT"
 CLUSTER_VARIABLES = ("SLURM_CLUSTERS", "SBATCH_CLUSTERS")
 
 # answers of sbatch: a sentence of its own or of a wrapper, and "7" or "7;cluster" of --parsable
-_SUBMITTED = re.compile(r"\bSubmitted batch job ([1-9]\d{0,9})\b")
-_PARSABLE = re.compile(r"^[ \t]*([1-9]\d{0,9})(?:;[\w.-]+)?[ \t\r]*$", re.M)
+_SUBMITTED = r"\bSubmitted batch job ([1-9]\d{0,9})\b"
+_PARSABLE = r"^[ \t]*([1-9]\d{0,9})(?:;[\w.-]+)?[ \t\r]*$"
 
 # what a controller that refuses a token leaves clients with, as one that restarts does
 _PERHAPS_REFUSED = re.compile("authentication|Zero Bytes")
@@ -144,6 +142,8 @@ def get_cluster_option(clusters: str) -> list[str]:
 
 def is_slurm_here() -> bool:
     """Return whether sbatch is on PATH; the controller is not asked."""
+    import shutil
+
     return shutil.which("sbatch") is not None
 
 
@@ -157,6 +157,9 @@ def run_client(
 
     The command inherits the descriptors in `keep_open` and the SBATCH_ variables in `inherit`.
     """
+    # imported here, as a run that has ended asks no scheduler
+    import subprocess
+
     environment = clean_environment(os.environ, inherit)
     if _TOKEN in os.environ:
         environment[_TOKEN] = os.environ[_TOKEN]
@@ -210,7 +213,7 @@ def parse_job_id(answer: str) -> str:
 
     Raises SchedulerError unless the output contains exactly one: a wrapper may print other numbers.
     """
-    found: list[str] = _SUBMITTED.findall(answer) or _PARSABLE.findall(answer)
+    found: list[str] = re.findall(_SUBMITTED, answer) or re.findall(_PARSABLE, answer, flags=re.M)
     if len(set(found)) != 1:
         words = "several numbers" if found else "no job id"
         raise SchedulerError(f"sbatch printed {words}: {answer.strip()[-200:]!r}")

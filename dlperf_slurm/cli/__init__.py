@@ -103,6 +103,14 @@ class CommandParser(argparse.ArgumentParser):
             self.error(describe_unknown_arguments(self, unknown))
         return found, unknown
 
+    def format_help(self) -> str:
+        """Format the help text, which ends with an example of the command."""
+        if self.get_default("handler"):
+            from dlperf_slurm.cli.examples import write_epilog
+
+            self.epilog = write_epilog(self.prog)
+        return super().format_help()
+
 
 class _ListedCommand(argparse.ArgumentParser):
     """Placeholder parser of a command, for the list of commands in `--help`; it has no options."""

@@ -33,7 +33,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_archive(options: argparse.Namespace) -> None:
-    from dlperf_slurm.files.archives import ARCHIVE_SUFFIX
+    from dlperf_slurm.files.archive_lookup import ARCHIVE_SUFFIX
     from dlperf_slurm.jobs.archives import write_archive
     from dlperf_slurm.jobs.run_directory import find_run
 

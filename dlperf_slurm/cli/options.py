@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.commands import COMMANDS
-from dlperf_slurm.cli.examples import write_epilog
+from dlperf_slurm.cli.streams import find_width
 from dlperf_slurm.program import LATEST, find_results_dir
 
 if TYPE_CHECKING:
@@ -33,11 +33,15 @@ def add_command(
         name,
         help=text,
         description=f"{text[0].upper()}{text[1:]}.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_make_formatter,
     )
-    command.epilog = write_epilog(command.prog)
     command.set_defaults(handler=handler)
     return command
+
+
+def _make_formatter(prog: str) -> argparse.HelpFormatter:
+    # the width that argparse computes by default, with `shutil`
+    return argparse.RawDescriptionHelpFormatter(prog, width=find_width() - 2)
 
 
 def add_actions(
@@ -45,7 +49,12 @@ def add_actions(
 ) -> "Commands":
     """Add a command that requires an action (`env create`); return what to add actions to."""
     text = text or COMMANDS[name][1]
-    command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    command = commands.add_parser(
+        name,
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        formatter_class=_make_formatter,
+    )
     return command.add_subparsers(title=f"{metavar.lower()}s", metavar=metavar, required=True)
 
 

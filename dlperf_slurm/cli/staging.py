@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dlperf_slurm.cli.output import say, warn
 from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
@@ -77,8 +77,7 @@ def load_plan_of_cluster(options: argparse.Namespace) -> "tuple[MatrixFile, Load
             time.sleep(AGAIN_SECONDS)
 
 
-@dataclasses.dataclass(frozen=True)
-class CheckedMatrix:
+class CheckedMatrix(NamedTuple):
     """A matrix, its site and plan, and the seconds of `--within`, after all checks."""
 
     file: "MatrixFile"

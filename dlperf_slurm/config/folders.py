@@ -4,10 +4,8 @@ The user's folders follow the XDG Base Directory Specification. Folders in the c
 folder are private (mode 0700).
 """
 
-import hashlib
 import os
 import pwd
-import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -56,6 +54,11 @@ def find_user_name(uid: Optional[int] = None) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
+
+
+def get_host_name() -> str:
+    """Return the name of this host; not from `socket`, which takes milliseconds to import."""
+    return os.uname().nodename
 
 
 def make_absolute_path(path: Path) -> Path:
@@ -154,11 +157,15 @@ def _make_private_dir(own: Path, *parts: str) -> Path:
 
 def hash_path(path: Path) -> str:
     """Return a file name for what is cached about a path: the hash of its real path."""
+    import hashlib
+
     return hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
 
 
 def evict_oldest(folder: Path, most_entries: int) -> None:
     """Remove files and folders in a folder, but for the `most_entries` modified last."""
+    import shutil
+
     # another process may remove them at the same time
     with suppress(OSError):
         kept = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)

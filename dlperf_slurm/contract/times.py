@@ -10,4 +10,11 @@ def format_now() -> str:
 
 def parse_time(text: str) -> datetime:
     """Parse a time that `format_now` wrote; raises ValueError for any other text."""
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+    # not strptime, which takes milliseconds to import
+    try:
+        time = datetime.fromisoformat(text[:-1])
+    except ValueError:
+        time = None
+    if time is None or f"{time.isoformat(timespec='seconds')}Z" != text:
+        raise ValueError(f"{text!r} is not a time such as '2024-05-01T12:00:00Z'")
+    return time.replace(tzinfo=timezone.utc)

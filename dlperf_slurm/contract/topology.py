@@ -1,13 +1,12 @@
 """Text such as "2n8g" <-> a topology of 2 nodes with 8 devices each."""
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 PATTERN = r"([1-9][0-9]{0,5})n([1-9][0-9]{0,2})g"
 
 
-@dataclass(frozen=True, order=True)
-class Topology:
+class Topology(NamedTuple):
     """`nodes` nodes with `devices_per_node` devices on each; one rank per device."""
 
     nodes: int

@@ -17,18 +17,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, Dict, Iterable, Iterator, NamedTuple, Optional, Set, Tuple
+from typing import BinaryIO, Dict, Iterable, Iterator, NamedTuple, Set, Tuple
 
 from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.archive_lookup import FILE_LIMIT_BYTES
 from dlperf_slurm.files.folders import list_parts
 
-ARCHIVE_SUFFIX = ".zip"
 # the digests of all other files, as sha256sum(1) checks them
 SUMS_FILE = "SHA256SUMS"
 # the symbolic links of the folder and their targets, as the archive itself contains no links
 LINKS_FILE = "LINKS.json"
-# maximum size of a file in an archive, which is read into memory
-FILE_LIMIT_BYTES = 2**29
 # limit for the central directory; one of a million members has about 100 MiB
 LIST_LIMIT_BYTES = 2**28
 MEMBERS_LIMIT = 2_000_000
@@ -121,45 +119,10 @@ class Archive:
         return "/".join(map(os.fsdecode, list_parts(path, self.path)))
 
 
-def list_names(folder: Path, root: Path) -> "list[str]":
-    """List the names in a folder below `root`, a run's folder or archive, in no order.
-
-    Raises FileNotFoundError if the folder does not exist.
-    """
-    archive = find_archive(root)
-    return os.listdir(folder) if archive is None else list(archive.list_names(folder))
-
-
-def has_file(path: Path, root: Path) -> bool:
-    """Return whether a file exists below `root`, a run's folder or archive."""
-    archive = find_archive(root)
-    if archive is None:
-        return path.exists()
-    try:
-        return path.name in archive.list_names(path.parent)
-    except FileNotFoundError:
-        return False
-
-
-def find_archive(root: Path) -> Optional[Archive]:
-    """Open the archive at a path; None if the path is not a regular file named *.zip.
-
-    Raises FileProblem if the file is not a valid archive of a run.
-    """
-    if root.suffix != ARCHIVE_SUFFIX:
-        return None
-    try:
-        status = root.stat()
-    except OSError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return _open_archive(str(root), status.st_dev, status.st_ino, status.st_size, status.st_mtime)
-
-
 # cached until the file changes; a comparison of runs opens two archives
 @lru_cache(maxsize=4)
-def _open_archive(path: str, device: int, inode: int, size_bytes: int, time: float) -> Archive:
+def open_archive(path: str, device: int, inode: int, size_bytes: int, time: float) -> Archive:
+    """Open an archive of this identity, size and time; raises FileProblem if it is invalid."""
     with Path(path).open("rb") as file:
         found = list_members(file, path)
     tops = {name.partition("/")[0] for name in found}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Iterator, Optional
 
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.archives import FILE_LIMIT_BYTES, find_archive
+from dlperf_slurm.files.archive_lookup import FILE_LIMIT_BYTES, find_archive
 from dlperf_slurm.files.folders import encode_path, open_folder
 
 MIB = 2**20
@@ -23,7 +23,7 @@ JSON_LIMIT_BYTES = 32 * MIB
 # for step times: 1,000 ranks with 16,000 steps
 ARRAY_LIMIT_BYTES = 128 * MIB
 
-_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+_HALF_PAIR = r"\\u[dD][89a-fA-F]"
 _INT64 = 2**63
 # as many digits as the largest 64-bit integer has, after _DIGITS has mapped all digits to 0
 _LARGE_INTEGER = b"0" * len(str(_INT64))
@@ -105,7 +105,7 @@ def parse_json(text: str, where: str) -> Any:
         # a Python function for each integer is slow, and most files have no long integers
         is_large = _LARGE_INTEGER in text.encode("utf-8", "replace").translate(_DIGITS)
         data = json.loads(text, parse_int=_parse_integer if is_large else None)
-        return _replace_half_pairs(data) if _HALF_PAIR.search(text) else data
+        return _replace_half_pairs(data) if "\\u" in text and re.search(_HALF_PAIR, text) else data
     except RecursionError:
         raise FileProblem(f"{where}: not JSON: nested too deeply") from None
     except ValueError as error:

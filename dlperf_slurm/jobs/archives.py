@@ -14,15 +14,13 @@ from typing import Optional
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.archives import (
+from dlperf_slurm.files.archive_lookup import (
     ARCHIVE_SUFFIX,
     FILE_LIMIT_BYTES,
-    LINKS_FILE,
-    SUMS_FILE,
     find_archive,
     has_file,
-    make_entry,
 )
+from dlperf_slurm.files.archives import LINKS_FILE, SUMS_FILE, make_entry
 from dlperf_slurm.files.reading import read_bytes
 from dlperf_slurm.jobs.journal import LOCK_FILE, RESERVE_FILE, hold_submit_lock
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE

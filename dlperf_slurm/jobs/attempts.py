@@ -5,30 +5,45 @@ script: the first, or one after a requeue. Each has a folder `s<number>` (from 0
 the attempt's, so that no start overwrites the files of another.
 """
 
-import hashlib
 import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from dlperf_slurm.contract.json_files import ContractError
-from dlperf_slurm.contract.nodes import describe_unhealthy
-from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, Record
-from dlperf_slurm.files.archives import list_names
+from dlperf_slurm.files.archive_lookup import list_names
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.markers import NO_START
 from dlperf_slurm.jobs.run_directory import Run, RunTask
-from dlperf_slurm.jobs.sidecars import NO_SIDECARS, Sidecars
 from dlperf_slurm.version import __version__
 
+if TYPE_CHECKING:
+    from dlperf_slurm.contract.host_noise import NoiseReport
+    from dlperf_slurm.contract.peaks import Peaks
+    from dlperf_slurm.contract.record import Record
 
-@dataclass(frozen=True)
-class Start:
+
+class Start(NamedTuple):
     """One execution of an attempt's job script, its number (from 0), and its folder."""
 
     number: int
     path: Path
+
+
+@dataclass(frozen=True)
+class Sidecars:
+    """The contents of the sidecar files of a record; None for each file that was not written.
+
+    `token_seconds` is the array [ranks, steps, tokens] of text generation.
+    """
+
+    surroundings: "Optional[NoiseReport]" = None
+    peaks: "Optional[Peaks]" = None
+    token_seconds: Any = field(default=None, compare=False, repr=False)
+
+
+NO_SIDECARS = Sidecars()
 
 
 @dataclass(frozen=True)
@@ -42,7 +57,7 @@ class AttemptValidity:
     """
 
     start: Optional[Start]
-    record: Optional[Record]
+    record: "Optional[Record]"
     problem: str
     step_seconds: Any = field(default=None, compare=False, repr=False)
     beside: Sidecars = NO_SIDECARS
@@ -77,6 +92,8 @@ def fingerprint_attempt(run: Run, planned: PlannedCase, task: RunTask) -> str:
     The hash covers the planned case, the names, sizes, times and inodes of the files (none is
     opened), and the version of this tool.
     """
+    import hashlib
+
     attempt_dir = run.path / task.attempt_dir
     starts = list_starts(attempt_dir, run.path)
     stats = [_list_stats(folder) for folder in (attempt_dir, *(start.path for start in starts))]
@@ -114,7 +131,11 @@ def validate_attempt(run: Run, planned: PlannedCase, task: RunTask) -> AttemptVa
 def validate_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) -> AttemptValidity:
     """Validate the record that one execution of the job script left; it may be missing."""
     # most commands read no record
-    from dlperf_slurm.jobs.record_validation import InvalidRecordError, read_believed
+    from dlperf_slurm.jobs.record_validation import (
+        InvalidRecordError,
+        describe_failure,
+        read_believed,
+    )
 
     try:
         believed = read_believed(run.path, run.run_id, planned, task, start.path)
@@ -124,18 +145,5 @@ def validate_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) 
         return AttemptValidity(start, None, f"invalid record: {error}")
     except (ContractError, OSError) as error:
         return AttemptValidity(start, None, f"broken record: {error}")
-    problem = _describe_failure(believed.record)
+    problem = describe_failure(believed.record)
     return AttemptValidity(start, believed.record, problem, believed.step_seconds, believed.beside)
-
-
-def _describe_failure(record: Record) -> str:
-    if record.status == OK:
-        return ""
-    unhealthy = describe_unhealthy(record)
-    if unhealthy:
-        return unhealthy
-    kind = "out of memory" if record.status == OUT_OF_MEMORY else "failed"
-    first_line = record.reason.splitlines()[0] if record.reason else "no reason recorded"
-    measured = f"{record.partial_steps} of {record.case.measured_steps} steps were measured"
-    rest = f"; {measured}, but are not used" if record.partial_steps else ""
-    return f"{kind}: {first_line}{rest}"

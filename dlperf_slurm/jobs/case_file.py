@@ -9,7 +9,7 @@ from typing import BinaryIO
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import ContractError, take_values
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.archives import find_archive
+from dlperf_slurm.files.archive_lookup import find_archive
 from dlperf_slurm.files.reading import open_file, parse_json, read_text
 from dlperf_slurm.jobs.decode import build
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask

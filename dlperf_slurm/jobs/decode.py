@@ -16,7 +16,6 @@ from typing import Annotated, Any, Optional, TypeVar, Union, cast, get_args, get
 import msgspec
 
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError, take_values
-from dlperf_slurm.contract.record import HOST, WHOLE_JOB
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import JSON_LIMIT_BYTES, decode_text, parse_json, read_bytes
 from dlperf_slurm.plain_text import make_one_line, strip_controls
@@ -28,7 +27,8 @@ Range = tuple[float, float]
 PLAUSIBLE: Range = (0, 1e15)
 INT64: Range = (-(2**63), 2**63 - 1)
 COUNT: Range = (1, 1e9)
-RANK: Range = (WHOLE_JOB, 1e9)
+# -1 is the whole job, or a host
+RANK: Range = (-1, 1e9)
 SECONDS: Range = (1e-9, 1e9)
 SHARE: Range = (0, 1)
 # a share of two counters that are not read at the same instant
@@ -70,7 +70,7 @@ RANGES: Mapping[str, Range] = {
     "RankResult.local_rank": RANK,
     "RankResult.rank": RANK,
     "RankResult.window_seconds": SECONDS,
-    "Telemetry.device": (HOST, 1e6),
+    "Telemetry.device": (-1, 1e6),
     "Telemetry.least_clock_mhz": (0, 1e6),
     "Telemetry.mean_clock_mhz": (0, 1e6),
     "Telemetry.mean_power_watts": (0, 1e6),
@@ -188,7 +188,7 @@ def _add_ranges(key: str, expected: Any) -> Any:
     return dict[kinds] if kinds else expected  # type: ignore[misc,valid-type]
 
 
-_PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")
+_PLACE = r"\.(\w+)|\[(\d+)\]"
 
 
 def _describe(error: msgspec.ValidationError, data: Any) -> str:
@@ -197,7 +197,7 @@ def _describe(error: msgspec.ValidationError, data: Any) -> str:
     if not is_placed:
         message, place = place, ""
     place = place.rstrip("`")
-    for name, index in _PLACE.findall(place.split("[...]")[0]):
+    for name, index in re.findall(_PLACE, place.split("[...]")[0]):
         data = data[name] if name else data[int(index)]
     words = re.fullmatch(r"Object (missing required|contains unknown) field `(.*)`", message, re.S)
     if words:

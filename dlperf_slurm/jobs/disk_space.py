@@ -3,7 +3,6 @@
 import errno
 import os
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ TASK_BYTES = MIB // 2
 RESERVE_BYTES = MIB + 64 * 1024
 BYTES_PER_STEP_OF_A_RANK = 24
 # messages of job scripts, workers and the system
-_NO_ROOM = re.compile(
+_NO_ROOM = (
     r"\bthe disk\b.* (?:is full|cannot be written)|No space left on device|"
     r"Disk quota exceeded"
 )
@@ -43,7 +42,7 @@ def check_free(folder: Path, needed_bytes: int) -> None:
     place = folder.absolute()
     while not place.exists():
         place = place.parent
-    free_bytes = shutil.disk_usage(place).free
+    free_bytes, _ = measure_disk(place)
     if free_bytes < needed_bytes:
         raise InputError(
             f"{folder}: {describe_disk(place)}; the run needs about {_format_mib(needed_bytes)} MiB"
@@ -55,12 +54,12 @@ def describe_full_disk(folder: Path, needed_bytes: int = RESERVE_BYTES) -> str:
 
     By default, `needed_bytes` is what one array task needs.
     """
-    return describe_disk(folder) if shutil.disk_usage(folder).free < needed_bytes else ""
+    return describe_disk(folder) if measure_disk(folder)[0] < needed_bytes else ""
 
 
 def is_for_want_of_room(words: str) -> bool:
     """Return whether a failure's reason says that the disk is full or not writable."""
-    return _NO_ROOM.search(words) is not None
+    return re.search(_NO_ROOM, words) is not None
 
 
 @contextmanager
@@ -79,9 +78,14 @@ def describe_disk(place: Path) -> str:
     mount = place.resolve()
     while not os.path.ismount(mount):
         mount = mount.parent
-    usage = shutil.disk_usage(place)
-    free, total = _format_mib(usage.free), _format_mib(usage.total)
+    free, total = map(_format_mib, measure_disk(place))
     return f"the disk at {mount} has {free} of {total} MiB free"
+
+
+def measure_disk(place: Path) -> tuple[int, int]:
+    """Return the free and the total bytes of the disk of a file or folder."""
+    disk = os.statvfs(place)
+    return disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
 
 
 def _estimate_bytes(case: "MatrixCase") -> int:

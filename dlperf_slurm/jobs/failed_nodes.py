@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from dlperf_slurm import slurm_client
-from dlperf_slurm.contract.nodes import find_unhealthy_nodes
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.jobs.disk_space import is_for_want_of_room
 
@@ -18,8 +17,8 @@ NODE_FAIL = "NODE_FAIL"
 UNHEALTHY = "UNHEALTHY"
 
 # a name may begin with a digit, as 2080ti-1, but is no number
-_NODE = re.compile(r"\b(?:node|on) (?=[\d.-]*[A-Za-z])(\w[\w.-]*)\b(?=:| failed|'|$)")
-_EXCLUDE = re.compile(r"(?:--exclude[= ]|-x ?)(.+)")
+_NODE = r"\b(?:node|on) (?=[\d.-]*[A-Za-z])(\w[\w.-]*)\b(?=:| failed|'|$)"
+_EXCLUDE = r"(?:--exclude[= ]|-x ?)(.+)"
 
 
 def parse_failed_nodes(state: str, detail: str) -> list[str]:
@@ -28,9 +27,11 @@ def parse_failed_nodes(state: str, detail: str) -> list[str]:
     The list is empty if the cause is not a single node.
     """
     if state == UNHEALTHY:
+        from dlperf_slurm.contract.nodes import find_unhealthy_nodes
+
         # the output of a check command is free text, and could match _NODE by accident
         return find_unhealthy_nodes(detail)
-    found: list[str] = [] if is_for_want_of_room(detail) else _NODE.findall(detail)
+    found: list[str] = [] if is_for_want_of_room(detail) else re.findall(_NODE, detail)
     return found
 
 
@@ -94,8 +95,8 @@ def describe_too_few(site: "Site", needed: int) -> str:
 
 
 def _exclude(directives: Sequence[str], nodes: Sequence[str]) -> tuple[str, ...]:
-    matches = [_EXCLUDE.match(line) for line in directives]
+    matches = [re.match(_EXCLUDE, line) for line in directives]
     before = [name for match in matches if match for name in match[1].split(",")]
     names = dict.fromkeys([*before, *nodes])
-    kept = [line for line in directives if not _EXCLUDE.match(line)]
+    kept = [line for line in directives if not re.match(_EXCLUDE, line)]
     return (*kept, f"--exclude={','.join(names)}")

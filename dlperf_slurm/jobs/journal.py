@@ -2,12 +2,10 @@
 
 import dataclasses
 import fcntl
-import hashlib
 import io
 import itertools
 import json
 import os
-import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dlperf_slurm.config.folders import get_host_name
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.errors import InputError, JournalError, SchedulerError
 from dlperf_slurm.files import FileProblem
@@ -67,7 +66,7 @@ class Event:
     detail: str = ""
     start: int = -1
     files: str = ""
-    host: str = dataclasses.field(default_factory=socket.gethostname)
+    host: str = dataclasses.field(default_factory=get_host_name)
 
 
 # lines to parse together as one JSON array
@@ -165,7 +164,7 @@ class _ReadLines:
 
     path: Path
     size: int = 0
-    digest: bytes = b""
+    digest: int = hash(b"")
     events: list[Event] = dataclasses.field(default_factory=list)
     is_whole: bool = True
 
@@ -179,7 +178,7 @@ def _read_events(path: Path, data: bytes) -> tuple[list[Event], bool]:
     global _last_read
     read = _last_read
     view = memoryview(data)
-    if read.path != path or read.digest != _digest(view[: read.size]):
+    if read.path != path or read.digest != hash(view[: read.size]):
         _last_read = read = _ReadLines(path)
     # the last line may be incomplete, and is parsed again the next time
     size = data.rfind(b"\n") + 1
@@ -187,13 +186,9 @@ def _read_events(path: Path, data: bytes) -> tuple[list[Event], bool]:
         fresh, is_whole = _parse_lines(data[read.size : size], path)
         read.events.extend(fresh)
         read.is_whole = read.is_whole and is_whole
-        read.size, read.digest = size, _digest(view[:size])
+        read.size, read.digest = size, hash(view[:size])
     rest, is_rest_whole = _parse_lines(data[size:], path)
     return read.events + rest, read.is_whole and is_rest_whole
-
-
-def _digest(data: memoryview) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def _parse_lines(data: bytes, path: Path) -> tuple[list[Event], bool]:

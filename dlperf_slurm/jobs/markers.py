@@ -10,13 +10,12 @@ import re
 import sys
 from collections.abc import Mapping, Set
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.archives import list_names
+from dlperf_slurm.files.archive_lookup import list_names
 from dlperf_slurm.files.reading import open_file, read_json, read_text
 
 MARKERS_DIR = "markers"
@@ -47,8 +46,7 @@ NO_MARKERS: MarkerState = frozenset()
 SKIPPED = "SKIPPED"
 
 
-@dataclass(frozen=True)
-class Marker:
+class Marker(NamedTuple):
     """The content of a marker, which the job script writes when it starts or ends."""
 
     job_id: str

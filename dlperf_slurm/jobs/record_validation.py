@@ -16,9 +16,11 @@ from dlperf_slurm.contract.axes import INFER, Axes
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.host_noise import HOST_NOISE_FILE
 from dlperf_slurm.contract.json_files import ContractError
+from dlperf_slurm.contract.nodes import describe_unhealthy
 from dlperf_slurm.contract.peaks import PEAKS_FILE
 from dlperf_slurm.contract.record import (
     OK,
+    OUT_OF_MEMORY,
     RECORD_FILE,
     STEP_SECONDS_FILE,
     TOKEN_SECONDS_FILE,
@@ -29,6 +31,7 @@ from dlperf_slurm.contract.step_archive import SidecarFile, read_details
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import parse_array
 from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, JSON_LIMIT_BYTES
+from dlperf_slurm.jobs.attempts import NO_SIDECARS, Sidecars
 from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.decode import read_json
 from dlperf_slurm.jobs.manifest import PlannedCase
@@ -38,12 +41,7 @@ from dlperf_slurm.jobs.record_consistency import (
     find_token_problem,
 )
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
-from dlperf_slurm.jobs.sidecars import (
-    NO_SIDECARS,
-    Sidecars,
-    find_sidecar_problem,
-    parse_beside,
-)
+from dlperf_slurm.jobs.sidecars import find_sidecar_problem, parse_beside
 
 MAX_VALUE_CHARACTERS = 60
 MAX_PROBLEM_CHARACTERS = 1000
@@ -237,3 +235,17 @@ def _parse_steps(folder: Path, detail: Optional[SidecarFile], record: Record) ->
     if seconds.dtype.kind != "f" or not (numpy.isfinite(seconds) & (seconds >= 0)).all():
         raise ContractError(f"{detail.where}: has negative, infinite or NaN times")
     return seconds
+
+
+def describe_failure(record: Record) -> str:
+    """Describe why a record of a failure has no figures, or ''."""
+    if record.status == OK:
+        return ""
+    unhealthy = describe_unhealthy(record)
+    if unhealthy:
+        return unhealthy
+    kind = "out of memory" if record.status == OUT_OF_MEMORY else "failed"
+    first_line = record.reason.splitlines()[0] if record.reason else "no reason recorded"
+    measured = f"{record.partial_steps} of {record.case.measured_steps} steps were measured"
+    rest = f"; {measured}, but are not used" if record.partial_steps else ""
+    return f"{kind}: {first_line}{rest}"

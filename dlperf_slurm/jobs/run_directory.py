@@ -4,16 +4,15 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from dlperf_slurm.config.folders import find_user_name, make_absolute_path
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.archives import ARCHIVE_SUFFIX, list_names
+from dlperf_slurm.files.archive_lookup import ARCHIVE_SUFFIX, list_names
 from dlperf_slurm.files.reading import open_file, read_text
-from dlperf_slurm.jobs.journal import STAGED, SUBMITTED, read_whole_journal
+from dlperf_slurm.jobs.journal import STAGED, SUBMITTED, Event, read_whole_journal
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, Manifest, read_manifest
 from dlperf_slurm.jobs.markers import list_markers
 from dlperf_slurm.program import LATEST
@@ -33,7 +32,7 @@ CODE_DIR = "code"
 REPORT_DIR = "report"
 
 # "latest~1" is the run before the newest
-_LATEST = re.compile(rf"{LATEST}(?:~([0-9]{{1,6}}))?")
+_LATEST = rf"{LATEST}(?:~([0-9]{{1,6}}))?"
 
 # a row of a task table, as jobs/task_tables.py writes it; the folder can only be one of an attempt
 _TASK = re.compile(
@@ -94,8 +93,7 @@ class RunTask(NamedTuple):
         return f"{self.group_id}.{self.array_task_id}"
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """An opened run directory or archive, with its manifest."""
 
     path: Path
@@ -124,13 +122,15 @@ class Run:
                     return open_run(path)
         return None
 
-    def list_group_ids(self) -> list[str]:
+    def list_group_ids(self, journal: Optional[tuple[list[Event], bool]] = None) -> list[str]:
         """Return the ids of the groups (array jobs), such as "2n8g", in the order of staging.
+
+        `journal` is what `read_whole_journal` returned, if it was read already.
 
         A group belongs to the run if the journal lists it, if one of its array tasks has started,
         or if the journal is incomplete and the files of the group are complete.
         """
-        events, is_whole = read_whole_journal(self.path)
+        events, is_whole = journal or read_whole_journal(self.path)
         named = dict.fromkeys(e.group_id for e in events if e.event in (STAGED, SUBMITTED))
         files = sorted(name for name in self._list_scripts() if name.endswith(".tasks"))
         others = [Path(name).stem for name in files if Path(name).stem not in named]
@@ -250,7 +250,7 @@ def choose_run_id(reference: Optional[str], known: Sequence[str], results_dir: P
     several match; the message also has the runs that this user may not read.
     """
     reference = LATEST if reference is None else reference
-    latest = _LATEST.fullmatch(reference)
+    latest = re.fullmatch(_LATEST, reference)
     if latest is not None and int(latest[1] or 0) < len(known):
         return known[-1 - int(latest[1] or 0)]
     matching = [run_id for run_id in known if run_id.startswith(reference)]

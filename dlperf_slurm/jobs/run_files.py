@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dlperf_slurm.contract.step_archive import STREAM_FILES
-from dlperf_slurm.files.archives import ARCHIVE_SUFFIX
+from dlperf_slurm.files.archive_lookup import ARCHIVE_SUFFIX
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.markers import MARKERS_DIR

@@ -4,7 +4,6 @@ They have host noise, peaks of devices, and token times.
 """
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
 from dlperf_slurm.contract.host_noise import HOST_NOISE_FILE, NoiseReport
@@ -14,22 +13,8 @@ from dlperf_slurm.contract.record import TOKEN_SECONDS_FILE, Record
 from dlperf_slurm.contract.step_archive import SidecarFile
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import parse_array
+from dlperf_slurm.jobs.attempts import Sidecars
 from dlperf_slurm.jobs.decode import decode
-
-
-@dataclass(frozen=True)
-class Sidecars:
-    """The contents of the sidecar files of a record; None for each file that was not written.
-
-    `token_seconds` is the array [ranks, steps, tokens] of text generation.
-    """
-
-    surroundings: Optional[NoiseReport] = None
-    peaks: Optional[Peaks] = None
-    token_seconds: Any = field(default=None, compare=False, repr=False)
-
-
-NO_SIDECARS = Sidecars()
 
 
 def parse_beside(details: Mapping[str, SidecarFile]) -> Sidecars:

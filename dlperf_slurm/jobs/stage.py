@@ -5,7 +5,6 @@ import json
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
@@ -16,6 +15,7 @@ import tomli_w
 from dlperf_slurm.config.folders import (
     find_resource_dir,
     find_user_name,
+    get_host_name,
     make_absolute_path,
 )
 from dlperf_slurm.config.site import LoadedSite, Site
@@ -204,7 +204,7 @@ def make_manifest(
         scheduler=loaded.site.scheduler,
         created_at=format_now(),
         created_by=find_user_name(),
-        created_on=socket.gethostname(),
+        created_on=get_host_name(),
         command=hide_private_values(command),
         tool_version=__version__,
         tool_git=find_git_state(),

@@ -2,13 +2,12 @@
 
 import re
 import shutil
-import socket
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dlperf_slurm.config.folders import find_user_name, make_absolute_path
+from dlperf_slurm.config.folders import find_user_name, get_host_name, make_absolute_path
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import write_json
@@ -181,7 +180,7 @@ def _make_manifest(
         )
         or format_now(),
         created_by=find_user_name(),
-        created_on=socket.gethostname(),
+        created_on=get_host_name(),
         command=hide_private_values(command),
         tool_version=__version__,
         tool_git=find_git_state(),

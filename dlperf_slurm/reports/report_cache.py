@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.config.folders import hash_path
-from dlperf_slurm.files.archives import find_archive
+from dlperf_slurm.files.archive_lookup import find_archive
 from dlperf_slurm.jobs.attempts import fingerprint_attempt
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.run_directory import CASES_FILE, Run

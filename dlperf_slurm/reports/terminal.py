@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional, Union
 
 from dlperf_slurm.plain_text import count_things, name_some
-from dlperf_slurm.reports.cells import Cell, Table, make_cell
 from dlperf_slurm.reports.plain_console import PlainConsole, Text, measure, wrap
 
 if TYPE_CHECKING:
     from dlperf_slurm.jobs.plan import Plan
+    from dlperf_slurm.reports.cells import Cell, Table
     from dlperf_slurm.reports.summarize import Summary
     from dlperf_slurm.reports.tables.overview import Overview
 
@@ -174,7 +174,7 @@ def _print_planned(plan: "Plan", console: PlainConsole) -> None:
     console.print()
 
 
-def show_table(table: Table, console: PlainConsole) -> None:
+def show_table(table: "Table", console: PlainConsole) -> None:
     """Print a table with its caption."""
     print_table(
         table.header, table.rows, console, table.title, table.text_columns, table.omit_first
@@ -223,7 +223,7 @@ class _Column(NamedTuple):
 
 def print_table(
     header: Sequence[str],
-    rows: Sequence[Sequence[Union[Cell, str]]],
+    rows: "Sequence[Sequence[Union[Cell, str]]]",
     console: PlainConsole,
     title: str = "",
     text_columns: Optional[int] = 1,
@@ -236,10 +236,13 @@ def print_table(
     texts are wrapped between words, and names after hyphens, slashes and underscores.
     """
     count = len(header) if text_columns is None else text_columns
-    texts = [[make_cell(cell).write() for cell in row] for row in rows]
+    texts = [[cell if isinstance(cell, str) else cell.write() for cell in row] for row in rows]
     cells = list(zip(*texts)) if texts else [()] * len(header)
     words = {
-        i for row in rows for i, cell in enumerate(row) if isinstance(cell, Cell) and cell.is_word
+        i
+        for row in rows
+        for i, cell in enumerate(row)
+        if not isinstance(cell, str) and cell.is_word
     }
     columns = [
         _Column(i, head, tuple(own), i < count, i < count or i in words)

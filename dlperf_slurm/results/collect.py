@@ -9,12 +9,11 @@ from typing import Any, Optional, TypeVar
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.nodes import describe_unhealthy
 from dlperf_slurm.contract.record import Record
-from dlperf_slurm.jobs.attempts import validate_attempt
+from dlperf_slurm.jobs.attempts import NO_SIDECARS, Sidecars, validate_attempt
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, read_journal
 from dlperf_slurm.jobs.manifest import PlannedCase, compute_block
 from dlperf_slurm.jobs.markers import list_markers, list_skipped
 from dlperf_slurm.jobs.run_directory import Run, RunTask
-from dlperf_slurm.jobs.sidecars import NO_SIDECARS, Sidecars
 from dlperf_slurm.results.process_pool import map_on_cores
 from dlperf_slurm.stats.median import compute_median
 

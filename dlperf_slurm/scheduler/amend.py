@@ -90,8 +90,7 @@ def amend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
         if changes:
             append_event(run.path, Event(AMENDED, format_now(), detail="; ".join(changes)))
             mended = (*run.manifest.amended, *changes)
-            run = dataclasses.replace(
-                run,
+            run = run._replace(
                 manifest=dataclasses.replace(
                     run.manifest, amended=mended, max_submitted=after.max_submitted
                 ),

@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-from dlperf_slurm.contract.nodes import describe_unhealthy
-from dlperf_slurm.contract.record import OK
 from dlperf_slurm.files.reading import open_file
 from dlperf_slurm.jobs.failed_nodes import NODE_FAIL
 from dlperf_slurm.jobs.markers import (
@@ -43,7 +41,7 @@ _LAUNCH_FAILURE = "JobLaunchFailure"
 
 # "srun: error: Node failure on n2", "slurmstepd: error: *** JOB 7 ON n2 CANCELLED AT ... DUE TO
 # NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"
-_NODE_FAILURE = re.compile(
+_NODE_FAILURE = (
     r"Node failure on ([\w.,\[\]-]+)|\*\*\* (?:JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+ DUE TO NODE"
 )
 
@@ -111,6 +109,9 @@ def _describe_row(facts: TaskFacts, row: QueueRow) -> str:
 
 def _describe_failure(facts: TaskFacts) -> str:
     """Return why the job script failed last: the reason in the record, else its last error line."""
+    from dlperf_slurm.contract.nodes import describe_unhealthy
+    from dlperf_slurm.contract.record import OK
+
     failed, run_dir = facts.failed, facts.run.path
     record = failed.record
     refusal = read_refusal(run_dir, facts.task.marker, facts.start)
@@ -159,7 +160,7 @@ def _describe_node_failure(facts: TaskFacts, row: QueueRow) -> str:
 
     Without the message, name the nodes of the job, one of which failed; '' if they are unknown.
     """
-    found = _NODE_FAILURE.search(_read_tail(facts.folder.path / ERROR_FILE))
+    found = re.search(_NODE_FAILURE, _read_tail(facts.folder.path / ERROR_FILE))
     if found is not None:
         return f"node {found[1] or found[2]} failed"
     marker = read_marker(facts.run.path, facts.task.marker, "started", facts.start)

@@ -5,10 +5,10 @@ script ended. Clocks of hosts differ, so that this host's clock alone counts, fr
 first saw the task missing.
 """
 
-import socket
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
+from dlperf_slurm.config.folders import get_host_name
 from dlperf_slurm.contract.times import format_now, parse_time
 from dlperf_slurm.jobs.journal import SUBMITTED, UNMARKED, Event
 from dlperf_slurm.scheduler.state import UNKNOWN, QueueRow
@@ -22,7 +22,7 @@ class GracePeriod:
     """
 
     def __init__(self, lost_after_seconds: float, events: Sequence[Event]) -> None:
-        own = socket.gethostname()
+        own = get_host_name()
         self._lost_after_seconds = lost_after_seconds
         self._since: dict[str, str] = {}
         self._submitted: dict[str, str] = {}

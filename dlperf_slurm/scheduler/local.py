@@ -7,15 +7,12 @@ import contextlib
 import os
 import re
 import signal
-import socket
-import subprocess
 import sys
-import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
+from dlperf_slurm.config.folders import get_host_name
 from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.files.writing import open_to_append, write_file, write_once
 from dlperf_slurm.jobs.markers import MARKER_LIMIT_BYTES, MARKERS_DIR, SKIPPED, read_hold
@@ -23,6 +20,10 @@ from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, open_run
 from dlperf_slurm.scheduler.budget import TimeBudget
 from dlperf_slurm.scheduler.machine_lock import LOOK_SECONDS, lock_machine
 from dlperf_slurm.slurm_client import clean_environment
+
+if TYPE_CHECKING:
+    import subprocess
+    import threading
 
 MODULE = "dlperf_slurm.scheduler.local"
 # `python -m` would import from the working directory first, where a file may shadow a module
@@ -37,14 +38,13 @@ if home not in sys.path:
 import runpy
 runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
-_JOB_ID = re.compile(r"local-([1-9][0-9]{0,9})-([0-9]{1,20})@(.*)", re.ASCII | re.DOTALL)
+_JOB_ID = r"local-([1-9][0-9]{0,9})-([0-9]{1,20})@(.*)"
 
 TERMINATION_GRACE_SECONDS = 20.0
 GROUP_POLL_SECONDS = 0.1
 
 
-@dataclass(frozen=True)
-class TimeLimit:
+class TimeLimit(NamedTuple):
     """Time limit of each array task, and how long before it the ranks are warned (0: never)."""
 
     seconds: int
@@ -75,6 +75,8 @@ def main(arguments: list[str]) -> int:
     if job_id is None or not claim_group(run_dir, group_id, job_id):
         return 1
     # SIGTERM sets an event: an exception could strike between a script's start and the wait for it
+    import threading
+
     cancelled = threading.Event()
     signal.signal(signal.SIGTERM, lambda signal_number, frame: cancelled.set())
     run = open_run(run_dir)
@@ -109,9 +111,11 @@ def run_array_task(
     array_task_id: int,
     job_id: str,
     limit: TimeLimit,
-    cancelled: threading.Event,
+    cancelled: "threading.Event",
 ) -> None:
     """Run the group's script for one array task until it ends, or is cancelled or timed out."""
+    import subprocess
+
     script = run_dir / SCRIPTS_DIR / f"{group_id}.sbatch"
     log = run_dir / SCRIPTS_DIR / f"{group_id}_{array_task_id}.log"
     environment = {**clean_environment(os.environ), "DLPERF_SLURM_JOB_ID": job_id}
@@ -190,24 +194,24 @@ def make_job_id(pid: int) -> Optional[str]:
     PID.
     """
     start_time = _read_start_time(pid)
-    return None if start_time is None else f"local-{pid}-{start_time}@{socket.gethostname()}"
+    return None if start_time is None else f"local-{pid}-{start_time}@{get_host_name()}"
 
 
 def find_other_host(job_id: str) -> str:
     """Return the host on which a local job was started, or '' for this host."""
     host = job_id.partition("@")[2]
-    return "" if host == socket.gethostname() else host
+    return "" if host == get_host_name() else host
 
 
 def is_alive(job_id: str) -> bool:
     """Return whether the process of a local job id runs on this host."""
-    match = _JOB_ID.fullmatch(job_id)
+    match = re.fullmatch(_JOB_ID, job_id, flags=re.ASCII | re.DOTALL)
     return match is not None and make_job_id(int(match[1])) == job_id
 
 
 def terminate(job_id: str, run_dir: Path) -> None:
     """Send SIGTERM to the process of a local job id, if it runs tasks of the run in `run_dir`."""
-    match = _JOB_ID.fullmatch(job_id)
+    match = re.fullmatch(_JOB_ID, job_id, flags=re.ASCII | re.DOTALL)
     if match is not None and is_alive(job_id) and _runs_tasks_of(int(match[1]), run_dir):
         os.kill(int(match[1]), signal.SIGTERM)
 

@@ -3,17 +3,17 @@
 import contextlib
 import fcntl
 import os
-import socket
 import stat
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.config.folders import find_cache_dir, make_cache_dir
+from dlperf_slurm.config.folders import find_cache_dir, get_host_name, make_cache_dir
 from dlperf_slurm.errors import SchedulerError
+
+if TYPE_CHECKING:
+    import threading
 
 # Each check of the lock wakes a core that may be under measurement, so checks are rare.
 LOOK_SECONDS = 0.25
@@ -21,12 +21,14 @@ MAX_NAME_BYTES = 255
 
 
 @contextlib.contextmanager
-def lock_machine(cancelled: Optional[threading.Event] = None, run_id: str = "") -> Iterator[None]:
+def lock_machine(cancelled: "Optional[threading.Event]" = None, run_id: str = "") -> Iterator[None]:
     """Hold the lock of this machine, so that this user's benchmarks do not run at the same time.
 
     Waits for its turn, or until `cancelled` is set; waiting processes can read `run_id`. Raises
     SchedulerError if no folder for the lock can be made.
     """
+    import threading
+
     cancelled = cancelled or threading.Event()
     with open_own_folder() as folder, join_queue(folder, run_id) as is_first:
         # The folder itself is locked, because a lock file in it could be replaced.
@@ -42,10 +44,12 @@ def open_own_folder() -> Iterator[int]:
     The folder is in the user's cache if another user owns the name in the temporary folder. Raises
     SchedulerError if neither can be used.
     """
+    import tempfile
+
     temporary = Path(tempfile.gettempdir()) / f"dlperf-slurm-{os.getuid()}"
     descriptor = _open_own(temporary)
     if descriptor is None:
-        cached = find_cache_dir() / socket.gethostname()
+        cached = find_cache_dir() / get_host_name()
         with contextlib.suppress(OSError):
             make_cache_dir(cached.name)
         descriptor = _open_own(cached)

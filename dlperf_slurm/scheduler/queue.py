@@ -28,13 +28,13 @@ HEADING = "JOBID"
 _SQUEUE_FIELDS = ("%i", "%T", "%N", "%r", "%j", "%U", "%o")
 _SACCT_FIELDS = ("JobID", "State", "NodeList", "Reason", "JobName")
 # "7_[0-2,5%10]"; by a step "7_[0-20:2]"
-_ARRAY_TASKS = re.compile(r"([1-9]\d{0,9})_\[([\d,:-]+)(?:%\d+)?\]")
-_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
+_ARRAY_TASKS = r"([1-9]\d{0,9})_\[([\d,:-]+)(?:%\d+)?\]"
+_RANGE = r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?"
 # how long before the run's creation sacct starts: clocks of head and login node may differ
 _CLOCK_SLACK = timedelta(hours=1)
 _SACCT_TIME = "%Y-%m-%dT%H:%M:%S"
 # of slurmdbd, for a range over its MaxQueryTimeRange
-_TOO_WIDE = re.compile("too wide of a date range", re.I)
+_TOO_WIDE = "too wide of a date range"
 _SHORTEST_RANGE = timedelta(minutes=1)
 # messages of a site without accounting; any other error means that accounting fails
 _NO_ACCOUNTING = ("accounting storage is disabled", "sacct is not on PATH")
@@ -222,7 +222,7 @@ class QueueWatcher:
             except SchedulerError as error:
                 # rounded up, so that rounding adds no piece
                 width = width / 2 + timedelta(microseconds=1)
-                if width < _SHORTEST_RANGE or not _TOO_WIDE.search(str(error)):
+                if width < _SHORTEST_RANGE or not re.search(_TOO_WIDE, str(error), flags=re.I):
                     raise
         return rows
 
@@ -294,10 +294,10 @@ def parse_ids(text: str) -> tuple[str, tuple[range, ...]]:
         return job_id, (range(number, number + 1),)
     if "..." in text:
         raise TruncatedListError(f"a list of array tasks is cut off: {text[:80]!r}")
-    match = _ARRAY_TASKS.fullmatch(text)
+    match = re.fullmatch(_ARRAY_TASKS, text)
     found = []
     for part in match[2].split(",") if match else [""]:
-        numbers = _RANGE.fullmatch(part)
+        numbers = re.fullmatch(_RANGE, part)
         if numbers is None:
             raise SchedulerError(f"not a list of array tasks: {text[:80]!r}")
         first, last, step = numbers.groups()
@@ -327,7 +327,7 @@ class ProcessWatcher:
 
         Whether a task has started or ended is known from its files alone.
         """
-        first = get_first_in_queue()
+        first = get_first_in_queue() if self.followed else ""
         waiting = (
             ""
             if first in ("", self._run_id)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Optional
 from dlperf_slurm import slurm_client
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError, JournalError, SchedulerError
-from dlperf_slurm.files.archives import has_file
+from dlperf_slurm.files.archive_lookup import has_file
 from dlperf_slurm.jobs.journal import (
     CANCELLED,
     REFUSED,

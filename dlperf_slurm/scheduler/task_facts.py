@@ -1,10 +1,7 @@
 """Files, journal and queue row of one array task -> the facts that decide its state."""
 
-from dataclasses import dataclass
-from typing import Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from dlperf_slurm.contract.nodes import describe_unhealthy
-from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, TERMINATED, Record
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.jobs.attempts import AttemptValidity, Start, find_start
 from dlperf_slurm.jobs.failed_nodes import UNHEALTHY
@@ -24,9 +21,11 @@ from dlperf_slurm.scheduler.state import (
     decide_state,
 )
 
+if TYPE_CHECKING:
+    from dlperf_slurm.contract.record import Record
 
-@dataclass(frozen=True)
-class TaskFacts:
+
+class TaskFacts(NamedTuple):
     """Facts about one array task, which decide its state.
 
     A start is one execution of the task's job script: the first, or one after a requeue. `start` is
@@ -88,10 +87,12 @@ def read_files(run: Run, task: RunTask, start: int, kinds: frozenset[str]) -> St
     return StartFiles("started" in kinds, has_ended, exit_code, stopped)
 
 
-def classify_record(record: Optional[Record]) -> str:
+def classify_record(record: "Optional[Record]") -> str:
     """Return which of `state.RECORDS` an invalid record is, or a missing one (None)."""
     if record is None:
         return SILENT
+    from dlperf_slurm.contract.record import TERMINATED
+
     if get_failure_state(record) == OOM:
         return MEMORY
     if any(failure.error == TERMINATED for failure in record.failures):
@@ -100,9 +101,14 @@ def classify_record(record: Optional[Record]) -> str:
     return NAMED if is_named else SILENT
 
 
-def get_failure_state(record: Optional[Record]) -> str:
+def get_failure_state(record: "Optional[Record]") -> str:
     """Return the state of a failed record: OUT_OF_MEMORY, UNHEALTHY, or FAILED."""
-    if record is None or record.status == OK:
+    if record is None:
+        return FAILED
+    from dlperf_slurm.contract.nodes import describe_unhealthy
+    from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY
+
+    if record.status == OK:
         return FAILED
     if describe_unhealthy(record):
         return UNHEALTHY

@@ -1,7 +1,6 @@
 """A run -> the state of each array task, from one scheduler call per poll and the run's files."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple, Optional
 
@@ -77,13 +76,15 @@ class Tracker:
         self._trusts_journal = trusts_journal
         events, self._has_whole_journal = read_whole_journal(run.path)
         self._planned = {case.case_id: case for case in run.manifest.cases}
+        group_ids = run.list_group_ids((events, self._has_whole_journal))
+        tasks = (task for group_id in group_ids for task in run.read_tasks(group_id))
         # the run directory may contain tasks of cases that the plan does not name
-        self.tasks = [task for task in run.read_all_tasks() if task.case_id in self._planned]
+        self.tasks = [task for task in tasks if task.case_id in self._planned]
         self._markers = [task.marker for task in self.tasks]
         self._cancelled_ids = _list_cancelled_ids(events)
         self._cache = _read_final_states(dict(zip(self._markers, self.tasks)), events)
         begun = {e.group_id for e in events if e.event in (SUBMITTING, REFUSED, SUBMITTED)}
-        self._job_names = {make_job_name(run.run_id, name): name for name in run.list_group_ids()}
+        self._job_names = {make_job_name(run.run_id, name): name for name in group_ids}
         followed = [
             group_id
             for group_id in self._job_names.values()
@@ -224,7 +225,7 @@ class Tracker:
         if row.state not in ("", COMPLETED, UNKNOWN):
             self._grace.forget(facts)
         elif decision.state in (UNKNOWN, COMPLETING) and self._is_overdue(facts):
-            facts = replace(facts, row=row._replace(is_overdue=True))
+            facts = facts._replace(row=row._replace(is_overdue=True))
             decision = facts.decide()
         detail = describe_state(facts, decision)
         state = TaskState(task, facts.array_job_id, decision.state, detail, facts.start)

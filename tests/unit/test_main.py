@@ -82,4 +82,6 @@ def test_command_on_a_run_reads_its_json_alone(staged_run, command):
     _, modules = run_command(words)
     assert not modules & {*HEAVY, "asyncio", "pydantic", "rich"}
     # those of the interpreter itself included
-    assert 50 < len(modules) < 230
+    assert 50 < len(modules) < (280 if command == "list" else 185)
+    # what takes a millisecond each, and has no work here
+    assert command != "status" or not modules & {"hashlib", "socket", "subprocess", "zipfile"}

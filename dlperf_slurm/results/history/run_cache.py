@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from dlperf_slurm.config.folders import hash_path
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.archives import ARCHIVE_SUFFIX, has_file
+from dlperf_slurm.files.archive_lookup import ARCHIVE_SUFFIX, has_file
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR

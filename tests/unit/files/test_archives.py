@@ -9,15 +9,8 @@ import zipfile
 import pytest
 
 from dlperf_slurm.files import FileProblem, archives
-from dlperf_slurm.files.archives import (
-    find_archive,
-    has_file,
-    list_members,
-    list_names,
-    make_entry,
-    read_member,
-    write_members,
-)
+from dlperf_slurm.files.archive_lookup import find_archive, has_file, list_names
+from dlperf_slurm.files.archives import list_members, make_entry, read_member, write_members
 from dlperf_slurm.files.reading import read_text
 
 LIMIT = 2**20

@@ -5,7 +5,6 @@ import math
 import os
 import shutil
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -233,7 +232,7 @@ def test_one_marker_of_a_start_that_finished_is_that_of_its_begin_and_of_its_end
     (staged_run.path / "markers/1n1g.0.s0.finished").write_text(FINISHED, encoding="utf-8")
     began = Marker("7", "2024-05-01T12:00:00Z", "n1", 3)
     assert read_marker(staged_run.path, "1n1g.0", "started", 0) == began
-    ended = replace(began, time="2024-05-01T12:09:00Z")
+    ended = began._replace(time="2024-05-01T12:09:00Z")
     assert read_marker(staged_run.path, "1n1g.0", "ended", 0) == ended
     assert list_markers(staged_run.path) == {"1n1g.0": {0: {"started", "ended"}}}
 

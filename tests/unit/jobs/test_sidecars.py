@@ -18,7 +18,8 @@ from dlperf_slurm.contract.host_noise import (
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.phases import SCRIPT, Phase
 from dlperf_slurm.contract.step_archive import SidecarFile
-from dlperf_slurm.jobs.sidecars import NO_SIDECARS, Sidecars, find_sidecar_problem, parse_beside
+from dlperf_slurm.jobs.attempts import NO_SIDECARS, Sidecars
+from dlperf_slurm.jobs.sidecars import find_sidecar_problem, parse_beside
 
 CASE = make_case()
 USE = CpuUse(2.0, 4, 0.5, 0.1, 0.0, (OtherProcess("x", 0.1),))

@@ -10,7 +10,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.contract.host_noise import CpuUse, GpuState, HostNoise, NoiseReport, OtherProcess
 from dlperf_slurm.contract.record import HOST
-from dlperf_slurm.jobs.sidecars import Sidecars
+from dlperf_slurm.jobs.attempts import Sidecars
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.interference import describe_interference, list_neighbours, make_banner

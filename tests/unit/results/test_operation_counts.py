@@ -7,7 +7,7 @@ from builders import make_manifest, make_outcomes, make_planned_case
 from report_values import summarize, write_rows
 
 from dlperf_slurm.contract.peaks import OF_FRAMEWORK, OF_MPI, AllReduce, DevicePeak, Peaks
-from dlperf_slurm.jobs.sidecars import Sidecars
+from dlperf_slurm.jobs.attempts import Sidecars
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import list_records

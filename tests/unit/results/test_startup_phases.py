@@ -18,7 +18,7 @@ from dlperf_slurm.contract.phases import (
     WINDOW,
     Phase,
 )
-from dlperf_slurm.jobs.sidecars import Sidecars
+from dlperf_slurm.jobs.attempts import Sidecars
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.startup_phases import QUEUE, StartupPhases, compute_startup_phases
 

@@ -2,12 +2,12 @@
 
 import itertools
 import shutil
-from collections import namedtuple
 
 import pytest
 from builders import write_program
 from support.problems import assert_problem
 
+from dlperf_slurm.jobs import disk_space
 from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.scheduler import hold_release
 from dlperf_slurm.scheduler.hold_release import RELEASES, Releaser
@@ -16,7 +16,6 @@ from dlperf_slurm.scheduler.state import PENDING, RUNNING, TaskState
 FULL = "exit code 73 on n1: the disk at /shared cannot be written from n1, 0 MiB are free: No space"
 # each is a poll of its own
 POLLS = itertools.count(1)
-Usage = namedtuple("Usage", ("total", "used", "free"))
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +59,7 @@ def test_group_held_for_a_full_disk_is_released_once_there_is_room(staged_run, c
 
 def test_group_stays_held_while_the_disk_is_full(staged_run, calls, monkeypatch):
     hold(staged_run, FULL)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(2**30, 2**30, 0))
+    monkeypatch.setattr(disk_space, "measure_disk", lambda path: (0, 2**30))
     assert Releaser(staged_run, launch_tries=1).release(HELD, poll=1) == []
     assert calls() == []
 

@@ -5,7 +5,6 @@ import functools
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from support.local_runs import list_attempt_dirs
 from support.problems import assert_problem
 from support.tool import await_that, find_details, find_states, has_marker, run_tool
 
+from dlperf_slurm.config.folders import get_host_name
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import RECORD_FILE, Record
 from dlperf_slurm.errors import SchedulerError
@@ -293,8 +293,8 @@ def test_run_of_another_host_is_neither_lost_nor_cancelled_from_here(stage_local
     run = stage_local()
     with local.lock_machine():
         submit(run)
-        here = socket.gethostname()
-        monkeypatch.setattr(socket, "gethostname", lambda: "login2")
+        here = get_host_name()
+        monkeypatch.setattr(local, "get_host_name", lambda: "login2")
         states = Tracker(run).refresh(ask_scheduler=True)
         assert {state.state for state in states} == {"PENDING"}
         assert_problem(states[0].detail, says=(here,))

@@ -1,12 +1,11 @@
 """What `wait` tries again without being asked, how often, and without which nodes."""
 
-import shutil
-
 import pytest
 from builders import make_record, make_site, print_queue, read_case, write_program, write_record
 from support.problems import assert_problem
 
 from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.jobs import disk_space
 from dlperf_slurm.jobs.failed_nodes import exclude_nodes
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.run_directory import SITE_FILE
@@ -190,8 +189,7 @@ def test_nodes_are_left_out_where_enough_remain(directives, max_nodes, nodes, ne
 def test_full_disk_is_waited_for_before_anything_is_staged(run, monkeypatch):
     fail(run, "1n1g", *FULL_DISK)
     rooms = iter([0, 0, 2**30, 2**30])
-    usage = shutil.disk_usage(run.path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=next(rooms)))
+    monkeypatch.setattr(disk_space, "measure_disk", lambda path: (next(rooms), 2**40))
     monkeypatch.setattr(retry, "DISK_POLL_SECONDS", 0.0)
     said = []
     assert stage_retry_by_cause(run, said.append) == 1

@@ -9,7 +9,7 @@ from report_values import find_tables, list_rows, read_column, read_marks, summa
 from support.problems import assert_problem
 
 from dlperf_slurm.contract.peaks import DevicePeak, Peaks
-from dlperf_slurm.jobs.sidecars import Sidecars
+from dlperf_slurm.jobs.attempts import Sidecars
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.operation_counts import count_decoded_bytes
