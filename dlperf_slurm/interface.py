@@ -259,7 +259,8 @@ class RunResults:
         _check_name("choice of plots", plots, CHOICES)
         _check_list("against", against)
         with run_permissions(self.path):
-            report = report_files.make_report(self._run, choose_sources(against), steps)
+            has_steps = steps or report_files.has_step_files(self._run)
+            report = report_files.make_report(self._run, choose_sources(against), has_steps)
             folder = report_files.make_folder(self._run)
             report_files.write_files(report, folder)
             if layout != DEFAULT_LAYOUT:

@@ -30,6 +30,7 @@ EXAMPLES = {
     "reference make": ("20240501 20240502 -o reference.toml", "statistics"),
     "accept": ("20240503 --reference reference.toml", "statistics"),
     "history": ("--case 'pytorch-*-1n8g-*'", "statistics"),
+    "publish": ("site/", "exports"),
     "archive": ("20240501 --remove", "run-directory"),
     "import-logs": ("logs/ --dry-run", "logs"),
     "parity": ("pytorch jax", "frameworks"),

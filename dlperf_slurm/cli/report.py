@@ -170,12 +170,18 @@ def _write_report(
     from dlperf_slurm.files.folders import run_permissions
     from dlperf_slurm.published.against import choose_sources
     from dlperf_slurm.published.layouts.parts.output import print_document, write_layout
-    from dlperf_slurm.reports.report_files import make_folder, make_report, write_files, write_plots
+    from dlperf_slurm.reports.report_files import (
+        has_step_files,
+        make_folder,
+        make_report,
+        write_files,
+        write_plots,
+    )
     from dlperf_slurm.reports.terminal import print_banner, print_summary, print_whole_report
     from dlperf_slurm.results.interference import list_neighbours
 
     with run_permissions(run.path):
-        report = make_report(run, choose_sources(against), has_steps)
+        report = make_report(run, choose_sources(against), has_steps or has_step_files(run))
         folder = make_folder(run)
         write_files(report, folder)
     summary = report.summary

@@ -17,7 +17,7 @@ class Cell:
     If `value` is None, `problem` is printed instead. A number may have an `interval`, or the
     `range` of its samples, which limit its digits, also if it `hides_bounds`; and `repeats`, as
     (measured, planned), if some are missing. `notes` are footnote numbers; `marks_first` prints
-    them before the text.
+    them before the text. `link` is where its text leads to on a page.
     """
 
     value: Union[str, float, "tuple[Cell, ...]", None]
@@ -30,6 +30,7 @@ class Cell:
     problem: str = ""
     joint: str = " / "
     marks_first: bool = False
+    link: str = ""
 
     @property
     def is_word(self) -> bool:

@@ -36,12 +36,16 @@ def make_folder(run: Run) -> Path:
     return run.report_dir
 
 
+def has_step_files(run: Run) -> bool:
+    """Return whether an earlier report wrote step times, so that the next one does too."""
+    return (run.report_dir / STEPS_DIR).exists()
+
+
 def make_report(run: Run, against: Mapping[str, TableMaker], has_steps: bool = False) -> Report:
     """Make a report without plots; with `has_steps`, write its step times to the report folder.
 
-    Step times that an earlier report wrote are also written. `against` has functions that make
-    additional tables, by name; with any, the report gets file names of its own. Raises FileProblem
-    if step times cannot be written.
+    `against` has functions that make additional tables, by name; with any, the report gets file
+    names of its own. Raises FileProblem if step times cannot be written.
     """
     try:
         toml = read_text(run.path / MATRIX_FILE, root=run.path)
@@ -52,7 +56,7 @@ def make_report(run: Run, against: Mapping[str, TableMaker], has_steps: bool = F
         toml = f"# {error}\n"
     attempts = find_attempts(run)
     results = read_results(attempts)
-    if has_steps or (run.report_dir / STEPS_DIR).exists():
+    if has_steps:
         write_step_files(attempts, make_folder(run))
     summary = summarize(run.manifest, results, [*against.values()])
     variant = f"-{make_name('against', *against)}" if against else ""
@@ -85,7 +89,7 @@ def write_plots(report: Report, folder: Path, which: str) -> list[Path]:
     their own and do not overwrite the plain report. FILES draws the plots of SOME, and also writes
     them to a separate folder.
     """
-    plots, ending = _draw(report, which), _VARIANTS[which]
+    plots, ending = draw_plots(report, which), _VARIANTS[which]
     folders = {SOME: [""], FILES: ["", "-files"], ALL: ["-all"], NONE: []}[which]
     for name in folders:
         drawn = plots if name else list_for_page(plots)
@@ -96,7 +100,7 @@ def write_plots(report: Report, folder: Path, which: str) -> list[Path]:
     return write_files(shown, folder, shows_plots=True)
 
 
-def _draw(report: Report, which: str) -> list[Plot]:
+def draw_plots(report: Report, which: str) -> list[Plot]:
     """Draw the plots of one of the CHOICES, if the step times can be read."""
     if which == NONE or report.read_repeat is None:
         return []

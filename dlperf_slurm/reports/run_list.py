@@ -11,6 +11,7 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import CANCELLED, SUBMITTED, read_journal
 from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.reports.cells import Cell
 from dlperf_slurm.results.history.run_cache import read_run_cache
 
 HEADER = ("run", "title", "site", "state", "age", "best throughput")
@@ -81,7 +82,7 @@ def _find_best(cases: Sequence[Row]) -> tuple[str, str]:
         if entry["model"] == model
     }
     best = max(rates, key=lambda case_id: rates[case_id])
-    return best, f"{rates[best]:,.4g} {unit} ({best})"
+    return best, f"{Cell(rates[best]).text} {unit} ({best})"
 
 
 def _describe_age(manifest: Manifest) -> str:

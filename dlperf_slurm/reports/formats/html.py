@@ -64,14 +64,15 @@ def serialize(report: Report) -> dict[str, bytes]:
     return {FILE_NAME: make_page(report).encode()}
 
 
-def make_page(report: Report) -> str:
-    """Render the page as HTML 5, with all text escaped and only the page's own script allowed."""
+def make_page(report: Report, home: str = "") -> str:
+    """Render the page as HTML 5, with all text escaped; `home` is a link to a list of runs."""
     summary = report.summary
     notes = summary.footnotes
     overviews = make_overviews(summary.results, summary.marks)
-    script = (_ASSETS / "report.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return load_template("report.html.j2").render(
+    return render(
+        "report.html.j2",
+        title=summary.manifest.title,
+        home=home,
         summary=summary,
         manifest=summary.manifest,
         findings=summary.findings,
@@ -86,9 +87,17 @@ def make_page(report: Report) -> str:
         glossary=GLOSSARY,
         command=write_command(summary.manifest, report.matrix_toml),
         matrix_toml=report.matrix_toml,
+    )
+
+
+def render(template: str, **values: object) -> str:
+    """Render a page with the common style; only its own script, known by its digest, may run."""
+    script = (_ASSETS / "report.js").read_text(encoding="utf-8")
+    return load_template(template).render(
         style=Markup((_ASSETS / "report.css").read_text(encoding="utf-8")),
         script=Markup(script),
-        script_digest=digest,
+        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        **values,
     )
 
 

@@ -13,7 +13,7 @@ from dlperf_slurm.reports.plots import Plot, make_plot
 from dlperf_slurm.reports.plots.style import MUTED, RULE, SERIES_COLORS, WIDE_INCHES, open_figure
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.compare import MEAN_LATENCY, Row, RunComparison
-from dlperf_slurm.results.history.entries import read_facts
+from dlperf_slurm.results.history.entries import describe_machine
 from dlperf_slurm.results.history.timeline import get_timeline_title
 from dlperf_slurm.results.significance import EQUIVALENT, FASTER, NOT_COMPARABLE, SLOWER
 
@@ -101,7 +101,7 @@ def plot_history(history: "DataFrame") -> Plot:
     runs = history.drop_duplicates("run_id").sort_values("created_at").run_id
     words = [
         ", ".join(dict.fromkeys(history.model)),
-        "; ".join(dict.fromkeys(filter(None, map(_describe_machine, history.surroundings)))),
+        "; ".join(dict.fromkeys(filter(None, map(describe_machine, history.surroundings)))),
         f"{count_things(len(runs), 'run')}, {runs.iloc[0]} to {runs.iloc[-1]}",
     ]
     return make_plot(
@@ -114,12 +114,6 @@ def plot_history(history: "DataFrame") -> Plot:
         "where runs are not comparable; the axes do not begin at zero",
         lambda: draw_timelines(history),
     )
-
-
-def _describe_machine(surroundings: str) -> str:
-    """Name the GPUs of a run, or its CPUs, from the JSON of its surroundings."""
-    facts = read_facts(surroundings)
-    return " and ".join(facts.get("gpu_models") or facts.get("cpu_model") or ())
 
 
 def draw_timelines(history: "DataFrame") -> "Figure":

@@ -130,3 +130,9 @@ def describe_software(versions: str, surroundings: str, tool: str) -> str:
     drivers = {name: around[name] for name in _DRIVERS if name in around}
     facts = {**read_facts(versions), **drivers, "dlperf_slurm": [tool]}
     return ", ".join(f"{name} {' and '.join(values)}" for name, values in facts.items())
+
+
+def describe_machine(surroundings: str) -> str:
+    """Name the GPUs of a run, or its CPUs, from the JSON of its surroundings."""
+    facts = read_facts(surroundings)
+    return " and ".join(facts.get("gpu_models") or facts.get("cpu_model") or ())

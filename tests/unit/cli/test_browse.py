@@ -31,7 +31,7 @@ def test_list_has_the_state_and_best_throughput_of_each_run(run, capsys):
     assert (row["run_id"], row["title"]) == (run.run_id, run.manifest.title or "matrix")
     assert (row["measured_repeats"], row["planned_repeats"]) == (1, 6)
     # 8 samples x 10 steps in 2 s
-    assert row["headline"].startswith("40 images/s")
+    assert row["headline"].startswith("40.00 images/s")
     assert row["state"] == "not submitted"
     append_event(run.path, Event(SUBMITTED, "2024-05-01T12:00:00Z", "1n1g", "7"))
     assert list_runs(capsys)[0]["state"] == "1 of 6 done"

@@ -1,0 +1,321 @@
+"""A results folder -> a static site of its runs, of which only changed pages are written again."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.files import FileProblem, folders
+from dlperf_slurm.files.owned import is_own
+from dlperf_slurm.files.reading import MIB, read_json
+from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.jobs.archives import list_readable_runs
+from dlperf_slurm.jobs.run_directory import Run, list_denied, open_run
+from dlperf_slurm.plain_text import count_things
+from dlperf_slurm.reports.comparison_text import list_hardware_changes, tabulate_comparison
+from dlperf_slurm.reports.formats import csv
+from dlperf_slurm.reports.formats.html import Section, make_page, render
+from dlperf_slurm.reports.formats.page.tables import make_html_tables
+from dlperf_slurm.reports.history_text import METHOD, tabulate_history
+from dlperf_slurm.reports.leaderboard import (
+    list_bests,
+    list_headlines,
+    tabulate_leaderboards,
+    tabulate_runs,
+)
+from dlperf_slurm.reports.plots import SOME, Plot, draw_for_page
+from dlperf_slurm.reports.plots.between_runs import MAX_PANELS, plot_comparison, plot_history
+from dlperf_slurm.reports.redaction import Redaction, find_names
+from dlperf_slurm.reports.report_files import draw_plots, make_report
+from dlperf_slurm.reports.run_list import list_rows
+from dlperf_slurm.results.cache import fingerprint_code
+from dlperf_slurm.results.collect import collect_outcomes
+from dlperf_slurm.results.compare import RunComparison, compare_runs
+from dlperf_slurm.results.history.entries import digest_files, list_files
+from dlperf_slurm.results.history.run_cache import read_run_cache
+from dlperf_slurm.results.history.timeline import drop_copies, make_history
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+# in the site's folder: the digests of its files, and of what each was made from
+STATE_FILE = ".published.json"
+INDEX, HISTORY = "index.html", "history.html"
+_STATE_BYTES = 16 * MIB
+# timelines per figure of the history
+_PANELS = 8
+# what makes a file: its text by name
+Maker = Callable[[], Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Published:
+    """What `publish` did: the files that it wrote and removed, those that stayed, and problems."""
+
+    written: tuple[str, ...]
+    removed: tuple[str, ...]
+    kept: int
+    problems: tuple[str, ...]
+
+
+class _Site:
+    """The files of a site; those whose input has the same digest as before are not made again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.before = _read_state(folder)
+        self.digests: dict[str, str] = {}
+        self.inputs: dict[str, str] = {}
+        self.written: list[str] = []
+        self.problems: list[str] = []
+
+    def add(self, names: Sequence[str], digest: str, make: Maker) -> None:
+        """Write the files that `make` returns, unless they were made of the same input."""
+        old = self.before["digests"]
+        if all(
+            self.before["inputs"].get(name) == digest
+            and is_own(self.folder / name, self.folder, old.get(name))
+            for name in names
+        ):
+            texts: Mapping[str, str] = {}
+            self.digests.update((name, old[name]) for name in names)
+        else:
+            texts = make()
+        self.inputs.update(dict.fromkeys(names, digest))
+        for name, text in texts.items():
+            content = text.encode()
+            self.digests[name] = hashlib.sha256(content).hexdigest()
+            if is_own(self.folder / name, self.folder, self.digests[name]):
+                continue
+            folders.make_folder((self.folder / name).parent, self.folder)
+            write_file(self.folder / name, content, self.folder)
+            self.written.append(name)
+
+    def finish(self) -> list[str]:
+        """Remove the files that only an earlier call made; return their names."""
+        removed = []
+        for name in sorted(self.before["digests"].keys() - self.digests.keys()):
+            if is_own(self.folder / name, self.folder, self.before["digests"][name]):
+                (self.folder / name).unlink()
+                removed.append(name)
+        state = {"digests": self.digests, "inputs": self.inputs}
+        text = json.dumps(state, indent=1, sort_keys=True)
+        write_file(self.folder / STATE_FILE, text.encode(), self.folder)
+        return removed
+
+
+def _read_state(folder: Path) -> dict[str, dict[str, Any]]:
+    """Read what an earlier call wrote; raises InputError if the folder is another one's."""
+    nothing: dict[str, dict[str, Any]] = {"digests": {}, "inputs": {}}
+    if not folder.exists() or not any(folder.iterdir()):
+        return nothing
+    try:
+        state = read_json(folder / STATE_FILE, _STATE_BYTES, folder)
+    except FileNotFoundError:
+        raise InputError(
+            f"{folder}: is not empty, and not a published site (it has no {STATE_FILE}); name a "
+            "new folder"
+        ) from None
+    except FileProblem:
+        return nothing
+    if not isinstance(state, dict) or not all(isinstance(state.get(key), dict) for key in nothing):
+        return nothing
+    for key in nothing:
+        state[key] = {
+            n: v for n, v in state[key].items() if ".." not in n and not n.startswith("/")
+        }
+    return state
+
+
+def publish_site(results_dir: Path, folder: Path, title: str, shows_names: bool) -> Published:
+    """Write a site of all runs of a results folder; problems name the runs that were left out.
+
+    Names of hosts and users are replaced unless `shows_names`. Raises InputError if there is no
+    run, or if `folder` contains other files than a site.
+    """
+    cache = read_run_cache(results_dir)
+    entries, copies = drop_copies(cache.entries)
+    site = _Site(folder)
+    problems = dict.fromkeys((*cache.problems, *copies, *list_denied(results_dir)))
+    found = list_readable_runs(results_dir)
+    rows, more = list_rows(results_dir, [*reversed(found.items())])
+    problems.update(dict.fromkeys(more))
+    runs = {row["run_id"]: open_run(Path(row["path"])) for row in rows}
+    if not runs:
+        raise InputError("\n".join([f"{results_dir}: contains no runs to publish", *problems]))
+    folder.mkdir(parents=True, exist_ok=True)
+    digests = {
+        run_id: _digest(run.path.name, digest_files(run.path, list_files(run.path)))
+        for run_id, run in runs.items()
+    }
+    shared = (fingerprint_code(), shows_names)
+
+    def find(chosen: Sequence[Run]) -> Redaction:
+        if shows_names:
+            return Redaction((), ())
+        return find_names(chosen, entries[entries.run_id.isin([run.run_id for run in chosen])])
+
+    links: dict[str, str] = {}
+    for run_id, run in runs.items():
+        names = [f"runs/{run_id}.html", f"runs/{run_id}.csv"]
+        try:
+            site.add(
+                names,
+                _digest(*shared, digests[run_id]),
+                lambda names=names, run=run: _make_run_files(run, names, find([run])),  # type: ignore[misc]
+            )
+            links[run_id] = names[0]
+        except (OSError, RecursionError, ValueError, LookupError, InputError) as error:
+            # a damaged run must not hide the others
+            problems[f"{run.path}: cannot be read as a run: {error}"] = None
+    comparisons: dict[str, str] = {}
+    for b, a in _pair_runs([*runs.values()]):
+        name = f"compare/{b.run_id}.html"
+        try:
+            site.add(
+                [name],
+                _digest(*shared, digests[a.run_id], digests[b.run_id]),
+                lambda a=a, b=b, name=name: {  # type: ignore[misc]
+                    name: find([a, b]).clean_page(_make_comparison(a, b))
+                },
+            )
+            comparisons[b.run_id] = name
+        except (OSError, RecursionError, ValueError, LookupError, InputError) as error:
+            problems[f"{a.run_id} and {b.run_id}: cannot be compared: {error}"] = None
+    told = [line.replace(f"{results_dir}/", "") for line in problems]
+    everything = _digest(*shared, title, told, digests, links, comparisons)
+    entries = entries[entries.run_id.isin([*runs])]
+    site.add(
+        [INDEX, HISTORY],
+        everything,
+        lambda: {
+            name: find([*runs.values()]).clean_page(page)
+            for name, page in _make_common_pages(
+                title, rows, entries, links, comparisons, told
+            ).items()
+        },
+    )
+    removed = site.finish()
+    kept = len(site.digests) - len(site.written)
+    return Published(tuple(site.written), tuple(removed), kept, tuple(problems))
+
+
+def _digest(*values: object) -> str:
+    return hashlib.sha256(ascii(values).encode()).hexdigest()
+
+
+def _pair_runs(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
+    """Pair each run with the last earlier one of the same matrix and site; newest run first."""
+    pairs = []
+    for i, run in enumerate(runs):
+        key = (run.manifest.matrix_name, run.manifest.site_name)
+        for other in runs[i + 1 :]:
+            if (other.manifest.matrix_name, other.manifest.site_name) == key:
+                pairs.append((run, other))
+                break
+    return pairs
+
+
+def _make_run_files(run: Run, names: Sequence[str], redaction: Redaction) -> dict[str, str]:
+    """Make the page and the CSV of a run."""
+    report = make_report(run, {})
+    report = replace(report, plots=draw_plots(report, SOME))
+    page = make_page(report, home=f"../{INDEX}")
+    table = csv.serialize(report)[csv.FILE_NAME].decode()
+    return dict(zip(names, (redaction.clean_page(page), redaction.clean(table))))
+
+
+def _make_comparison(a: Run, b: Run) -> str:
+    """Make the page that compares run B with the earlier run A."""
+    compared = compare_runs(a.manifest, collect_outcomes(a), b.manifest, collect_outcomes(b))
+    table, notes = tabulate_comparison(compared)
+    table = replace(table, caption=table.caption.replace("\n", "; "))
+    has_ratio = bool(compared.pairs.speed_ratio.notna().any())
+    return render(
+        "site.html.j2",
+        title=f"{b.manifest.title or b.run_id}: against the run before",
+        lead=f"A: run {a.run_id}, {compared.hardware_a}. B: run {b.run_id}, {compared.hardware_b}.",
+        findings=_list_changes(compared),
+        links=[(f"../{INDEX}", "All runs"), (f"../{HISTORY}", "History")]
+        + [(f"../runs/{run.run_id}.html", f"Run {name}") for name, run in (("A", a), ("B", b))],
+        sections=_make_sections(
+            [table], notes, [_draw(lambda: plot_comparison(compared))] if has_ratio else []
+        ),
+        problems=(),
+    )
+
+
+def _list_changes(compared: RunComparison) -> list[str]:
+    """Warn if the runs of a comparison were measured on different hardware."""
+    changes = list_hardware_changes(compared)
+    return [f"The runs were measured on different hardware: {'; '.join(changes)}"] * bool(changes)
+
+
+def _draw(draw: Callable[[], Plot]) -> Plot:
+    with draw_for_page():
+        return draw()
+
+
+def _make_sections(
+    tables: Sequence[Any], notes: Sequence[str], figures: Sequence[Plot]
+) -> list[Any]:
+    """Make the sections of a page, the figures below the first table."""
+    return [
+        Section(table, tuple(figures) if number == 0 else ())
+        for number, table in enumerate(make_html_tables(tables, "table", notes))
+    ]
+
+
+def _make_common_pages(
+    title: str,
+    rows: Sequence[Mapping[str, Any]],
+    entries: "DataFrame",
+    links: Mapping[str, str],
+    comparisons: Mapping[str, str],
+    problems: Sequence[str],
+) -> dict[str, str]:
+    """Make the first page, with leaderboards and runs, and that of the history."""
+    history = make_history(entries)
+    bests = list_bests(history)
+    days = sorted(row["created_at"][:10] for row in rows)
+    sites = ", ".join(sorted({row["site"] for row in rows}))
+    index = render(
+        "site.html.j2",
+        title=title,
+        lead=f"{count_things(len(rows), 'run')} on {sites}; {days[0]} to {days[-1]}.",
+        findings=list_headlines(bests),
+        links=[(HISTORY, "History from run to run"), ("#runs", "Runs")],
+        sections=_make_sections(
+            [
+                *tabulate_leaderboards(bests, links),
+                tabulate_runs(rows, history, links, comparisons),
+            ],
+            (),
+            (),
+        ),
+        problems=problems,
+    )
+    counts = history.groupby("timeline").run_id.transform("nunique")
+    # footnotes refer to rows by number
+    repeated = history[counts > 1].reset_index(drop=True)
+    tables, notes = tabulate_history(repeated) if len(repeated) else ([], ())
+    numbers = [*repeated.timeline.unique()][:MAX_PANELS]
+    figures = [
+        _draw(lambda own=own: plot_history(own))  # type: ignore[misc]
+        for start in range(0, len(numbers), _PANELS)
+        for own in [repeated[repeated.timeline.isin(numbers[start : start + _PANELS])]]
+    ]
+    single = history.timeline.nunique() - repeated.timeline.nunique()
+    page = render(
+        "site.html.j2",
+        title=f"{title}: history",
+        lead=f"{METHOD[0].upper()}{METHOD[1:]}.",
+        findings=[f"{count_things(single, 'case')} in one run alone: not shown."] * bool(single),
+        links=[(INDEX, "All runs")],
+        sections=_make_sections(tables, notes, figures),
+        problems=(),
+    )
+    return {INDEX: index, HISTORY: page}

@@ -1,0 +1,67 @@
+"""Texts of a page -> the same without the names of hosts and users."""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from dlperf_slurm.jobs.journal import read_journal
+from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.results.history.node_facts import get_node_name
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+# names that tell nothing of a cluster
+_COMMON = frozenset(("", "root", "localhost", "localhost.localdomain"))
+# what the page's own style and script, and its tags, contain stays; but texts in attributes do not
+_MARKUP = re.compile(r"(<style>.*?</style>|<script>.*?</script>|<[^>]*>)", re.DOTALL)
+_TEXTS = re.compile(r'(?<= )(title|data-text|aria-label)="[^"]*"')
+
+
+class Redaction:
+    """Replacements for the names of hosts ("host-1", in the order of names) and of users."""
+
+    def __init__(self, hosts: Iterable[str], users: Iterable[str]) -> None:
+        names = {get_node_name(host) for host in hosts} - _COMMON
+        self._words = {name: f"host-{n}" for n, name in enumerate(sorted(names), start=1)}
+        self._words |= dict.fromkeys({*users} - _COMMON - names, "user")
+        stems = {name.rstrip("0123456789") for name in names if name[-1].isdigit()} - _COMMON
+        longest = sorted(map(re.escape, self._words), key=len, reverse=True)
+        # a host with its domain; a list of hosts as Slurm writes it, "node[01-04,07]"
+        parts = [*(f"({name})(?:\\.[a-z][\\w-]*)*" for name in longest)]
+        parts += [f"{re.escape(stem)}\\[[0-9,-]+\\]" for stem in sorted(stems)]
+        self._pattern = re.compile(rf"(?<![\w-])(?:{'|'.join(parts)})(?![\w-])") if parts else None
+
+    def clean(self, text: str) -> str:
+        """Replace the names in a plain text."""
+        if self._pattern is None:
+            return text
+        return self._pattern.sub(
+            lambda found: self._words[found[found.lastindex]] if found.lastindex else "hosts", text
+        )
+
+    def clean_page(self, page: str) -> str:
+        """Replace the names in the texts of an HTML page."""
+        return "".join(
+            self.clean(part)
+            if not part.startswith("<")
+            else part
+            if part.startswith(("<style>", "<script>"))
+            else _TEXTS.sub(lambda found: self.clean(found[0]), part)
+            for part in _MARKUP.split(page)
+        )
+
+
+def find_names(runs: Iterable[Run], entries: "DataFrame") -> Redaction:
+    """Find the hosts and users that runs name, in their plans, journals and records."""
+    hosts: set[str] = set()
+    users: set[str] = set()
+    for run in runs:
+        hosts.add(run.manifest.created_on)
+        users.add(run.manifest.created_by)
+        hosts.update(event.host for event in read_journal(run.path))
+    for sound, failures in zip(entries.node_sound, entries.node_failures):
+        hosts.update(json.loads(sound) if sound else ())
+        hosts.update(node for node, *_ in json.loads(failures or "[]"))
+    return Redaction(hosts, users)

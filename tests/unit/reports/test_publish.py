@@ -1,0 +1,113 @@
+"""The site of a results folder: which files it has, which are written again, what it leaves out."""
+
+import re
+from pathlib import Path
+
+import pytest
+from builders import run_main
+from history_runs import CASE_2, RESULTS, add_run, fail_case, set_manifest
+from support.problems import assert_problem
+
+from dlperf_slurm.reports.publish import STATE_FILE
+
+pytestmark = pytest.mark.integration
+
+SITE = Path("site")
+DAY_1, DAY_2 = (f"202405{day:02}-120000-seven-tiny-abcd" for day in (1, 2))
+
+
+def publish(capsys, *options, code=0):
+    found, out, err = run_main(["publish", str(SITE), *options], capsys)
+    assert found == code, err
+    return out, err
+
+
+def list_files():
+    return {
+        str(path.relative_to(SITE)): path.stat().st_mtime_ns
+        for path in SITE.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def two_runs(staged, home):
+    runs = [add_run(staged, 1), add_run(staged, 2, 0.9)]
+    fail_case(runs[1], CASE_2, reason="rank 1 on gpu07.cluster.example: ValueError: x")
+    for path in runs:
+        set_manifest(path, created_on="gpu07", created_by="grace")
+    return runs
+
+
+def test_site_has_pages_that_lead_to_each_other_and_nowhere_else(two_runs, capsys):
+    publish(capsys)
+    pages = {path: path.read_text(encoding="utf-8") for path in SITE.rglob("*.html")}
+    assert {str(path.relative_to(SITE)) for path in pages} == {
+        *("index.html", "history.html", f"compare/{DAY_2}.html"),
+        *(f"runs/{name}.html" for name in (DAY_1, DAY_2)),
+    }
+    for path, text in pages.items():
+        for link in re.findall(r'(?:href|src)="([^"#]+)', text):
+            assert (path.parent / link).is_file(), (path, link)
+    index = pages[SITE / "index.html"]
+    assert "fp32" in index
+    assert "1 slower" in index
+    assert '<svg class="plot' not in index
+    assert "not shown" not in pages[SITE / "history.html"]
+
+
+def test_only_what_changed_is_written_again(two_runs, staged, capsys):
+    publish(capsys)
+    first = list_files()
+    assert publish(capsys)[0].startswith("0 files written")
+    state = first.pop(STATE_FILE)
+    assert {name: time for name, time in list_files().items() if name != STATE_FILE} == first
+    assert state
+    add_run(staged, 3, 0.95)
+    publish(capsys)
+    second = list_files()
+    changed = {name for name in first if second[name] != first[name]}
+    assert changed == {"index.html", "history.html"}
+    (SITE / f"runs/{DAY_1}.html").write_text("damaged", encoding="utf-8")
+    (SITE / "mine.txt").write_text("mine", encoding="utf-8")
+    for path in two_runs[1].rglob("*"):
+        if path.name == "manifest.json":
+            path.unlink()
+    publish(capsys)
+    assert "damaged" not in (SITE / f"runs/{DAY_1}.html").read_text(encoding="utf-8")
+    assert f"runs/{DAY_2}.html" not in list_files()
+    assert "mine.txt" in list_files()
+
+
+def test_run_that_cannot_be_read_is_named_and_not_fatal(two_runs, capsys):
+    (two_runs[1] / "manifest.json").write_text("{", encoding="utf-8")
+    _, err = publish(capsys)
+    assert DAY_2 in err
+    index = (SITE / "index.html").read_text(encoding="utf-8")
+    assert DAY_2 in index
+    assert not (SITE / f"runs/{DAY_2}.html").exists()
+    assert (SITE / f"runs/{DAY_1}.html").is_file()
+
+
+@pytest.mark.parametrize("options", [[], ["--names"]])
+def test_names_of_hosts_and_users_stay_out_unless_asked(two_runs, capsys, options):
+    publish(capsys, *options)
+    texts = "".join(path.read_text(encoding="utf-8") for path in SITE.rglob("*.*"))
+    for name in ("gpu07", "grace", "node1"):
+        assert (name in texts) == bool(options), name
+    assert "cluster.example" not in texts or options
+
+
+def test_folder_of_other_files_is_refused_and_unchanged(two_runs, capsys):
+    SITE.mkdir()
+    (SITE / "index.html").write_text("mine", encoding="utf-8")
+    _, err = publish(capsys, code=2)
+    assert_problem(err, file=str(SITE))
+    assert [path.name for path in SITE.iterdir()] == ["index.html"]
+
+
+def test_folder_without_runs_is_an_error(home, capsys):
+    RESULTS.mkdir()
+    _, err = publish(capsys, code=2)
+    assert_problem(err, file=str(RESULTS))
+    assert not SITE.exists()
