@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional, TextIO
+from typing import TYPE_CHECKING, Optional, TextIO, cast
 
 from dlperf_slurm.cli.streams import PlainStream, find_width, silence_output
 from dlperf_slurm.errors import InputError
@@ -46,7 +46,7 @@ class Recorder(PlainStream):
 def record_output() -> Iterator[list[str]]:
     """Record what is printed to standard output; yield the list of texts, styles included."""
     recorder = Recorder(find_plain_output())
-    with redirect_stdout(PlainStream(recorder)):
+    with redirect_stdout(cast("TextIO", PlainStream(cast("TextIO", recorder)))):
         yield recorder.texts
 
 

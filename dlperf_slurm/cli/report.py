@@ -139,8 +139,8 @@ def report_run(
     from dlperf_slurm.reports.output_cache import Output, load_output, store_output
 
     console = make_console()
-    choices = (layout, plots, is_whole, is_detailed, has_steps)
-    choices += (COMMAND, console.width, console.is_terminal)
+    shown = (COMMAND, console.width, console.is_terminal)
+    choices = (layout, plots, is_whole, is_detailed, has_steps, *shown)
     # published sources may be files of the user
     output = None if against else load_output(run, choices)
     if output is not None:

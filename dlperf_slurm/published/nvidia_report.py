@@ -52,7 +52,7 @@ def read_report(path: Path, options: ImportOptions) -> list[ImportedRun]:
         data = json.loads(text) if text.startswith((b"{", b"[")) else None
     except (OSError, ValueError):
         return []
-    reports = data if isinstance(data, list) else [data]
+    reports: list[Any] = data if isinstance(data, list) else [data]
     if not all(isinstance(r, dict) and {"ngpus", "bs", "metrics"} <= r.keys() for r in reports):
         return []
     found = [
