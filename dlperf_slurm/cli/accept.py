@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from dlperf_slurm.cli.options import (
     RUN_HELP,
     add_actions,
+    add_ci_options,
     add_command,
     add_json_option,
     add_results_option,
     add_run_options,
 )
-from dlperf_slurm.cli.output import make_console, say, write_file
+from dlperf_slurm.cli.output import make_console, say, write_checks, write_file
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
@@ -35,7 +36,7 @@ def add_commands(commands: "Commands") -> None:
     parser.add_argument("--tolerance", metavar="PERCENT",
         help="how much slower than the reference a case may be, such as 3%% (default: what the "
         "reference's runs vary by, which takes at least two; 0 for figures)")  # fmt: skip
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit report")
+    add_ci_options(parser)
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as Markdown")
     add_json_option(parser)
 
@@ -57,12 +58,15 @@ def run_accept(options: argparse.Namespace) -> None:
     from dlperf_slurm.published.against import make_reference
     from dlperf_slurm.published.figures import list_sources
     from dlperf_slurm.reports.acceptance_text import (
+        count_verdicts,
+        describe_method,
         guard_acceptance,
+        list_checks,
+        name_acceptance,
         serialize_acceptance,
-        serialize_junit,
-        serialize_markdown,
         tabulate_acceptance,
     )
+    from dlperf_slurm.reports.formats.markdown import write_document
     from dlperf_slurm.reports.regression_check import parse_percent
     from dlperf_slurm.reports.terminal import print_footnotes, show_table
     from dlperf_slurm.results.acceptance import judge_run
@@ -78,15 +82,19 @@ def run_accept(options: argparse.Namespace) -> None:
     if is_published:
         reference = make_reference(name, cases)
     accepted = judge_run(run.manifest, cases, reference, options.reference.name, tolerance)
+    table, notes = tabulate_acceptance(accepted)
     if options.json:
         print(serialize_acceptance(accepted), end="", flush=True)
     else:
         console = make_console()
-        table, notes = tabulate_acceptance(accepted)
         show_table(table, console)
         print_footnotes(notes, console)
-    if options.junit is not None:
-        write_file(options.junit, "--junit", serialize_junit(accepted).encode())
+    title = f"{accepted.manifest.title}: {count_verdicts(accepted)}"
+    summary = write_document(title, table, notes)
     if options.markdown is not None:
-        write_file(options.markdown, "--markdown", serialize_markdown(accepted).encode())
+        write_file(options.markdown, "--markdown", summary.encode())
+    write_checks(
+        *(options, name_acceptance(accepted), list_checks(accepted)),
+        *(describe_method(accepted), summary),
+    )
     guard_acceptance(accepted)

@@ -1,16 +1,16 @@
 """The command compare: compare two runs case by case, and fail a CI job if one is slower."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.options import (
     RUN_HELP,
+    add_ci_options,
     add_command,
     add_output_options,
     add_results_option,
 )
-from dlperf_slurm.cli.output import check_plot_file, make_console, say, write_file, write_plot
+from dlperf_slurm.cli.output import check_plot_file, make_console, say, write_checks, write_plot
 from dlperf_slurm.program import LATEST
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ def add_commands(commands: "Commands") -> None:
         help="largest difference that counts as equivalent (default: that of "
         "--fail-if-slower, or 2%%)",
     )
-    parser.add_argument(
-        "--junit", type=Path, metavar="FILE", help="write a JUnit report for a CI system"
-    )
+    add_ci_options(parser)
     add_output_options(parser)
     add_results_option(parser)
 
@@ -56,11 +54,7 @@ def run_compare(options: argparse.Namespace) -> None:
     a, b = (find_readable_run(name, options.results) for name in (options.run_a, options.run_b))
     cases_a, cases_b = collect_outcomes(a), collect_outcomes(b)
     compared = compare_runs(a.manifest, cases_a, b.manifest, cases_b, limit, margin)
-    _print(compared, options.json)
-    if options.junit is not None:
-        from dlperf_slurm.reports.comparison_text import serialize_junit
-
-        write_file(options.junit, "--junit", serialize_junit(compared).encode())
+    _print(compared, options)
     if options.plot is not None:
         from dlperf_slurm.reports.plots.between_runs import plot_comparison
 
@@ -69,20 +63,27 @@ def run_compare(options: argparse.Namespace) -> None:
         guard_comparison(compared)
 
 
-def _print(compared: "RunComparison", as_json: bool) -> None:
+def _print(compared: "RunComparison", options: argparse.Namespace) -> None:
     from dlperf_slurm.reports.comparison_text import (
+        describe_method,
+        list_checks,
         list_hardware_changes,
+        name_comparison,
         serialize_comparison,
         tabulate_comparison,
     )
+    from dlperf_slurm.reports.formats.markdown import write_document
     from dlperf_slurm.reports.terminal import print_footnotes, show_table
 
-    if as_json:
-        print(serialize_comparison(compared), end="", flush=True)
-        return
-    if changes := list_hardware_changes(compared):
-        say(f"The runs were measured on different hardware: {'; '.join(changes)}")
-    console = make_console()
     table, notes = tabulate_comparison(compared)
-    show_table(table, console)
-    print_footnotes(notes, console)
+    if options.json:
+        print(serialize_comparison(compared), end="", flush=True)
+    else:
+        if changes := list_hardware_changes(compared):
+            say(f"The runs were measured on different hardware: {'; '.join(changes)}")
+        console = make_console()
+        show_table(table, console)
+        print_footnotes(notes, console)
+    name = name_comparison(compared)
+    summary = write_document(name, table, notes)
+    write_checks(options, name, list_checks(compared), describe_method(compared), summary)

@@ -97,6 +97,15 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_ci_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options --junit and --github, which tell a CI system what each case did."""
+    parser.add_argument(
+        "--junit", type=Path, metavar="FILE", help="write a JUnit report for a CI system"
+    )
+    text = "print annotations for GitHub Actions, and add the table to $GITHUB_STEP_SUMMARY"
+    parser.add_argument("--github", action="store_true", help=text)
+
+
 def add_results_option(parser: argparse.ArgumentParser) -> None:
     """Add --results, the folder that contains the run directories."""
     parser.add_argument(

@@ -1,9 +1,10 @@
 """Lines and tables -> the terminal at its own width, or plain lines; and bytes -> files."""
 
+import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, TextIO, cast
@@ -14,6 +15,7 @@ from dlperf_slurm.files.writing import write_file as write_whole
 from dlperf_slurm.program import PROGRAM
 
 if TYPE_CHECKING:
+    from dlperf_slurm.reports.ci_checks import Check
     from dlperf_slurm.reports.plain_console import PlainConsole
     from dlperf_slurm.reports.plots import Plot
 
@@ -85,6 +87,23 @@ def only_result(is_asked: bool) -> Iterator[None]:
         return
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         yield
+
+
+def write_checks(
+    options: argparse.Namespace, name: str, checks: "Sequence[Check]", method: str, summary: str
+) -> None:
+    """Write what --junit and --github ask for; `summary` is Markdown for $GITHUB_STEP_SUMMARY."""
+    from dlperf_slurm.reports.ci_checks import list_annotations, serialize_junit
+
+    if options.junit is not None:
+        write_file(options.junit, "--junit", serialize_junit(name, checks, method).encode())
+    if options.github:
+        # GitHub reads both streams; standard output may be JSON
+        print(*list_annotations(checks), sep="\n", file=sys.stderr)
+        path = os.environ.get("GITHUB_STEP_SUMMARY")
+        if path:
+            with Path(path).open("a", encoding="utf-8") as file:
+                file.write(f"{summary}\n")
 
 
 def check_plot_file(path: Optional[Path]) -> None:

@@ -5,15 +5,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.cli.options import (
+    add_ci_options,
     add_command,
     add_json_option,
     add_repeated_option,
     add_run_options,
 )
-from dlperf_slurm.cli.output import make_console, record_output
+from dlperf_slurm.cli.output import make_console, record_output, write_checks
 from dlperf_slurm.errors import CasesFailedError, DlperfError, InputError, UnhealthyNodesError
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.published.layouts import DEFAULT_LAYOUT, list_layouts
+from dlperf_slurm.reports.exports import list_exports, load_export
 from dlperf_slurm.reports.plots import CHOICES, SOME
 
 # the layout that is also a report of NVIDIA's benchmark.py as JSON
@@ -38,6 +40,10 @@ def add_commands(commands: "Commands") -> None:
         default=DEFAULT_LAYOUT,
         help=f"table layout ({DEFAULT_LAYOUT})",
     )
+    parser.add_argument(
+        "--format", choices=list_exports(), help="print the run for another program instead"
+    )
+    add_ci_options(parser)
     parser.add_argument(
         "--all", action="store_true", help="print all tables and footnotes, not only the summary"
     )
@@ -69,14 +75,18 @@ def add_commands(commands: "Commands") -> None:
 def run_report(options: argparse.Namespace) -> None:
     if options.json and options.layout not in (DEFAULT_LAYOUT, NVIDIA):
         raise InputError(f"report: --json needs --layout {DEFAULT_LAYOUT} or {NVIDIA}")
+    if options.json and options.format:
+        raise InputError("report: --json and --format exclude each other; give one of them")
     if options.published is not None:
         _print_published(options)
         return
     from dlperf_slurm.jobs.archives import find_readable_run
 
     run = find_readable_run(options.run, options.results)
-    if options.json:
-        _print_json(run, options.against, options.layout)
+    if options.junit is not None or options.github:
+        _write_checks(run, options)
+    if options.json or options.format:
+        _print_text(run, options)
     else:
         report_run(
             *(run, options.layout, options.against, options.plots),
@@ -84,8 +94,22 @@ def run_report(options: argparse.Namespace) -> None:
         )
 
 
-def _print_json(run: "Run", against: Sequence[str], layout: str) -> None:
-    """Print report.json, or the report of NVIDIA's benchmark.py; raises as `report_run` does."""
+def _write_checks(run: "Run", options: argparse.Namespace) -> None:
+    from dlperf_slurm.files.folders import run_permissions
+    from dlperf_slurm.reports.ci_checks import list_run_checks
+    from dlperf_slurm.reports.formats.markdown import FILE_NAME, serialize
+    from dlperf_slurm.reports.report_files import make_report
+
+    with run_permissions(run.path):
+        report = make_report(run, {})
+    summary = report.summary
+    markdown = serialize(report)[FILE_NAME].decode()
+    checks = list_run_checks(summary)
+    write_checks(options, summary.manifest.run_id, checks, summary.method, markdown)
+
+
+def _print_text(run: "Run", options: argparse.Namespace) -> None:
+    """Print report.json, NVIDIA's report, or another program's; raises as `report_run` does."""
     from dlperf_slurm.files.folders import run_permissions
     from dlperf_slurm.published.against import choose_sources
     from dlperf_slurm.published.layouts.parts.figures import make_run_figures
@@ -94,11 +118,14 @@ def _print_json(run: "Run", against: Sequence[str], layout: str) -> None:
     from dlperf_slurm.reports.report_files import make_report
 
     with run_permissions(run.path):
-        report = make_report(run, choose_sources(against))
-    if layout == NVIDIA:
-        print(serialize_figures(make_run_figures(report.summary.results)), flush=True)
+        report = make_report(run, choose_sources(options.against))
+    if options.format:
+        text = load_export(options.format).serialize(report.summary)
+    elif options.layout == NVIDIA:
+        text = serialize_figures(make_run_figures(report.summary.results)) + "\n"
     else:
-        print(serialize(report)[FILE_NAME].decode(), end="", flush=True)
+        text = serialize(report)[FILE_NAME].decode()
+    print(text, end="", flush=True)
     error = find_incomplete(report.summary)
     if error is not None:
         raise error

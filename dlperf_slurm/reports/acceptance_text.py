@@ -1,4 +1,4 @@
-"""The verdicts of `accept` -> a table, Markdown, JSON, JUnit XML, and the error of a CI job."""
+"""The verdicts of `accept` -> a table, JSON, checks for a CI system, and the error of a CI job."""
 
 import json
 from typing import Optional
@@ -6,15 +6,14 @@ from typing import Optional
 from dlperf_slurm.errors import CasesFailedError, DlperfError, InconclusiveError, SlowerError
 from dlperf_slurm.plain_text import name_some
 from dlperf_slurm.reports.cells import Table
+from dlperf_slurm.reports.ci_checks import ERROR, FAILURE, PASSED, Check
 from dlperf_slurm.reports.comparison_text import (
     SPEED,
     describe_pair,
     format_percent,
     make_interval_cells,
     make_median_cell,
-    serialize_test_cases,
 )
-from dlperf_slurm.reports.formats.markdown import escape_markdown, list_blocks
 from dlperf_slurm.reports.tables import FootnoteMarks, ShownColumn, TableSpec, tabulate
 from dlperf_slurm.results.acceptance import ACCEPTED, MISSING, REJECTED, Acceptance
 from dlperf_slurm.results.columns import list_records
@@ -25,13 +24,13 @@ from dlperf_slurm.results.significance import NOT_COMPARABLE, UNDECIDED
 
 SCHEMA_VERSION = 1
 
-# verdict -> the JUnit element of its test cases, and the error of a run that has one
+# verdict -> the outcome of its check, and the error of a run that has one
 _OUTCOMES: dict[str, tuple[str, Optional[type[DlperfError]]]] = {
-    REJECTED: ("failure", SlowerError),
-    MISSING: ("error", CasesFailedError),
-    NOT_COMPARABLE: ("error", CasesFailedError),
-    UNDECIDED: ("skipped", InconclusiveError),
-    ACCEPTED: ("system-out", None),
+    REJECTED: (FAILURE, SlowerError),
+    MISSING: (ERROR, CasesFailedError),
+    NOT_COMPARABLE: (ERROR, CasesFailedError),
+    UNDECIDED: (ERROR, InconclusiveError),
+    ACCEPTED: (PASSED, None),
 }
 
 
@@ -45,7 +44,7 @@ def tabulate_acceptance(accepted: Acceptance) -> tuple[Table, tuple[str, ...]]:
         "acceptance",
         rows=lambda accepted: accepted.cases.assign(problem=""),
         by=(),
-        title=_name(accepted),
+        title=name_acceptance(accepted),
         words=lambda rows: [ShownColumn("case_id"), ShownColumn("unit", missing="none")],
         figures=lambda rows: [
             ShownColumn("basis", "reference"),
@@ -59,18 +58,18 @@ def tabulate_acceptance(accepted: Acceptance) -> tuple[Table, tuple[str, ...]]:
             ShownColumn("95 % interval", missing="none", cells=make_interval_cells),
             ShownColumn("verdict", marks=True),
         ],
-        caption=_describe_method(accepted),
+        caption=describe_method(accepted),
         notes=(CASE,),
     )  # fmt: skip
     (table,) = tabulate(spec, accepted, marks)
     return table, tuple(marks.footnotes.texts)
 
 
-def _name(accepted: Acceptance) -> str:
+def name_acceptance(accepted: Acceptance) -> str:
     return f"{accepted.manifest.run_id} against {accepted.reference}"
 
 
-def _describe_method(accepted: Acceptance) -> str:
+def describe_method(accepted: Acceptance) -> str:
     """Describe how bounds and verdicts are found, for the caption."""
     stated = accepted.tolerance
     lines = [
@@ -87,15 +86,6 @@ def _describe_method(accepted: Acceptance) -> str:
     return "\n".join(lines)
 
 
-def serialize_markdown(accepted: Acceptance) -> str:
-    """Serialize the verdicts as Markdown, with all text escaped."""
-    table, notes = tabulate_acceptance(accepted)
-    title = escape_markdown(f"{accepted.manifest.title}: {_count_verdicts(accepted)}")
-    numbered = [f"[{n}] {escape_markdown(text)}  " for n, text in enumerate(notes, start=1)]
-    blocks = [f"# {title}", *list_blocks([table]), *["\n".join(numbered)] * bool(numbered)]
-    return "\n\n".join(blocks) + "\n"
-
-
 def serialize_acceptance(accepted: Acceptance) -> str:
     """Serialize the verdicts as JSON, with all numbers in full precision."""
     data = {
@@ -109,16 +99,15 @@ def serialize_acceptance(accepted: Acceptance) -> str:
     return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
-def serialize_junit(accepted: Acceptance) -> str:
-    """Serialize the verdicts as JUnit XML; what is missing or not comparable is an error."""
-    cases = [
-        ("accept", row["case_id"], _OUTCOMES[row["verdict"]][0], _describe_case(row))
+def list_checks(accepted: Acceptance) -> list[Check]:
+    """List a check per case, which agrees with `guard_acceptance`."""
+    return [
+        Check("accept", row["case_id"], _OUTCOMES[row["verdict"]][0], _describe_case(row))
         for row in list_records(accepted.cases)
     ]
-    return serialize_test_cases(_name(accepted), cases, _describe_method(accepted))
 
 
-def _count_verdicts(accepted: Acceptance) -> str:
+def count_verdicts(accepted: Acceptance) -> str:
     """Count the verdicts: "1 rejected, 5 accepted"."""
     verdicts = accepted.cases.verdict.tolist()
     return ", ".join(f"{verdicts.count(one)} {one}" for one in _OUTCOMES if one in verdicts)
@@ -139,4 +128,4 @@ def guard_acceptance(accepted: Acceptance) -> None:
             if _OUTCOMES[row["verdict"]][1] is error
         ]
         if lines:
-            raise error("\n  ".join([_count_verdicts(accepted), *lines]))
+            raise error("\n  ".join([count_verdicts(accepted), *lines]))

@@ -1,8 +1,6 @@
-"""A comparison of two runs -> a table with notes, JSON, and JUnit XML for a CI system."""
+"""A comparison of two runs -> a table with notes, JSON, and checks for a CI system."""
 
 import json
-import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
@@ -10,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from dlperf_slurm.contract.axes import DYNAMIC
 from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.reports.cells import Cell, Table, join_cells
+from dlperf_slurm.reports.ci_checks import ERROR, FAILURE, PASSED, SKIPPED, Check
 from dlperf_slurm.reports.tables import (
     FootnoteMarks,
     ShownColumn,
@@ -34,9 +33,6 @@ SPEED = ScaledFormat(".3f")
 
 # beginnings of changes that alone may explain a difference
 _HARDWARE = ("devices ", "cpu_model ")
-
-# characters that XML 1.0 does not allow, even escaped (section 2.2, Char)
-NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]]:
@@ -240,62 +236,31 @@ def _describe_run(manifest: Manifest) -> dict[str, str]:
     }
 
 
-def serialize_junit(compared: RunComparison) -> str:
-    """Serialize a comparison as JUnit XML: one test case per row of `RunComparison.pairs`.
+def list_checks(compared: RunComparison) -> list[Check]:
+    """List a check per row of `RunComparison.pairs`, which agrees with `guard_comparison`.
 
-    A test case fails if B is slower by more than the limit, and is skipped if undecided.
+    Without a limit nothing fails.
     """
-    cases = [
-        (pair["quantity"], pair["case_id"], _name_outcome(pair, compared.limit),
-            describe_pair(pair))
-        for pair in list_records(compared.pairs)
+    pairs = list_records(compared.pairs)
+    is_guarded = any(pair["samples_a"] for pair in pairs)
+    return [
+        Check(pair["quantity"], pair["case_id"],
+            _find_outcome(pair, compared.limit, is_guarded), describe_pair(pair))
+        for pair in pairs
     ]  # fmt: skip
-    name = f"{compared.manifest_a.run_id} -> {compared.manifest_b.run_id}"
-    return serialize_test_cases(name, cases, describe_method(compared))
 
 
-def _name_outcome(pair: Row, limit: Optional[float]) -> str:
-    """Return the JUnit element of a pair: failure, skipped, or system-out if it passes."""
-    if pair["is_beyond_limit"]:
-        return "failure"
-    return "skipped" if _is_undecided(pair, limit) else "system-out"
-
-
-def serialize_test_cases(
-    suite_name: str, cases: Sequence[tuple[str, str, str, str]], method: str
-) -> str:
-    """Serialize test cases as JUnit XML: [class name, name, outcome, text].
-
-    The outcome is the name of an element: failure, error, skipped, or system-out if it passes.
-    """
-    outcomes = [outcome for _, _, outcome, _ in cases]
-    counts = {"failures": "failure", "errors": "error", "skipped": "skipped"}
-    attributes = {"name": _clean(suite_name), "tests": str(len(cases))}
-    attributes.update((key, str(outcomes.count(outcome))) for key, outcome in counts.items())
-    suite = ElementTree.Element("testsuite", attributes)
-    for class_name, name, outcome, text in cases:
-        own = {"classname": class_name, "name": _clean(name), "time": "0"}
-        element = ElementTree.SubElement(ElementTree.SubElement(suite, "testcase", own), outcome)
-        if outcome == "system-out":
-            element.text = _clean(text)
-        else:
-            element.set("message", _clean(text))
-    ElementTree.SubElement(suite, "system-out").text = _clean(method)
-    ElementTree.indent(suite)
-    body = ElementTree.tostring(suite, encoding="unicode")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
-
-
-def _is_undecided(pair: Row, limit: Optional[float]) -> bool:
-    """Return whether it is not shown that B is within or beyond the limit.
-
-    Without a limit, whether there is no verdict.
-    """
+def _find_outcome(pair: Row, limit: Optional[float], is_guarded: bool) -> str:
+    """Return the outcome of a pair; `is_guarded` if run A has any result to be as fast as."""
     if limit is None:
-        return pair["verdict"] in (UNDECIDED, NOT_COMPARABLE)
-    return not (pair["is_beyond_limit"] or pair["is_within_limit"])
+        return SKIPPED if pair["verdict"] in (UNDECIDED, NOT_COMPARABLE) else PASSED
+    if is_guarded and not pair["samples_a"]:
+        return SKIPPED
+    if pair["is_beyond_limit"]:
+        return FAILURE
+    return PASSED if pair["is_within_limit"] else ERROR
 
 
-def _clean(text: str) -> str:
-    """Replace characters that XML does not allow by their Python escapes."""
-    return NO_XML.sub(lambda found: ascii(found.group())[1:-1], text)
+def name_comparison(compared: RunComparison) -> str:
+    """Name a comparison for CI: "RUN_A -> RUN_B"."""
+    return f"{compared.manifest_a.run_id} -> {compared.manifest_b.run_id}"

@@ -2,8 +2,10 @@
 
 import re
 import runpy
+import sys
 import warnings
 from pathlib import Path
+from types import ModuleType
 
 import nbformat
 import pytest
@@ -131,6 +133,49 @@ def test_python_of_the_documents_runs(two_runs, home, monkeypatch, capsys):
     assert "\\label{tab:fp32}" in capsys.readouterr().out
     assert (names["run"].path / "report" / "report.html").is_file()
     assert names["compared"].frame().verdict.tolist() == ["slower"] * 2
+
+
+class Tracker(ModuleType):
+    """A stand-in for a tracker's module and its runs, which records the calls."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.calls = []
+        self.summary = {}
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: self.calls.append((name, args, kwargs)) or self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def list_calls(self, name):
+        return [(args, kwargs) for called, args, kwargs in self.calls if called == name]
+
+
+@pytest.mark.integration
+def test_exports_to_trackers_run(two_runs, monkeypatch):
+    wandb, mlflow = trackers = Tracker("wandb"), Tracker("mlflow")
+    for tracker in trackers:
+        monkeypatch.setitem(sys.modules, tracker.__name__, tracker)
+    document = (ROOT / "docs" / "exports.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", document, re.M | re.S)
+    assert len(blocks) == 2
+    for code in blocks:
+        exec(code, {})
+    assert [kwargs["name"] for _, kwargs in wandb.list_calls("init")] == [CASE_1, CASE_2]
+    assert [kwargs["step"] for _, kwargs in wandb.list_calls("log")] == [*range(1, 8)] * 2
+    assert wandb.summary["median_samples_per_s"] == pytest.approx(14400)
+    assert [kwargs["run_name"] for _, kwargs in mlflow.list_calls("start_run")] == [CASE_1, CASE_2]
+    metrics = [args[0] for args, _ in mlflow.list_calls("log_metrics")]
+    assert [one["samples_per_s"] for one in metrics] == pytest.approx([7200, 14400])
+    ((path,), _), *_ = mlflow.list_calls("log_artifact")
+    assert Path(path).is_file()
 
 
 @pytest.mark.integration

@@ -1,7 +1,7 @@
 """Report -> Markdown."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from dlperf_slurm.plain_text import make_one_line
 from dlperf_slurm.reports.cells import Table
@@ -21,10 +21,18 @@ def serialize(report: Report) -> dict[str, bytes]:
     title, run = escape_markdown(summary.manifest.title), escape_markdown(summary.description)
     banner = [f"**{escape_markdown(summary.banner)}**"] if summary.banner else []
     blocks = [f"# {title}", run, *banner, summary.method, *list_blocks(summary.tables)]
-    if summary.footnotes:
-        notes = enumerate(map(escape_markdown, summary.footnotes), start=1)
-        blocks.append("\n".join(f"[{number}] {text}  " for number, text in notes))
-    return {FILE_NAME: ("\n\n".join(blocks) + "\n").encode()}
+    return {FILE_NAME: _join(blocks, summary.footnotes).encode()}
+
+
+def write_document(title: str, table: Table, notes: Sequence[str]) -> str:
+    """Format a title, a table and its footnotes, with all text escaped."""
+    return _join([f"# {escape_markdown(title)}", *list_blocks([table])], notes)
+
+
+def _join(blocks: Sequence[str], notes: Sequence[str]) -> str:
+    """Join blocks, and below them the numbered footnotes."""
+    numbered = [f"[{n}] {escape_markdown(text)}  " for n, text in enumerate(notes, start=1)]
+    return "\n\n".join([*blocks, *["\n".join(numbered)] * bool(numbered)]) + "\n"
 
 
 def list_blocks(tables: Iterable[Table]) -> Iterator[str]:

@@ -10,7 +10,8 @@ from history_runs import make_run
 from outcome_builders import RATES, make_case_outcomes, scale
 from support.problems import assert_problem
 
-from dlperf_slurm.reports.comparison_text import serialize_junit
+from dlperf_slurm.reports.ci_checks import serialize_junit
+from dlperf_slurm.reports.comparison_text import list_checks
 from dlperf_slurm.results.compare import compare_runs
 from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
 
@@ -173,7 +174,8 @@ def test_hostile_texts_leave_junit_well_formed(hostile):
     a = make_case_outcomes(versions={"x": hostile})
     b = make_case_outcomes(scale(RATES, 0.5))
     manifest = make_manifest(run_id=hostile)
-    text = serialize_junit(compare_runs(manifest, [a], manifest, [b], 0.03))
+    compared = compare_runs(manifest, [a], manifest, [b], 0.03)
+    text = serialize_junit(hostile, list_checks(compared), hostile)
     (failure,) = ElementTree.fromstring(text.encode()).iter("failure")
     shown = failure.get("message")
     assert hostile in shown or ascii(hostile)[1:-1] in shown
