@@ -61,6 +61,12 @@ class InconclusiveError(DlperfError):
     exit_code = 7
 
 
+class BadNodesError(DlperfError):
+    """A sweep found nodes that are slow, or on which a repeat failed."""
+
+    exit_code = 10
+
+
 class UnhealthyNodesError(DlperfError):
     """All missing results of a run are due to UNHEALTHY nodes: repair or exclude these nodes."""
 

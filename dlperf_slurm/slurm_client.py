@@ -82,6 +82,12 @@ _HINTS = (
     ),
 )
 
+# the beginnings of the states of nodes that start no job (sinfo(1), NODE STATE CODES)
+_UNUSABLE = (
+    *("blocked", "down", "drain", "err", "fail", "futr", "future", "inval", "maint", "no_respond"),
+    *("reboot", "unk"),
+)
+
 
 def clean_environment(
     environment: Mapping[str, str], inherit: Collection[str] = ()
@@ -255,6 +261,24 @@ def read_boot_times(clusters: str = "") -> dict[str, str]:
         return {}
     nodes = (re.match(r"NodeName=(\S+)(?:.* BootTime=(\d\S*))?", line) for line in lines)
     return {node[1]: node[2] or "" for node in nodes if node}
+
+
+def read_node_states(clusters: str, partition: str, names: str = "") -> dict[str, str]:
+    """Return the state of each node of a partition as sinfo prints it, such as "idle" or "down*".
+
+    `partition` is '' for the cluster's default, `names` a host list to choose from ("n[1-8]"), or
+    ''. Raises SchedulerError if the cluster does not answer.
+    """
+    command = ["sinfo", *get_cluster_option(clusters), "--noheader", "--Node", "--format=%N|%T|%P"]
+    command += [f"--partition={partition}"] if partition else []
+    command += [f"--nodes={names}"] if names else []
+    rows = [line.split("|") for line in run_client(command).splitlines() if line.count("|") == 2]
+    return {name: state for name, state, of in rows if partition or of.rstrip().endswith("*")}
+
+
+def is_usable(state: str) -> bool:
+    """Return whether a node in this state of sinfo runs jobs, now or when its jobs have ended."""
+    return not state.endswith("*") and not state.lower().startswith(_UNUSABLE)
 
 
 def find_cluster_name() -> Optional[str]:

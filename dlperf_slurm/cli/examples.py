@@ -18,6 +18,8 @@ EXAMPLES = {
     "plan": ("matrices/quickstart.toml --site local", "matrix"),
     "render": ("matrices/quickstart.toml --set protocol.repeats=3", "run-directory"),
     "submit": ("matrices/quickstart.toml --site local --wait", "tutorial"),
+    "sweep": ("matrices/sweep.toml --wait", "faults"),
+    "nodes": ("20240501", "statistics"),
     "resume": ("20240501 --wait", "run-directory"),
     "retry": ("20240501 --wait", "run-directory"),
     "list": ("", "run-directory"),

@@ -48,12 +48,16 @@ def follow_run(
     Raises SchedulerError at the end for refused groups.
     """
     from dlperf_slurm.cli.report import report_run
+    from dlperf_slurm.cli.sweep import show_nodes
     from dlperf_slurm.jobs.disk_space import convert_disk_full_error
 
     follow_to_end(run, submitter, before, is_own)
     with advise(f"{COMMAND} retry {run.path}"), convert_disk_full_error(run.path):
         try:
-            report_run(run)
+            if run.manifest.nodes:
+                show_nodes(run)
+            else:
+                report_run(run)
         finally:
             submitter.raise_for_rest()
 

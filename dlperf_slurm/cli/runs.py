@@ -2,7 +2,7 @@
 
 import argparse
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,7 +60,7 @@ def add_commands(commands: "Commands") -> None:
     command.add_argument("matrix", type=Path, help="matrix file (TOML)")
     text = "second matrix, measured in turns with the first; needs --interleave"
     command.add_argument("matrix_b", metavar="B", type=Path, nargs="?", help=text)
-    _add_wait_options(command)
+    add_wait_options(command)
     text = "measure two matrices in turns, block by block, for a comparison that drift cannot bias"
     command.add_argument("--interleave", action="store_true", help=text)
     text = "make all checks, and show what would be submitted; write nothing"
@@ -80,7 +80,7 @@ def add_commands(commands: "Commands") -> None:
     for name, handler in (("resume", run_resume), ("retry", run_retry)):
         command = add_command(commands, name, handler)
         command.add_argument("run", metavar="RUN", help=RUN_HELP)
-        _add_wait_options(command)
+        add_wait_options(command)
         if handler is run_resume:
             add_set_option(command, "set a site value for jobs not submitted yet")
         else:
@@ -103,7 +103,7 @@ def _add_bad_nodes_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exclude-bad-nodes", action="store_true", help=text)
 
 
-def _add_wait_options(parser: argparse.ArgumentParser) -> None:
+def add_wait_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", action="store_true", help="wait for the run to end, then report")
     _add_result_options(parser)
 
@@ -115,7 +115,7 @@ def _add_result_options(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def _print_result(options: argparse.Namespace) -> "Iterator[list[Run]]":
+def print_result(options: argparse.Namespace) -> "Iterator[list[Run]]":
     """Print the runs that are put into the list, and with --json or --quiet nothing else."""
     runs: list[Run] = []
     try:
@@ -175,25 +175,28 @@ def run_render(options: argparse.Namespace) -> None:
 
 
 def run_submit(options: argparse.Namespace) -> None:
-    """Stage a run directory for each matrix, and submit the array jobs; raises as `_check`."""
+    """Stage a run directory for each matrix, and submit the array jobs.
+
+    Raises as `check_submission`.
+    """
     if (options.matrix_b is not None) != options.interleave:
         raise InputError(
             "--interleave needs two matrices, and two matrices need --interleave: "
             f"{COMMAND} submit A.toml B.toml --interleave"
         )
-    with _print_result(options) as runs:
-        checked = [_check(options)]
+    with print_result(options) as runs:
+        checked = [check_submission(options)]
         if options.interleave:
             of_second = argparse.Namespace(**{**vars(options), "matrix": options.matrix_b})
-            checked.append(_check(of_second))
+            checked.append(check_submission(of_second))
             check_interleaving(*checked)
         if not options.dry_run:
             runs += stage_matrices(options, checked)
             for run in runs:
-                _mark_own(run)
+                mark_own(run)
             failure = None
             try:
-                _submit(runs[0], options.wait, is_new=True)
+                submit_run(runs[0], options.wait, is_new=True)
             except CasesFailedError as error:
                 # the other run is followed too
                 failure = error
@@ -209,14 +212,14 @@ def run_submit(options: argparse.Namespace) -> None:
 def start_run(options: argparse.Namespace) -> "Run":
     """Submit a matrix as `run_submit` does, but without messages, and return the run."""
     with only_result(True):
-        (run,) = stage_matrices(options, [_check(options)])
-        _mark_own(run)
-        _submit(run, must_wait=False)
+        (run,) = stage_matrices(options, [check_submission(options)])
+        mark_own(run)
+        submit_run(run, must_wait=False)
     return run
 
 
-def _check(options: argparse.Namespace) -> "CheckedMatrix":
-    """Check what is to be submitted.
+def check_submission(options: argparse.Namespace, nodes: Sequence[str] = ()) -> "CheckedMatrix":
+    """Check what is to be submitted; `nodes` are those of a sweep.
 
     Raises SchedulerError if there is no Slurm and no site was named: on a login node, training must
     not start by default, so site `local` has to be named.
@@ -232,12 +235,12 @@ def _check(options: argparse.Namespace) -> "CheckedMatrix":
             f"To run on this machine, without Slurm: {COMMAND} {words} --site local"
         )
     with advise(f"{COMMAND} {words}", (SchedulerError, EnvironmentMissingError)):
-        return check_matrix(options, is_to_run=True)
+        return check_matrix(options, is_to_run=True, nodes=nodes)
 
 
 def run_resume(options: argparse.Namespace) -> None:
     """Submit the array jobs of a run that are not submitted yet, or print that there are none."""
-    with _print_result(options) as runs:
+    with print_result(options) as runs:
         runs.append(find_chosen_run(options))
         _resume(runs[0], options)
 
@@ -246,7 +249,7 @@ def _resume(run: "Run", options: argparse.Namespace) -> None:
     from dlperf_slurm.scheduler.amend import amend_site
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
-    _mark_own(run)
+    mark_own(run)
     if options.set:
         run, changes = amend_site(run, options.set)
         for change in changes:
@@ -256,12 +259,12 @@ def _resume(run: "Run", options: argparse.Namespace) -> None:
         print(f"States:        {COMMAND} status {run.path}")
         print(f"Retry failed:  {COMMAND} retry {run.path}")
         return
-    _submit(run, options.wait)
+    submit_run(run, options.wait)
 
 
 def run_retry(options: argparse.Namespace) -> None:
     """Submit a further attempt of array tasks that failed, or print that there are none."""
-    with _print_result(options) as runs:
+    with print_result(options) as runs:
         runs.append(find_chosen_run(options))
         _retry(runs[0], options)
 
@@ -271,7 +274,7 @@ def _retry(run: "Run", options: argparse.Namespace) -> None:
     from dlperf_slurm.scheduler.retry import stage_retry
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
-    _mark_own(run)
+    mark_own(run)
     with advise(f"{COMMAND} retry {run.path}"):
         before = {task.marker for task in run.read_all_tasks()}
         bad_nodes: list[str] = []
@@ -284,7 +287,7 @@ def _retry(run: "Run", options: argparse.Namespace) -> None:
         print(f"States:  {COMMAND} status {run.path}")
         return
     say(f"retrying {count} of {len(before)} array tasks")
-    _submit(run, options.wait, before if count else ())
+    submit_run(run, options.wait, before if count else ())
 
 
 def run_status(options: argparse.Namespace) -> None:
@@ -324,7 +327,7 @@ def run_wait(options: argparse.Namespace) -> None:
     from dlperf_slurm.jobs.run_ownership import is_own
     from dlperf_slurm.scheduler.submitter import Submitter
 
-    with _print_result(options) as runs:
+    with print_result(options) as runs:
         runs.append(find_chosen_run(options))
         submitter = Submitter(runs[0], say, RETRY_SECONDS)
         follow_run(runs[0], submitter, is_own=is_own(runs[0]))
@@ -343,7 +346,7 @@ def run_cancel(options: argparse.Namespace) -> None:
     print(f"{cancel_run(run, warn)} array tasks of {run.run_id} cancelled")
 
 
-def _mark_own(run: "Run") -> None:
+def mark_own(run: "Run") -> None:
     """Mark a run as this user's own, so that `wait` may retry its failures."""
     from dlperf_slurm.jobs.run_ownership import mark_own
 
@@ -351,7 +354,7 @@ def _mark_own(run: "Run") -> None:
         warn(f"{problem}; a later `{COMMAND} wait` will follow this run but retry nothing")
 
 
-def _submit(
+def submit_run(
     run: "Run", must_wait: bool, before: Collection[str] = (), is_new: bool = False
 ) -> None:
     from dlperf_slurm.jobs.disk_space import TASK_BYTES, check_free

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def load_plan(
-    options: argparse.Namespace, must_reach_cluster: bool
+    options: argparse.Namespace, must_reach_cluster: bool, nodes: Sequence[str] = ()
 ) -> "tuple[MatrixFile, LoadedSite, Plan]":
     """Load the matrix and the site that the options name, and plan the run.
 
-    Raises InputError for mistakes in them; SchedulerError if `must_reach_cluster` is set and the
-    cluster does not answer.
+    With `nodes`, plan a sweep over them. Raises InputError for mistakes in the files;
+    SchedulerError if `must_reach_cluster` is set and the cluster does not answer.
     """
     from dlperf_slurm.config.site import load_site
     from dlperf_slurm.jobs.plan import get_max_array_size, resolve
@@ -49,7 +49,7 @@ def load_plan(
 
         check_commands(file, expansion.cases, loaded.site.device)
     max_array_size = get_max_array_size(loaded.site, must_reach_cluster)
-    plan = resolve(expansion, loaded.site, max_array_size)
+    plan = resolve(expansion, loaded.site, max_array_size, nodes)
     if any(site.template for site in plan.sites.values()):
         # imports Jinja2
         from dlperf_slurm.jobs.templates import check_templates
@@ -58,7 +58,9 @@ def load_plan(
     return file, loaded, plan
 
 
-def load_plan_of_cluster(options: argparse.Namespace) -> "tuple[MatrixFile, LoadedSite, Plan]":
+def load_plan_of_cluster(
+    options: argparse.Namespace, nodes: Sequence[str] = ()
+) -> "tuple[MatrixFile, LoadedSite, Plan]":
     """Load matrix, site and plan, which needs an answer of the cluster.
 
     With --wait, a cluster that does not answer is asked again for RETRY_SECONDS.
@@ -69,7 +71,7 @@ def load_plan_of_cluster(options: argparse.Namespace) -> "tuple[MatrixFile, Load
     deadline = time.monotonic() + (RETRY_SECONDS if options.wait else 0.0)
     while True:
         try:
-            return load_plan(options, must_reach_cluster=True)
+            return load_plan(options, True, nodes)
         except SchedulerError as error:
             if time.monotonic() > deadline or not is_no_answer(str(error)):
                 raise
@@ -84,20 +86,27 @@ class CheckedMatrix(NamedTuple):
     loaded: "LoadedSite"
     plan: "Plan"
     within_seconds: float
+    nodes: Sequence[str] = ()
+    absent_nodes: Sequence[str] = ()
 
 
-def check_matrix(options: argparse.Namespace, is_to_run: bool) -> CheckedMatrix:
+def check_matrix(
+    options: argparse.Namespace, is_to_run: bool, nodes: Sequence[str] = ()
+) -> CheckedMatrix:
     """Check the matrix and site that the options name as a submission does; write nothing.
 
-    Raises InputError if the site can run none of the cases. If the run is to start now, also
-    EnvironmentMissingError, and InputError if this machine cannot end a case within its time limit
-    or if --within is used on a cluster. Otherwise a missing environment is a warning.
+    `nodes` are those of a sweep. Raises InputError if the site can run none of the cases. If the
+    run is to start now, also EnvironmentMissingError, and InputError if this machine cannot end a
+    case within its time limit or if --within is used on a cluster. Otherwise a missing environment
+    is a warning.
     """
     from dlperf_slurm.cli.estimates import introduce_local_run
     from dlperf_slurm.jobs.durations import parse_duration
     from dlperf_slurm.jobs.plan import list_missing_environments
 
-    file, loaded, plan = load_plan_of_cluster(options) if is_to_run else load_plan(options, False)
+    file, loaded, plan = (
+        load_plan_of_cluster(options, nodes) if is_to_run else load_plan(options, False, nodes)
+    )
     within_seconds = (
         parse_duration(options.within, "--within") if is_to_run and options.within else 0.0
     )
@@ -124,7 +133,7 @@ def check_matrix(options: argparse.Namespace, is_to_run: bool) -> CheckedMatrix:
     if is_to_run and loaded.site.scheduler == "local":
         for line in introduce_local_run(plan, loaded, options, within_seconds):
             say(line)
-    return CheckedMatrix(file, loaded, plan, within_seconds)
+    return CheckedMatrix(file, loaded, plan, within_seconds, nodes)
 
 
 def check_interleaving(first: CheckedMatrix, second: CheckedMatrix) -> None:
@@ -168,6 +177,8 @@ def stage_matrices(options: argparse.Namespace, matrices: Sequence[CheckedMatrix
             matrix.within_seconds,
             interleaved=run_ids if len(run_ids) > 1 else (),
             run_id=run_id,
+            nodes=matrix.nodes,
+            absent_nodes=matrix.absent_nodes,
         )
         for run_id, matrix in zip(run_ids, matrices)
     ]

@@ -2,13 +2,14 @@
 
 import hashlib
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Optional
 
 from dlperf_slurm.config.overrides import JobKind, get_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.jobs.manifest import get_node
 from dlperf_slurm.jobs.resources import get_resource_key
 from dlperf_slurm.matrix.expand import MatrixCase
 
@@ -42,7 +43,8 @@ class Group:
     """An array job: array tasks that request the same resources.
 
     `tasks_per_job` array tasks run one after the other in each element of the array; with None,
-    each array task is an element. On a site without arrays, a group is a single plain job.
+    each array task is an element. On a site without arrays, a group is a single plain job. All run
+    on `node`, one at a time, if it is set.
     """
 
     group_id: str
@@ -50,6 +52,7 @@ class Group:
     time_limit_minutes: int
     array_tasks: tuple[ArrayTask, ...]
     tasks_per_job: Optional[int] = None
+    node: str = ""
 
     @property
     def job_count(self) -> int:
@@ -107,6 +110,34 @@ def group_array_tasks(
             same.sort(key=_shuffle_key)
             groups += _cut(same, settled[shared], max_array_size, name)
     return tuple(groups)
+
+
+def group_by_node(
+    tasks: Sequence[ArrayTask],
+    nodes: Sequence[str],
+    site: Site,
+    max_array_size: int,
+    suffix: str = "",
+) -> tuple[Group, ...]:
+    """Group the array tasks of a sweep into array jobs of one node each, block after block.
+
+    `get_node` says to which node a repeat belongs. Without nodes, group as `group_array_tasks`.
+    """
+    if not nodes:
+        return group_array_tasks(tasks, site, max_array_size, suffix)
+    by_node: dict[str, list[ArrayTask]] = {node: [] for node in nodes}
+    for task in tasks:
+        by_node[get_node(task.repeat, nodes)].append(task)
+    return tuple(
+        replace(group, node=node, array_tasks=_sort_by_block(group.array_tasks, len(nodes)))
+        for node, own in by_node.items()
+        for group in group_array_tasks(own, site, max_array_size, f"-{node}{suffix}")
+    )
+
+
+def _sort_by_block(tasks: Sequence[ArrayTask], node_count: int) -> tuple[ArrayTask, ...]:
+    """Sort tasks by block, so that all nodes measure a block at about the same time."""
+    return tuple(sorted(tasks, key=lambda task: (task.repeat - 1) // node_count))
 
 
 def _cut(tasks: Sequence[ArrayTask], settled: Site, max_jobs: int, group_id: str) -> list[Group]:

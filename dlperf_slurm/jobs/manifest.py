@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
@@ -58,6 +59,14 @@ def compute_block(repeat: int, blocks: int) -> int:
     return 1 + (repeat - 1) % blocks
 
 
+def get_node(repeat: int, nodes: Sequence[str]) -> str:
+    """Return the node of a sweep that a repeat runs on; '' without nodes.
+
+    Repeats 1, 2, 3 are on n1, n2, n1 of (n1, n2): repeats 1 and 2 are the first block.
+    """
+    return nodes[(repeat - 1) % len(nodes)] if nodes else ""
+
+
 @dataclass(frozen=True)
 class Manifest:
     """The cases, site, user, command and tool version of a run; written before any submission.
@@ -65,7 +74,8 @@ class Manifest:
     `amended` has the site values that were changed afterwards for groups not submitted yet. With
     the local scheduler, no further repeat begins after `within_seconds`; 0 is no limit.
     `clusters`, `inherit` and `max_submitted` are those of the site. `interleaved` has the ids of
-    the two runs that are measured in turns, the first one first.
+    the two runs that are measured in turns, the first one first. A sweep measures each of `nodes`
+    in turn (`get_node`); `absent_nodes` has "NODE: STATE" of those that Slurm could not use then.
     """
 
     run_id: str
@@ -89,6 +99,8 @@ class Manifest:
     inherit: tuple[str, ...] = ()
     max_submitted: Optional[int] = None
     interleaved: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    absent_nodes: tuple[str, ...] = ()
 
     @property
     def is_import(self) -> bool:
@@ -164,6 +176,9 @@ def find_manifest_problem(manifest: Manifest) -> str:
     for run_id in manifest.interleaved:
         if not re.fullmatch(_FILE_NAME, run_id):
             return f"interleaved: {run_id[:80]!r} cannot be the name of a directory"
+    for node in manifest.nodes:
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,252}", node):
+            return f"nodes: {node[:80]!r} cannot be the name of a node"
     if not re.fullmatch(_FILE_NAME, manifest.run_id):
         return f"run_id is {manifest.run_id[:80]!r}, which cannot be the name of a directory"
     for index, case in enumerate(manifest.cases):

@@ -1,6 +1,6 @@
 """Cases x site -> a plan: the array jobs to submit, and the cases left out with the reason."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import DALI, FOLDER
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.errors import SchedulerError
-from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_array_tasks
+from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_by_node
 from dlperf_slurm.jobs.manifest import compute_block
 from dlperf_slurm.jobs.unsupported import explain_unsupported
 from dlperf_slurm.matrix.expand import ExcludedCase, Expansion, MatrixCase
@@ -94,10 +94,13 @@ def describe_plan(plan: Plan, site_name: str) -> dict[str, object]:
     }
 
 
-def resolve(expansion: Expansion, site: Site, max_array_size: int) -> Plan:
+def resolve(
+    expansion: Expansion, site: Site, max_array_size: int, nodes: Sequence[str] = ()
+) -> Plan:
     """Plan the cases of a matrix on a site, in as few array jobs as possible.
 
     The site is resolved once per kind of job, and each case is made once; later stages reuse them.
+    With `nodes`, each repeat runs on one of them (`manifest.get_node`).
     """
     left_out = list(expansion.excluded)
     cases: list[MatrixCase] = []
@@ -121,7 +124,7 @@ def resolve(expansion: Expansion, site: Site, max_array_size: int) -> Plan:
     groups: tuple[Group, ...] = ()
     for block, tasks in sorted(by_block.items()):
         suffix = f"-block{block}" if block > 1 else ""
-        groups += group_array_tasks(tasks, site, max_array_size, suffix)
+        groups += group_by_node(tasks, nodes, site, max_array_size, suffix)
     planned = {kind: sites[kind] for group in groups for kind in group.kinds}
     return Plan(tuple(cases), groups, tuple(left_out), planned, job_cases)
 

@@ -79,21 +79,28 @@ def stage_run(
     within_seconds: float = 0.0,
     interleaved: Sequence[str] = (),
     run_id: str = "",
+    nodes: Sequence[str] = (),
+    absent_nodes: Sequence[str] = (),
 ) -> Run:
     """Write a run directory that is ready to be submitted.
 
     It is made under a hidden name and renamed, so that it appears complete or not at all. `command`
     is the user's command line, for the manifest; `within_seconds` the time budget of a local run
     (0: no limit). `interleaved` has the ids of two runs to measure in turns, and `run_id` that of
-    this one; by default it is new. Raises InputError if the results folder is not writable, or has
-    too little free disk space.
+    this one; by default it is new. `nodes` and `absent_nodes` are those of a sweep.
+
+    Raises InputError if the results folder is not writable, or has too little free disk space.
     """
     site, private = take_private_values(loaded)
     run_id = run_id or make_run_id(file.name, loaded.name)
     run_dir = make_absolute_path(results_dir) / run_id
     manifest = make_manifest(run_id, file, loaded, plan, command)
     manifest = dataclasses.replace(
-        manifest, within_seconds=within_seconds, interleaved=tuple(interleaved)
+        manifest,
+        within_seconds=within_seconds,
+        interleaved=tuple(interleaved),
+        nodes=tuple(nodes),
+        absent_nodes=tuple(absent_nodes),
     )
     check_room(results_dir, plan.cases)
     partial = make_absolute_path(results_dir) / f".{run_id}{PARTIAL_SUFFIX}"

@@ -21,6 +21,9 @@ Value = TypeVar("Value")
 
 # starting a process takes as long as reading about a hundred records
 WORTH_A_PROCESS = 200
+# the problems of repeats that may still run
+NO_RECORD_YET = "no record yet: pending or running, or its end was not observed (see `status`)"
+NOT_SUBMITTED = "not submitted"
 
 
 @dataclass(frozen=True)
@@ -226,5 +229,5 @@ def _explain_absence(last_state: Optional[Event], is_submitted: bool) -> str:
         detail = f" ({last_state.detail})" if last_state.detail else ""
         return f"no record: {last_state.state}{detail}"
     if is_submitted:
-        return "no record yet: pending or running, or its end was not observed (see `status`)"
-    return "not submitted"
+        return NO_RECORD_YET
+    return NOT_SUBMITTED

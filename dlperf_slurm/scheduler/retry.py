@@ -23,7 +23,7 @@ from dlperf_slurm.jobs.failed_nodes import (
     exclude_nodes,
     parse_failed_nodes,
 )
-from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
+from dlperf_slurm.jobs.grouping import ArrayTask, group_by_node
 from dlperf_slurm.jobs.journal import LOCK_TIMEOUT_SECONDS, hold_submit_lock
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.plan import list_missing_environments
@@ -70,6 +70,9 @@ def stage_retry(
             _check_environments(run, list(ended), site)
             needed = _count_needed(run, list(ended))
             bad_nodes = drop_unknown_nodes(bad_nodes, run.manifest.clusters, report)
+            if run.manifest.nodes:
+                # a sweep names the node of each job
+                bad_nodes = ()
             excluding = exclude_nodes(site, bad_nodes, needed)
             if bad_nodes and excluding is site:
                 report(describe_too_few(site, needed))
@@ -117,8 +120,11 @@ def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
 
 
 def read_retry_limits(run: Run) -> Retry:
-    """Return how often `wait` retries a failure; never on site `local` or for imported logs."""
-    if not (run.path / SITE_FILE).exists():
+    """Return how often `wait` retries a failure.
+
+    Never on site `local`, for imported logs, or in a sweep, where a node that fails is a result.
+    """
+    if not (run.path / SITE_FILE).exists() or run.manifest.nodes:
         return NO_RETRY
     site = read_site(run)
     return NO_RETRY if run.manifest.scheduler == "local" else site.retry
@@ -196,7 +202,7 @@ def _stage(run: Run, ended: Sequence[RunTask], site: Site) -> None:
     tasks = [ArrayTask(cases[task.case_id], task.repeat, task.attempt + 1) for task in ended]
     # no array job is larger than those that the cluster accepted before
     largest = max(run.count_jobs(group_id) for group_id in run.list_group_ids())
-    groups = group_array_tasks(tasks, site, largest, suffix=_choose_suffix(run))
+    groups = group_by_node(tasks, run.manifest.nodes, site, largest, suffix=_choose_suffix(run))
     stage_groups(run.path, run.path, run.manifest, groups, site)
 
 

@@ -1,0 +1,147 @@
+"""The commands sweep and nodes: measure every node of a partition, and name the bad ones."""
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional
+
+from dlperf_slurm.cli.options import (
+    add_command,
+    add_json_option,
+    add_results_option,
+    add_run_options,
+    add_site_options,
+)
+from dlperf_slurm.cli.output import make_console, print_json, say, warn
+from dlperf_slurm.cli.runs import (
+    add_wait_options,
+    check_submission,
+    mark_own,
+    print_result,
+    submit_run,
+)
+from dlperf_slurm.errors import InputError
+
+if TYPE_CHECKING:
+    from dlperf_slurm.cli.options import Commands
+    from dlperf_slurm.jobs.run_directory import Run
+
+
+def add_commands(commands: "Commands") -> None:
+    """Add the commands `sweep` and `nodes` to the parser."""
+    parser = add_command(commands, "sweep", run_sweep)
+    parser.add_argument("matrix", type=Path, help="matrix file (TOML) with cases of one node")
+    parser.add_argument("--nodes", metavar="LIST", default="",
+        help="nodes to measure, as n[1-8] (default: all of the site's partition)")  # fmt: skip
+    parser.add_argument("--blocks", type=int, default=5, metavar="N",
+        help="how often each node measures each case (default: 5; 3 at least)")  # fmt: skip
+    parser.add_argument(
+        "--unchecked", action="store_true", help="skip the checks of the cluster's limits"
+    )
+    add_wait_options(parser)
+    add_site_options(parser)
+    add_results_option(parser)
+    parser.set_defaults(within=None, exclude_bad_nodes=False)
+    parser = add_command(commands, "nodes", run_nodes)
+    add_run_options(parser)
+    parser.add_argument("--at-least", metavar="PERCENT", default="2%",
+        help="how much slower than the others a node is that is named (default: 2%%)")  # fmt: skip
+    add_json_option(parser)
+
+
+def run_sweep(options: argparse.Namespace) -> None:
+    """Submit the cases of a matrix to every node; raises as `submit` does."""
+    from dlperf_slurm.cli.staging import load_plan, stage_matrices
+    from dlperf_slurm.stats.slow_nodes import LEAST_BLOCKS
+
+    if options.blocks < LEAST_BLOCKS:
+        raise InputError(f"--blocks {options.blocks}: at least {LEAST_BLOCKS} decide about a node")
+    with print_result(options) as runs:
+        _, loaded, plan = load_plan(options, must_reach_cluster=False)
+        if loaded.site.scheduler != "slurm":
+            raise InputError(f"site {loaded.name} has no Slurm, and so no nodes to sweep")
+        if any(case.topology.nodes > 1 for case in plan.cases):
+            raise InputError(
+                f"{options.matrix}: a sweep measures one node at a time: topology 1nXg"
+            )
+        partitions = {site.partition or "" for site in plan.sites.values()}
+        nodes, absent = _choose_nodes(loaded.site.clusters or "", partitions, options.nodes)
+        repeats = len(nodes) * options.blocks
+        options.set = [*options.set, f"protocol.repeats={repeats}", "protocol.blocks=1"]
+        checked = dataclasses.replace(check_submission(options, nodes), absent_nodes=absent)
+        other = [one.case_id for one in checked.plan.cases if one.protocol.repeats != repeats]
+        if other:
+            raise InputError(
+                f"{options.matrix}: {other[0]}: an [[override]] sets its repeats, which a sweep "
+                "does: remove repeats there"
+            )
+        say(f"{len(nodes)} nodes, {options.blocks} blocks; not available: {len(absent)}")
+        runs += stage_matrices(options, [checked])
+        mark_own(runs[0])
+        submit_run(runs[0], options.wait, is_new=True)
+
+
+def _choose_nodes(
+    clusters: str, partitions: "set[str]", names: str
+) -> "tuple[list[str], list[str]]":
+    """Return the nodes of the partitions that run jobs, and "NODE: STATE" of the others.
+
+    Raises InputError if there are none, or too few to compare.
+    """
+    from dlperf_slurm.slurm_client import is_usable, read_node_states
+
+    states: dict[str, str] = {}
+    for partition in sorted(partitions):
+        states.update(read_node_states(clusters, partition, names))
+    nodes = [node for node, state in states.items() if is_usable(state)]
+    absent = [f"{node}: {state}" for node, state in states.items() if not is_usable(state)]
+    if len(nodes) < 2:
+        where = ", ".join(filter(None, sorted(partitions))) or "the default partition"
+        raise InputError(
+            f"--nodes {names or 'is not set'}: {len(nodes)} nodes of {where} run jobs, and a sweep "
+            f"compares at least 2{''.join(f'; {text}' for text in absent)}"
+        )
+    return nodes, absent
+
+
+def run_nodes(options: argparse.Namespace) -> None:
+    """Print the verdicts on the nodes of a sweep; raises an error unless all are good."""
+    from dlperf_slurm.jobs.archives import find_readable_run
+    from dlperf_slurm.reports.regression_check import parse_percent
+
+    least_effect = parse_percent(options.at_least)
+    show_nodes(find_readable_run(options.run, options.results), least_effect, options.json)
+
+
+def show_nodes(run: "Run", least_effect: Optional[float] = None, is_json: bool = False) -> None:
+    """Print the verdicts on a sweep's nodes, and write their lists into its report folder.
+
+    Raises InputError for another run, BadNodesError, CasesFailedError or InconclusiveError unless
+    all nodes are good.
+    """
+    from dlperf_slurm.reports.node_verdicts_text import (
+        guard_nodes,
+        serialize_nodes,
+        tabulate_nodes,
+        write_lists,
+    )
+    from dlperf_slurm.reports.terminal import print_footnotes, show_table
+    from dlperf_slurm.results.collect import collect_outcomes
+    from dlperf_slurm.results.node_verdicts import LEAST_EFFECT, judge_nodes
+
+    if not run.manifest.nodes:
+        raise InputError(f"{run.path}: not a sweep: no run of `sweep`, and so no nodes to compare")
+    verdicts = judge_nodes(run.manifest, collect_outcomes(run), least_effect or LEAST_EFFECT)
+    if is_json:
+        print_json(serialize_nodes(verdicts))
+    else:
+        console = make_console()
+        table, notes = tabulate_nodes(verdicts)
+        show_table(table, console)
+        print_footnotes(notes, console)
+    try:
+        for path in write_lists(run, verdicts):
+            say(f"{path.name}: {path}")
+    except OSError as error:
+        warn(f"the lists of nodes were not written: {error}")
+    guard_nodes(verdicts)

@@ -1,0 +1,140 @@
+"""The verdicts on the nodes of a sweep -> a table, JSON, lists for Slurm, and an error."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlperf_slurm.errors import BadNodesError, CasesFailedError, DlperfError, InconclusiveError
+from dlperf_slurm.files.folders import make_folder
+from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.jobs.run_directory import REPORT_DIR, Run
+from dlperf_slurm.plain_text import name_some
+from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.reports.comparison_text import SPEED, format_percent
+from dlperf_slurm.reports.tables import FootnoteMarks, ShownColumn, TableSpec, tabulate
+from dlperf_slurm.results.columns import list_records
+from dlperf_slurm.results.node_verdicts import (
+    ABSENT,
+    FAILED,
+    GOOD,
+    NOT_MEASURED,
+    SLOW,
+    UNDECIDED,
+    NodeVerdicts,
+)
+from dlperf_slurm.results.notes import CASE
+from dlperf_slurm.stats.median import Interval
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+SCHEMA_VERSION = 1
+# in the order of the table
+_ORDER = (FAILED, SLOW, UNDECIDED, NOT_MEASURED, ABSENT, GOOD)
+# file of the report folder -> verdicts of the nodes in it, for --nodelist and --exclude
+_LISTS = {"good_nodes.txt": (GOOD,), "bad_nodes.txt": (FAILED, SLOW)}
+
+
+def tabulate_nodes(verdicts: NodeVerdicts) -> tuple[Table, tuple[str, ...]]:
+    """Make a table with a row per node, the bad ones first, and the texts of its footnotes."""
+    order = {verdict: place for place, verdict in enumerate(_ORDER)}
+    nodes = verdicts.nodes.assign(problem="", place=verdicts.nodes.verdict.map(order))
+    nodes = nodes.sort_values("place", kind="stable", ignore_index=True)
+    marks = FootnoteMarks([(row, CASE, text) for row, text in enumerate(nodes.reason) if text])
+    spec = TableSpec(
+        "nodes",
+        rows=lambda verdicts: nodes,
+        by=(),
+        title=f"{verdicts.manifest.run_id}: {count_verdicts(verdicts)}",
+        words=lambda rows: [ShownColumn("node"), ShownColumn("verdict", marks=True)],
+        figures=lambda rows: [
+            *(
+                ShownColumn(name, missing="none", cells=partial(_make_cells, place))
+                for place, name in enumerate(verdicts.figures)
+            ),
+            ShownColumn("repeats", cells=lambda rows: [
+                f"{int(done)} of {int(planned)}"
+                for done, planned in zip(rows.measured, rows.planned)
+            ]),
+        ],
+        caption=_describe_method(verdicts),
+        notes=(CASE,),
+    )  # fmt: skip
+    (table,) = tabulate(spec, verdicts, marks)
+    return table, tuple(marks.footnotes.texts)
+
+
+def _make_cells(place: int, rows: "DataFrame") -> list[Cell]:
+    """Make the cells of a figure: the ratio to the other nodes, with its interval."""
+    effects = [own[place] if own else None for own in rows.effects]
+    return [
+        Cell(one.ratio, SPEED, interval=Interval(one.low, one.high))
+        if one and one.ratio == one.ratio
+        else Cell(None)
+        for one in effects
+    ]
+
+
+def _describe_method(verdicts: NodeVerdicts) -> str:
+    return (
+        "ratio to the median of the nodes that are not slow, block by block: median over the "
+        "blocks (95 % interval); slow: significantly slower, at 5 % for all nodes and figures "
+        f"together, and by at least {format_percent(verdicts.least_effect)} "
+        "(docs/statistics.md, slow nodes)"
+    )
+
+
+def count_verdicts(verdicts: NodeVerdicts) -> str:
+    """Count the verdicts: "1 failed, 2 slow, 5 good"."""
+    found = verdicts.nodes.verdict.tolist()
+    return ", ".join(f"{found.count(one)} {one}" for one in _ORDER if one in found)
+
+
+def serialize_nodes(verdicts: NodeVerdicts) -> dict[str, Any]:
+    """Return the verdicts as a JSON object, with all numbers in full precision."""
+    nodes = []
+    for row in list_records(verdicts.nodes):
+        effects = [
+            {
+                "figure": name,
+                **{key: None if value != value else value for key, value in vars(one).items()},
+            }
+            for name, one in zip(verdicts.figures, row["effects"])
+        ]
+        nodes.append({**row, "effects": effects})
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": verdicts.manifest.run_id,
+        "least_effect": verdicts.least_effect,
+        "nodes": nodes,
+    }
+
+
+def write_lists(run: Run, verdicts: NodeVerdicts) -> list[Path]:
+    """Write the good and the bad nodes, one per line, into the report folder; return the files.
+
+    None for an archive. Raises OSError if the run directory is read-only.
+    """
+    if not run.path.is_dir():
+        return []
+    make_folder(run.path / REPORT_DIR, root=run.path)
+    paths = []
+    for name, kinds in _LISTS.items():
+        path = run.path / REPORT_DIR / name
+        text = "".join(f"{node}\n" for node in verdicts.list_nodes(*kinds))
+        write_file(path, text.encode(), root=run.path)
+        paths.append(path)
+    return paths
+
+
+def guard_nodes(verdicts: NodeVerdicts) -> None:
+    """Raise an error unless all nodes of the sweep are good; that of bad nodes goes first."""
+    errors: Sequence[tuple[str, type[DlperfError]]] = (
+        *((FAILED, BadNodesError), (SLOW, BadNodesError)),
+        *((NOT_MEASURED, CasesFailedError), (UNDECIDED, InconclusiveError)),
+    )
+    found = [(kind, error, verdicts.list_nodes(kind)) for kind, error in errors]
+    named = [(f"{kind}: {name_some(nodes)}", error) for kind, error, nodes in found if nodes]
+    if named:
+        raise named[0][1]("; ".join(text for text, _ in named))

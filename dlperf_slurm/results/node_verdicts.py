@@ -1,0 +1,149 @@
+"""The outcomes of a sweep -> a verdict on each node, such as good, slow or failed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Optional
+
+from dlperf_slurm.jobs.manifest import Manifest, get_node
+from dlperf_slurm.results.collect import NO_RECORD_YET, NOT_SUBMITTED, CaseOutcomes, Outcome
+from dlperf_slurm.results.columns import LISTS, NUMBER, TEXT, make_frame_of_values
+from dlperf_slurm.stats.slow_nodes import NodeEffect, compute_node_effects
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+GOOD = "good"
+SLOW = "slow"
+FAILED = "failed"
+UNDECIDED = "undecided"
+NOT_MEASURED = "not measured"
+ABSENT = "not available"
+
+# how much slower than the others a node must be, to be named
+LEAST_EFFECT = 0.02
+# a job that a user or an administrator ended says nothing about its node
+_CANCELLED = "no record: CANCELLED"
+# name -> the figure of a repeat, or nan; a larger one is faster
+_PEAKS = {
+    "matrix products": lambda device: device.flops_per_s,
+    "memory copies": lambda device: device.copied_bytes_per_s,
+}
+
+# A row per node: `effects` has a NodeEffect for each of `NodeVerdicts.figures`.
+NODES: dict[str, str] = {
+    "node": TEXT,
+    "verdict": TEXT,
+    "measured": NUMBER,
+    "planned": NUMBER,
+    "effects": LISTS,
+    "reason": TEXT,
+}
+
+
+@dataclass(frozen=True)
+class NodeVerdicts:
+    """The verdicts on the nodes of a sweep: the names of the figures, and the columns NODES."""
+
+    manifest: Manifest
+    figures: Sequence[str]
+    least_effect: float
+    nodes: "DataFrame" = field(compare=False, repr=False)
+
+    def list_nodes(self, *verdicts: str) -> list[str]:
+        """List the nodes with one of these verdicts."""
+        return self.nodes.node[self.nodes.verdict.isin(verdicts)].tolist()
+
+
+def judge_nodes(
+    manifest: Manifest, cases: Sequence[CaseOutcomes], least_effect: float = LEAST_EFFECT
+) -> NodeVerdicts:
+    """Judge the nodes of a sweep by the throughput of each case, and by what each device reached.
+
+    A node is slow if one of its figures is, failed if a repeat on it has no valid record, and
+    undecided if it seems slow or has too few blocks (`stats.slow_nodes`). Failed goes before slow.
+    """
+    measured = [case for case in cases if not case.case.reason]
+    figures = {
+        name: values
+        for name, values in _list_figures(manifest, measured)
+        if any(value == value for row in values for value in row)
+    }
+    effects = compute_node_effects([*figures.values()], least_effect)
+    rows: list[tuple[Any, ...]] = []
+    for index, node in enumerate(manifest.nodes):
+        own = [
+            outcome
+            for case in measured
+            for outcome in case.outcomes
+            if get_node(outcome.repeat, manifest.nodes) == node
+        ]
+        of_node = [by_node[index] for by_node in effects]
+        verdict, reason = _judge(own, of_node, [*figures], least_effect)
+        count = sum(outcome.record is not None for outcome in own)
+        rows.append((node, verdict, count, len(own), of_node, reason))
+    for text in manifest.absent_nodes:
+        node, _, state = text.partition(": ")
+        rows.append((node, ABSENT, 0, 0, [], f"{state} when the sweep was submitted"))
+    return NodeVerdicts(manifest, [*figures], least_effect, make_frame_of_values(NODES, rows))
+
+
+def _list_figures(
+    manifest: Manifest, cases: Sequence[CaseOutcomes]
+) -> "list[tuple[str, list[list[float]]]]":
+    """Return each figure's name and values [nodes, blocks]; nan where a repeat has none."""
+    found: list[tuple[str, list[list[float]]]] = []
+    for case in cases:
+        by_repeat = {outcome.repeat: outcome for outcome in case.outcomes}
+        name = f"{case.case.case_id}: " if len(cases) > 1 else ""
+        count = len(manifest.nodes)
+        blocks = range(-(-case.case.repeats // count))
+        places = [
+            [by_repeat.get(block * count + node + 1) for block in blocks] for node in range(count)
+        ]
+        found.append((f"{name}throughput", [[_get_speed(one) for one in row] for row in places]))
+        found += [
+            (f"{name}{peak}", [[_get_peak(one, get) for one in row] for row in places])
+            for peak, get in _PEAKS.items()
+        ]
+    return found
+
+
+def _get_speed(outcome: Optional[Outcome]) -> float:
+    record = outcome and outcome.record
+    return record.samples_per_s if record else float("nan")
+
+
+def _get_peak(outcome: Optional[Outcome], get: Any) -> float:
+    peaks = outcome and outcome.record and outcome.beside.peaks
+    rates = [get(device) for device in peaks.devices] if peaks else []
+    return min((rate for rate in rates if rate > 0), default=float("nan"))
+
+
+def _judge(
+    outcomes: Sequence[Outcome],
+    effects: Sequence[NodeEffect],
+    figures: Sequence[str],
+    least_effect: float,
+) -> tuple[str, str]:
+    """Return the verdict on a node and its reason."""
+    problems = [outcome.problem for outcome in outcomes if outcome.record is None]
+    failed = [text for text in problems if not _is_open(text)]
+    if failed:
+        return FAILED, f"{len(failed)} of {len(outcomes)} repeats: {failed[0]}"
+    slow = [name for name, one in zip(figures, effects) if one.is_slow(least_effect)]
+    if slow:
+        return SLOW, ", ".join(slow)
+    if len(problems) == len(outcomes):
+        return NOT_MEASURED, problems[0] if problems else "no case of the matrix ran"
+    unsure = {
+        name: one.more_blocks for name, one in zip(figures, effects) if one.more_blocks is not None
+    }
+    if unsure:
+        why = f"{', '.join(unsure)}: about {max(unsure.values())} more blocks would decide"
+        return UNDECIDED, f"{why}; {problems[0]}" if problems else why
+    return GOOD, ""
+
+
+def _is_open(problem: str) -> bool:
+    """Return whether a repeat without a record may still run, as on a node that never answered."""
+    return problem in (NOT_SUBMITTED, NO_RECORD_YET) or problem.startswith(_CANCELLED)

@@ -1,0 +1,154 @@
+"""Repeats on every node, in blocks -> how slow each node is against the others, with p-values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from dlperf_slurm.stats.multiple_testing import adjust_by_holm
+
+LEVEL = 0.05
+# blocks in which a node was measured, below which nothing is decided
+LEAST_BLOCKS = 3
+# draws of the statistic when nothing is slow; more for many tests, so that a p-value can be small
+_DRAWS = 200_000
+_DRAWS_PER_TEST = 400
+_MAX_DRAWS = 4_000_000
+_CHUNK = 500_000
+
+
+@dataclass(frozen=True)
+class NodeEffect:
+    """How fast a node is, as a ratio to the others: 0.95 is 5 % slower.
+
+    `ratio` is nan, and nothing is decided, with fewer than LEAST_BLOCKS blocks. `low` and `high`
+    are its 95 % interval, for this node alone. `p_value` is for the hypothesis that it is not
+    slower than the others, adjusted for all nodes and figures that were tested together.
+    `more_blocks` is about how many further blocks would decide about a node that seems slow.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    p_value: float
+    more_blocks: Optional[int] = None
+
+    def is_slow(self, least_effect: float) -> bool:
+        """Return whether the node is significantly slower, by at least `least_effect` (0.02)."""
+        return self.ratio <= 1 - least_effect and self.p_value <= LEVEL
+
+    def seems_slow(self, least_effect: float) -> bool:
+        """Return whether it may be slow by `least_effect`, but the blocks do not decide it."""
+        return self.ratio <= 1 - least_effect and self.p_value > LEVEL
+
+
+def compute_node_effects(
+    figures: Sequence[Any], least_effect: float, seed: int = 0
+) -> list[list[NodeEffect]]:
+    """Compare each node with the others, for each figure: an array [nodes, blocks].
+
+    A larger value is faster, and a missing measurement nan. In each block, nodes are compared with
+    the median of those that are not slow, so that a drift of all nodes is nobody's fault; slow ones
+    are left out of that median until no further one is found. A node's effect is the median over
+    its blocks. Its p-value is the share of draws from the pooled deviations of all nodes that are
+    as slow, adjusted by Holm's method over all nodes and figures. The draws are scaled like
+    Student's t, as the deviations are few; `seed` makes them repeatable.
+    """
+    tests = sum(len(values) for values in figures)
+    slow: list[set[int]] = [set() for _ in figures]
+    while True:
+        found = [_Table(values, own) for values, own in zip(figures, slow)]
+        p_values = [p for table in found for p in table.compute_p_values(tests, seed)]
+        adjusted = iter(adjust_by_holm(p_values))
+        effects = [table.list_effects(adjusted, tests, least_effect) for table in found]
+        now = [
+            own | {node for node, one in enumerate(of_figure) if one.is_slow(least_effect)}
+            for own, of_figure in zip(slow, effects)
+        ]
+        if now == slow:
+            return effects
+        slow = now
+
+
+class _Table:
+    """One figure of all nodes: logarithms of ratios to the others, [nodes, blocks]."""
+
+    def __init__(self, values: Any, slow: "set[int]") -> None:
+        import numpy
+
+        logs = numpy.log(numpy.asarray(values, dtype=float))
+        sound = [node for node in range(len(logs)) if node not in slow] or list(range(len(logs)))
+        counts = (~numpy.isnan(logs[sound])).sum(axis=0)
+        # a node alone in its block has nothing to be compared with
+        logs = logs[:, counts > 1]
+        if logs.shape[1]:
+            logs = logs - numpy.nanmedian(logs[sound], axis=0)
+        self.blocks = (~numpy.isnan(logs)).sum(axis=1)
+        self.decided = numpy.flatnonzero(self.blocks >= LEAST_BLOCKS)
+        kept = logs[self.decided]
+        self.effects = numpy.full(len(logs), numpy.nan)
+        self.pool = numpy.zeros(0)
+        self.freedom = 0
+        self.spread = numpy.zeros(0)
+        if len(self.decided):
+            self.effects[self.decided] = numpy.nanmedian(kept, axis=1)
+            counts = self.blocks[self.decided, None]
+            # deviations from a mean of few values are smaller than those of the values
+            deviations = (kept - numpy.nanmean(kept, axis=1, keepdims=True)) * numpy.sqrt(
+                counts / (counts - 1)
+            )
+            self.pool = deviations[~numpy.isnan(deviations)]
+            self.freedom = max(1, int(self.blocks[self.decided].sum()) - len(self.decided))
+
+    def compute_p_values(self, tests: int, seed: int) -> list[float]:
+        """Return the unadjusted p-value of each node; 1 for a node that is not decided."""
+        import numpy
+
+        p_values = numpy.ones(len(self.effects))
+        count = min(_MAX_DRAWS, max(_DRAWS, _DRAWS_PER_TEST * tests))
+        self.quantiles = numpy.full((len(self.effects), 2), numpy.nan)
+        for blocks in sorted({int(n) for n in self.blocks[self.decided]}):
+            nodes = self.decided[self.blocks[self.decided] == blocks]
+            draws = numpy.sort(self._draw(blocks, count, seed))
+            below = numpy.searchsorted(draws, self.effects[nodes], side="right")
+            p_values[nodes] = (below + 1) / (count + 1)
+            self.quantiles[nodes] = numpy.quantile(draws, [0.025, 0.975])
+        return [float(p) for p in p_values]
+
+    def _draw(self, blocks: int, count: int, seed: int) -> Any:
+        """Draw `count` effects of a node that is as fast as the others, over `blocks` blocks."""
+        import numpy
+
+        generator = numpy.random.default_rng([seed, blocks])
+        parts = []
+        for start in range(0, count, _CHUNK):
+            size = min(_CHUNK, count - start)
+            drawn = numpy.median(generator.choice(self.pool, (size, blocks)), axis=1)
+            scale = numpy.sqrt(self.freedom / generator.chisquare(self.freedom, size))
+            parts.append(drawn * scale)
+        return numpy.concatenate(parts)
+
+    def list_effects(self, adjusted: Any, tests: int, least_effect: float) -> list[NodeEffect]:
+        """Return the effect of each node, taking its p-value from the iterator `adjusted`."""
+        from math import exp, nan
+
+        effects = []
+        for node, (effect, p_value) in enumerate(zip(self.effects, adjusted)):
+            if effect != effect:
+                more = LEAST_BLOCKS - int(self.blocks[node])
+                effects.append(NodeEffect(nan, nan, nan, p_value, max(1, more)))
+                continue
+            low, high = (exp(effect - quantile) for quantile in self.quantiles[node][::-1])
+            one = NodeEffect(exp(effect), low, high, p_value)
+            if one.seems_slow(least_effect):
+                more = self._count_more(effect, int(self.blocks[node]), tests)
+                one = NodeEffect(one.ratio, low, high, p_value, more)
+            effects.append(one)
+        return effects
+
+    def _count_more(self, effect: float, blocks: int, tests: int) -> int:
+        """Return about how many more blocks make `effect` significant, if it stays as it is."""
+        from statistics import NormalDist
+
+        # a median varies by sqrt(pi / 2) more than a mean
+        needed = -NormalDist().inv_cdf(LEVEL / tests) * 1.2533 * float(self.pool.std())
+        return max(1, int((needed / effect) ** 2) + 1 - blocks)
