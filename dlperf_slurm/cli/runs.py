@@ -196,7 +196,7 @@ def run_submit(options: argparse.Namespace) -> None:
                 mark_own(run)
             failure = None
             try:
-                submit_run(runs[0], options.wait, is_new=True)
+                submit_and_follow(runs[0], options.wait, is_new=True)
             except CasesFailedError as error:
                 # the other run is followed too
                 failure = error
@@ -214,7 +214,7 @@ def start_run(options: argparse.Namespace) -> "Run":
     with only_result(True):
         (run,) = stage_matrices(options, [check_submission(options)])
         mark_own(run)
-        submit_run(run, must_wait=False)
+        submit_and_follow(run, must_wait=False)
     return run
 
 
@@ -259,7 +259,7 @@ def _resume(run: "Run", options: argparse.Namespace) -> None:
         print(f"States:        {COMMAND} status {run.path}")
         print(f"Retry failed:  {COMMAND} retry {run.path}")
         return
-    submit_run(run, options.wait)
+    submit_and_follow(run, options.wait)
 
 
 def run_retry(options: argparse.Namespace) -> None:
@@ -287,7 +287,7 @@ def _retry(run: "Run", options: argparse.Namespace) -> None:
         print(f"States:  {COMMAND} status {run.path}")
         return
     say(f"retrying {count} of {len(before)} array tasks")
-    submit_run(run, options.wait, before if count else ())
+    submit_and_follow(run, options.wait, before if count else ())
 
 
 def run_status(options: argparse.Namespace) -> None:
@@ -354,7 +354,7 @@ def mark_own(run: "Run") -> None:
         warn(f"{problem}; a later `{COMMAND} wait` will follow this run but retry nothing")
 
 
-def submit_run(
+def submit_and_follow(
     run: "Run", must_wait: bool, before: Collection[str] = (), is_new: bool = False
 ) -> None:
     from dlperf_slurm.jobs.disk_space import TASK_BYTES, check_free

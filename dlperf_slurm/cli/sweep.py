@@ -18,7 +18,7 @@ from dlperf_slurm.cli.runs import (
     check_submission,
     mark_own,
     print_result,
-    submit_run,
+    submit_and_follow,
 )
 from dlperf_slurm.errors import InputError
 
@@ -78,7 +78,7 @@ def run_sweep(options: argparse.Namespace) -> None:
         say(f"{len(nodes)} nodes, {options.blocks} blocks; not available: {len(absent)}")
         runs += stage_matrices(options, [checked])
         mark_own(runs[0])
-        submit_run(runs[0], options.wait, is_new=True)
+        submit_and_follow(runs[0], options.wait, is_new=True)
 
 
 def _choose_nodes(
@@ -97,9 +97,10 @@ def _choose_nodes(
     absent = [f"{node}: {state}" for node, state in states.items() if not is_usable(state)]
     if len(nodes) < 2:
         where = ", ".join(filter(None, sorted(partitions))) or "the default partition"
+        option = f"--nodes {names}" if names else "--nodes"
         raise InputError(
-            f"--nodes {names or 'is not set'}: {len(nodes)} nodes of {where} run jobs, and a sweep "
-            f"compares at least 2{''.join(f'; {text}' for text in absent)}"
+            f"{option}: {len(nodes)} nodes of {where} run jobs, and a sweep compares at least 2"
+            + "".join(f"; {text}" for text in absent)
         )
     return nodes, absent
 
@@ -140,8 +141,10 @@ def show_nodes(run: "Run", least_effect: Optional[float] = None, is_json: bool =
         show_table(table, console)
         print_footnotes(notes, console)
     try:
-        for path in write_lists(run, verdicts):
-            say(f"{path.name}: {path}")
+        paths = write_lists(run, verdicts)
+        if not is_json:
+            for path in paths:
+                say(f"{path.name}: {path}")
     except OSError as error:
         warn(f"the lists of nodes were not written: {error}")
     guard_nodes(verdicts)

@@ -51,7 +51,8 @@ class NodeVerdicts:
 
     def list_nodes(self, *verdicts: str) -> list[str]:
         """List the nodes with one of these verdicts."""
-        return self.nodes.node[self.nodes.verdict.isin(verdicts)].tolist()
+        chosen = self.nodes.node[self.nodes.verdict.isin(verdicts)]
+        return [str(node) for node in chosen]
 
 
 def judge_nodes(

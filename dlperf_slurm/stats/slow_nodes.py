@@ -46,11 +46,11 @@ def compute_node_effects(
 ) -> list[list[NodeEffect]]:
     """Compare each node with the others, for each figure: an array [nodes, blocks].
 
-    A larger value is faster, and a missing measurement nan. In each block, nodes are compared with
-    the median of those that are not slow, so that a drift of all nodes is nobody's fault; slow ones
-    are left out of that median until no further one is found. A node's effect is the median over
-    its blocks. Its p-value is the share of draws from the pooled deviations of all nodes that are
-    as slow, adjusted by Holm's method over all nodes and figures. The draws are scaled like
+    A larger value is faster, and a missing measurement nan. In each block, a node is compared with
+    the median of the others that are not slow, so that a drift of all nodes is nobody's fault; slow
+    ones are left out of that median until no further one is found. A node's effect is the median
+    over its blocks. Its p-value is the share of draws from the pooled deviations of all nodes that
+    are as slow, adjusted by Holm's method over all nodes and figures. The draws are scaled like
     Student's t, as the deviations are few; `seed` makes them repeatable.
     """
     tests = sum(len(values) for values in figures)
@@ -76,12 +76,12 @@ class _Table:
         import numpy
 
         logs = numpy.log(numpy.asarray(values, dtype=float))
-        sound = [node for node in range(len(logs)) if node not in slow] or list(range(len(logs)))
-        counts = (~numpy.isnan(logs[sound])).sum(axis=0)
+        sound = numpy.array([node not in slow for node in range(len(logs))], dtype=bool)
+        has_value = ~numpy.isnan(logs)
         # a node alone in its block has nothing to be compared with
-        logs = logs[:, counts > 1]
-        if logs.shape[1]:
-            logs = logs - numpy.nanmedian(logs[sound], axis=0)
+        logs = logs[:, (has_value.sum(axis=0) > 1) & has_value[sound].any(axis=0)]
+        if logs.size:
+            logs = logs - numpy.stack([_take_median(logs, sound, n) for n in range(len(logs))])
         self.blocks = (~numpy.isnan(logs)).sum(axis=1)
         self.decided = numpy.flatnonzero(self.blocks >= LEAST_BLOCKS)
         kept = logs[self.decided]
@@ -152,3 +152,17 @@ class _Table:
         # a median varies by sqrt(pi / 2) more than a mean
         needed = -NormalDist().inv_cdf(LEVEL / tests) * 1.2533 * float(self.pool.std())
         return max(1, int((needed / effect) ** 2) + 1 - blocks)
+
+
+def _take_median(logs: Any, sound: Any, node: int) -> Any:
+    """Return the median of each block over the sound nodes other than `node`: [blocks].
+
+    The only sound node of a block is its own reference.
+    """
+    import numpy
+
+    others = logs[sound & (numpy.arange(len(logs)) != node)]
+    if not len(others):
+        return logs[node]
+    alone = numpy.isnan(others).all(axis=0)
+    return numpy.nanmedian(numpy.where(alone, logs[node], others), axis=0)

@@ -1,0 +1,77 @@
+"""A sweep over the nodes of a real Slurm, of which one is slow, one fails and one is drained."""
+
+import json
+
+import pytest
+from support.slurm_runs import CHECKOUT, QUICK_POLLS, SITE, ask
+from support.tool import run_tool
+
+from dlperf_slurm.jobs.run_directory import find_run
+
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
+
+BAD_NODES = 10
+# steps of 20 ms, and 10 % more on n2; their times vary by half a percent
+SCRIPT = """\
+#!/bin/bash
+[ "$SLURMD_NODENAME" != n3 ] || { echo "RuntimeError: uncorrectable ECC error" >&2; exit 1; }
+milliseconds=20
+[ "$SLURMD_NODENAME" != n2 ] || milliseconds=22
+echo "dlperf-log/1 devices=1 batch_size_per_device=2 precision=fp32 model=resnet50 mode=train"
+awk -v mean=$milliseconds -v seed=$RANDOM 'BEGIN {
+  srand(seed)
+  for (step = 1; step <= 7; step++)
+    printf "dlperf-log/1 step=%d seconds=%.6f\\n", step, mean / 1000 * (1 + (rand() - 0.5) / 50)
+}'
+echo "dlperf-log/1 end"
+"""
+MATRIX = """\
+[model]
+name = "resnet50"
+
+[axes]
+framework = "pytorch"
+script = "steps"
+topology = "1n1g"
+batch_size_per_device = 2
+
+[protocol]
+warmup_steps = 2
+measured_steps = 5
+
+[scripts.steps]
+launch = "single"
+format = "dlperf_log"
+command = "{script}"
+"""
+
+
+@pytest.fixture
+def drained(cluster):
+    """Drain n4 during the test."""
+    ask("scontrol", "update", "nodename=n4", "state=drain", "reason=test")
+    yield "n4"
+    ask("scontrol", "update", "nodename=n4", "state=resume")
+
+
+def test_slow_failing_and_drained_nodes_are_named_and_the_sound_one_is_good(drained, tmp_path):
+    script = tmp_path / "steps"
+    script.write_text(SCRIPT, encoding="utf-8")
+    script.chmod(0o755)
+    matrix = tmp_path / "matrix.toml"
+    matrix.write_text(MATRIX.format(script=script), encoding="utf-8")
+    results = tmp_path / "results"
+    settings = [option for text in (*QUICK_POLLS, "directives=[]") for option in ("--set", text)]
+    words = ["sweep", str(matrix), "--site", str(SITE), "--results", str(results), "--blocks", "4"]
+    done = run_tool([*words, "--wait", *settings], CHECKOUT)
+    assert done.returncode == BAD_NODES, done.stdout + done.stderr
+    run = find_run(None, results)
+    # each node had its own jobs, and no repeat went elsewhere
+    for node in ("n1", "n2", "n3"):
+        used = ask("sacct", "-nX", "--format=NodeList%20", f"--name={run.run_id}.1n1g-{node}")
+        assert set(used.split()) == {node}
+    told = json.loads(run_tool(["nodes", str(run.path), "--json"], CHECKOUT).stdout)
+    verdicts = {row["node"]: row["verdict"] for row in told["nodes"]}
+    assert verdicts == {"n1": "good", "n2": "slow", "n3": "failed", "n4": "not available"}
+    lists = {path.name: path.read_text().split() for path in run.path.glob("report/*_nodes.txt")}
+    assert lists == {"good_nodes.txt": ["n1"], "bad_nodes.txt": ["n2", "n3"]}

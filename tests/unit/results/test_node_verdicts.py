@@ -1,0 +1,95 @@
+"""Verdicts on the nodes of a sweep, from repeats that were measured, failed or did not run."""
+
+from dataclasses import replace
+
+import pytest
+from builders import make_manifest, make_outcomes, make_planned_case
+
+from dlperf_slurm.errors import BadNodesError, CasesFailedError, InconclusiveError
+from dlperf_slurm.reports.node_verdicts_text import guard_nodes, serialize_nodes, tabulate_nodes
+from dlperf_slurm.results.collect import NO_RECORD_YET, NOT_SUBMITTED, CaseOutcomes
+from dlperf_slurm.results.node_verdicts import judge_nodes
+
+NODES = tuple(f"n{number}" for number in range(1, 9))
+BLOCKS = 4
+
+
+def judge(factors=None, problems=None, absent=()):
+    """Judge eight nodes; `factors` are on the throughput of a node, `problems` in its place."""
+    factors, problems = factors or {}, problems or {}
+    planned = make_planned_case(repeats=len(NODES) * BLOCKS)
+    rates = [
+        100 * factors.get(node, 1.0) * (1 + 0.001 * ((7 * block + 3 * place) % 5))
+        for block in range(BLOCKS)
+        for place, node in enumerate(NODES)
+    ]
+    measured = make_outcomes(planned, rates).outcomes
+    outcomes = []
+    for number, outcome in enumerate(measured):
+        node = NODES[number % len(NODES)]
+        lost = node in problems
+        outcomes.append(replace(outcome, record=None, problem=problems[node]) if lost else outcome)
+    manifest = make_manifest(nodes=NODES, absent_nodes=absent, cases=(planned,))
+    return judge_nodes(manifest, [CaseOutcomes(planned, tuple(outcomes))])
+
+
+def get_verdicts(judged):
+    return dict(zip(judged.nodes.node, judged.nodes.verdict))
+
+
+def test_sound_nodes_are_good_and_raise_nothing():
+    judged = judge()
+    assert get_verdicts(judged) == dict.fromkeys(NODES, "good")
+    guard_nodes(judged)
+
+
+def test_each_node_has_its_verdict_and_the_bad_ones_come_first():
+    judged = judge(
+        {"n2": 0.9},
+        {"n3": "no record: NODE_FAIL", "n4": NO_RECORD_YET},
+        absent=["n9: drained"],
+    )
+    assert get_verdicts(judged) == {
+        **dict.fromkeys(NODES, "good"),
+        "n2": "slow",
+        "n3": "failed",
+        "n4": "not measured",
+        "n9": "not available",
+    }
+    assert judged.list_nodes("failed", "slow") == ["n2", "n3"]
+    table, notes = tabulate_nodes(judged)
+    assert [row[0].text for row in table.rows] == [
+        *("n3", "n2", "n4", "n9", "n1", "n5", "n6", "n7", "n8")
+    ]
+    assert any("NODE_FAIL" in note for note in notes)
+    with pytest.raises(BadNodesError, match=r"n3.*n2"):
+        guard_nodes(judged)
+
+
+@pytest.mark.parametrize("problem", [NOT_SUBMITTED, NO_RECORD_YET, "no record: CANCELLED (by 0)"])
+def test_node_that_ran_nothing_is_not_called_bad(problem):
+    judged = judge(problems={"n1": problem})
+    assert get_verdicts(judged)["n1"] == "not measured"
+    with pytest.raises(CasesFailedError, match="n1"):
+        guard_nodes(judged)
+
+
+def test_node_that_seems_slow_is_undecided_with_the_blocks_that_would_decide():
+    planned = make_planned_case(repeats=4 * 3)
+    noise = [1.0, 0.93, 1.02, 0.97, 1.01, 0.9, 1.05, 0.96, 0.99, 1.06, 0.95, 1.03]
+    outcomes = make_outcomes(planned, [100 * one for one in noise])
+    judged = judge_nodes(make_manifest(nodes=NODES[:4], cases=(planned,)), [outcomes])
+    assert "undecided" in get_verdicts(judged).values()
+    assert judged.nodes.reason.str.contains(r"about \d+ more blocks").any()
+    with pytest.raises(InconclusiveError):
+        guard_nodes(judged)
+
+
+def test_json_has_each_figure_and_no_nan():
+    (_, slow, *_), figures = (
+        serialize_nodes(judge({"n2": 0.9}))[key] for key in ("nodes", "run_id")
+    )
+    assert figures == make_manifest().run_id
+    (effect,) = slow["effects"]
+    assert (slow["verdict"], effect["figure"]) == ("slow", "throughput")
+    assert effect["low"] < 0.9 < effect["high"] < 0.95
