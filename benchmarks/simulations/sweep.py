@@ -14,7 +14,7 @@ NOISE = 0.01
 DRIFT = 0.03
 LEAST_EFFECT = 0.02
 EFFECTS = (0.02, 0.05, 0.10)
-TRIALS = {4: 200, 16: 200, 256: 40}
+TRIALS = {4: 100, 16: 100, 256: 20}
 
 
 def draw_normal(random, shape):

@@ -138,7 +138,7 @@ def test_submit_without_slurm_asks_for_the_site_by_name(matrix, bin_dir, capsys,
 
 
 def test_submit_on_this_machine_says_what_it_starts(matrix, capsys, monkeypatch):
-    monkeypatch.setattr("dlperf_slurm.cli.runs._submit", lambda *given, **options: None)
+    monkeypatch.setattr("dlperf_slurm.cli.runs.submit_and_follow", lambda *given, **options: None)
     # no environment has to be there
     modules = ("--set", "environments.pytorch.modules=pytorch")
     assert main(["submit", matrix, *LOCAL, *modules, "--within", "5min"]) == 0
