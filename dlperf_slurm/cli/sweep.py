@@ -1,7 +1,6 @@
 """The commands sweep and nodes: measure every node of a partition, and name the bad ones."""
 
 import argparse
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
@@ -68,7 +67,7 @@ def run_sweep(options: argparse.Namespace) -> None:
         nodes, absent = _choose_nodes(loaded.site.clusters or "", partitions, options.nodes)
         repeats = len(nodes) * options.blocks
         options.set = [*options.set, f"protocol.repeats={repeats}", "protocol.blocks=1"]
-        checked = dataclasses.replace(check_submission(options, nodes), absent_nodes=absent)
+        checked = check_submission(options, nodes)._replace(absent_nodes=absent)
         other = [one.case_id for one in checked.plan.cases if one.protocol.repeats != repeats]
         if other:
             raise InputError(
