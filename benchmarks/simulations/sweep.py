@@ -7,6 +7,7 @@ runs here.
 
 import numpy
 
+from dlperf_slurm.stats import slow_nodes
 from dlperf_slurm.stats.slow_nodes import compute_node_effects
 
 SEED = 7
@@ -14,7 +15,9 @@ NOISE = 0.01
 DRIFT = 0.03
 LEAST_EFFECT = 0.02
 EFFECTS = (0.02, 0.05, 0.10)
-TRIALS = {4: 100, 16: 100, 256: 20}
+TRIALS = {4: 200, 16: 200, 256: 40}
+# a tenth of the draws of `nodes`, which is enough for 256 tests
+DRAWS = 20_000
 
 
 def draw_normal(random, shape):
@@ -47,6 +50,7 @@ def count_named(random, draw, nodes, blocks, slow, effect):
 
 
 def main():
+    slow_nodes._DRAWS = DRAWS
     random = numpy.random.default_rng(SEED)
     print(
         "| noise | nodes | blocks | none slow: any named | slow nodes | named of 2 % | of 5 % |",
