@@ -46,7 +46,10 @@ _FAILURES = (
 )
 # bounded repeats keep long lines fast; an infinite loss scale is not a failure
 _BAD_LOSS = re.compile(
-    r"loss(?!_scal)\w{0,40}['\"]?\s{0,3}[:=]?\s{0,3}[('\"]{0,2}-?(?:nan|inf)\b", re.I
+    r"(?:loss(?!_scal)\w{0,40}['\"]?\s{0,3}[:=]?\s{0,3}[('\"]{0,2}|"
+    # tf_cnn_benchmarks has it in a column
+    r"images/sec: [\d.]{1,20} \+/- [\d.]{1,20} \(jitter = [\d.]{1,20}\)\s{1,9})-?(?:nan|inf)\b",
+    re.I,
 )
 _HARMLESS_BEFORE_TRACEBACK = ("Exception ignored in", "--- Logging error ---")
 # a command that `set -x` traces is not output of the program

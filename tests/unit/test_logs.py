@@ -45,6 +45,7 @@ def scan(*texts):
         "{'loss': nan}",
         "Loss = NaN",
         "mlm_loss : nan",
+        "10 images/sec: 611.8 +/- 0.4 (jitter = 1.2) nan",
     ],
 )
 def test_loss_that_is_not_finite_is_a_failure(text):
