@@ -1,21 +1,17 @@
 """Limits and refusals of a real Slurm: groups wait for queue slots; changed site values work."""
 
-import json
 import signal
 
 import pytest
-from support.quick_tasks import make_quick_venv
 from support.slurm_runs import (
     CHECKOUT,
-    QUICK_POLLS,
-    SITE,
     ask,
     assert_array_tasks_in_accounting,
+    build_quick_submit,
     count_starts_of_rank_0,
     stage_quick,
     stage_spin,
     submit,
-    write_matrix,
 )
 from support.tool import run_tool, start_tool
 
@@ -83,13 +79,8 @@ def test_account_that_was_refused_is_mended(cluster, tmp_path):
 
 
 def test_what_sbatch_takes_for_its_qos_is_not_refused(cluster, tmp_path):
-    venv = make_quick_venv(tmp_path / "environment", 0.2)
-    matrix = write_matrix(tmp_path)
     # a time limit of five minutes; the partition gives two, but not to this QOS
-    settings = ["partition=small", "qos=high", "directives=[]", *QUICK_POLLS]
-    settings += [f"environments.pytorch.venv={json.dumps(str(venv))}"]
-    command = ["submit", str(matrix), "--site", str(SITE), "--results", str(tmp_path / "results")]
-    command += [option for text in settings for option in ("--set", text)]
+    command = build_quick_submit(tmp_path, "partition=small", "qos=high")
     refused = run_tool(command, CHECKOUT)
     assert refused.returncode == SCHEDULER_ERROR
     assert "5 min exceed the 2 of partition small" in refused.stderr
@@ -99,4 +90,15 @@ def test_what_sbatch_takes_for_its_qos_is_not_refused(cluster, tmp_path):
         done = run_tool([*command, "--wait"], CHECKOUT)
     finally:
         ask(*modify, "flags-=PartitionTimeLimit")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_partition_of_the_shell_that_the_site_inherits_counts(cluster, tmp_path):
+    command = build_quick_submit(tmp_path, 'inherit=["SBATCH_PARTITION"]')
+    default = ("scontrol", "update", "partitionname=main")
+    ask(*default, "default=no")
+    try:
+        done = run_tool([*command, "--wait"], CHECKOUT, {"SBATCH_PARTITION": "main"})
+    finally:
+        ask(*default, "default=yes")
     assert done.returncode == 0, done.stdout + done.stderr

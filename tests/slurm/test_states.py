@@ -149,6 +149,8 @@ def test_job_around_the_tool_does_not_leak_into_its_jobs(cluster, tmp_path):
         SLURM_NTASKS_PER_NODE="1",
         SLURM_CPUS_PER_TASK="3",
         SLURM_JOB_ID="1",
+        SLURM_HET_SIZE="2",
+        SLURM_JOB_ID_HET_GROUP_0="1",
         SLURM_MEM_PER_NODE="10",
         SBATCH_PARTITION="nosuch",
         PMI_RANK="0",

@@ -132,6 +132,15 @@ def stage_quick(
     return stage([str(matrix), "--site", str(SITE), "--results", results, *options], CHECKOUT)
 
 
+def build_quick_submit(folder: Path, *settings: str, repeats: int = 1) -> list[str]:
+    """Return the words of `submit` for a matrix of fast fake array tasks below a folder."""
+    venv = make_quick_venv(folder / "environment", 0.2)
+    own = (f"environments.pytorch.venv={json.dumps(str(venv))}", "directives=[]", *QUICK_POLLS)
+    words = ["submit", str(write_matrix(folder, repeats=repeats)), "--site", str(SITE)]
+    words += ["--results", str(folder / "results")]
+    return words + [word for text in (*own, *settings) for word in ("--set", text)]
+
+
 def submit(run: Run, *options: str, **env: str) -> "subprocess.CompletedProcess[str]":
     """Call `resume` in the checkout, whose code the ranks must not import instead of the run's."""
     return run_tool(["resume", str(run.path), *options], CHECKOUT, env)

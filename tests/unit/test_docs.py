@@ -61,7 +61,7 @@ def test_glossary_has_the_terms_that_the_page_explains():
     assert {word: rows.get(word) for word in GLOSSARY} == GLOSSARY
 
 
-@pytest.mark.parametrize("name", ["security.md", "faults.md"])
+@pytest.mark.parametrize("name", ["security.md", "faults.md", "site.md"])
 def test_tests_that_documents_name_are_there(name):
     text = (ROOT / "docs" / name).read_text(encoding="utf-8")
     named = re.findall(r"`(tests/\S+\.py)::(\w+)`", text)
