@@ -387,6 +387,14 @@ is_port_taken() { # PORT
   grep -qsE "^ *[0-9]+: [0-9A-F]+:$(printf %04X "$1") [0-9A-F:]+ 0A " /proc/net/tcp /proc/net/tcp6
 }
 
+# Without the environment's own python, another one of PATH would run. Each rank checks it too.
+check_python() { # PATH_OF_PYTHON
+  export DLPERF_SLURM_PYTHON=$1
+  [ ! -x "$1" ] || return 0
+  echo "the environment's python cannot be run on $(hostname): $1" >&2
+  exit 69
+}
+
 check_host_python() { # PYTHON
   if ! "$1" -c 'import sys; sys.exit(sys.version_info < (3, 7))'; then
     echo "host_python of the site's environment: $1 is not there, or older than 3.7, on $(hostname)" >&2

@@ -17,7 +17,10 @@ NODE_FAIL = "NODE_FAIL"
 UNHEALTHY = "UNHEALTHY"
 
 # a name may begin with a digit, as 2080ti-1, but is no number
-_NODE = r"\b(?:node|on) (?=[\d.-]*[A-Za-z])(\w[\w.-]*)\b(?=:| failed|'|$)"
+_NODE = (
+    r"(?:\b(?:node|on)|^a rank could not be started.*; srun:) "
+    r"(?=[\d.-]*[A-Za-z])(\w[\w.-]*)\b(?=:| failed|'|$)"
+)
 _EXCLUDE = r"(?:--exclude[= ]|-x ?)(.+)"
 
 

@@ -44,9 +44,10 @@ class FrameworkScript:
     """The template values of one framework's part of a job script, which is bash functions.
 
     `name` is the ending of their names. `host_python` is set only if the batch host uses another
-    Python than the ranks; `has_secret` if ranks connect without MPI and need a shared secret;
-    `search_command` if array tasks search for their batch size; `script_commands`, by function, for
-    external scripts; `node_command` if nodes run a setup or checks before the ranks.
+    Python than the ranks, else `own_python` may be the path of the environment's; `has_secret` if
+    ranks connect without MPI and need a shared secret; `search_command` if array tasks search for
+    their batch size; `script_commands`, by function, for external scripts; `node_command` if nodes
+    run a setup or checks before the ranks.
     """
 
     name: str
@@ -56,6 +57,7 @@ class FrameworkScript:
     host_python: Optional[str]
     named_image: Optional[NamedImage]
     bin_dir: Optional[str]
+    own_python: Optional[str]
     env: Sequence[tuple[str, str]]
     has_secret: bool
     has_torchrun: bool
@@ -138,6 +140,7 @@ def make_framework_script(
     chosen = site.find_environment(kind.framework)
     templates = [f"frameworks/{kind.framework}.sh.j2", PLAIN_FRAMEWORK_TEMPLATE]
     worker = ["-m", "dlperf_slurm.worker"]
+    is_on_host = not chosen.host_python and not chosen.container
     host_python = chosen.host_python or (HOST_PYTHON if chosen.container else chosen.python)
     on_host = [host_python, *worker]
     start = make_starter(kind, site, folders)
@@ -149,9 +152,14 @@ def make_framework_script(
         template=str(environment.select_template(templates).name),
         setup=chosen.setup,
         modules=chosen.modules,
-        host_python=host_python if chosen.host_python or chosen.container else None,
+        host_python=None if is_on_host else host_python,
         named_image=_name_image(kind, site, folders),
         bin_dir=f"{chosen.venv}/bin" if chosen.venv else None,
+        own_python=(
+            f"{chosen.venv}/bin/{chosen.python}"
+            if chosen.venv and is_on_host and "/" not in chosen.python
+            else None
+        ),
         env=sort_items({**own_env, **chosen.env}),
         has_secret=site.ranks != MPI,
         has_torchrun=site.starting_launcher == TORCHRUN,

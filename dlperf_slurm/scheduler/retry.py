@@ -46,7 +46,8 @@ from dlperf_slurm.scheduler.track import Tracker
 # as on a disk that was full for a moment
 _LAUNCH_FAILURE = re.compile(
     r"^no record, exit code (?:69|126|127|131)\b|launch failed|Unable to create step|"
-    r"no rank said why; (?!.*; srun: )|^NonZeroExitCode$|^JobLaunchFailure\b|Stale file handle"
+    r"^a rank could not be started\b|python cannot be run on|no rank said why; (?!.*; srun: )|"
+    r"^NonZeroExitCode$|^JobLaunchFailure\b|Stale file handle"
 )
 _PORT_TAKEN = re.compile(r"\bEADDRINUSE\b|[Aa]ddress already in use|^a port was taken")
 NO_RETRY = Retry(node_fail=0, launch=0, preempted=0)

@@ -2,6 +2,7 @@
 
 import math
 import os
+import socket
 import sys
 from dataclasses import replace
 from functools import partial
@@ -64,7 +65,7 @@ from dlperf_slurm.worker.phases import ImportTimer, Phases
 from dlperf_slurm.worker.probe import probe_rank
 from dlperf_slurm.worker.progress import Position
 from dlperf_slurm.worker.provenance import describe_job, describe_python, gather_platforms
-from dlperf_slurm.worker.ranks import SingleProcess
+from dlperf_slurm.worker.ranks import PlacementError, SingleProcess
 from dlperf_slurm.worker.rendezvous import RendezvousSettings, parse_run_arguments, read_options
 from dlperf_slurm.worker.rendezvous.communicators import RankWorld, join_ranks
 from dlperf_slurm.worker.rendezvous.network import choose_network
@@ -149,6 +150,7 @@ def run_attempt(
     signs = OutOfMemory(())
     try:
         case = read_json(attempt_dir / CASE_FILE, Case)
+        check_python()
         world = join(case)
         servers.report_early_end = partial(write_failure, attempt_dir, world.rank)
         signs = load_adapter(case.axes.framework).OUT_OF_MEMORY
@@ -166,6 +168,15 @@ def run_attempt(
     if ending.is_at_once and not isinstance(world, SingleProcess):
         ending.end_at_once(world)
     return 0
+
+
+def check_python() -> None:
+    """Raise PlacementError if this node cannot run the environment's python, but found another."""
+    python = os.environ.get("DLPERF_SLURM_PYTHON", "")
+    if python and not os.access(python, os.X_OK):
+        raise PlacementError(
+            f"the environment's python cannot be run on {socket.gethostname()}: {python}"
+        )
 
 
 def watch_case(

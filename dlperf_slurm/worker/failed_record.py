@@ -44,6 +44,11 @@ _FRAMEWORK_SIGNS = ("OUT_OF_MEMORY", "Out of memory", *LIBRARY_MESSAGES)
 _HARMLESS = "is not a failure"
 
 # "n1: task 1: Killed", "task 0 launch failed: Unspecified error"
+# bash and slurmstepd of a program that a node cannot run, and the exit codes of bash
+_CANNOT_RUN = re.compile(
+    "Exec format error|cannot execute|required file not found|bad interpreter|error: execve"
+)
+_NOT_STARTED = re.compile(r"Exited with exit code 12[67]\b")
 _SRUN_ERROR = re.compile(r"^srun: error: (.*\btasks? .+)$", re.M)
 # errno 98: of torchrun's rendezvous, of Gloo, of our own server
 _PORT_TAKEN = re.compile(r"\bEADDRINUSE\b|[Aa]ddress already in use")
@@ -164,9 +169,15 @@ def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failur
     if _lacked_memory(lines, case, exit_code):
         message = f"{case.axes.framework} ended a process for lack of memory; see err"
         return _describe_job(message, lines, is_out_of_memory=True)
-    taken = [line.strip() for line in lines[-SIGN_TAIL_LINES:] if _PORT_TAKEN.search(line)]
+    tail = lines[-SIGN_TAIL_LINES:]
+    cannot_run = [line.strip() for line in tail if _CANNOT_RUN.search(line)]
+    has_not_started = any(_NOT_STARTED.search(error) for error in _find_srun_errors(tail))
+    taken = [line.strip() for line in tail if _PORT_TAKEN.search(line)]
     if taken:
         message = f"a port was taken by another process: {taken[-1][:LINE_CHARACTERS]!r} in err"
+    elif cannot_run or has_not_started:
+        message = "a rank could not be started"
+        message += f": {cannot_run[0][:LINE_CHARACTERS]!r} in err" if cannot_run else ""
     elif exit_code == 143:
         is_whole = _are_all_told_to_end(lines, exit_code)
         message = "terminated (SIGTERM)" + ("" if is_whole else " after a rank had ended")

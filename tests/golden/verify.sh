@@ -14,6 +14,7 @@ activate_pytorch() {
   run_setup 'ulimit -l unlimited'
   load_modules cuda/12.6 openmpi/5.0
   export PATH=/shared/venvs/pytorch-2.13/bin:$PATH
+  check_python /shared/venvs/pytorch-2.13/bin/python
   # a rank whose peer has died gets an error from NCCL instead of waiting for ever
   export TORCH_NCCL_ASYNC_ERROR_HANDLING=1
   export NCCL_IB_HCA=mlx5

@@ -16,8 +16,9 @@ from support.slurm_runs import (
     write_matrix,
 )
 from support.tasks import describe_shape, forbid_mpi
-from support.tool import stage
+from support.tool import find_states, stage
 
+from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.contract.record import FAILED, OK
 from dlperf_slurm.worker.failures import RANK_LOST
 
@@ -70,3 +71,22 @@ def test_rank_that_is_killed_is_named(cluster, tmp_path, ranks):
     assert record.status == FAILED
     assert [(failure.rank, failure.error) for failure in record.failures] == [(1, RANK_LOST)]
     assert record.reason.startswith(f"rank 1 on {record.failures[0].host}: ")
+
+
+def test_node_that_cannot_run_the_python_of_the_environment_is_left_out(cluster, tmp_path):
+    """Run ranks on n1 and n2, of which n2 cannot execute the environment's python."""
+    bin_dir = tmp_path / "environment" / "bin"
+    real = find_managed_environment("pytorch") / "bin" / "python"
+    script = (
+        '#!/bin/bash\n[ "$(hostname)" != n2 ] || { echo "Exec format error" >&2; exit 126; }\n'
+        f'exec {real} "$@"\n'
+    )
+    bin_dir.mkdir(parents=True)
+    (bin_dir / "python").write_text(script, encoding="utf-8")
+    (bin_dir / "python").chmod(0o755)
+    settings = [f'environments.pytorch.venv="{bin_dir.parent}"', "max_nodes=4"]
+    run = stage_spin(tmp_path / "results", ["2n1g"], settings=settings)
+    done = submit(run, "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "without n2: " in done.stdout
+    assert find_states(run) == {"2n1g.0": "FAILED", "2n1g-try2.0": "COMPLETED"}

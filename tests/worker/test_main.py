@@ -27,8 +27,9 @@ from dlperf_slurm.contract.record import (
     WARMUP_STEP_SECONDS_FILE,
 )
 from dlperf_slurm.contract.step_archive import DETAILS_FILE
+from dlperf_slurm.worker.__main__ import check_python
 from dlperf_slurm.worker.failures import RANK_LOST
-from dlperf_slurm.worker.ranks import FAILURE_GRACE_SECONDS
+from dlperf_slurm.worker.ranks import FAILURE_GRACE_SECONDS, PlacementError
 from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 from dlperf_slurm.worker.watchdog import STALLS_DIR
 
@@ -460,3 +461,12 @@ def test_pytorch_trains_on_ranks_of_torchrun_as_on_those_of_srun(tmp_path, torch
         assert record.status == OK
         losses.append([rank.final_loss for rank in record.ranks])
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_node_that_cannot_run_the_python_of_the_environment_says_so(tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    monkeypatch.setenv("DLPERF_SLURM_PYTHON", str(python))
+    with pytest.raises(PlacementError, match=f"cannot be run on .*: {python}"):
+        check_python()
+    python.touch(mode=0o755)
+    check_python()

@@ -27,7 +27,8 @@ def run_activation(script: str, *names: str, job_id: str = "71") -> list[str]:
     """Return the values of variables in the ranks' environment."""
     function = script[script.index("activate_pytorch()") : script.index("launch_pytorch()")]
     shown = "\n".join(f'printenv {name} || echo "no {name}"' for name in names)
-    text = f"run_dir=/run group_id=g\nsource {HARNESS}\n{function}\nactivate_pytorch\n{shown}"
+    start = f"run_dir=/run group_id=g\nsource {HARNESS}\ncheck_python() {{ :; }}"
+    text = f"{start}\n{function}\nactivate_pytorch\n{shown}"
     env = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": job_id}
     done = subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True)
     assert not done.stderr

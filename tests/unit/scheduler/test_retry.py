@@ -22,6 +22,11 @@ RANK_ON_FULL_DISK = ("FAILED", "rank 0 on n2: OSError: [Errno 28] No space left 
 WORDLESS = ("FAILED", "the launcher ended with exit code 1 and no rank said why; err is empty")
 PORT_TAKEN = ("FAILED", "rank 0 on n2: RuntimeError: [Errno 98] Address already in use")
 BATCH_NOT_STARTED = ("FAILED", "JobLaunchFailure on n2")
+NOT_STARTED = (
+    "FAILED",
+    "a rank could not be started: 'python: Exec format error' in err; srun: n2: task 1: Exited "
+    "with exit code 126",
+)
 MISSING = ("FAILED", "no record, exit code 127 on n2: 'python: No such file' in cases/x/err")
 
 
@@ -70,6 +75,7 @@ def set_max_nodes(run, number):
         UNHEALTHY,
         LAUNCH_FAILURE,
         BATCH_NOT_STARTED,
+        NOT_STARTED,
         MISSING,
         PORT_TAKEN,
         FULL_DISK,
@@ -131,6 +137,7 @@ def test_nothing_is_tried_again_where_the_site_says_so(run, failure):
             for node in ("n2", "gpu-a100-01", "2080ti-1", "3u1n1")
         ),
         (BATCH_NOT_STARTED, "n2"),
+        (NOT_STARTED, "n2"),
         (MISSING, "n2"),
         # each node that was not fit, and nothing else that its check names
         (UNHEALTHY, "n2,n3"),

@@ -244,6 +244,7 @@ def test_script_without_an_array_task_id_says_how_it_is_used(make):
             "module() { return 3; }; load_modules gcc/99",
             "module load gcc/99 failed with exit code 3",
         ),
+        ("check_python /nonexistent/python", "the environment's python cannot be run on "),
         ("check_host_python /nonexistent", "host_python of the site's environment: /nonexistent"),
     ],
 )
