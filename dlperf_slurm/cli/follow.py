@@ -96,9 +96,13 @@ def follow_to_end(
             if not is_own:
                 break
             stage_retry_by_cause(run, say)
-            # another `wait` may have staged attempts, and perhaps not submitted them yet
-            has_more = len(run.read_all_tasks()) > task_count
-            if not has_more and not has_unsubmitted_retry(run, submitter.refused):
+            # another `wait` may have staged attempts, submitted them since they were followed as
+            # STAGED, or not submitted them yet
+            if (
+                len(run.read_all_tasks()) == task_count
+                and not has_unsubmitted_retry(run, submitter.refused)
+                and not tracker.read_submissions()
+            ):
                 break
             submitter.submit()
         if tracker.journal_error:

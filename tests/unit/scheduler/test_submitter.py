@@ -26,6 +26,7 @@ from dlperf_slurm.jobs.journal import (
     read_journal,
 )
 from dlperf_slurm.jobs.run_ownership import mark_own
+from dlperf_slurm.scheduler import retry
 from dlperf_slurm.scheduler.cancel import cancel_run
 from dlperf_slurm.scheduler.follow import follow_run
 from dlperf_slurm.scheduler.retry import stage_retry_by_cause
@@ -312,9 +313,12 @@ def test_what_another_process_submits_is_followed_to_its_end(
     assert {state.state for state in last} == {"TIMEOUT"}
 
 
-@pytest.mark.parametrize(("is_cancelled", "groups"), [(False, ["1n1g-try2"]), (True, [])])
+@pytest.mark.parametrize(
+    ("is_cancelled", "is_submitted_meanwhile", "groups"),
+    [(False, False, ["1n1g-try2"]), (False, True, ["1n1g-try2"]), (True, False, [])],
+)
 def test_retry_that_another_process_has_only_staged_is_submitted_once(
-    slurm, staged_run, monkeypatch, is_cancelled, groups
+    slurm, staged_run, monkeypatch, capsys, is_cancelled, is_submitted_meanwhile, groups
 ):
     mark_own(staged_run)
     for task in staged_run.read_all_tasks():
@@ -325,9 +329,14 @@ def test_retry_that_another_process_has_only_staged_is_submitted_once(
     assert stage_retry_by_cause(staged_run, print) == 2
     if is_cancelled:
         append_event(staged_run.path, Event(CANCELLED, format_now()))
+    if is_submitted_meanwhile:
+        # after it was followed as STAGED
+        others = Submitter(staged_run, print)
+        monkeypatch.setattr(retry, "stage_retry_by_cause", lambda run, report: others.submit() or 0)
     end_all_at_each_sleep(slurm, monkeypatch)
     assert main(["wait", str(staged_run.path)]) == CasesFailedError.exit_code
     assert slurm.list_taken() == groups
+    assert ("2 TIMEOUT" in capsys.readouterr().out) is not is_cancelled
 
 
 def test_cancelled_run_is_fed_no_more(slurm, staged_run):
