@@ -1,6 +1,7 @@
 """A table of texts -> the rows that can be audited, and the parts that cannot."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
@@ -45,6 +46,8 @@ from dlperf_slurm.published.audit.values import (
     says_no_value,
 )
 
+# headers of settings, whose cells are numbers
+_SETTING = re.compile(r"(image|img|input|crop)[ _]?size|resolution|seq(uence)?[ _.]?len|context")
 _LABELS = (BATCH_SIZE, CONCURRENCY, DEVICES, DEVICES_PER_NODE, NODES, TOPOLOGY, *WORDS)
 
 # quantities of a reduced precision, even if the header does not name it
@@ -59,7 +62,7 @@ def interpret_table(table: PipeTable, file: str) -> tuple[list[PrintedRow], list
     """
     table = _join_headers(table)
     columns = _drop_repeated(_name_bare(read_headers(table.header), table))
-    columns = _read_devices_per_node(columns, table)
+    columns = _read_devices_per_node(_drop_texts(columns, table), table)
     name = f"table at line {table.line}"
     gaps = [NotAudited(file, table.line, name, text) for text in _list_problems(table, columns)]
     if not _is_auditable(columns):
@@ -122,6 +125,17 @@ def _name_bare(columns: Sequence[PrintedColumn], table: PipeTable) -> list[Print
         else:
             named.append(column)
     return named
+
+
+def _drop_texts(columns: Sequence[PrintedColumn], table: PipeTable) -> list[PrintedColumn]:
+    """Set the quantity of a column to "" if its cells are words: "Scaling method" is a label."""
+    return [
+        dataclasses.replace(column, quantity="")
+        if column.quantity in (SPEEDUP, EFFICIENCY, SAMPLES_PER_S)
+        and all(texts[place][:1].isalpha() for _, texts in table.rows)
+        else column
+        for place, column in enumerate(columns)
+    ]
 
 
 def _read_devices_per_node(
@@ -227,7 +241,7 @@ def _make_rows(
     labels = {c.quantity: _unmark(t) for c, t in zip(columns, texts) if c.quantity in _LABELS}
     first_figure = _find_first_figure(columns)
     words = _list_words(columns[:first_figure], texts)
-    # a number after the first figure is another figure, which no rule knows, and no description
+    # a number after the first figure is another figure, unless its header names a setting
     remarks = _list_words(columns[first_figure:], texts[first_figure:], has_numbers=False)
     groups: dict[tuple[str, str, str], dict[str, CellValue]] = {}
     for column, text in zip(columns, texts):
@@ -299,12 +313,13 @@ def _list_words(
 ) -> list[str]:
     """List "header text" of the columns without a known quantity, such as "seq length 128".
 
-    Without `has_numbers`, cells that are only a number are left out.
+    Without `has_numbers`, cells that are only a number are left out, except those of settings.
     """
     return [
         f"{column.header} {text}"
         for column, text in zip(columns, texts)
-        if not column.quantity and (has_numbers or not is_number(text))
+        if not column.quantity
+        and (has_numbers or not is_number(text) or _SETTING.search(column.header.lower()))
     ]
 
 

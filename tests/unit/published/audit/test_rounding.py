@@ -532,6 +532,12 @@ OF_MEANS = (
         (OF_NODES.format("1.80"), [("Weak scaling", "1.80", WRONG)]),
         # total devices on other nodes are no duplicates of each other
         ("Nodes | GPUs | img/s // 1 | 8 | 100.0 // 2 | 8 | 90.0 // 2 | 16 | 190.0", []),
+        # nor are rows of other methods, whatever their header means elsewhere, or of other images
+        (
+            "Scaling method | tokens/s | Speedup over BF16 // no | 80.5 | - // mx | 95 | +18.0%",
+            [],
+        ),
+        ("model,img_per_s,step_time,batch_size,img_size\na,50,20,1,224\na,20,50,1,384\n", []),
         (OF_RATIO.format("2.5"), []),
         (OF_RATIO.format("3.5"), [("Speedup", "3.5", WRONG)]),
         (OF_TIMM.format("4000.0"), []),
