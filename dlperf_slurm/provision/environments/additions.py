@@ -12,6 +12,7 @@ from pathlib import Path
 from dlperf_slurm.errors import EnvironmentMissingError, InputError
 from dlperf_slurm.files.reading import MIB, read_json
 from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.provision.environments.cpu_index import LOCAL_LABEL
 from dlperf_slurm.provision.environments.install_steps import Installation
 from dlperf_slurm.provision.environments.pins import Pins, normalize_name
 
@@ -90,7 +91,7 @@ def add_packages(
     Raises EnvironmentMissingError, with a remedy, if they do not fit the pins.
     """
     environment, record = installation.environment, read_additions(installation.environment)
-    own = {_name(line) for line in record.installed}
+    own = {_name(line) for line in record.installed} - {_name(line) for line in pins.requirements}
     pinned = [line for line in list_installed(environment) if _name(line) not in own]
     is_same = record.pins == pins.stamp and {*asked} <= {*record.asked}
     constraints = environment / "constraints.txt"
@@ -106,11 +107,30 @@ def add_packages(
             "ones. Name a version that does, such as --with 'NAME==VERSION'"
             + (f"; to add none again, remove {find_record(environment)}" if record.asked else "")
         ) from error
-    installed = tuple(line for line in list_installed(environment) if line not in pinned)
+    # also those that were there: by pip alone, or pinned
+    names = {_name(line) for line in asked}
+    installed = tuple(
+        line for line in list_installed(environment) if line not in pinned or _name(line) in names
+    )
     done = Additions(tuple(asked), pins.stamp, installed)
     text = json.dumps(asdict(done), indent=1)
     write_file(find_record(environment), f"{text}\n".encode(), root=environment.parent)
-    installation.tell(f"added {', '.join(installed) or 'nothing new'}")
+    installation.tell(f"added {', '.join(installed)}")
+    framework = next((line for line in pinned if _name(line) == _name(pins.package)), "")
+    other = [line for line in installed if _is_linked(environment, line, pins.package)]
+    if framework.endswith(LOCAL_LABEL) and (wrong := [o for o in other if LOCAL_LABEL not in o]):
+        installation.tell(
+            f"{', '.join(wrong)} may not work with {framework}, as no index offered a "
+            f"{LOCAL_LABEL} version; to name one that does: --cpu-index URL"
+        )
+
+
+def _is_linked(environment: Path, line: str, framework: str) -> bool:
+    """Return whether an installed package needs one version of the framework, as linked ones do."""
+    folder = f"{line.replace('==', '-')}.dist-info"
+    files = environment.glob(f"lib/python3.*/site-packages/{folder}/METADATA")
+    exact = re.compile(rf"^Requires-Dist: {re.escape(framework)} ?\(?==", re.M)
+    return any(exact.search(file.read_text(encoding="utf-8", errors="replace")) for file in files)
 
 
 def _name(requirement: str) -> str:

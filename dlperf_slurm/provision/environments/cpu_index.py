@@ -40,8 +40,7 @@ def choose_build(
         return requirements, ["--extra-index-url", cpu_index]
     if _is_offered(installation, build):
         return requirements, []
-    probe = ["--index-url", CPU_INDEX, "--timeout", str(PROBE_SECONDS), "--retries", "0"]
-    if _is_offered(installation, build, probe, PROBE_LIMIT_SECONDS):
+    if _is_in_cpu_index(installation, build):
         installation.tell(f"{build} comes from {CPU_INDEX}")
         return requirements, ["--extra-index-url", CPU_INDEX]
     installation.tell(
@@ -50,6 +49,25 @@ def choose_build(
     )
     requirements = list(read_pins(pins.framework, CUDA).requirements)
     return add_hashes(pins.framework, requirements, CUDA), []
+
+
+def find_addition_options(installation: Installation, pins: Pins, cpu_index: str) -> list[str]:
+    """Return pip's options for packages beside a CPU build, which may have such builds too.
+
+    Pip prefers their "+cpu" version to that of PyPI, if the index that is named, or CPU_INDEX if it
+    answers, has it.
+    """
+    named = find_named_index(cpu_index)
+    build = f"{pins.requirements[0]}{LOCAL_LABEL}"
+    if not named and not pins.cuda and "--hash=" in add_hashes(pins.framework, [build])[0]:
+        named = CPU_INDEX if _is_in_cpu_index(installation, build) else ""
+    return ["--extra-index-url", named] if named else []
+
+
+def _is_in_cpu_index(installation: Installation, build: str) -> bool:
+    """Return whether CPU_INDEX answers within seconds, and offers a build."""
+    probe = ["--index-url", CPU_INDEX, "--timeout", str(PROBE_SECONDS), "--retries", "0"]
+    return _is_offered(installation, build, probe, PROBE_LIMIT_SECONDS)
 
 
 def find_named_index(cpu_index: str) -> str:

@@ -22,7 +22,11 @@ from dlperf_slurm.provision.environments.additions import (
     merge_requirements,
     read_additions,
 )
-from dlperf_slurm.provision.environments.cpu_index import choose_build, find_named_index
+from dlperf_slurm.provision.environments.cpu_index import (
+    choose_build,
+    find_addition_options,
+    find_named_index,
+)
 from dlperf_slurm.provision.environments.gpu_horovod import add_gpu_horovod
 from dlperf_slurm.provision.environments.horovod import add_horovod, has_horovod
 from dlperf_slurm.provision.environments.install_steps import (
@@ -120,7 +124,7 @@ def create_environment(
             add(installation, pins)
             installation.tell(f"Horovod is installed, after {time.monotonic() - start:.0f} s")
         if not has_additions(environment, pins, asked):
-            _, options = _choose_build(installation, pins, has_any_build, cpu_index)
+            options = find_addition_options(installation, pins, cpu_index)
             add_packages(installation, pins, asked, options)
     return environment
 
@@ -174,21 +178,16 @@ def _install_packages(
     installation: Installation, pins: Pins, has_any_build: bool, cpu_index: str
 ) -> None:
     """Install the pinned packages, except those that are built with the environment's own MPI."""
-    requirements, options = _choose_build(installation, pins, has_any_build, cpu_index)
+    if has_any_build:
+        index = find_named_index(cpu_index)
+        requirements = list(pins.requirements)
+        options = ["--extra-index-url", index] if index else []
+    else:
+        requirements, options = choose_build(installation, pins, cpu_index)
     built = tuple(f"{package}==" for package in pins.built)
     lines = [line for line in requirements if not line.startswith(built)]
     title = f"installing {lines[0].split()[0]} and {len(lines) - 1} more packages"
     installation.install(title, lines, [*pins.pip_options, *options])
-
-
-def _choose_build(
-    installation: Installation, pins: Pins, has_any_build: bool, cpu_index: str
-) -> tuple[list[str], list[str]]:
-    """Return the requirements, and pip's options for the index of the build to install."""
-    if not has_any_build:
-        return choose_build(installation, pins, cpu_index)
-    index = find_named_index(cpu_index)
-    return list(pins.requirements), ["--extra-index-url", index] if index else []
 
 
 def _install_built(installation: Installation, requirement: str, interpreter: Interpreter) -> None:
