@@ -7,8 +7,8 @@ from typing import Protocol
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.provenance import NOT_COMPARED
 from dlperf_slurm.stats.median import compute_median
-from dlperf_slurm.worker.provenance import IDENTITIES
 
 # Cases that differ in any of these did not do the same work. Case ids contain most of them, but
 # not the sizes of the model, the steps, or the batch size that a search found. A script is
@@ -139,7 +139,7 @@ def _describe_hosts(record: Record) -> dict[str, str]:
     return {
         name: " and ".join(_list_distinct(facts.get(name, "") for facts in hosts))
         for name in names
-        if name not in (*IDENTITIES, "telemetry")
+        if name not in NOT_COMPARED
     }
 
 

@@ -57,8 +57,9 @@ OF_CASE = (
     "gpu_topology",
     "libraries",
 )
-# "telemetry" is the reason for missing telemetry, which has a footnote of its own
-NOT_COMPARED = (*IDENTITIES, "telemetry")
+# "telemetry" is the reason for missing telemetry, which has a footnote of its own; "compilation"
+# says whether JAX's programs were compiled or cached, neither of which is measured
+NOT_COMPARED = (*IDENTITIES, "compilation", "telemetry")
 
 # job variables by which Slurm restricts the GPUs that a task can see
 ISOLATING = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND")

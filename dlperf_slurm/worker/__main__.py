@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, List, Sequence, Union
+from typing import Any, Callable, Dict, List, Sequence, Union
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.case import CASE_FILE, Case
@@ -179,6 +179,12 @@ def check_python() -> None:
         )
 
 
+def describe_compilation(session: Any) -> Dict[str, str]:
+    """Return {"compilation": ...} of a session that has a cache of compiled programs, or {}."""
+    told = getattr(session, "compilation", "")
+    return {"compilation": told} if told else {}
+
+
 def watch_case(
     case: Case,
     world: RankWorld,
@@ -280,7 +286,7 @@ def measure_case(
                 **session.versions,
                 **({"attention": attention} if attention else {}),
             },
-            platform={**platform, **telemetry_problems},
+            platform={**platform, **telemetry_problems, **describe_compilation(session)},
             job=describe_job(),
             telemetry=telemetry,
             hosts=hosts,

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from support import sessions
 
+from dlperf_slurm.worker.__main__ import describe_compilation
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
@@ -27,6 +28,7 @@ from jax.sharding import PartitionSpec as P  # noqa: E402
 
 from dlperf_slurm.worker.frameworks.jax import (  # noqa: E402
     bert,
+    compilation_cache,
     device,
     forward,
     layers,
@@ -36,6 +38,7 @@ from dlperf_slurm.worker.frameworks.jax import (  # noqa: E402
     sharding,
     vit,
 )
+from dlperf_slurm.worker.frameworks.jax.compilation_cache import CompilationCache  # noqa: E402
 from dlperf_slurm.worker.frameworks.jax.loader import prepare_batch  # noqa: E402
 from dlperf_slurm.worker.frameworks.jax.training import (  # noqa: E402
     Training,
@@ -428,3 +431,57 @@ def differentiate_gathered(case, axis):
     )
     program = jax.jit(mapped).lower(matrix, factors)
     return numpy.asarray(program.compile()(matrix, factors)), factors.sum(0), program.as_text()
+
+
+def start_with_cache(cache_home):
+    """Return what a record says of a session's compilation, and its loss."""
+    os.environ["XDG_CACHE_HOME"] = str(cache_home)
+    # not that of the tests
+    jax.config.update("jax_compilation_cache_dir", None)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    case = make_case("bert")
+    device.configure_devices(case, sessions.ALONE)
+    cache = CompilationCache()
+    running = session.JaxSession(case, sessions.ALONE, device.make_mesh(sessions.ALONE), cache)
+    running.step()
+    return describe_compilation(running), running.read_loss()
+
+
+def test_second_session_takes_its_programs_from_a_private_cache(tmp_path):
+    first, second = (sessions.run_elsewhere(start_with_cache, tmp_path) for _ in range(2))
+    assert (first[0], second[0]) == ({"compilation": "compiled"}, {"compilation": "cached"})
+    assert first[1] == second[1]
+    folder = tmp_path / "dlperf-slurm" / "jax"
+    assert [path.stat().st_mode & 0o777 for path in (folder, folder.parent)] == [0o700] * 2
+
+
+def find_cache(cache_home, chosen):
+    os.environ["XDG_CACHE_HOME"] = str(cache_home)
+    jax.config.update("jax_compilation_cache_dir", chosen)
+    CompilationCache()
+    return jax.config.jax_compilation_cache_dir
+
+
+def test_cache_is_the_users_choice_or_else_private_or_none(tmp_path):
+    assert sessions.run_elsewhere(find_cache, tmp_path, "chosen") == "chosen"
+    own = tmp_path / "dlperf-slurm"
+    assert sessions.run_elsewhere(find_cache, tmp_path, None) == str(own / "jax")
+    own.chmod(0o770)
+    assert sessions.run_elsewhere(find_cache, tmp_path, None) is None
+
+
+def test_cache_keeps_its_latest_programs(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(compilation_cache, "MOST_ENTRIES", 2)
+    folder = compilation_cache.make_folder()
+    for name, modified in (("old", 8), ("older", 7), ("new", 9), ("oldest", 6)):
+        (folder / name).touch()
+        os.utime(str(folder / name), (0, modified))
+    compilation_cache.make_folder()
+    assert sorted(path.name for path in folder.iterdir()) == ["new", "old"]
+
+
+def test_session_on_cpus_has_no_cache(monkeypatch):
+    monkeypatch.setattr(session, "JaxSession", lambda *arguments: arguments[-1])
+    assert sessions.start(make_case("bert")) is None
+    assert describe_compilation(SimpleNamespace(compilation="")) == {}

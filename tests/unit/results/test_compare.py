@@ -161,7 +161,7 @@ def test_other_code_that_measured_is_named():
 
 
 def test_facts_of_every_host_are_compared_but_those_that_only_name_machines():
-    record = make_record(platform={"cpu_model": "A", "cpu_list": "0-3"})
+    record = make_record(platform={"cpu_model": "A", "cpu_list": "0-3", "compilation": "cached"})
     other = make_record(
         platform={"cpu_model": "A", "cpu_list": "4-7"},
         hosts=(HostPlatform("node2", {"cpu_model": "B"}),),

@@ -13,6 +13,7 @@ from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.provenance import (
     MAX_VALUE_CHARACTERS,
+    NOT_COMPARED,
     describe_affinity,
     describe_isolation,
 )
@@ -65,8 +66,8 @@ def make_odd(**changes):
         [make_outcomes(make_planned_case(), (), ["failed: x"])],
         # logs of other scripts tell nothing to compare
         [make_odd(platform={}, versions={})],
-        # what only tells machines apart
-        [make_case(changes=[on_cpu("A", gpu_uuids=id, cpu_list=id, telemetry=id) for id in "abc"])],
+        # what only tells machines apart, or has no part in what is measured
+        [make_case(changes=[on_cpu("A", **dict.fromkeys(NOT_COMPARED, id)) for id in "abc"])],
         # what follows from the topology
         [
             make_case("1n8g", [on_cpu("A", cgroup_cpus="16", gpu_count="8")] * 3),

@@ -1,7 +1,7 @@
 """A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence, Tuple
 
 import jax
 import numpy
@@ -14,6 +14,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import CompletionClock
 from dlperf_slurm.worker.frameworks import RankInfo
+from dlperf_slurm.worker.frameworks.jax.compilation_cache import CompilationCache
 from dlperf_slurm.worker.frameworks.jax.device import (
     RANKS,
     Arrays,
@@ -62,7 +63,9 @@ class JaxSession:
     JAX has no device events: a step has ended when its losses are available.
     """
 
-    def __init__(self, case: Case, rank_info: RankInfo, mesh: Mesh) -> None:
+    def __init__(
+        self, case: Case, rank_info: RankInfo, mesh: Mesh, cache: Optional[CompilationCache]
+    ) -> None:
         work = Work(case, rank_info, __package__)
         self._work = work
         self._case = case
@@ -89,6 +92,8 @@ class JaxSession:
             self._generation = Generation(self._forward, self._state, prompts, case.axes, mesh)
         else:
             self._infer = self._evaluation.infer.lower(self._state, self._batch).compile()
+        # whether the programs so far came from JAX's cache; '' without a cache
+        self.compilation = cache.describe() if cache else ""
 
     def _prepare_training(self, case: Case, work: Work) -> None:
         mesh = self._mesh
@@ -227,9 +232,11 @@ class JaxSession:
 
 def start_session(case: Case, rank_info: RankInfo) -> JaxSession:
     configure_devices(case, rank_info)
+    # a program for the CPU depends on the host's kind of CPU, which may differ between nodes
+    cache = CompilationCache() if case.device == "cuda" else None
     if rank_info.world_size > 1:
         join_process_group(rank_info)
-    return JaxSession(case, rank_info, make_mesh(rank_info))
+    return JaxSession(case, rank_info, make_mesh(rank_info), cache)
 
 
 def place_weights(case: Case, work: Work, mesh: Mesh) -> Tuple[Arrays, SplitAxes]:
