@@ -15,7 +15,7 @@ def vary(case, **changes):
     parts = {name: changes.pop(name) for name in _PARTS if name in changes}
     axes = changes.pop("axes", case.axes)
     if parts:
-        changes["topology"] = str(dataclasses.replace(parse_topology(axes.topology), **parts))
+        changes["topology"] = str(parse_topology(axes.topology)._replace(**parts))
     names = [field.name for field in dataclasses.fields(axes) if field.name in changes]
     axes = dataclasses.replace(axes, **{name: changes.pop(name) for name in names})
     return dataclasses.replace(case, axes=axes, **changes)
