@@ -280,8 +280,9 @@ class RunResults:
     @cached_property
     def _results(self) -> "Results":
         from dlperf_slurm.results.cases import analyze
+        from dlperf_slurm.results.proofs import load_proofs, name_proofs
 
-        return analyze(self._outcomes)
+        return name_proofs(analyze(self._outcomes), load_proofs(self.path.parent))
 
     @cached_property
     def _summary(self) -> "Summary":

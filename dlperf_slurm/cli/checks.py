@@ -32,6 +32,10 @@ def add_commands(commands: "Commands") -> None:
     command.add_argument(
         "--model", action="append", default=[], help="may be repeated; default: all"
     )
+    for axis in ("precision", "compiler", "memory-format"):
+        command.add_argument(
+            f"--{axis}", action="append", default=[], help="may be repeated; default: the plain one"
+        )
     command.add_argument("--site", default="local", help="site name or file; default: local")
     add_set_option(command)
     add_results_option(command)
@@ -63,10 +67,19 @@ def run_parity(options: argparse.Namespace) -> None:
         make_data_parallel_rows,
         make_parity_rows,
     )
-    from dlperf_slurm.checks.parity.verify import find_missing_environment, verify_frameworks
+    from dlperf_slurm.checks.parity.verify import (
+        PRECISIONS,
+        collect_proofs,
+        find_missing_environment,
+        list_variants,
+        verify_frameworks,
+    )
     from dlperf_slurm.config.site import load_site
     from dlperf_slurm.config.suggestions import check_known
+    from dlperf_slurm.contract.json_files import write_json
+    from dlperf_slurm.contract.parity import PROOFS_FILE
     from dlperf_slurm.jobs.stage import make_run_id
+    from dlperf_slurm.matrix.value_types import list_choices
     from dlperf_slurm.worker.frameworks import list_frameworks
     from dlperf_slurm.worker.models import list_models
 
@@ -75,6 +88,11 @@ def run_parity(options: argparse.Namespace) -> None:
             check_known(framework, list_frameworks(), "a framework")
         for model in options.model:
             check_known(model, list_models(), "a model")
+        for precision in options.precision:
+            check_known(precision, PRECISIONS, "a precision that keeps weights in fp32")
+        for axis in ("compiler", "memory_format"):
+            for value in getattr(options, axis):
+                check_known(value, list_choices(axis), f"a {axis}")
     except ValueError as error:
         raise InputError(f"parity: {error}") from error
     loaded = load_site(options.site, None, options.set)
@@ -89,12 +107,15 @@ def run_parity(options: argparse.Namespace) -> None:
         options.results / make_run_id("parity", loaded.name),
         lambda line: print(line, flush=True),
     )
-    parity, data_parallel = verify_frameworks(frameworks, options.model or list_models(), workplace)
+    variants = list_variants(options.precision, options.compiler, options.memory_format)
+    models = options.model or list_models()
+    parity, data_parallel = verify_frameworks(frameworks, models, workplace, variants)
+    write_json(workplace.folder / PROOFS_FILE, collect_proofs((*parity, *data_parallel)))
     console = make_console()
     rows = make_parity_rows(parity)
-    _print_verdicts(PARITY_HEADER, rows, console, "one rank, fp32: values and relative differences")
+    _print_verdicts(PARITY_HEADER, rows, console, "one rank: values and relative differences")
     rows = make_data_parallel_rows(data_parallel)
-    title = "two ranks, fp32: relative differences of averaged gradients"
+    title = "two ranks: relative differences of averaged gradients"
     _print_verdicts(DATA_PARALLEL_HEADER, rows, console, title)
     print(f"Arrays and logs: {workplace.folder}", flush=True)
     compared = [line for line in (*parity, *data_parallel) if not line.is_left_out]

@@ -14,7 +14,7 @@ from dlperf_slurm.files.writing import write_file
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.contract.parity import Parity
+    from dlperf_slurm.contract.parity import Parity, Proofs
     from dlperf_slurm.contract.record import Failure, Record
 
 SCHEMA_VERSION = 1
@@ -26,7 +26,7 @@ class ContractError(ValueError):
 
 def write_json(
     path: Path,
-    value: "Union[Case, Record, Failure, Parity]",
+    value: "Union[Case, Record, Failure, Parity, Proofs]",
     root: Optional[Path] = None,
     is_synced: bool = True,
 ) -> None:

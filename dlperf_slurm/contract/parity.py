@@ -3,9 +3,11 @@
 import dataclasses
 from typing import Dict, Tuple
 
+from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import Case
 
 PARITY_FILE = "parity.json"
+PROOFS_FILE = "proofs.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,3 +42,26 @@ class Parity:
     ranks: Difference
     gradients: Tuple[Difference, ...]
     versions: Dict[str, str]
+    device_name: str
+    code_digest: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Proof:
+    """A comparison of `parity` that found the same work.
+
+    A topology of two ranks in `axes` means that two ranks were compared with one.
+    """
+
+    model: str
+    device_name: str
+    axes: Axes
+    versions: Dict[str, str]
+    code_digest: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Proofs:
+    """The comparisons of one call of `parity` that found the same work: proofs.json."""
+
+    proofs: Tuple[Proof, ...]

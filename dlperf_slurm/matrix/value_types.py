@@ -51,7 +51,7 @@ class Parsed:
         return dict(self.json_schema)
 
 
-def _list_choices(axis: str) -> list[str]:
+def list_choices(axis: str) -> list[str]:
     """List the values on an axis that the adapter of any framework supports, without duplicates."""
     offers = (load_adapter(framework).SUPPORTED[axis] for framework in list_frameworks())
     return list(dict.fromkeys(choice for offer in offers for choice in offer))
@@ -113,10 +113,10 @@ Model = Annotated[str, OneOf("a model", list_models)]
 TopologyName = Annotated[
     str, Parsed(_check_topology, {"type": "string", "pattern": f"^{PATTERN}$"})
 ]
-Precision = Annotated[str, OneOf("a precision", lambda: _list_choices("precision"))]
-Compiler = Annotated[str, OneOf("a compiler", lambda: _list_choices("compiler"))]
-MemoryFormat = Annotated[str, OneOf("a memory format", lambda: _list_choices("memory_format"))]
-GradientSync = Annotated[str, OneOf("a gradient_sync", lambda: _list_choices("gradient_sync"))]
+Precision = Annotated[str, OneOf("a precision", lambda: list_choices("precision"))]
+Compiler = Annotated[str, OneOf("a compiler", lambda: list_choices("compiler"))]
+MemoryFormat = Annotated[str, OneOf("a memory format", lambda: list_choices("memory_format"))]
+GradientSync = Annotated[str, OneOf("a gradient_sync", lambda: list_choices("gradient_sync"))]
 Data = Annotated[str, OneOf("a data source", lambda: DATA_SOURCES)]
 Optimizer = Annotated[str, OneOf("an optimizer", lambda: OPTIMIZERS)]
 LossScale = Annotated[Union[int, str], Parsed(_check_loss_scale, _COUNT_OR_TEXT)]

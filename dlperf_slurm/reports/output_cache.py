@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from dlperf_slurm.config.folders import hash_path
+from dlperf_slurm.contract.parity import PROOFS_FILE
 from dlperf_slurm.errors import CasesFailedError, DlperfError, UnhealthyNodesError
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.jobs.run_files import digest_files, list_tree
@@ -54,5 +55,7 @@ def store_output(run: Run, choices: Sequence[object], found: RunFiles, output: O
 
 def _describe(run: Run, choices: Sequence[object]) -> tuple[object, ...]:
     """Return all that an output depends on, but for the files of the run and of its report."""
+    # `parity` writes its file once, and a report names it
+    proofs = sorted(map(str, run.path.parent.glob(f"*/{PROOFS_FILE}")))
     # new files of a report have the permissions of the run
-    return fingerprint_code(), str(run.path), run.path.stat().st_mode, *choices
+    return fingerprint_code(), str(run.path), run.path.stat().st_mode, *proofs, *choices

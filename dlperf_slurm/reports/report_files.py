@@ -24,6 +24,7 @@ from dlperf_slurm.reports.report_cache import read_results
 from dlperf_slurm.reports.step_files import STEPS_DIR, write_step_files
 from dlperf_slurm.reports.summarize import TableMaker, summarize
 from dlperf_slurm.results.collect import find_attempts
+from dlperf_slurm.results.proofs import load_proofs, name_proofs
 
 PLOTS_DIR = "plots"
 # suffix of file names by the choice of plots
@@ -55,7 +56,7 @@ def make_report(run: Run, against: Mapping[str, TableMaker], has_steps: bool = F
     except FileProblem as error:
         toml = f"# {error}\n"
     attempts = find_attempts(run)
-    results = read_results(attempts)
+    results = name_proofs(read_results(attempts), load_proofs(run.path.parent))
     if has_steps:
         write_step_files(attempts, make_folder(run))
     summary = summarize(run.manifest, results, [*against.values()])

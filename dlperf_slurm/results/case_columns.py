@@ -346,6 +346,9 @@ CASES: tuple[Column, ...] = (
     declare_hidden("to_first_step_seconds", NUMBER,
         RepeatAggregate("to_first_step_seconds", "median"), header="script to first step"),
     Column("problem", TEXT, "", "why there is no result: OOM, failed, invalid, missing, not run",
+    Column("parity_proof", TEXT, "", "folder of the `parity` that covers the case's framework, "
+        "versions, code, device, precision, compiler, memory format and gradient_sync, if any",
+        formula(lambda c: c["case_id"].where(c["case_id"].isna(), ""))),
         find_problem),
     Column("reason", TEXT, "", "why the case was left out of the run; empty if it was not",
         planned("reason")),

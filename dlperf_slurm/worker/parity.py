@@ -16,6 +16,7 @@ from dlperf_slurm.worker.frameworks import start_session
 from dlperf_slurm.worker.measure import Step
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.provenance import describe_python
+from dlperf_slurm.worker.provenance.software import describe_code
 from dlperf_slurm.worker.ranks import SingleProcess
 from dlperf_slurm.worker.reference_optimizers import make_optimizer, measure_norm
 from dlperf_slurm.worker.rendezvous import RendezvousSettings, add_options
@@ -137,6 +138,8 @@ def verify_case(
             ),
             gradients=tuple(compute_difference(initial_gradients, mean) for mean in means),
             versions={**versions, **session.versions},
+            device_name=session.device_name,
+            code_digest=describe_code()["code_digest"],
             **{name: sum(rank[name] for rank in gathered_losses) / world.size for name in losses},
         )
         write_json(directory / PARITY_FILE, parity)

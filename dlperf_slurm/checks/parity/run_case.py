@@ -10,6 +10,7 @@ from typing import Optional
 
 from dlperf_slurm.config.overrides import get_job_kind
 from dlperf_slurm.config.site import Site
+from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import ContractError, write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Parity
@@ -23,6 +24,7 @@ from dlperf_slurm.scheduler.local import end_process_group
 from dlperf_slurm.scheduler.machine_lock import lock_machine
 from dlperf_slurm.slurm_client import clean_environment
 from dlperf_slurm.worker.failed_record import read_failures
+from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.support import find_unsupported
 
 SCRIPT_FILE = "verify.sh"
@@ -80,7 +82,8 @@ def run_case(
         raise UnsupportedError(reason)
     topology = Topology(case.nodes, case.devices_per_node)
     clip = "-clip" if case.axes.clip_global_norm else ""
-    name = f"{case.axes.framework}-{case.model}-{topology}-{case.axes.gradient_sync}{clip}{suffix}"
+    parts = (case.axes.framework, case.model, topology, case.axes.gradient_sync)
+    name = "-".join([*map(str, parts), *list_variant(case.axes)]) + clip + suffix
     folder = workplace.folder / name
     if (folder / PARITY_FILE).exists():
         return folder
@@ -126,6 +129,13 @@ def run_script(
         finally:
             if process.poll() is None:
                 end_process_group(process)
+
+
+def list_variant(axes: Axes) -> list[str]:
+    """List the precision, compiler and memory format that are not the default of `parity`."""
+    default = load_adapter(axes.framework).SUPPORTED["compiler"][0]
+    values = ((axes.precision, "fp32"), (axes.compiler, default), (axes.memory_format, "default"))
+    return [value for value, plain in values if value != plain]
 
 
 def read_parity(folder: Path) -> Parity:

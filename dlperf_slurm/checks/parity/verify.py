@@ -1,26 +1,36 @@
 """Frameworks x models at small sizes -> whether they do the same work, on one and on two ranks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from dlperf_slurm.checks.parity.run_case import (
     RunContext,
     UnsupportedError,
     VerificationError,
+    list_variant,
     read_parity,
     run_case,
 )
-from dlperf_slurm.checks.parity.tolerances import Agreement, compare_frameworks, compare_ranks
+from dlperf_slurm.checks.parity.tolerances import (
+    UNIT_ROUNDOFFS,
+    Agreement,
+    compare_frameworks,
+    compare_ranks,
+    find_precision_problem,
+)
 from dlperf_slurm.config.folders import (
     find_managed_environment,
     get_creation_command,
     get_environment_name,
 )
 from dlperf_slurm.config.site import Site
-from dlperf_slurm.contract.axes import HOROVOD, Axes
+from dlperf_slurm.contract.axes import DYNAMIC, HOROVOD, Axes
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.parity import Proof, Proofs
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.provision.environments import gpu_horovod
@@ -32,16 +42,37 @@ REFERENCE = "pytorch"
 NATIVE = "native"
 # with this seed no value of ResNet-50 is near the kink of a ReLU (see its gradient tolerance)
 SEED = 4
+# a dynamic loss scale would skip the first updates, until their gradients do not overflow
+LOSS_SCALE = 128
+# in others the weights are in half precision, which loses initial weights and updates to rounding
+PRECISIONS = ("fp32", *UNIT_ROUNDOFFS)
+
+# values of axes; without the compiler, the framework's first one
+Variant = Mapping[str, str]
+PLAIN: Variant = MappingProxyType({})
+
+
+def list_variants(
+    precisions: Sequence[str], compilers: Sequence[str], memory_formats: Sequence[str]
+) -> list[Variant]:
+    """List all combinations of values of the axes; an empty list means the default value."""
+    asked = {"precision": precisions, "compiler": compilers, "memory_format": memory_formats}
+    given = {name: values for name, values in asked.items() if values}
+    return [dict(zip(given, values)) for values in product(*given.values())]
 
 
 def verify_frameworks(
-    frameworks: Sequence[str], models: Sequence[str], workplace: RunContext
+    frameworks: Sequence[str],
+    models: Sequence[str],
+    workplace: RunContext,
+    variants: Sequence[Variant] = (PLAIN,),
 ) -> tuple[list[Agreement], list[Agreement]]:
     """Run all comparisons; return the lines of the parity and of the data-parallel table.
 
-    The parity table compares frameworks on one rank, the other two ranks with one. A framework
-    without an environment has one line with the command that creates it. Raises
-    EnvironmentMissingError if the reference framework has no environment.
+    Each framework and model is run in each of `variants`. The parity table compares frameworks on
+    one rank, the other two ranks with one. A framework without an environment has one line with
+    the command that creates it. Raises EnvironmentMissingError if the reference framework has no
+    environment.
     """
     missing = find_missing_environment(REFERENCE, workplace.site)
     if missing:
@@ -53,14 +84,25 @@ def verify_frameworks(
         if missing:
             parity.append(Agreement(framework, "-", "-", "-", problem=missing, is_left_out=True))
             continue
-        for model in models:
+        for model, variant in product(models, variants):
             for is_clipped in (False, True):
-                parity.append(verify_parity(framework, model, is_clipped, workplace))
+                parity.append(verify_parity(framework, model, is_clipped, workplace, variant))
             for distribution in load_adapter(framework).SUPPORTED["gradient_sync"]:
                 data_parallel.append(
-                    verify_data_parallel(framework, model, distribution, workplace)
+                    verify_data_parallel(framework, model, distribution, workplace, variant)
                 )
     return parity, data_parallel
+
+
+def collect_proofs(lines: Iterable[Agreement]) -> Proofs:
+    """Collect what `proofs.json` says of the comparisons that found the same work."""
+    found = [line.found for line in lines if line.found and line.is_same]
+    return Proofs(
+        tuple(
+            Proof(one.case.model, one.device_name, one.case.axes, one.versions, one.code_digest)
+            for one in found
+        )
+    )
 
 
 def find_missing_environment(framework: str, site: Site) -> str:
@@ -83,13 +125,16 @@ def find_missing_horovod(framework: str, site: Site) -> str:
     return gpu_horovod.find_missing_horovod(read_pins(framework, site.device), environment)
 
 
-def verify_parity(framework: str, model: str, is_clipped: bool, workplace: RunContext) -> Agreement:
-    """Compare one rank of a framework with one rank of the reference framework, in fp32.
+def verify_parity(
+    framework: str, model: str, is_clipped: bool, workplace: RunContext, variant: Variant
+) -> Agreement:
+    """Compare one rank of a framework with one rank of the reference framework in fp32.
 
     With `is_clipped`, gradients are clipped by their global norm.
     """
-    case = make_case(framework, model, workplace.site, is_clipped=is_clipped)
-    line = Agreement(framework, model, "clip" if is_clipped else "no clip", REFERENCE)
+    case = make_case(framework, model, workplace.site, is_clipped, variant)
+    name = _name(case, "clip" if is_clipped else "no clip")
+    line = Agreement(framework, model, name, REFERENCE)
     try:
         reference = _move_to_reference(case)
         expected_dir = run_case(reference, workplace)
@@ -98,11 +143,12 @@ def verify_parity(framework: str, model: str, is_clipped: bool, workplace: RunCo
     except VerificationError as error:
         is_left_out = isinstance(error, UnsupportedError)
         return replace(line, problem=str(error), is_left_out=is_left_out)
-    return replace(line, checks=compare_frameworks(found, expected))
+    problem = find_precision_problem(found)
+    return replace(line, checks=compare_frameworks(found, expected), problem=problem, found=found)
 
 
 def verify_data_parallel(
-    framework: str, model: str, distribution: str, workplace: RunContext
+    framework: str, model: str, distribution: str, workplace: RunContext, variant: Variant
 ) -> Agreement:
     """Compare two ranks with different data with the same work on one rank.
 
@@ -111,11 +157,11 @@ def verify_data_parallel(
     mean of the gradients of one rank with each batch, and for the losses the reference framework's
     run on two ranks.
     """
-    alone = make_case(framework, model, workplace.site)
+    alone = make_case(framework, model, workplace.site, variant=variant)
     pair = _vary(alone, topology=str(Topology(1, 2)), gradient_sync=distribution)
     is_joined = not load_model(model).HAS_BATCH_STATISTICS
     reference = "joined batch" if is_joined else "mean of the ranks' own"
-    line = Agreement(framework, model, distribution, reference)
+    line = Agreement(framework, model, _name(pair, distribution), reference)
     missing = find_missing_horovod(framework, workplace.site)
     if distribution == HOROVOD and missing:
         return replace(line, problem=missing, is_left_out=True)
@@ -133,20 +179,23 @@ def verify_data_parallel(
     except VerificationError as error:
         is_left_out = isinstance(error, UnsupportedError)
         return replace(line, problem=str(error), is_left_out=is_left_out)
-    return replace(line, checks=compare_ranks(found, expected))
+    return replace(line, checks=compare_ranks(found, expected), found=found)
 
 
-def make_case(framework: str, model: str, site: Site, is_clipped: bool = False) -> Case:
-    """Make a small case on one rank, in fp32 and without a compiler where possible."""
+def make_case(
+    framework: str, model: str, site: Site, is_clipped: bool = False, variant: Variant = PLAIN
+) -> Case:
+    """Make a small case on one rank, in fp32 and without a compiler if `variant` has no other."""
     verification = load_model(model).VERIFICATION
     # the first compiler is "no compiler" for each framework that supports it; JAX does not
     axes = Axes(
         framework=framework,
         topology=str(Topology(1, 1)),
         batch_size_per_device=verification.batch_size_per_device,
-        compiler=load_adapter(framework).SUPPORTED["compiler"][0],
         gradient_sync=load_adapter(framework).SUPPORTED["gradient_sync"][0],
         clip_global_norm=is_clipped,
+        loss_scale=LOSS_SCALE if variant.get("precision") == "amp-fp16" else DYNAMIC,
+        **{"compiler": load_adapter(framework).SUPPORTED["compiler"][0], **variant},
     )
     return Case(
         run_id="verify",
@@ -165,9 +214,21 @@ def make_case(framework: str, model: str, site: Site, is_clipped: bool = False) 
 
 
 def _move_to_reference(case: Case) -> Case:
-    """Return the case with the same work in the reference framework."""
-    compiler = load_adapter(REFERENCE).SUPPORTED["compiler"][0]
-    return _vary(case, framework=REFERENCE, gradient_sync=NATIVE, compiler=compiler)
+    """Return the case with the same work in the reference framework, in fp32 and not compiled."""
+    return _vary(
+        case,
+        framework=REFERENCE,
+        gradient_sync=NATIVE,
+        precision="fp32",
+        compiler=load_adapter(REFERENCE).SUPPORTED["compiler"][0],
+        memory_format="default",
+        loss_scale=DYNAMIC,
+    )
+
+
+def _name(case: Case, what: str) -> str:
+    """Name a line of a table: `what`, and the case's precision, compiler and memory format."""
+    return ", ".join([what, *list_variant(case.axes)])
 
 
 def _vary(case: Case, **axes: Any) -> Case:

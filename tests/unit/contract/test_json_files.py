@@ -20,7 +20,7 @@ VALUES = {
     Case: make_case(),
     Record: make_record(),
     Failure: make_failed_record().failures[0],
-    Parity: Parity(make_case(), 1, 1.0, 1.0, 1.0, 1.0, 1.0, SAME, SAME, (SAME,), {}),
+    Parity: Parity(make_case(), 1, 1.0, 1.0, 1.0, 1.0, 1.0, SAME, SAME, (SAME,), {}, "CPU", "ab"),
 }
 OTHER_VERSIONS = [0, SCHEMA_VERSION + 1, None, "1", True, 1.0, [1]]
 

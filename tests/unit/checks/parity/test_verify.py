@@ -25,6 +25,7 @@ from dlperf_slurm.checks.parity.tolerances import (
     ParityCheck,
     compare_frameworks,
     compare_ranks,
+    find_precision_problem,
     make_data_parallel_rows,
     make_parity_rows,
 )
@@ -34,7 +35,7 @@ from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import load_site
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
-from dlperf_slurm.contract.parity import Difference, Parity
+from dlperf_slurm.contract.parity import PROOFS_FILE, Difference, Parity, Proofs
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
@@ -56,7 +57,9 @@ PARITY = Parity(
     updates=SAME,
     ranks=Difference(0.0, ""),
     gradients=(SAME,),
-    versions={},
+    versions={"torch": "2.13.0"},
+    device_name="CPU",
+    code_digest="ab12",
 )
 
 
@@ -210,6 +213,32 @@ def test_kinks_of_relus_may_move_a_gradient_on_gpus_alone():
     assert compare_on_gpu("resnet50", gradients=5e-2) == []
     assert compare_on_gpu("resnet50", gradients=2e-1) == ["gradients"]
     assert list_failed(compare_frameworks(change_parity(gradients=5e-2), PARITY)) == ["gradients"]
+
+
+@pytest.mark.parametrize(("precision", "unit"), [("amp-bf16", 2**-8), ("tf32", 2**-11)])
+def test_tolerances_of_reduced_precisions_follow_from_their_unit_roundoff(precision, unit):
+    def compare(model, **changes):
+        case = vary(make_case(REFERENCE, model, SITE), precision=precision)
+        expected = dataclasses.replace(PARITY, case=case)
+        found = dataclasses.replace(change_parity(**changes), case=case)
+        return list_failed(compare_frameworks(found, expected))
+
+    assert compare("bert", initial_loss=3.9 * unit, gradients=28 * unit) == []
+    assert compare("bert", initial_loss=4.1 * unit) == ["loss"]
+    assert compare("bert", gradients=29 * unit) == ["gradients"]
+    # the optimizer and the number of parameters are as in fp32
+    assert compare("bert", updates=2e-5) == ["updates"]
+    assert compare("bert", parameter_count=1e-4) == ["parameters"]
+    assert compare("resnet50", gradients=0.9) == []
+    assert compare("resnet50", gradients=1.1) == ["gradients"]
+
+
+def test_work_in_fp32_under_the_name_of_another_precision_is_found():
+    case = vary(PARITY.case, precision="amp-bf16")
+    found = dataclasses.replace(PARITY, case=case)
+    assert "amp-bf16" in find_precision_problem(found)
+    rounded = dataclasses.replace(found, gradients=(Difference(2**-8, "weight"),))
+    assert find_precision_problem(rounded) == find_precision_problem(PARITY) == ""
 
 
 KIND = JobKind("pytorch", "native", Topology(1, 2))
@@ -382,9 +411,23 @@ def test_command_prints_both_tables_and_the_place_of_the_files(write_python, par
     write_python(f"cp {parity_file} parity.json")
     assert main(["parity", "pytorch", "--model", "resnet50"]) == 0
     printed = capsys.readouterr().out
-    assert "one rank, fp32" in printed
-    assert "two ranks, fp32" in printed
-    assert Path(printed.splitlines()[-1].partition(": ")[2]).is_dir()
+    assert "one rank" in printed
+    assert "two ranks" in printed
+    proofs = read_json(Path(printed.splitlines()[-1].partition(": ")[2]) / PROOFS_FILE, Proofs)
+    assert {one.code_digest for one in proofs.proofs} == {"ab12"}
+    assert len(proofs.proofs) == 4
+
+
+def test_command_runs_the_combinations_of_the_axes_asked_for(write_python, parity_file, capsys):
+    # what it computes is in fp32, whatever it was asked for
+    write_python(f"cp {parity_file} parity.json")
+    axes = ["--precision", "fp32", "--precision", "amp-bf16", "--compiler", "torch.compile"]
+    assert main(["parity", "pytorch", "--model", "vit", *axes]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [line for line in printed if "-compared" in line][::4] == [
+        "pytorch-vit-1n1g-native-torch.compile-compared",
+        "pytorch-vit-1n1g-native-amp-bf16-torch.compile-compared",
+    ]
 
 
 def test_command_has_an_exit_code_for_work_that_differs(write_python, capsys):
@@ -393,7 +436,17 @@ def test_command_has_an_exit_code_for_work_that_differs(write_python, capsys):
     assert "4 of 4 comparisons failed" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["pytroch"], ["--model", "brt"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["pytroch"],
+        ["--model", "brt"],
+        ["--precision", "fp23"],
+        ["--precision", "bf16"],
+        ["--compiler", "torch.compil"],
+        ["--memory-format", "channel_last"],
+    ],
+)
 def test_unknown_name_is_an_error_with_a_suggestion(words, capsys):
     assert main(["parity", *words]) == 2
     assert "Did you mean" in capsys.readouterr().err

@@ -1,0 +1,123 @@
+"""The results of a run + the proofs of `parity` in the same results folder -> the proof of a case.
+
+A proof covers a case with the same model, framework, versions, worker code, device, precision,
+compiler and memory format. A case with several ranks needs two: of one rank, and of its
+gradient_sync.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dlperf_slurm.contract.axes import TRAIN, WORKER
+from dlperf_slurm.contract.json_files import ContractError
+from dlperf_slurm.contract.parity import PROOFS_FILE, Proof, Proofs
+from dlperf_slurm.jobs.decode import read_json
+from dlperf_slurm.results.cases import Results
+from dlperf_slurm.results.columns import TEXT
+from dlperf_slurm.results.notes import TABLE
+
+# cases that differ on one of these are compared in the belief that they do the same work
+COMPARED = ("framework", "precision", "compiler", "memory_format")
+_COLUMNS = (
+    "case_id",
+    "model",
+    "mode",
+    "clip_global_norm",
+    "gradient_sync",
+    "world_size",
+    *COMPARED,
+)
+CODE_DIGEST = "code_digest"
+
+UNPROVEN = (
+    "not shown to do the same work: the results folder has no `parity` of this framework, "
+    "precision, compiler, memory_format and gradient_sync with the same device, versions and code"
+)
+
+
+class FoundProof(NamedTuple):
+    """A proof, and the folder of the call of `parity` that made it."""
+
+    folder: str
+    proof: Proof
+
+
+def load_proofs(results_dir: Path) -> list[FoundProof]:
+    """Read all proofs of a results folder, the latest first; files that are invalid are skipped."""
+    found: list[FoundProof] = []
+    for path in sorted(results_dir.glob(f"*/{PROOFS_FILE}"), reverse=True):
+        try:
+            proofs = read_json(path, Proofs).proofs
+        except ContractError:
+            continue
+        found += (FoundProof(path.parent.name, proof) for proof in proofs)
+    return found
+
+
+def name_proofs(results: Results, proofs: Sequence[FoundProof]) -> Results:
+    """Set the column `parity_proof` of cases, and add a note to those that no proof covers.
+
+    Cases get no note if all are alike in COMPARED, or if they ran an external script.
+    """
+    from pandas import DataFrame, Series, concat
+
+    cases = results.cases
+    column = Series(_find_proofs(results, proofs), dtype=TEXT).reindex(cases.index, fill_value="")
+    measured = (column == "") & (cases.script == WORKER) & (cases.repeats_measured > 0)
+    is_compared = len(cases[[*COMPARED]].drop_duplicates()) > 1
+    notes = [(case_id, TABLE, UNPROVEN) for case_id in cases.index[measured & is_compared]]
+    added = DataFrame(notes, columns=results.notes.columns)
+    return replace(
+        results,
+        cases=cases.assign(parity_proof=column),
+        notes=concat([results.notes, added]) if notes else results.notes,
+    )
+
+
+def _find_proofs(results: Results, proofs: Sequence[FoundProof]) -> dict[str, str]:
+    """Return, by case id, the folders of the proofs that cover a case; "" if some are missing."""
+    if not proofs:
+        return {}
+    known = {name for one in proofs for name in one.proof.versions} | {CODE_DIGEST}
+    facts: dict[str, set[tuple[str, str]]] = {}
+    own = results.frames.facts[results.frames.facts.name.isin(known)]
+    for case_id, name, value in zip(own.case_id, own.name, own.value):
+        facts.setdefault(case_id, set()).add((name, value))
+    devices: dict[str, set[str]] = {}
+    repeats = results.frames.repeats
+    for case_id, names in zip(repeats.case_id, repeats.devices):
+        devices.setdefault(case_id, set()).add(names)
+    return {
+        case.case_id: _find_proof(
+            case, facts.get(case.case_id, set()), devices.get(case.case_id, set()), proofs
+        )
+        for case in results.cases[[*_COLUMNS]].itertuples()
+    }
+
+
+def _find_proof(
+    case: Any, facts: set[tuple[str, str]], devices: set[str], proofs: Sequence[FoundProof]
+) -> str:
+    """Return the folders of the proofs that cover a case, or "" if one is missing."""
+    own = [
+        one
+        for one in proofs
+        if one.proof.model == case.model
+        and all(getattr(one.proof.axes, name) == getattr(case, name) for name in COMPARED)
+        and devices == {one.proof.device_name}
+        and {*one.proof.versions.items(), (CODE_DIGEST, one.proof.code_digest)} <= facts
+    ]
+    is_training = case.mode == TRAIN
+    is_clipped = is_training and case.clip_global_norm
+    found = [
+        [one.folder for one in own if one.proof.axes.world_size == 1
+         and one.proof.axes.clip_global_norm == is_clipped]
+    ]  # fmt: skip
+    if is_training and case.world_size > 1:
+        found.append(
+            [one.folder for one in own if one.proof.axes.world_size > 1
+             and one.proof.axes.gradient_sync == case.gradient_sync]
+        )  # fmt: skip
+    return " ".join(dict.fromkeys(latest for latest, *_ in found)) if all(found) else ""
