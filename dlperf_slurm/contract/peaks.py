@@ -55,7 +55,10 @@ class AllReduce:
 
 @dataclasses.dataclass(frozen=True)
 class Peaks:
-    """The peak rates of one attempt; `all_reduce` is empty with a single rank."""
+    """The peak rates of one attempt.
+
+    The first of `all_reduce` has the size of the gradients; there is none with a single rank.
+    """
 
     run_id: str
     case_id: str

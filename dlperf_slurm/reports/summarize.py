@@ -48,7 +48,8 @@ _OF_BLOCKS = (
 
 # footnotes are numbered in this order, after those of throughput and precision tables
 _NUMBERED = (training.SOURCES, training.ACCURACY, inference.LATENCIES, inference.GENERATIONS,
-    machines.RANK_SPREADS, machines.RESOURCES, machines.STARTS, machines.RANK_TIMES)  # fmt: skip
+    machines.RANK_SPREADS, machines.RESOURCES, machines.ALL_REDUCES, machines.STARTS,
+    machines.RANK_TIMES)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,8 @@ def _make_tables(
     first = [*throughputs, *precisions]
     found = {spec: make(spec) for spec in _NUMBERED}
     before = (training.SOURCES, training.ACCURACY, inference.LATENCIES, inference.GENERATIONS)
-    behind = (machines.RESOURCES, machines.STARTS, machines.RANK_SPREADS, machines.RANK_TIMES)
+    behind = (machines.RESOURCES, machines.ALL_REDUCES, machines.STARTS, machines.RANK_SPREADS,
+        machines.RANK_TIMES)  # fmt: skip
     return (
         *first,
         *(table for spec in before for table in found[spec]),

@@ -234,8 +234,9 @@ CASES: tuple[Column, ...] = (
     Column("copied_gb_per_s", NUMBER, "10^9 bytes/s", "memory bandwidth of the device, by "
         "copying: reads plus writes", RepeatAggregate("copied_gb_per_s", "median")),
     declare_hidden("all_reduce_seconds", NUMBER, median_of_all_reduces("seconds")),
-    Column("all_reduce_gb_per_s", NUMBER, "10^9 bytes/s", "gradient size divided by the time of "
-        "an all-reduce of that size", median_of_all_reduces("gb_per_s")),
+    Column("all_reduce_gb_per_s", NUMBER, "10^9 bytes/s", "bus bandwidth of an all-reduce of the "
+        "gradients: 2 (n - 1) / n of their size, for n ranks, divided by its time",
+        median_of_all_reduces("gb_per_s")),
     Column("reachable_efficiency", NUMBER, "share of 1", "weak-scaling efficiency that the "
         "all-reduce time allows if it overlaps with the backward pass",
         compute_reachable_efficiency(BACKWARD_SHARE), header="reachable efficiency", form=SHARE,
@@ -345,10 +346,10 @@ CASES: tuple[Column, ...] = (
         RepeatAggregate(f"phase_{name}_seconds", "median")) for name in PHASES),
     declare_hidden("to_first_step_seconds", NUMBER,
         RepeatAggregate("to_first_step_seconds", "median"), header="script to first step"),
-    Column("problem", TEXT, "", "why there is no result: OOM, failed, invalid, missing, not run",
     Column("parity_proof", TEXT, "", "folder of the `parity` that covers the case's framework, "
         "versions, code, device, precision, compiler, memory format and gradient_sync, if any",
         formula(lambda c: c["case_id"].where(c["case_id"].isna(), ""))),
+    Column("problem", TEXT, "", "why there is no result: OOM, failed, invalid, missing, not run",
         find_problem),
     Column("reason", TEXT, "", "why the case was left out of the run; empty if it was not",
         planned("reason")),

@@ -246,10 +246,13 @@ def of_slowest_device(column: str) -> Compute:
 
 
 def median_of_all_reduces(column: str) -> Compute:
-    """Compute the median of a column of `sums` over all all-reduces of all repeats."""
-    return lambda cases, below: (
-        below.frames.sums.groupby("case_id")[column].median().reindex(below.plan.index)
-    )
+    """Compute the median of a column of `sums` over the all-reduces of gradients of all repeats."""
+
+    def compute(cases: Cases, below: CaseInputs) -> "Series":
+        own = below.frames.sums[below.frames.sums.of_gradients]
+        return own.groupby("case_id")[column].median().reindex(below.plan.index)
+
+    return compute
 
 
 def compute_reachable_efficiency(hidden_share: float) -> Compute:

@@ -15,6 +15,7 @@ from dlperf_slurm.contract.record import Record
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import (
     COUNT,
+    FLAG,
     NUMBER,
     REPEATED_TEXT,
     SHORT_COUNT,
@@ -56,7 +57,10 @@ FRAMES: Mapping[str, Mapping[str, str]] = {
         "case_id": TEXT, "phase": TEXT, "fewest": COUNT, "together": COUNT,
         **{f"p{percent}_seconds": NUMBER for percent in LATENCY_PERCENTILES},
     },
-    "sums": {"case_id": TEXT, "seconds": NUMBER, "gb_per_s": NUMBER},
+    "sums": {
+        "case_id": TEXT, "of_gradients": FLAG, "via": TEXT, "byte_count": COUNT, "seconds": NUMBER,
+        "gb_per_s": NUMBER,
+    },
     "notes": {"case_id": TEXT, "scope": TEXT, "note": "object"},
     "facts": {"case_id": TEXT, "name": TEXT, "value": TEXT, "text": TEXT},
     "provenance": {
@@ -274,16 +278,19 @@ def _interpolate(ascending: Any, percentiles: Sequence[int]) -> Any:
 
 
 def _list_sums(repeat: RepeatData) -> Iterator[tuple[object, ...]]:
-    """Yield rows of `sums`: the timed all-reduces of a repeat.
+    """Yield rows of `sums`: the timed all-reduces of a repeat, the first of its gradients.
 
-    On GPUs only those of the framework, not those of MPI through host memory.
+    On GPUs only those of the framework, not those of MPI through host memory. The rate is the bus
+    bandwidth: what each rank sends, 2 (n - 1) / n of the size for n ranks, divided by the time.
     """
     record, peaks = repeat.record, repeat.outcome.beside.peaks
     if record is None or peaks is None:
         return
-    for one in peaks.all_reduce:
+    sent_share = 2 * (1 - 1 / record.case.world_size)
+    for index, one in enumerate(peaks.all_reduce):
         if one.seconds > 0 and (one.via == OF_FRAMEWORK or record.case.device == "cpu"):
-            yield repeat.case.case_id, one.seconds, one.byte_count / one.seconds / GIGA
+            rate = sent_share * one.byte_count / one.seconds / GIGA
+            yield repeat.case.case_id, index == 0, one.via, one.byte_count, one.seconds, rate
 
 
 def _count_provenance(records: Sequence[Record]) -> Iterator[tuple[str, str, str, int]]:

@@ -43,6 +43,46 @@ RESOURCES = TableSpec(
 )
 
 
+# all-reduce
+
+
+def _group_all_reduces(results: Results) -> "DataFrame":
+    """Compute the median time and bus bandwidth of all-reduces of each size, over all repeats."""
+    sums = results.frames.sums.join(results.cases[["framework", "topology", "model"]], "case_id")
+    sums["of"] = sums.model.where(sums.of_gradients.astype(bool), "")
+    groups = sums.groupby(["framework", "via", "topology", "byte_count", "of"], sort=False)
+    found = groups[["seconds", "gb_per_s"]].median().assign(repeats=groups.size(), problem="")
+    order = {name: place for place, name in enumerate(dict.fromkeys(results.cases.topology))}
+    return found.reset_index().sort_values(
+        ["framework", "via", "topology", "byte_count"],
+        key=lambda values: values.map(order) if values.name == "topology" else values,
+    )
+
+
+ALL_REDUCES = TableSpec(
+    "all-reduces",
+    rows=_group_all_reduces,
+    by=(),
+    title="all-reduce alone, by message size",
+    words=lambda rows: [
+        ShownColumn("framework"),
+        ShownColumn("via", "all-reduce"),
+        ShownColumn("topology"),
+        ShownColumn("of", "gradients of"),
+    ],
+    figures=lambda rows: [
+        ShownColumn("byte_count", "MiB", ScaledFormat(".4g", 2**-20)),
+        ShownColumn("seconds", "ms", MILLISECONDS),
+        ShownColumn("gb_per_s", "bus GB/s", ScaledFormat(".4g")),
+        ShownColumn("repeats", form=COUNT),
+    ],
+    caption="after the measured steps: best of five, each as long as on the slowest rank; medians "
+    "over repeats and cases. Bus bandwidth: 2 (n - 1) / n of the message size, for n ranks, "
+    "divided by the time, which does not depend on n in a ring, as in NCCL's tests",
+    notes=(),
+)
+
+
 # from the submission to the first step
 
 

@@ -1,7 +1,7 @@
-"""The ranks and a number of parameters -> how long an all-reduce of their gradients takes alone."""
+"""The ranks and a number of parameters -> how long all-reduces of several sizes take alone."""
 
 import time
-from typing import Any, Optional, Tuple
+from typing import Any, Iterator, Optional, Tuple
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.peaks import OF_FRAMEWORK, OF_MPI, AllReduce
@@ -9,24 +9,44 @@ from dlperf_slurm.worker.peaks import Operation, load_operations
 
 FLOAT_BYTES = 4
 SAMPLES = 5
+# for the gradients, and for all other sizes together
 LIMIT_SECONDS = 2.0
+# from what latency limits to what bandwidth limits
+OTHER_SIZES_BYTES = (2**16, 2**20, 2**24, 2**28)
 
 
-def time_all_reduce(case: Case, world: Any, parameter_count: int) -> Optional[AllReduce]:
-    """Return the best time of a few all-reduces, each as long as on the slowest rank.
+def time_all_reduces(case: Case, world: Any, parameter_count: int) -> Iterator[AllReduce]:
+    """Yield the times of an all-reduce of the gradients, then of OTHER_SIZES_BYTES as time allows.
 
     All ranks must call this, after the measured steps, so that its memory is in no figure. It uses
-    the framework's collective if there is one, else MPI's with buffers in host memory. None for a
-    single rank, without MPI or without memory.
+    the framework's collective if there is one, else MPI's with buffers in host memory. Nothing for
+    a single rank, without MPI or without memory.
     """
     if world.size == 1:
-        return None
+        return
+    gradients = time_all_reduce(case, world, parameter_count, time.monotonic() + LIMIT_SECONDS)
+    if gradients is None:
+        return
+    yield gradients
+    deadline = time.monotonic() + LIMIT_SECONDS
+    for size in OTHER_SIZES_BYTES:
+        if world.exchange(time.monotonic() > deadline)[0]:
+            return
+        other = time_all_reduce(case, world, size // FLOAT_BYTES, deadline)
+        if other is None:
+            return
+        yield other
+
+
+def time_all_reduce(
+    case: Case, world: Any, parameter_count: int, deadline: float
+) -> Optional[AllReduce]:
+    """Return the best time of a few all-reduces, each as long as on the slowest rank, or None."""
     operation, via = _make_operation(case, world, parameter_count)
     # if one rank has no memory left, the others must not wait for it
     if not all(world.exchange(operation is not None)) or operation is None:
         return None
     best = float("inf")
-    deadline = time.monotonic() + LIMIT_SECONDS
     for sample in range(1 + SAMPLES):
         world.barrier()
         seconds = world.exchange(_time(operation))

@@ -14,14 +14,14 @@ from typing import Any, Mapping, Optional, Tuple
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import ContractError, build_dataclass
-from dlperf_slurm.contract.peaks import NUMBER_FORMATS, DevicePeak, Peaks
+from dlperf_slurm.contract.peaks import NUMBER_FORMATS, AllReduce, DevicePeak, Peaks
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.folders import open_folder
 from dlperf_slurm.files.reading import read_json
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.peaks import list_measured_frameworks
-from dlperf_slurm.worker.peaks.all_reduce import time_all_reduce
+from dlperf_slurm.worker.peaks.all_reduce import time_all_reduces
 
 # "0" switches the measurement off; a site's [env] may set it
 SWITCH = "DLPERF_SLURM_PEAKS"
@@ -129,14 +129,13 @@ def run_measurement(case: Case, host: str) -> DevicePeak:
 
 
 def gather_peaks(case: Case, world: Any, peak: Optional[DevicePeak], parameter_count: int) -> Peaks:
-    """Gather the device peaks of all hosts on rank 0, and time an all-reduce; empty elsewhere.
+    """Gather the device peaks of all hosts on rank 0, and time all-reduces; empty elsewhere.
 
-    All ranks must call this, after the measured steps. `parameter_count` is the size of the
-    all-reduce.
+    All ranks must call this, after the measured steps.
     """
-    all_reduce = None
+    all_reduces: Tuple[AllReduce, ...] = ()
     if is_measured(case, os.environ):
-        all_reduce = time_all_reduce(case, world, parameter_count)
+        all_reduces = tuple(time_all_reduces(case, world, parameter_count))
     devices = tuple(one for one in world.gather(peak) if one is not None)
     return Peaks(
         case.run_id,
@@ -145,5 +144,5 @@ def gather_peaks(case: Case, world: Any, peak: Optional[DevicePeak], parameter_c
         case.attempt,
         NUMBER_FORMATS[case.axes.precision],
         devices,
-        () if all_reduce is None else (all_reduce,),
+        all_reduces,
     )

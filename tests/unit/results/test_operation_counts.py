@@ -8,6 +8,9 @@ from report_values import summarize, write_rows
 
 from dlperf_slurm.contract.peaks import OF_FRAMEWORK, OF_MPI, AllReduce, DevicePeak, Peaks
 from dlperf_slurm.jobs.attempts import Sidecars
+from dlperf_slurm.reports.tables import FootnoteMarks
+from dlperf_slurm.reports.tables import tabulate as make_tables
+from dlperf_slurm.reports.tables.machines import ALL_REDUCES
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import list_records
@@ -153,12 +156,24 @@ def test_names_that_are_alike_are_told_apart(name, source):
     [(0.02, 1.0, 0.8), (0.08 * 2 / 3, 1.0, 0.6), (0.08 * 2 / 3 + 0.02, 0.8, 0.08 / 0.15333333)],
 )
 def test_efficiency_that_communication_allows(sum_seconds, reachable, unoverlapped):
-    sums = (AllReduce(OF_MPI, 10**8, sum_seconds),)
+    # that of another size is not of the gradients
+    sums = (AllReduce(OF_MPI, 10**8, sum_seconds), AllReduce(OF_MPI, 10**6, 1.0))
     rows = tabulate(make_case(), make_case("1n2g", sums=sums, rate=150.0)).set_index("topology")
     assert rows.reachable_efficiency["1n2g"] == pytest.approx(reachable)
     assert rows.unoverlapped_efficiency["1n2g"] == pytest.approx(unoverlapped)
     assert rows.all_reduce_gb_per_s["1n2g"] == pytest.approx(0.1 / sum_seconds)
     assert rows.reachable_efficiency["1n1g"] == 1
+
+
+def test_bus_bandwidth_is_what_each_rank_sends():
+    sums = (AllReduce(OF_MPI, 10**9, 1.0), AllReduce(OF_MPI, 10**6, 0.001))
+    results = analyze([make_case("1n4g", sums=sums)])
+    assert results.frames.sums.gb_per_s.tolist() == pytest.approx([1.5] * 6)
+    (table,) = make_tables(ALL_REDUCES, results, FootnoteMarks(()))
+    assert [[cell.text for cell in row][3:] for row in table.rows] == [
+        ["", "0.9537", "1.00", "1.5", "3"],
+        ["resnet50", "953.7", "1000.00", "1.5", "3"],
+    ]
 
 
 def test_sum_through_host_memory_says_nothing_of_gpus():
