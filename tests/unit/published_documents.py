@@ -6,8 +6,9 @@ from builders import make_outcomes, make_planned_case
 
 from dlperf_slurm.published.figures import read_source
 from dlperf_slurm.published.layouts import load_layout
+from dlperf_slurm.published.layouts.parts import output
 from dlperf_slurm.published.layouts.parts.document import Document
-from dlperf_slurm.published.layouts.parts.figures import make_published_figures, make_run_figures
+from dlperf_slurm.published.layouts.parts.figures import make_published_figures
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
 
@@ -41,7 +42,7 @@ def lay_out_published(layout: str, source: str) -> Document:
 
 
 def lay_out_run(layout: str, *cases: CaseOutcomes) -> Document:
-    return load_layout(layout).lay_out(make_run_figures(analyze(cases)))
+    return output.lay_out_run(layout, analyze(cases))
 
 
 def make_training(

@@ -58,8 +58,12 @@ def list_figures(figures: "DataFrame", mode: str) -> list[Figure]:
 
 
 def make_run_figures(results: Results) -> "DataFrame":
-    """Make the frame of figures of a run: one per case, in its order; none for excluded cases."""
+    """Make the frame of figures of a run: one per case, in its order; none for excluded cases.
+
+    Nor for cases of strong scaling, which no published layout has a table for.
+    """
     cases, repeats = results.cases, results.frames.repeats
+    cases = cases[cases.global_batch_size == 0]
     notes = results.notes[results.notes.scope.isin((CASE, DOUBT))]
     notes = notes.groupby("case_id").note.agg(tuple).to_dict()
     measured = repeats[repeats.samples_per_s.notna()].groupby("case_id")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.published.layouts import load_layout
 from dlperf_slurm.published.layouts.parts.document import Document
 from dlperf_slurm.published.layouts.parts.figures import make_run_figures
@@ -15,6 +16,7 @@ from dlperf_slurm.reports.formats.latex import write_tables
 from dlperf_slurm.reports.formats.markdown import escape_markdown, list_blocks
 from dlperf_slurm.reports.plain_console import PlainConsole, Text
 from dlperf_slurm.reports.terminal import print_table
+from dlperf_slurm.results.cases import Results
 
 # width that print_table adds between columns
 PADDING = 3
@@ -26,7 +28,7 @@ Column = tuple[str, tuple[Cell, ...]]
 def write_layout(report: Report, layout: str, folder: Path) -> Document:
     """Write a run's tables in a published layout, as Markdown and LaTeX, beside the report."""
     summary = report.summary
-    document = load_layout(layout).lay_out(make_run_figures(summary.results))
+    document = lay_out_run(layout, summary.results)
     document = replace(document, tables=document.tables + summary.against)
     head = (summary.manifest.title, summary.description)
     texts = {
@@ -37,6 +39,19 @@ def write_layout(report: Report, layout: str, folder: Path) -> Document:
         path = folder / f"report-{layout}{report.variant}.{suffix}"
         write_file(path, text.encode(), root=folder.parent)
     return document
+
+
+def lay_out_run(layout: str, results: Results) -> Document:
+    """Make the tables of a run in a published layout, with a note on cases that it has none for."""
+    document = load_layout(layout).lay_out(make_run_figures(results))
+    left_out = int((results.cases.global_batch_size > 0).sum())
+    if not left_out:
+        return document
+    note = (
+        f"left out: {count_things(left_out, 'case')} with a fixed global_batch_size (strong "
+        "scaling), for which this layout has no table; `report` without --layout has them"
+    )
+    return replace(document, notes=(*document.notes, note))
 
 
 def serialize(document: Document, title: str, description: str) -> str:

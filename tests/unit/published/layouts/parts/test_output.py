@@ -3,7 +3,9 @@
 import io
 
 import pytest
+from published_documents import lay_out_run, make_training
 
+from dlperf_slurm.published.layouts import list_layouts
 from dlperf_slurm.published.layouts.parts.document import Document
 from dlperf_slurm.published.layouts.parts.output import fit_columns, print_document, serialize
 from dlperf_slurm.reports.cells import Cell, Table, make_table
@@ -78,3 +80,13 @@ def test_markdown_cell_keeps_to_its_row():
         "| a\\|b | c<br>d |\n| --- | ---: |\n| x\\|y | 1<br>2 |\n\n"
         "caption.\n\n\\[1]: a|b [bold]c[/bold] \\$(d)  \n\nNote: nothing is missing.\n"
     )
+
+
+@pytest.mark.parametrize("layout", list_layouts())
+def test_cases_of_strong_scaling_are_left_out_with_a_note(layout):
+    weak = [make_training("1n1g", rate=100.0), make_training("1n2g", rate=190.0)]
+    strong = make_training("1n2g", rate=150.0, batch_size_per_device=4, global_batch_size=8)
+    plain, noted = lay_out_run(layout, *weak), lay_out_run(layout, *weak, strong)
+    assert noted.tables == plain.tables
+    assert [note for note in noted.notes if "global_batch_size" in note] == [noted.notes[-1]]
+    assert noted.notes[:-1] == plain.notes
