@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.cli.follow import advise, follow_run, warn_of_full_disk
 from dlperf_slurm.cli.options import (
@@ -62,7 +62,16 @@ def add_commands(commands: "Commands") -> None:
     command.add_argument("matrix_b", metavar="B", type=Path, nargs="?", help=text)
     add_wait_options(command)
     text = "measure two matrices in turns, block by block, for a comparison that drift cannot bias"
-    command.add_argument("--interleave", action="store_true", help=text)
+    command.set_defaults(is_interleave_first=False)
+    command.add_argument(
+        "--interleave",
+        action=_Interleave,
+        nargs="?",
+        metavar="B",
+        type=Path,
+        const=False,
+        help=text,
+    )
     text = "make all checks, and show what would be submitted; write nothing"
     command.add_argument("--dry-run", action="store_true", help=text)
     command.add_argument(
@@ -179,15 +188,11 @@ def run_submit(options: argparse.Namespace) -> None:
 
     Raises as `check_submission`.
     """
-    if (options.matrix_b is not None) != options.interleave:
-        raise InputError(
-            "--interleave needs two matrices, and two matrices need --interleave: "
-            f"{COMMAND} submit A.toml B.toml --interleave"
-        )
+    options.matrix, second = _find_matrices(options)
     with print_result(options) as runs:
         checked = [check_submission(options)]
-        if options.interleave:
-            of_second = argparse.Namespace(**{**vars(options), "matrix": options.matrix_b})
+        if second is not None:
+            of_second = argparse.Namespace(**{**vars(options), "matrix": second})
             checked.append(check_submission(of_second))
             check_interleaving(*checked)
         if not options.dry_run:
@@ -207,6 +212,31 @@ def run_submit(options: argparse.Namespace) -> None:
     if options.dry_run:
         for matrix in checked:
             _print_plan(options, matrix.loaded, matrix.plan)
+
+
+def _find_matrices(options: argparse.Namespace) -> "tuple[Path, Optional[Path]]":
+    """Return the matrix, and the one to interleave with it or None, in the order of the words.
+
+    Raises InputError for one matrix with --interleave, or several without.
+    """
+    given = [options.matrix, options.matrix_b, options.interleave]
+    if options.is_interleave_first:
+        given = [options.interleave, options.matrix, options.matrix_b]
+    first, *others = filter(None, given)
+    if len(others) != (options.interleave is not None):
+        raise InputError(
+            "--interleave needs two matrices, and two matrices need --interleave: "
+            f"{COMMAND} submit A.toml B.toml --interleave"
+        )
+    return first, others[0] if others else None
+
+
+class _Interleave(argparse.Action):
+    """The option --interleave, also with a matrix behind it: before or after the other one."""
+
+    def __call__(self, parser: object, namespace: Any, value: Any, option: object = None) -> None:
+        namespace.interleave = value
+        namespace.is_interleave_first = namespace.matrix is None
 
 
 def start_run(options: argparse.Namespace) -> "Run":

@@ -92,10 +92,10 @@ def describe_method(compared: RunComparison) -> str:
             "(docs/statistics.md, Drift); submit both matrices with --interleave, or put both "
             "variants into one matrix"
         )
-    elif set(runs[0].interleaved) == {run.run_id for run in runs}:
+    elif compared.is_paired:
         lines.append(
-            "interleaved: both runs were measured in turns, so that a drift of the machine affects "
-            "both (docs/statistics.md, Drift)"
+            "interleaved: both runs were measured in turns; speed and verdict are of pairs of one "
+            "turn of each, without the trend that both have in common (docs/statistics.md, Drift)"
         )
     if compared.limit is not None:
         lines.append(
@@ -109,8 +109,13 @@ def _describe_test(compared: RunComparison) -> str:
     """Describe the statistical test behind the verdicts, or that no case had enough repeats."""
     if compared.test_count == 0:
         return "verdict: no case has enough repeats in both runs for a test"
+    test = (
+        "signed-rank test (Wilcoxon) of pairs"
+        if compared.is_paired
+        else ("studentised permutation test (Fligner, Policello)")
+    )
     return (
-        "verdict: studentised permutation test (Fligner, Policello), 95 % confidence for all "
+        f"verdict: {test}, 95 % confidence for all "
         f"{compared.test_count} together (Holm); equivalent: differs by less than "
         f"{format_percent(compared.margin)}, by two one-sided tests; undecided: neither"
     )

@@ -104,7 +104,7 @@ def judge_run(
     tolerances = _find_tolerances(pairs, tolerance)
     frame = make_frame_of_values(PAIR, [
         (THROUGHPUT, "repeats", pair.list_slowed(allowed or 0.0),
-            () if pair.problem else pair.units, pair.problem, [])
+            () if pair.problem else pair.units, pair.problem, [], "")
         for pair, allowed in zip(pairs, tolerances)
     ])  # fmt: skip
     most = MAX_TOLERANCE if tolerance is None else 1.0

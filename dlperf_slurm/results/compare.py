@@ -33,11 +33,12 @@ from dlperf_slurm.results.comparability import (
     list_work,
 )
 from dlperf_slurm.results.labels import IDENTITY, list_identity
-from dlperf_slurm.results.ratios import take_ratio
+from dlperf_slurm.results.ratios import take_paired_ratio, take_ratio
 from dlperf_slurm.results.repeats import describe_hardware
 from dlperf_slurm.results.significance import DEFAULT_MARGIN, NOT_COMPARABLE, Verdict, decide
 from dlperf_slurm.stats.median import compute_known_median
 from dlperf_slurm.stats.power import MAX_REPEATS
+from dlperf_slurm.stats.signed_rank import remove_drift
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
 THROUGHPUT = "throughput"
 MEAN_LATENCY = "mean latency"
 
-# the samples to compare: one per repeat, or block medians if `counted` is "blocks"
+# The samples to compare: one per repeat, or block medians if `counted` is "blocks". `first_run` is
+# "A" or "B" if the runs were measured in turns, so that value i of both belong together.
 PAIR: dict[str, str] = {
     "quantity": TEXT,
     "counted": TEXT,
@@ -53,6 +55,7 @@ PAIR: dict[str, str] = {
     "samples_b": LISTS,
     "reason": TEXT,
     "changes": LISTS,
+    "first_run": TEXT,
 }
 # the result of a comparison; see `decide_pairs`
 FOUND: dict[str, str] = {
@@ -79,7 +82,7 @@ class RunComparison:
     `limit` is the allowed slowdown, such as 0.03, or None. Differences within the `margin`, such as
     0.02, count as equivalent. `pairs` has one row per quantity (throughput, mean latency) of each
     case, with the columns IDENTITY, PAIR and FOUND. `is_in_sequence`: a case of one run ended
-    before that of the other began.
+    before that of the other began. `is_paired`: the runs were measured in turns.
     """
 
     manifest_a: Manifest
@@ -90,6 +93,10 @@ class RunComparison:
     hardware_a: str
     hardware_b: str
     is_in_sequence: bool = False
+
+    @property
+    def is_paired(self) -> bool:
+        return bool((self.pairs.first_run != "").any())
 
     @property
     def test_count(self) -> int:
@@ -113,20 +120,28 @@ def compare_runs(
     margin = margin or limit or DEFAULT_MARGIN
     by_id_a, by_id_b = ({c.case.case_id: c for c in cases} for cases in (cases_a, cases_b))
     tools = describe_tool_changes(manifest_a, manifest_b)
+    is_in_sequence = not (manifest_a.is_import or manifest_b.is_import) and any(
+        _is_in_sequence(by_id_a[case_id], by_id_b[case_id]) for case_id in {*by_id_a} & {*by_id_b}
+    )
+    first_run = "" if is_in_sequence else _find_first_run(manifest_a, manifest_b)
     rows = [
         row
         for case_id in {**by_id_a, **by_id_b}
-        for row in _list_pairs(by_id_a.get(case_id), by_id_b.get(case_id), tools)
+        for row in _list_pairs(by_id_a.get(case_id), by_id_b.get(case_id), tools, first_run)
     ]
     pairs = make_frame_of_values({**IDENTITY, **PAIR}, rows)
     hardware_a, hardware_b = map(_describe_largest, (cases_a, cases_b))
     decided = decide_pairs(pairs, limit, margin)
-    is_in_sequence = not (manifest_a.is_import or manifest_b.is_import) and any(
-        _is_in_sequence(by_id_a[case_id], by_id_b[case_id]) for case_id in {*by_id_a} & {*by_id_b}
-    )
     return RunComparison(
         manifest_a, manifest_b, limit, margin, decided, hardware_a, hardware_b, is_in_sequence
     )
+
+
+def _find_first_run(a: Manifest, b: Manifest) -> str:
+    """Return "A" or "B", whichever run had the first turn, or "" if they had no turns."""
+    if a.run_id == b.run_id or {*a.interleaved} != {a.run_id, b.run_id}:
+        return ""
+    return "A" if a.interleaved[0] == a.run_id else "B"
 
 
 def _is_in_sequence(a: CaseOutcomes, b: CaseOutcomes) -> bool:
@@ -146,12 +161,12 @@ def _describe_largest(cases: Sequence[CaseOutcomes]) -> str:
 
 
 def _list_pairs(
-    a: Optional[CaseOutcomes], b: Optional[CaseOutcomes], tools: Sequence[str]
+    a: Optional[CaseOutcomes], b: Optional[CaseOutcomes], tools: Sequence[str], first_run: str
 ) -> Iterator[tuple[object, ...]]:
     """List the rows [IDENTITY, PAIR] of a case: throughput and, for inference, mean latency.
 
     If the runs cannot be compared, the only row is throughput, with the reason. `tools` are the
-    changes of the tool and the site, which all cases share.
+    changes of the tool and the site, which all cases share; `first_run` is that of PAIR.
     """
     one = a or b
     assert one is not None, "a case is in at least one run"
@@ -161,6 +176,9 @@ def _list_pairs(
     else:
         reason = explain_absence("A", a) or explain_absence("B", b)
         reason = reason or find_other_work(list_work(a.records), list_work(b.records))
+    if a and b and first_run:
+        a, b = _keep_common_repeats(a, b)
+        reason = reason or ("" if a.records else "no repeat is valid in both runs")
     quantities = [THROUGHPUT]
     if a and b and not reason:
         surroundings = (list_surroundings(a.records), list_surroundings(b.records))
@@ -171,7 +189,17 @@ def _list_pairs(
             quantities.append(MEAN_LATENCY)
     for quantity in quantities:
         samples = [list_samples(run, quantity) if run else () for run in (a, b)]
-        yield (*identity, quantity, counted, *samples, reason, changes)
+        yield (*identity, quantity, counted, *samples, reason, changes, first_run)
+
+
+def _keep_common_repeats(a: CaseOutcomes, b: CaseOutcomes) -> tuple[CaseOutcomes, CaseOutcomes]:
+    """Return two cases with the repeats that are valid in both."""
+    common = {o.repeat for o in a.outcomes if o.record} & {o.repeat for o in b.outcomes if o.record}
+    one, other = (
+        replace(case, outcomes=tuple(o for o in case.outcomes if o.repeat in common))
+        for case in (a, b)
+    )
+    return one, other
 
 
 def list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
@@ -192,9 +220,10 @@ def decide_pairs(
 ) -> "DataFrame":
     """Compare pairs of samples and add the columns FOUND; pairs with a `reason` are not compared.
 
-    `pairs` has the columns PAIR. `speed_ratio` is the ratio of medians, B's speed over A's: below 1
-    B is slower, also for latencies. Its interval has individual confidence. `p_value`, `verdict`
-    and `is_beyond_limit` (B is slower by more than the limit) are adjusted for all pairs with equal
+    `pairs` has the columns PAIR. `speed_ratio` is the ratio of medians, or with a `first_run` the
+    median ratio of pairs without their common trend: B's speed over A's, below 1 B is slower, also
+    for latencies. Its interval has individual confidence. `p_value`, `verdict` and
+    `is_beyond_limit` (B is slower by more than the limit) are adjusted for all pairs with equal
     values in the column named `group`, or for all pairs; `is_within_limit` (B is not slower by
     more) is not adjusted. `is_within_margin`: the difference is shown to be smaller than `margin`.
     `reason` says why there is no verdict; `deciding_repeats` is the approximate number of repeats
@@ -203,8 +232,13 @@ def decide_pairs(
     from pandas import concat
 
     samples = [*zip(pairs.quantity, pairs.samples_a, pairs.samples_b)]
+    firsts = pairs.first_run.tolist()
     # the ratio second / first of each pair is B's speed over A's
-    speeds = [(b, a) if quantity == MEAN_LATENCY else (a, b) for quantity, a, b in samples]
+    freed = [_remove_drift(a, b, first) for (_, a, b), first in zip(samples, firsts)]
+    speeds = [
+        (b, a) if quantity == MEAN_LATENCY else (a, b)
+        for (quantity, *_), (a, b) in zip(samples, freed)
+    ]
     reasons, counted = pairs.reason.tolist(), pairs.counted.tolist()
     found = [(nan, nan, nan, reason, *Verdict(NOT_COMPARABLE)) for reason in reasons]
     groups: dict[object, list[int]] = {}
@@ -212,13 +246,27 @@ def decide_pairs(
         if all(speeds[i]) and not reasons[i]:
             groups.setdefault(key, []).append(i)
     for own in groups.values():
-        for i, verdict in zip(own, decide([speeds[i] for i in own], limit, margin)):
-            ratio = take_ratio(*speeds[i])
+        is_paired = bool(firsts[own[0]])
+        verdicts = decide([speeds[i] for i in own], limit, margin, is_paired)
+        for i, verdict in zip(own, verdicts):
+            ratio = take_paired_ratio(*speeds[i]) if is_paired else take_ratio(*speeds[i])
             ends = (ratio.interval.low, ratio.interval.high) if ratio.interval else (nan, nan)
             counts = f"{len(samples[i][1])} and {len(samples[i][2])} {counted[i]}"
             found[i] = (ratio.value or nan, *ends, _explain(verdict, counts, limit), *verdict)
     known = pairs.drop(columns="reason").reset_index(drop=True)
     return concat([known, make_frame_of_values(FOUND, found)], axis=1)
+
+
+def _remove_drift(
+    a: Sequence[float], b: Sequence[float], first_run: str
+) -> tuple[Sequence[float], Sequence[float]]:
+    """Remove the common trend of samples that were measured in turns."""
+    if not first_run or not a or not b:
+        return a, b
+    if first_run == "A":
+        return remove_drift(a, b)
+    of_b, of_a = remove_drift(b, a)
+    return of_a, of_b
 
 
 def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Optional
 from dlperf_slurm.contract.axes import INFER, ON_DEVICE, TRAIN
 from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.results.labels import list_keys
+from dlperf_slurm.stats import signed_rank
 from dlperf_slurm.stats.fligner_policello import compute_ratio_interval, count_needed_values
 from dlperf_slurm.stats.median import CONFIDENCE, Interval, compute_median
 
@@ -48,6 +49,12 @@ def take_ratio(first: Sequence[float], second: Sequence[float], curve_points: in
         return Ratio()
     value = compute_median(second) / compute_median(first)
     return Ratio(value, compute_ratio_interval(first, second, _share_confidence(curve_points)))
+
+
+def take_paired_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
+    """Return the median ratio of the second to the first of pairs; neither is empty."""
+    interval = signed_rank.compute_ratio_interval(first, second)
+    return Ratio(signed_rank.estimate_ratio(first, second), interval)
 
 
 def count_needed_repeats(curve_points: int = 1) -> int:

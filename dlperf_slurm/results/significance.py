@@ -2,13 +2,10 @@
 
 import math
 from collections.abc import Sequence
+from types import ModuleType
 from typing import NamedTuple, Optional
 
-from dlperf_slurm.stats.fligner_policello import (
-    compute_ratio_interval,
-    compute_tails,
-    count_needed_values,
-)
+from dlperf_slurm.stats import fligner_policello, signed_rank
 from dlperf_slurm.stats.median import CONFIDENCE, compute_median
 from dlperf_slurm.stats.multiple_testing import adjust_by_holm
 from dlperf_slurm.stats.power import MAX_REPEATS, count_deciding_repeats, measure_spread
@@ -42,8 +39,12 @@ class Verdict(NamedTuple):
     deciding_repeats: Optional[int] = None
 
 
-def decide(pairs: Sequence[Speeds], limit: Optional[float], margin: float) -> list[Verdict]:
+def decide(
+    pairs: Sequence[Speeds], limit: Optional[float], margin: float, is_paired: bool = False
+) -> list[Verdict]:
     """Return a verdict for each pair of samples, on the second sample's speed against the first's.
+
+    With `is_paired`, value i of the first sample belongs to value i of the second.
 
     Faster, slower, slower than the `limit` allows and equivalent within `margin` (two one-sided
     tests, Schuirmann 1987) are adjusted for all pairs (Holm). Within the limit is tested for each
@@ -51,34 +52,40 @@ def decide(pairs: Sequence[Speeds], limit: Optional[float], margin: float) -> li
     (intersection-union, Berger 1982). Pairs with too few values for any verdict do not count as
     tests.
     """
-    needed = count_needed_values()
+    test = choose_test(is_paired)
+    needed = test.count_needed_values()
     tested = [i for i, speeds in enumerate(pairs) if min(map(len, speeds)) >= needed]
-    p_values = _compute_p_values([pairs[i] for i in tested], limit, margin)
-    too_few = Verdict(UNDECIDED, deciding_repeats=count_needed_values(tests=len(pairs)))
+    p_values = _compute_p_values([pairs[i] for i in tested], limit, margin, test)
+    too_few = Verdict(UNDECIDED, deciding_repeats=test.count_needed_values(tests=len(pairs)))
     verdicts = [too_few] * len(pairs)
     for i, own in zip(tested, p_values):
-        verdicts[i] = _judge(pairs[i], *own, limit, margin, len(tested))
+        verdicts[i] = _judge(pairs[i], *own, limit, margin, len(tested), test)
     return verdicts
 
 
+def choose_test(is_paired: bool) -> ModuleType:
+    """Return the module with the functions of the test of pairs, or of two independent samples."""
+    return signed_rank if is_paired else fligner_policello
+
+
 def _compute_p_values(
-    pairs: Sequence[Speeds], limit: Optional[float], margin: float
+    pairs: Sequence[Speeds], limit: Optional[float], margin: float, test: ModuleType
 ) -> list[tuple[float, float, float]]:
     """Compute the p-values of each pair: different, equivalent, slower than the limit allows.
 
     They are adjusted for all pairs (Holm).
     """
     least, most = 1 - margin, 1 / (1 - margin)
-    differences = adjust_by_holm([compute_tails(*speeds).two_sided for speeds in pairs])
+    differences = adjust_by_holm([test.compute_tails(*speeds).two_sided for speeds in pairs])
     equivalences = adjust_by_holm(
         [
-            max(compute_tails(*speeds, least).upper, compute_tails(*speeds, most).lower)
+            max(test.compute_tails(*speeds, least).upper, test.compute_tails(*speeds, most).lower)
             for speeds in pairs
         ]
     )
     allowed = 1 - (limit or 0.0)
     beyond = adjust_by_holm(
-        [min(1.0, 2 * compute_tails(*speeds, allowed).lower) for speeds in pairs]
+        [min(1.0, 2 * test.compute_tails(*speeds, allowed).lower) for speeds in pairs]
     )
     return list(zip(differences, equivalences, beyond))
 
@@ -91,13 +98,14 @@ def _judge(
     limit: Optional[float],
     margin: float,
     tests: int,
+    test: ModuleType,
 ) -> Verdict:
     """Make the verdict of a pair from its adjusted p-values (`_compute_p_values`) and intervals.
 
     `tests` is the number of pairs with enough values.
     """
-    interval = compute_ratio_interval(*speeds)
-    narrower = compute_ratio_interval(*speeds, ONE_SIDED_CONFIDENCE)
+    interval = test.compute_ratio_interval(*speeds)
+    narrower = test.compute_ratio_interval(*speeds, ONE_SIDED_CONFIDENCE)
     assert interval is not None, "pairs have enough values for an interval"
     assert narrower is not None, "pairs have enough values for an interval"
     is_different = difference <= SIGNIFICANCE and not interval.holds(1.0)
@@ -112,15 +120,21 @@ def _judge(
     is_beyond = limit is not None and beyond <= SIGNIFICANCE and interval.high < 1 - limit
     is_allowed = limit is not None and narrower.low > 1 - limit
     must_ask = verdict == UNDECIDED or (limit is not None and not (is_beyond or is_allowed))
-    count = _count_deciding(speeds, limit, margin, tests) if must_ask else None
+    count = _count_deciding(speeds, limit, margin, tests, test) if must_ask else None
     return Verdict(verdict, difference, is_within, is_beyond, is_allowed, count)
 
 
-def _count_deciding(speeds: Speeds, limit: Optional[float], margin: float, tests: int) -> int:
+def _count_deciding(
+    speeds: Speeds, limit: Optional[float], margin: float, tests: int, test: ModuleType
+) -> int:
     """Estimate the repeats per run that would decide, assuming the observed ratio and spread."""
     first, second = speeds
-    ratio = math.log(compute_median(second) / compute_median(first))
-    spreads = [measure_spread(sample) for sample in speeds]
+    if test is signed_rank:
+        ratios = [b / a for a, b in zip(first, second)]
+        ratio, spreads = math.log(compute_median(ratios)), [measure_spread(ratios)]
+    else:
+        ratio = math.log(compute_median(second) / compute_median(first))
+        spreads = [measure_spread(sample) for sample in speeds]
     if limit is not None:
         # distance to the limit, also if slower is already shown
         distances = [(abs(ratio - math.log1p(-limit)), SIGNIFICANCE)]
@@ -134,5 +148,5 @@ def _count_deciding(speeds: Speeds, limit: Optional[float], margin: float, tests
         for distance, significance in distances
         if distance > 0
     ]
-    least = max(count_needed_values(tests=tests), 1 + min(map(len, speeds)))
+    least: int = max(test.count_needed_values(tests=tests), 1 + min(map(len, speeds)))
     return max(min(found, default=MAX_REPEATS), least)

@@ -26,8 +26,9 @@ from support.problems import assert_problem
 
 import dlperf_slurm.cli
 from dlperf_slurm import __version__
-from dlperf_slurm.cli import main
+from dlperf_slurm.cli import main, make_parser
 from dlperf_slurm.cli.commands import COMMANDS
+from dlperf_slurm.cli.runs import _find_matrices
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import CasesFailedError
@@ -244,12 +245,19 @@ def test_two_matrices_are_submitted_in_turns_and_both_followed(files, bin_dir, m
         if len(change) < 2:
             assert (code, out, Path("results").exists()) == (2, "", False)
             assert_problem(err, says=("--interleave", "protocol.blocks" if change else "two"))
+    assert run_main(["submit", "matrix.toml", *PLAN[2:], "--interleave"], capsys)[0] == 2
     assert (code, len(set(out.split()))) == (5, 2), err
     calls = [line.split() for line in Path("calls").read_text().splitlines()]
     runs = [Path(words[-1]).parts[-3] for words in calls if "--parsable" in words]
     names = [Path(path).name for path in out.split()]
     in_turns = [name for name in (*names, *names) for _ in range(3)]
     assert (runs, followed) == (in_turns, names)
+
+
+@pytest.mark.parametrize("words", ["A B --interleave", "A --interleave B", "--interleave A B"])
+def test_second_matrix_may_stand_behind_interleave(words):
+    typed = ["submit", *words.split()]
+    assert _find_matrices(make_parser(typed).parse_args(typed)) == (Path("A"), Path("B"))
 
 
 @pytest.mark.parametrize(

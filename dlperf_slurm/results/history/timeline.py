@@ -144,12 +144,13 @@ def _pair(a: Row, b: Row, reason: str = "") -> tuple[object, ...]:
     `reason` says why there is no entry `a` to compare with, if one is needed.
     """
     if a is None:
-        return THROUGHPUT, "repeats", (), () if reason else b.samples_per_s, reason, []
+        return THROUGHPUT, "repeats", (), () if reason else b.samples_per_s, reason, [], ""
     surroundings = read_facts(a.surroundings), read_facts(b.surroundings)
     return (
         *(THROUGHPUT, "repeats", a.samples_per_s, b.samples_per_s),
         find_other_work(read_facts(a.work), read_facts(b.work)),
         [*describe_changes(*surroundings), *describe_tool_changes(a, b)],
+        "",
     )
 
 

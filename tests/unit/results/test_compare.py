@@ -1,6 +1,8 @@
 """Two runs' outcomes -> verdicts: real differences are found, chance ones rarely, others named."""
 
 import dataclasses
+import math
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -220,3 +222,48 @@ def test_runs_made_one_after_the_other_are_said_to_be(started_b, is_import, is_i
     assert ("interleaved: " in describe_method(compared)) == (not is_in_sequence)
     stranger = dataclasses.replace(manifests[1], run_id="c", interleaved=())
     assert "interleaved: " not in describe_method(compare_runs(manifests[0], [a], stranger, [b]))
+
+
+def compare_in_turns(first_run, missing=None, slowdown=0.01, interleaved=("a", "b")):
+    """Compare runs on a machine that slows down by 3 %; repeat `missing` of B failed."""
+    random = Random(2020)
+    speeds = [100 * (1 - 0.03 * turn / 13) * math.exp(random.gauss(0, 0.002)) for turn in range(14)]
+    rates = {"A": speeds[::2], "B": [(1 - slowdown) * speed for speed in speeds[1::2]]}
+    if first_run == "B":
+        rates = {"A": speeds[1::2], "B": [(1 - slowdown) * speed for speed in speeds[::2]]}
+    planned = make_planned_case(repeats=7)
+    a, b = (make_outcomes(planned, own) for own in rates.values())
+    if missing:
+        lost = dataclasses.replace(b.outcomes[missing - 1], record=None, problem="failed")
+        outcomes = (*b.outcomes[: missing - 1], lost, *b.outcomes[missing:])
+        b = dataclasses.replace(b, outcomes=outcomes)
+    manifests = [make_manifest(run_id=name, interleaved=interleaved) for name in "ab"]
+    return compare_runs(manifests[0], [a], manifests[1], [b])
+
+
+@pytest.mark.parametrize(("first_run", "interleaved"), [("A", ("a", "b")), ("B", ("b", "a"))])
+@pytest.mark.parametrize("missing", [None, 3])
+def test_runs_in_turns_are_compared_turn_by_turn_without_the_drift(first_run, interleaved, missing):
+    compared = compare_in_turns(first_run, missing, interleaved=interleaved)
+    (pair,) = list_records(compared.pairs)
+    assert pair["verdict"] == SLOWER
+    assert pair["speed_ratio"] == pytest.approx(0.99, abs=0.002)
+    assert len(pair["samples_a"]) == len(pair["samples_b"]) == (6 if missing else 7)
+    assert "Wilcoxon" in describe_method(compared)
+    # the drift hides it from a test of independent repeats
+    (pair,) = list_records(compare_in_turns(first_run, missing, interleaved=()).pairs)
+    assert pair["verdict"] in (UNDECIDED, EQUIVALENT)
+
+
+def test_runs_in_turns_without_a_common_repeat_are_not_compared():
+    planned = make_planned_case(repeats=2)
+    a, b = make_outcomes(planned, RATES[:2]), make_outcomes(planned, RATES[:2])
+    a, b = (
+        dataclasses.replace(run, outcomes=tuple(
+            dataclasses.replace(one, record=one.record if one.repeat == kept else None)
+            for one in run.outcomes))
+        for run, kept in ((a, 1), (b, 2))
+    )  # fmt: skip
+    manifests = [make_manifest(run_id=name, interleaved=("a", "b")) for name in "ab"]
+    (pair,) = list_records(compare_runs(manifests[0], [a], manifests[1], [b]).pairs)
+    assert (pair["verdict"], pair["reason"] != "") == (NOT_COMPARABLE, True)
