@@ -7,6 +7,7 @@ from builders import find_start_dir
 from history_runs import add_run, write_step_seconds
 
 from dlperf_slurm.cli import main
+from dlperf_slurm.contract.parity import PROOFS_FILE
 from dlperf_slurm.contract.record import RECORD_FILE
 from dlperf_slurm.errors import CasesFailedError
 from dlperf_slurm.jobs.markers import MARKERS_DIR
@@ -47,6 +48,11 @@ def change_code(monkeypatch):
     monkeypatch.setattr(cache, "__version__", "another")
 
 
+def write_proofs(run):
+    (run.path.parent / "parity").mkdir()
+    (run.path.parent / "parity" / PROOFS_FILE).write_text("{}")
+
+
 CHANGES = {
     "nothing": (lambda run, patch: None, 1),
     "a record": (lambda run, patch: os.utime(find_record(run)), 2),
@@ -54,6 +60,7 @@ CHANGES = {
     "the matrix": (lambda run, patch: (run.path / MATRIX_FILE).write_text("# changed"), 2),
     "a file of the report": (lambda run, patch: (run.report_dir / "report.csv").unlink(), 2),
     "the mode of the run": (lambda run, patch: run.path.chmod(0o750), 2),
+    "a proof of parity": (lambda run, patch: write_proofs(run), 2),
     "the code": (lambda run, patch: change_code(patch), 2),
 }
 
