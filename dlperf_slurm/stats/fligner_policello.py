@@ -131,9 +131,17 @@ def compute_ratio_interval(
     order = ratios.ravel().argsort(kind="stable")
     ascending = ratios.ravel()[order]
     rows, columns = numpy.divmod(order, len(b))
-    # at a factor above the k smallest ratios: how many values of either sample are below each value
-    below_first, below_second = _count_passed(rows, len(a)), _count_passed(columns, len(b))
-    statistics = _studentise(below_first, len(a) - below_second)
+    # At a factor above the k smallest ratios, a value of the first sample has as many values of the
+    # second below it as ratios of its row are among the k, and one of the second sample has lost as
+    # many as are of its column. Sums of these and of their squares grow with each ratio.
+    passed = numpy.arange(len(order) + 1.0)
+    growth = (2 * _number_occurrences(rows) + 1, 1 - 2 * (len(a) - _number_occurrences(columns)))
+    squares = [numpy.concatenate([[0.0], one.cumsum()]) for one in growth]
+    statistics = _divide(
+        (len(a), len(b)),
+        (passed, len(order) - passed),
+        (squares[0], squares[1] + len(b) * len(a) ** 2),
+    )
     tails = _find_tail(_find_null(len(a), len(b)), abs(statistics))
     kept = numpy.flatnonzero(2 * tails > 1 - confidence)
     of_first = interpolate_median_bounds(a[None], confidence)
@@ -170,16 +178,25 @@ def _studentise(below_first: Any, below_second: Any) -> Any:
     `below_first` and `below_second` have, for each value of a sample, its placement: the number of
     values of the other sample below it.
     """
+    placements = (below_first, below_second)
+    return _divide(
+        [places.shape[1] for places in placements],
+        [places.sum(axis=1) for places in placements],
+        [(places**2).sum(axis=1) for places in placements],
+    )
+
+
+def _divide(counts: Sequence[int], sums: Sequence[Any], squares: Sequence[Any]) -> Any:
+    """Compute the statistic from the numbers of both samples' placements, sums and sums of squares.
+
+    All of `sums` and `squares` are [pairs].
+    """
     import numpy
 
-    means = below_first.mean(axis=1), below_second.mean(axis=1)
-    squares = sum(
-        ((places - mean[:, None]) ** 2).sum(axis=1)
-        for places, mean in zip((below_first, below_second), means)
-    )
-    distance = below_second.sum(axis=1) - below_first.sum(axis=1)
+    means = [total / count for total, count in zip(sums, counts)]
+    spread = sum(square - total * mean for square, total, mean in zip(squares, sums, means))
     with numpy.errstate(divide="ignore"):
-        return distance / (2 * numpy.sqrt(squares + means[0] * means[1]))
+        return (sums[1] - sums[0]) / (2 * numpy.sqrt(spread.clip(0) + means[0] * means[1]))
 
 
 def _find_tail(null: Any, statistics: Any) -> Any:
@@ -226,12 +243,14 @@ def _list_splits(first_count: int, second_count: int) -> Any:
     return numpy.sort(numpy.concatenate([found, -found, beside]))
 
 
-def _count_passed(numbers: Any, count: int) -> Any:
-    """Count how often each number below `count` is among the first k numbers: [pairs + 1, count].
-
-    Row k is for the first k, from 0.
-    """
+def _number_occurrences(numbers: Any) -> Any:
+    """Return how often the number at each place occurs before that place: [pairs]."""
     import numpy
 
-    passed = (numbers[:, None] == numpy.arange(count)).cumsum(axis=0)
-    return numpy.concatenate([numpy.zeros((1, count)), passed])
+    order = numbers.argsort(kind="stable")
+    ascending = numbers[order]
+    starts = numpy.flatnonzero(numpy.concatenate([[True], ascending[1:] != ascending[:-1]]))
+    found = numpy.empty(len(numbers))
+    lengths = numpy.diff(numpy.append(starts, len(numbers)))
+    found[order] = numpy.arange(len(numbers)) - numpy.repeat(starts, lengths)
+    return found
