@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
 
 SHELLS = ("bash", "zsh", "fish")
-# run ids begin with the year
-_LIST_RUNS = "{ ls results 2> /dev/null | grep '^2'; echo latest; }"
+# run ids begin with the year; without "$", which fish would expand when it reads the script
+_LIST_RUNS = (
+    "sh -c '(printenv DLPERF_SLURM_RESULTS || echo results) | xargs -I % ls % 2> /dev/null "
+    "| grep ^2; echo latest'"
+)
 _RUNS = ("run", "run_a", "run_b", "runs")
 _FOLDERS = ("results", "directory")
 _FILES = (

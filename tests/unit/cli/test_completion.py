@@ -58,6 +58,12 @@ def test_bash_completes_commands_runs_frameworks_and_options(staged_run, home, c
     assert "--within" in complete(home, capsys, ["dlperf-slurm", "submit", "--w"])
 
 
+def test_bash_completes_the_runs_of_the_chosen_folder(home, capsys, monkeypatch):
+    (home / "all runs" / "20240501-a").mkdir(parents=True)
+    monkeypatch.setenv("DLPERF_SLURM_RESULTS", "all runs")
+    assert complete(home, capsys, ["dlperf-slurm", "report", ""]) == ["20240501-a", "latest"]
+
+
 def test_unknown_shell_is_told_which_there_are(capsys):
     with pytest.raises(SystemExit):
         main(["completion", "csh"])
