@@ -1,6 +1,5 @@
 """The verdicts of `accept` -> a table, JSON, checks for a CI system, and the error of a CI job."""
 
-import json
 from typing import Optional
 
 from dlperf_slurm.errors import CasesFailedError, DlperfError, InconclusiveError, SlowerError
@@ -14,6 +13,7 @@ from dlperf_slurm.reports.comparison_text import (
     make_interval_cells,
     make_median_cell,
 )
+from dlperf_slurm.reports.formats.json import serialize_document
 from dlperf_slurm.reports.tables import FootnoteMarks, ShownColumn, TableSpec, tabulate
 from dlperf_slurm.results.acceptance import ACCEPTED, MISSING, REJECTED, Acceptance
 from dlperf_slurm.results.columns import list_records
@@ -21,8 +21,6 @@ from dlperf_slurm.results.compare import Row
 from dlperf_slurm.results.notes import CASE
 from dlperf_slurm.results.number_formats import RATIO, ScaledFormat
 from dlperf_slurm.results.significance import NOT_COMPARABLE, UNDECIDED
-
-SCHEMA_VERSION = 1
 
 # verdict -> the outcome of its check, and the error of a run that has one
 _OUTCOMES: dict[str, tuple[str, Optional[type[DlperfError]]]] = {
@@ -89,14 +87,13 @@ def describe_method(accepted: Acceptance) -> str:
 def serialize_acceptance(accepted: Acceptance) -> str:
     """Serialize the verdicts as JSON, with all numbers in full precision."""
     data = {
-        "schema_version": SCHEMA_VERSION,
         "run_id": accepted.manifest.run_id,
         "reference": accepted.reference,
         "tolerance": accepted.tolerance,
         "not_in_reference": [*accepted.others],
         "cases": list_records(accepted.cases),
     }
-    return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    return serialize_document(data)
 
 
 def list_checks(accepted: Acceptance) -> list[Check]:

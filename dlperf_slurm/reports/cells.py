@@ -130,7 +130,8 @@ class Table:
     """A table of cells with at least one row; the first `text_columns` columns are texts.
 
     `kind` is the name of its TableSpec; `model` is the model of all its cases, or ''. `omit_first`
-    are the columns, by number, that a terminal that is too narrow leaves out first.
+    are the columns, by number, that a terminal that is too narrow leaves out first. `subject` has
+    devices and date, for a table that is read alone.
     """
 
     title: str
@@ -141,6 +142,12 @@ class Table:
     kind: str = ""
     model: str = ""
     omit_first: tuple[int, ...] = ()
+    subject: str = ""
+
+    @property
+    def heading(self) -> str:
+        """The title and the subject: "ResNet-50 training, amp; 8x NVIDIA H200, 2026-11-26"."""
+        return "; ".join(filter(None, (self.title, self.subject)))
 
 
 def make_table(
@@ -150,10 +157,14 @@ def make_table(
     text_columns: int,
     caption: str,
     omit_first: Iterable[int] = (),
+    subject: str = "",
 ) -> Table:
     """Make a table from rows of cells and plain texts."""
     lines = tuple(tuple(map(make_cell, row)) for row in rows)
-    return Table(title, tuple(header), lines, text_columns, caption, omit_first=tuple(omit_first))
+    omitted = tuple(omit_first)
+    return Table(
+        *(title, tuple(header), lines, text_columns, caption), omit_first=omitted, subject=subject
+    )
 
 
 def make_cell(value: Union[Cell, str]) -> Cell:

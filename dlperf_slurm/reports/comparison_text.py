@@ -1,6 +1,5 @@
 """A comparison of two runs -> a table with notes, JSON, and checks for a CI system."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
@@ -9,6 +8,7 @@ from dlperf_slurm.contract.axes import DYNAMIC
 from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.reports.cells import Cell, Table, join_cells
 from dlperf_slurm.reports.ci_checks import ERROR, FAILURE, PASSED, SKIPPED, Check
+from dlperf_slurm.reports.formats.json import serialize_document
 from dlperf_slurm.reports.tables import (
     FootnoteMarks,
     ShownColumn,
@@ -26,8 +26,6 @@ from dlperf_slurm.stats.median import Interval, compute_median, compute_median_i
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-SCHEMA_VERSION = 1
 
 SPEED = ScaledFormat(".3f")
 
@@ -199,7 +197,6 @@ def format_percent(share: float) -> str:
 def serialize_comparison(compared: RunComparison) -> str:
     """Serialize a comparison as JSON, with all numbers in full precision."""
     data = {
-        "schema_version": SCHEMA_VERSION,
         "a": _describe_run(compared.manifest_a),
         "b": _describe_run(compared.manifest_b),
         "limit": compared.limit,
@@ -207,7 +204,7 @@ def serialize_comparison(compared: RunComparison) -> str:
         "test_count": compared.test_count,
         "comparisons": [list_facts(pair) for pair in list_records(compared.pairs)],
     }
-    return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    return serialize_document(data)
 
 
 def list_facts(pair: Row) -> dict[str, Any]:

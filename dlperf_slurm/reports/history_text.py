@@ -4,13 +4,13 @@ A history is the data frame of `make_history`; a timeline has its rows of one ca
 """
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.comparison_text import list_facts, list_matrix_values
+from dlperf_slurm.reports.formats.json import serialize_document
 from dlperf_slurm.reports.tables import (
     FootnoteMarks,
     ShownColumn,
@@ -30,8 +30,6 @@ from dlperf_slurm.results.significance import DEFAULT_MARGIN
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-SCHEMA_VERSION = 1
 
 METHOD = (
     "throughput: median over repeats, with its 95 % interval; speed: ratio to the previous run "
@@ -165,12 +163,11 @@ def serialize_json(
         timeline = timelines.setdefault(row["timeline"], {**names, "points": []})
         timeline["points"].append(_list_point(row))
     data = {
-        "schema_version": SCHEMA_VERSION,
         "timelines": [*timelines.values()],
         "nodes": [{**dataclasses.asdict(node), "is_bad": node.is_bad} for node in nodes],
         "problems": list(problems),
     }
-    return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    return serialize_document(data)
 
 
 def _list_point(row: Row) -> dict[str, Any]:

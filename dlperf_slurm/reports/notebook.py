@@ -27,7 +27,7 @@ class ShownTable:
 
     @property
     def title(self) -> str:
-        return self.table.title
+        return self.table.heading
 
     def latex(self, label: str = "tab:dlperf") -> str:
         """Format the table with its footnotes as a LaTeX table environment (booktabs)."""

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from dlperf_slurm.reports.tables import (
     FootnoteMarks,
     TableSpec,
     inference,
+    join_subject,
     machines,
     tabulate,
     training,
@@ -144,11 +145,15 @@ def summarize(manifest: Manifest, results: Results, makers: Sequence[TableMaker]
     repeats = results.frames.repeats
     marks = FootnoteMarks(results.notes.itertuples(index=False))
     against = tuple(make(results.cases) for make in makers)
+    devices = describe_devices(results.cases)
     return Summary(
         manifest=manifest,
         results=results,
         marks=marks,
-        tables=_make_tables(results, marks, against),
+        tables=tuple(
+            replace(table, subject=join_subject(table.subject or devices, manifest.created_at))
+            for table in _make_tables(results, marks, against)
+        ),
         against=against,
         ok_repeats=int((repeats.status == OK).sum()),
         planned_repeats=len(repeats),

@@ -177,7 +177,7 @@ def _print_planned(plan: "Plan", console: PlainConsole) -> None:
 def show_table(table: "Table", console: PlainConsole) -> None:
     """Print a table with its caption."""
     print_table(
-        table.header, table.rows, console, table.title, table.text_columns, table.omit_first
+        table.header, table.rows, console, table.heading, table.text_columns, table.omit_first
     )
     console.print(Text(table.caption, style="dim"))
 

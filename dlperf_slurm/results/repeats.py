@@ -14,6 +14,7 @@ from dlperf_slurm.contract.peaks import NUMBER_FORMATS
 from dlperf_slurm.contract.phases import MEANINGS
 from dlperf_slurm.contract.record import OK, WHOLE_JOB, Record
 from dlperf_slurm.jobs.manifest import PlannedCase, compute_block
+from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.results.collect import Outcome
 from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, TIME, Column
 from dlperf_slurm.results.data_stalls import compute_rate_without_stalls, compute_stalled_share
@@ -230,15 +231,22 @@ def classify_problem(*problems: str) -> str:
 
 
 def describe_hardware(record: Record) -> str:
-    """Describe the devices of a record and the number of nodes: "16x NVIDIA H200, 2 nodes"."""
+    """Describe the devices of a record and the number of nodes: "16x NVIDIA H200, 2 nodes".
+
+    Ranks on CPUs may share one, so they are counted apart: "2 ranks on 1x AMD EPYC, 1 node".
+    """
+    case = record.case
+    nodes = count_things(case.nodes, "node")
+    if case.device == "cpu":
+        sockets = record.platform.get("cpu_sockets", "")
+        count = f"{int(sockets) * case.nodes}x " if sockets.isdecimal() else ""
+        model = record.platform.get("cpu_model") or "cpu"
+        return f"{count_things(case.world_size, 'rank')} on {count}{model}, {nodes}"
     names = Counter(rank.device_name for rank in record.ranks if rank.device_name)
     if [rank.rank for rank in record.ranks] == [WHOLE_JOB]:
-        names = Counter(dict.fromkeys(names, record.case.world_size))
-    if record.case.device == "cpu":
-        names = Counter({record.platform.get("cpu_model") or "cpu": record.case.world_size})
+        names = Counter(dict.fromkeys(names, case.world_size))
     devices = " and ".join(f"{count}x {name}" for name, count in sorted(names.items()))
-    nodes = record.case.nodes
-    return f"{devices or 'not recorded'}, {nodes} {'node' if nodes == 1 else 'nodes'}"
+    return f"{devices or 'not recorded'}, {nodes}"
 
 
 def find_tokens_per_sample(record: Record) -> Optional[int]:

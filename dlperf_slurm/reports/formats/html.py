@@ -68,7 +68,7 @@ def make_page(report: Report, home: str = "") -> str:
     """Render the page as HTML 5, with all text escaped; `home` is a link to a list of runs."""
     summary = report.summary
     notes = summary.footnotes
-    overviews = make_overviews(summary.results, summary.marks)
+    overviews = make_overviews(summary.results, summary.marks, summary.manifest.created_at)
     return render(
         "report.html.j2",
         title=summary.manifest.title,

@@ -1,6 +1,7 @@
 """Report -> JSON: the tables with every figure in full precision, cases and devices."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -20,7 +21,6 @@ def serialize(report: Report) -> dict[str, bytes]:
     summary = report.summary
     counts = {name: getattr(summary, name) for name in _COUNTS}
     document = {
-        "schema_version": SCHEMA_VERSION,
         "manifest": asdict(summary.manifest),
         **counts,
         "banner": summary.banner,
@@ -30,9 +30,15 @@ def serialize(report: Report) -> dict[str, bytes]:
         # of cases with several ranks, the slowest device first
         "devices": list_records(summary.results.frames.devices),
     }
+    return {FILE_NAME: serialize_document(document).encode()}
+
+
+def serialize_document(document: Mapping[str, Any]) -> str:
+    """Serialize what a command prints as JSON, with the version of its schema."""
+    content = {"schema_version": SCHEMA_VERSION, **document}
     # with `indent`, json.dumps takes eight times as long
-    text = msgspec.json.format(json.dumps(document, sort_keys=True, allow_nan=False), indent=1)
-    return {FILE_NAME: f"{text}\n".encode()}
+    text = msgspec.json.format(json.dumps(content, sort_keys=True, allow_nan=False), indent=1)
+    return f"{text}\n"
 
 
 _COUNTS = ("ok_repeats", "planned_repeats", "skipped_repeats")
@@ -42,6 +48,7 @@ def _describe_table(table: Table) -> dict[str, Any]:
     return {
         "kind": table.kind,
         "title": table.title,
+        "subject": table.subject,
         "header": table.header,
         "rows": [[_describe_cell(cell) for cell in row] for row in table.rows],
         "caption": table.caption,

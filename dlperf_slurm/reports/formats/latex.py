@@ -91,7 +91,7 @@ def _make_part(table: Table, ending: str, label: str, footnotes: Mapping[int, st
     lines = [
         r"\begin{table}[htbp]",
         r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
-        rf"\caption{{{escape_latex(table.title + ending)}}}",
+        rf"\caption{{{escape_latex(table.heading + ending)}}}",
         rf"\label{{{label}}}",
         r"\sbox0{%",
         rf"\begin{{tabular}}{{{''.join(specs)}}}",

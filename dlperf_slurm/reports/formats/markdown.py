@@ -38,7 +38,7 @@ def _join(blocks: Sequence[str], notes: Sequence[str]) -> str:
 def list_blocks(tables: Iterable[Table]) -> Iterator[str]:
     """Yield title, table and caption of each table as separate blocks."""
     for table in tables:
-        yield f"## {escape_markdown(table.title)}"
+        yield f"## {escape_markdown(table.heading)}"
         yield make_table(table)
         yield f"{escape_markdown(table.caption)}."
 

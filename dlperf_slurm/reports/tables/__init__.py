@@ -16,6 +16,7 @@ from dlperf_slurm.results.columns import Column, list_values
 from dlperf_slurm.results.compare import COMPARISON
 from dlperf_slurm.results.footnotes import Footnotes, Note
 from dlperf_slurm.results.labels import VARIANTS, label_cases
+from dlperf_slurm.results.model_hardware import describe_devices
 from dlperf_slurm.results.notes import CASE, DOUBT, TABLE
 from dlperf_slurm.results.number_formats import COUNT, NumberFormat, ScaledFormat
 from dlperf_slurm.stats.median import Interval
@@ -186,7 +187,13 @@ def tabulate(spec: TableSpec, results: Any, marks: FootnoteMarks) -> Iterator[Ta
             caption=spec.caption if isinstance(spec.caption, str) else spec.caption(own),
             kind=spec.name,
             model=own.model.iloc[0] if "model" in spec.by else "",
+            subject=describe_devices(own) if "hardware" in own else "",
         )
+
+
+def join_subject(devices: str, created_at: str) -> str:
+    """Join what tables were measured on and the day: "8x NVIDIA H200, 1 node, 2026-11-26"."""
+    return ", ".join(filter(None, (devices, created_at[:10])))
 
 
 def list_groups(spec: TableSpec, results: Results) -> "Iterator[tuple[str, DataFrame]]":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Optional
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.reports.cells import Cell, Table, make_table
-from dlperf_slurm.reports.tables import COLUMNS, FootnoteMarks, ShownColumn, TableSpec
+from dlperf_slurm.reports.tables import COLUMNS, FootnoteMarks, ShownColumn, TableSpec, join_subject
 from dlperf_slurm.reports.tables.inference import LATENCIES
 from dlperf_slurm.reports.tables.training import (
     THROUGHPUT,
@@ -24,6 +24,7 @@ from dlperf_slurm.reports.tables.training import (
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.columns import list_values
 from dlperf_slurm.results.labels import VARIANTS, describe_variants, label_cases
+from dlperf_slurm.results.model_hardware import describe_devices
 from dlperf_slurm.results.number_formats import NO_REFERENCE
 
 if TYPE_CHECKING:
@@ -57,13 +58,15 @@ class Overview:
     """All cases of one model and mode (training or inference), with a row per series.
 
     `cases` are rows of the data frame of cases; `places` are topologies, or batch sizes in
-    inference, in ascending order. `constants` are the non-default values that all cases share.
+    inference, in ascending order. `constants` are the non-default values that all cases share,
+    `subject` is that of its tables.
     """
 
     cases: "DataFrame"
     places: tuple[str, ...]
     rows: tuple[OverviewRow, ...]
     constants: tuple[str, ...] = ()
+    subject: str = ""
 
     @property
     def model(self) -> str:
@@ -134,13 +137,23 @@ class Overview:
         return [case is not None and self.is_measured[case] for case in row.cases]
 
 
-def make_overviews(results: Results, marks: FootnoteMarks) -> tuple[Overview, ...]:
-    """Make the overviews: training of each model first, then inference of each."""
+def make_overviews(
+    results: Results, marks: FootnoteMarks, created_at: str = ""
+) -> tuple[Overview, ...]:
+    """Make the overviews: training of each model first, then inference of each.
+
+    With the time of the run, their tables have a subject.
+    """
     found = []
     for spec in (THROUGHPUT, LATENCIES):
         rows = _list_cases(spec, results, marks)
         groups = rows.groupby("model", sort=False).indices.values()
         found += [_make_overview(rows.iloc[part]) for part in sorted(groups, key=lambda g: g[0])]
+    if created_at:
+        return tuple(
+            replace(one, subject=join_subject(describe_devices(one.cases), created_at))
+            for one in found
+        )
     return tuple(found)
 
 
@@ -251,7 +264,9 @@ def tabulate_overview(overview: Overview) -> Table:
     ]
     rows = zip(*columns.values())
     omit_first = [number for number in narrow if number != last - 1]
-    return make_table(overview.title, columns, rows, text_columns, caption, omit_first)
+    return make_table(
+        *(overview.title, columns, rows, text_columns, caption, omit_first), overview.subject
+    )
 
 
 def _read_at(overview: Overview, place: int, cells: Sequence[Cell]) -> list[Cell]:
@@ -306,6 +321,7 @@ def tabulate_cases(overview: Overview) -> Table:
         zip(*words.values(), *cells),
         len(words),
         caption or "no case of this table was measured",
+        subject=overview.subject,
     )
 
 

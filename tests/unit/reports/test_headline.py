@@ -29,7 +29,7 @@ def rename_precision(outcomes, precision):
 def test_best_throughput_is_named_with_its_case_and_topology():
     texts = list_texts(make_measured("jax", "1n1g", STEADY), make_measured("jax", "2n2g", STEADY))
     assert texts[0].startswith("ResNet-50 trains at 31")
-    assert texts[0].endswith("jax, fp32, batch size 8 on 2n2g (4x cpu, 2 nodes).")
+    assert texts[0].endswith("jax, fp32, batch size 8 on 2n2g (4 ranks on cpu, 2 nodes).")
 
 
 def test_best_throughput_has_the_digits_of_its_table():

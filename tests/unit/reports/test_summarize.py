@@ -298,3 +298,14 @@ def test_range_of_few_blocks_is_of_their_medians():
     (cell,) = read_column(make_table(make_outcomes(planned, RATES)), "images/s")
     # of 100, 102, 104 and of 101, 103, 105
     assert cell.range == Interval(102.0, 103.0)
+
+
+def test_each_table_has_the_devices_of_its_cases_and_the_date():
+    summary = summarize_cases(
+        make_outcomes(make_planned_case("1n1g"), [100.0]),
+        make_outcomes(make_planned_case("2n2g"), [300.0]),
+    )
+    subjects = {table.subject for table in summary.tables}
+    assert subjects == {"up to 4 ranks on cpu, 2 nodes, 2024-05-01"}
+    table = summary.tables[0]
+    assert table.heading == f"{table.title}; {table.subject}"
