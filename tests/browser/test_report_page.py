@@ -1,7 +1,12 @@
 """The HTML report in a browser: it sorts, filters, fits, is readable, and loads nothing."""
 
+import runpy
+from pathlib import Path
+
 import pytest
 from unit.report_values import HOSTILE
+
+ROOT = Path(__file__).resolve().parents[2]
 
 # the first folded table: throughputs of five cases, one of which was left out
 TABLE = "#table-1"
@@ -302,3 +307,10 @@ def test_figures_have_names_for_screen_readers(page):
     assert page.get_by_role("group", name="Throughput, images/s, over topology").count() == 1
     named = page.locator("svg[aria-label], svg[aria-labelledby], svg[aria-hidden]")
     assert named.count() == page.locator("svg").count() > 0
+
+
+def test_picture_of_the_readme_is_made(browser):
+    made = runpy.run_path(str(ROOT / "docs" / "make_picture.py"))["make_picture"](browser)
+    kept = (ROOT / "docs" / "report.png").read_bytes()
+    # of the same width: the height depends on the fonts of the system
+    assert made[:20] == kept[:20]
