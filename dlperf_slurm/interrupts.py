@@ -25,7 +25,7 @@ def run_interruptible() -> int:
     It does so even if a library converts the KeyboardInterrupt into another exception.
     """
     # modules make many objects, and no garbage
-    gc.set_threshold(50_000)
+    gc.set_threshold(100_000)
     try:
         # otherwise SIGINT is ignored on purpose, as by `&` in a script, and stays so
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

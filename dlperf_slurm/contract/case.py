@@ -5,7 +5,11 @@ from typing import Dict, Optional, Tuple, Union
 
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES
 
+# size of a time in an .npy file, and the maximum size of the file's header
+TIME_BYTES = 8
+ARRAY_HEADER_BYTES = 1024
 CASE_FILE = "case.json"
 # the external script of a case that has one
 SCRIPT_FILE = "script.sh"
@@ -102,3 +106,9 @@ class Case:
     def is_to_accuracy(self) -> bool:
         """Whether the case trains over epochs instead of measuring a number of steps."""
         return self.training.epochs > 0
+
+
+def find_most_steps(axes: Axes) -> int:
+    """Return how many steps of all ranks, or how many generations, fit in a file of times."""
+    per_step = axes.world_size * (axes.output_tokens if axes.is_generation else 1)
+    return (ARRAY_LIMIT_BYTES - ARRAY_HEADER_BYTES) // (TIME_BYTES * per_step)

@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
-from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.host_noise import HOST_NOISE_FILE
 from dlperf_slurm.contract.json_files import ContractError, read_json
@@ -31,9 +30,6 @@ from dlperf_slurm.files.writing import remove_file, write_file
 DETAILS_FILE = "details.npz"
 # arrays "HOST/DEVICE/COLUMN" of all samples; device -1 is the host
 SAMPLES_FILE = "telemetry.npz"
-# size of a time in an .npy file, and the maximum size of the file's header
-TIME_BYTES = 8
-ARRAY_HEADER_BYTES = 1024
 # standard output and error of the launcher and its ranks
 STREAM_FILES = ("out", "err")
 
@@ -53,12 +49,6 @@ class SidecarFile(NamedTuple):
 
     content: bytes
     where: str
-
-
-def find_most_steps(axes: Axes) -> int:
-    """Return how many steps of all ranks, or how many generations, fit in a file of times."""
-    per_step = axes.world_size * (axes.output_tokens if axes.is_generation else 1)
-    return (ARRAY_LIMIT_BYTES - ARRAY_HEADER_BYTES) // (TIME_BYTES * per_step)
 
 
 def pack_sidecars(folder: Path, case: Case) -> None:

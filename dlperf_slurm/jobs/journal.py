@@ -21,7 +21,6 @@ from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.folders import open_folder, run_permissions
 from dlperf_slurm.files.reading import MIB, open_file, parse_json, read_bytes
 from dlperf_slurm.files.writing import open_to_append, remove_file, write_all, write_file
-from dlperf_slurm.jobs.decode import build
 
 JOURNAL_FILE = "journal.jsonl"
 LOCK_FILE = "submit.lock"
@@ -220,6 +219,9 @@ def _parse_chunk(lines: Sequence[bytes], where: str) -> Sequence[Any]:
 
 def _build_event(values: Any, where: str) -> Event:
     """Build an event from decoded JSON; raises ContractError or TypeError if invalid."""
+    # imported here, as a plan has no journal yet
+    from dlperf_slurm.jobs.decode import build
+
     # interned, so that repeated words share their memory
     shared = {
         key: sys.intern(value) if type(value) is str else value for key, value in {**values}.items()

@@ -11,7 +11,6 @@ from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.decode import read_json
 from dlperf_slurm.matrix.settings import LEAST_VALUES, OWN_SETTINGS, Settings
 
 # the site name of runs made by import-logs
@@ -134,6 +133,9 @@ def read_manifest(path: Path) -> Manifest:
 
     Raises InputError if it is missing, invalid, or of another schema version.
     """
+    # a plan has no manifest yet
+    from dlperf_slurm.jobs.decode import read_json
+
     file = path / MANIFEST_FILE
     try:
         manifest = read_json(file, Manifest, root=path)

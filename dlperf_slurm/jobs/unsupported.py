@@ -18,14 +18,12 @@ from dlperf_slurm.contract.axes import (
     SHARDED,
     WORKER,
 )
-from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.step_archive import find_most_steps
+from dlperf_slurm.contract.case import Case, find_most_steps
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, MIB
 from dlperf_slurm.launchers import LAUNCHERS
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.program import COMMAND
-from dlperf_slurm.provision.environments.gpu_horovod import find_missing_horovod
 from dlperf_slurm.provision.environments.gpu_support import (
     describe_cpu_build,
     find_managed_pins,
@@ -96,6 +94,8 @@ def _find_build_obstacle(case: MatrixCase, settled: Site) -> Optional[str]:
     managed = find_managed_environment(pins.name)
     is_there = (managed / "bin" / "python").exists()
     if not wrong and case.axes.gradient_sync == HOROVOD and (is_there or not pins.compiler):
+        from dlperf_slurm.provision.environments.gpu_horovod import find_missing_horovod
+
         wrong = find_missing_horovod(pins, managed)
     return f"{framework}: {wrong}" if wrong else None
 

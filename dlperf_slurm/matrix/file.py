@@ -23,7 +23,6 @@ from dlperf_slurm.config.toml_tables import (
 )
 from dlperf_slurm.contract.axes import WORKER
 from dlperf_slurm.errors import InputError, raise_problems
-from dlperf_slurm.logs import FormatError, list_formats, load_format
 from dlperf_slurm.matrix.selections import TOPOLOGY_PARTS, AxisTable, Selection
 from dlperf_slurm.matrix.tables import Matrix
 from dlperf_slurm.worker.models import list_models, load_model
@@ -229,9 +228,12 @@ def _check_overrides(matrix: Matrix, reporter: ProblemCollector) -> None:
             )
 
 
-def _check_formats(matrix: Matrix, reporter: ProblemCollector) -> dict[str, dict[str, Any]]:
-    """Report invalid log formats of the matrix; return the valid ones."""
-    valid = {}
+def _check_log_formats(matrix: Matrix, reporter: ProblemCollector) -> None:
+    """Report invalid log formats, and scripts with an unknown format or rule."""
+    # only scripts have logs to read
+    from dlperf_slurm.logs import FormatError, list_formats, load_format
+
+    valid: dict[str, dict[str, Any]] = {}
     for name, table in matrix.formats.items():
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name) or name in list_formats():
             reporter.add(
@@ -246,7 +248,20 @@ def _check_formats(matrix: Matrix, reporter: ProblemCollector) -> dict[str, dict
             reporter.add(("formats", name), str(error))
             continue
         valid[name] = table
-    return valid
+    for name, script in matrix.scripts.items():
+        try:
+            check_known(script.format, [*list_formats(), *matrix.formats], "a log format")
+            if script.format in matrix.formats and script.format not in valid:
+                continue
+            rules = [rule.name for rule in load_format(script.format, valid).RULES]
+        except ValueError as error:
+            reporter.add(("scripts", name, "format"), f"{error}; docs/logs.md says how to add one")
+            continue
+        if script.rule and script.rule not in rules:
+            reporter.add(
+                ("scripts", name, "rule"),
+                f"{script.rule!r} is not a rule of {script.format}; known: {'; '.join(rules)}",
+            )
 
 
 def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
@@ -291,18 +306,5 @@ def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
         models = ", ".join(list_models())
         text = f"is required, as script {lacking[0]!r} has no model of its own; known: {models}"
         reporter.add(("model",), text)
-    own = _check_formats(matrix, reporter)
-    for name, script in matrix.scripts.items():
-        try:
-            check_known(script.format, [*list_formats(), *matrix.formats], "a log format")
-            if script.format in matrix.formats and script.format not in own:
-                continue
-            rules = [rule.name for rule in load_format(script.format, own).RULES]
-        except ValueError as error:
-            reporter.add(("scripts", name, "format"), f"{error}; docs/logs.md says how to add one")
-            continue
-        if script.rule and script.rule not in rules:
-            reporter.add(
-                ("scripts", name, "rule"),
-                f"{script.rule!r} is not a rule of {script.format}; known: {'; '.join(rules)}",
-            )
+    if matrix.scripts or matrix.formats:
+        _check_log_formats(matrix, reporter)

@@ -11,7 +11,6 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.durations import write_duration
 from dlperf_slurm.jobs.markers import NO_START, list_markers, read_marker
 from dlperf_slurm.jobs.plan import Plan
@@ -67,6 +66,9 @@ def _read_run(run: Run, wanted: Mapping[str, Case]) -> dict[str, float]:
 
 def _is_like(run: Run, task: RunTask, planned: Case) -> bool:
     """Return whether a task did the work of a planned case; equal case ids do not guarantee it."""
+    # imported here, as there may be no earlier run
+    from dlperf_slurm.jobs.case_file import read_planned_case
+
     try:
         case = read_planned_case(run.path, task)
     except (ContractError, OSError):

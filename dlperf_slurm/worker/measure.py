@@ -21,9 +21,8 @@ from typing import (
 )
 
 from dlperf_slurm.contract.axes import INFER
-from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.case import Case, find_most_steps
 from dlperf_slurm.contract.record import Epoch
-from dlperf_slurm.contract.step_archive import find_most_steps
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.progress import END, MEASURED, WARMUP, Position
 

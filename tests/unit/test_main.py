@@ -60,7 +60,11 @@ PLAN, RESULTS = "dlperf_slurm.jobs.plan", "dlperf_slurm.reports.summarize"
     [
         (["plan", "--help"], "dlperf_slurm.cli.runs", {"dlperf_slurm.cli.history", "pydantic"}),
         (["config", "show"], "dlperf_slurm.config.site", {*HEAVY, PLAN, RESULTS}),
-        (["plan"], PLAN, {*HEAVY, "rich", "dlperf_slurm.results.collect", RESULTS}),
+        (
+            ["plan"],
+            PLAN,
+            {*HEAVY, "rich", "dlperf_slurm.results.collect", RESULTS, "dlperf_slurm.logs"},
+        ),
     ],
 )
 def test_command_loads_what_it_needs_alone(home, staged_run, words, loaded, others):
