@@ -183,7 +183,7 @@ INPUTS ?= 2000
 fuzz: .venv/installed-dev
 	DLPERF_FUZZ_EXAMPLES=$(INPUTS) $(BIN)/python $(PYTEST) -n 2 tests/unit/test_fuzz.py
 
-# QUICK=1 tries it on sizes a tenth
+# QUICK=1 tries it on sizes a tenth, for at most ten minutes; both print what became slower
 bench: .venv/installed-dev
 	$(BIN)/python benchmarks/run.py $(if $(QUICK),--quick)
 

@@ -12,13 +12,14 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple, Optional
 
 import numpy
 from measuring import TOOL, Cost, measure_command
 from rows import Row
 
 from dlperf_slurm.cli import main as run_command
-from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.case import TIME_BYTES, Case
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.record import (
     OK,
@@ -42,7 +43,7 @@ title = "Large"
 name = "resnet50"
 [axes]
 framework = "pytorch"
-topology = "8n8g"
+topology = "{topology}"
 batch_size_per_device = [{sizes}]
 [protocol]
 repeats = {repeats}
@@ -58,6 +59,7 @@ modules = "pytorch"
 """
 HERE = Path(__file__).parent
 RECORDS = 10_000
+MANY_RANKS = 4096
 CAT, PLAIN, REPORT = "cat", "plain pandas", "report"
 AGAIN, CHANGED = "report again", "report after one record changed"
 WHY_CAT = (
@@ -74,6 +76,23 @@ WHY_PLOTS = (
     "a plot takes 0.05 s in matplotlib, on each core; drawn once in place of three times, and most "
     "placed by hand, they take half of what they took"
 )
+
+
+WHY_MEMORY = "of all repeats, the times are held while their percentiles are computed"
+CLOCK = f"by the clock, {len(os.sched_getaffinity(0))} cores"
+
+
+class Targets(NamedTuple):
+    """The most that a report may take: ratios to `cat`, of the first and second, and to pandas."""
+
+    cat: float
+    again: float
+    plain: Optional[float]
+    mib: Optional[float]
+
+
+# by number of records
+TARGETS = {1000: Targets(15.0, 3.0, None, None), RECORDS: Targets(13.0, 3.0, 0.25, 400.0)}
 
 
 def main() -> None:
@@ -93,7 +112,13 @@ def main() -> None:
 
 def measure_rows(is_quick: bool) -> list[Row]:
     """Return the rows of part 5; at a tenth of the records start-up dominates."""
-    records = RECORDS // 10 if is_quick else RECORDS
+    scale = 10 if is_quick else 1
+    rows = [row for records in TARGETS for row in measure_size(records // scale, TARGETS[records])]
+    return [*rows, *measure_page(), *measure_many_ranks(MANY_RANKS // scale)]
+
+
+def measure_size(records: int, targets: Targets) -> list[Row]:
+    """Return the rows of a run of many records: reports, beside `cat` and plain pandas."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         costs = measure(find_run(folder, records, 100), folder, "none")
@@ -101,33 +126,39 @@ def measure_rows(is_quick: bool) -> list[Row]:
     full = f"python benchmarks/aggregation.py /tmp/large --records {records}"
     rows = [
         Row(
-            *(5, f"report of {what}: tables, CSV and Parquet", costs[REPORT].cpu_seconds, "CPU s"),
+            *(5, name.format(what), costs[report].cpu_seconds, "CPU s"),
             command=full,
             peer=peer,
             peer_measured=costs[peer].cpu_seconds,
             target_ratio=ratio,
             why_missed=why,
         )
-        for peer, ratio, why in ((CAT, 5.0, WHY_CAT), (PLAIN, 0.2, WHY_PLAIN))
-    ]
-    rows += [
-        Row(5, f"{report} ({what})", costs[report].cpu_seconds, "CPU s", command=full)
-        for report in (AGAIN, CHANGED)
-    ]
-    clock = f"by the clock, {len(os.sched_getaffinity(0))} cores"
-    rows += [
-        Row(5, f"report of {what}: {name}", measured, unit, full, peer=PLAIN, peer_measured=peer)
-        for name, measured, peer, unit in (
-            (clock, costs[REPORT].wall_seconds, costs[PLAIN].wall_seconds, "s"),
-            ("most memory of a process", costs[REPORT].peak_mib, costs[PLAIN].peak_mib, "MiB"),
+        for name, report, peer, ratio, why in (
+            ("report of {}: tables and CSV", REPORT, CAT, targets.cat, WHY_CAT),
+            ("report of {}: tables and CSV", REPORT, PLAIN, targets.plain, WHY_PLAIN),
+            ("report again ({})", AGAIN, CAT, targets.again, ""),
+            ("report after one record changed ({})", CHANGED, CAT, None, ""),
         )
     ]
+    clock, memory = costs[REPORT].wall_seconds, costs[REPORT].peak_mib
+    rows += [
+        Row(5, f"report of {what}: {name}", measured, unit, full, target, PLAIN, peer)
+        for name, measured, unit, target, peer in (
+            (CLOCK, clock, "s", None, costs[PLAIN].wall_seconds),
+            ("most memory of a process", memory, "MiB", targets.mib, costs[PLAIN].peak_mib),
+        )
+    ]
+    return rows
+
+
+def measure_page() -> list[Row]:
+    """Return the rows of a report with its page, without plots and with them."""
     with tempfile.TemporaryDirectory() as name:
         run = find_run(Path(name), 3 * CASES, 100)
         pages = {which: measure(run, Path(name), which, only=REPORT) for which in ("none", "some")}
     page = f"report of {CASES} cases x 3 repeats x 64 ranks x 100 steps, with its page"
     small = f"python benchmarks/aggregation.py /tmp/small --records {3 * CASES} --plots"
-    rows += [
+    rows = [
         Row(
             *(5, f"{page}, {what}", pages[which][REPORT].cpu_seconds, "CPU s"),
             command=f"{small} {which}",
@@ -137,8 +168,25 @@ def measure_rows(is_quick: bool) -> list[Row]:
         for which, what, why in (("none", "no plots", ""), ("some", "56 plots", WHY_PLOTS))
     ]
     seconds = pages["some"][REPORT].wall_seconds
-    rows.append(Row(5, f"{page}, 56 plots: {clock}", seconds, "s", f"{small} some"))
-    return rows
+    return [*rows, Row(5, f"{page}, 56 plots: {CLOCK}", seconds, "s", f"{small} some")]
+
+
+def measure_many_ranks(ranks: int) -> list[Row]:
+    """Return the memory of a report of 3 array tasks of many ranks, over that of the step times.
+
+    That of a report of 3 tasks of one rank is subtracted.
+    """
+    steps, nodes, peaks = 1000, ranks // 8, []
+    for topology in ("1n1g", f"{nodes}n8g"):
+        with tempfile.TemporaryDirectory() as name:
+            run = find_run(Path(name), 3, steps, 1, topology)
+            peaks.append(measure(run, Path(name), "none", only=REPORT)[REPORT].peak_mib)
+    times_mib = 3 * 8 * nodes * steps * TIME_BYTES / 2**20
+    name = (
+        f"report of 3 array tasks x {8 * nodes:,} ranks x {steps:,} steps: memory over their times"
+    )
+    measured = (peaks[1] - peaks[0]) / times_mib
+    return [Row(5, name, measured, "x", target=2.5, why_missed=WHY_MEMORY)]
 
 
 def measure(run: Run, folder: Path, plots: str, only: str = "") -> dict[str, Cost]:
@@ -146,7 +194,7 @@ def measure(run: Run, folder: Path, plots: str, only: str = "") -> dict[str, Cos
     path = str(run.path)
     report = [*TOOL, "report", path, "--plots", plots]
     commands = {
-        CAT: ["bash", "-c", f"find {path}/cases -type f -print0 | xargs -0 cat > /dev/null"],
+        CAT: make_cat(run.path / "cases"),
         PLAIN: [sys.executable, str(HERE / "plain" / "aggregate_pandas.py"), path],
         REPORT: report,
         AGAIN: report,
@@ -163,7 +211,15 @@ def measure(run: Run, folder: Path, plots: str, only: str = "") -> dict[str, Cos
     return costs
 
 
-def find_run(folder: Path, records: int, steps: int, cases: int = CASES) -> Run:
+def make_cat(folder: Path, name: str = "*") -> list[str]:
+    """Return a command that reads all files of this name below a folder, and does nothing else."""
+    find = f"find {folder} -type f -name '{name}' -print0"
+    return ["bash", "-c", f"{find} | xargs -0 cat > /dev/null"]
+
+
+def find_run(
+    folder: Path, records: int, steps: int, cases: int = CASES, topology: str = "8n8g"
+) -> Run:
     """Return the run in the folder; make one if there is none."""
     found = sorted(folder.glob("results/*/manifest.json"))
     if found:
@@ -172,7 +228,10 @@ def find_run(folder: Path, records: int, steps: int, cases: int = CASES) -> Run:
     sizes = ", ".join(str(8 * (i + 1)) for i in range(min(cases, records)))
     repeats = max(1, records // cases)
     matrix, site = folder / "large.toml", folder / "site.toml"
-    matrix.write_text(MATRIX.format(sizes=sizes, repeats=repeats, steps=steps), encoding="utf-8")
+    matrix.write_text(
+        MATRIX.format(topology=topology, sizes=sizes, repeats=repeats, steps=steps),
+        encoding="utf-8",
+    )
     site.write_text(SITE, encoding="utf-8")
     results = folder / "results"
     code = run_command(["render", str(matrix), "--site", str(site), "--results", str(results)])

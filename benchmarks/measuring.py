@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from typing import Optional
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 TOOL = [sys.executable, "-m", "dlperf_slurm"]
+# variables with which only the environment of a program decides what it imports
+NOTHING_ELSE = {"PYTHONPATH": ""}
 # A small process starts the command: a child's peak memory is at least that of its parent.
 BETWEEN = r"""
 import json, resource, subprocess, sys, time
@@ -54,7 +57,7 @@ def measure_command(
 
     Raises CommandFailed for an exit code other than 0, or after `limit_seconds`.
     """
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), **(env or {})}
+    environment = make_environment(env)
     with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
         between = [sys.executable, "-S", "-E", "-c", BETWEEN, file.name, *command]
         try:
@@ -72,6 +75,29 @@ def measure_command(
             said = done.stderr.strip().splitlines()
             raise CommandFailed(f"{Path(command[0]).name}: {said[0]}: {said[-1][:300]}")
         return Cost(*json.load(file))
+
+
+def make_environment(env: Optional[Mapping[str, str]]) -> dict[str, str]:
+    """Return the variables of a measured command, with this checkout as the package by default."""
+    return {**os.environ, "PYTHONPATH": str(CHECKOUT), **(env or {})}
+
+
+def make_plain_environment(folder: Path) -> Path:
+    """Install this checkout's wheel in a new virtual environment; return the folder of programs.
+
+    Unlike an editable installation it imports nothing at Python's start. The packages that the tool
+    depends on are those of this Python. Use it with NOTHING_ELSE.
+    """
+    own = folder / "plain"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(own)], check=True)
+    had_build = (CHECKOUT / "build").exists()
+    pip = [sys.executable, "-m", "pip", "--python", str(own / "bin" / "python")]
+    subprocess.run([*pip, "install", "-q", "--no-deps", str(CHECKOUT)], check=True)
+    if not had_build:
+        shutil.rmtree(CHECKOUT / "build", ignore_errors=True)
+    (packages,) = own.glob("lib/python*/site-packages")
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    return own / "bin"
 
 
 def alternate(commands: Mapping[str, Callable[[], Cost]], rounds: int) -> dict[str, list[Cost]]:
@@ -97,12 +123,12 @@ def count_entries(folder: Path) -> tuple[int, int]:
     return files, folders
 
 
-def count_opened(command: Sequence[str]) -> Optional[int]:
+def count_opened(command: Sequence[str], env: Optional[Mapping[str, str]] = None) -> Optional[int]:
     """Return how many files and folders a command opens, or None without strace."""
     if shutil.which("strace") is None:
         return None
     with tempfile.NamedTemporaryFile("r") as log:
         trace = ["strace", "-f", "-qq", "-e", "trace=open,openat", "-o", log.name]
-        env = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-        subprocess.run([*trace, *command], check=True, stdout=subprocess.DEVNULL, env=env)
+        environment = make_environment(env)
+        subprocess.run([*trace, *command], check=True, stdout=subprocess.DEVNULL, env=environment)
         return sum(" = -1 " not in line for line in log)

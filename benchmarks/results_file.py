@@ -1,4 +1,4 @@
-"""Rows of all benchmarks, and the machine that measured them -> the Markdown of RESULTS.md."""
+"""Rows of all benchmarks, and the machine that measured them <-> the Markdown of RESULTS.md."""
 
 from collections.abc import Mapping, Sequence
 from typing import Optional
@@ -24,6 +24,8 @@ Made by one run of it. CPU seconds are user and system, of a process and of all 
 A target is the most that a figure, or its ratio to the peer's, may be.
 """
 COLUMNS = ("what", "measured", "target", "peer", "ratio", "met", "command")
+# the share by which figures of a shared machine differ without a cause
+NOISE = 0.15
 VERDICTS = {True: "yes", False: "**no**", None: ""}
 
 
@@ -46,6 +48,38 @@ def write_results(
         of_part = [row for row in rows if row.part == part]
         lines += [f"## {part}. {title}", "", *write_part(of_part), ""]
     return "\n".join(lines)
+
+
+def list_slower(rows: Sequence[Row], before: str) -> list[str]:
+    """List the rows that are above their figure in an earlier document by more than NOISE.
+
+    The ratio to a peer is compared if both have one, as it depends less on the machine and its
+    load. Rows of another name, such as those of another size, are not compared.
+    """
+    earlier = {(cells[0], cells[3].partition(":")[0]): cells for cells in _read_cells(before)}
+    lines = []
+    for row in rows:
+        now = list_cells(row)
+        then = earlier.get((row.name, row.peer))
+        place = 4 if then and now[4] and then[4] else 1
+        old, new = (_read_number(cells[place]) if cells else None for cells in (then, now))
+        if old is not None and new is not None and new > old * (1 + NOISE):
+            lines.append(f"slower: {row.name}: {new:g}, was {old:g} ({COLUMNS[place]})")
+    return lines
+
+
+def _read_cells(text: str) -> list[list[str]]:
+    """Read the rows of all tables with COLUMNS from the document."""
+    lines = (line[2:-2].split(" | ") for line in text.splitlines() if line.startswith("| "))
+    return [cells for cells in lines if len(cells) == len(COLUMNS)]
+
+
+def _read_number(cell: str) -> Optional[float]:
+    """Return the number at the beginning of a cell; None if there is none."""
+    try:
+        return float(cell.partition(" ")[0].replace(",", ""))
+    except ValueError:
+        return None
 
 
 def write_part(rows: Sequence[Row]) -> list[str]:

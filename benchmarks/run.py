@@ -4,12 +4,15 @@
 
 Each benchmark runs in a separate process: one that fails or times out is listed in the tables, and
 the others continue. The file is rewritten after each benchmark, and lists those still to run.
-Figures of --quick are only for trying, and go to .venv/RESULTS-quick.md.
+Rows that became slower than in the last RESULTS.md are printed. Figures of --quick are only for
+trying, go to .venv/RESULTS-quick.md, and take at most ten minutes: benchmarks that do not fit are
+listed, and have to be named to run.
 """
 
 import argparse
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -21,11 +24,12 @@ from pathlib import Path
 
 from machine import describe_machine
 from measuring import CHECKOUT
-from results_file import write_results
+from results_file import list_slower, write_results
 from rows import Row
 
 HERE = Path(__file__).parent
-LIMIT_SECONDS = 3600
+LIMIT_SECONDS = 3600.0
+QUICK_SECONDS = 600.0
 NOT_YET = "it has not run yet"
 MEASURE = """
 import importlib, json, sys
@@ -52,14 +56,19 @@ def main() -> int:
     rows: list[Row] = []
     failures = dict.fromkeys(names, NOT_YET)
     text = ""
+    end = time.monotonic() + (QUICK_SECONDS if options.quick else math.inf)
+    last = HERE / "RESULTS.md"
+    before = last.read_text(encoding="utf-8") if last.exists() else ""
     for name in names:
         start = time.monotonic()
-        measured, failure = measure(name, options.quick)
+        measured, failure = measure(name, options.quick, min(LIMIT_SECONDS, end - start))
         rows += measured
         del failures[name]
         if failure:
             failures[name] = failure
         print(f"{name}: {failure or 'done'}, {time.monotonic() - start:.0f} s", flush=True)
+        for line in list_slower(measured, before):
+            print(f"  {line}", flush=True)
         text = write_results(rows, machine, failures)
         if not options.names:
             path.write_text(text, encoding="utf-8")
@@ -73,8 +82,10 @@ def list_benchmarks() -> list[str]:
     return [path.stem for path in modules if "\ndef measure_rows(" in path.read_text("utf-8")]
 
 
-def measure(name: str, is_quick: bool) -> tuple[list[Row], str]:
+def measure(name: str, is_quick: bool, limit_seconds: float) -> tuple[list[Row], str]:
     """Return the rows of a benchmark, and how it failed or ''."""
+    if limit_seconds <= 0:
+        return [], f"not begun within {QUICK_SECONDS:.0f} s"
     size = "quick" if is_quick else "full"
     env = {**os.environ, "PYTHONPATH": f"{CHECKOUT}{os.pathsep}{HERE}"}
     with tempfile.TemporaryDirectory() as folder:
@@ -89,9 +100,9 @@ def measure(name: str, is_quick: bool) -> tuple[list[Row], str]:
                 start_new_session=True,
             )
             try:
-                code = process.wait(LIMIT_SECONDS)
+                code = process.wait(limit_seconds)
             except subprocess.TimeoutExpired:
-                return [], f"not done after {LIMIT_SECONDS} s"
+                return [], f"not done after {limit_seconds:.0f} s"
             finally:
                 end_group(process)
         if code or not path.exists():

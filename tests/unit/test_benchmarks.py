@@ -13,7 +13,7 @@ sys.path.insert(0, str(BENCHMARKS_FOLDER))
 import run  # noqa: E402
 from measuring import CommandFailed, measure_command  # noqa: E402
 from peers import PEERS, PeerMissing, find_program  # noqa: E402
-from results_file import format_number, write_results  # noqa: E402
+from results_file import format_number, list_slower, write_results  # noqa: E402
 from rows import Row  # noqa: E402
 
 
@@ -57,6 +57,25 @@ def test_results_have_a_line_for_each_row_and_why_a_target_is_missed():
     assert "- files: not measured. no strace" in text
     assert "| CPU | a \\| b |" in text
     assert "| gather | exit code 1 |" in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "count"),
+    [
+        ({"measured": 6.5}, 0),
+        ({"measured": 7.0}, 1),
+        ({"measured": 3.0}, 0),
+        ({"measured": 7.0, "name": "files of another size"}, 0),
+        # the ratio counts where there is one: the machine is slower, not the tool
+        ({"measured": 12.0, "peer": "cat", "peer_measured": 6.0}, 0),
+        ({"measured": 12.0, "peer": "cat", "peer_measured": 3.0}, 1),
+    ],
+)
+def test_row_that_became_slower_beyond_noise_is_listed(fields, count):
+    last = [make_row(), make_row(peer="cat", peer_measured=3.0)]
+    found = list_slower([make_row(**fields)], write_results(last, {"CPU": "x"}, {}))
+    assert len(found) == count
+    assert all("slower: files" in line for line in found)
 
 
 def test_figures_have_three_digits_or_all_before_the_point():
