@@ -323,6 +323,8 @@ def _narrow(columns: Sequence[_Column], excess: int) -> list[int]:
     further, and last figures.
     """
     widths = [column.width for column in columns]
+    if excess <= 0:
+        return widths
     words = [max(map(measure, " ".join((c.head, *c.texts)).split()), default=1) for c in columns]
     for limits in (
         [column.least_width for column in columns],

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.contract.axes import Axes
@@ -104,6 +105,8 @@ def list_axes(axes: Axes) -> dict[str, Any]:
     }
 
 
+# cached, as it lists the folder of models
+@cache
 def get_unit(model: str, own: str = "") -> str:
     """Return the unit of a throughput, such as images/s; `own` is what a script's samples are."""
     unit = load_model(model).SAMPLE_UNIT if model in list_models() else own or "samples"

@@ -1,6 +1,6 @@
 """Step times of hosts and devices by repeat -> the ones that are slowest beyond chance."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Optional
@@ -60,10 +60,11 @@ def find_slow_machines(repeats: Sequence[Repeat]) -> tuple[SlowMachine, ...]:
 
 
 def _find_slowest_machines(contests: Sequence[Repeat]) -> list[SlowMachine]:
-    chances: dict[Machine, list[float]] = {}
+    chances: defaultdict[Machine, list[float]] = defaultdict(list)
     for repeat in contests:
+        chance = 1 / len(repeat)
         for machine in repeat:
-            chances.setdefault(machine, []).append(1 / len(repeat))
+            chances[machine].append(chance)
     hits = Counter(map(find_slowest, contests))
     p_values = adjust_by_holm(
         [compute_excess_chance(hits[machine], chances[machine]) for machine in chances]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.results.history.entries import read_facts
@@ -43,8 +44,9 @@ def read_node_histories(entries: "DataFrame") -> list[NodeHistory]:
 
 def _read_site(site_name: str, entries: "DataFrame") -> list[NodeHistory]:
     """List the nodes of one site that failed or are slow; `entries` are those of the site."""
+    make_machine = cache(Machine)
     contests = [
-        {Machine(node): seconds for node, seconds in contest.items()}
+        {make_machine(node): seconds for node, seconds in contest.items()}
         for text in entries.node_contests
         for contest in read_facts(text)
     ]
