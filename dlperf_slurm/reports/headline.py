@@ -10,6 +10,7 @@ from dlperf_slurm.reports.cells import Cell
 from dlperf_slurm.reports.tables import COLUMNS, read_intervals
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.labels import VARIANTS, label_cases
+from dlperf_slurm.results.proofs import list_unproven
 from dlperf_slurm.results.stability import MAX_VARIATION
 from dlperf_slurm.stats.median import compute_coefficient_of_variation
 
@@ -41,6 +42,11 @@ def list_findings(results: Results) -> tuple[Headline, ...]:
         texts += [_describe_best(rows, names), *_describe_scaling(rows, names)]
         texts += _describe_precision(rows, names)
     doubts = _describe_doubts(results, measured)
+    if list_unproven(measured) and (measured.parity_proof == "").all():
+        texts.append(
+            "No `parity` in the results folder shows that the cases that are compared do the same "
+            "work on these devices."
+        )
     return (*map(Headline, texts), *(Headline(text, True) for text in doubts))
 
 

@@ -8,7 +8,7 @@ gradient_sync.
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlperf_slurm.contract.axes import TRAIN, WORKER
 from dlperf_slurm.contract.json_files import ContractError
@@ -17,6 +17,9 @@ from dlperf_slurm.jobs.decode import read_json
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.columns import TEXT
 from dlperf_slurm.results.notes import TABLE
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # cases that differ on one of these are compared in the belief that they do the same work
 COMPARED = ("framework", "precision", "compiler", "memory_format")
@@ -59,21 +62,31 @@ def load_proofs(results_dir: Path) -> list[FoundProof]:
 def name_proofs(results: Results, proofs: Sequence[FoundProof]) -> Results:
     """Set the column `parity_proof` of cases, and add a note to those that no proof covers.
 
-    Cases get no note if all are alike in COMPARED, or if they ran an external script.
+    There are no notes if no case is covered, which the headline says once.
     """
     from pandas import DataFrame, Series, concat
 
     cases = results.cases
     column = Series(_find_proofs(results, proofs), dtype=TEXT).reindex(cases.index, fill_value="")
-    measured = (column == "") & (cases.script == WORKER) & (cases.repeats_measured > 0)
-    is_compared = len(cases[[*COMPARED]].drop_duplicates()) > 1
-    notes = [(case_id, TABLE, UNPROVEN) for case_id in cases.index[measured & is_compared]]
-    added = DataFrame(notes, columns=results.notes.columns)
-    return replace(
-        results,
-        cases=cases.assign(parity_proof=column),
-        notes=concat([results.notes, added]) if notes else results.notes,
+    found = replace(results, cases=cases.assign(parity_proof=column))
+    unproven = list_unproven(found.cases)
+    if not unproven or (column == "").all():
+        return found
+    added = DataFrame(
+        [(case_id, TABLE, UNPROVEN) for case_id in unproven], columns=results.notes.columns
     )
+    return replace(found, notes=concat([results.notes, added]))
+
+
+def list_unproven(cases: "DataFrame") -> list[str]:
+    """List the ids of measured cases that no proof covers.
+
+    There are none if all cases are alike in COMPARED; an external script needs no proof.
+    """
+    if len(cases[[*COMPARED]].drop_duplicates()) == 1:
+        return []
+    is_own = (cases.script == WORKER) & (cases.repeats_measured > 0)
+    return [str(case_id) for case_id in cases.index[is_own & (cases.parity_proof == "")]]
 
 
 def _find_proofs(results: Results, proofs: Sequence[FoundProof]) -> dict[str, str]:

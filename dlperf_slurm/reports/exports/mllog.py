@@ -12,8 +12,6 @@ from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.compare import Row
 
-# MLPerf's names of models that have others here
-_BENCHMARKS = {"resnet50": "resnet"}
 _POINT, _START, _END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 
 
@@ -32,7 +30,7 @@ def _list_lines(summary: Summary, case: Row, row: Row) -> Iterator[str]:
     """Yield the lines of a repeat: what ran where, and its throughput, from start to end."""
     start, end = row["started_at"], row["ended_at"]
     facts = {
-        "submission_benchmark": _BENCHMARKS.get(case["model"], case["model"]),
+        "submission_benchmark": case["model"],
         "submission_division": "open",
         "submission_platform": row["hardware"],
         "submission_org": summary.manifest.site_name,

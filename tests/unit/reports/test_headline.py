@@ -107,7 +107,8 @@ def test_precision_that_gains_and_one_that_loses_are_told_apart():
 
 def test_precision_whose_interval_holds_one_is_not_said_to_gain_or_lose():
     same = rename_precision(make_measured("jax", "1n1g", STEADY), "amp-bf16")
-    assert len(list_texts(make_measured("jax", "1n1g", STEADY), same)) == 1
+    texts = list_texts(make_measured("jax", "1n1g", STEADY), same)
+    assert not any("times as fast" in text for text in texts)
 
 
 def test_repeats_that_vary_are_doubtful_and_steady_ones_are_not():
