@@ -129,7 +129,7 @@ class RankMarks:
     def gap(self) -> str:
         """A message about the first step that a rank has no line of, but others have; else ""."""
         by_rank = self.by_rank
-        longest = max(by_rank, key=lambda rank: len(by_rank[rank]))
+        longest = max(by_rank, key=lambda rank: len(by_rank[rank]), default=0)
         for rank, marks in by_rank.items():
             reached = {mark.position for mark in marks}
             for mark in by_rank[longest]:

@@ -48,14 +48,20 @@ class Stalls:
     share: float
 
 
-def find_stalls(step_seconds: Sequence[float]) -> Stalls:
-    """Find the stalls among the times of one rank's measured steps, in seconds.
+def list_stalls(step_seconds: Sequence[float]) -> list[int]:
+    """List the indices of the stalls among the times of one rank's measured steps, in any unit.
 
     Long steps at the very beginning are not stalls but warm-up, reported by `find_slow_stretch`.
     """
+    limit = STALL_FACTOR * statistics.median(step_seconds)
+    first = _count_first_long(step_seconds)
+    return [i for i in range(first, len(step_seconds)) if step_seconds[i] > limit]
+
+
+def find_stalls(step_seconds: Sequence[float]) -> Stalls:
+    """Summarize the stalls (`list_stalls`) of one rank, from times in seconds."""
     median = statistics.median(step_seconds)
-    steps = step_seconds[_count_first_long(step_seconds) :]
-    stalled = [seconds for seconds in steps if seconds > STALL_FACTOR * median]
+    stalled = [step_seconds[i] for i in list_stalls(step_seconds)]
     if not stalled or median == 0:
         return Stalls(0, 0.0, 0.0)
     lost = sum(stalled) - len(stalled) * median

@@ -22,7 +22,7 @@ from dlperf_slurm.reports.plots.style import (
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.collect import Outcome
 from dlperf_slurm.results.notes import DOUBT
-from dlperf_slurm.stats.step_times import STALL_FACTOR, find_slow_stretch
+from dlperf_slurm.stats.step_times import STALL_FACTOR, find_slow_stretch, list_stalls
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -215,16 +215,6 @@ def _place_marks(row: int, steps: int) -> list[int]:
     """Return the step indices of a line's markers, shifted by `row` so that none overlap."""
     gap = steps / MARKS_PER_LINE
     return sorted({int((mark + (row + 0.5) / MOST_RANKS) * gap) for mark in range(MARKS_PER_LINE)})
-
-
-def list_stalls(step_seconds: Sequence[float]) -> list[int]:
-    """List the indices of stalls, the steps that `stats.step_times.find_stalls` counts.
-
-    Times may be in any unit.
-    """
-    limit = STALL_FACTOR * statistics.median(step_seconds)
-    first = next((i for i, s in enumerate(step_seconds) if s <= limit), 0)
-    return [i for i, s in enumerate(step_seconds) if i >= first and s > limit]
 
 
 def _describe(repeat: RepeatSteps, slowest: Sequence[float], stalls: int) -> str:

@@ -86,3 +86,7 @@ def test_step_times_are_kept_where_each_step_is_timed():
 def test_no_window_is_left_of_a_warmup_alone():
     assert make_warm_window(0, [(100, 5.0)]) == ()
     assert make_warm_window(0, [(1, 0.0)] * 40) == ()
+
+
+def test_log_without_timed_lines_has_no_gap():
+    assert RankMarks().problem == ""

@@ -6,7 +6,7 @@ import random
 import pytest
 from outcome_builders import make_steps
 
-from dlperf_slurm.stats.step_times import find_groups, find_slow_stretch, find_stalls
+from dlperf_slurm.stats.step_times import find_groups, find_slow_stretch, find_stalls, list_stalls
 
 
 def find_cost(steps):
@@ -134,3 +134,7 @@ def test_noise_rarely_falls_into_groups(count):
         for _ in range(2000)
     )
     assert found <= 6
+
+
+def test_stalls_are_listed_but_for_long_first_steps():
+    assert list_stalls([9.0, 8.0, 1.0, 1.0, 1.0, 1.0, 7.0, 1.0]) == [6]
