@@ -27,7 +27,7 @@ class ShownTable:
 
     @property
     def title(self) -> str:
-        return self.table.heading
+        return self.table.title
 
     def latex(self, label: str = "tab:dlperf") -> str:
         """Format the table with its footnotes as a LaTeX table environment (booktabs)."""
@@ -46,7 +46,7 @@ class ShownTable:
         header = "".join(_make_cell("th", _escape(text), False) for text in self.table.header)
         rows = "\n".join(f"<tr>{''.join(self._list_cells(row))}</tr>" for row in self.table.rows)
         below = [self.table.caption, *(f"[{n}] {text}" for n, text in self.notes.items())]
-        parts = [f"<p><b>{escape(self.title)}</b></p>"] * bool(self.title)
+        parts = [f"<p><b>{escape(self.table.heading)}</b></p>"] * bool(self.title)
         parts.append(
             f"<table>\n<thead><tr>{header}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
         )
