@@ -187,7 +187,7 @@ def test_submission_that_waits_follows_the_others_and_names_the_refused_last(
 
 
 def limit_site(run, **values):
-    return dataclasses.replace(run, manifest=dataclasses.replace(run.manifest, **values))
+    return run._replace(manifest=dataclasses.replace(run.manifest, **values))
 
 
 def test_no_more_is_submitted_than_the_site_says_and_none_is_refused(home, bin_dir, staged_run):
