@@ -48,9 +48,11 @@ ACCEPTANCE: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Acceptance:
-    """The verdicts on a run, with the columns ACCEPTANCE; `tolerance` is the stated one, if any.
+    """The verdict on each case of a run, judged by a reference.
 
-    `others` are measured cases of the run that are not in the reference.
+    `cases` has one row per case of the reference, with the columns ACCEPTANCE. `tolerance` is the
+    slowdown that the user allowed, such as 0.05, or None. `others` are the measured cases of the
+    run that are not in the reference.
     """
 
     manifest: Manifest
@@ -62,7 +64,10 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class _Pair:
-    """A case of the reference and of the run; `problem` says why they are not compared."""
+    """A case of the reference with the same case of the run.
+
+    `problem` says why the two are not compared, else "".
+    """
 
     case_id: str
     entry: ReferenceCase
@@ -76,13 +81,16 @@ class _Pair:
 
     @property
     def level(self) -> float:
-        """The expected throughput; nan for a figure per device of a case that is missing."""
+        """The expected throughput; NaN for a figure per device of a case that was not run."""
         if self.measured is None and not self.entry.runs:
             return nan
         return self.entry.compute_level(self.measured.case.axes.world_size if self.measured else 1)
 
     def list_slowed(self, tolerance: float) -> tuple[float, ...]:
-        """List all values of the reference, each run scaled to the level reduced by a tolerance."""
+        """List the reference's throughputs, reduced by `tolerance`, such as 0.05.
+
+        The values of each run are scaled to the same median.
+        """
         own = [(run.units, compute_median(run.units)) for run in self.entry.runs]
         factor = (1 - tolerance) * self.level
         return tuple(factor * value / median for units, median in own for value in units)
@@ -95,10 +103,11 @@ def judge_run(
     name: str,
     tolerance: Optional[float] = None,
 ) -> Acceptance:
-    """Judge a run by a reference; `tolerance` replaces what the reference's runs vary by.
+    """Compare each case of a run with a reference, and accept or reject it.
 
-    A measured case is accepted or rejected by the test of `compare --fail-if-slower` against the
-    reference's repeats, slowed down by the tolerance.
+    `name` is the reference's file name. `tolerance` is the allowed slowdown (0.05: 5 %); None: the
+    variation between the reference's own runs. A measured case is judged by the test of `compare
+    --fail-if-slower` against the reference's repeats, slowed down by the tolerance.
     """
     pairs = [pair for entry in reference for pair in _match(manifest, cases, entry)]
     tolerances = _find_tolerances(pairs, tolerance)
@@ -122,7 +131,7 @@ def judge_run(
 def _match(
     manifest: Manifest, cases: Sequence[CaseOutcomes], entry: ReferenceCase
 ) -> Iterator[_Pair]:
-    """Find the cases of the run for an entry of the reference."""
+    """Yield a pair of an entry of the reference and each case of the run that the entry selects."""
     ids = {c.case.case_id: c for c in cases}
     found = [case_id for case_id in ids if case_id == entry.case]
     if not found and not entry.runs:
@@ -154,9 +163,10 @@ def _match(
 
 
 def _find_tolerances(pairs: Sequence[_Pair], stated: Optional[float]) -> list[Optional[float]]:
-    """Return the tolerance of each pair: 0 for a figure, None if one run does not show it.
+    """Return the allowed slowdown of each pair, such as 0.05.
 
-    That of all pairs is `stated`, unless it is None.
+    `stated` for all pairs unless it is None; else 0 for a contract's figure, the variation between
+    the reference's runs, or None if the reference has only one run.
     """
     if stated is not None:
         return [stated] * len(pairs)
@@ -174,10 +184,10 @@ def _find_tolerances(pairs: Sequence[_Pair], stated: Optional[float]) -> list[Op
 
 
 def _compare_figure(pair: _Pair, tolerance: float, tests: int) -> dict[str, Any]:
-    """Compare the interval of the median with a figure: those of the columns FOUND that rows need.
+    """Compare the measured median's interval with a contract's figure, reduced by `tolerance`.
 
-    The figure is reduced by a `tolerance`. Rejections are corrected for the number of `tests`
-    (Bonferroni).
+    Returns the values of those columns FOUND that rows of ACCEPTANCE use. Rejections are corrected
+    for the number of `tests` (Bonferroni).
     """
     samples, figure = pair.units, (1 - tolerance) * pair.level
     needed = count_needed_samples(1 - SIGNIFICANCE / tests)
@@ -197,9 +207,10 @@ def _compare_figure(pair: _Pair, tolerance: float, tests: int) -> dict[str, Any]
 def _make_row(
     pair: _Pair, tolerance: Optional[float], most: float, found: Mapping[str, Any]
 ) -> tuple[object, ...]:
-    """List the values of the columns ACCEPTANCE.
+    """Return the values of the columns ACCEPTANCE for a pair.
 
-    A tolerance above `most` accepts nothing. `found` has the columns FOUND.
+    `found` has the result of the comparison by name of the columns FOUND. A case is not accepted
+    with a tolerance above `most`.
     """
     verdict, reason = UNDECIDED, ""
     if pair.problem:
@@ -237,7 +248,7 @@ def _make_row(
 
 
 def _describe_basis(entry: ReferenceCase) -> str:
-    """Describe what a case is compared with: "2 runs, 12 repeats, 3 nodes"."""
+    """Describe the measurements that a case is compared with: "2 runs, 12 repeats, 3 nodes"."""
     if not entry.runs:
         return f"figure: {entry.at_least_samples_per_s_per_device:g} per device"
     repeats = sum(len(block) for run in entry.runs for block in run.samples_per_s)

@@ -29,14 +29,19 @@ _LIBRARIES = ("duckdb", "jinja2", "matplotlib", "numpy", "pandas")
 
 
 def get_entry_path(kind: str, name: str) -> Path:
-    """Return the path of an entry, which may not exist; raises as `find_cache_dir`."""
+    """Return the path of a cache entry, which may not exist.
+
+    Raises as `find_cache_dir`.
+
+    """
     return find_cache_dir() / kind / name
 
 
 def load_entry(kind: str, name: str, made_of: object) -> Any:
-    """Load the value that `store_entry` stored; None if there is none that is valid.
+    """Load the value that `store_entry` stored; None without a valid entry.
 
-    `made_of` has to be the same as when it was stored.
+    An entry is valid if `made_of`, from which the value was computed, is still the same.
+
     """
     with suppress(OSError, InputError):
         path = get_entry_path(kind, name)
@@ -51,7 +56,7 @@ def load_entry(kind: str, name: str, made_of: object) -> Any:
 
 
 def store_entry(kind: str, name: str, made_of: object, value: Any) -> str:
-    """Store a value; return "", or the error if it cannot be stored."""
+    """Store a value with what it was computed from (`made_of`); return "", or the error message."""
     content = pickle.dumps(value, protocol=5)
     try:
         folder = make_cache_dir(kind)
@@ -62,7 +67,7 @@ def store_entry(kind: str, name: str, made_of: object, value: Any) -> str:
 
 
 def evict_entries(kind: str, most: int) -> None:
-    """Remove the least recently used entries of a kind, so that `most` are left."""
+    """Remove the least recently used entries of a kind, down to `most` entries."""
     with suppress(InputError):
         evict_oldest(find_cache_dir() / kind, most)
 

@@ -48,7 +48,7 @@ class CaseInputs:
     _aggregates: dict[str, "DataFrame"] = field(default_factory=dict)
 
     def summarize(self, quantity: str) -> "DataFrame":
-        """Return median, interval, range and count of a quantity in SAMPLED, by case id."""
+        """Return median, interval, range and count of a quantity's samples, by case id."""
         return self._medians[quantity]
 
     @cached_property
@@ -94,13 +94,16 @@ FIRST = "first"
 
 
 def planned(name: str) -> Compute:
-    """Copy the column `name` of the plan."""
+    """Return a formula that copies the column `name` from the plan."""
     return lambda cases, below: below.plan[name]
 
 
 @dataclass(frozen=True)
 class RepeatAggregate:
-    """An aggregate of a column over the valid repeats; `how` is FIRST, "max", "median", ..."""
+    """A formula that aggregates a column of `repeats` over the valid repeats of each case.
+
+    `how` is FIRST, "max", "median" or another name of a pandas aggregation.
+    """
 
     column: str
     how: str
@@ -110,29 +113,31 @@ class RepeatAggregate:
 
 
 def median_of(quantity: str, factor: float = 1.0) -> Compute:
-    """Return the median, interval and range of a quantity, multiplied by a factor.
+    """Return a formula for median, interval and range of a quantity, multiplied by `factor`.
 
-    A data frame [cases, (value, low, high, min, max)].
+    The formula returns a data frame [cases, (value, low, high, min, max)].
+
     """
     parts = ["median", "low", "high", "min", "max"]
     return lambda cases, below: factor * below.summarize(quantity)[parts]
 
 
 def scaled_median_of(quantity: str, factor: "Callable[[Cases], Series]") -> Compute:
-    """Return the median, interval and range of a quantity, multiplied by a factor of each case."""
+    """Return a formula for median, interval and range of a quantity, times a factor per case."""
     return lambda cases, below: median_of(quantity)(cases, below).mul(factor(cases), axis=0)
 
 
 def plain_median_of(quantity: str) -> Compute:
-    """Return the median over the samples of a quantity, without interval and range."""
+    """Return a formula for the median of a quantity's samples, without interval and range."""
     return lambda cases, below: below.summarize(quantity)["median"]
 
 
 def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "") -> Compute:
-    """Divide the median of each case by that of its baseline; see `ratios.take_ratios`.
+    """Return a formula that divides the median of each case by that of its baseline.
 
-    `bases` is the name of the column with the case ids of baselines, `together` of the column with
-    the number of intervals that hold together; "" if each holds by itself.
+    `bases` is the name of the column with the baselines' case ids, `together` that of the column
+    with the number of intervals of joint confidence ("": each interval by itself). For times
+    (`is_time`) the ratio is inverted. See `ratios.take_ratios`.
     """
 
     def compute(cases: Cases, below: CaseInputs) -> "DataFrame":
@@ -143,22 +148,24 @@ def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "
 
 
 def baseline(find: "Callable[[DataFrame], Series]", *names: str) -> Compute:
-    """Find each case's baseline with `find`, which gets the plan with the columns `names` added.
+    """Return a formula that finds each case's baseline with `find`.
 
-    The values are mostly case ids; `find` may compute any other column from the plan.
+    `find` gets the plan with the columns `names` added, and mostly returns case ids; it may compute
+    any other column from the plan.
     """
     return lambda cases, below: find(below.make_frame(cases, "repeats_measured", *names))
 
 
 def formula(compute: "Callable[[Cases], Any]") -> Compute:
-    """Compute a column with `compute` from the columns of cases that are declared before it."""
+    """Return a formula that calls `compute` with the columns of cases that are declared earlier."""
     return lambda cases, below: compute(cases)
 
 
 def times(name: str, factor: "Callable[[Cases], Series]") -> Compute:
-    """Multiply a ratio and its interval by a positive factor: columns [value, low, high, is_own].
+    """Return a formula that multiplies a ratio and its interval by a positive factor per case.
 
-    `name` is the column of the ratio.
+    `name` is the column of the ratio. The formula returns columns [value, low, high, is_own], where
+    `is_own` flags a case that is its own baseline.
     """
 
     def compute(cases: Cases, below: CaseInputs) -> "DataFrame":
@@ -172,9 +179,10 @@ def times(name: str, factor: "Callable[[Cases], Series]") -> Compute:
 
 
 def divide_by_devices(is_strong: bool) -> "Callable[[Cases], Series]":
-    """Return the factor from speedup to efficiency, missing of the other kind of scaling.
+    """Return a function for the factor from speedup to scaling efficiency: 1 / relative devices.
 
-    Strong scaling has a fixed global batch size.
+    The factor is missing for cases of the other kind of scaling than `is_strong` says. Strong
+    scaling has a fixed global batch size.
     """
 
     def find(cases: Cases) -> "Series":
@@ -186,7 +194,10 @@ def divide_by_devices(is_strong: bool) -> "Callable[[Cases], Series]":
 
 
 def divide_by_peak(kind: str) -> "Callable[[Cases], Series]":
-    """Return the factor from throughput to the share of a device's measured or published peak."""
+    """Return a function for the factor from throughput to the share of a device's peak FLOP/s.
+
+    `kind` is "measured" or "published".
+    """
     return lambda cases: cases["tflop_per_sample"] / cases[f"{kind}_peak_tflops"]
 
 
@@ -207,7 +218,10 @@ def find_sizes(cases: Cases, below: CaseInputs) -> "Series":
 
 
 def find_problem(cases: Cases, below: CaseInputs) -> "Series":
-    """Return the worst status of each case's repeats, "not run", or "" with a valid record."""
+    """Return the worst status of each case's repeats, such as "OOM", or "" with a valid record.
+
+    A case that the matrix leaves out is "not run".
+    """
     from pandas import Categorical, Series
 
     status = below.frames.repeats.status
@@ -225,7 +239,11 @@ def find_published_peak(cases: Cases, below: CaseInputs) -> "Series":
 
 
 def at_busiest(column: str) -> Compute:
-    """Copy a column of `repeats` from the repeat of each case with most CPU use by others."""
+    """Return a formula that copies a column of `repeats` from one repeat of each case.
+
+    It is the repeat in which processes of others used most CPU time.
+
+    """
 
     def compute(cases: Cases, below: CaseInputs) -> "Series":
         known = below.frames.repeats.dropna(subset="other_cpu_share")
@@ -236,7 +254,7 @@ def at_busiest(column: str) -> Compute:
 
 
 def of_slowest_device(column: str) -> Compute:
-    """Copy a column of `devices`, for each case from its slowest device."""
+    """Return a formula that copies a column of `devices` from each case's slowest device."""
 
     def compute(cases: Cases, below: CaseInputs) -> "Series":
         first = below.frames.devices.groupby("case_id")[column].first()
@@ -256,7 +274,7 @@ def median_of_all_reduces(column: str) -> Compute:
 
 
 def compute_reachable_efficiency(hidden_share: float) -> Compute:
-    """Compute the weak-scaling efficiency that the time of an all-reduce of the gradients allows.
+    """Return a formula for the weak-scaling efficiency that the gradients' all-reduce allows.
 
     The all-reduce overlaps with `hidden_share` of the step time of a single device; the rest of the
     all-reduce prolongs the step.

@@ -71,9 +71,10 @@ FRAMES: Mapping[str, Mapping[str, str]] = {
 
 
 class CaseRows(NamedTuple):
-    """The rows of one case in the run's data frames, by name in FRAMES, except `slowest`.
+    """The rows of one case in the run's data frames, by name of the frame in FRAMES.
 
-    `slowest_seconds` has the slowest rank's time of each step: [measured steps of all repeats].
+    `slowest_seconds` is no list of rows but the slowest rank's time of each step: [measured steps
+    of all repeats].
     """
 
     case_id: str
@@ -168,7 +169,8 @@ def _pool_latencies(
 ) -> Iterator[tuple[object, ...]]:
     """Yield rows of `pooled`: latency percentiles over the batches of all repeats together.
 
-    `times` has the result of `_find_times` for each repeat.
+    `times` has the latencies of each repeat, in seconds, by name in LATENCIES.
+
     """
     for name in LATENCIES:
         known = [own[name] for own in times if name in own]
@@ -294,9 +296,10 @@ def _list_sums(repeat: RepeatData) -> Iterator[tuple[object, ...]]:
 
 
 def _count_provenance(records: Sequence[Record]) -> Iterator[tuple[str, str, str, int]]:
-    """Yield rows of `provenance`: (kind, name, value, number of repeats).
+    """Yield (kind, name, value, number of repeats) for each fact about a case's repeats.
 
-    For each version, machine fact, job variable, host and device.
+    Facts are versions, machine facts, job variables, hosts and devices.
+
     """
     for kind, told in (
         (VERSION, [record.versions for record in records]),

@@ -33,9 +33,9 @@ class Outcome:
     `batch_seconds` is the latency of each inference batch, rank after rank; empty in training.
     `step_seconds` is the slowest rank's time of each measured step; empty if none were stored.
     `rank_step_seconds` is the array [ranks, steps], in the order of the record's ranks, or None.
-    `beside` has the other files of the attempt. `is_unhealthy`: a node failed its health check.
-    `submitted_at` is the submission time of the job, formatted as in the run's files; empty if
-    unknown.
+    `beside` has the other files that the attempt wrote next to its record. `is_unhealthy`: a node
+    failed its health check. `submitted_at` is the submission time of the job, formatted as in the
+    run's files; empty if unknown.
     """
 
     case_id: str
@@ -50,7 +50,7 @@ class Outcome:
     submitted_at: str = ""
 
     def with_times(self, seconds: Any) -> "Outcome":
-        """Return a copy with these step times [ranks, steps] and the fields derived from them.
+        """Return a copy with the step times `seconds`, [ranks, steps], and what follows from them.
 
         Without step times or without a valid record, return the outcome unchanged.
         """
@@ -67,9 +67,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class CaseOutcomes:
-    """A planned case with the outcomes of its repeats; none for a case that was left out.
+    """A planned case with the outcomes of its repeats; no outcomes if the matrix left the case out.
 
-    `skipped_repeats` did not run because the time of `--within` was over.
+    `skipped_repeats` were not run, because the time limit of `submit --within` was reached.
+
     """
 
     case: PlannedCase
@@ -82,7 +83,11 @@ class CaseOutcomes:
         return self.case.blocks > 1
 
     def unite(self, values: Sequence[tuple[int, float]]) -> tuple[float, ...]:
-        """Reduce (repeat, value) pairs to independent values: medians of blocks, or all values."""
+        """Reduce values by repeat to independent samples.
+
+        `values` are (repeat, value). Without blocks every value is a sample, else the median of
+        each block (array job).
+        """
         if not self.has_blocks:
             return tuple(value for _, value in values)
         blocks: dict[int, list[float]] = {}
@@ -92,7 +97,7 @@ class CaseOutcomes:
 
     @property
     def units(self) -> tuple[float, ...]:
-        """The independent throughputs: one per block, or one per repeat without blocks."""
+        """The independent throughputs in samples/s: one per block (array job), or per repeat."""
         return self.unite([(o.repeat, o.record.samples_per_s) for o in self.outcomes if o.record])
 
     @property
@@ -108,7 +113,7 @@ class Attempts:
     `tasks`: array tasks by case id and repeat. `states`: the last state event by marker
     ("GROUP_ID.ARRAY_TASK_ID"). `submitted`: submission time by group id, "" if only a marker file
     shows that the group was submitted. `skipped`: (case id, repeat) of repeats that did not run
-    because the time of `--within` was over.
+    because the time limit of `submit --within` was reached.
     """
 
     run: Run
@@ -118,7 +123,10 @@ class Attempts:
     skipped: Set[tuple[str, int]]
 
     def list_repeats(self, case: PlannedCase) -> list[int]:
-        """List the planned repeats that were not skipped; none for a case that was left out."""
+        """List the numbers of a case's repeats, without skipped ones.
+
+        None for a case that the matrix left out.
+        """
         planned = range(1, 1 + (0 if case.reason else case.repeats))
         return [repeat for repeat in planned if (case.case_id, repeat) not in self.skipped]
 
@@ -159,7 +167,7 @@ class Attempts:
 
 
 def find_attempts(run: Run) -> Attempts:
-    """Read the attempts of a run from its plan, markers and journal; no record is read."""
+    """Read the attempts of a run from its plan, markers and journal, without reading records."""
     events = read_journal(run.path)
     submitted = {marker.rpartition(".")[0]: "" for marker in list_markers(run.path)}
     submitted.update((event.group_id, event.time) for event in events if event.event == SUBMITTED)
@@ -187,7 +195,7 @@ def collect_outcomes(run: Run) -> list[CaseOutcomes]:
 def _list_skipped(
     run: Run, attempts: Mapping[tuple[str, int], Sequence[RunTask]]
 ) -> set[tuple[str, int]]:
-    """List (case id, repeat) of repeats whose last attempt was skipped for lack of time."""
+    """List (case id, repeat) of repeats whose last attempt `submit --within` skipped."""
     if not run.manifest.within_seconds:
         return set()
     skipped = list_skipped(run.path)
@@ -224,7 +232,7 @@ def read_outcome(
 
 
 def _explain_absence(last_state: Optional[Event], is_submitted: bool) -> str:
-    """Say why an attempt has no record: its last state, or that it is not finished or submitted."""
+    """Say why an attempt has no record: its last state, "not finished" or "not submitted"."""
     if last_state is not None:
         detail = f" ({last_state.detail})" if last_state.detail else ""
         return f"no record: {last_state.state}{detail}"

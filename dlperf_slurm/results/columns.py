@@ -83,7 +83,11 @@ def with_bounds(name: str) -> tuple[str, str]:
 
 
 def get(path: str) -> Callable[[Any], Any]:
-    """Return a function that reads a dotted attribute path; it returns None if a part is None."""
+    """Return a function that reads a dotted attribute path, such as "case.axes.mode".
+
+    The function returns None if a part of the path is None.
+
+    """
 
     def follow(value: Any) -> Any:
         for name in path.split("."):
@@ -94,7 +98,7 @@ def get(path: str) -> Callable[[Any], Any]:
 
 
 def make_frame(columns: Sequence[Column], rows: Iterable[object]) -> "DataFrame":
-    """Build a data frame with a row per object in `rows`, and the declared types of `columns`."""
+    """Build a data frame with one row per object, whose values the columns' `compute` returns."""
     values = [[column.compute(row) for column in columns] for row in rows]
     return make_frame_of_values({column.name: column.dtype for column in columns}, values)
 
@@ -135,7 +139,7 @@ def compute_columns(columns: Sequence[Column], frame: "DataFrame") -> "DataFrame
 
 
 def take(name: str) -> "Callable[[DataFrame], Series]":
-    """Return a function that returns the column `name` of a data frame."""
+    """Return a function that returns the column `name` of the data frame it is called with."""
     return lambda frame: frame[name]
 
 

@@ -46,7 +46,7 @@ NOT_TOLD = ["none"]
 
 
 class Measured(Protocol):
-    """The version of the tool that measured a run, or a case of a run, and the site's name."""
+    """What measured a run or a case: the version of this tool, and the site's name."""
 
     @property
     def tool(self) -> str: ...
@@ -56,7 +56,10 @@ class Measured(Protocol):
 
 
 def explain_absence(run_name: str, outcomes: CaseOutcomes) -> str:
-    """Return why a run has no result of a case, or ""; `run_name` is the subject, such as "A"."""
+    """Return why a run has no result of a case, or "".
+
+    `run_name` is the sentence's subject, such as "A".
+    """
     if outcomes.case.reason:
         return f"{run_name} did not run this case: {outcomes.case.reason}"
     if outcomes.records:
@@ -70,7 +73,11 @@ def list_work(records: Sequence[Record]) -> dict[str, list[str]]:
 
 
 def find_other_work(a: Facts, b: Facts) -> str:
-    """Describe the differences in WORK between two runs of a case; "" if there are none."""
+    """Describe how the work of two runs of a case differs, such as other model sizes; "" if equal.
+
+    `a` and `b` are from `list_work`.
+
+    """
     differences = []
     for path in WORK:
         # runs whose own repeats did different work are not comparable either
@@ -110,7 +117,11 @@ def describe_stolen_time(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
 
 
 def describe_tool_changes(a: Measured, b: Measured) -> list[str]:
-    """Describe differences in the version of this tool and in the site: "site old -> new"."""
+    """Describe how the version of this tool and the site differ: "site old -> new".
+
+    `a` is the earlier run; no lines if both are equal.
+
+    """
     pairs = {
         "dlperf_slurm": [a.tool, b.tool],
         "site": [a.site_name, b.site_name],

@@ -154,7 +154,7 @@ def _is_in_sequence(a: CaseOutcomes, b: CaseOutcomes) -> bool:
 
 
 def _describe_largest(cases: Sequence[CaseOutcomes]) -> str:
-    """Describe the devices of a run's largest case: "up to 16x NVIDIA H200, 2 nodes"."""
+    """Describe the devices of the case with the most devices: "up to 16x NVIDIA H200, 2 nodes"."""
     records = (record for case in cases for record in case.records)
     largest = max(records, key=lambda record: record.case.world_size, default=None)
     return "nothing measured" if largest is None else f"up to {describe_hardware(largest)}"
@@ -163,7 +163,7 @@ def _describe_largest(cases: Sequence[CaseOutcomes]) -> str:
 def _list_pairs(
     a: Optional[CaseOutcomes], b: Optional[CaseOutcomes], tools: Sequence[str], first_run: str
 ) -> Iterator[tuple[object, ...]]:
-    """List the rows [IDENTITY, PAIR] of a case: throughput and, for inference, mean latency.
+    """List the rows of a case: throughput and, for inference, mean latency of A and B.
 
     If the runs cannot be compared, the only row is throughput, with the reason. `tools` are the
     changes of the tool and the site, which all cases share; `first_run` is that of PAIR.
@@ -203,7 +203,7 @@ def _keep_common_repeats(a: CaseOutcomes, b: CaseOutcomes) -> tuple[CaseOutcomes
 
 
 def list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
-    """List one value of THROUGHPUT or MEAN_LATENCY (in seconds) per valid repeat, or per block."""
+    """List the THROUGHPUT (samples/s) or MEAN_LATENCY (s) of each valid repeat, or block."""
     if quantity == THROUGHPUT:
         return outcomes.units
     return outcomes.unite(
@@ -270,7 +270,7 @@ def _remove_drift(
 
 
 def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:
-    """Describe how many repeats would decide an undecided pair; "" if it is decided.
+    """Describe why a pair is undecided and how many repeats would decide; "" if it is decided.
 
     `counts` describes the samples of both runs: "6 and 7 repeats".
     """

@@ -18,14 +18,15 @@ def is_wait_known(record: Record) -> bool:
 
 
 def compute_rate_without_stalls(record: Record) -> Optional[float]:
-    """Return the throughput without the time waiting for data; None if that is unknown."""
+    """Return the throughput (samples/s) without the time waiting for data; None if unknown."""
     return record.computed_samples_per_s if _tells_waiting(record) else None
 
 
 def compute_stalled_share(record: Record) -> Optional[float]:
-    """Return the share of the measured time that ranks waited for data; None if unknown.
+    """Return the share of the measured time that a rank waited for data; None if unknown.
 
-    It is that of the rank that waited longest.
+    The share, 0 to 1, is that of the rank that waited longest.
+
     """
     if not _tells_waiting(record):
         return None

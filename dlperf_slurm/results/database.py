@@ -14,7 +14,8 @@ SETTINGS: dict[str, Union[str, bool, int, float, list[str]]] = {"memory_limit": 
 def open_database(written: Optional[Path] = None) -> "DuckDBPyConnection":
     """Open a DuckDB database in memory that cannot access the network or files.
 
-    With `written`, SQL may read and write files in that folder. Raises duckdb.Error.
+    If `written` is a folder, SQL may read and write files in it alone. Raises duckdb.Error.
+
     """
     import duckdb
 

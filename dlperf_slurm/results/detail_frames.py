@@ -98,14 +98,14 @@ def make_step_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
 
 
 def _join(arrays: Sequence[Any], dtype: str) -> Any:
-    """Concatenate arrays to one of type `dtype`; an empty one for no arrays."""
+    """Concatenate arrays to one of type `dtype`; no arrays give an empty one."""
     import numpy
 
     return numpy.concatenate([numpy.empty(0, dtype), *arrays], dtype=dtype)
 
 
 def _list_ranks(outcome: Outcome) -> Iterator[_Rank]:
-    """Yield the ranks of a repeat with their median step; none without a valid record."""
+    """Yield the ranks of a repeat, each with its median step time; none without a valid record."""
     if outcome.record is None:
         return
     import numpy

@@ -31,7 +31,7 @@ class PlannedRepeats(NamedTuple):
 def describe_power(
     planned: Sequence[PlannedRepeats], measured: Iterable[tuple[str, Sequence[float]]]
 ) -> list[str]:
-    """Describe which slowdown a comparison of two runs would detect, for each number of repeats.
+    """Describe which slowdown a comparison of two runs would detect, one line per repeat count.
 
     `measured` has the case ids and samples of earlier runs on the same site. The spread is the
     median over the planned cases among them; without any, typical spreads are assumed.
@@ -51,7 +51,11 @@ def describe_power(
 def _describe_cases(
     cases: Sequence[PlannedRepeats], earlier: dict[str, list[Sequence[float]]]
 ) -> str:
-    """Describe which slowdown is detectable for cases with equal numbers of samples."""
+    """Describe which slowdown is detectable for cases with equal numbers of samples.
+
+    `earlier` has samples of earlier runs by case id, from which the spread is estimated.
+
+    """
     count, what = cases[0].number, count_things(cases[0].number, cases[0].unit)
     needed = count_needed_values(tests=len(cases))
     if count < needed:
@@ -76,9 +80,10 @@ def _describe_cases(
 
 
 def _tell(count: int, spread: float, cases: Sequence[PlannedRepeats]) -> str:
-    """Describe the probability of detecting SLOWDOWN, and the slowdown detected with POWER.
+    """Describe how probably a fixed slowdown is detected, and which slowdown is detected surely.
 
-    For cases with `count` samples each, of the same relative `spread`.
+    The fixed one is SLOWDOWN, "surely" is the probability POWER. Each of `cases` has `count`
+    samples with the same relative `spread`.
     """
     chance, least = get_power(count, spread, SLOWDOWN, len(cases))
     return (
@@ -88,5 +93,5 @@ def _tell(count: int, spread: float, cases: Sequence[PlannedRepeats]) -> str:
 
 
 def _name(cases: Sequence[PlannedRepeats]) -> str:
-    """Name the cases of a sentence: "the case" or "one of 12 cases"."""
+    """Return "the case", or "one of 12 cases", for use in a sentence."""
     return "the case" if len(cases) == 1 else f"one of {len(cases)} cases"

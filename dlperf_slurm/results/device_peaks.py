@@ -20,7 +20,7 @@ class PublishedPeak:
 
 
 def _list(fp32: float, tf32: float = 0, bf16: float = 0, fp16: float = 0) -> dict[str, float]:
-    """List peaks in 10^12 FLOP/s by number format, without formats that are 0 (not supported)."""
+    """Return the peaks in TFLOP/s by number format, without formats that are 0 (not supported)."""
     told = {"fp32": fp32, "tf32": tf32, "bf16": bf16, "fp16": fp16}
     return {name: value for name, value in told.items() if value}
 

@@ -34,9 +34,9 @@ _LIKE = (
 
 
 def get_task_seconds(plan: Plan, site_name: str, results_dir: Path) -> dict[str, float]:
-    """Return the expected seconds of an array task by case id: the median in an earlier run.
+    """Return how long an array task took in an earlier run: median seconds by case id.
 
-    It is the newest run on this site that has measured the case with the same sizes and steps.
+    The newest run on this site counts that has measured the case with the same sizes and steps.
     Cases without such a run are omitted.
     """
     found: dict[str, float] = {}
@@ -77,9 +77,10 @@ def _is_like(run: Run, task: RunTask, planned: Case) -> bool:
 
 
 def _find_seconds(run: Run, task: RunTask, start: int) -> Optional[float]:
-    """Return the seconds between start and end of an array task; None unless it exited with 0.
+    """Return the duration of an array task in seconds; None unless it exited with 0.
 
     `start` numbers the executions of its job script: a requeued job is executed again.
+
     """
     began = read_marker(run.path, task.marker, "started", start)
     ended = read_marker(run.path, task.marker, "ended", start)
@@ -92,9 +93,10 @@ def _find_seconds(run: Run, task: RunTask, start: int) -> Optional[float]:
 
 
 def list_too_long(plan: Plan, task_seconds: Mapping[str, float], verb: str) -> list[str]:
-    """Describe each case whose array tasks take longer than their time limit.
+    """Describe each case whose array tasks would exceed their time limit.
 
-    `verb` precedes the time in the text, such as "takes at least".
+    `task_seconds` has the expected duration by case id. `verb` precedes the time in the text, such
+    as "takes at least".
     """
     return [
         f"{case_id}: an array task {verb} {write_duration(seconds)}, but its time limit is "
@@ -105,9 +107,10 @@ def list_too_long(plan: Plan, task_seconds: Mapping[str, float], verb: str) -> l
 
 
 def describe_time(plan: Plan, task_seconds: Mapping[str, float], is_local: bool) -> str:
-    """Describe in one line how long the array tasks will take, or that it is unknown.
+    """Describe in one line how long all array tasks will take, or that the time is unknown.
 
-    On a cluster in node-hours, because queue time and parallelism are up to Slurm.
+    `task_seconds` has the expected duration by case id. The text is in node-hours on a cluster,
+    because queue time and parallelism are up to Slurm.
     """
     known = [case for case in plan.cases if case.case_id in task_seconds]
     if not plan.cases:

@@ -8,9 +8,10 @@ from typing import Union
 
 @dataclass(frozen=True)
 class FootnoteTemplate:
-    """A footnote with numbers: `form` has a `str.format` field for each of `figures`.
+    """A footnote with numbers, which footnotes of other cells can share as a range.
 
-    `subject` names what it is about, such as a case; it is printed before the text.
+    `form` has a `str.format` field for each of `figures`. `subject` names what the footnote is
+    about, such as a case; it is printed before the text.
     """
 
     form: str
@@ -42,7 +43,7 @@ class Footnotes:
 
     @property
     def texts(self) -> list[str]:
-        """The footnotes' texts, with ranges of numbers; final when all tables are made."""
+        """The footnotes' texts, with ranges of numbers; final once all tables are made."""
         return [_merge(form, notes) for form, notes in self._notes.items()]
 
 
@@ -57,7 +58,11 @@ def _merge(form: str, notes: Sequence[Note]) -> str:
 
 
 def _fill_in(form: str, rows: Sequence[tuple[float, ...]]) -> str:
-    """Format a text with numbers, or ranges ("5 to 15"); `rows[i][j]` is number j of note i."""
+    """Format a text with numbers, or ranges ("5 to 15").
+
+    `rows[i][j]` is the number in field j of footnote i.
+
+    """
     columns = iter(zip(*rows))
     text = ""
     for literal, _, spec, _ in Formatter().parse(form):

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 def list_hosts(outcomes: Iterable[Outcome]) -> Iterator[HostNoise]:
-    """Yield what each host of these repeats recorded about processes of others."""
+    """Yield what each host of these repeats recorded about other users' processes."""
     for outcome in outcomes:
         if outcome.beside.surroundings is not None:
             yield from outcome.beside.surroundings.hosts
 
 
 def find_worst(outcome: Outcome) -> Optional[CpuUse]:
-    """Return the CPU use on the host where other processes used most; None if unknown."""
+    """Return the CPU use on the host where other users' processes used most; None if unknown."""
     uses = [use for host in list_hosts([outcome]) for use in host.window]
     return max(uses, key=lambda use: use.other_share, default=None)
 
 
 def is_noisy(outcome: Outcome) -> bool:
-    """Return whether others disturbed a repeat; False without a valid record.
+    """Return whether other users disturbed a repeat; False without a valid record.
 
     They used CPUs during the measured steps, a GPU before them, or a hypervisor withheld CPU time.
     """
@@ -45,7 +45,7 @@ def is_noisy(outcome: Outcome) -> bool:
 
 
 def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
-    """Describe other processes, steal time and earlier GPU users in all valid repeats of a case."""
+    """Describe other users' processes, steal time and earlier GPU users in valid repeats."""
     sound = [outcome for outcome in outcomes.outcomes if outcome.record is not None]
     worst = [use for use in map(find_worst, sound) if use is not None]
     beside = [use for use in worst if use.has_neighbours]
@@ -61,7 +61,11 @@ def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
 
 
 def _describe_stolen(sound: Sequence[Outcome], has_neighbours: bool) -> Iterator[FootnoteTemplate]:
-    """Describe the CPU time that a hypervisor withheld (steal) in these valid repeats."""
+    """Describe the CPU time that a hypervisor withheld (steal) in these valid repeats.
+
+    With `has_neighbours`, other users' processes are already described.
+
+    """
     shares = [o.record.stolen_share for o in sound if o.record is not None]
     found = [share for share in shares if share >= MIN_STOLEN_SHARE]
     if not found:

@@ -60,7 +60,7 @@ def label_cases(rows: "DataFrame", axes: Collection[str] = VARIANTS) -> "Series"
 
 
 def list_keys(rows: "DataFrame", names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """List the values of each case in the columns `names` as a tuple.
+    """Return each case's values in the columns `names`, as a tuple.
 
     For as many columns as there are axes, tuples are ten times as fast as `groupby` or `merge`.
     """
@@ -77,7 +77,7 @@ def number_groups(rows: "DataFrame", names: Sequence[str]) -> list[int]:
 
 
 def flag_varying(rows: "DataFrame", by: Sequence[str]) -> "DataFrame":
-    """Flag, for each case, the axes on which the cases of its group differ: bool [cases, axes].
+    """Flag the axes on which the cases of a group differ, for each case: bool [cases, axes].
 
     A group has the cases with equal values in the columns `by`, such as those of one table.
     """

@@ -50,7 +50,8 @@ NOT_MEMORY = (
 def list_case_notes(outcomes: CaseOutcomes, doubts: Iterable[Note]) -> list[NoteRow]:
     """List the notes of a case that are computed from its records, not from data frames.
 
-    `doubts` are those on unstable steps and repeats.
+    `doubts` are the notes on unstable steps and repeats, which are added.
+
     """
     case, records = outcomes.case, outcomes.records
     own = [record for record in records if record.case.log_format is None]
@@ -71,7 +72,7 @@ def _fits_every_trial(record: Record) -> bool:
 
 
 def _describe_unknown_peaks(outcomes: CaseOutcomes) -> Iterator[str]:
-    """Yield why the peaks of devices could not be measured, each reason once."""
+    """Yield each distinct reason why the peak performance of devices could not be measured."""
     found = [o.beside.peaks for o in outcomes.outcomes if o.record and o.beside.peaks]
     for problem in dict.fromkeys(d.problem for peaks in found for d in peaks.devices if d.problem):
         yield f"no peak for this device: {problem}"
@@ -93,7 +94,7 @@ def _describe_case(outcomes: CaseOutcomes) -> list[Note]:
 
 
 def _describe_skipped(outcomes: CaseOutcomes) -> list[str]:
-    """Describe the repeats that did not run because the time of `--within` was over, if any."""
+    """Describe the repeats that did not run because `submit --within` ran out of time, if any."""
     if not outcomes.skipped_repeats:
         return []
     return [
@@ -140,7 +141,11 @@ def _describe_batch_trials(outcomes: CaseOutcomes) -> list[str]:
 
 
 def _describe_publisher(outcomes: CaseOutcomes) -> list[str]:
-    """Describe the throughput by the rule of the log's publisher, if it differs from ours."""
+    """Describe how a log's throughput differs from the figure by its publisher's own rule.
+
+    Returns no lines if the two are equal within PUBLISHER_TOLERANCE.
+
+    """
     published = [r for r in outcomes.records if r.publisher_samples_per_s]
     if not published:
         return []
@@ -191,9 +196,10 @@ def describe_ratios(cases: "DataFrame", name: str) -> list[NoteRow]:
 
 
 def describe_missing_interval(curve_points: int) -> Note:
-    """Describe how many repeats the interval of a speedup needs.
+    """Return a note on how many repeats a speedup needs for a confidence interval.
 
-    It is one of `curve_points` intervals of a scaling curve with joint 95 % confidence.
+    The interval is one of `curve_points` of a scaling curve with joint 95 % confidence.
+
     """
     form = (
         "too few repeats for the 95 % interval of a speedup: {} of each of the two cases are needed"
@@ -287,7 +293,7 @@ def describe_slow_machines(
 
 
 def _list_contests(ranks: "DataFrame", by: list[str], machine: list[str]) -> list[Repeat]:
-    """List the median step of each machine, for each group of machines that are compared.
+    """Return the median step of each machine, for each group of machines that are compared.
 
     A group has the rows with equal values in the columns `by`; the columns `machine` identify a
     machine.
@@ -311,9 +317,10 @@ def describe_slow_machine(slow: SlowMachine) -> str:
 
 
 def split_percentiles(fewest: int, together: int) -> tuple[list[int], list[int]]:
-    """Return the latency percentiles to pool over all repeats, and those that even so cannot be.
+    """Return the latency percentiles to compute over all repeats together, and those to omit.
 
-    `fewest` is the batch count of the smallest repeat, `together` that of all repeats.
+    `fewest` is the batch count of the smallest repeat, `together` that of all repeats. A percentile
+    is omitted if even all repeats have too few batches for it.
     """
     pooled: list[int] = []
     missing: list[int] = []
@@ -327,7 +334,7 @@ def split_percentiles(fewest: int, together: int) -> tuple[list[int], list[int]]
 
 
 def _name(percents: Sequence[int]) -> str:
-    """Name percentiles of latency: "latencies at 95 and 99 %"."""
+    """Return a phrase for percentiles of latency: "latencies at 95 and 99 %"."""
     return f"latencies at {_join(percents)} %"
 
 

@@ -32,10 +32,10 @@ class ScaledFormat:
         return f"{round(self.factor * value, self.last_place):.{max(self.last_place, 0)}f}"
 
     def limit(self, bounds: "Optional[Interval]") -> "ScaledFormat":
-        """Return the format with no more digits than the uncertainty of a number justifies.
+        """Return the format with no more digits than a number's confidence interval justifies.
 
-        These are two significant digits of half the width of its `bounds` (GUM, JCGM 100:2008,
-        7.2.6).
+        These are two significant digits of half the width of the interval `bounds` (GUM, JCGM
+        100:2008, 7.2.6).
         """
         half_width = 0.0 if bounds is None else self.factor * (bounds.high - bounds.low) / 2
         if half_width <= 0:

@@ -16,7 +16,7 @@ MOST_RESULTS = 1000
 
 
 class Power(NamedTuple):
-    """What a comparison of two runs detects.
+    """The statistical power of a comparison of two runs.
 
     `chance` is the probability of detecting a given slowdown, `least` the smallest slowdown that is
     detected with probability POWER.
@@ -27,9 +27,10 @@ class Power(NamedTuple):
 
 
 def get_power(repeats: int, spread: float, slowdown: float, tests: int) -> Power:
-    """Return what a comparison of two runs detects, from the cache or by `stats.power`.
+    """Return the statistical power of a comparison of two runs, from the cache or by simulation.
 
-    Parameters as of `compute_power`. Errors of the cache file are ignored.
+    Parameters as of `stats.power.compute_power`. Errors of the cache file are ignored.
+
     """
     key = (repeats, spread, slowdown, tests)
     name = hashlib.blake2b(ascii(key).encode(), digest_size=16).hexdigest()

@@ -22,7 +22,7 @@ def map_on_cores(
 ) -> Iterator[Value]:
     """Yield the function's value for each argument, in order, computed by forked processes.
 
-    `least` is the number of arguments that justifies starting a process. Each of n processes
+    `least` is the number of arguments for which starting one more process pays. Each of n processes
     computes every n-th argument, and blocks until its values are consumed. A value that a process
     fails to compute or send is computed again in this process, which then raises the error.
     """
@@ -69,9 +69,10 @@ def _send_values(
     writer: Connection,
     pipes: Sequence[tuple[Connection, Connection]],
 ) -> None:
-    """Send the function's value of each argument; on an error exit, and the reader gets EOFError.
+    """Send the function's value of each argument to the parent process.
 
-    `pipes` are those of all processes; their other ends are closed here.
+    On an error this process exits, and the reader gets EOFError. `pipes` are those of all
+    processes; their other ends are closed here.
     """
     # objects from before the fork may own threads, which do not exist here: do not collect them
     gc.freeze()

@@ -70,7 +70,7 @@ MAX_VALUE_CHARACTERS = 60
 
 @dataclass
 class Fact:
-    """A version or host fact of a case: the (host, repeat) pairs that reported each value."""
+    """A version or host fact of a case, with the (host, repeat) pairs that reported each value."""
 
     name: str
     seen: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Fact:
         return sum(map(len, hosts)) == len(set().union(*hosts))
 
     def describe(self) -> str:
-        """Describe the values with their hosts or repeats: "cpu_model 'A' (n1), 'B' (n2)"."""
+        """Describe the values, each with its hosts or repeats: "cpu_model 'A' (n1), 'B' (n2)"."""
         named = ((value, self._name(places)) for value, places in self.seen.items())
         # logs of external scripts have no host names
         values = (f"{_quote(value)} ({name})" if name else _quote(value) for value, name in named)
@@ -105,7 +105,7 @@ class Fact:
 
 
 def describe_odd_cases(facts: "DataFrame", plan: "DataFrame") -> dict[str, str]:
-    """Describe, by case id, the facts of a case that differ from most cases of the run.
+    """Describe the facts, by case id, in which a case differs from most cases of the run.
 
     `facts` has the rows of `list_shared` of all cases. Versions and settings are compared within
     cases of one framework and precision.
@@ -159,7 +159,7 @@ def describe_isolation(records: Iterable[Record]) -> Iterator[str]:
 
 
 def list_facts(records: Iterable[Record]) -> list[Fact]:
-    """List the facts of a case over all hosts and repeats; one that a host did not report is ""."""
+    """Collect the facts of a case over all hosts and repeats; an unreported value is ""."""
     told = [
         (host, record.case.repeat, facts)
         for record in records
@@ -182,7 +182,7 @@ def _list_hosts(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def list_shared(facts: Iterable[Fact]) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, value, text) of each fact; value and text are "" unless `is_shared`."""
+    """Yield (name, value, text) of each fact; value and text are "" if hosts or repeats differ."""
     for fact in facts:
         (value, *_), is_shared = fact.seen, fact.is_shared
         yield fact.name, value if is_shared else "", fact.describe() if is_shared else ""
@@ -200,7 +200,7 @@ def describe_own_differences(facts: Iterable[Fact]) -> Iterator[str]:
 def _find_odd(
     cases: Mapping[str, Mapping[str, tuple[str, str]]], names: Container[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (case id, text) of cases in which a fact has not the most common value.
+    """Yield (case id, text) for each fact whose value differs from the most common one.
 
     `cases` has (value, text) by case id and name of the fact; only the facts in `names` are
     compared.

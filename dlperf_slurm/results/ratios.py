@@ -31,9 +31,10 @@ KEY = ("model", *AXES)
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of the medians of two samples; `value` is None if one of them is empty.
+    """A ratio of two samples' medians with its 95 % interval.
 
-    `interval` is None if there are too few values for it.
+    `value` is None if one of the samples is empty, `interval` is None if there are too few values
+    for an interval.
     """
 
     value: Optional[float] = None
@@ -43,7 +44,7 @@ class Ratio:
 def take_ratio(first: Sequence[float], second: Sequence[float], curve_points: int = 1) -> Ratio:
     """Divide the median of the second sample by that of the first.
 
-    The interval has joint confidence with the others of a curve: `curve_points` in total.
+    The interval has joint confidence with those of a curve's other points, `curve_points` in total.
     """
     if not first or not second:
         return Ratio()
@@ -66,7 +67,7 @@ def count_needed_repeats(curve_points: int = 1) -> int:
 
 
 def _share_confidence(curve_points: int) -> float:
-    """Return the confidence of each of `curve_points` joint intervals (Bonferroni)."""
+    """Return the confidence of one interval, so that `curve_points` intervals jointly have 95 %."""
     return 1 - (1 - CONFIDENCE) / curve_points
 
 
@@ -81,7 +82,7 @@ def choose_reference(precisions: Collection[str]) -> str:
 
 
 def leave_out(*names: str) -> list[str]:
-    """List the columns that identify a case (KEY), without `names`."""
+    """List the columns that identify a case (KEY), except `names`."""
     return [name for name in KEY if name not in names]
 
 
@@ -140,9 +141,10 @@ def find_smallest_topologies(cases: "DataFrame") -> "Series":
 
 
 def count_curve_points(cases: "DataFrame", bases: "Series") -> "Series":
-    """Count the measured cases of each case's baseline, whose intervals get joint confidence.
+    """Return how many cases have the same baseline, as their intervals get joint confidence.
 
-    `bases` has the baseline's case id by case id; baselines, which have no interval, do not count.
+    `bases` has the baseline's case id by case id. Only measured cases count, and not the baselines,
+    which have no interval.
     """
     others = bases[(cases.repeats_measured > 0) & ~cases.index.isin(bases.dropna())]
     return bases.map(others.value_counts()).fillna(1).astype(int)

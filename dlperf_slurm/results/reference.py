@@ -51,7 +51,8 @@ class ReferenceCase(TomlModel):
     """What a case is to be compared with: measured `runs`, or the least figure of a contract.
 
     `case` is a case id; with a figure it selects cases as `history --case` does. `work` and
-    `surroundings` are as in `results.comparability`; what is not stated is not compared.
+    `surroundings` have the work and the machine facts as in `results.comparability`; what is not
+    stated is not compared.
     """
 
     case: str
@@ -78,7 +79,7 @@ class ReferenceCase(TomlModel):
 
 
 class _Reference(TomlModel):
-    """A reference file; `work` and `surroundings` have what all its cases have in common."""
+    """A reference file; `work` and `surroundings` have the entries that all its cases share."""
 
     schema_version: Literal[1]
     work: FactTable = {}
@@ -150,7 +151,11 @@ def serialize_reference(runs: Sequence[tuple[Manifest, Sequence[CaseOutcomes]]])
 def list_facts(
     runs: Sequence[tuple[Manifest, CaseOutcomes]],
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """List work and surroundings of a case over several runs, with the tool and the site."""
+    """Return the work and the machine facts of a case over several runs: two tables by name.
+
+    The machine facts include the versions of the tool and the site names.
+
+    """
     records = [record for _, outcomes in runs for record in outcomes.records]
     tools = {"dlperf_slurm": sorted({manifest.tool for manifest, _ in runs}),
              "site": sorted({manifest.site_name for manifest, _ in runs})}  # fmt: skip
@@ -163,7 +168,7 @@ def list_nodes(outcomes: CaseOutcomes) -> list[str]:
 
 
 def _describe_measured(manifest: Manifest, outcomes: CaseOutcomes) -> dict[str, Any]:
-    """Make the table MeasuredCase of a case in a run."""
+    """Return the values of a MeasuredCase table, for a case of a run."""
     blocks: dict[int, list[float]] = {}
     for one in outcomes.outcomes:
         if one.record is not None:
@@ -174,11 +179,11 @@ def _describe_measured(manifest: Manifest, outcomes: CaseOutcomes) -> dict[str, 
 
 
 def _find_shared(tables: Iterable[Mapping[str, list[str]]]) -> dict[str, list[str]]:
-    """Return the entries that all tables have."""
+    """Return the entries that all tables have with equal values."""
     first, *others = tables
     return {n: value for n, value in first.items() if all(t.get(n) == value for t in others)}
 
 
 def _shorten(table: Mapping[str, list[str]], shared: Iterable[str] = ()) -> dict[str, Any]:
-    """Leave out the `shared` names, and write lists of one text as the text."""
+    """Return a table without the `shared` names, and with lists of one text written as text."""
     return {n: v[0] if len(v) == 1 else v for n, v in table.items() if n not in shared}

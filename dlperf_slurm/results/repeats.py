@@ -87,7 +87,7 @@ def hide_of_record(name: str, dtype: str, find: Callable[[Record], object]) -> C
 
 
 def describe_latency(part: str) -> str:
-    """Describe one of LATENCY_NAMES: "mean latency" or "99 % latency"."""
+    """Return the words for one of LATENCY_NAMES: "mean latency" or "99 % latency"."""
     return "mean latency" if part == "avg" else f"{part[1:]} % latency"
 
 
@@ -103,7 +103,11 @@ def _declare_latencies() -> Iterator[Column]:
 
 
 def _get_latency(name: str, place: int, factor: float, repeat: RepeatData) -> Optional[float]:
-    """Return a latency of a repeat times `factor`; `place` is its index in LATENCY_NAMES."""
+    """Return a latency of a repeat, multiplied by `factor`; None if unknown.
+
+    `name` is in LATENCIES; `place` is the index in LATENCY_NAMES of the mean or percentile.
+
+    """
     found = repeat.latencies.get(name)
     return factor * found.values[place] if found else None
 
@@ -121,7 +125,11 @@ def _get_phase(name: str, repeat: RepeatData) -> Optional[float]:
 
 
 def _get_worst_share(name: str) -> Callable[[RepeatData], Optional[float]]:
-    """Return a function of a repeat that reads a field of the CpuUse that `find_worst` finds."""
+    """Return a function that reads a CpuUse field of a repeat's most disturbed host.
+
+    `name` is the field; the function returns None if CPU use is unknown.
+
+    """
 
     def find(repeat: RepeatData) -> Optional[float]:
         worst = find_worst(repeat.outcome)

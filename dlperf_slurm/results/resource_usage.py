@@ -56,13 +56,13 @@ def compute_power_watts(record: Record) -> float:
 
 
 def list_watched(record: Record) -> list[Telemetry]:
-    """List the telemetry of a record's devices: of GPUs, or of the hosts if it ran on CPUs."""
+    """List the telemetry of a record's devices: of GPUs, or of the hosts for a run on CPUs."""
     is_cpu = record.case.device == "cpu"
     return [one for one in record.telemetry if (one.device == HOST) == is_cpu]
 
 
 def _describe_throttling(watched: Sequence[Sequence[Telemetry]]) -> Iterator[str]:
-    """Describe why clocks were throttled, and on which devices.
+    """Describe for which reasons clocks were throttled, and on which devices.
 
     `watched` has the telemetry of the devices of each repeat.
     """
@@ -80,7 +80,7 @@ def _describe_throttling(watched: Sequence[Sequence[Telemetry]]) -> Iterator[str
 
 
 def _describe_state_changes(watched: Sequence[Sequence[Telemetry]]) -> Iterator[str]:
-    """Describe clocks, power limits and throttle reasons that changed within a window.
+    """Describe clocks, power limits and throttle reasons that changed during the measured steps.
 
     Between the first and the last sample; `watched` is as in `_describe_throttling`.
     """
@@ -108,7 +108,7 @@ _STATES: Mapping[str, Callable[[DeviceState], str]] = {
 
 
 def _describe_averages(records: Sequence[Record]) -> Iterator[FootnoteTemplate]:
-    """Describe windows of GPUs that are shorter than NVML's averages."""
+    """Note if the measured steps were shorter than the time over which NVML averages its values."""
     sampled = [r for r in records if any(one.device != HOST for one in r.telemetry)]
     shortest = min((record.window_seconds for record in sampled), default=AVERAGED_SECONDS)
     if shortest < AVERAGED_SECONDS:
@@ -120,7 +120,7 @@ def _describe_averages(records: Sequence[Record]) -> Iterator[FootnoteTemplate]:
 
 
 def _name_devices(found: Sequence[tuple[str, int]], total: int) -> str:
-    """Name throttled devices as (host, device), or count them: "12 of 16 devices"."""
+    """List throttled devices, given as (host, device), or count them: "12 of 16 devices"."""
     if len(found) > MAX_NAMED_DEVICES:
         return f"{len(found)} of {total} devices"
     return ", ".join(f"{host} device {device}" for host, device in found)

@@ -77,9 +77,10 @@ def summarize_samples(samples: "Series") -> "DataFrame":
 
 @cache
 def compute_interval_rank(count: int) -> float:
-    """Return the rank of the lower end of the 95 % interval of a median of `count` values.
+    """Return which of `count` sorted values is the lower end of their median's 95 % interval.
 
-    From 0; NaN if there are too few values for an interval.
+    Counted from 0; NaN if there are too few values for an interval.
+
     """
     interval = compute_median_interval(range(count))
     return float("nan") if interval is None else interval.low

@@ -36,7 +36,7 @@ MIN_STALLED_SHARE = 0.02
 
 
 def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
-    """List warnings about a case; none if steps and repeats are stable, or too few to tell."""
+    """List warnings about a case; none if its steps and repeats are stable, or too few to judge."""
     series = [o.step_seconds for o in outcomes.outcomes if o.step_seconds]
     return [
         *_describe_short_windows(outcomes),
@@ -50,7 +50,7 @@ def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
 
 
 def _describe_short_windows(outcomes: CaseOutcomes) -> Iterator[FootnoteTemplate]:
-    """Describe windows that the clock cannot resolve, or that are shorter than the matrix asks."""
+    """Describe measured intervals too short for the clock, or shorter than the matrix asks for."""
     own = [record for record in outcomes.records if record.case.log_format is None]
     shortest = min((record.window_seconds for record in own), default=1.0)
     if shortest * MAX_WINDOW_ERROR < WINDOW_END_SECONDS:
@@ -96,7 +96,7 @@ def _describe_stretches(stretches: list[Optional[SlowStretch]]) -> Iterator[Foot
 
 
 def _name_cause(stretch: SlowStretch) -> str:
-    """Name the likely cause of a slow stretch: at the beginning the warm-up, else the machine."""
+    """Return the likely cause of a slow stretch: at the beginning warm-up, else the machine."""
     if stretch.is_first:
         return "the warm-up was too short"
     return "the machine slowed down" if stretch.is_last else "the machine was slow for a while"

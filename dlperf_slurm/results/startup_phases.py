@@ -22,8 +22,8 @@ _BEFORE_RECORD = tuple(MEANINGS)[: tuple(MEANINGS).index(RANKS) + 1]
 class StartupPhases:
     """The phases of a repeat's job before the measured steps, in seconds by name and in order.
 
-    The first is QUEUE; unknown ones are missing. `to_first_step_seconds` is from the start of the
-    job script to the end of the first step.
+    The first is QUEUE; phases of unknown length are missing. `to_first_step_seconds` is from the
+    start of the job script to the end of the first step.
     """
 
     seconds: Mapping[str, float] = field(default_factory=dict)

@@ -67,12 +67,12 @@ def check_entries(manifest: Manifest, entries: Sequence[EntryRow]) -> None:
 
 
 def add_failures(entry: EntryRow, node_failures: Sequence[list[str]]) -> EntryRow:
-    """Return an entry with these rows of `list_node_failures` in its last column."""
+    """Return a copy of an entry whose last column has the rows of `list_node_failures`."""
     return (*entry[:-1], _write_json([*node_failures]))
 
 
 def make_entry(run_dir: Path, manifest: Manifest, outcomes: CaseOutcomes) -> EntryRow:
-    """Make the entry of a case of a run, without failures of nodes (`add_failures`)."""
+    """Return the history entry of a case of a run; `add_failures` adds the failures of nodes."""
     case, records = outcomes.case, outcomes.records
     problems = dict.fromkeys(o.problem for o in outcomes.outcomes if o.problem)
     facts = (
@@ -105,7 +105,7 @@ read_facts: Callable[[str], Any] = lru_cache(maxsize=None)(json.loads)
 
 
 def _name_state(outcomes: CaseOutcomes) -> str:
-    """Name the reason for a missing result: "not run", or the worst problem of the repeats."""
+    """Return why a case has no result: "not run", or the worst problem of its repeats."""
     if outcomes.case.reason:
         return "not run"
     return classify_problem(*(outcome.problem for outcome in outcomes.outcomes))

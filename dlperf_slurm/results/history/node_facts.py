@@ -28,7 +28,7 @@ def list_sound_repeats(records: Sequence[Record]) -> dict[str, tuple[str, int]]:
 
 
 def list_contests(records: Sequence[Record]) -> list[dict[str, float]]:
-    """List the seconds of the measured steps by node, for each group of nodes to be compared.
+    """Group the nodes that did the same work, and list each node's seconds of measured steps.
 
     A group did the same work: the nodes of one repeat (the slowest rank of each node), or the nodes
     that ran single-node repeats of the case: the first repeat of each node, the second, and so on.

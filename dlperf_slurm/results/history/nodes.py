@@ -37,7 +37,7 @@ class NodeHistory:
 
 
 def read_node_histories(entries: "DataFrame") -> list[NodeHistory]:
-    """List the nodes that failed or are slow, by site and name."""
+    """List the nodes that failed or are slow, sorted by site and name."""
     sites = entries.groupby("site_name")
     return [node for name, own in sites for node in _read_site(name, own)]
 

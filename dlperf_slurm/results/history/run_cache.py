@@ -137,5 +137,9 @@ def _read(run_dir: Path, problems: list[str]) -> list[EntryRow]:
 
 
 def store_summary(run_dir: Path, found: tuple[list[str], str], rows: Sequence[EntryRow]) -> str:
-    """Store the entries of a run, read after `look_at_files`; return "", or the error."""
+    """Store the entries of a run in the cache; return "", or the error message.
+
+    `found` is what `look_at_files` returned before the entries were read.
+
+    """
     return store_entry(SUMMARIES, hash_path(run_dir), fingerprint_code(), (*found, [*rows]))

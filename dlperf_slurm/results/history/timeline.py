@@ -140,9 +140,9 @@ def _format_sizes(parameters: str) -> str:
 
 
 def _pair(a: Row, b: Row, reason: str = "") -> tuple[object, ...]:
-    """List the values of the columns PAIR, for entry `b` against an earlier entry `a` or None.
+    """Return the values of the columns PAIR, which compare entry `b` with an earlier entry `a`.
 
-    `reason` says why there is no entry `a` to compare with, if one is needed.
+    `a` is None without a comparison; `reason` then says why, and is "" for the first run.
     """
     if a is None:
         return THROUGHPUT, "repeats", (), () if reason else b.samples_per_s, reason, [], ""
@@ -161,11 +161,12 @@ def get_timeline_title(case_id: str, sizes: str) -> str:
 
 
 def guard_newest(history: "DataFrame", limit: float, window: int) -> "DataFrame":
-    """Compare each case of the newest run with the median run of up to `window` runs before it.
+    """Compare each case of the newest run with the median of up to `window` earlier runs.
 
-    Only with runs of the same work on the same machine; of two median runs the slower one is used.
-    The column `reference` has its run id, or "" if there is none. Cases without earlier runs are
-    left out. Verdicts are adjusted for all cases (Holm).
+    Earlier runs must have done the same work on the same machine; of two median runs the slower one
+    is used. `limit` is the allowed slowdown, such as 0.05. The column `reference` has the earlier
+    run's id, or "" if there is none. Cases without earlier runs are left out. Verdicts are adjusted
+    for all cases (Holm).
     """
     newest = max(zip(history.created_at, history.run_id), default=None)
     guarded = []
@@ -178,7 +179,7 @@ def guard_newest(history: "DataFrame", limit: float, window: int) -> "DataFrame"
 
 
 def _compare_last(last: Row, earlier: Sequence[Row], window: int) -> tuple[object, ...]:
-    """List the values of IDENTITY, `reference` and PAIR for the last run of a timeline."""
+    """Return the values of IDENTITY, `reference` and PAIR for the last run of a timeline."""
     identity = [getattr(last, name) for name in IDENTITY]
     if not last.samples_per_s:
         return *identity, "", *_pair(None, last, f"no valid record: {last.problem}")
@@ -192,7 +193,7 @@ def _compare_last(last: Row, earlier: Sequence[Row], window: int) -> tuple[objec
 
 
 def _is_alike(entry: Row, last: Row) -> bool:
-    """Return whether two entries are of the same work on the same machine (_MACHINE)."""
+    """Return whether two entries are of the same work on the same machine (columns _MACHINE)."""
     here, there = read_facts(entry.surroundings), read_facts(last.surroundings)
     return not find_other_work(read_facts(entry.work), read_facts(last.work)) and all(
         here.get(name) == there.get(name) for name in _MACHINE
@@ -200,7 +201,7 @@ def _is_alike(entry: Row, last: Row) -> bool:
 
 
 def _describe_software(history: "DataFrame") -> "Series":
-    """Describe the software of each row (`describe_software`)."""
+    """Return a text with the software versions of each row (see `describe_software`)."""
     from pandas import Series
 
     facts = zip(history.versions, history.surroundings, history.tool)
@@ -244,5 +245,5 @@ HISTORY: tuple[Column, ...] = (
 
 
 def make_history_frame(history: "DataFrame") -> "DataFrame":
-    """Build the data frame to write to files, by case, then from the oldest run to the newest."""
+    """Build the data frame to write to files, sorted by case, then from oldest to newest run."""
     return compute_columns(HISTORY, history)
