@@ -33,7 +33,7 @@ _OUTCOMES: dict[str, tuple[str, Optional[type[DlperfError]]]] = {
 
 
 def tabulate_acceptance(accepted: Acceptance) -> tuple[Table, tuple[str, ...]]:
-    """Make a table with a row per case, and the texts of its footnotes in order."""
+    """Return a table with a row per case, and the texts of its footnotes in order."""
     cases = accepted.cases
     texts = [[reason] * bool(reason) + [*own] for reason, own in zip(cases.reason, cases.changes)]
     marks = FootnoteMarks([(row, CASE, text) for row, own in enumerate(texts) for text in own])
@@ -116,7 +116,11 @@ def _describe_case(row: Row) -> str:
 
 
 def guard_acceptance(accepted: Acceptance) -> None:
-    """Raise an error unless all cases are accepted; that of rejected cases goes first."""
+    """Raise an error, which fails a CI job, unless every case is accepted.
+
+    Raises SlowerError if any case is rejected, else CasesFailedError if any is missing or not
+    comparable, else InconclusiveError.
+    """
     rows = list_records(accepted.cases)
     for error in (SlowerError, CasesFailedError, InconclusiveError):
         lines = [

@@ -39,7 +39,10 @@ class Cell:
 
     @property
     def figure(self) -> Optional[float]:
-        """The number to sort by, in the unit of the data frame; of several cells the first."""
+        """The number to sort by, in the unit of the data frame; None for a text.
+
+        Of several cells that of the first.
+        """
         if isinstance(self.value, tuple):
             return self.value[0].figure if self.value else None
         return None if isinstance(self.value, str) else self.value
@@ -83,13 +86,13 @@ class Cell:
 
     @property
     def marks(self) -> tuple[int, ...]:
-        """The footnote numbers, sorted and without duplicates."""
+        """The footnote numbers (`notes`), sorted and without duplicates."""
         return tuple(sorted(set(self.notes)))
 
     def write(self, gap: str = " ") -> str:
         """Format the cell as plain text, with footnotes as "[1][3]".
 
-        `gap` separates the number and its bounds, such as a line break.
+        `gap` is the text between the number and its bounds, such as a line break.
         """
         marks = "".join(f"[{number}]" for number in self.marks)
         if self.marks_first:
@@ -173,7 +176,10 @@ def make_cell(value: Union[Cell, str]) -> Cell:
 
 
 def join_cells(cells: Sequence[Cell], joint: str, notes: Iterable[int] = ()) -> Cell:
-    """Join several cells to one, with `joint` between them and additional footnotes `notes`."""
+    """Combine several cells into one, with the text `joint` between them.
+
+    `notes` are the numbers of additional footnotes.
+    """
     if len(cells) == 1:
         return replace(cells[0], notes=(*cells[0].notes, *notes))
     return Cell(tuple(cells), joint=joint, notes=tuple(notes))

@@ -34,7 +34,7 @@ _HARDWARE = ("devices ", "cpu_model ")
 
 
 def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]]:
-    """Make a table with one row per case and quantity, and the texts of its footnotes in order."""
+    """Return a table with a row per case and quantity, and the texts of its footnotes in order."""
     pairs = compared.pairs
     texts = [[reason] * bool(reason) + [*own] for reason, own in zip(pairs.reason, pairs.changes)]
     notes = [(row, CASE, text) for row, own in enumerate(texts) for text in own]
@@ -104,7 +104,7 @@ def describe_method(compared: RunComparison) -> str:
 
 
 def _describe_test(compared: RunComparison) -> str:
-    """Describe the statistical test behind the verdicts, or that no case had enough repeats."""
+    """Describe the statistical test behind the verdicts, or say that too few repeats allow none."""
     if compared.test_count == 0:
         return "verdict: no case has enough repeats in both runs for a test"
     test = (
@@ -120,7 +120,7 @@ def _describe_test(compared: RunComparison) -> str:
 
 
 def _name_quantities(rows: "DataFrame") -> list[str]:
-    """Name the quantity of each row by its unit: "images/s" or "ms mean latency"."""
+    """Return the quantity of each row as its unit: "images/s" or "ms mean latency"."""
     return [
         "ms mean latency" if quantity == MEAN_LATENCY else unit
         for quantity, unit in zip(rows.quantity, rows.unit)
@@ -171,7 +171,7 @@ def describe_verdict(pair: Row, margin: float) -> str:
 def describe_pair(pair: Row, ratio: str = "speed B / A") -> str:
     """Describe a row of `RunComparison.pairs` in one line: verdict, speed ratio, interval, notes.
 
-    Without a ratio, say why there is none. `ratio` is the name of the ratio.
+    Without a speed ratio, say why there is none. `ratio` is the words for the ratio in the text.
     """
     if pair["speed_ratio"] is None:
         return f"{pair['verdict']}: {pair['reason']}"
@@ -208,7 +208,7 @@ def serialize_comparison(compared: RunComparison) -> str:
 
 
 def list_facts(pair: Row) -> dict[str, Any]:
-    """Return the JSON object of a row of `RunComparison.pairs`."""
+    """Return a row of `RunComparison.pairs` as an object for JSON."""
     names = (*IDENTITY, *PAIR, *FOUND)
     renamed = ("counted", *with_bounds("speed_ratio"))
     interval = find_interval(pair)

@@ -51,9 +51,9 @@ def list_findings(results: Results) -> tuple[Headline, ...]:
 
 
 def _name_cases(rows: "DataFrame") -> dict[str, str]:
-    """Name each case by what distinguishes these rows: "jax xla, amp, batch size 64".
+    """Return by case id what distinguishes each of these cases: "jax xla, amp, batch size 64".
 
-    These are framework, varying axes, precision and batch size. Returns the names by case id.
+    These are framework, the axes that vary, precision and batch size.
     """
     varying = [axis for axis in VARIANTS if rows[axis].nunique(dropna=False) > 1]
     named = zip(rows.index, label_cases(rows, varying), rows.precision, rows.batch_size_per_device)
@@ -64,7 +64,7 @@ def _name_cases(rows: "DataFrame") -> dict[str, str]:
 
 
 def _describe_best(rows: "DataFrame", names: dict[str, str]) -> str:
-    """Describe the case of the highest throughput; `names` are from `_name_cases`."""
+    """Describe the case of the highest throughput; `names` has texts by case id (`_name_cases`)."""
     best = rows.loc[[rows.samples_per_s.idxmax()]]
     case = best.iloc[0]
     # with the same digits as in the tables, which depend on the bounds
@@ -95,7 +95,7 @@ def _describe_ties(rows: "DataFrame", best: "Series", names: dict[str, str]) -> 
 
 
 def _write_share(case: "Series", name: str) -> str:
-    """Format a column of a case with its interval and the digits that tables print."""
+    """Format a case's value in the column `name` with its interval: "93 % (91 to 95)"."""
     column = COLUMNS[name]
     (interval,) = read_intervals(case.to_frame().T, column.bounds)
     cell = Cell(float(case[name]), column.form, interval=interval)
@@ -119,14 +119,18 @@ def _describe_scaling(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]
 
 
 def _is_scaled(rows: "DataFrame", name: str) -> "DataFrame":
-    """Flag cases with an efficiency over another case than themselves; `name` is its column."""
+    """Flag the cases that have an efficiency relative to another case: bool [cases].
+
+    `name` is the column of the efficiency.
+    """
     return rows[name].notna() & ~rows[f"{name}_is_own"]
 
 
 def _is_beyond_devices(rows: "DataFrame", name: str = EFFICIENCIES[0]) -> "DataFrame":
-    """Flag cases that scale better than their number of devices, beyond chance.
+    """Flag cases that scale better than their number of devices: bool [cases].
 
-    Their efficiency is above 1.
+    The whole interval of their efficiency is above 1 or, without an interval, the efficiency by
+    more than MAX_VARIATION.
     """
     low, value = rows[f"{name}_low"], rows[name]
     return _is_scaled(rows, name) & ((low > 1) | (low.isna() & (value > 1 + MAX_VARIATION)))
@@ -150,7 +154,7 @@ def _describe_precision(rows: "DataFrame", names: dict[str, str]) -> Iterator[st
 
 
 def _describe_doubts(results: Results, rows: "DataFrame") -> Iterator[str]:
-    """Yield warnings: repeats that vary, efficiencies and peaks that are too high, few repeats.
+    """Yield warnings: repeats that vary, efficiencies or peaks above 100 %, too few repeats.
 
     `rows` are the measured cases.
     """

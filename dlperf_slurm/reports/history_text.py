@@ -46,9 +46,10 @@ SHOWN_CHANGES = 8
 
 
 def tabulate_history(history: "DataFrame") -> tuple[list[Table], tuple[str, ...]]:
-    """Make one table per timeline, with a row per run from the oldest, and the footnotes.
+    """Return a table per timeline, with a row per run from the oldest, and the footnotes' texts.
 
-    Footnotes list failures, and changes of software and machine.
+    A timeline is a case with one set of model sizes. Footnotes list failures, and changes of
+    software and machine.
     """
     facts = zip(history.problem, history.reason, history.changes.map(_join_changes))
     notes = [(row, CASE, text) for row, texts in enumerate(facts) for text in texts if text]
@@ -57,7 +58,7 @@ def tabulate_history(history: "DataFrame") -> tuple[list[Table], tuple[str, ...]
 
 
 def _title(runs: "DataFrame") -> str:
-    """Return the title of a timeline, of which `runs` are the rows."""
+    """Return the title of the timeline (a case with one set of sizes) whose rows are `runs`."""
     return get_timeline_title(runs.case_id.iloc[0], runs.sizes.iloc[0])
 
 
@@ -90,7 +91,7 @@ def _make_median_cells(history: "DataFrame") -> list[Cell]:
 
 
 def _make_verdict_cells(history: "DataFrame") -> list[Cell]:
-    """Make cells of the verdict against the run before; "first" without a run before."""
+    """Make cells of the verdict against the earlier run; "first" for the oldest run."""
     return [
         Cell(None if count == 0 else verdict or "first", notes=notes if count else ())
         for verdict, count, notes in zip(
@@ -100,14 +101,14 @@ def _make_verdict_cells(history: "DataFrame") -> list[Cell]:
 
 
 def _join_changes(changes: Sequence[str]) -> str:
-    """Join changes to one text; of more than SHOWN_CHANGES, name only the first ones."""
+    """Join changes to one text: the first SHOWN_CHANGES, and the number of the others."""
     more = len(changes) - SHOWN_CHANGES
     rest = [f"and {more} more (--json)"] if more > 0 else []
     return "; ".join([*changes[:SHOWN_CHANGES], *rest])
 
 
 def _describe_ends(runs: "DataFrame") -> str:
-    """Describe the software of the first and of the last run of a timeline that has a result."""
+    """Describe the software of the first and the last run with a result in a timeline."""
     measured = runs[runs["median"].notna()]
     if measured.empty:
         return "no run has a result for this case"
@@ -155,7 +156,7 @@ def serialize_json(
 ) -> str:
     """Serialize a history as JSON, with all numbers in full precision.
 
-    `problems` are lines on runs that could not be read.
+    `nodes` are those that failed or are slow; `problems` are lines on runs that could not be read.
     """
     timelines: dict[int, dict[str, Any]] = {}
     for row in list_records(history):
@@ -171,7 +172,7 @@ def serialize_json(
 
 
 def _list_point(row: Row) -> dict[str, Any]:
-    """Return the JSON object of one run in a timeline."""
+    """Return the JSON object of one run of a timeline."""
     ends = {end: row[f"interval_{end}"] for end in ("low", "high")}
     return {
         "entry": {

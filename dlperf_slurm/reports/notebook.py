@@ -68,7 +68,7 @@ class ShownTables(tuple[ShownTable, ...]):
     __slots__ = ()
 
     def find(self, words: str) -> ShownTable:
-        """Return the first table whose title contains the text `words`.
+        """Return the first table whose title contains `words`.
 
         Raises InputError, which lists the titles, if there is none.
         """
@@ -117,7 +117,7 @@ def find_plot(plots: Sequence[Plot], words: str) -> ShownPlot:
 
 
 def add_notes(table: Table, footnotes: Sequence[str]) -> ShownTable:
-    """Select the footnotes of a table from all of a report; `footnotes[n - 1]` is footnote n."""
+    """Return a table with the footnotes that it refers to; `footnotes[n - 1]` is footnote n."""
     numbers = {number for row in table.rows for cell in row for number in cell.marks}
     return ShownTable(table, {number: footnotes[number - 1] for number in sorted(numbers)})
 

@@ -20,7 +20,7 @@ class Text(NamedTuple):
 
 
 class PlainConsole:
-    """A terminal or file that is `width` columns wide; a terminal shows styles."""
+    """A terminal or a file to print on, `width` columns wide; styles appear on a terminal only."""
 
     def __init__(self, file: TextIO, width: int = 80, is_terminal: bool = False) -> None:
         self.file = file
@@ -28,9 +28,9 @@ class PlainConsole:
         self.is_terminal = is_terminal
 
     def print(self, text: Union[Text, str] = "") -> None:
-        """Print a text, broken between words where it is wider than the console.
+        """Print a text, with line breaks between words where it is wider than the console.
 
-        Raises BrokenPipeError, which the command line turns into an exit code of its own.
+        Raises BrokenPipeError if the reader, such as `head`, has ended.
         """
         content, style = (text, "") if isinstance(text, str) else text
         lines = [
@@ -54,7 +54,7 @@ def measure(text: str) -> int:
 
 
 def wrap(line: str, width: int) -> list[str]:
-    """Break a line between words, and words that are wider than `width` characters."""
+    """Break a line between words into lines of at most `width` columns; longer words are cut."""
     if measure(line) <= width:
         return [line]
     import textwrap

@@ -20,10 +20,10 @@ Mend = Callable[[Sequence[TaskState], int], Sequence[str]]
 
 
 class ProgressCounts:
-    """Counts of ended array tasks and the time left, for the progress display.
+    """The counts of ended array tasks and the time left, for the progress display.
 
     `before` has the markers ("GROUP_ID.ARRAY_TASK_ID") of array tasks from before a retry: those
-    that have ended at the first poll are not counted, so that progress is that of the retried ones.
+    that ended earlier are not counted, so that progress is that of the retried tasks.
     """
 
     def __init__(self, tracker: "Tracker", before: Collection[str]) -> None:
@@ -63,11 +63,11 @@ def show_progress(
     submitter: "Optional[Submitter]" = None,
     before: Collection[str] = (),
 ) -> None:
-    """Follow a run to its end and print each failure and pending reason once.
+    """Follow a run until it ends, and print progress, each failure and each pending reason once.
 
-    `mend` is called at each poll and returns lines to print. `named` has the markers of failed
-    tasks and the reasons that were printed before, and is updated. `before` is as in
-    ProgressCounts.
+    `mend` is called with the states of each poll, and returns lines to print. `named` has the
+    markers of failed tasks and the pending reasons that were printed earlier, and is updated.
+    `before` is as in ProgressCounts.
     """
     counter = ProgressCounts(tracker, before)
     show = _show_bar if console.is_terminal else _print_changes
@@ -144,7 +144,7 @@ def _print_lines(lines: Sequence[str], console: PlainConsole) -> None:
 
 
 def _name_failures(states: Sequence[TaskState], named: set[str], console: PlainConsole) -> None:
-    """Print each failed array task once; `named` has the markers of those printed before."""
+    """Print each failed array task once; `named` has the markers printed so far, and is updated."""
     for state in states:
         has_failed = state.is_final and state.state not in (COMPLETED, SKIPPED)
         if has_failed and state.task.marker not in named:
@@ -156,7 +156,7 @@ def _name_failures(states: Sequence[TaskState], named: set[str], console: PlainC
 def print_pending_reasons(
     run: Run, states: Sequence[TaskState], named: set[str], console: PlainConsole
 ) -> None:
-    """Print each reason why array tasks are pending once; `named` has those printed before."""
+    """Print each reason why tasks are pending once; `named` has those printed, and is updated."""
     reasons = {state.detail for state in states if state.state == PENDING} - {""}
     fresh = [state for state in states if state.detail in reasons - named]
     for line in describe_pending(run, fresh):
@@ -190,7 +190,7 @@ def _describe_later_attempts(states: Sequence[TaskState]) -> dict[str, str]:
 
 
 def describe_counts(states: Sequence[TaskState]) -> str:
-    """Count array tasks by state: "7 COMPLETED, 1 RUNNING, 4 PENDING"."""
+    """Format the number of array tasks in each state: "7 COMPLETED, 1 RUNNING, 4 PENDING"."""
     counts = count_states(states)
     order = (COMPLETED, "RUNNING", "PENDING")
     names = [name for name in order if name in counts]
@@ -199,7 +199,7 @@ def describe_counts(states: Sequence[TaskState]) -> str:
 
 
 def print_states(run: Run, states: Sequence[TaskState], console: PlainConsole) -> None:
-    """Print a table of the array jobs (groups) by their states, then the problems by reason."""
+    """Print a table of the array jobs and the states of their tasks, then problems by reason."""
     console.print(Text(f"{run.run_id}: {describe_counts(states)}", style="bold"))
     jobs: dict[str, list[tuple[str, str]]] = {}
     groups: dict[str, list[TaskState]] = {group_id: [] for group_id in run.list_group_ids()}

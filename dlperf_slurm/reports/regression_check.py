@@ -28,11 +28,11 @@ def parse_percent(text: Optional[str]) -> Optional[float]:
 
 
 def guard_comparison(compared: RunComparison) -> None:
-    """Raise an error unless no case of run A is slower in run B beyond `compared.limit`.
+    """Raise an error unless run B is shown not to be slower in any case than the limit allows.
 
-    Raises SlowerError if a case is slower than the limit allows, CasesFailedError if one of run A's
-    cases cannot be compared, InconclusiveError if more repeats are needed to show that none is
-    slower.
+    `compared.limit` is the limit. Raises SlowerError if a case is slower than the limit allows,
+    CasesFailedError if one of run A's cases cannot be compared, InconclusiveError if more repeats
+    are needed to show that none is slower.
     """
     guarded = [pair for pair in list_records(compared.pairs) if pair["samples_a"]]
     slower = [pair for pair in guarded if pair["is_beyond_limit"]]

@@ -87,7 +87,10 @@ def read_results(attempts: Attempts) -> Results:
 
 
 def _store_summary(run: Run, found: tuple[list[str], str], entries: Mapping[str, EntryRow]) -> None:
-    """Store the summary of a run for `history`, so that it need not read the records."""
+    """Store the summary of a run, from which `history` reads it without opening its records.
+
+    `found` is the files with their digest, taken before they were read.
+    """
     failures = list_failures_by_case(run)
     rows = [
         add_failures(entries[case.case_id], failures.get(case.case_id, []))
@@ -104,7 +107,10 @@ def _store_summary(run: Run, found: tuple[list[str], str], entries: Mapping[str,
 
 
 def fingerprint_run(run: Run) -> tuple[object, ...]:
-    """Fingerprint the file of all cases, or the archive of an archived run; empty without one."""
+    """Return size, time and inode of the file that all cases share, or of a run's archive.
+
+    An empty tuple if there is neither.
+    """
     path = run.path if find_archive(run.path) is not None else run.path / CASES_FILE
     with suppress(FileNotFoundError):
         status = path.stat()
@@ -113,7 +119,7 @@ def fingerprint_run(run: Run) -> tuple[object, ...]:
 
 
 def fingerprint_case(attempts: Attempts, case: PlannedCase, shared: tuple[object, ...]) -> str:
-    """Fingerprint everything that the results of a case depend on, without opening its files.
+    """Return a fingerprint of everything that a case's results depend on, without opening files.
 
     `shared` is the fingerprint of the run's shared files (`fingerprint_run`).
     """
@@ -147,11 +153,11 @@ class CachedResults:
     entries: Mapping[str, EntryRow]
 
     def decode_frames(self) -> RunFrames:
-        """Decode only the frames of measurements, not those computed from them."""
+        """Return the data frames of measurements, without those computed from them."""
         return RunFrames(**{name: decode_frame(self.encoded[name]) for name in _FRAMES})
 
     def decode(self) -> Results:
-        """Decode all frames."""
+        """Return the results with all data frames."""
         samples, cases, notes = (
             decode_frame(self.encoded[name]) for name in ("samples", "cases", "all_notes")
         )
@@ -184,7 +190,7 @@ def store_results(
 
 
 def load_results(run: Run) -> Optional[CachedResults]:
-    """Load the cached results of a run; None if there are none that are valid."""
+    """Load the cached results of a run; None without a valid cache entry."""
     found = load_entry(FRAMES, hash_path(run.path), fingerprint_code())
     return None if found is None else CachedResults(*found)
 
@@ -193,13 +199,13 @@ def load_results(run: Run) -> Optional[CachedResults]:
 
 
 def encode_frame(frame: "DataFrame") -> bytes:
-    """Encode a typed data frame without its index."""
+    """Serialize a typed data frame without its index, for the cache."""
     columns = [(name, str(values.dtype), _encode_column(values)) for name, values in frame.items()]
     return pickle.dumps(columns, protocol=5)
 
 
 def decode_frame(content: bytes) -> "DataFrame":
-    """Decode a data frame that `encode_frame` encoded."""
+    """Return the data frame that `encode_frame` serialized."""
     from pandas import DataFrame
 
     columns = decode(content)

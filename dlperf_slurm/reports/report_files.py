@@ -45,8 +45,8 @@ def has_step_files(run: Run) -> bool:
 def make_report(run: Run, against: Mapping[str, TableMaker], has_steps: bool = False) -> Report:
     """Make a report without plots; with `has_steps`, write its step times to the report folder.
 
-    `against` has functions that make additional tables, by name; with any, the report gets file
-    names of its own. Raises FileProblem if step times cannot be written.
+    `against` has functions that make additional tables, by name, which becomes part of the report's
+    file names. Raises FileProblem if step times cannot be written.
     """
     try:
         toml = read_text(run.path / MATRIX_FILE, root=run.path)
@@ -71,7 +71,10 @@ def make_report(run: Run, against: Mapping[str, TableMaker], has_steps: bool = F
 
 
 def write_files(report: Report, folder: Path, shows_plots: bool = False) -> list[Path]:
-    """Write the files of all formats that show plots, or of all others; return their paths."""
+    """Write the report's files; return their paths.
+
+    With `shows_plots` those of the formats that show plots, else those of all others.
+    """
     written = []
     for report_format in map(load_format, list_formats()):
         if shows_plots == report_format.SHOWS_PLOTS:
@@ -86,9 +89,8 @@ def write_files(report: Report, folder: Path, shows_plots: bool = False) -> list
 def write_plots(report: Report, folder: Path, which: str) -> list[Path]:
     """Draw plots, write them and the reports that show them; return the paths of the reports.
 
-    `which` is one of the CHOICES of `reports.plots`. Reports with ALL or NONE have file names of
-    their own and do not overwrite the plain report. FILES draws the plots of SOME, and also writes
-    them to a separate folder.
+    `which` is one of the CHOICES of `reports.plots`: SOME plots (the plain report), ALL or NONE
+    (reports with file names of their own), or FILES (as SOME, and plots in a separate folder).
     """
     plots, ending = draw_plots(report, which), _VARIANTS[which]
     folders = {SOME: [""], FILES: ["", "-files"], ALL: ["-all"], NONE: []}[which]

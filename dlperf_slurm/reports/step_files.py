@@ -25,7 +25,7 @@ STEPS_FILE = "steps.parquet"
 
 
 def find_step_file(folder: Path, case_id: str) -> Path:
-    """Return the path of the step times of a case in a report folder; the file may not exist."""
+    """Return the path of a case's file of step times in a report folder; it may not exist."""
     return folder / STEPS_DIR / case_id / STEPS_FILE
 
 
@@ -39,7 +39,7 @@ def write_step_files(attempts: Attempts, folder: Path) -> None:
 
 
 class StepWriter:
-    """A writer of step files; `own_folder` is a temporary folder.
+    """A writer of files with step times; `own_folder` is a temporary folder.
 
     Forked processes may share a writer.
     """

@@ -58,9 +58,9 @@ class Summary:
     """The results of a run as tables; `footnotes[n - 1]` is footnote n.
 
     `against` are the tables that compare cases with published results, if requested. `banner` is a
-    warning about other users of the machines, or empty. `ok_repeats` have a valid record.
-    `skipped_repeats` did not run because the time of `--within` was over; they do not count as
-    planned.
+    warning about other users of the machines, or "". `ok_repeats` is the number of repeats with a
+    valid record. `skipped_repeats` were not run, because the time limit of `submit --within` was
+    reached, and do not count as planned.
     """
 
     manifest: Manifest
@@ -140,7 +140,7 @@ class Summary:
 def summarize(manifest: Manifest, results: Results, makers: Sequence[TableMaker] = ()) -> Summary:
     """Make the tables of a run, in the order of its matrix, and the additional ones of `makers`.
 
-    Raises AssertionError if two rows of a throughput table have the same labels.
+    Raises AssertionError if labels are ambiguous: two rows of a throughput table have the same.
     """
     repeats = results.frames.repeats
     marks = FootnoteMarks(results.notes.itertuples(index=False))

@@ -68,14 +68,14 @@ def print_summary(summary: "Summary", console: PlainConsole) -> None:
 
 
 def _list_notes(overview: "Overview") -> list[int]:
-    """List the footnotes of the cases in an overview's rows, of cases without a result first."""
+    """List the footnote numbers in an overview's rows, those of cases without a result first."""
     cases = sorted({case for row in overview.rows for case in row.cases if case is not None})
     cases.sort(key=lambda case: overview.is_measured[case])
     return [number for case in cases for number in sorted(overview.cases.marks.iloc[case])]
 
 
 def print_whole_report(summary: "Summary", console: PlainConsole) -> None:
-    """Print the sentences and all tables of a run with all their footnotes."""
+    """Print the findings and all tables of a run with all their footnotes."""
     _print_head(summary, console)
     for finding in summary.findings:
         if finding.is_warning:
@@ -267,7 +267,7 @@ def print_table(
 
 
 def _sum_widths(widths: Iterable[int], gap: int) -> int:
-    """Return the width of a table with columns of these widths and `gap` spaces between them."""
+    """Return the width of a table in characters; `gap` is the space between columns."""
     found = [*widths]
     return sum(found) + gap * (len(found) - 1) + 2
 
@@ -317,7 +317,7 @@ def _print_columns(
 
 
 def _narrow(columns: Sequence[_Column], excess: int) -> list[int]:
-    """Return widths that are smaller than the natural ones by `excess` together.
+    """Return column widths that are together smaller than the natural ones by `excess`.
 
     The widest columns are narrowed first: of texts, then all to their longest word, then texts
     further, and last figures.

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """The input of all formats; `matrix_toml` is empty if a run has none.
+    """The input of all formats.
 
-    `variant` is a suffix of file names that tells reports with other plots or additional tables
-    apart; "" for the plain report. `read_repeat` reads the step times for plots.
+    `matrix_toml` is the text of the matrix file, "" if the run has none. `variant` is a suffix of
+    file names that tells reports with other plots or additional tables apart; "" for the plain
+    report. `read_repeat` reads the step times for plots.
     """
 
     summary: Summary
@@ -29,7 +30,10 @@ class Report:
 
 
 class ReportFormat(Protocol):
-    """The interface of a format module; `SHOWS_PLOTS` if its files contain plots."""
+    """The interface of a format's module.
+
+    SHOWS_PLOTS is whether the files contain plots.
+    """
 
     SHOWS_PLOTS: bool
 

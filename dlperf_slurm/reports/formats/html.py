@@ -126,7 +126,7 @@ def load_template(name: str) -> jinja2.Template:
 
 
 def _strip_text(value: Any) -> Any:
-    """Remove control characters from a text that is not this tool's own markup."""
+    """Remove control characters from a value, if it is a text but not this tool's own markup."""
     is_text = isinstance(value, str) and not isinstance(value, Markup)
     return strip_controls(value) if is_text else value
 
@@ -163,9 +163,10 @@ def _make_sections(
 
 
 def _find_joined(summary: Summary, overviews: Sequence[Overview]) -> dict[str, Overview]:
-    """Map the titles of throughput and precision tables to the overview of their model.
+    """Return the overview that replaces tables on the page, by title of a table.
 
-    On the page, one table of all cases of that overview replaces them.
+    On the page, one table of all training cases of a model replaces the tables of throughput and of
+    precisions.
     """
     by_model = {overview.model: overview for overview in overviews if not overview.is_inference}
     joined = (table for table in summary.tables if table.kind in (THROUGHPUT.name, PRECISIONS))
@@ -186,7 +187,7 @@ def _make_step_sections(plots: Sequence[Plot], case_ids: Iterable[str]) -> list[
 
 
 def _list_facts(report: Report) -> list[tuple[str, str]]:
-    """List what was measured, where and when, for the top of the page."""
+    """Return (label, text) of what was measured, where and when, for the top of the page."""
     manifest, cases = report.summary.manifest, report.summary.results.cases
     facts = [
         ("Run", manifest.run_id),

@@ -56,7 +56,7 @@ def _describe_table(table: Table) -> dict[str, Any]:
 
 
 def _describe_cell(cell: Cell) -> dict[str, Any]:
-    """Return the JSON object of a cell: text, and number and bounds in the unit of the frame."""
+    """Return a cell as an object for JSON: text, and number and bounds in the frame's unit."""
     found: dict[str, Any] = {"text": cell.text}
     bounds = cell.interval or cell.range
     if cell.figure is not None and not isinstance(cell.value, tuple):

@@ -48,7 +48,10 @@ def serialize(report: Report) -> dict[str, bytes]:
 
 
 def write_tables(tables: Iterable[Table], footnotes: Sequence[str], comments: Iterable[str]) -> str:
-    """Format tables with the labels tab:dlperf-1, ..., below comments; footnote n is n - 1."""
+    """Return tables as LaTeX, labelled tab:dlperf-1, tab:dlperf-2, ..., below comment lines.
+
+    `footnotes[n - 1]` is footnote n.
+    """
     numbered = dict(enumerate(footnotes, start=1))
     blocks = [
         "% needs \\usepackage[T1]{fontenc}, \\usepackage{booktabs,graphicx,siunitx}",
@@ -62,7 +65,7 @@ def write_tables(tables: Iterable[Table], footnotes: Sequence[str], comments: It
 
 
 def make_table(table: Table, label: str, footnotes: Mapping[int, str]) -> str:
-    """Format a table environment with this label; `footnotes` has the report's texts by number.
+    """Return a table as a LaTeX environment with this label; `footnotes` has texts by number.
 
     A long table is several environments, of which the first has the label.
     """
@@ -81,7 +84,10 @@ def make_table(table: Table, label: str, footnotes: Mapping[int, str]) -> str:
 
 
 def _make_part(table: Table, ending: str, label: str, footnotes: Mapping[int, str]) -> str:
-    """Format a table environment, scaled down where it would be wider than the text."""
+    """Return one LaTeX table environment, scaled down if it would be wider than the text.
+
+    `ending` ends the title of a part of a long table: " (1 of 2)".
+    """
     columns = [
         _make_column(header, [row[i] for row in table.rows], i < table.text_columns)
         for i, header in enumerate(table.header)
@@ -114,9 +120,9 @@ def _make_part(table: Table, ending: str, label: str, footnotes: Mapping[int, st
 
 
 def _make_column(header: str, cells: Sequence[Cell], is_text: bool) -> tuple[str, str, list[str]]:
-    """Return a column's type, header and cells; numbers are aligned at the decimal point.
+    """Return a column's alignment, header and cells; numbers are aligned at the decimal point.
 
-    A percent sign that all numbers have is in the header.
+    A percent sign that all numbers have moves to the header.
     """
     length = max(len(cell.text) for cell in cells)
     numbers = [cell.number for cell in cells if cell.number]
@@ -145,7 +151,7 @@ def _make_column(header: str, cells: Sequence[Cell], is_text: bool) -> tuple[str
 
 
 def _list_rows(table: Table, columns: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the rows, each followed by a smaller one of its intervals if it has any."""
+    """Yield the rows as LaTeX, each followed by a smaller row of its intervals if it has any."""
     for row, cells in zip(table.rows, zip(*columns)):
         yield _join_cells(cells)
         spreads = [escape_latex(cell.spread) for cell in row]
@@ -173,17 +179,17 @@ def _join_cells(cells: Iterable[str]) -> str:
 
 
 def _raise_marks(cell: Cell) -> str:
-    """Format the footnote numbers of a cell as superscript."""
+    """Return the footnote numbers of a cell as LaTeX superscript."""
     return rf"\textsuperscript{{{','.join(map(str, cell.marks))}}}" if cell.marks else ""
 
 
 def _make_note(number: int, text: str) -> str:
-    """Format a footnote with its number, which is the same in all formats."""
+    """Return a footnote as LaTeX, with the number that it has in all formats."""
     return rf"\par\textsuperscript{{{number}}} {_break_words(text)}"
 
 
 def _break_words(text: str) -> str:
-    """Escape a text whose long words, such as case ids, may be broken at hyphens."""
+    """Escape a text for LaTeX, with break points after hyphens of long words such as case ids."""
     return escape_latex(text).replace("{-}", r"{-}\allowbreak{}").replace(r"\_", r"\_\allowbreak{}")
 
 

@@ -30,9 +30,10 @@ _SOURCE = ContextVar("_SOURCE", default="")
 class Plot:
     """A drawn figure; `name` is the stem of its file names.
 
-    `subject` is what it shows: the title of a table, or a case id. The caption explains points and
-    bars. `svg` is for the HTML page, which has title and caption as text; the contents of files
-    have them in the figure, for slides and papers. A figure for the page only has an SVG.
+    `subject` is what the figure shows: the title of a table, or a case id. The caption explains
+    points and bars. `svg` is for the HTML page, which has title and caption as text; `contents` are
+    files with title and caption in the figure, for slides and papers. A figure for the page only
+    has an SVG.
     """
 
     name: str
@@ -74,7 +75,7 @@ def draw_for_page(is_for_page: bool = True) -> Iterator[None]:
 
 @contextmanager
 def name_source(text: str) -> Iterator[None]:
-    """Write this text below the titles of figures in files while this context is active."""
+    """Write `text` below the titles of figures in files while this context is active."""
     token = _SOURCE.set(text)
     try:
         yield
@@ -87,7 +88,8 @@ def make_plot(
 ) -> Plot:
     """Draw a figure in the common style and save it in all formats, or as SVG for the page.
 
-    `kind` begins the name, such as "speedup"; `subject` is what the figure shows (Plot).
+    `kind` begins the file name, such as "speedup"; `subject` is what the figure shows (Plot).
+    `draw` makes the matplotlib figure.
     """
     from dlperf_slurm.reports.plots.style import (
         add_heading,
@@ -109,7 +111,7 @@ def make_plot(
 
 
 def make_name(*texts: str) -> str:
-    """Make the stem of a file name from texts: lowercase ASCII, digits, `_`, `.` and hyphens."""
+    """Make the stem of a file name from texts: lowercase ASCII, digits, `_`, `.` and `-`."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", " ".join(texts)).strip("-.").lower()[:120]
 
 

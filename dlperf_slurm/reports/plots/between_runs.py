@@ -82,7 +82,7 @@ def _draw_ratios(compared: RunComparison, shown: Sequence[Row]) -> "Figure":
 
 
 def _name(pair: Row) -> str:
-    """Name a row of a comparison: "CASE_ID", or "CASE_ID, latency"."""
+    """Return the label of a compared row: "CASE_ID", or "CASE_ID, latency"."""
     suffix = ", latency" if pair["quantity"] == MEAN_LATENCY else ""
     return f"{pair['case_id']}{suffix}"
 

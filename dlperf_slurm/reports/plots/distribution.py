@@ -122,9 +122,9 @@ def _draw_case(axes: "Axes", index: int, seconds: Sequence[float]) -> None:
 
 
 def list_quantiles(values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return cumulative shares (0 to 1) and the ascending values at them, at most MOST_POINTS.
+    """Return cumulative shares (0 to 1) and the values up to which each share of values lies.
 
-    The smallest and the largest value are always included.
+    At most MOST_POINTS of each, ascending, with the smallest and the largest value.
     """
     ordered = sorted(values)
     count = len(ordered)
@@ -136,9 +136,9 @@ def list_quantiles(values: Sequence[float]) -> tuple[list[float], list[float]]:
 
 
 def find_range(series: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return the range of the time axis in ms.
+    """Return the range of the time axis in ms, for step times in seconds.
 
-    From the fastest step to the time that SHOWN_PERCENT of each case's steps do not exceed.
+    From the fastest step to a time that SHOWN_PERCENT of each case's steps do not exceed.
     """
     ends = [sorted(steps)[(SHOWN_PERCENT * len(steps) - 1) // 100] for steps in series]
     return 1000 * min(map(min, series)), 1000 * max(ends)

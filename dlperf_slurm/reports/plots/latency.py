@@ -33,7 +33,7 @@ def plot_latency(title: str, rows: "DataFrame") -> Optional[Plot]:
 
 
 def _find_batch_sizes(cases: "DataFrame") -> dict[str, float]:
-    """Return the smallest size in each text of `batch_sizes_measured`, by text: {"16 32": 16.0}."""
+    """Return the x value of each text of `batch_sizes_measured`, its smallest: {"16 32": 16.0}."""
     return {text: float(text.split()[0]) for text in cases.batch_sizes_measured}
 
 

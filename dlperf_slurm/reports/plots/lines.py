@@ -175,7 +175,10 @@ def draw_series(axes: "Axes", chart: Chart, series: PlotSeries, index: int, coun
 
 
 def _find_placing(chart: Chart, steps: float) -> Callable[[float], float]:
-    """Return a function that shifts x by `steps` times DODGE of the axis, linear or logarithmic."""
+    """Return a function that shifts an x value by `steps` times DODGE, so that series stand apart.
+
+    The shift is the same distance on a linear and on a logarithmic axis.
+    """
     values = [x for x, _ in chart.ticks]
     if is_wide_range(values):
         factor = (max(values) / min(values)) ** (DODGE * steps)

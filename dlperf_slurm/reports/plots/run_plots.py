@@ -37,11 +37,11 @@ MOST_CASES = 6
 
 
 def plot_run(summary: Summary, read: ReadRepeat, is_every_case: bool = False) -> list[Plot]:
-    """Draw the figures of the tables, and of step and rank times of every case or selected cases.
+    """Draw the figures of a run: for each table, and step times of cases.
 
-    Selected are, for steps, cases with a warning on their steps, and for ranks those on the largest
-    topologies. Inside `draw_for_page`, only what the page shows is drawn. `read` reads the steps of
-    a repeat.
+    Step times by step are drawn of cases with a warning about steps, those by rank of cases on the
+    largest topologies; both of all cases if `is_every_case`. Inside `draw_for_page`, only what the
+    page shows is drawn. `read` reads the steps of a repeat.
     """
     drawings = list(_list_table_drawings(summary))
     doubtful = list_doubtful(summary.results)[:MOST_CASES]
@@ -57,12 +57,12 @@ def plot_run(summary: Summary, read: ReadRepeat, is_every_case: bool = False) ->
 
 
 def _draw(drawing: Drawing) -> Optional[Plot]:
-    """Draw a figure in a process of `map_on_cores`."""
+    """Call a function that draws a figure, in a process of `map_on_cores`."""
     return drawing()
 
 
 def _list_table_drawings(summary: Summary) -> Iterator[Drawing]:
-    """Yield the drawings of the figures of throughput and latency tables."""
+    """Yield functions that draw the figures of throughput and latency tables."""
     frames = summary.results.frames
     slowest = frames.slowest.groupby("case_id", sort=False, observed=True).seconds
     seconds = {case_id: own.tolist() for case_id, own in slowest}
@@ -79,6 +79,6 @@ def _list_table_drawings(summary: Summary) -> Iterator[Drawing]:
 
 
 def list_largest(summary: Summary) -> list[str]:
-    """List the case on the largest measured topology of each series of each throughput table."""
+    """List case ids: of each series of each throughput table the largest measured topology."""
     rows = list_measured(THROUGHPUT.rows(summary.results))
     return list(rows.drop_duplicates(["table", "column"], keep="last").index)

@@ -25,9 +25,9 @@ Repeats = Mapping[str, Sequence[float]]
 
 
 def plot_throughput(title: str, rows: "DataFrame", repeats: Repeats) -> Optional[Plot]:
-    """Plot throughput over topologies, or the repeats on a single topology.
+    """Plot throughput over topologies, or single repeats if there is only one topology.
 
-    None without measured cases.
+    Returns None without measured cases.
     """
     topologies, measured = list(place_topologies(rows)), list_measured(rows)
     if not topologies:
@@ -51,7 +51,7 @@ def make_throughput_chart(rows: "DataFrame") -> Chart:
 
 
 def _draw_dots(measured: "DataFrame", repeats: Repeats) -> "Figure":
-    """Draw a row for each series, from the top in the order of the table."""
+    """Draw the repeats of each series as dots in a row, in the order of the table from the top."""
     names = list_series(measured)
     figure = open_figure(WIDTH_INCHES, 0.9 + 0.34 * len(names))
     axes = figure.add_subplot()
@@ -96,7 +96,7 @@ def make_speedup_chart(rows: "DataFrame") -> Chart:
 
 
 def _list_baselines(rows: "DataFrame") -> list[Topology]:
-    """List the topologies that the speedups of these cases are relative to, the smallest first."""
+    """List the topologies that the speedups of these cases are relative to, from the smallest."""
     return sorted(map(parse_topology, set(rows.baseline) - {""}))
 
 

@@ -68,10 +68,10 @@ ReadRepeat = Callable[[str, int], Outcome]
 
 @dataclass(frozen=True)
 class CaseSteps:
-    """The throughputs of a case's repeats that have step times, by repeat number.
+    """The repeats of a case that have step times: `repeats` has their throughputs by number.
 
-    `read` reads the steps of the repeats to draw; InputError if files changed since the report
-    began.
+    `read` reads the step times of a repeat to draw, and raises InputError if files changed since
+    the report began.
     """
 
     case_id: str
@@ -115,7 +115,7 @@ def list_case_steps(results: Results, read: ReadRepeat) -> list[CaseSteps]:
 
 
 def list_doubtful(results: Results) -> list[str]:
-    """List the ids of the cases with a warning on their steps or repeats."""
+    """List the ids of cases with a warning about unstable steps or repeats."""
     return [*results.notes.case_id[results.notes.scope == DOUBT].unique()]
 
 

@@ -136,7 +136,7 @@ def open_figure(width_inches: float, height_inches: float, is_by_hand: bool = Fa
 
 
 def mark_series(index: int) -> dict[str, Any]:
-    """Return colour, marker and line style of series number `index`, as matplotlib keywords."""
+    """Return colour, marker and line style of series number `index`, as matplotlib's arguments."""
     return {
         "color": SERIES_COLORS[index % len(SERIES_COLORS)],
         "marker": MARKERS[index % len(MARKERS)],
@@ -156,7 +156,7 @@ def add_legend(figure: "Figure", handles: "Mapping[str, Artist]") -> None:
 
 
 def list_handles(panels: "Sequence[Axes]") -> "dict[str, Artist]":
-    """Return what legends show for the series of all panels (matplotlib's handles), by label."""
+    """Return matplotlib's legend handles for the series of all panels, by label."""
     drawn: dict[str, Artist] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
@@ -184,7 +184,7 @@ def _count_columns(width_inches: float, names: Sequence[str]) -> int:
 
 
 def lay_out(figure: "Figure") -> None:
-    """Run the automatic layout once and freeze it for all formats."""
+    """Run matplotlib's automatic layout once and keep the result for all formats."""
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)

@@ -147,7 +147,10 @@ class FootnoteMarks:
             self._notes.setdefault((label, scope), []).append(note)
 
     def number(self, label: Hashable, scopes: Iterable[str]) -> tuple[int, ...]:
-        """Return the footnote numbers of the row `label` for its notes in these scopes."""
+        """Return the footnote numbers of a row for its notes in these scopes.
+
+        `label` is the row's label in its data frame, such as a case id.
+        """
         notes = [note for scope in scopes for note in self._notes.get((label, scope), ())]
         return self.footnotes.number_all(dict.fromkeys(notes))
 
@@ -209,7 +212,7 @@ def list_groups(spec: TableSpec, results: Results) -> "Iterator[tuple[str, DataF
 
 
 def show_label(axes: Collection[str] = VARIANTS, **changes: Any) -> ShownColumn:
-    """Return the column of labels: framework and non-default values on `axes`.
+    """Return the table column that says framework and non-default values on `axes`.
 
     `changes` are other fields of ShownColumn.
     """
@@ -227,9 +230,9 @@ class LabelCells:
 
 
 def show_throughput(rows: "DataFrame", **changes: Any) -> list[ShownColumn]:
-    """Return the columns of throughput in samples/s and, for models with tokens, in tokens/s.
+    """Return the table columns of throughput in samples/s and, for models with tokens, tokens/s.
 
-    `changes` are fields of ShownColumn for the former.
+    `changes` are fields of ShownColumn for the column in samples/s.
     """
     in_samples = ShownColumn("samples_per_s", marks=True, counts=True, **changes)
     if (rows.tokens_per_sample > 0).any():
@@ -248,7 +251,7 @@ def make_token_cells(rows: "DataFrame") -> list[Cell]:
 
 
 def join_sizes(rows: "DataFrame") -> list[Cell]:
-    """Make cells of the measured batch sizes: "16 and 32"."""
+    """Make cells of the measured batch sizes of each case: "16 and 32"."""
     return [
         join_cells([Cell(int(size), COUNT) for size in text.split()]
             or [Cell(None, problem="none")], " and ")
@@ -257,7 +260,7 @@ def join_sizes(rows: "DataFrame") -> list[Cell]:
 
 
 def count_of(part: "Series", whole: "Series") -> list[Cell]:
-    """Make cells such as "2 of 3" from two columns."""
+    """Make cells "2 of 3" from a column of counts and a column of totals."""
     return [
         Cell(count, ScaledFormat(".0f", unit=f" of {total}"))
         for count, total in zip(list_values(part), whole)
@@ -265,5 +268,5 @@ def count_of(part: "Series", whole: "Series") -> list[Cell]:
 
 
 def find_known(rows: "DataFrame", *names: str) -> list[str]:
-    """Return those of the columns `names` in which any row has a value."""
+    """Return which of the columns `names` have a value in any row."""
     return [name for name in names if rows[name].notna().any()]

@@ -43,7 +43,7 @@ def _is_compared(rows: "DataFrame") -> bool:
 
 
 def _show_latencies(rows: "DataFrame") -> list[ShownColumn]:
-    """Return the columns of NVIDIA's tables: throughput and latencies, with speedups if any.
+    """Return the table columns of NVIDIA's tables: throughput, latencies, and speedups if any.
 
     Only the mean latency and its speedup have intervals, so that the table stays readable; files
     have all.
@@ -72,9 +72,9 @@ def _list_sizes(rows: "DataFrame") -> list[Any]:
 
 @cache
 def _blank_unmeasured(name: str, has_bounds: bool) -> MakeCells:
-    """Return a function that makes the cells of the latency column `name`.
+    """Return a function that makes cells of the latency column `name`.
 
-    A case that was not measured has its problem as text.
+    The cell of a case that was not measured has its problem as text, such as "OOM".
     """
 
     def make_cells(rows: "DataFrame") -> list[Cell]:
@@ -130,7 +130,7 @@ def _list_generations(results: Results) -> "DataFrame":
 
 
 def _show_generation(rows: "DataFrame") -> list[ShownColumn]:
-    """Return the columns of a table of generations: TTFT, TPOT, ITL and rates."""
+    """Return the table columns for text generation: TTFT, TPOT, ITL and rates."""
 
     def show(name: str, phase: str, *percents: int) -> list[ShownColumn]:
         return [
@@ -154,7 +154,10 @@ def _show_generation(rows: "DataFrame") -> list[ShownColumn]:
 
 @cache
 def _read_phase(phase: str, percent: int) -> MakeCells:
-    """Return a function that makes cells of a percentile of `phase`: "ttft", "tpot" or "itl"."""
+    """Return a function that makes cells of a percentile of a latency of generation.
+
+    `phase` is "ttft", "tpot" or "itl" (time to first token, per output token, between tokens).
+    """
 
     def make_cells(rows: "DataFrame") -> list[Cell]:
         cells = ShownColumn(f"{phase}_p{percent}_ms", bounds=False).read_cells(rows)

@@ -89,7 +89,7 @@ ALL_REDUCES = TableSpec(
 def _group_starts(results: Results) -> "DataFrame":
     """Compute the median time of each phase of a job's start, by framework and topology.
 
-    Over the cases, of their medians over repeats.
+    The median over cases of their medians over repeats.
     """
     cases = results.cases
     names = [f"phase_{name}_seconds" for name in (QUEUE, *MEANINGS)]
@@ -100,7 +100,7 @@ def _group_starts(results: Results) -> "DataFrame":
 
 
 def _show_starts(rows: "DataFrame") -> list[ShownColumn]:
-    """Return the columns of the table of starts: the known phases, their sum and the warm-up."""
+    """Return the table columns for the start of jobs: known phases, their sum and the warm-up."""
 
     def show(phase: str) -> ShownColumn:
         return ShownColumn(f"phase_{phase}_seconds", phase.replace("_", " "), SECONDS, UNKNOWN)
@@ -114,12 +114,12 @@ def _show_starts(rows: "DataFrame") -> list[ShownColumn]:
 
 
 def _list_known_phases(rows: "DataFrame") -> list[str]:
-    """List the phases before the first step that any row has."""
+    """List the columns of phases before the first step that have a value in any row."""
     return [name for name in (QUEUE, *TO_FIRST_STEP) if rows[f"phase_{name}_seconds"].notna().any()]
 
 
 def _explain_starts(rows: "DataFrame") -> str:
-    """Return the caption of the table of starts, with the meaning of each phase."""
+    """Return the caption of the table of job starts, with the meaning of each phase."""
     meanings = {QUEUE: QUEUE_MEANING, **MEANINGS}
     told = "; ".join(f"{n.replace('_', ' ')}: {meanings[n]}" for n in _list_known_phases(rows))
     return f"rank 0, medians over repeats, then over cases. {told}; warmup: {MEANINGS[WARMUP]}"

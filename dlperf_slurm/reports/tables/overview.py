@@ -35,11 +35,11 @@ NOT_IN_MATRIX = Cell(None, problem="not in the matrix")
 
 @dataclass(frozen=True)
 class OverviewRow:
-    """A series: cases that differ only in their place (topology, or batch size in inference).
+    """A series: cases that differ only in topology (in inference, in batch size).
 
-    `cases[i]` is the position, in the overview's frame, of the case at place i; None if the matrix
-    has no such case. `label` is framework and variant; `group` is the batch size per device in
-    training, the topology in inference.
+    `cases[i]` is the position, in the overview's frame, of the case at x value i of
+    `Overview.places`; None if the matrix has no such case. `label` is framework and variant;
+    `group` is the batch size per device in training, the topology in inference.
     """
 
     label: str
@@ -99,7 +99,7 @@ class Overview:
         return "topology" if self.is_inference else "batch size"
 
     def name_group(self, group: str) -> str:
-        """Describe the group of a row without relying on a header: "1n2g", "batch size 8"."""
+        """Return a row's group in words: the topology "1n2g", or "batch size 8"."""
         return group if self.is_inference else f"batch size {group}"
 
     @property
@@ -113,27 +113,27 @@ class Overview:
         return tuple(dict.fromkeys((row.precision, row.group) for row in self.rows))
 
     def read(self, name: str) -> list[Optional[float]]:
-        """Return the values of a column of `cases` by position of the case; None is missing."""
+        """Return the values of the column `name`, by position of the case; None is missing."""
         return list_values(self.cases[name])
 
     @cached_property
     def is_measured(self) -> tuple[bool, ...]:
-        """Whether each case was measured."""
+        """Whether each case was measured, by position of the case."""
         return tuple(self.cases.samples_per_s.notna())
 
     @property
     def has_scaling(self) -> bool:
-        """Whether any row was measured at two or more places."""
+        """Whether any row was measured at two or more topologies or batch sizes."""
         return any(sum(self._list_measured(row)) > 1 for row in self.rows)
 
     @property
     def measured_places(self) -> tuple[int, ...]:
-        """The indices of the places at which any case was measured."""
+        """The indices in `places` at which any case was measured."""
         found = zip(*map(self._list_measured, self.rows))
         return tuple(i for i, is_measured in enumerate(found) if any(is_measured))
 
     def _list_measured(self, row: OverviewRow) -> list[bool]:
-        """Return whether the row was measured, for each place."""
+        """Return whether the row was measured, for each of `places`."""
         return [case is not None and self.is_measured[case] for case in row.cases]
 
 
@@ -185,10 +185,9 @@ def _make_overview(cases: "DataFrame") -> Overview:
 
 
 def _list_places(names: "Series", cases: "DataFrame") -> tuple[str, ...]:
-    """List the distinct places of cases in ascending order, as texts: ("1n1g", "1n8g", "2n8g").
+    """List the distinct topologies or batch sizes in ascending order: ("1n1g", "1n8g", "2n8g").
 
-    `names` has the place of each case: its topology, or in inference its batch size. Batch sizes
-    that a search determines, such as "max", come first.
+    `names` has that of each case. Batch sizes that a search determines, such as "max", come first.
     """
     if cases["mode"].iloc[0] == INFER:
         sizes = dict(zip(names, ((size, 0) for size in cases.planned_size)))
@@ -199,9 +198,9 @@ def _list_places(names: "Series", cases: "DataFrame") -> tuple[str, ...]:
 
 
 def choose_rows(overview: Overview, limit: int) -> Overview:
-    """Keep up to `limit` rows: the fastest of each framework, then the fastest of all others.
+    """Keep up to `limit` rows: the fastest of each framework, then the fastest others.
 
-    By throughput at the largest place that was measured.
+    By throughput at the largest topology or batch size that was measured.
     """
     rates = overview.read("samples_per_s")
     place = overview.measured_places[-1] if overview.measured_places else 0
@@ -218,9 +217,10 @@ def choose_rows(overview: Overview, limit: int) -> Overview:
 
 
 def tabulate_overview(overview: Overview) -> Table:
-    """Make a table with one row per series: its throughput at each measured place.
+    """Make a table with a row per series, and its throughput in a column per topology.
 
-    The last columns are efficiency and precision speedup at the largest measured place.
+    Per batch size in inference. The last columns are efficiency and precision speedup at the
+    largest one measured.
     """
     shown = overview.measured_places
     columns: dict[str, Sequence[Cell]] = {"framework": [Cell(row.label) for row in overview.rows]}
@@ -270,15 +270,18 @@ def tabulate_overview(overview: Overview) -> Table:
 
 
 def _read_at(overview: Overview, place: int, cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cell of each row at a place (an index); `cells` are by position of the case."""
+    """Return the cell of each row at the index `place` of `Overview.places`.
+
+    `cells` are by position of the case.
+    """
     positions = [row.cases[place] for row in overview.rows]
     return [NOT_IN_MATRIX if position is None else cells[position] for position in positions]
 
 
 def _make_speedup_cells(cases: "DataFrame", references: Collection[str]) -> list[Cell]:
-    """Make cells of precision speedups; 1 for a case in one of the precisions `references`.
+    """Make cells of precision speedups; 1 for cases in one of the precisions `references`.
 
-    A reference has no speedup in the data frame if it is the only precision.
+    In the data frame, a reference that is the only precision has no speedup.
     """
     is_reference = cases.precision.isin(references) & cases.samples_per_s.notna()
     speedup = cases.precision_speedup.mask(cases.precision_speedup.isna() & is_reference, 1.0)
@@ -287,7 +290,7 @@ def _make_speedup_cells(cases: "DataFrame", references: Collection[str]) -> list
 
 
 def has_speedup(cases: "DataFrame") -> "Series":
-    """Flag the cases with a speedup over another precision than their own."""
+    """Return whether each case has a speedup over another precision than its own: bool [cases]."""
     return cases.precision_speedup.notna() & ~cases.precision_speedup_is_own
 
 

@@ -73,7 +73,7 @@ def _name_throughputs(rows: "DataFrame") -> str:
 
 
 def show_training_figures(rows: "DataFrame") -> list[ShownColumn]:
-    """Return the columns of throughput, scaling, FLOP/s, and shares of the device's limits."""
+    """Return the table columns of throughput, scaling, FLOP/s, and shares of device limits."""
     measured = rows[rows.repeats_measured > 0]
     most = measured.tflops_per_device.max()
     prefix, factor = ("G", 1000.0) if 0 < most < 1 else ("T", 1.0)
@@ -101,7 +101,7 @@ LIMITS = {
 
 
 def _explain_throughputs(rows: "DataFrame") -> str:
-    """Return the caption of a throughput table: the baselines, and what LIMITS mean."""
+    """Return the caption of a throughput table: the baselines, and what the columns LIMITS mean."""
     baselines = rows[["label", "column", "baseline"]][rows.baseline != ""]
     different = baselines.baseline.unique()
     if len(different) == 0:
@@ -122,7 +122,7 @@ def find_efficiencies(rows: "DataFrame") -> list[str]:
 
 
 def describe_scaling(rows: "DataFrame") -> str:
-    """Name the ratios of these cases: "speedup and weak-scaling efficiency"."""
+    """Return which ratios these cases have: "speedup and weak-scaling efficiency"."""
     kinds = [name.partition("_")[0] for name in find_efficiencies(rows)]
     return f"speedup and {' or '.join(f'{kind}-scaling' for kind in kinds)} efficiency"
 
@@ -136,7 +136,7 @@ def explain_limits(measured: "DataFrame") -> list[str]:
 
 
 def _show_cases(rows: "DataFrame") -> list[ShownColumn]:
-    """Return the columns that identify a case in a throughput table."""
+    """Return the table columns that identify a case in a throughput table."""
     compiler = [ShownColumn("compiler")] if rows.has_compilers.iloc[0] else []
     return [ShownColumn("label", "framework"), *compiler, ShownColumn("topology")]
 
@@ -294,7 +294,7 @@ SOURCES = TableSpec(
 
 
 def _show_accuracy(rows: "DataFrame") -> list[ShownColumn]:
-    """Return the columns of a table of training to accuracy."""
+    """Return the table columns for training to accuracy."""
     target = rows.target_top1.max()
     reached = ShownColumn(
         "seeds_at_target", f"reached {100 * target:g} %",

@@ -33,11 +33,11 @@ MARKERS = (
 
 @dataclass(frozen=True)
 class SeriesStyle:
-    """The style of a series: dashes by `kind`, colour and marker by `hue`.
+    """The style of a series in a chart: dashes by `kind`, colour and marker by `hue`.
 
-    `label` and `kind` are indices in `Overview.labels` and `Overview.kinds`. `hue` is the index of
-    the label, or of the kind if all series have the same label; None in the legend entry of a kind
-    that several labels share.
+    `label` (framework and variant) and `kind` (precision and group) are indices in
+    `Overview.labels` and `Overview.kinds`. `hue` is the index of the label, or of the kind if all
+    series have the same label; None in the legend entry of a kind that several labels share.
     """
 
     label: int
@@ -119,7 +119,7 @@ class Chart:
 
     @property
     def dodge(self) -> float:
-        """The distance of adjacent series in x, so that their marks do not cover each other."""
+        """The distance of adjacent series in x, so that their markers do not cover each other."""
         xs = sorted(x for x, _ in self.x_ticks)
         gap = min((b - a for a, b in zip(xs, xs[1:])), default=WIDTH - LEFT - RIGHT)
         share = gap / len(self.lines)
@@ -167,7 +167,7 @@ class Chart:
         return half if min(self._values) > half else 0.0
 
     def place_x(self, x: float) -> float:
-        """Convert an x value to an SVG coordinate."""
+        """Convert an x value of the data to an SVG coordinate."""
         xs = [tick for tick, _ in self.ticks]
         low, high = min(xs), max(xs)
         room = WIDTH - LEFT - RIGHT
@@ -176,7 +176,7 @@ class Chart:
         return round(LEFT + inset + share * (room - 2 * inset), 1)
 
     def place_y(self, y: float) -> float:
-        """Convert a y value to an SVG coordinate."""
+        """Convert a y value of the data to an SVG coordinate."""
         room = HEIGHT - TOP - BOTTOM
         levels = self._levels
         if self.is_logarithmic:
@@ -233,9 +233,10 @@ TREND_WIDTH, TREND_HEIGHT = 72.0, 22.0
 
 @dataclass(frozen=True)
 class Sparkline:
-    """A sparkline of values between `lowest` and `highest`, or a bar for a single place.
+    """A small line without axes in a table cell, or a bar if there is a value at one x alone.
 
-    `values[i]` is at position `places[i]` of `count`; `ideal` is the value of a reference line.
+    `values[i]` is at position `places[i]` of `count`; values are between `lowest` and `highest`;
+    `ideal` is the value of a reference line.
     """
 
     look: SeriesStyle
@@ -267,7 +268,7 @@ class Sparkline:
 
     @property
     def bar(self) -> float:
-        """The length of the bar that replaces the line for a single place."""
+        """The length of the bar that replaces the line if there is only one value."""
         return round(TREND_WIDTH * self.values[0] / self.highest, 1)
 
     def _place(self, value: float) -> float:

@@ -49,7 +49,7 @@ def inline_svg(plot: Plot) -> str:
 
 
 def _adopt(element: ElementTree.Element, prefix: str) -> None:
-    """Replace an element's colours by custom properties of the page, and prefix its ids."""
+    """Replace an SVG element's colours by CSS properties of the page, and prefix its ids."""
     for name, value in element.attrib.items():
         if name == "id":
             value = f"{prefix}-{value}"
@@ -65,7 +65,7 @@ def _adopt(element: ElementTree.Element, prefix: str) -> None:
 
 
 def _name(root: ElementTree.Element, plot: Plot) -> None:
-    """Add title and description, and set the width at which text has the page's font size."""
+    """Add title and description to an SVG, and set its width for text in the page's font size."""
     names = {"title": f"{plot.title}: {plot.subject}", "desc": plot.caption}
     for place, (tag, text) in enumerate(names.items()):
         child = ElementTree.Element(f"{{{_SVG}}}{tag}", {"id": f"{plot.name}-{tag}"})
@@ -80,5 +80,5 @@ def _name(root: ElementTree.Element, plot: Plot) -> None:
 
 
 def find_width_points(text: str) -> float:
-    """Parse the width of an SVG by matplotlib, in points: "360pt"."""
+    """Parse the width attribute of an SVG by matplotlib, such as "360pt"; in points."""
     return float(text.removesuffix("pt"))

@@ -48,7 +48,7 @@ def explain_topology(text: str) -> Markup:
 
 
 def explain_word(word: str) -> str:
-    """Return the meaning of a term or a topology, or '' for any other word."""
+    """Return the meaning of a glossary term or a topology; "" for any other word."""
     if word in GLOSSARY:
         return GLOSSARY[word]
     try:

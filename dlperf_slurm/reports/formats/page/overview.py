@@ -40,9 +40,9 @@ class LegendEntry:
 
 @dataclass(frozen=True)
 class OverviewSection:
-    """The table of an overview, with a style and a sparkline for each row, and its charts.
+    """The table of an overview on the page, with a style for each row, its legend and its charts.
 
-    `trends` are the sparklines, and `keys` the legend entries.
+    `trends` are the sparklines of the rows, `keys` the legend entries.
     """
 
     table: HtmlTable
@@ -54,7 +54,7 @@ class OverviewSection:
 
 
 def make_sections(overviews: Sequence[Overview], footnotes: Sequence[str]) -> list[OverviewSection]:
-    """Make the section of each overview, in order."""
+    """Return the page's section for each overview, in order; `footnotes[n - 1]` is footnote n."""
     return [
         _make_section(overview, f"overview-{number}", footnotes)
         for number, overview in enumerate(overviews, start=1)
@@ -62,7 +62,10 @@ def make_sections(overviews: Sequence[Overview], footnotes: Sequence[str]) -> li
 
 
 def _make_section(overview: Overview, name: str, footnotes: Sequence[str]) -> OverviewSection:
-    """Make the section of an overview; `name` begins the HTML ids of its table."""
+    """Return the page's section for an overview.
+
+    `name` begins the HTML ids of its table; `footnotes[n - 1]` is footnote n.
+    """
     looks = tuple(_make_look(overview, row) for row in overview.rows)
     is_share = overview.has_scaling and not overview.is_inference
     trends = _make_trends(overview, looks, is_share)
@@ -77,9 +80,10 @@ def _make_section(overview: Overview, name: str, footnotes: Sequence[str]) -> Ov
 
 
 def _name_kind(overview: Overview, precision: str, group: str) -> str:
-    """Describe a kind by the precision, the group, or both: whichever differs between kinds.
+    """Return the legend text of a kind of series: "amp, batch size 64".
 
-    A kind is a pair of `Overview.kinds`: "amp, batch size 64".
+    A kind is a pair (precision, group) of `Overview.kinds`; only what differs between kinds is in
+    the text.
     """
     differs = [len({kind[i] for kind in overview.kinds}) > 1 for i in (0, 1)]
     parts = [precision, overview.name_group(group)]
@@ -89,9 +93,9 @@ def _name_kind(overview: Overview, precision: str, group: str) -> str:
 def _explain_trends(
     overview: Overview, trends: Sequence[Optional[Sparkline]], is_share: bool
 ) -> Table:
-    """Make the overview's table, with the scale of the sparklines explained in the caption.
+    """Return the overview's table, with a caption that explains the sparklines' scale.
 
-    They show efficiencies if `is_share`.
+    `is_share`: the sparklines show efficiencies, not throughputs.
     """
     table = tabulate_overview(overview)
     lowest = next((trend.lowest for trend in trends if trend is not None), None)
@@ -102,14 +106,14 @@ def _explain_trends(
 
 
 def _make_look(overview: Overview, row: OverviewRow) -> SeriesStyle:
-    """Make the style of a row, from the indices of its label and kind."""
+    """Return colour and dashes for a row, from the indices of its label and kind."""
     label = overview.labels.index(row.label)
     kind = overview.kinds.index((row.precision, row.group))
     return SeriesStyle(label, kind, label if len(overview.labels) > 1 else kind)
 
 
 def _list_keys(overview: Overview) -> Iterator[LegendEntry]:
-    """List the legend entries; none for a label or kind that all series share."""
+    """Yield the legend entries; none for a label or kind that all series share."""
     if len(overview.labels) > 1:
         for index, label in enumerate(overview.labels):
             yield LegendEntry("label", index, label, SeriesStyle(index, 0, index))
@@ -124,7 +128,10 @@ def _list_keys(overview: Overview) -> Iterator[LegendEntry]:
 def _make_trends(
     overview: Overview, looks: Sequence[SeriesStyle], is_share: bool
 ) -> tuple[Optional[Sparkline], ...]:
-    """Make a sparkline per row, of efficiency (`is_share`) or throughput; None without values."""
+    """Return a sparkline for each row; None for a row without values.
+
+    `is_share`: of efficiency, else of throughput.
+    """
     shown = overview.measured_places
     figures = overview.read(find_efficiencies(overview.cases)[0] if is_share else "samples_per_s")
     found = [
@@ -162,13 +169,19 @@ def _find_lowest(shares: Sequence[float]) -> float:
 
 
 def _tell(overview: Overview, place: int, value: float, is_share: bool) -> str:
-    """Describe a value at a place: "93 % at 2n8g"."""
+    """Format a value with its point on the x axis: "93 % at 2n8g".
+
+    `place` is an index in `Overview.places`; `is_share`: a fraction to print in percent.
+    """
     text = f"{100 * value:.0f} %" if is_share else f"{value:.4g} {overview.unit}"
     return f"{text} at {overview.places[place]}"
 
 
 def _list_charts(overview: Overview, looks: Sequence[SeriesStyle]) -> Iterator[Optional[Chart]]:
-    """Make the charts of throughput, efficiency and precision speedup, over two or more places."""
+    """Yield the charts of throughput, efficiency and precision speedup.
+
+    A chart without cases at two or more topologies (in inference, batch sizes) is None.
+    """
     if not overview.has_scaling:
         return
     over = "batch size" if overview.is_inference else "topology"
@@ -212,9 +225,9 @@ def _list_charts(overview: Overview, looks: Sequence[SeriesStyle]) -> Iterator[O
 def _list_relative(
     overview: Overview, looks: Sequence[SeriesStyle], points: Points
 ) -> Iterator[Optional[Chart]]:
-    """Make a bar chart of throughput relative to the fastest label at each place, for each kind.
+    """Yield a bar chart for each kind of series: throughput relative to the fastest framework.
 
-    `points` has the point of each case in the chart of throughput.
+    At each topology or batch size. `points` has the point of each case in the chart of throughput.
     """
     for kind in overview.kinds:
         rows = [row for row in overview.rows if (row.precision, row.group) == kind]
@@ -243,7 +256,7 @@ def _make_chart(
     ideal: Optional[float] = None,
     has_bars: bool = False,
 ) -> Optional[Chart]:
-    """Make a chart of all series that have points; None without any.
+    """Return a chart of all series that have points; None without any.
 
     `points` has the point and the tooltip of each case, by position; `ideal` is the value of a
     reference line.
@@ -264,7 +277,7 @@ def _make_chart(
 def _make_line(
     row: OverviewRow, look: SeriesStyle, names: Sequence[str], points: Points
 ) -> ChartLine:
-    """Make the line of a row; `names` are the places."""
+    """Return the line of a row in a chart; `names` are the labels of the x axis."""
     shown, tips = [], []
     for name, case in zip(names, row.cases):
         found = None if case is None else points[case]
@@ -275,7 +288,7 @@ def _make_line(
 
 
 def _place(overview: Overview) -> list[float]:
-    """Return the x coordinate of each place of an overview, for charts.
+    """Return the x coordinate of each topology or batch size (`Overview.places`) for charts.
 
     It is log2 of the number of devices or the batch size, or the index of the place if a size is
     unknown or not unique.
@@ -290,13 +303,14 @@ def _place(overview: Overview) -> list[float]:
 
 
 def _find_size(overview: Overview, place: str) -> int:
-    """Return a label of the horizontal axis as a number.
+    """Convert a label of the x axis to a number.
 
-    `place` is a batch size in an overview of inference, else a topology: its number of devices.
+    `place` is a batch size in an overview of inference, else a topology, whose number of devices is
+    returned.
     """
     return int(place) if overview.is_inference else parse_topology(place).world_size
 
 
 def _write(cell: Cell, unit: str) -> str:
-    """Format the number of a cell with its unit and bounds."""
+    """Format a cell's number with this unit and its bounds."""
     return f"{cell.text} {unit} {cell.bounds}".strip()

@@ -33,8 +33,8 @@ class FootnoteMark:
 class HtmlTable:
     """A table with its HTML id, and the footnote marks of each cell.
 
-    `places[column]` is the maximum number of decimal places in the column, `marks[column]` the
-    length of its longest row of footnote marks, in digits.
+    `places[column]` is the largest number of decimal places in a column, `marks[column]` the
+    largest number of digits of a cell's footnote marks.
     """
 
     id: str
@@ -50,16 +50,19 @@ class HtmlTable:
 
     @property
     def is_tall(self) -> bool:
-        """Whether the table scrolls within the page."""
+        """Whether the table has so many rows that it scrolls within the page."""
         return len(self.rows) > MOST_ROWS
 
     def reserve(self, column: int) -> Markup:
-        """Return the attribute of a cell that keeps space for footnote marks; "" for up to one."""
+        """Return the HTML attribute that reserves space for a cell's footnote marks.
+
+        It is "" where one digit is enough.
+        """
         marks = self.marks[column]
         return Markup(f' style="--marks:{marks}"' if marks > 1 else "")
 
     def pad(self, column: int, cell: Cell) -> str:
-        """Return the padding that aligns a number with the decimal places of its column: ".00"."""
+        """Return invisible digits that align a number at its column's decimal point: ".00"."""
         if cell.figure is None or not cell.text or isinstance(cell.value, tuple):
             return ""
         places = count_places(cell.text)
