@@ -29,7 +29,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class ContainerStart:
-    """A container image, and how to start it for each rank.
+    """A container image with its settings, from which the command that starts it is made.
 
     `folders` are mounted as ranks read and write them; `mounts` and `env_names` are the mounts and
     the names of environment variables that the site sets.

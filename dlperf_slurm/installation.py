@@ -143,7 +143,7 @@ def _is_here():  # type: () -> bool
 
 
 def _write_place(*names):  # type: (*str) -> str
-    """Return a quoted path in the checkout, relative if the checkout is the working directory.
+    """Return a path in the checkout, quoted for the shell; relative if it is the working directory.
 
     `names` are the parts of the path below it.
     """

@@ -87,7 +87,7 @@ def submit(
 def _parse(
     command: str, matrix: Union[str, Path], site: Optional[str], settings: Mapping[str, object]
 ) -> Namespace:
-    """Parse the command line with these arguments, so that defaults are those of the command."""
+    """Parse a command line with these arguments, so that defaults are those of the command."""
     from dlperf_slurm.cli import make_parser
 
     words = [command, *([f"--site={site}"] if site else [])]

@@ -58,9 +58,9 @@ def _interrupt(signal_number: int, frame: "Optional[FrameType]") -> None:
 
 
 def _tell_or_interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Handle an exception in a destructor, which Python cannot raise: print it as usual.
+    """Print an exception from a destructor, which Python cannot raise; interrupt again on Ctrl-C.
 
-    A KeyboardInterrupt is raised again a moment later instead.
+    A KeyboardInterrupt is not printed but raised again a moment later.
     """
     if unraisable.exc_type is KeyboardInterrupt:
         signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)

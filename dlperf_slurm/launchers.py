@@ -126,7 +126,7 @@ def srun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
 
 @_register(TORCHRUN, starts_nodes=True)
 def torchrun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
-    """Return the command line by which srun starts torchrun on each node, and it the ranks.
+    """Return the command line by which srun starts torchrun per node, and torchrun the ranks.
 
     torchrun gets the cores of all ranks on its node. Ranks use RANK, WORLD_SIZE and MASTER_ADDR
     instead of MPI. The rendezvous is on the first node, where the job script runs. Further options

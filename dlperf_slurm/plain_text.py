@@ -19,7 +19,7 @@ def count_things(number: int, noun: str) -> str:
 
 
 def name_some(names: Sequence[str], limit: int = 3) -> str:
-    """List the first names, and how many more there are: "a, b, c and 5 more"."""
+    """Return the first names, and how many more there are: "a, b, c and 5 more"."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
 

@@ -35,7 +35,7 @@ def find_results_dir() -> str:
 
 
 def _list_places() -> "list[str]":
-    """List the paths where a shell looks for the console script, in the order of PATH."""
+    """List the paths where a shell looks for this tool's console script, in the order of PATH."""
     return [os.path.join(folder, PROGRAM) for folder in os.get_exec_path()]
 
 

@@ -107,7 +107,10 @@ def clean_environment(
 
 
 def list_unheeded(environment: Mapping[str, str], inherit: Collection[str]) -> list[str]:
-    """List the SBATCH_ variables of the user's shell that `clean_environment` removes."""
+    """List the SBATCH_ variables of the user's shell that are not passed to sbatch.
+
+    `inherit` names those that are; see `clean_environment`.
+    """
     kept = clean_environment(environment, inherit)
     return sorted(
         name
@@ -117,7 +120,7 @@ def list_unheeded(environment: Mapping[str, str], inherit: Collection[str]) -> l
 
 
 def find_shell_cluster(environment: Mapping[str, str]) -> str:
-    """Return the cluster in SLURM_CLUSTERS, or '' unless it names a single cluster."""
+    """Return the cluster that SLURM_CLUSTERS names; "" unless it is exactly one."""
     name = environment.get("SLURM_CLUSTERS", "")
     return name if re.fullmatch(r"[A-Za-z0-9_.-]+", name) and name != "all" else ""
 
@@ -205,7 +208,7 @@ def add_hint(message: str) -> str:
 
 
 def is_forbidden(message: str) -> bool:
-    """Return whether an error message of a Slurm client says that this user lacks permission."""
+    """Return whether a Slurm command's error message says that this user lacks permission."""
     return re.search("permission denied|access denied|not permitted", message, re.I) is not None
 
 

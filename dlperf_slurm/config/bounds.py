@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Bound:
-    """A comparison with a number; the operator is one of = != < <= > >=."""
+    """A comparison with a number, such as >=256; the operator is one of = != < <= > >=."""
 
     operator: str
     number: int

@@ -40,9 +40,9 @@ _SYNTAX_HINTS = (
 
 
 def describe_mistake(kind: type[BaseModel], mistake: Mapping[str, Any]) -> str:
-    """Describe one error of pydantic (`mistake`) in TOML's terms, with the allowed values.
+    """Describe an error that pydantic found in a TOML table, with the allowed values.
 
-    `kind` is the model of the table that was validated.
+    `mistake` is pydantic's error; `kind` is the model of the table that was validated.
     """
     value, error_type = mistake["input"], mistake["type"]
     if error_type == "extra_forbidden":
@@ -67,7 +67,7 @@ def describe_mistake(kind: type[BaseModel], mistake: Mapping[str, Any]) -> str:
 
 
 def _show(value: object) -> str:
-    """Format a value as in a TOML file, where this differs from Python: true, dates."""
+    """Format a value as in a TOML file, where this differs from Python: `true`, dates."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, (date, time)) else repr(value)

@@ -44,7 +44,7 @@ def expand_home(path: str) -> Path:
 
 
 def find_user_name(uid: Optional[int] = None) -> str:
-    """Return the name of a user, or the uid as text if the password database lacks it.
+    """Return the name of a user, or the uid as text if the password database has no name.
 
     The default is the user of this process: LOGNAME and USER may name another one, and Slurm goes
     by the uid.
@@ -87,7 +87,7 @@ def find_user_dir(variable: str, default: str) -> Path:
 
 
 def find_stranger(*paths: Path) -> str:
-    """Return the name of the first owner of these paths who is neither this user nor root, or ''.
+    """Return the first owner of these paths who is neither this user nor root; "" for none.
 
     Links and their targets count, as git's safe.directory has it; missing paths do not.
     """
@@ -211,7 +211,7 @@ def find_environments_dir() -> Path:
 
 
 def check_search_folder(folder: str) -> str:
-    """Return `folder`; raises ValueError if it has a `:`, which separates folders in PATH."""
+    """Return `folder` unchanged; raise ValueError for a colon, which separates folders in PATH."""
     if ":" in folder:
         raise ValueError(
             f"{folder!r}: ':' is not allowed in the path, as it separates folders in PATH and "

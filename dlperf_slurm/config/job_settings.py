@@ -75,7 +75,7 @@ _DIRECTIVE = re.compile(r"--([A-Za-z0-9][\w-]*)(?:[= ].*)?|-([A-Za-z])(?: ?[^ ].
 
 
 def check_directive(line: str) -> str:
-    """Return `line`, an #SBATCH option such as "--comment=x".
+    """Return `line`, an #SBATCH option such as "--comment=x", unchanged.
 
     Raises ValueError if it is invalid, or an option that the tool itself sets.
     """

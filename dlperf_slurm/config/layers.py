@@ -9,7 +9,7 @@ from dlperf_slurm.config.toml_tables import TomlFile, TomlTable
 
 @dataclass(frozen=True)
 class SettingsLayer:
-    """One source of settings: a file, a table of a file (`prefix`), or a word after `--set`."""
+    """One source of settings: a file, a table of a file (`prefix`), or an option `--set`."""
 
     toml: TomlFile
     prefix: KeyPath = ()

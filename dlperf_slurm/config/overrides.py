@@ -79,7 +79,7 @@ class SiteCondition(TomlModel):
     """How gradients are summed over the ranks: "native", "horovod" and others."""
 
     def holds(self, kind: JobKind) -> bool:
-        """Return whether a kind of job meets the condition."""
+        """Return whether a kind of job meets the condition of an [[override]] table."""
         size = kind.topology
         numbers = {
             "nodes": size.nodes,

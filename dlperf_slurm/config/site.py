@@ -127,7 +127,10 @@ class Site(JobSettings):
         return [o.model_dump(mode="json", exclude_unset=True) for o in overrides]
 
     def resolve(self, kind: JobKind) -> "Site":
-        """Return the site resolved for a kind of job: matching overrides applied, none left."""
+        """Return the site with the [[override]] tables that match a kind of job applied.
+
+        The result has no overrides.
+        """
         site = self
         for override in self.override:
             if override.when.holds(kind):
@@ -135,11 +138,11 @@ class Site(JobSettings):
         return site.model_copy(update={OVERRIDE: ()}) if self.override else self
 
     def resolve_each(self, kinds: Iterable[JobKind]) -> dict[JobKind, "Site"]:
-        """Return the site resolved for each kind of job, in the order of the kinds."""
+        """Return `resolve` for each kind of job, by kind."""
         return {kind: self.resolve(kind) for kind in sorted(set(kinds))}
 
     def find_environment(self, framework: str) -> Environment:
-        """Return the site's environment for a framework, else the one that `env create` makes."""
+        """Return the site's environment of a framework, else the one that `env create` makes."""
         named = self.environments.get(framework)
         if named is not None and (
             named.venv or named.modules or named.container or named.python != "python"

@@ -46,7 +46,7 @@ def suggest(name: object, known: Iterable[str]) -> str:
 
 
 def check_known(value: str, known: Sequence[str], what: str) -> str:
-    """Return `value`; raises ValueError, which lists the known names, if it is not one of them.
+    """Return `value` unchanged; raise ValueError, which lists the known names, if unknown.
 
     `what` is what it should be, for the message: "a framework".
     """
@@ -97,7 +97,7 @@ _OWN_OF_SBATCH = frozenset(
 
 
 def check_inherited(name: str) -> str:
-    """Return `name` if jobs may inherit this SBATCH_ variable; raises ValueError otherwise."""
+    """Return `name` unchanged if jobs may inherit this SBATCH_ variable; else raise ValueError."""
     if not name.startswith("SBATCH_") or not name.isidentifier() or not name.isascii():
         raise ValueError(
             f"{name!r} is not allowed; allowed: names that begin with SBATCH_, such as "
@@ -109,7 +109,10 @@ def check_inherited(name: str) -> str:
 
 
 def check_env_name(name: str) -> str:
-    """Return `name`, an environment variable's; raises ValueError if invalid or used by scripts."""
+    """Return the name of an environment variable unchanged.
+
+    Raises ValueError if the name is invalid or used by our scripts.
+    """
     if not name.isidentifier() or not name.isascii():
         raise ValueError(
             f"{name!r} is not a valid environment variable name; allowed: letters, digits and _, "
@@ -131,7 +134,7 @@ class OneOf:
     list_known: Callable[[], Sequence[str]]
 
     def check(self, value: str) -> str:
-        """Return `value`; raises ValueError, which lists the known names, for an unknown one."""
+        """Return `value` unchanged; raise ValueError, which lists the known names, if unknown."""
         return check_known(value, _list_once(self.list_known), self.what)
 
     def __get_pydantic_core_schema__(
@@ -149,5 +152,5 @@ class OneOf:
 
 @cache
 def _list_once(list_known: Callable[[], Sequence[str]]) -> Sequence[str]:
-    """Call `list_known`; its answer is cached, as it reads the folders of the package."""
+    """Return `list_known()`, cached because the function reads the folders of the package."""
     return list_known()

@@ -85,7 +85,7 @@ OneOrMoreTables = Annotated[tuple[Item, ...], BeforeValidator(_as_tables), _Allo
 class TomlFile:
     """A parsed TOML file, and its text, from which line numbers of keys are found.
 
-    `label` names it in messages: its path, or the option `--set`.
+    `label` is its name in messages: its path, or the option `--set`.
     """
 
     label: str

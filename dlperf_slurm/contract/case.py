@@ -99,7 +99,7 @@ class Case:
 
     @property
     def global_batch_size(self) -> int:
-        """The samples of one step on all ranks; raises ValueError before the size is found."""
+        """The samples of one step on all ranks; raises ValueError while the size is unknown."""
         return self.axes.samples_per_step
 
     @property

@@ -87,6 +87,9 @@ class NoiseReport:
 
 
 def write_surroundings(folder: Path, surroundings: NoiseReport) -> None:
-    """Write the noise report of an attempt into the attempt's folder; raises as `write_file`."""
+    """Write the report of other load on the hosts into the attempt's folder.
+
+    Raises as `write_file`.
+    """
     text = json.dumps(dataclasses.asdict(surroundings), indent=1, sort_keys=True) + "\n"
     write_file(folder / HOST_NOISE_FILE, text.encode())

@@ -12,7 +12,7 @@ PROOFS_FILE = "proofs.json"
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The largest difference between computed and expected arrays, over all parameters.
+    """The largest relative difference between computed and expected arrays of any parameter.
 
     `relative` is the norm of the difference divided by the norm of the expected array.
     """

@@ -109,7 +109,7 @@ def read_details(folder: Path, limits: Mapping[str, int], root: Path) -> Dict[st
 def _read_folded(
     folder: Path, limits: Mapping[str, int], root: Path
 ) -> Optional[Dict[str, SidecarFile]]:
-    """Read files that accompany a record from `details.npz`; None if it does not exist."""
+    """Read the files beside a record from `details.npz`; None if that does not exist."""
     path = folder / DETAILS_FILE
     found = {}
     try:
@@ -125,7 +125,7 @@ def _read_folded(
 
 
 def _read_loose(folder: Path) -> Iterator[Tuple[str, bytes]]:
-    """Yield name and content of each existing file that is to be packed."""
+    """Yield name and content of each file beside a record that is to be packed."""
     for name in _FOLDED:
         with suppress(FileNotFoundError):
             yield name, read_bytes(folder / name, ARRAY_LIMIT_BYTES)

@@ -80,7 +80,7 @@ class _LimitedFile:
 class Archive:
     """An opened archive: its members by path, and the names in each folder.
 
-    `kept` caches the content of files that `open_kept` has read.
+    `kept` has the content of files that `open_kept` has read, by path.
     """
 
     path: Path
@@ -90,11 +90,11 @@ class Archive:
 
     @contextmanager
     def open_member(self, path: Path, limit: int = FILE_LIMIT_BYTES) -> Iterator[BinaryIO]:
-        """Open a file by its path below the archive's path; raises as `reading.open_file`."""
+        """Open a member by its path below the archive's path; raises as `reading.open_file`."""
         yield io.BytesIO(self._read(path, limit))
 
     def open_kept(self, path: Path, limit: int) -> BinaryIO:
-        """Open a file from the cache `kept`; the first call decompresses the file into it."""
+        """Open a file of the archive from memory; the first call decompresses it into `kept`."""
         if path not in self.kept:
             self.kept[path] = self._read(path, limit)
         return io.BytesIO(self.kept[path])
@@ -229,7 +229,7 @@ def write_members(file: BinaryIO, contents: Iterable[Tuple[str, bytes]]) -> None
 
 
 def _check_end(file: BinaryIO) -> None:
-    """Raise BadZipFile unless the file ends with an end record of a ZIP file without a comment.
+    """Raise BadZipFile unless a file ends with the end record of a ZIP file without a comment.
 
     Otherwise `zipfile` could open a ZIP file nested inside a truncated archive.
     """

@@ -45,7 +45,7 @@ def replace_files(folder: Path, root: Path, contents: Mapping[str, bytes]) -> No
 
 
 def is_own(path: Path, root: Path, digest: Any) -> bool:
-    """Return whether the file exists and has this SHA-256 digest."""
+    """Return whether a file exists and has this SHA-256 digest, so that it was not changed."""
     with suppress(OSError):
         content = read_bytes(path, LARGEST_BYTES, root)
         return bool(hashlib.sha256(content).hexdigest() == digest)

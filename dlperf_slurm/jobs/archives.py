@@ -49,9 +49,9 @@ class ArchiveSummary:
 
 
 def find_readable_run(reference: Optional[str], results_dir: Path) -> Run:
-    """Find a run as `find_run` does, but also by its archive.
+    """Find a run by id, a beginning of an id, or path, also if only its archive exists.
 
-    The run directory is preferred if a run has both.
+    As `find_run`; a run directory goes before the archive of the same run.
     """
     if reference is not None and Path(reference).suffix == ARCHIVE_SUFFIX:
         path = Path(reference)
@@ -65,7 +65,7 @@ def find_readable_run(reference: Optional[str], results_dir: Path) -> Run:
 def list_readable_runs(results_dir: Path, named: Optional[str] = None) -> dict[str, Path]:
     """Return the run directories and archives of a results folder by run id, oldest first.
 
-    Broken archives are left out, unless their names begin with `named`.
+    Broken archives are left out, unless their names begin with `named`, the user's choice.
     """
     archives = results_dir.glob(f"[!.]*{ARCHIVE_SUFFIX}")
     runs = {
@@ -88,8 +88,8 @@ def write_archive(run: Run, output: Path, is_removed: bool = False) -> ArchiveSu
 
     The folder is deleted last, after the archive has been read back and its digests compared.
     Raises InputError if `output` exists, or if the folder changed meanwhile or contains a device,
-    pipe or socket; FileProblem for I/O errors; SchedulerError if another process submits or
-    retries the run. The folder is left intact in all these cases.
+    pipe or socket; FileProblem for I/O errors; SchedulerError if another process submits or retries
+    the run. In all these cases the folder stays intact.
     """
     if output.suffix != ARCHIVE_SUFFIX:
         raise InputError(f"--output: {output}: the file name must end with {ARCHIVE_SUFFIX}")
@@ -120,14 +120,14 @@ def write_archive(run: Run, output: Path, is_removed: bool = False) -> ArchiveSu
 
 
 def remove_run(run: Run) -> None:
-    """Remove a run's folder; it is renamed first, so that no half-removed run is ever visible."""
+    """Delete a run's folder; it is renamed first, so that no half-deleted run is ever visible."""
     hidden = run.path.with_name(f".{run.path.name}{PARTIAL_SUFFIX}")
     run.path.rename(hidden)
     shutil.rmtree(hidden)
 
 
 def _list_files(folder: Path) -> Iterator[tuple[str, tuple[int, int, str]]]:
-    """Yield relative path and (size, mtime in ns, link target or '') of each file to archive."""
+    """Yield relative path and (size, mtime in ns, link target or "") of each file to archive."""
     for above, folders, names in os.walk(folder, onerror=_refuse):
         folders.sort()
         for name in sorted([*names, *(x for x in folders if Path(above, x).is_symlink())]):
@@ -151,7 +151,11 @@ def _refuse(error: OSError) -> None:
 
 
 def _write(run: Run, files: Mapping[str, tuple[int, int, str]], partial: Path) -> dict[str, str]:
-    """Write all files, links and digests, and sync them to disk; return the digests by path."""
+    """Write a run's files and links with their digests to an archive; return the digests by path.
+
+    `files` is from `_list_files`; `partial` is the archive's temporary path, which is synced to
+    disk.
+    """
     links = {name: link for name, (_, _, link) in files.items() if link}
     sums: dict[str, str] = {}
     with partial.open("xb") as file:
@@ -173,7 +177,10 @@ def _write(run: Run, files: Mapping[str, tuple[int, int, str]], partial: Path) -
 
 
 def _verify(run: Run, partial: Path, sums: Mapping[str, str]) -> None:
-    """Read every file of an archive as reports do; raise FileProblem if a digest differs."""
+    """Read every file of an archive as reports do; raise FileProblem if a digest differs.
+
+    `partial` is the archive's temporary path, `sums` the expected digests by path in the run.
+    """
     archive = find_archive(partial)
     if archive is None or archive.members.keys() != {*sums, SUMS_FILE}:
         raise FileProblem(f"{partial}: does not have the same files as {run.path}")

@@ -48,12 +48,12 @@ NO_SIDECARS = Sidecars()
 
 @dataclass(frozen=True)
 class AttemptValidity:
-    """The validity of an attempt: its valid record and step times, or the reason it has none.
+    """Whether an attempt has a valid record: the record with its step times, or the reason against.
 
-    `start` is the validated start; None if the attempt has not started. `record` may also be the
-    record of a failure. `problem` says why the record is not valid; it is empty for a valid record
-    and if no record was written. `step_seconds` is the array [ranks, steps]; None if step times
-    were not recorded. `beside` has the contents of the sidecar files.
+    `start` is the execution of the job script that was validated; None if there was none. `record`
+    may also be the record of a failure. `problem` says why the record is not valid; it is empty for
+    a valid record and if no record was written. `step_seconds` is the array [ranks, steps]; None if
+    step times were not recorded. `beside` has the contents of the sidecar files.
     """
 
     start: Optional[Start]
@@ -78,16 +78,16 @@ def list_starts(attempt_dir: Path, run_dir: Path) -> list[Start]:
 
 
 def find_start(attempt_dir: Path, number: int) -> Start:
-    """Return the start of this number, whose folder need not exist.
+    """Return the execution of a job script with this number, whose folder need not exist.
 
-    Without a start (NO_START), the folder is the attempt's.
+    With NO_START, for an attempt without any, the folder is that of the attempt.
     """
     folder = attempt_dir if number == NO_START else attempt_dir / f"s{number}"
     return Start(number, folder)
 
 
 def fingerprint_attempt(run: Run, planned: PlannedCase, task: RunTask) -> str:
-    """Fingerprint an attempt, so that its cached validation can be reused while it is unchanged.
+    """Return a hash of an attempt, so that its cached validation can be reused while unchanged.
 
     The hash covers the planned case, the names, sizes, times and inodes of the files (none is
     opened), and the version of this tool.
@@ -114,10 +114,10 @@ def _list_stats(folder: Path) -> list[tuple[str, int, int, int]]:
 
 
 def validate_attempt(run: Run, planned: PlannedCase, task: RunTask) -> AttemptValidity:
-    """Validate an attempt: by its newest start with a valid record, else by its newest start.
+    """Validate an attempt's records: return the newest valid one, or the problem of the newest.
 
-    Status, retries, reports and `wait` all use this function. `planned` is the attempt's case in
-    the manifest.
+    There is a record for each execution of the job script. Status, retries, reports and `wait` all
+    use this function. `planned` is the attempt's case in the manifest.
     """
     newest = None
     for start in list_starts(run.path / task.attempt_dir, run.path):

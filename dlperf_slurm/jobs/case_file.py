@@ -23,7 +23,7 @@ TEXTS_LIMIT_BYTES = 2**28
 
 
 def read_planned_case(run_dir: Path, task: RunTask) -> Case:
-    """Read the case of an array task as the worker reads it, before or after the task has started.
+    """Read the case of an array task from the run's file of cases, as the worker reads it.
 
     Raises FileNotFoundError without a file of cases, ContractError if the case is not in it.
     """
@@ -50,7 +50,7 @@ def _open_cases(run_dir: Path) -> AbstractContextManager[BinaryIO]:
 def _parse_line(line: bytes, where: str) -> Case:
     """Parse one line of the file of cases, which has no repeat, attempt or seed.
 
-    Raises ContractError, which begins with `where`.
+    Raises ContractError, whose message begins with `where`.
     """
     try:
         data = parse_json(line.decode("utf-8", "replace"), where)
@@ -63,7 +63,10 @@ def _parse_line(line: bytes, where: str) -> Case:
 
 
 def read_texts(run_dir: Path, relative: str) -> str:
-    """Read a text file of a run, or '' if it is missing; raises FileProblem if unreadable."""
+    """Read a text file of a run, or "" if it is missing; raise FileProblem if unreadable.
+
+    `relative` is the path in the run directory.
+    """
     try:
         return read_text(run_dir / relative, TEXTS_LIMIT_BYTES, root=run_dir)
     except FileNotFoundError:

@@ -100,10 +100,10 @@ def read_json(path: Path, kind: type[D], root: Optional[Path] = None) -> D:
 
 
 def decode(kind: type[D], content: bytes, where: str, is_versioned: bool = False) -> D:
-    """Decode JSON that has all fields of a dataclass, and no other key.
+    """Decode JSON that has all fields of the dataclass `kind`, and no other key.
 
-    With `is_versioned`, `schema_version` must be that of this tool. Raises ContractError, which
-    begins with `where` and names the key.
+    With `is_versioned`, `schema_version` must be that of this tool. Raises ContractError, whose
+    message begins with `where` and names the key.
     """
     # each search of whole bytes takes a hundredth of the pattern's
     is_plain = content.isascii() and b"\x7f" not in content
@@ -125,7 +125,7 @@ def decode(kind: type[D], content: bytes, where: str, is_versioned: bool = False
 
 
 def build(kind: type[D], data: object, where: str, is_versioned: bool = False) -> D:
-    """Build a dataclass from decoded JSON, and validate it; raises ContractError as `decode`."""
+    """Validate decoded JSON and make the dataclass `kind` of it; raises as `decode`."""
     struct = _make_struct(cast(type, kind), is_versioned)
     try:
         # validated first: what is valid is not nested deeply
@@ -141,7 +141,8 @@ def build(kind: type[D], data: object, where: str, is_versioned: bool = False) -
 def _clean(value: Any, key: str) -> Any:
     """Remove control characters from all texts of decoded JSON.
 
-    `key` is the name of the value, or of the list that it is in: some keys may have several lines.
+    `key` is the name of the value, or of the list that it is in: texts under some keys may have
+    several lines.
     """
     if isinstance(value, str):
         return strip_controls(value) if key in MULTILINE else make_one_line(value)
@@ -159,7 +160,7 @@ def _make_decoder(kind: type, is_versioned: bool) -> "msgspec.json.Decoder[Any]"
 
 @cache
 def _make_struct(kind: type, is_versioned: bool = False) -> type:
-    """Make a msgspec struct with the fields of a dataclass, all required and with their limits."""
+    """Return a msgspec struct type with a dataclass's fields, all required, with their limits."""
     fields = [
         (field.name, _add_ranges(f"{kind.__name__}.{field.name}", field.type))
         for field in dataclasses.fields(kind)
@@ -171,7 +172,7 @@ def _make_struct(kind: type, is_versioned: bool = False) -> type:
 
 
 def _add_ranges(key: str, expected: Any) -> Any:
-    """Return the type of a field with its limits on each number; dataclasses become structs.
+    """Return the type of a field with the limits of each number in it; dataclasses become structs.
 
     `key` names the field in RANGES, such as "Case.repeat".
     """

@@ -29,16 +29,19 @@ _NO_ROOM = (
 
 
 def check_room(folder: Path, cases: "Sequence[MatrixCase]") -> None:
-    """Raise InputError, which names the disk, if a run of these cases may not fit on it.
+    """Raise InputError if the results folder's disk may be too small for a run of these cases.
 
-    `folder` is the results folder. User quotas are not checked here; each array task tests at its
-    start what it can write.
+    The message names the disk. User quotas are not checked here; each array task tests at its start
+    what it can write.
     """
     check_free(folder, RUN_BYTES + sum(map(_estimate_bytes, cases)))
 
 
 def check_free(folder: Path, needed_bytes: int) -> None:
-    """Raise InputError, which names the disk, if `folder` has fewer than `needed_bytes` free."""
+    """Raise InputError if the disk of `folder` has fewer than `needed_bytes` free.
+
+    The message names the disk.
+    """
     place = folder.absolute()
     while not place.exists():
         place = place.parent
@@ -50,7 +53,7 @@ def check_free(folder: Path, needed_bytes: int) -> None:
 
 
 def describe_full_disk(folder: Path, needed_bytes: int = RESERVE_BYTES) -> str:
-    """Return "the disk at /shared has 0.5 of 500.0 MiB free" if that is too little, else ''.
+    """Return "the disk at /shared has 0.5 of 500.0 MiB free" if that is too little, else "".
 
     By default, `needed_bytes` is what one array task needs.
     """
@@ -64,7 +67,10 @@ def is_for_want_of_room(words: str) -> bool:
 
 @contextmanager
 def convert_disk_full_error(folder: Path) -> Iterator[None]:
-    """Convert an OSError of a full disk or quota into an InputError that names the disk."""
+    """Convert an OSError of a full disk or quota into an InputError, while the context is active.
+
+    The message names the disk of `folder`.
+    """
     try:
         yield
     except OSError as error:
@@ -74,7 +80,7 @@ def convert_disk_full_error(folder: Path) -> Iterator[None]:
 
 
 def describe_disk(place: Path) -> str:
-    """Describe a disk, such as "the disk at /shared has 3.1 of 500.0 MiB free"."""
+    """Describe the disk of a path: "the disk at /shared has 3.1 of 500.0 MiB free"."""
     mount = place.resolve()
     while not os.path.ismount(mount):
         mount = mount.parent

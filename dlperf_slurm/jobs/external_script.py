@@ -14,9 +14,9 @@ from dlperf_slurm.worker.models import list_models, load_model
 
 
 def check_commands(file: MatrixFile, cases: Iterable[MatrixCase], device: str) -> None:
-    """Raise InputError, with file and line, for script commands that fail to render for a case.
+    """Raise InputError if a command of an external script cannot be rendered for one of the cases.
 
-    `device` is a value that commands may use: "cuda" or "cpu".
+    The message has file and line. `device` is a value that commands may use: "cuda" or "cpu".
     """
     reporter = ProblemCollector(file.toml)
     wrong: set[str] = set()
@@ -34,7 +34,7 @@ def check_commands(file: MatrixFile, cases: Iterable[MatrixCase], device: str) -
 
 
 def render_external_script(case: MatrixCase, script: ScriptTable, repeat: int, device: str) -> str:
-    """Render the bash script that runs instead of our worker for one repeat of a case.
+    """Return the bash script that runs the user's command instead of our worker for a repeat.
 
     Raises InputError, which names the key, if the command is not a valid template or uses an
     unknown value.
@@ -48,9 +48,9 @@ def render_external_script(case: MatrixCase, script: ScriptTable, repeat: int, d
 
 
 def list_script_values(case: MatrixCase, repeat: int, device: str) -> dict[str, object]:
-    """Return the values that the template of a script's command may use.
+    """Return the values that the template of an external script's command may use, by name.
 
-    `parameters` has all parameters of the model, with defaults filled in; none if it is the
+    `parameters` has all parameters of the model, with defaults filled in; none for a model of the
     script's own.
     """
     is_own = case.model not in list_models()

@@ -27,7 +27,7 @@ _EXCLUDE = r"(?:--exclude[= ]|-x ?)(.+)"
 def parse_failed_nodes(state: str, detail: str) -> list[str]:
     """Return the nodes that a task's reason for failing (`detail`) names, such as ["n2"].
 
-    The list is empty if the cause is not a single node.
+    Empty if the cause is not a single node. `state` is the task's, such as NODE_FAIL.
     """
     if state == UNHEALTHY:
         from dlperf_slurm.contract.nodes import find_unhealthy_nodes
@@ -61,10 +61,10 @@ def exclude_nodes(site: "Site", nodes: Sequence[str], needed: int) -> "Site":
 def drop_unknown_nodes(
     nodes: Sequence[str], clusters: str, report: Callable[[str], None]
 ) -> list[str]:
-    """Return the nodes that the cluster has, or all if it does not answer.
+    """Return those of the nodes that the cluster has, or all if the cluster does not answer.
 
-    `report` gets a line for each of the others: sbatch refuses a job that excludes a node that has
-    left the cluster. `clusters` is the site's setting, '' for this host's cluster.
+    `report` is called with a line for each of the others: sbatch refuses a job that excludes a node
+    that has left the cluster. `clusters` is the site's setting, "" for this host's cluster.
     """
     known = slurm_client.read_boot_times(clusters) if nodes else {}
     for node in nodes:
@@ -76,9 +76,10 @@ def drop_unknown_nodes(
 def drop_rebooted_nodes(
     failed_at: Mapping[str, str], clusters: str, report: Callable[[str], None]
 ) -> list[str]:
-    """Return the nodes that have not been booted since they failed; report the others.
+    """Return the nodes that have not been booted since they failed.
 
-    `failed_at` maps each node to a time in UTC, or to "" if it is to be kept even after a boot.
+    `report` is called with a line for each of the others. `failed_at` has the time of failure in
+    UTC by node, or "" for a node that stays in the list even after a boot.
     """
     booted_at = slurm_client.read_boot_times(clusters) if failed_at else {}
     kept = []

@@ -30,8 +30,8 @@ SCRIPT_STARTERS = {"single": "script", "per-rank": "script_ranks"}
 class NamedImage:
     """The container image of the ranks, as the record names it.
 
-    `digest_arguments` are those of `worker.image_digest`: the image, and the command that prints
-    its digest.
+    `digest_arguments` are the arguments of `worker.image_digest`: the image, and the command that
+    prints its digest.
     """
 
     runtime: str
@@ -73,7 +73,7 @@ class FrameworkScript:
 def find_starter(task: ArrayTask) -> str:
     """Return which bash function starts an array task: "launch", "search" or "script...".
 
-    In the script it is named with the framework, such as `launch_pytorch`.
+    Its full name in the script ends with the framework, such as `launch_pytorch`.
     """
     if task.case.script_table is not None:
         return SCRIPT_STARTERS[task.case.script_table.launch]
@@ -89,7 +89,7 @@ def make_framework_scripts(
     node_file: Optional[str],
     worker_command: Sequence[str] = RUN_COMMAND,
 ) -> dict[JobKind, FrameworkScript]:
-    """Make the framework parts of a group's script, one for each kind of job.
+    """Return the template values of each framework's part in a group's script, by kind of job.
 
     `sites` has the site resolved for each kind, `common` the settings of the whole script,
     `node_file` the setup and checks of nodes (None for none). `worker_command` is the worker
@@ -131,11 +131,11 @@ def make_framework_script(
     folders: Sequence[str],
     node_file: Optional[str] = None,
 ) -> FrameworkScript:
-    """Make one framework's part of a job script, for a site that is resolved for this kind of job.
+    """Return the template values of one framework's part in a job script.
 
-    `starters` are the functions that its array tasks need (`find_starter`). `common.env` is
-    exported by the script for all its frameworks. `folders` are those that ranks read and write;
-    the job expands `${NAME}` in them.
+    `site` is resolved for this kind of job. `starters` are the functions that its array tasks need
+    (`find_starter`). `common.env` is exported by the script for all its frameworks. `folders` are
+    those that ranks read and write; the job expands `${NAME}` in them.
     """
     chosen = site.find_environment(kind.framework)
     templates = [f"frameworks/{kind.framework}.sh.j2", PLAIN_FRAMEWORK_TEMPLATE]
@@ -195,5 +195,5 @@ def _name_image(kind: JobKind, site: Site, folders: Sequence[str]) -> Optional[N
 
 
 def sort_items(values: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Sort a table by its keys, so that the same input renders the same bytes."""
+    """Return the items of a table, sorted by key, so that the same input renders the same bytes."""
     return sorted(values.items())

@@ -23,7 +23,7 @@ SHORTEST_WARNED_MINUTES = 5
 
 @dataclass(frozen=True)
 class ArrayTask:
-    """One measurement to submit: a case, and the numbers (from 1) of its repeat and attempt."""
+    """One measurement to submit: a case, with the numbers (from 1) of its repeat and attempt."""
 
     # a plan may have 100,000 of them
     __slots__ = ("attempt", "case", "repeat")
@@ -69,7 +69,7 @@ class Group:
 
     @cached_property
     def kinds(self) -> tuple[JobKind, ...]:
-        """The distinct kinds of job of the array tasks (framework, gradient_sync, topology)."""
+        """The distinct kinds of job of the array tasks: (framework, gradient_sync, topology)."""
         return tuple(sorted({get_job_kind(task.case.axes) for task in self.array_tasks}))
 
     @property
@@ -166,8 +166,8 @@ def _cut(tasks: Sequence[ArrayTask], settled: Site, max_jobs: int, group_id: str
 def compute_tasks_per_job(settled: Site) -> Optional[int]:
     """Return how many array tasks share a Slurm job; None if each is an element of an array.
 
-    `settled` is the site with the overrides for the kind of job applied. It is None for the local
-    scheduler too, which runs array tasks one after the other anyway.
+    `settled` is the site resolved for the kind of job. None for the local scheduler too, which runs
+    array tasks one after the other anyway.
     """
     if settled.scheduler == "local" or (settled.arrays and settled.tasks_per_job == 1):
         return None
@@ -180,7 +180,7 @@ def get_warning_seconds(limit_minutes: int) -> int:
 
 
 def _shuffle_key(task: ArrayTask) -> str:
-    """Return a sort key for a random but reproducible order.
+    """Return a sort key that gives array tasks a random but reproducible order.
 
     Unlike `random.shuffle`, a hash gives the same order in every version of Python.
     """

@@ -73,7 +73,7 @@ _LINES_AT_ONCE = 1000
 
 
 def append_events(run_dir: Path, events: Sequence[Event]) -> None:
-    """Append the events and sync them to disk.
+    """Append events to a run's journal and sync them to disk.
 
     Raises JournalError if they cannot be written completely; readers skip a truncated line.
     """
@@ -93,7 +93,7 @@ def append_events(run_dir: Path, events: Sequence[Event]) -> None:
 
 
 def append_event(run_dir: Path, event: Event) -> None:
-    """Append one event; raises JournalError as `append_events`."""
+    """Append one event to a run's journal; raise JournalError as `append_events`."""
     append_events(run_dir, [event])
 
 
@@ -206,7 +206,10 @@ def _parse_lines(data: bytes, path: Path) -> tuple[list[Event], bool]:
 
 
 def _parse_chunk(lines: Sequence[bytes], where: str) -> Sequence[Any]:
-    """Parse lines of JSON; the value of an invalid line is None."""
+    """Parse lines of JSON; the value of an invalid line is None.
+
+    `where` names the journal in messages.
+    """
     try:
         # a JSON string cannot contain a line end, so damage stays within its line
         values: Sequence[Any] = parse_json((b"[" + b",\n".join(lines) + b"]").decode(), where)

@@ -24,10 +24,11 @@ INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 def make_starter(
     kind: JobKind, site: Site, folders: Sequence[str]
 ) -> Callable[[Sequence[str]], list[str]]:
-    """Return a function that puts the command that starts ranks before a program's command line.
+    """Return a function that makes the command line that starts a program on all ranks.
 
-    `folders`, in which `${NAME}` is expanded, are mounted in containers. Raises InputError if a
-    value of the site is not a valid template.
+    The function gets the program's command line and puts the launcher's before it. `folders`, in
+    which `${NAME}` is expanded, are mounted in containers. Raises InputError if a value of the site
+    is not a valid template.
     """
     chosen = site.find_environment(kind.framework)
     values = list_job_values(site, kind)
@@ -52,7 +53,10 @@ def make_starter(
 
 
 def _choose_interface(site: Site, chosen: Environment) -> dict[str, str]:
-    """Return the interface variables of Gloo and NCCL, except those that the site sets itself."""
+    """Return environment variables that choose Gloo's and NCCL's network interface.
+
+    Without those that the site sets itself.
+    """
     interface = site.rendezvous.interface
     own = {*site.env, *site.env_from, *chosen.env}
     return {name: interface for name in INTERFACE_VARIABLES if interface and name not in own}

@@ -108,7 +108,7 @@ class Manifest:
 
     @property
     def headline(self) -> str:
-        """The header line of the run's scripts: tool version, matrix and site."""
+        """The first comment of the run's scripts: tool version, matrix and site."""
         return f"dlperf-slurm {self.tool}: matrix {self.matrix_name}, site {self.site_name}"
 
     @property
@@ -118,7 +118,7 @@ class Manifest:
 
 
 def format_manifest(manifest: Manifest) -> str:
-    """Format a manifest as JSON, with one line per key and per case."""
+    """Return a manifest as JSON, with one line per key and per case."""
     values = {"schema_version": SCHEMA_VERSION, **vars(manifest), "cases": ()}
     cases = ({**vars(case), "axes": vars(case.axes)} for case in manifest.cases)
     lines = [json.dumps(case, sort_keys=True) for case in cases]
@@ -150,7 +150,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _find_setting_problem(protocol: Settings) -> str:
-    """Return which recorded setting of a protocol is invalid, and why, or ''."""
+    """Return which recorded setting of a protocol is invalid, and why; "" if none is."""
     for name, value in protocol.items():
         if name not in LEAST_VALUES:
             return f"{name[:80]} is an unknown key"

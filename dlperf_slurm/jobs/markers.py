@@ -56,7 +56,7 @@ class Marker(NamedTuple):
 
 
 def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
-    """Read the last line of standard error from the folder of a start; '' if there is none.
+    """Read the last line of standard error from the folder of a start; "" if there is none.
 
     It is cut after MAX_ERROR_CHARACTERS.
     """
@@ -74,7 +74,7 @@ def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
 
 
 def read_hold(run_dir: Path, group_id: str) -> str:
-    """Return why a job script held the rest of its array (the failed launch), or ''."""
+    """Return why a job script held the rest of its array (its launch failed); "" if none did."""
     try:
         return str((run_dir / MARKERS_DIR / f"{group_id}.held").readlink())
     except OSError:
@@ -94,14 +94,14 @@ def read_refusal(run_dir: Path, task: str, start: int) -> str:
 
 
 def forget_hold(run_dir: Path, group_id: str) -> None:
-    """Forget that a group was held, and its count of failed launches; raises OSError."""
+    """Remove the record that a group was held, and its count of failed launches; raises OSError."""
     folder = run_dir / MARKERS_DIR
     for path in (folder / f"{group_id}.held", *folder.glob(f"{group_id}.*.unlaunched")):
         path.unlink(missing_ok=True)
 
 
 def list_markers(run_dir: Path) -> dict[str, dict[int, set[str]]]:
-    """Return the kinds of markers that exist, such as "started", by array task and start.
+    """Return which markers exist: kinds such as "started", by array task and number of the start.
 
     A start is the number of one execution of the task's job script.
     """
@@ -155,14 +155,20 @@ class MarkerFolder:
 
 
 def _is_in_other(name: str, names: Set[str]) -> bool:
-    """Return whether a `finished` marker has replaced this removed marker of the same start."""
+    """Return whether a removed marker was replaced by a `finished` marker of the same start.
+
+    `name` is the file name of the removed marker, `names` those of all present ones.
+    """
     stem, _, kind = name.rpartition(".")
     return kind in _FINISHED and f"{stem}.finished" in names
 
 
 @lru_cache(maxsize=4096)
 def _add(seen: MarkerState, start: int, kinds: tuple[str, ...]) -> MarkerState:
-    """Add a marker's kinds to an array task's markers; cached, as most tasks have the same."""
+    """Return an array task's markers with those of one start added.
+
+    Cached, because most array tasks have the same markers.
+    """
     return seen | {(start, kind) for kind in kinds}
 
 
@@ -183,7 +189,7 @@ def read_marker(run_dir: Path, task: str, kind: str, start: int = NO_START) -> O
 
 
 def read_killed(run_dir: Path, task: str) -> str:
-    """Return the state of a task that was ended early or skipped, such as TIMEOUT or SKIPPED.
+    """Return the state of a task that was ended early or skipped: TIMEOUT, SKIPPED, or "".
 
     `task` is `RunTask.marker`, such as "2n8g.17". Raises OSError if the marker cannot be read.
     """

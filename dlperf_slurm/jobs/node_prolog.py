@@ -57,9 +57,10 @@ def list_data_folders(group: Group, site: Site) -> list[str]:
 
 
 def list_starting_words(site: Site, topology: Topology) -> Sequence[str]:
-    """Return the command prefix that starts a program once per node, with the node's resources.
+    """Return the command that starts a program once per node, to put before its command line.
 
-    On Slurm it is srun, also if another launcher starts the ranks; [] for the local scheduler.
+    On Slurm it is srun with all resources of the node, also if another launcher starts the ranks;
+    [] for the local scheduler.
     """
     if site.scheduler == "local":
         return []

@@ -27,7 +27,7 @@ UNLOCKED_SECONDS = 3600.0
 
 @contextmanager
 def create_partial_run(partial: Path) -> Iterator[None]:
-    """Create a private folder, and lock it while a run directory is created in it."""
+    """Create a private folder, and lock it while the context creates a run directory in it."""
     partial.parent.mkdir(parents=True, exist_ok=True)
     partial.mkdir(mode=0o700)
     with open_to_append(partial / LOCK_FILE, root=partial) as lock:
@@ -38,7 +38,7 @@ def create_partial_run(partial: Path) -> Iterator[None]:
 
 
 def remove_leftovers(results_dir: Path) -> list[Path]:
-    """Remove abandoned partial run directories; return the paths of those removed."""
+    """Delete the incomplete run directories of commands that were killed; return their paths."""
     found = [path for path in results_dir.glob(f".*{PARTIAL_SUFFIX}") if _is_left_over(path)]
     for path in found:
         shutil.rmtree(path, ignore_errors=True)

@@ -170,7 +170,7 @@ def get_max_array_size(site: Site, must_reach_cluster: bool) -> int:
 
 
 def list_missing_environments(sites: Mapping[JobKind, Site]) -> list[str]:
-    """Return a message for each missing virtual environment, each once."""
+    """Return one message for each virtual environment that does not exist."""
     lines = []
     for kind, site in sites.items():
         framework = kind.framework

@@ -55,7 +55,7 @@ def take_private_values(loaded: LoadedSite) -> tuple[Site, dict[str, str]]:
 
 
 def _refuse_private_rank_env(loaded: LoadedSite) -> None:
-    """Raise InputError for private values in `rank_env`: all users can read a command line."""
+    """Raise InputError for private values in `rank_env`: all users can read its command line."""
     site = loaded.site
     tables: dict[KeyPath, Mapping[str, str]] = {(RANK_ENV,): site.rank_env}
     for framework, environment in site.environments.items():
@@ -82,7 +82,7 @@ def _split(
 
 
 def hide_private_values(command: Sequence[str]) -> tuple[str, ...]:
-    """Return a command line with "..." for its private values and credentials."""
+    """Return a user's command line with "..." in place of private values and credentials."""
     return tuple(_hide(word) for word in command)
 
 
@@ -109,7 +109,10 @@ def _list_variables(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def write_private_values(folder: Path, words: Mapping[str, str]) -> None:
-    """Write `export NAME=WORD` lines to a file that only its owner can read; words are quoted."""
+    """Write `export NAME=WORD` lines to a file that only its owner can read.
+
+    `words` has the values by variable, already quoted for bash.
+    """
     exports = [f"export {name}={word}\n" for name, word in sorted(words.items())]
     write_file(folder / PRIVATE_FILE, os.fsencode("".join(exports)), root=folder, mode=0o600)
 

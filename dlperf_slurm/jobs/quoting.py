@@ -74,7 +74,7 @@ def quote_expanding(text: str) -> str:
 
 
 def quote_words(words: Sequence[str]) -> str:
-    """Quote words of a command line for bash, which expands `${NAME}` in ShellTemplate words."""
+    """Return a command line quoted for bash, which expands `${NAME}` in ShellTemplate words."""
     return " ".join(
         quote_expanding(word) if isinstance(word, ShellTemplate) else shlex.quote(word)
         for word in words
@@ -87,7 +87,7 @@ def quote_comment(text: str) -> str:
 
 
 def quote_search_folder(folder: str) -> str:
-    """Quote a folder of PATH or PYTHONPATH for the shell; raises InputError for a `:`."""
+    """Quote a folder of PATH or PYTHONPATH for bash; raise InputError if it contains a colon."""
     try:
         return shlex.quote(check_search_folder(folder))
     except ValueError as error:
@@ -95,5 +95,5 @@ def quote_search_folder(folder: str) -> str:
 
 
 def escape_pattern(path: str) -> str:
-    """Escape a path inside `--output`, where sbatch replaces %A, %a and others."""
+    """Escape a path for sbatch's `--output`, where %A, %a and others would be replaced."""
     return path.replace("%", "%%")

@@ -34,7 +34,7 @@ def find_figure_problem(record: Record) -> str:
 
 
 def _find_step_count_problems(record: Record) -> Iterator[str]:
-    """Yield numbers of steps that the least seconds of the case do not explain."""
+    """Yield step counts that differ from the case although no minimum of seconds explains it."""
     case = record.case
     for phase in ("warmup", "measured"):
         found, asked = getattr(record, f"{phase}_steps"), getattr(case, f"{phase}_steps")

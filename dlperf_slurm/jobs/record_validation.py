@@ -74,7 +74,7 @@ class ValidatedRecord:
 def read_believed(
     run_dir: Path, run_id: str, planned: PlannedCase, task: RunTask, folder: Path
 ) -> ValidatedRecord:
-    """Read and validate the record that one execution of a job script wrote into `folder`.
+    """Read the record that one execution of a job script wrote into `folder`, and validate it.
 
     Raises FileNotFoundError without a record, ContractError for an unreadable one, and
     InvalidRecordError for one that contradicts its case, the manifest or itself. The message names
@@ -151,9 +151,9 @@ OF_LOG = ("warmup_steps", "measured_steps")
 
 
 def _find_differences(record: Record, asked: Case) -> Iterator[str]:
-    """Yield where the case of a record differs from the planned one (`asked`).
+    """Yield where the case in a record differs from the planned one (`asked`).
 
-    What only the job decides may differ: a batch size that it searched, and the numbers of steps in
+    Only what the job decides may differ: a batch size that it searched, and the numbers of steps in
     a log that it parsed.
     """
     found, is_ok = record.case, record.status == OK

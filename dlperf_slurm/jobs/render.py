@@ -89,7 +89,7 @@ def render_scripts(
     worker_command: Sequence[str] = RUN_COMMAND,
     earlier: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Render all files of the groups as relative path -> text.
+    """Render all files of the groups: text by relative path.
 
     Each group has a script, a task table, and a node file if its nodes run setup or checks. The
     file of cases and the file of external scripts come first; `earlier` has their present text.
@@ -139,13 +139,13 @@ def render_scripts(
 
 
 def list_template_dirs(site: Site) -> list[Path]:
-    """List the folders of templates: that of the site's own template, then the package's."""
+    """List the folders with templates: that of the site's own template, then the package's."""
     own = [] if site.template is None else [Path(site.template).parent]
     return [*own, find_resource_dir("templates")]
 
 
 def _find_environment(site: Site) -> BoundedEnvironment:
-    """Return the Jinja2 environment for a site's templates; that of shipped ones is cached."""
+    """Return the Jinja2 environment for a site's templates; cached for the package's own."""
     folders = list_template_dirs(site)
     return _share_environment(*folders) if site.template is None else make_environment(folders)
 
@@ -158,9 +158,10 @@ def _share_environment(*template_dirs: Path) -> BoundedEnvironment:
 def render_verification(
     kind: JobKind, site: Site, options: Sequence[str], run_dir: Path, attempt_dir: Path
 ) -> str:
-    """Render a script that starts `worker verify` with the launch command of array tasks.
+    """Return a job script that runs `worker verify` with the launch command of array tasks.
 
-    `run_dir` contains the frozen code; `attempt_dir`, below it, the case.
+    `run_dir` contains the frozen code; `attempt_dir`, below it, the case. `options` are those of
+    `worker verify`.
     """
     site = site.resolve(kind)
     environment = _find_environment(site)
@@ -182,9 +183,10 @@ def render_verification(
 
 
 def get_common_site(sites: Sequence[Site]) -> Site:
-    """Return the site of a whole script: its `env` has the variables common to all kinds of job.
+    """Return a site for a whole script: its `env` has the variables that all kinds of job share.
 
-    The other settings of a script are equal for all kinds of job in a group.
+    `sites` are resolved for each kind. The other settings of a script are equal for all kinds of
+    job in a group.
     """
     shared = set.intersection(*(set(site.env.items()) for site in sites))
     return sites[0].model_copy(update={"env": dict(shared)})
@@ -198,7 +200,10 @@ def make_job_script(
     run_dir: Path,
     header: str,
 ) -> JobScript:
-    """Make the template values of a group's script; raises InputError for an invalid directive."""
+    """Return the template values of a group's script; raise InputError for an invalid directive.
+
+    `header` is the first comment.
+    """
     # a plain job counts as element 0 of an array
     log_name = "%A_%a" if site.arrays else "%j_0"
     # equal for all kinds of job in a group

@@ -31,7 +31,7 @@ _OF_SCRIPTS = (
 
 
 def list_who_and_where(site: Site) -> list[tuple[str, str]]:
-    """List the sbatch options that choose partition, account and so on, as (name, value)."""
+    """List the sbatch options for account, partition, QOS and so on, as (name, value)."""
     values = [(name, getattr(site, name)) for name in WHO_AND_WHERE]
     return [(name, value) for name, value in values if value is not None]
 

@@ -46,8 +46,8 @@ class RunTask(NamedTuple):
     """An array task of a run: one attempt at a repeat of a case.
 
     `attempt_dir` is relative to the run directory: "cases/CASE_ID/r1/a1". `shared_job` is the index
-    of the group's job that runs the task together with others; None if it has a job of its own.
-    `case_offset` is the byte offset of its case in the file of cases.
+    of the group's Slurm job that runs the task together with others; None if it has a job of its
+    own. `case_offset` is the byte offset of its case in the file of cases.
     """
 
     group_id: str
@@ -111,7 +111,7 @@ class Run(NamedTuple):
         return self.path / REPORT_DIR
 
     def find_interleaved(self) -> "Optional[Run]":
-        """Return the run beside this one that is measured in turns with it, or None.
+        """Return the run that is measured in turns with this one, or None.
 
         A directory that is gone, or belongs to another user, counts as none.
         """
@@ -221,9 +221,9 @@ def open_run(path: Path) -> Run:
 
 
 def find_run(reference: Optional[str], results_dir: Path) -> Run:
-    """Find a run as `choose_run_id` does, or by its directory.
+    """Find a run directory by path, by run id or its beginning, or as "latest".
 
-    Raises InputError for an archive, or if no run or several runs match.
+    See `choose_run_id`. Raises InputError for an archive, or if no run or several runs match.
     """
     if reference is not None and is_run_dir(Path(reference)):
         return open_run(Path(reference))
@@ -244,8 +244,9 @@ def is_run_dir(path: Path) -> bool:
 
 
 def choose_run_id(reference: Optional[str], known: Sequence[str], results_dir: Path) -> str:
-    """Return the run id that a reference means: "latest" or None, "latest~1", or a beginning.
+    """Return the run id that a user's `reference` means.
 
+    "latest" or None is the newest, "latest~1" the one before, anything else the beginning of an id.
     `known` are the ids of the runs in `results_dir`, oldest first. Raises InputError if none or
     several match; the message also has the runs that this user may not read.
     """
@@ -265,7 +266,7 @@ def choose_run_id(reference: Optional[str], known: Sequence[str], results_dir: P
 
 
 def list_denied(results_dir: Path) -> list[str]:
-    """Describe each folder of a results folder that this user may not read, with its owner."""
+    """Return a line for each folder in a results folder that this user may not read, with owner."""
     try:
         paths = sorted(path for path in results_dir.iterdir() if not path.name.startswith("."))
     except PermissionError:

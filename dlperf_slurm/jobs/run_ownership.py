@@ -25,9 +25,10 @@ _MARKS_DIR = "runs"
 
 
 def mark_own(run: Run) -> str:
-    """Mark a run as this user's own; return why that failed, or ''.
+    """Mark a run as this user's own by a file in the user's state folder.
 
-    A run without a mark can still be followed, but is not resubmitted automatically.
+    Returns why that failed, or "". A run without a mark can still be followed, but is not
+    resubmitted automatically.
     """
     try:
         mark = _find_mark(run)
@@ -42,7 +43,7 @@ def mark_own(run: Run) -> str:
 def is_own(run: Run) -> bool:
     """Return whether this user marked the run, and its files are still those that were marked.
 
-    It is false if another user owns the files, or if the directory was copied, moved or replaced.
+    False if another user owns the files, or if the directory was copied, moved or replaced.
     """
     with suppress(OSError, InputError, FileProblem):
         mark = _find_mark(run)
@@ -56,12 +57,12 @@ def is_own(run: Run) -> bool:
 
 
 def _find_mark(run: Run) -> Path:
-    """Return the file of a run's mark, which is named by the run's real path."""
+    """Return the path of a run's mark file, which is named after the run's real path."""
     return find_state_dir() / _MARKS_DIR / hash_path(run.path)
 
 
 def _describe(run: Run) -> dict[str, Any]:
-    """Return facts that a copy of the run cannot have: inodes, and the ctime of an unchanging file.
+    """Return file facts that a copy of a run cannot have: inodes and an unchanging file's ctime.
 
     The device number is left out, as it differs between hosts.
     """
@@ -75,7 +76,7 @@ def _describe(run: Run) -> dict[str, Any]:
 
 
 def _list_files(run: Run) -> list[Path]:
-    """List the run directory, and the files in it that decide what runs and where."""
+    """List the run directory and those of its files that decide what jobs run, and where."""
     return [run.path, *(run.path / name for name in (MANIFEST_FILE, MATRIX_FILE, SITE_FILE))]
 
 

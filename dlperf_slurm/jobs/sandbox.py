@@ -107,7 +107,7 @@ _TEMPLATE_FILTERS = (
 
 
 class _Budget:
-    """The units of work that are left: for this text (`own`), and for all texts (`shared`)."""
+    """The units of work that are left: for the present text (`own`), and for all (`shared`)."""
 
     def __init__(self) -> None:
         self.own = MAX_WORK
@@ -158,26 +158,29 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return tree
 
     def join_path(self, template: str, parent: str) -> str:
-        """Resolve the name in an `extends` or `include` of the template `parent`.
+        """Return the name of the template that `extends` or `include` in template `parent` means.
 
         A template that names itself gets the template of that name that ships with the package.
         """
         return f"dlperf/{template}" if template == parent else template
 
     def wrap_str_format(self, value: Any) -> None:
-        """Do nothing: `is_safe_attribute` forbids `str.format`.
+        """Do nothing, because `is_safe_attribute` forbids `str.format`.
 
-        Its widths would make texts of any length.
+        Format widths would make texts of any length.
         """
 
     def is_safe_attribute(self, owner: Any, name: str, value: Any) -> bool:
-        """Return whether a template may read an attribute: few methods of texts and numbers."""
+        """Return whether a template may read attribute `name` of `owner`.
+
+        Only a few methods of texts and numbers are allowed.
+        """
         if isinstance(owner, (str, int, float)) and name not in _TEMPLATE_METHODS:
             return False
         return super().is_safe_attribute(owner, name, value)
 
     def call(self, context: Any, function: Any, *arguments: Any, **options: Any) -> Any:
-        """Call a function; first subtract from the budget the search that `split` etc. do."""
+        """Call a function; first subtract the search of `split` and others from the budget."""
         for argument in arguments:
             _draw_search(argument, getattr(function, "__self__", None))
         return super().call(context, function, *arguments, **options)
@@ -197,7 +200,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 
 def _charge_below(node: nodes.Node) -> None:
-    """Wrap every expression below a node in the filter `charged`, and loops in `counted`."""
+    """Change a parsed template so that every expression and loop below `node` costs budget.
+
+    Expressions are wrapped in the filter `charged`, loops in `counted`.
+    """
     is_file_name = isinstance(node, (nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport))
     for name, value in [] if is_file_name else [*node.iter_fields()]:
         if isinstance(value, nodes.Node):
@@ -232,20 +238,20 @@ def _make_filter(node: nodes.Node, name: str, *arguments: nodes.Node) -> nodes.F
 # with the context as an argument, Jinja2 does not evaluate a filter while it compiles
 @jinja2.pass_context
 def _charge(context: Any, value: Any) -> Any:
-    """Subtract the size of a value from the budget, and return the value."""
+    """Subtract the size of a value from the budget, and return the value unchanged."""
     _budget.draw(_measure(value))
     return value
 
 
 @jinja2.pass_context
 def _contains(context: Any, container: Any, item: Any) -> bool:
-    """Evaluate `item in container`, after subtracting the search from the budget."""
+    """Evaluate `item in container`, after subtracting the work of the search from the budget."""
     _draw_search(item, container)
     return item in container
 
 
 def _count(items: Iterable[Any]) -> Iterator[Any]:
-    """Yield the items of a loop; each subtracts a unit from the budget."""
+    """Yield the items of a loop, each of which subtracts a unit from the budget."""
     for item in items:
         _budget.draw(1)
         yield item
@@ -268,7 +274,7 @@ def _measure(value: Any) -> int:
 
 
 def _draw_search(item: Any, text: Any) -> None:
-    """Subtract a search for `item` in `text` from the budget.
+    """Subtract the work of a search for `item` in `text` from the budget.
 
     Before Python 3.10 it takes time proportional to the product of both lengths.
     """
@@ -277,20 +283,21 @@ def _draw_search(item: Any, text: Any) -> None:
 
 
 def begin_all() -> None:
-    """Reset the budget that all texts of one matrix share."""
+    """Reset the budget of work that the texts of one matrix share."""
     _budget.shared = SHARED_WORK
 
 
 def begin_rendering() -> None:
-    """Reset the budget of a single text, and add the share of a text to the common budget."""
+    """Reset the budget for rendering one text, and add a text's share to the common budget."""
     _budget.own = MAX_WORK
     _budget.shared += SHARED_WORK_EACH
 
 
 def make_environment(template_dirs: Sequence[Path]) -> BoundedEnvironment:
-    """Make the Jinja2 environment for templates; the first folder that has a name is used.
+    """Return the Jinja2 environment for templates in these folders.
 
-    `dlperf/NAME` is always the template that ships with the package.
+    A template is taken from the first folder that has it; `dlperf/NAME` is always the one that
+    ships with the package.
     """
     shipped = jinja2.FileSystemLoader(str(find_resource_dir("templates")))
     # the prefix lets a site's template extend the shipped one of the same name
@@ -359,9 +366,9 @@ def _compile_command(command: str) -> jinja2.Template:
 
 
 def render_setting(text: str, values: Mapping[str, object], key: str) -> str:
-    """Render a value of a TOML file as `render_command` does.
+    """Render the template in a value of a TOML file, as `render_command` does.
 
-    Raises InputError, which begins with `key`, for an invalid template or an unknown value.
+    Raises InputError, whose message begins with `key`, for an invalid template or an unknown value.
     """
     try:
         return render_command(text, values)
@@ -420,7 +427,7 @@ def _sum(
     attribute: Optional[str] = None,
     start: float = 0,
 ) -> float:
-    """Add numbers, as the filter `sum`; refuse lists, whose sum would be copied for each item."""
+    """Add numbers, as Jinja2's filter `sum`; refuse lists, whose sum copies them for each item."""
     total = start
     for item in _read_attribute(environment, items, attribute):
         if not isinstance(item, (int, float)):
@@ -436,7 +443,7 @@ def _read_attribute(
 
 
 def _to_int(value: Any, default: int = 0) -> int:
-    """Convert to an integer as Jinja2's filter `int`; refuse texts so long that it takes time."""
+    """Convert to an integer, as Jinja2's filter `int`; refuse texts so long that it takes time."""
     if isinstance(value, str) and len(value) > MAX_DIGITS:
         raise SecurityError(f"int: the text has more than {MAX_DIGITS} characters")
     try:

@@ -18,7 +18,7 @@ from dlperf_slurm.jobs.decode import decode
 
 
 def parse_beside(details: Mapping[str, SidecarFile]) -> Sidecars:
-    """Parse sidecar files, given by file name; raises ContractError for an invalid file."""
+    """Parse the files beside a record, by file name; raise ContractError for an invalid one."""
     surroundings, peaks = details.get(HOST_NOISE_FILE), details.get(PEAKS_FILE)
     return Sidecars(
         None if surroundings is None else decode(NoiseReport, *surroundings),
@@ -37,7 +37,7 @@ def _parse_tokens(detail: Optional[SidecarFile]) -> Any:
 
 
 def find_sidecar_problem(beside: Sidecars, record: Record) -> str:
-    """Return the sidecar file and field that contradict the record, or '' if none does."""
+    """Return which file and field beside a record contradict the record; "" if none does."""
     if beside.surroundings is not None:
         hosts = {one.host for one in beside.surroundings.hosts}
         problem = _find_problem(beside.surroundings, hosts, record)

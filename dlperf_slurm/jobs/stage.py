@@ -147,7 +147,7 @@ def _fill(
 
 
 def freeze_site(site: Site, cases: Sequence[MatrixCase]) -> Site:
-    """Return the site with absolute paths of the cases' environments and data sets.
+    """Return the site with absolute paths of the environments and data sets that the cases use.
 
     Retries, which may be staged from another directory, then use the same data and environments.
     """
@@ -170,7 +170,7 @@ def freeze_site(site: Site, cases: Sequence[MatrixCase]) -> Site:
 def stage_groups(
     folder: Path, run_dir: Path, manifest: Manifest, groups: Sequence[Group], site: Site
 ) -> None:
-    """Write scripts and cases of groups below `folder`, which is or becomes `run_dir`.
+    """Write scripts and cases of groups to `folder`, which is or will be renamed to `run_dir`.
 
     Array tasks make their own folders when they start. The journal line that makes a group part of
     the run is written last.
@@ -201,7 +201,7 @@ def make_run_id(matrix_name: str, site_name: str) -> str:
 def make_manifest(
     run_id: str, file: MatrixFile, loaded: LoadedSite, plan: Plan, command: Sequence[str]
 ) -> Manifest:
-    """Make the manifest of a new run."""
+    """Return the manifest of a new run; `command` is the user's command line."""
     tracking = loaded.site.tracking
     return Manifest(
         run_id=run_id,
@@ -248,7 +248,7 @@ def _describe_case(case: MatrixCase, reason: str, site: Site) -> PlannedCase:
 
 
 def find_git_state() -> str:
-    """Return the git commit of the tool's checkout, "-dirty" if changed; '' without one."""
+    """Return the git commit of the tool's checkout, with "-dirty" if changed; "" without one."""
     checkout = Path(__file__).parents[2]
     if not (checkout / ".git").exists():
         return ""

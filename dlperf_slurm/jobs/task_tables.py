@@ -25,9 +25,9 @@ _OF_TASK = ("attempt", "repeat", "seed")
 
 
 class StringTable:
-    """A table of distinct texts one after the other, each followed by the terminator `end`.
+    """The text of a file that is a list of distinct texts, each followed by the terminator `end`.
 
-    It begins with the texts of `earlier`, the present text of the file.
+    It begins with `earlier`, the present text of the file.
     """
 
     def __init__(self, earlier: str, end: str) -> None:
@@ -39,7 +39,7 @@ class StringTable:
             self._append(piece)
 
     def add(self, text: str) -> int:
-        """Return the byte offset of a text in the table; a text that is new is appended."""
+        """Append a text unless the table has it; return its byte offset in the table."""
         piece = text.encode()
         found = self._offsets.get(piece)
         return self._append(piece) if found is None else found
@@ -56,7 +56,7 @@ class StringTable:
 
 
 class TaskTables:
-    """The task tables of a run's groups, which share the files of cases and external scripts.
+    """The task tables of a run's groups, and the files of cases and external scripts they refer to.
 
     `earlier` has the present text of these files, by name.
     """
@@ -71,7 +71,7 @@ class TaskTables:
     def make_table(
         self, group: Group, names: Mapping[JobKind, str], sites: Mapping[JobKind, Site]
     ) -> str:
-        """Return the text of a group's table.
+        """Return the text of a group's task table, with one line per array task.
 
         `names` has the script part of each kind of job ("pytorch"), `sites` the resolved site.
         Raises InputError if the command of an external script cannot be rendered.
@@ -115,7 +115,7 @@ class TaskTables:
 
 
 def format_case(case: Case) -> str:
-    """Format a case as one line of JSON, without attempt, repeat and seed."""
+    """Return a case as one line of JSON, without attempt, repeat and seed."""
     values = {**vars(case), "axes": vars(case.axes), "training": vars(case.training)}
     values = {name: value for name, value in values.items() if name not in _OF_TASK}
     return json.dumps({**values, "schema_version": SCHEMA_VERSION}, sort_keys=True)

@@ -22,7 +22,7 @@ from dlperf_slurm.jobs.sandbox import BoundedEnvironment, make_environment
 
 
 def check_templates(sites: Mapping[JobKind, Site]) -> None:
-    """Check the site's own templates for each kind of job; raises InputError with all mistakes.
+    """Check the site's own templates for each kind of job; raise InputError with all mistakes.
 
     `sites` has the site resolved for each kind. Templates of the package are not checked.
     """
@@ -76,7 +76,10 @@ def _read(environment: BoundedEnvironment, name: str) -> str:
 
 
 def _find_parent(environment: BoundedEnvironment, tree: nodes.Template, name: str) -> str:
-    """Return the template that this one extends; '' for none, or if an expression names it."""
+    """Return the name of the template that this one extends.
+
+    "" for none, or if the name is an expression. `tree` is the parsed template, `name` its name.
+    """
     for extends in tree.find_all(nodes.Extends):
         if isinstance(extends.template, nodes.Const):
             return environment.join_path(str(extends.template.value), name)

@@ -29,16 +29,16 @@ def list_shape_values(site: Site, topology: Topology) -> dict[str, object]:
 def list_job_values(site: Site, kind: JobKind) -> dict[str, object]:
     """Return the values that settings of the launch command may use, by name.
 
-    These are those of `list_shape_values`, with `framework` and `gradient_sync`.
+    Those of `list_shape_values`, and `framework` and `gradient_sync`.
     """
     shape = list_shape_values(site, kind.topology)
     return {**shape, "framework": kind.framework, "gradient_sync": kind.gradient_sync}
 
 
 def fill_word(text: str, values: JobValues, key: str) -> str:
-    """Render a template such as "--nodes={{ nodes }}"; a text without `{{` stays as it is.
+    """Render the template in a setting, "--nodes={{ nodes }}"; text without `{{` stays as it is.
 
-    Raises InputError, which begins with `key`, the setting in the site file.
+    Raises InputError, whose message begins with `key`, the setting in the site file.
     """
     if "{{" not in text and "{%" not in text and "{#" not in text:
         return text

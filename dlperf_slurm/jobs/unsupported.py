@@ -176,7 +176,7 @@ def _find_generation_obstacle(case: MatrixCase) -> Optional[str]:
 
 
 def _find_ranks_obstacles(case: MatrixCase, settled: Site) -> Iterator[str]:
-    """Yield why the launcher or the case does not work with the site's rendezvous of ranks."""
+    """Yield why launcher or case do not work with the way in which the site's ranks connect."""
     ranks, launcher = settled.ranks, settled.starting_launcher
     kinds = LAUNCHERS[launcher].rendezvous_methods
     if ranks not in kinds:

@@ -59,8 +59,8 @@ class AxisSpec:
     """An axis of the matrix: a setting that has one of several values in each case.
 
     `kind` is the type of a value in a matrix, `bound` the type in a condition. `description` and
-    `unit` document the columns of frames. `label` formats a value that is not the default in
-    tables; '' if titles, rows or columns show the value. `id_text` formats a value in a case id.
+    `unit` document the columns of frames. `label` formats a value that is not the default, for
+    tables; "" if titles, rows or columns show the value. `id_text` formats a value in a case id.
     Cases to which the axis does not apply have its default value.
     """
 

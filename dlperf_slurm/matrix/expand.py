@@ -29,7 +29,7 @@ MAX_COMPARISONS = 1_000_000
 
 @dataclass(frozen=True)
 class MatrixCase:
-    """A case of the matrix: model and a value on each axis, with its protocol, not its repeats."""
+    """A case of the matrix: model, a value on each axis, and protocol; repeats are not separate."""
 
     model: str
     model_parameters: Mapping[str, ModelParameter]
@@ -117,7 +117,7 @@ def expand_matrix(file: MatrixFile) -> Expansion:
 
 
 def _describe_missing_batch(axes: Axes) -> tuple[tuple[str, str], str]:
-    """Return the key and the problem of a case without a batch size per device."""
+    """Return the key and the message for a case without a batch size per device."""
     if not axes.global_batch_size:
         return ("axes", "batch_size_per_device"), "is missing; set it, or global_batch_size"
     parts = axes.world_size * axes.gradient_accumulation
@@ -129,7 +129,10 @@ def _describe_missing_batch(axes: Axes) -> tuple[tuple[str, str], str]:
 
 
 def find_max_points(matrix: Matrix) -> int:
-    """Return how many combinations of values a matrix may have; fewer if it has many conditions."""
+    """Return how many combinations of values a matrix may have.
+
+    Fewer if it has many conditions, which are evaluated for each combination.
+    """
     conditions = [
         *(rule.when for rule in matrix.exclude),
         *(rule.when for rule in matrix.override),
@@ -142,7 +145,7 @@ def find_max_points(matrix: Matrix) -> int:
 
 
 def _limit(points: Iterator[Point], budget: Iterator[int], file: MatrixFile) -> Iterator[Point]:
-    """Yield combinations of values, each normalized; raises InputError once `budget` is used up."""
+    """Yield combinations of values, each normalized; raise InputError after more than `budget`."""
     for point in points:
         if next(budget, None) is None:
             raise InputError(
@@ -165,7 +168,7 @@ def is_match(condition: Condition, point: Point) -> bool:
 
 
 def _get_value(point: Point, axis: str) -> Any:
-    """Return the value on an axis, or of a part of the topology, such as `nodes`."""
+    """Return a combination's value on an axis, or of a part of its topology, such as `nodes`."""
     if axis in TOPOLOGY_PARTS:
         return getattr(parse_topology(point["topology"]), axis)
     return point[axis]

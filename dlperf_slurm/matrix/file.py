@@ -56,9 +56,9 @@ def split_assignments(assignments: Sequence[str]) -> tuple[list[str], list[str]]
 
 
 def find_setting(name: str) -> str:
-    """Return the key of `--set` for the name of a setting: "partition", "protocol.repeats", or ''.
+    """Return the key for `--set` that a user means: "partition", "protocol.repeats"; "" for none.
 
-    Names of other tools are known: "walltime" is "time_limit_minutes".
+    Names in other tools are known: "walltime" is "time_limit_minutes".
     """
     meant = name if name in Site.model_fields else MEANINGS.get(name, "")
     if meant in Site.model_fields:
@@ -98,7 +98,10 @@ def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
 
 
 def set_values(toml: TomlFile, assignments: Sequence[str]) -> TomlFile:
-    """Merge words after `--set` into a matrix; its mistakes then have no line numbers."""
+    """Merge the KEY=VALUE words after `--set` into a matrix.
+
+    Mistakes in these values are then reported without line numbers.
+    """
     layers = [SettingsLayer(toml), *(SettingsLayer(parse_assignment(text)) for text in assignments)]
     merged, _ = merge_layers(layers)
     options = " ".join(f"--set {shlex.quote(text)}" for text in assignments)
@@ -163,9 +166,9 @@ def _check_model_overrides(
 
 
 def find_preset(model: str, name: Any) -> tuple[Mapping[str, Any], list[tuple[str, str]]]:
-    """Return the parameters of a model's preset, and the problems with the preset's name.
+    """Return the parameters of a model's preset, and the mistakes in the preset's name.
 
-    Without a preset ('') there are neither. A problem is (key, message).
+    Without a preset ("") there are neither. A mistake is (key, message).
     """
     presets = load_model(model).PRESETS
     if not isinstance(name, str) or not name or name in presets:

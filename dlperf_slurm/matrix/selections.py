@@ -26,7 +26,7 @@ MAX_VALUES = 1_000
 
 
 def check_values(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the values of an axis; raises ValueError if there are none, or two equal ones."""
+    """Return the values of an axis unchanged; raise ValueError if none, or if two are equal."""
     if not values:
         raise ValueError("is an empty list; give at least one value")
     repeated = next((value for value, count in Counter(values).items() if count > 1), None)

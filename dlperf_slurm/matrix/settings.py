@@ -29,20 +29,23 @@ LEAST_VALUES: Mapping[str, int] = {
 
 
 def _has_steps(axes: Axes, epochs: int) -> bool:
-    """Return whether a number of steps is measured, as always without epochs.
+    """Return whether a case measures a number of steps: always, unless it trains to accuracy.
 
-    Training to accuracy measures all steps.
+    Training to accuracy, with `epochs` above 0, measures all steps.
     """
     return not epochs
 
 
 def _is_ours(axes: Axes, epochs: int) -> bool:
-    """Return whether our worker runs the case; external scripts have no telemetry or watchdog."""
+    """Return whether our worker runs a case; external scripts have no telemetry or watchdog."""
     return axes.script == WORKER
 
 
 def _has_free_steps(axes: Axes, epochs: int) -> bool:
-    """Return whether a case can take more steps than asked; loaders are opened for a number."""
+    """Return whether a case may take more steps than the protocol says.
+
+    Not with data loaders, which are opened for a number of steps.
+    """
     return not epochs and axes.script == WORKER and axes.data in (ON_DEVICE, ON_HOST)
 
 
@@ -84,6 +87,6 @@ def list_settings(protocol: "Protocol", axes: Axes, epochs: int) -> Settings:
 
 
 def find_least_seconds(protocol: "Protocol", axes: Axes, epochs: int) -> Mapping[str, float]:
-    """Return the least seconds of warm-up and measured steps, as fields of a Case."""
+    """Return the minimum seconds of warm-up and measured steps, by field name of Case."""
     names = ("min_warmup_seconds", "min_measured_seconds")
     return {name: getattr(protocol, name) * is_used(name, axes, epochs) for name in names}

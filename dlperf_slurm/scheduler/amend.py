@@ -55,7 +55,7 @@ AMENDABLE = (
 
 
 def amend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
-    """Change site values of a run, for its array jobs not submitted yet and for later retries.
+    """Change site values for the array jobs of a run that are not submitted yet, and for retries.
 
     `assignments` are the words after `--set`, such as "partition=long". Returns the changed run,
     and a line for each change. A call that was killed can be repeated. Raises InputError for a
@@ -107,7 +107,7 @@ def amend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
 
 
 def _merge(run: Run, assignments: Sequence[str]) -> Site:
-    """Merge the run's site with new values; raises InputError, which lists all problems."""
+    """Return the run's site with the assigned values; raise InputError with all problems."""
     layers = [SettingsLayer(read_toml(run.path / SITE_FILE)), *map(_read_assignment, assignments)]
     raise_problems([problem for layer in layers for problem in find_layer_problems(layer)])
     merged, _ = merge_layers(layers)
@@ -130,7 +130,7 @@ def _read_assignment(text: str) -> SettingsLayer:
 
 
 def _find_groups(run: Run, group_ids: Sequence[str], site: Site) -> list[Group]:
-    """Rebuild staged groups from the run's files, with the time limits that `site` now has."""
+    """Read staged groups back from the run's files, with the time limits that `site` has now."""
     cases = {
         case.case_id: case for case in expand_matrix(read_matrix(run.path / MATRIX_FILE)).cases
     }

@@ -11,7 +11,10 @@ from dlperf_slurm.jobs.run_directory import RunTask
 
 
 class TimeBudget:
-    """Time budget of a local run (`--within`), from the first `has_time_for` on; 0: no limit."""
+    """The time budget of a local run (`submit --within`), which begins at the first array task.
+
+    0 is no limit.
+    """
 
     def __init__(self, within_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._within_seconds = within_seconds
@@ -21,13 +24,14 @@ class TimeBudget:
         self._longest_seconds = 0.0
 
     def order(self, tasks: Sequence[RunTask]) -> list[RunTask]:
-        """Sort array tasks by repeat if there is a time budget; else keep their order."""
+        """Return array tasks sorted by repeat if there is a time budget, else unchanged."""
         return sorted(tasks, key=lambda task: task.repeat) if self._within_seconds else list(tasks)
 
     def has_time_for(self, task: RunTask) -> bool:
-        """Return whether the time left suffices for a task as long as the longest so far.
+        """Return whether the time left suffices for a task as long as the longest task so far.
 
-        It is always True for the first repeat of a case and for retries (`task.attempt` above 1).
+        True for the first repeat of a case, for retries (`task.attempt` above 1) and without a
+        budget. The call also begins the timing of the task.
         """
         now = self._clock()
         if self._began is None:
@@ -38,5 +42,5 @@ class TimeBudget:
         return now + self._longest_seconds <= self._began + self._within_seconds
 
     def note_end(self) -> None:
-        """Record the end of the array task of the last `has_time_for` call, for its duration."""
+        """Record the end of the task of the last `has_time_for` call, to know its duration."""
         self._longest_seconds = max(self._longest_seconds, self._clock() - self._task_began)

@@ -29,7 +29,7 @@ LOOK_SECONDS = 1.0
 
 
 def cancel_run(run: Run, warn: Callable[[str], None]) -> int:
-    """Cancel all array jobs of the run that have not ended; return the number of their array tasks.
+    """Cancel all array jobs of a run that have not ended; return the number of their array tasks.
 
     The jobs are looked up in the queue, not in the run's files, so that requeued jobs and jobs
     submitted twice are cancelled too. `warn` receives the error of a journal that cannot be
@@ -71,7 +71,7 @@ def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
 
 
 def _count_tasks(run: Run, job_ids: Collection[str]) -> int:
-    """Count the unfinished array tasks of jobs such as "7_3"; tasks may share a job."""
+    """Count the unfinished array tasks of Slurm jobs such as "7_3"; tasks may share a job."""
     submitted = [event for event in read_journal(run.path) if event.event == SUBMITTED]
     array_job_ids = {event.group_id: event.array_job_id for event in submitted}
     markers = list_markers(run.path)
@@ -85,7 +85,7 @@ def _count_tasks(run: Run, job_ids: Collection[str]) -> int:
 
 
 def _list_going_on(watcher: QueueWatcher) -> dict[str, str]:
-    """Return the states, by job id, of queued and running jobs, without those COMPLETING."""
+    """Return the state of each queued or running job by id, without those COMPLETING."""
     states = watcher.list_unended()
     return {job_id: state for job_id, state in states.items() if state != COMPLETING}
 
@@ -108,7 +108,10 @@ def _cancel_local(run: Run, warn: Callable[[str], None]) -> int:
 
 
 def _journal(run: Run, array_job_ids: Sequence[str], warn: Callable[[str], None]) -> None:
-    """Write to the journal which array jobs will be cancelled, before scancel is called."""
+    """Append to the journal which array jobs will be cancelled, before scancel is called.
+
+    `warn` gets the error if the journal cannot be written.
+    """
     try:
         append_reserved(run.path, Event(CANCELLED, format_now(), detail=" ".join(array_job_ids)))
     except JournalError as error:

@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 class ArrayTaskWatcher(core.InfoWatcher):
-    """A run's watcher in the form in which submitit's jobs ask for their states."""
+    """The watcher of a run's queue in the form that submitit's jobs expect."""
 
     def __init__(self, watcher: Watcher) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class LocalArrayTaskJob(core.Job[Result]):
 
 @dataclass(frozen=True)
 class ScriptCall:
-    """One array task of a job script, in the form of the callable that submitit submits."""
+    """One array task of a job script as a callable, the form that submitit submits."""
 
     script: Path
     array_task_id: int

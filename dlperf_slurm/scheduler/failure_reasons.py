@@ -47,9 +47,9 @@ _NODE_FAILURE = (
 
 
 def describe_state(facts: TaskFacts, decision: Decision) -> str:
-    """Return the reason for an array task's state in one line, such as "node n2 failed".
+    """Return in one line why an array task has its state, such as "node n2 failed".
 
-    The reason comes from Slurm, the record or the task's error output. It is '' for states that
+    The reason comes from Slurm, the record or the task's error output. It is "" for states that
     need none, such as COMPLETED. `decision` has the state, and the source that named it.
     """
     row = facts.row or QueueRow()
@@ -73,10 +73,10 @@ def describe_state(facts: TaskFacts, decision: Decision) -> str:
 
 
 def _describe_preemption(facts: TaskFacts, decision: Decision) -> str:
-    """Return the reason of a task that counts as PREEMPTED.
+    """Return why a task counts as PREEMPTED.
 
-    This is the record's own message, which says how far the ranks got; else Slurm's reason; else
-    that a signal ended the ranks, although neither the time limit nor `cancel` was the cause.
+    The record's own message, which says how far the ranks got; else Slurm's reason; else that a
+    signal ended the ranks, although neither the time limit nor `cancel` was the cause.
     """
     words = _describe_failure(facts) if facts.files.has_ended else ""
     if words.startswith(PREEMPTED.lower()):
@@ -91,7 +91,7 @@ def _get_reason(row: QueueRow) -> str:
 
 
 def _describe_row(facts: TaskFacts, row: QueueRow) -> str:
-    """Return the scheduler's reason for a state, or a more specific one from the task's files."""
+    """Return why a task has the state in its queue row, from the task's files if they say more."""
     reason = _get_reason(row)
     if row.state == NODE_FAIL:
         return _describe_node_failure(facts, row) or reason

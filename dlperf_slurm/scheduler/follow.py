@@ -25,7 +25,7 @@ DELETED_SECONDS = 30.0
 def follow_run(
     tracker: Tracker, submitter: Optional[Submitter] = None
 ) -> Iterator[list[TaskState]]:
-    """Yield the states of all array tasks again and again, until all are final.
+    """Yield the states of all array tasks every second, until all are final.
 
     Files are read every second; the scheduler is polled at a growing interval, and sooner if its
     answer decides a state or if array tasks ended while groups wait for a free queue slot.
@@ -77,7 +77,10 @@ def follow_run(
 
 
 def _check_deleted(run_dir: Path) -> None:
-    """Raise InputError if a missing run directory was deleted: its folder has other files."""
+    """Raise InputError if a missing run directory was deleted, not unmounted.
+
+    It was deleted if the folder that contained it still has other files.
+    """
     with suppress(OSError):
         if any(run_dir.parent.iterdir()) and not run_dir.exists():
             raise InputError(

@@ -16,9 +16,10 @@ from dlperf_slurm.scheduler.task_facts import TaskFacts
 
 
 class GracePeriod:
-    """Grace periods of a run's missing array tasks, which survive in the journal as events.
+    """How long array tasks have been missing: unknown to the scheduler, and not marked as ended.
 
-    Only events that this host wrote start a count, as clocks of hosts differ.
+    Counts are stored in the journal as events. Only events of this host start a count, as clocks of
+    hosts differ.
     """
 
     def __init__(self, lost_after_seconds: float, events: Sequence[Event]) -> None:
@@ -37,7 +38,7 @@ class GracePeriod:
         self._new_events: list[Event] = []
 
     def is_over(self, facts: TaskFacts) -> bool:
-        """Return whether an array task has been missing for longer than the grace period.
+        """Return whether an array task has been missing for so long that it counts as LOST.
 
         The first call for a missing task adds an event, so that later processes continue the count.
         For a task without markers that this host submitted, the count begins at its submission.
@@ -51,12 +52,12 @@ class GracePeriod:
         return _compute_age_seconds(self._since[task.marker]) >= self._lost_after_seconds
 
     def forget(self, facts: TaskFacts) -> None:
-        """Reset the grace period, because the scheduler reports the array task again."""
+        """End the count of an array task, because the scheduler reports it again."""
         if self._since.pop(facts.task.marker, None) is not None:
             self._note(facts, "")
 
     def take_events(self) -> list[Event]:
-        """Return the events that are not in the journal yet, and clear the list."""
+        """Return the events to append to the journal, and clear the list of them."""
         events, self._new_events = self._new_events, []
         return events
 

@@ -86,7 +86,7 @@ class Releaser:
                 yield f"{job_id} was held ({state.detail}) and has been released"
 
     def _count_releases(self, cause: str) -> int:
-        """Return how often an array job that its scripts held for this error may be released."""
+        """Return how often an array job that was held for this error (`cause`) may be released."""
         if is_for_want_of_room(cause):
             return RELEASES
         # a disk that was full for a moment may have lost the error message

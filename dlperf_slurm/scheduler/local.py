@@ -52,7 +52,7 @@ class TimeLimit(NamedTuple):
 
 
 def make_command(run_dir: Path, group_id: str, array_size: int, limit: TimeLimit) -> list[str]:
-    """Return the command line that runs the first `array_size` array tasks of a group.
+    """Return the command line that runs the first `array_size` array tasks of a group here.
 
     It starts this module, in a Python that imports nothing from the working directory.
     """
@@ -63,10 +63,11 @@ def make_command(run_dir: Path, group_id: str, array_size: int, limit: TimeLimit
 
 
 def main(arguments: list[str]) -> int:
-    """Run the array tasks of a group; the arguments are those of `make_command`.
+    """Run the array tasks of a group, as the process that `make_command` starts.
 
     Remaining tasks are skipped after several launches failed in the same way, or once the time
-    budget is used up. Returns 1 if another process runs the group, or if this one was cancelled.
+    budget is used up. Returns the exit code: 1 if another process runs the group, or if this one
+    was cancelled.
     """
     run_dir, group_id = Path(arguments[0]), arguments[1]
     array_size, limit_seconds, warning_seconds = map(int, arguments[2:])
@@ -175,7 +176,7 @@ def get_claim_path(run_dir: Path, group_id: str) -> Path:
 
 
 def claim_group(run_dir: Path, group_id: str, job_id: str) -> bool:
-    """Claim a group for the process of this job id; False if another has claimed it."""
+    """Claim a group for the process of this job id; return False if another has claimed it."""
     return write_once(get_claim_path(run_dir, group_id), job_id.encode(), root=run_dir)
 
 

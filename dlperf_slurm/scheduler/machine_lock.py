@@ -24,8 +24,8 @@ MAX_NAME_BYTES = 255
 def lock_machine(cancelled: "Optional[threading.Event]" = None, run_id: str = "") -> Iterator[None]:
     """Hold the lock of this machine, so that this user's benchmarks do not run at the same time.
 
-    Waits for its turn, or until `cancelled` is set; waiting processes can read `run_id`. Raises
-    SchedulerError if no folder for the lock can be made.
+    Waits for its turn, or until `cancelled` is set. Other waiting processes can read `run_id`, the
+    run that has the machine. Raises SchedulerError if no folder for the lock can be made.
     """
     import threading
 
@@ -39,7 +39,7 @@ def lock_machine(cancelled: "Optional[threading.Event]" = None, run_id: str = ""
 
 @contextlib.contextmanager
 def open_own_folder() -> Iterator[int]:
-    """Yield a descriptor of a folder on this machine that only this user can write to.
+    """Open a folder on this machine that only this user can write to; yield its descriptor.
 
     The folder is in the user's cache if another user owns the name in the temporary folder. Raises
     SchedulerError if neither can be used.
@@ -80,10 +80,11 @@ def _open_own(path: Path) -> Optional[int]:
 
 @contextlib.contextmanager
 def join_queue(folder: int, run_id: str = "") -> Iterator[Callable[[], bool]]:
-    """Join the queue in a folder (its descriptor); yield a function: whether this entry is first.
+    """Enter the queue in a folder, for the context; yield a function that says whose turn it is.
 
-    First come, first served: array tasks of runs that were submitted together alternate. An entry
-    is a file that its process keeps locked; an unlocked file is left from a killed process.
+    The function returns whether this entry is first. `folder` is a descriptor. First come, first
+    served: array tasks of runs that were submitted together alternate. An entry is a file that its
+    process keeps locked; an unlocked file is left from a killed process.
     """
     place = f"{time.monotonic_ns():020}.{os.urandom(4).hex()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -113,12 +114,12 @@ def join_queue(folder: int, run_id: str = "") -> Iterator[Callable[[], bool]]:
 
 
 def _list_places(folder: int) -> list[str]:
-    """Return the file names of the queue's entries, oldest first."""
+    """Return the names of the files in the queue's folder, oldest entry first."""
     return sorted(name for name in os.listdir(folder) if not name.startswith("."))
 
 
 def get_first_in_queue() -> str:
-    """Return the id of the run that is first in the queue for this machine, or ''."""
+    """Return the id of the run that has this machine or is next in the queue for it; else ""."""
     with contextlib.suppress(SchedulerError), open_own_folder() as folder:
         for name in _list_places(folder):
             if _is_locked(folder, name):

@@ -101,7 +101,7 @@ class QueueWatcher:
         self.queue: dict[str, QueueRow] = {}
 
     def follow(self, job_ids: Iterable[str]) -> None:
-        """Set the array tasks ("7_3") to look up in sacct once squeue has forgotten them."""
+        """Set the array tasks ("7_3") that are looked up in sacct if squeue has none of them."""
         self.followed = set(job_ids)
 
     def update(self) -> None:
@@ -127,11 +127,11 @@ class QueueWatcher:
         self._rows.update(rows)
 
     def get_row(self, job_id: str) -> QueueRow:
-        """Return the last known row of an array task ("7_3"); an empty row if it has none."""
+        """Return what was last known of an array task ("7_3"); an empty row if nothing was."""
         return self._rows.get(job_id, QueueRow())
 
     def read_queue(self) -> None:
-        """Call squeue without sacct; raises SchedulerError unless it prints a table."""
+        """Call squeue and store its rows; raise SchedulerError unless it prints a table."""
         where = self._cluster or ["--federation", "--sibling"]
         users = ",".join(map(str, sorted(self._user_ids)))
         form = f"--format={SEPARATOR.join(_SQUEUE_FIELDS)}"
@@ -164,7 +164,7 @@ class QueueWatcher:
         return found
 
     def list_unended(self) -> dict[str, str]:
-        """Call squeue, and return the states of all array tasks that have not ended, by id."""
+        """Call squeue, and return the state of each array task that has not ended, by id."""
         if self.job_names:
             self.read_queue()
         return {
@@ -202,7 +202,7 @@ class QueueWatcher:
         return line.name in self.job_names or is_in_folder
 
     def _ask_since(self, start: datetime, options: Sequence[str]) -> dict[str, QueueRow]:
-        """Call sacct with `options` for the time since `start`; return the rows by array task.
+        """Call sacct with `options` for the time since `start`; return rows by array task id.
 
         As long as slurmdbd refuses a range (MaxQueryTimeRange), half of it is asked for. Raises
         SchedulerError if it refuses `_SHORTEST_RANGE` too.
@@ -229,7 +229,7 @@ class QueueWatcher:
     def _ask_accounting(
         self, options: Sequence[str], is_final_only: bool = True
     ) -> dict[str, QueueRow]:
-        """Call sacct with `options`; return the rows of the run's array tasks by id.
+        """Call sacct with `options`; return the rows of the run's array tasks, by id.
 
         By default only rows with a final state are returned.
 
@@ -306,7 +306,7 @@ def parse_ids(text: str) -> tuple[str, tuple[range, ...]]:
 
 
 class ProcessWatcher:
-    """Watcher of local array tasks, by the processes that run them.
+    """Watcher of local array tasks, whose states follow from the processes that run them.
 
     `run_id` is the watched run: the reason of a waiting task names the run that uses this machine,
     unless that is the watched run itself.
@@ -323,7 +323,7 @@ class ProcessWatcher:
         self.followed = set(job_ids)
 
     def update(self) -> None:
-        """Check which processes live: tasks of the living are PENDING, others UNKNOWN.
+        """Check which processes live: their tasks are PENDING, those of other processes UNKNOWN.
 
         Whether a task has started or ended is known from its files alone.
         """
@@ -343,7 +343,7 @@ class ProcessWatcher:
             self._rows[job_id] = QueueRow(state, reason, is_local=True)
 
     def get_row(self, job_id: str) -> QueueRow:
-        """Return the last known row of an array task."""
+        """Return what was last known of an array task."""
         return self._rows.get(job_id, QueueRow(is_local=True))
 
 
@@ -351,7 +351,7 @@ Watcher = Union[QueueWatcher, ProcessWatcher]
 
 
 def make_watcher(run: Run, group_ids: Sequence[str]) -> Watcher:
-    """Return a watcher of the jobs of these groups, for the run's scheduler: Slurm or local."""
+    """Return a watcher of these groups' jobs, for the scheduler of the run: Slurm or local."""
     if run.manifest.scheduler == "local":
         return ProcessWatcher(run.run_id)
     return make_queue_watcher(run, group_ids)

@@ -59,7 +59,7 @@ def stage_retry(
 ) -> int:
     """Stage a further attempt for each repeat whose latest attempt ended without success.
 
-    The attempts exclude `bad_nodes` if the site has enough others, else `report` gets a message.
+    Its jobs exclude `bad_nodes` if the site has enough others, else `report` gets a message.
     Returns how many array tasks were staged, to be submitted later. Raises EnvironmentMissingError
     if an environment is missing; SchedulerError if the scheduler does not answer, or another
     process is submitting the run.
@@ -89,7 +89,7 @@ def _check_environments(run: Run, tasks: Sequence[RunTask], site: Site) -> None:
 
 
 def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
-    """Stage a further attempt for array tasks whose failure the site's [retry] table retries.
+    """Stage a further attempt for each failed task with a cause in the site's [retry] table.
 
     Tasks that did not start because their shared job ended early are always retried. Nodes named as
     the cause are excluded if there are enough others. Waits while a disk is full. Returns how many
@@ -134,7 +134,10 @@ def read_retry_limits(run: Run) -> Retry:
 def _stage_again(
     run: Run, site: Site, again: Sequence[TaskState], report: Callable[[str], None]
 ) -> int:
-    """Stage a further attempt for each of these failed tasks, without the nodes that failed."""
+    """Stage a further attempt for each task in `again`, in jobs without the nodes that failed.
+
+    Returns the number of tasks; `report` gets messages.
+    """
     check_free(run.path, RUN_BYTES + TASK_BYTES * len(again))
     # the nodes of a preempted job, or where a port was taken, are not the cause
     failed = [
@@ -153,13 +156,13 @@ def _stage_again(
 
 
 def _count_needed(run: Run, tasks: Sequence[RunTask]) -> int:
-    """Return the number of nodes of the largest of these array tasks."""
+    """Return how many nodes the largest of these array tasks needs."""
     axes = {case.case_id: case.axes for case in run.manifest.cases}
     return max(parse_topology(axes[task.case_id].topology).nodes for task in tasks)
 
 
 def _count_tries(state: TaskState, limits: Retry) -> int:
-    """Return how many further attempts are allowed for the cause of a failure."""
+    """Return how many further attempts `limits` allow for the cause of a task's failure."""
     if is_before_its_turn(state):
         # no limit: each shared job that ends early has run at least one array task
         return state.task.attempt
@@ -177,7 +180,7 @@ def _count_tries(state: TaskState, limits: Retry) -> int:
 
 
 def _list_ended(run: Run) -> Mapping[RunTask, TaskState]:
-    """Return the latest attempts that have ended, with their states.
+    """Return the tasks that are latest attempts and have ended, each with its state.
 
     Repeats of which any attempt was successful are left out.
     """

@@ -40,7 +40,10 @@ IMPOSSIBLE = (
 
 
 def is_limit_that_passes(words: str) -> bool:
-    """Return whether an sbatch error message means a limit on the number of jobs: retry later."""
+    """Return whether sbatch refused a job for a limit on the number of jobs, so that a retry helps.
+
+    `words` is the error message of sbatch.
+    """
     named = _NAMED_LIMIT.findall(words)
     if named:
         return any("SubmitJob" in name for name in named)
@@ -48,17 +51,17 @@ def is_limit_that_passes(words: str) -> bool:
 
 
 def is_no_answer(words: str) -> bool:
-    """Return whether an sbatch error message means no answer: the job may have been accepted."""
+    """Return whether an error of sbatch means no answer: the job may have been accepted."""
     return _NO_ANSWER.search(words) is not None and not is_limit_that_passes(words)
 
 
 def is_surely_refused(words: str) -> bool:
-    """Return whether an sbatch error message means a limit on jobs and a job that is not queued."""
+    """Return whether an error of sbatch means a limit on jobs, and surely no job in the queue."""
     return is_limit_that_passes(words) and _NO_ANSWER.search(words) is None
 
 
 def refuse_impossible(run: Run, group_ids: Sequence[str]) -> None:
-    """Check groups with `sbatch --test-only`, and journal those that Slurm can never run.
+    """Check groups with `sbatch --test-only`; journal and report those that Slurm can never run.
 
     Raises SchedulerError, which lists them all. Limits on the number of jobs, and a controller that
     does not answer, are no reason to refuse a group here.

@@ -23,7 +23,7 @@ _SAME_FOR_ALL = REQUEUED_STATES | {"", PENDING, UNKNOWN, COMPLETED, CANCELLED}
 def get_row_of_array_task(
     row: QueueRow, has_started: bool, is_over: bool, has_job_begun: bool
 ) -> QueueRow:
-    """Derive an array task's own row from `row`, the queue row of the job that it shares.
+    """Derive an array task's own queue row from `row`, that of the job it shares with others.
 
     `is_over`: the job went on to its next array task. `has_job_begun`: it has started one at least.
 
@@ -46,7 +46,7 @@ def get_row_of_array_task(
 
 
 def is_before_its_turn(state: TaskState) -> bool:
-    """Return whether an array task did not start because its shared job ended early."""
+    """Return whether an array task was not started, as its shared job ended before its turn."""
     return state.is_final and state.detail == JOB_ENDED_EARLY
 
 

@@ -197,7 +197,7 @@ RULES = (
 def decide_state(
     record: str, record_state: str, files: StartFiles, row: Optional[QueueRow], is_cancelled: bool
 ) -> Decision:
-    """Decide the state of an array task by the first row of RULES that matches.
+    """Return the state of an array task, by the first row of RULES that matches.
 
     `record` is one of RECORDS, `record_state` the state of a failed record: FAILED, OUT_OF_MEMORY
     or UNHEALTHY. `row` is None if no job is known for the array task.
@@ -215,14 +215,17 @@ def decide_state(
 
 @lru_cache(maxsize=4096)
 def find_rule(record: str, start: str, is_stopped: bool, queue: str, is_cancelled: bool) -> int:
-    """Return the number (from 1) of the first rule that matches these words of the table."""
+    """Return the number (from 1) of the first of RULES that matches.
+
+    The parameters are words of the table in the module docstring, one for each column.
+    """
     facts = (record, start, "yes" if is_stopped else "no", queue, "yes" if is_cancelled else "no")
     fitting = (number for number, rule in enumerate(RULES, start=1) if fits(rule, facts))
     return next(fitting)
 
 
 def fits(rule: StateRule, facts: Sequence[str]) -> bool:
-    """Return whether a rule matches all facts, which are in the order of the rule's columns."""
+    """Return whether a rule matches `facts`, which has a value for each of the rule's columns."""
     return all(
         cell == "any" or fact in cell.split(", ") or ("over" in cell.split(", ") and fact in OVER)
         for cell, fact in zip(rule, facts)
@@ -230,7 +233,7 @@ def fits(rule: StateRule, facts: Sequence[str]) -> bool:
 
 
 def classify_start(files: StartFiles) -> str:
-    """Return how far the newest run of the job script has got, as a word of STARTS ("ended")."""
+    """Return how far the newest execution of the job script has got: a word of STARTS ("ended")."""
     if files.has_ended:
         return "told" if files.exit_code in _TOLD_TO_END else "ended"
     return "started" if files.has_started else "not started"
@@ -249,7 +252,7 @@ _MEANINGS = {
 
 
 def classify_row(row: Optional[QueueRow]) -> str:
-    """Return what the scheduler's answer means, as a word of QUEUE_ROWS, such as "requeued"."""
+    """Return what the scheduler's answer means: a word of QUEUE_ROWS, such as "requeued"."""
     if row is None:
         return "no job"
     if row.state == UNKNOWN:
@@ -265,7 +268,7 @@ def classify_row(row: Optional[QueueRow]) -> str:
 
 
 def needs_record(files: StartFiles, row: Optional[QueueRow], has_ended_before: bool) -> bool:
-    """Return whether the record can change the state, so that it has to be read.
+    """Return whether the record could change the state, and thus has to be read.
 
     `has_ended_before`: an earlier start of the attempt has ended.
     """

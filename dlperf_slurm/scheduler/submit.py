@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 
 def recover_interrupted(run: Run) -> dict[str, str]:
-    """Find and journal array jobs of interrupted submissions; return their ids by group.
+    """Find the array jobs of interrupted submissions and journal them; return job ids by group.
 
-    Interrupted: the journal has no job id, but sbatch was called. Only the process that holds the
+    Interrupted: sbatch was called, but the journal has no job id. Only the process that holds the
     submit lock may call this function.
     """
     found = {}
@@ -52,9 +52,9 @@ def recover_interrupted(run: Run) -> dict[str, str]:
 def find_unsubmitted(run: Run) -> dict[str, str]:
     """Return the groups without a job id in the journal, in staging order, with their last event.
 
-    A group whose last event is REFUSED or SUBMITTING may be in the queue after all; if the journal
-    has lost lines, any group may be, and has SUBMITTING. A group refused for a limit on jobs surely
-    is not, and has STAGED.
+    A group whose last event is REFUSED or SUBMITTING may be in the queue after all, as may any
+    group if the journal has lost lines; it then has SUBMITTING. A group that was refused for a
+    limit on jobs is surely not in the queue, and has STAGED.
     """
     events, is_whole = read_whole_journal(run.path)
     last = dict.fromkeys(run.list_group_ids(), STAGED if is_whole else SUBMITTING)
@@ -77,7 +77,7 @@ def has_unsubmitted_retry(run: Run, refused: Collection[str]) -> bool:
 
 
 def find_submitted(run: Run, group_id: str) -> Optional[str]:
-    """Return the array job id of a group whose submission was interrupted, or None.
+    """Return the array job id of a group whose submission was interrupted; None without a job.
 
     It is in the claims of the group's array tasks, or Slurm knows a job of the group's name.
     """
@@ -139,7 +139,7 @@ def get_blocks(run: Run) -> dict[str, int]:
 
 
 def get_dependencies(run: Run, group_id: str) -> list[str]:
-    """Return the ids of the array jobs that a group waits for (`--dependency=afterany`).
+    """Return the ids of the array jobs that a group has to wait for (`--dependency=afterany`).
 
     They are the array jobs of the block before its own (see `get_blocks`), and of the run
     interleaved with this one those of the block whose turn is before it.
@@ -162,14 +162,15 @@ def _list_array_jobs(run: Run, block: int) -> list[str]:
 
 
 def _get_lead(run: Run) -> int:
-    """Return by how many blocks a run is ahead of the run interleaved with it: 1 or 0."""
+    """Return how many blocks a run is ahead of the run that it is interleaved with: 1 or 0."""
     return 1 if run.run_id == run.manifest.interleaved[0] else 0
 
 
 def find_last_block(run: Run) -> float:
-    """Return the last block that may be submitted before the interleaved run is submitted further.
+    """Return the number of the last block that may be submitted now.
 
-    It is infinite if no run is interleaved, or if that run is submitted to its end or cancelled.
+    The next one has to wait for the run that is interleaved with this one. Infinite if no run is,
+    or if that run is submitted to its end or cancelled.
     """
     other = run.find_interleaved()
     if other is None or any(event.event == CANCELLED for event in read_journal(other.path)):

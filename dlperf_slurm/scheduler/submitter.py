@@ -34,10 +34,11 @@ AGAIN_SECONDS = 10.0
 
 
 def submit_run(run: Run, report: Callable[[str], None], retry_seconds: float = 0.0) -> int:
-    """Submit every staged group that is not submitted yet; return how many array jobs started.
+    """Submit every staged group that is not submitted yet; return the number of array jobs.
 
-    `report` gets a line for each. Raises SchedulerError as `Submitter.submit` does, and if groups
-    wait for a free queue slot or were refused.
+    `report` gets a line for each. A scheduler that does not answer is asked again for
+    `retry_seconds`. Raises SchedulerError as `Submitter.submit` does, and if groups wait for a free
+    queue slot or were refused.
     """
     submitter = Submitter(run, report, retry_seconds)
     submitter.submit()
@@ -46,9 +47,9 @@ def submit_run(run: Run, report: Callable[[str], None], retry_seconds: float = 0
 
 
 class Submitter:
-    """Submitter of a run's groups, which keeps trying those that a limit on jobs refused.
+    """Submitter of a run's groups, which tries again those that were refused for a limit on jobs.
 
-    `waiting` maps these groups to Slurm's message; `refused` maps groups that Slurm never takes,
+    `waiting` has these groups with Slurm's message; `refused` has groups that Slurm never takes,
     and groups that were to run after them. A scheduler that does not answer is asked again for
     `retry_seconds`. Nothing more is submitted once the run is cancelled. `report` gets each
     message. With `is_in_turns`, the run interleaved with this one is submitted too, block by block
@@ -87,7 +88,7 @@ class Submitter:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether groups wait, also those of the run that is submitted in turns."""
+        """Whether groups wait for a queue slot, also those of the interleaved run."""
         return any(one.waiting for one in self._turns)
 
     def submit(self) -> None:
@@ -112,7 +113,7 @@ class Submitter:
                 time.sleep(AGAIN_SECONDS)
 
     def submit_waiting(self) -> None:
-        """Submit waiting groups again.
+        """Submit the groups that wait for a free queue slot.
 
         Raises SchedulerError if for `retry_seconds` none was accepted and no job is in the queue.
         """
@@ -206,7 +207,7 @@ class Submitter:
                 self._submit_group(group_id, lock)
 
     def _find_hindrance(self, group_id: str, blocks: Mapping[str, int]) -> str:
-        """Return why a group cannot be submitted now, or '' if it can.
+        """Return why a group cannot be submitted now, or "" if it can.
 
         Groups of an earlier block are waiting, or a limit on jobs is reached. `blocks` has the
         block number of each group, as `get_blocks` returns.
@@ -221,7 +222,7 @@ class Submitter:
         return next((words for other, words in self._full.items() if other <= size), "")
 
     def _submit_group(self, group_id: str, lock: int) -> None:
-        """Submit a group, and note whether it waits or was refused.
+        """Submit a group, and remember whether it waits or was refused.
 
         Raises SchedulerError, with the group's name, if the scheduler does not answer.
         """
@@ -254,7 +255,7 @@ class Submitter:
         self.waiting[group_id] = words
 
     def _stop(self) -> None:
-        """Drop the waiting groups of a run that was cancelled meanwhile."""
+        """Forget the waiting groups of a run that was cancelled meanwhile."""
         if self.waiting:
             self._report(
                 f"the run was cancelled: {len(self.waiting)} array jobs are not submitted; to "
@@ -266,11 +267,11 @@ class Submitter:
         return sum(event.event == CANCELLED for event in read_journal(self.run.path))
 
     def _count_jobs(self) -> int:
-        """Count the user's jobs in the queue; raises SchedulerError."""
+        """Return how many jobs the user has in the queue; raises SchedulerError."""
         return make_queue_watcher(self.run, ()).count_jobs()
 
     def _name_unheeded(self) -> None:
-        """Report the jobs' cluster, and variables of the shell that sbatch does not get."""
+        """Report the jobs' cluster, and which variables of the shell sbatch does not get."""
         for line in slurm_client.describe_clusters(os.environ, self.run.manifest.clusters):
             self._report(line)
         if not os.environ.get("HOME"):

@@ -50,7 +50,7 @@ from dlperf_slurm.scheduler.task_facts import TaskFacts, read_files
 
 
 class CachedState(NamedTuple):
-    """A state, and what decided it: markers, queue row, and fingerprint of the files.
+    """A state with what decided it: markers, queue row, and fingerprint of the files.
 
     `seen` is None for a final state from the journal, until `files`, the fingerprint of files and
     markers, has been compared.
@@ -146,7 +146,7 @@ class Tracker:
                 yield task, cached is not None and cached.state.is_final
 
     def _ask_scheduler(self, unfinished: Sequence[tuple[RunTask, bool]]) -> None:
-        """Call the scheduler once for all tasks not final; keep an error in `scheduler_error`.
+        """Call the scheduler once for all unfinished tasks; store an error in `scheduler_error`.
 
         Each task of `unfinished` has True if it ended in a state other than COMPLETED.
         """
@@ -203,7 +203,7 @@ class Tracker:
         return waiting[0] if waiting else journaled
 
     def _read_owner(self, task: RunTask, newest_start: int) -> str:
-        """Return the id of the array job that started the task last, or claimed it, or ''."""
+        """Return the id of the array job that last started the task, or claimed it; "" for none."""
         marker = read_marker(self.run.path, task.marker, "started", newest_start)
         claim = read_claim(self.run.path / task.attempt_dir) if marker is None else marker.job_id
         # a script that was run by hand has no job id
@@ -254,7 +254,7 @@ class Tracker:
     def _gather(
         self, task: RunTask, seen: MarkerState, final: Optional[TaskState]
     ) -> tuple[TaskFacts, str, QueueRow]:
-        """Return the facts about an array task, the fingerprint of its files, and the job's row.
+        """Return the facts about an array task, its files' fingerprint, and its job's queue row.
 
         `seen` are the task's markers, `final` its final state so far, or None. The row is that of
         the whole job, also if several array tasks share the job.
@@ -289,12 +289,12 @@ class Tracker:
         return facts, fingerprint, job_row
 
     def _fingerprint(self, task: RunTask, seen: MarkerState) -> str:
-        """Fingerprint the attempt's files and its markers, by which a state is decided."""
+        """Return a text that changes with the attempt's files and markers, which decide a state."""
         files = fingerprint_attempt(self.run, self._planned[task.case_id], task)
         return f"{files} {_fingerprint_markers(seen)}".strip()
 
     def _keep(self, new: CachedState, facts: TaskFacts) -> None:
-        """Cache a state, and queue a final state that is new for the journal.
+        """Cache a state, and note it for the journal if it is a new final state.
 
         Other states are cached only if nothing but the task's markers and its queue row can change
         them. That excludes tasks that share a job or have none, jobs that ended or are unknown, as
@@ -314,7 +314,7 @@ class Tracker:
         self._cache[facts.task.marker] = new
 
     def _journal(self) -> None:
-        """Write new events to the journal; those that cannot be written are retried next time."""
+        """Append new events to the journal; those that cannot be written are retried next time."""
         events = [*self._unwritten, *self._grace.take_events()]
         self._unwritten = []
         if not events:
@@ -345,18 +345,18 @@ def _read_final_states(
 
 @lru_cache(maxsize=4096)
 def _fingerprint_markers(seen: MarkerState) -> str:
-    """Format each marker as start number and first letter of its kind, such as "0e 0s"."""
+    """Return each marker as start number and first letter of its kind, such as "0e 0s"."""
     return " ".join(f"{start}{kind[0]}" for start, kind in sorted(seen))
 
 
 def _list_cancelled_ids(events: Sequence[Event]) -> set[str]:
-    """Return the ids of the array jobs that `cancel` was asked to end."""
+    """Return the ids of the array jobs for which `cancel` was called."""
     cancelled = (event.detail.split() for event in events if event.event == CANCELLED)
     return {job_id for job_ids in cancelled for job_id in job_ids}
 
 
 def _make_event(cached: CachedState) -> Event:
-    """Make the journal event of a final state."""
+    """Return the journal event of a final state."""
     state = cached.state
     return Event(
         STATE,

@@ -96,7 +96,7 @@ def compute_statistics(first: Any, second: Any) -> Any:
 
 
 def is_refused(first: Any, second: Any, confidence: float = CONFIDENCE, tests: int = 1) -> Any:
-    """Return which pairs of samples [pairs, n], [pairs, m] differ significantly: bool [pairs].
+    """Return which pairs of samples differ significantly: [pairs, n], [pairs, m] -> bool [pairs].
 
     A pair differs if the two-sided p-value is significant after Bonferroni's correction for this
     many `tests`, and if each sample's median is outside the interval of the other's median.
@@ -200,7 +200,10 @@ def _divide(counts: Sequence[int], sums: Sequence[Any], squares: Sequence[Any]) 
 
 
 def _find_tail(null: Any, statistics: Any) -> Any:
-    """Return the share of the sorted null distribution at or above each statistic: [pairs]."""
+    """Return the share of the null distribution at or above each statistic: [pairs].
+
+    `null` is sorted, from `_find_null`.
+    """
     return 1 - null.searchsorted(statistics - _TOLERANCE) / len(null)
 
 

@@ -96,7 +96,7 @@ def compute_coefficient_of_variation(seconds: Sequence[float]) -> float:
 
 
 def compute_binomial(count: int, below: int) -> float:
-    """Return the probability that exactly `below` of `count` samples lie below the median."""
+    """Return the probability that exactly `below` of `count` samples are less than the median."""
     if count <= EXACT_SAMPLES:
         return math.comb(count, below) / (1 << count)
     factorials = math.lgamma(count + 1) - math.lgamma(below + 1) - math.lgamma(count - below + 1)

@@ -168,10 +168,10 @@ def _list_stretches(count: int) -> tuple[Any, Any, Any]:
 
 
 def _find_limit(times: Any, start: int, end: int) -> float:
-    """Return the limit of the distances in `_find_change` above which a stretch is significant.
+    """Return the limit above which the distance of a stretch from the rest is significant.
 
-    It depends on the spread and the autocorrelation of the steps, each less the mean of its part:
-    `times[start:end]`, or the rest.
+    For `_find_change`. It depends on the spread and the autocorrelation of the step times, each
+    less the mean of its part: `times[start:end]`, or the rest.
     """
     import numpy
 

@@ -18,7 +18,7 @@ _POINTS = 20_001
 def compute_tolerances(
     medians: Sequence[Sequence[float]], confidence: float = CONFIDENCE
 ) -> list[float]:
-    """Return for each case the share by which a further run may be slower than the mean: [cases].
+    """Return by which share a further run may be slower than the mean by chance: [cases].
 
     `medians` [cases, runs] has NaN where a run did not measure a case; each case has at least two
     runs. The bounds of all cases hold together with this confidence. The spread of a case is its

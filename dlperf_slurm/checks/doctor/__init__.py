@@ -38,9 +38,9 @@ def examine(
 ) -> Iterator[CheckResult]:
     """Check a plan without jobs; if nothing is wrong, run one small probe job per framework.
 
-    Probe jobs do not run while there are faults, except for missing environments: their frameworks
-    are left out. Waits up to `wait_seconds` for each job to start, and passes progress messages to
-    `report`. Raises InputError if the folder `results` cannot be written.
+    Yields the results. Probe jobs do not run if a check failed, except for missing environments:
+    their frameworks are left out. Waits up to `wait_seconds` for each job to start. `report` gets
+    messages on the progress. Raises InputError if the folder `results` cannot be written.
     """
     findings = check_without_jobs(plan, loaded.site, results)
     yield from findings
@@ -62,7 +62,7 @@ def examine(
 def _try(
     probe: Probe, folder: Path, wait_seconds: float, report: Callable[[str], None]
 ) -> list[CheckResult]:
-    """Run one probe, on this machine or as a Slurm job, and return what it found."""
+    """Run one probe job, on this machine or on Slurm, and return the check results."""
     attempt = stage_probe(probe, folder)
     if probe.site.scheduler == "local":
         script = folder / "scripts" / f"{probe.group.group_id}.sbatch"
@@ -79,9 +79,9 @@ def _try(
 
 
 def _await_files(start: Path, ranks: int) -> None:
-    """Wait up to FILES_SECONDS until the answers of all `ranks` are visible on this host.
+    """Wait up to FILES_SECONDS until the files of all `ranks` are visible on this host.
 
-    `start` is the folder with the answers and output of the probe's job.
+    `start` is the folder with the ranks' files and the output of the probe job.
     """
     deadline = time.monotonic() + FILES_SECONDS
     while time.monotonic() < deadline:

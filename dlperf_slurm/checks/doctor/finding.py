@@ -16,10 +16,10 @@ Decider = Literal["", "sbatch", "queue"]
 class CheckResult:
     """The result of one check, printed on one line.
 
-    `status` is "ok", "fault" (to be fixed by the user) or "undecided" (could not be checked).
+    `status` is "ok", "fault" (the user has to fix something) or "undecided" (could not be checked).
     `what` is the subject, such as "time limit"; `places` are the array jobs, frameworks, folders or
-    nodes concerned. `decider` says who would keep the job from running: "sbatch" or "queue", see
-    above.
+    nodes concerned. `decider` says who would keep the job from running: "sbatch" refuses it, or it
+    stays in the "queue".
     """
 
     status: Status
@@ -46,12 +46,12 @@ class CheckResult:
 def make_fault(
     what: str, where: str, words: str, remedy: str, decider: Decider = ""
 ) -> CheckResult:
-    """Make the result of a failed check: its subject `what`, place, message and remedy."""
+    """Return the result of a failed check: subject, place, message, and what to do."""
     return CheckResult("fault", what, (where,), words, remedy, decider)
 
 
 def merge_places(findings: Iterable[CheckResult]) -> list[CheckResult]:
-    """Merge findings that differ only in their places."""
+    """Merge results that differ only in their places into one with all places."""
     merged: dict[CheckResult, tuple[str, ...]] = {}
     for finding in findings:
         key = replace(finding, places=())

@@ -71,7 +71,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class JobEnd:
-    """How a probe's job ended: Slurm's state, reason and nodes, or sbatch's error as `refusal`.
+    """How a probe job ended: Slurm's state, reason and nodes, or sbatch's error as `refusal`.
 
     `left` is the scancel command for a job that could not be cancelled, or "".
     """
@@ -102,7 +102,7 @@ def choose_probes(plan: Plan, site: Site) -> list[Probe]:
 
 
 def shrink(topology: Topology) -> Topology:
-    """Return a topology of two ranks: on two nodes if the given one has several, else on one.
+    """Return the topology of a probe job: two ranks on two nodes if it has several, else on one.
 
     A topology of one rank stays as it is.
     """
@@ -112,7 +112,7 @@ def shrink(topology: Topology) -> Topology:
 
 
 def settle(site: Site, kind: JobKind, topology: Topology) -> Site:
-    """Return the site's settings for jobs of one kind, with the short time limit of a probe."""
+    """Return the site resolved for a kind of job, with the short time limit of a probe job."""
     settled = site.resolve(kind)
     minutes = min(LIMIT_MINUTES, settled.get_time_limit_minutes(kind.topology))
     changes = {
@@ -125,9 +125,10 @@ def settle(site: Site, kind: JobKind, topology: Topology) -> Site:
 
 @contextmanager
 def open_workplace(results: Path, loaded: LoadedSite) -> Iterator[Path]:
-    """Create a hidden folder beside the runs, with a copy of the worker; remove it at the end.
+    """Create a hidden folder for probe jobs beside the runs, with a copy of the worker.
 
-    It is like a run directory. Raises InputError if it cannot be written.
+    It is removed at the end of the context, and is like a run directory. Raises InputError if it
+    cannot be written.
     """
     results = make_absolute_path(results)
     new = [place for place in (results, *results.parents) if not place.exists()]
@@ -151,7 +152,7 @@ def open_workplace(results: Path, loaded: LoadedSite) -> Iterator[Path]:
 
 
 def stage_probe(probe: Probe, folder: Path) -> Path:
-    """Write the script and the case of a probe to `folder`; return the folder for its answers."""
+    """Write the script and the case of a probe job; return the folder for the ranks' files."""
     scripts = render_scripts(
         [probe.group], probe.site, folder.name[1:], folder, worker_command=["probe"]
     )
@@ -169,7 +170,7 @@ def stage_probe(probe: Probe, folder: Path) -> Path:
 def run_on_slurm(
     probe: Probe, folder: Path, wait_seconds: float, report: Callable[[str], None]
 ) -> JobEnd:
-    """Submit a probe's script and wait for its end; cancel it if it is PENDING too long.
+    """Submit a probe job and wait for its end; cancel it if it is PENDING too long.
 
     Waits `wait_seconds` for the job to start, and then for its time limit.
     """
@@ -193,7 +194,7 @@ def run_on_slurm(
 
 
 def _submit(script: Path, site: Site, watcher: QueueWatcher) -> str:
-    """Submit a script; return the job id that sbatch printed, else the one in the queue."""
+    """Submit a script with sbatch; return the job id it prints, else the one in the queue."""
     command = ["sbatch", "--parsable", str(script)]
     answer = slurm_client.run_client(command, inherit=site.inherit)
     try:
@@ -208,8 +209,7 @@ def _submit(script: Path, site: Site, watcher: QueueWatcher) -> str:
 def _await_end(job_id: str, watcher: QueueWatcher, wait_seconds: float, end: JobEnd) -> JobEnd:
     """Wait for the end of a job, and return its last known state.
 
-    A job that is not in the queue any more counts as COMPLETED; `end` is the state before the first
-    look.
+    A job that is not in the queue any more counts as COMPLETED. `end` is its state so far.
     """
     deadline = time.monotonic() + wait_seconds
     # a running job is ended by its time limit
@@ -237,7 +237,7 @@ def _ask(job_id: str, watcher: QueueWatcher) -> Optional[JobEnd]:
 
 
 def _cancel(job_id: str, clusters: str, job_name: str, watcher: QueueWatcher) -> str:
-    """Cancel a job, if it has this name too; return "", or the scancel command if it still runs."""
+    """Cancel a job if its name is `job_name`; return "", or the scancel command if it runs on."""
     with suppress(SchedulerError):
         slurm_client.cancel_jobs([job_id], clusters, job_name)
         for look in range(CANCEL_LOOKS):

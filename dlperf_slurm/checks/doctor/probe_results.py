@@ -114,7 +114,7 @@ def evaluate_probe(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list
 
 
 def _describe_sound(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> CheckResult:
-    """Return the result of a probe without faults: ranks, MPI, framework, cores and GPUs."""
+    """Return the result of a probe job without faults: ranks, MPI, framework, cores and GPUs."""
     first = answers[0]
     devices = f"{min(len(answer.cores) for answer in answers)} cores"
     if first.gpus is not None:
@@ -128,7 +128,7 @@ def _describe_sound(probe: Probe, answers: Sequence[ProbeAnswer], where: str) ->
 
 
 def _explain_silence(probe: Probe, end: JobEnd, start: Path, folder: Path) -> CheckResult:
-    """Return why no rank of a probe wrote anything: queue, disk, launcher or job script."""
+    """Return why no rank of a probe job wrote a file: queue, disk, launcher or job script."""
     name, launcher = probe.name, probe.site.launcher
     if end.state == "UNKNOWN":
         words = f"the end of the job is unknown: {end.reason}"
@@ -282,7 +282,7 @@ def _list_capabilities(answers: Sequence[ProbeAnswer]) -> list[str]:
 
 
 def _mend_environment(probe: Probe) -> str:
-    """Return what to do about a package that the framework's environment does not have."""
+    """Return what the user can do about a package missing in the framework's environment."""
     framework = probe.case.axes.framework
     environment = probe.site.find_environment(framework)
     if environment.container is not None:

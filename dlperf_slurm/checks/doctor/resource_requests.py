@@ -38,10 +38,11 @@ class JobRequest:
 
 
 def check_request(request: JobRequest, survey: Survey) -> list[CheckResult]:
-    """Find what would keep an array job from ever starting, by the limits that the cluster reports.
+    """Compare an array job's request with the limits that the cluster reports.
 
-    Requests on another cluster or in a reservation are not checked. What a plug-in of the cluster
-    may change when a job is submitted is left to sbatch.
+    Returns what would keep the job from ever starting. Requests on another cluster or in a
+    reservation are not checked. What a plug-in of the cluster may change when a job is submitted is
+    left to sbatch.
     """
     site = request.site
     if site.reservation or site.clusters or any(map(_ELSEWHERE.match, site.directives)):
@@ -246,12 +247,12 @@ def _rank_qos(
 
 
 def _count(kinds: list[NodeKind]) -> int:
-    """Return the number of nodes of these kinds together."""
+    """Return how many nodes these kinds of nodes have together."""
     return sum(kind.count for kind in kinds)
 
 
 def _lower_time(site: Site, limit: int) -> str:
-    """Return what to do about a time limit above `limit` minutes."""
+    """Return what the user can do about a time limit above `limit` minutes."""
     if site.tasks_per_job > 1:
         return (
             f"set tasks_per_job (now {site.tasks_per_job}) or time_limit_minutes lower, so that "

@@ -35,8 +35,9 @@ _INHERITED = {
 def check_requests(plan: Plan, site: Site) -> list[CheckResult]:
     """Find array jobs of a plan that sbatch refuses, or that would be PENDING for ever.
 
-    Asks Slurm's clients, and skips what they do not answer. A request that exceeds a limit by the
-    clients' output, but that `sbatch --test-only` accepts, is "ok". `submit` does these checks.
+    `submit` does these checks. They use the output of Slurm's commands, and are skipped without
+    any. A request that exceeds a limit by that output, but that `sbatch --test-only` accepts, is
+    "ok".
     """
     if site.scheduler == "local" or site.clusters:
         return []
@@ -64,7 +65,7 @@ def check_without_jobs(plan: Plan, site: Site, results: Path) -> list[CheckResul
 
 
 def _check_requests(plan: Plan, site: Site, survey: Survey) -> tuple[list[CheckResult], set[str]]:
-    """Check what all array jobs ask for; let sbatch decide about those with a fault.
+    """Compare the requests of all array jobs with the cluster; ask sbatch about those with a fault.
 
     Returns the results, and the group_ids about which sbatch was asked.
     """
@@ -83,10 +84,10 @@ def _check_requests(plan: Plan, site: Site, survey: Survey) -> tuple[list[CheckR
 def _decide(
     finding: CheckResult, answers: Mapping[str, CheckResult], has_submit_plugin: bool
 ) -> CheckResult:
-    """Return the result of a check, corrected by what sbatch said about the same array job.
+    """Return a check result, corrected by what `sbatch --test-only` said about the same array job.
 
-    `answers` are the refusals of `sbatch --test-only` by group_id. A job that sbatch does not
-    refuse is a fault only if it would be PENDING for ever.
+    `answers` has what sbatch refuses by group_id. A job that sbatch does not refuse is a fault only
+    if it would be PENDING for ever.
     """
     if finding.status != "fault" or not finding.decider:
         return finding
@@ -102,7 +103,7 @@ def _decide(
 
 
 def _check_groups(plan: Plan, survey: Survey) -> list[CheckResult]:
-    """Check what each array job asks for against the surveyed cluster; equal results are merged."""
+    """Compare each array job's request with the cluster's survey; equal results are merged."""
     found = []
     for group in plan.groups:
         settled = _add_inherited(get_common_site([plan.sites[kind] for kind in group.kinds]))
@@ -180,7 +181,10 @@ def _test_scripts(groups: list[Group], site: Site) -> list[CheckResult]:
 
 
 def _describe_refusal(group_id: str, words: str) -> CheckResult:
-    """Return the result of a script that sbatch refused: undecided if it may pass later."""
+    """Return the check result for a script that sbatch refused.
+
+    Undecided if sbatch may accept it later; `words` is its message.
+    """
     if is_limit_that_passes(words) or is_no_answer(words):
         remedy = "other jobs of yours must end first: `squeue --me`"
         remedy = "run `scontrol ping`, then doctor again" if is_no_answer(words) else remedy

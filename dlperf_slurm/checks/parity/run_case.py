@@ -32,16 +32,16 @@ LOG_FILE = "log"
 
 
 class VerificationError(DlperfError):
-    """A case that failed; the message says why, and where its log is."""
+    """A case of `parity` that failed; the message says why, and where its log is."""
 
 
 class UnsupportedError(VerificationError):
-    """A case that the framework's adapter does not support."""
+    """A case of `parity` that the framework's adapter does not support."""
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """The site, the folder and the progress reporting that all cases of `verify` share."""
+    """The site, the folder and the progress reporting that all cases of `parity` share."""
 
     site: Site
     folder: Path

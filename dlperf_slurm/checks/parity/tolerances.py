@@ -130,7 +130,7 @@ def compare_frameworks(found: Parity, expected: Parity) -> tuple[ParityCheck, ..
 
 
 def choose_gradient_tolerance(case: Case) -> float:
-    """Return how much a parameter's gradient may differ from the reference, relatively.
+    """Return the tolerance of a parameter's gradient, relative to the reference.
 
     It depends on the case's model and device.
     """

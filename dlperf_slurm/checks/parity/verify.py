@@ -150,7 +150,7 @@ def verify_parity(
 def verify_data_parallel(
     framework: str, model: str, distribution: str, workplace: RunContext, variant: Variant
 ) -> Agreement:
-    """Compare two ranks with different data with the same work on one rank.
+    """Compare two ranks that have different data with the same work on one rank.
 
     `distribution` is the gradient_sync, such as "horovod". The reference is one rank with both
     batches joined. For a model with batch normalization, whose statistics are per rank, it is the

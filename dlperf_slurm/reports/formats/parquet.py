@@ -53,7 +53,7 @@ def write_frame(connection: "DuckDBPyConnection", frame: "DataFrame", path: Path
 
 
 def _cast(name: str, kind: str) -> str:
-    """Return the SQL expression that converts a column of pandas type `kind`."""
+    """Return the SQL that selects column `name` (pandas type `kind`) with its SQL type."""
     return f'"{name}"' if kind == "category" else f'CAST("{name}" AS {_TYPES[kind]}) AS "{name}"'
 
 
