@@ -29,9 +29,9 @@ READER_GONE_EXIT_CODE = 141
 
 
 def main(arguments: "Optional[Sequence[str]]" = None) -> int:
-    """Run the command that `arguments` name (default: sys.argv); return its exit code.
+    """Run a command line (`arguments`; default: sys.argv) and return its exit code.
 
-    It is 0, or the exit code of the error's class. Raises KeyboardInterrupt.
+    The code is 0, or that of the error's class. Raises KeyboardInterrupt.
     """
     replace_closed_streams()
     escape_unencodable()
@@ -81,7 +81,7 @@ def _run_command(words: "list[str]") -> int:
 
 
 def _parse(words: "list[str]") -> argparse.Namespace:
-    """Parse a command line; a wrong one exits with the usage of its own command."""
+    """Parse a command line; on a wrong one exit with the usage of its own command."""
     parser = make_parser(words)
     command = next((word for word in words if not word.startswith("-")), None)
     if command is not None and command not in COMMANDS:

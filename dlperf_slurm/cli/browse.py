@@ -43,7 +43,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_list(options: argparse.Namespace) -> None:
-    """List runs with title, site, state, age and best throughput; reads files alone."""
+    """Print runs with title, site, state, age and best throughput, without asking the scheduler."""
     from dlperf_slurm.jobs.archives import list_readable_runs
     from dlperf_slurm.jobs.run_directory import list_denied
     from dlperf_slurm.reports.run_list import HEADER, list_rows
@@ -67,7 +67,7 @@ def run_list(options: argparse.Namespace) -> None:
 
 
 def run_log(options: argparse.Namespace) -> None:
-    """Print the end of out and err of array tasks; raises InputError if no case matches."""
+    """Print the end of stdout and stderr of array tasks; raise InputError if no case matches."""
     from dlperf_slurm.contract.step_archive import STREAM_FILES
     from dlperf_slurm.files.reading import read_bytes
     from dlperf_slurm.jobs.attempts import list_starts
@@ -98,7 +98,10 @@ def run_log(options: argparse.Namespace) -> None:
 
 
 def _choose_tasks(run: "Run", pattern: Optional[str]) -> "list[RunTask]":
-    """Choose the latest attempts of the cases that match, or that failed, else the last one."""
+    """Return the array tasks to show: latest attempts of matching cases, or failed ones.
+
+    Without a pattern and a failure, the last array task.
+    """
     from dlperf_slurm.jobs.attempts import validate_attempt
     from dlperf_slurm.jobs.run_directory import list_latest_attempts
 

@@ -32,7 +32,7 @@ def describe_estimates(plan: "Plan", loaded: "LoadedSite", results: Path) -> lis
 def introduce_local_run(
     plan: "Plan", loaded: "LoadedSite", options: "Namespace", within_seconds: float
 ) -> list[str]:
-    """Return a description of the local run that starts, a line each: site, cases, repeats, time.
+    """Return lines that describe a local run before it starts: site, cases, repeats, time.
 
     Raises InputError if array tasks would exceed their time limit, estimated from earlier runs or
     from the FLOPs of their model.

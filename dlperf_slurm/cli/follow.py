@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def advise(
     command: str, kinds: tuple[type[Exception], ...] = (DlperfError, OSError)
 ) -> Iterator[None]:
-    """Append to the message of an error of these kinds: "To continue:" and the command.
+    """Append "To continue:" and a command to the message of errors of these kinds.
 
     A message that already ends with a command for the same run directory, the last word of
     `command`, is not changed.

@@ -123,7 +123,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def find_chosen_run(options: argparse.Namespace) -> "Run":
-    """Return the run that a command's arguments name; raises InputError if there is none."""
+    """Return the run that a command's arguments mean; raise InputError if there is none."""
     from dlperf_slurm.jobs.run_directory import find_run
 
     return find_run(options.run, options.results)

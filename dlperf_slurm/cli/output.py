@@ -78,9 +78,9 @@ def print_json(value: object) -> None:
 
 @contextmanager
 def only_result(is_asked: bool) -> Iterator[None]:
-    """Discard messages if standard output is for the result alone (--json, --quiet).
+    """Discard progress messages in a context, if standard output is for the result alone.
 
-    Warnings and errors still go to standard error.
+    As with --json and --quiet (`is_asked`). Warnings and errors still go to standard error.
     """
     if not is_asked:
         yield
@@ -107,7 +107,7 @@ def write_checks(
 
 
 def check_plot_file(path: Optional[Path]) -> None:
-    """Raise InputError if a plot's file name (None: no plot) is not that of a known format."""
+    """Raise InputError if a plot's file name has an unknown suffix; None is no plot."""
     if path is not None and path.suffix not in (".svg", ".pdf", ".png"):
         raise InputError(f"--plot: {path}: the file name must end with .svg, .pdf or .png")
 

@@ -132,7 +132,7 @@ def _print_text(run: "Run", options: argparse.Namespace) -> None:
 
 
 def list_remarks(summary: "Summary") -> list[str]:
-    """Return what `audit` finds wrong in a run's own tables, a line for each cell."""
+    """Return what `audit` finds wrong in a run's own tables, one line per cell."""
     from dlperf_slurm.published.audit import audit_report
     from dlperf_slurm.reports.formats.csv import FILE_NAME
     from dlperf_slurm.results.columns import serialize_csv

@@ -417,7 +417,7 @@ def _make_submitter(run: "Run", must_wait: bool, is_new: bool) -> "Submitter":
 
 
 def _go_on(run: "Run", must_wait: bool) -> None:
-    """Follow a run that was submitted in turns with another, or print what follows it."""
+    """Follow a run that was submitted in turns with another, or print the next commands."""
     say(f"Run directory: {run.path}")
     if must_wait:
         follow_run(run, _make_submitter(run, must_wait, is_new=True))

@@ -173,7 +173,7 @@ def _make(directory: Path, recipe: "DatasetRecipe") -> None:
 
 
 def _is_found(path: Path) -> bool:
-    """Return whether a matrix that is submitted from here finds the data set by its name alone.
+    """Return whether matrices submitted from here find a data set by its name alone.
 
     That is so in ./data/NAME, without an entry in a site file.
     """

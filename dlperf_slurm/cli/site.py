@@ -111,7 +111,7 @@ def run_doctor(options: argparse.Namespace) -> None:
 
 
 def _examine(options: argparse.Namespace, findings: "list[CheckResult]") -> None:
-    """Run the checks of `doctor`, print each result, and add it to `findings`."""
+    """Run the checks of `doctor`; print each result and append it to `findings`."""
     from dlperf_slurm.checks.doctor import examine
     from dlperf_slurm.config.folders import find_resource_dir
     from dlperf_slurm.config.site import explain_choice

@@ -137,7 +137,7 @@ def check_matrix(
 
 
 def check_interleaving(first: CheckedMatrix, second: CheckedMatrix) -> None:
-    """Check that two runs can be measured in turns; raises InputError.
+    """Raise InputError unless two runs can be measured in turns.
 
     They need the same scheduler, and as many blocks as each other: blocks, the array jobs of a run
     that wait for each other, are what alternates. On site `local`, repeats alternate.
@@ -185,7 +185,10 @@ def stage_matrices(options: argparse.Namespace, matrices: Sequence[CheckedMatrix
 
 
 def leave_out_bad_nodes(loaded: "LoadedSite", plan: "Plan", results: Path) -> "LoadedSite":
-    """Exclude the site's bad nodes (`list_bad_nodes`) from jobs, unless too few would be left."""
+    """Return the site with `--exclude` for its bad nodes, unless too few nodes would be left.
+
+    See `list_bad_nodes`.
+    """
     from dlperf_slurm.jobs.failed_nodes import (
         describe_too_few,
         drop_unknown_nodes,

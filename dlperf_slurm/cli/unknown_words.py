@@ -30,14 +30,14 @@ _MEANINGS = {
 
 
 def describe_unknown_command(word: str) -> str:
-    """Describe a word that is not a command, with the nearest command."""
+    """Return the error message for a word that is no command, with the nearest command."""
     near = [_MEANINGS[word]] if word in _MEANINGS else difflib.get_close_matches(word, COMMANDS, 1)
     meant = f" Did you mean {near[0]!r}?" if near else ""
     return f"{word!r} is not a command.{meant} All commands: {COMMAND} --help"
 
 
 def describe_unknown_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
-    """Describe arguments that a command does not have, with the nearest option or setting."""
+    """Return the error message for unknown arguments, with the nearest option or setting."""
     from dlperf_slurm.matrix.file import find_setting
 
     option, _, value = words[0].partition("=")

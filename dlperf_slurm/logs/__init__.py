@@ -210,7 +210,7 @@ def find_formats(lines: Iterable[LogLine], tables: Tables = NO_TABLES) -> List[s
 
 
 def read_runs(log_format: "Format", lines: Iterable[LogLine]) -> List[ParsedRun]:
-    """Parse the runs of a log, in log order; without a timed step, return one with a problem.
+    """Parse the runs of a log, in log order; a log without a timed step gives one with a problem.
 
     A rank that prints the format's START line again after a timed step begins its next run; lines
     of other ranks that are still in the run before may follow. Lines of ranks without a START line,
@@ -284,7 +284,7 @@ class _RunLines:
 
 
 def _move_idle_ranks(places: Dict[int, int], runs: Sequence[_RunLines]) -> None:
-    """Move ranks that began in the last run, but timed no step, to the next run.
+    """Move ranks that timed no step in the last run to the run that begins now.
 
     `places` has the index of each rank's run. These ranks printed START before the rank whose START
     line shows that there is a next run.

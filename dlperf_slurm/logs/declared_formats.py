@@ -101,7 +101,7 @@ _NUMBER = re.compile(rf"{patterns.NUMBER}$")
 
 
 class TableFormat(NamedTuple):
-    """A log format that a TOML table declares, with the attributes of `logs.Format`."""
+    """A log format that a TOML table declares; it has the attributes of `logs.Format`."""
 
     SIGNATURE: Pattern[str]
     START: Optional[Pattern[str]]
@@ -234,7 +234,7 @@ def _number_steps(steps: int) -> Handler:
 
 
 def _take_json(table: Table) -> Handler:
-    """Return the handler of lines with a JSON object, which stores the object's values by name.
+    """Return the handler that stores the values of lines with a JSON object, by name.
 
     `columns` of the table maps names to keys, of which `a.b` is b in the object a. A line is left
     to other patterns unless it has all columns, and the values of `where`.
@@ -257,7 +257,7 @@ def _take_json(table: Table) -> Handler:
 
 
 def _look_up(data: Any, key: str) -> Any:
-    """Return the value of a key such as "a.b" in nested objects, or None.
+    """Return the value of a key such as "a.b" in nested objects; None without the key.
 
     Names in the data may contain dots themselves.
     """
@@ -327,7 +327,7 @@ def _make_identify(where: str, table: Table) -> Callable[[TimedRun], Identity]:
 
 
 def _read_fact(run: TimedRun, name: str) -> Any:
-    """Return a field of `Identity` from the fact with its name; "" or 0 if the text is invalid."""
+    """Return an `Identity` field from the log's text with its name; "" or 0 if that is invalid."""
     if isinstance(getattr(Identity(), name), int):
         return run.read_count(name)
     text = run.facts[name].strip()
@@ -452,9 +452,10 @@ def _list_values(
 
 
 def _find_refused(run: TimedRun, end: Table) -> str:
-    """Return the reason in `end["refuse"]` to refuse a log, or "".
+    """Return why a log is refused, by the table `end["refuse"]` of its format; "" if it is not.
 
-    `refuse` maps a reason to names of facts: it applies to a log that has all of them.
+    The table maps a reason to names of facts (texts in the log): the reason applies if the log has
+    all of them.
     """
     for reason, names in end.get("refuse", {}).items():
         if all(name in run.facts for name in names):

@@ -78,7 +78,7 @@ def scan_surroundings(lines: Iterable[LogLine]) -> LogHardware:
 
 
 def _drop_cut_names(names: Set[str]) -> List[str]:
-    """Return the sorted device names without those that are a part of another (cut short)."""
+    """Return the sorted device names, without names that are a shortened form of another."""
     return sorted(
         name for name in names if name and not any(name in other for other in names - {name})
     )

@@ -23,7 +23,7 @@ _NAMED_DATE = re.compile(r"(?<!\d)(20\d\d)[-_.]?(0[1-9]|1[0-2])[-_.]?(0[1-9]|[12
 
 
 def read_name(path: Path) -> Identity:
-    """Parse settings in the file name, else in the folder's: 1n8g/rn50_b128_fp32_1.log.
+    """Parse settings in a log's file name, else in its folder's: 1n8g/rn50_b128_fp32_1.log.
 
     Settings such as the precision, which logs of several folders share, are looked for in the
     nearest four folders too: syn-fp16/resnet50/1. A setting that occurs twice in one name with

@@ -25,7 +25,7 @@ def average_harmonically(values: Sequence[float]) -> float:
 
 
 def take_values(values: Sequence[Value], start: int, stop: Optional[int]) -> Sequence[Value]:
-    """Return `values[start:stop]`; raises RuleError if the log has fewer values."""
+    """Return `values[start:stop]`; raise RuleError if the log has fewer values."""
     needed = start + 1 if stop is None else stop
     if len(values) < needed:
         raise RuleError(f"needs at least {needed} values, but the log has {len(values)}")
@@ -140,7 +140,7 @@ def take_final(reading: ParsedRun, identity: Identity) -> float:
 
 
 def take_last(series: str) -> Compute:
-    """Make a rule: the last printed figure of `series`; RuleError if that is not above 0."""
+    """Return a rule: the last printed figure of `series`; RuleError if that is not above 0."""
 
     def compute(reading: ParsedRun, identity: Identity) -> float:
         values = reading.series.get(series, ())

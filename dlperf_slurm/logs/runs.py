@@ -185,7 +185,10 @@ def _import_runs(
 
 
 def _drop_attempts(readings: Sequence[ParsedRun]) -> List[ParsedRun]:
-    """Drop runs that failed and were retried in the same log; the next run notes the problem."""
+    """Return the runs without those that failed and were retried in the same log.
+
+    A note of the next run has the failed run's problem.
+    """
     kept = []
     attempts: List[str] = []
     for reading, following in zip(readings, (*readings[1:], None)):
@@ -281,7 +284,7 @@ def _infer_settings(identity: Identity) -> Identity:
 
 
 def _find_contradictions(settings: Identity, told: Identity, named: Identity) -> List[str]:
-    """List notes on settings that differ between the log (`told`) and its path (`named`).
+    """Return notes on settings that differ between the log (`told`) and its path (`named`).
 
     Settings that the user gave (`settings`) are left out.
     """
@@ -297,7 +300,10 @@ def _find_contradictions(settings: Identity, told: Identity, named: Identity) ->
 
 
 def _find_gap(windows: Sequence[Window], identity: Identity) -> Tuple[str, str]:
-    """Return (status, reason) of a run whose throughput cannot be computed; else (OK, "")."""
+    """Return (status, reason) if settings or steps that the throughput needs are missing.
+
+    Else (OK, "").
+    """
     if not windows:
         return FAILED, "the log has too few timed steps to leave out the warm-up"
     needed: Set[str] = set()

@@ -128,7 +128,7 @@ class TimedRun:
     headers: Dict[int, Dict[str, int]] = field(default_factory=dict)
 
     def is_under_way(self, rank: int) -> bool:
-        """Return whether the rank (-1: any rank) has timed a step.
+        """Return whether the rank (-1: any rank) has timed a step in this run.
 
         For a format with `is_total`, the printed total of the run is enough.
         """
@@ -163,7 +163,7 @@ class TimedRun:
         return PRECISIONS.get(self.facts.get(name, ""), "")
 
     def keep(self, name: str, figure: float) -> None:
-        """Append a printed figure to the series of this name, such as "final_rates"."""
+        """Append a printed figure to the list of figures with this name, such as "final_rates"."""
         self.series.setdefault(name, []).append(figure)
 
     def add(self, line: "LogLine") -> None:
@@ -244,7 +244,7 @@ class TimedRun:
 
 
 def _handle(run: TimedRun, line: "LogLine", match: Match[str], handle: Handler) -> bool:
-    """Call a line's handler; return whether it took the line.
+    """Call the handler of a matching line; return whether the handler used the line.
 
     Raises NumberError if a value is no number.
     """
@@ -257,7 +257,7 @@ def _handle(run: TimedRun, line: "LogLine", match: Match[str], handle: Handler) 
 
 
 def find_lacking_steps(found: int, announced: int, interval: int = 1) -> str:
-    """Return a message if the log has fewer steps (`found`) than announced, or "".
+    """Return a message if the log has fewer steps (`found`) than announced, else "".
 
     The last line may be up to `interval` - 1 steps before the announced step.
     """
@@ -316,7 +316,10 @@ def take_values(run: TimedRun, line: "LogLine", found: Dict[str, str]) -> None:
 
 
 def _take_value(run: TimedRun, found: Dict[str, str]) -> float:
-    """Remove a line's value (see VALUES) from `found`, and store its unit; 0 without a value."""
+    """Remove a line's value (see VALUES) from `found` and return it; 0 without a value.
+
+    The value's unit is stored in the run.
+    """
     for name in VALUES.keys() & found.keys():
         run.unit, factor = VALUES[name]
         value = parse_number(found.pop(name))
@@ -341,7 +344,7 @@ def _take_mark(run: TimedRun, line: "LogLine", found: Dict[str, str]) -> None:
 
 
 def if_whole(pattern: Pattern[str], handler: Handler = take_line) -> Tuple[Pattern[str], Handler]:
-    """Return an entry of `lines` that ignores the last line of a log if it may be cut short."""
+    """Return a pattern with its handler that ignores a log's last line if that may be cut short."""
 
     def handle(run: TimedRun, line: "LogLine", match: Match[str]) -> None:
         if not line.is_last_unended:
@@ -353,7 +356,7 @@ def if_whole(pattern: Pattern[str], handler: Handler = take_line) -> Tuple[Patte
 def dll_line(
     body: str, handler: Handler = take_line, **metrics: str
 ) -> Tuple[Pattern[str], Handler]:
-    """Return an entry for DLLogger lines that begin with `body` and have these metrics.
+    """Return pattern and handler of DLLogger lines that begin with `body` and have these metrics.
 
     `metrics` has the full metric name by group. A line has the group `time` too. A last line that
     ends with a value is ignored, because the value may be cut short.

@@ -68,9 +68,10 @@ def make_against_table(name: str, cases: "DataFrame") -> Table:
 
 
 def make_reference(name: str, outcomes: Sequence[CaseOutcomes]) -> list[ReferenceCase]:
-    """Make a reference of the published figures from which a case of a run differs in nothing.
+    """Return the published figures that a run's cases can be compared with, as a reference.
 
-    If several agree, such as two variants, the fastest counts. Raises InputError if none does.
+    A case needs a figure from which it differs in nothing. If several figures are such, as two
+    variants, the fastest counts. Raises InputError if no case has one.
     """
     figures = read_source(name)
     found = []
@@ -91,7 +92,10 @@ def make_reference(name: str, outcomes: Sequence[CaseOutcomes]) -> list[Referenc
 
 
 def _make_row(case: Case, figure: Optional[Figure]) -> list[Cell]:
-    """Make the row of a case and a published figure; None if no figure is of its model and mode."""
+    """Return the cells of a case beside a published figure.
+
+    `figure` is None if no figure is of the case's model and mode.
+    """
     ours = None if math.isnan(case.samples_per_s) else case.samples_per_s
     differences = list_differences(case, figure) if figure else ()
     is_comparable = not any(text.startswith(COMPARABLE) for text in differences)

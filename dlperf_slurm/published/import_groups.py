@@ -52,7 +52,7 @@ def _hash_file(path: Path) -> str:
 
 
 def _name_job(run: ImportedRun) -> Hashable:
-    """Return a key that the logs of one job's ranks share.
+    """Return a key that is equal for logs of one job's ranks, such as the name without the rank.
 
     It is the log's own name if that names no rank.
     """
@@ -76,7 +76,7 @@ def _split_by_time(runs: Sequence[ImportedRun]) -> list[list[ImportedRun]]:
 
 
 def _join(runs: Sequence[ImportedRun], what: str) -> ImportedRun:
-    """Return the run that stands for several: a failed one, else the slowest.
+    """Return one run for several that are the same: a failed one, else the slowest.
 
     A note lists all files; `what` says what these are, such as "copies of one log".
     """
@@ -115,7 +115,10 @@ def label_runs(runs: Sequence[ImportedRun]) -> list[str]:
 
 
 def _group_indices(runs: Sequence[ImportedRun], is_of_case: bool) -> list[list[int]]:
-    """Group the indices of runs of one format, by all settings or only by framework and model."""
+    """Group the indices of runs of one format, by all settings or only by framework and model.
+
+    `is_of_case`: by all settings, so that a group is a case.
+    """
     names = ALL_SETTINGS if is_of_case else ("framework", "model")
 
     def find_key(index: int) -> Hashable:
@@ -135,7 +138,7 @@ def _name_software(identity: Identity) -> str:
 
 
 def _name_unstated(identity: Identity) -> str:
-    """Name the settings that a log leaves to their defaults, as in "without data in the log"."""
+    """Return the settings that a log leaves to their defaults, as "without data in the log"."""
     unstated = [name for name in CASE_SETTINGS if not getattr(identity, name)]
     return f"with {' and '.join(unstated)} not stated in the log" if unstated else ""
 

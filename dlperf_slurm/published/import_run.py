@@ -154,7 +154,7 @@ def _make_axes(run: ImportedRun) -> Axes:
 
 
 def _name_source(run: ImportedRun) -> str:
-    """Return the name of a run's log format, or "unknown"."""
+    """Return the format of a run's log, or "unknown"."""
     return run.format_name or UNKNOWN_SOURCE
 
 

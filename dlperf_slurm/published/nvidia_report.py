@@ -139,7 +139,10 @@ def serialize_figures(figures: "DataFrame") -> str:
 def _find_place(
     reports: dict[tuple[str, ...], dict[str, Any]], kind: tuple[str, ...], gpus: str, size: str
 ) -> dict[str, Any]:
-    """Return the metrics of these GPUs and batch size in the report of a kind of case."""
+    """Return the dict of metrics for these GPUs and this batch size, which is made if missing.
+
+    `kind` is the key of a report in `reports`.
+    """
     report = reports.setdefault(
         kind, {"model": " ".join(name for name in kind if name not in _UNNAMED), "metrics": {}}
     )
@@ -148,7 +151,7 @@ def _find_place(
 
 
 def _complete(report: dict[str, Any]) -> dict[str, Any]:
-    """Add the lists of GPUs, batch sizes and metrics to a report."""
+    """Return a report with its lists of GPUs, batch sizes and metrics added."""
     by_size = [pair for sizes in report["metrics"].values() for pair in sizes.items()]
     return {
         "model": report["model"],

@@ -205,7 +205,7 @@ def sum_losses(logits: "NDArray[Any]", labels: "NDArray[Any]") -> float:
 
 
 class MixupImages:
-    """A data set of images with mixup (Zhang et al. 2017, arXiv:1710.09412).
+    """A data set of images with mixup: samples blended in pairs (Zhang et al. 2017, 1710.09412).
 
     A sample's own weight is Beta(alpha, alpha) distributed, its partner a uniformly chosen sample.
     Both depend on seed, epoch and index alone, so that a sample is the same on any rank; the cost

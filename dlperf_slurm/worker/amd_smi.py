@@ -26,7 +26,7 @@ def load_amd_smi() -> Any:
 
 
 def ask(amd: Any, query: str, *arguments: Any) -> Any:
-    """Return the answer of `amdsmi_QUERY`; None if version, driver or device cannot answer.
+    """Return what `amdsmi_QUERY` returns; None if version, driver or device do not support it.
 
     `amd` is the amdsmi module, as in all functions here.
     """
@@ -90,7 +90,7 @@ def _parse_id(device_id: Any) -> int:
 
 
 def is_told_apart(environ: Mapping[str, str]) -> bool:
-    """Return whether one of AMD's own variables sets which GPUs a process sees."""
+    """Return whether a variable of AMD's own selects the GPUs of a process, such as HIP's."""
     return "ROCR_VISIBLE_DEVICES" in environ or "HIP_VISIBLE_DEVICES" in environ
 
 
@@ -112,7 +112,10 @@ def list_visible(environ: Mapping[str, str], numbers: Sequence[str]) -> List[str
 
 
 def split_names(told: Optional[str], otherwise: Sequence[str]) -> List[str]:
-    """Split a list of GPUs up to the first negative number; `otherwise` if it is not set."""
+    """Split a comma-separated list of GPUs up to the first negative number.
+
+    Returns `otherwise` if the list is None.
+    """
     if told is None:
         return list(otherwise)
     names = [name.strip() for name in told.split(",") if name.strip()]

@@ -120,7 +120,10 @@ def _limit(share: float) -> float:
 
 
 def _list_spent(first: CpuCounters, last: CpuCounters) -> Dict[int, int]:
-    """Return the ticks between two readings by PID; an ended child's ticks count for its parent."""
+    """Return the CPU ticks used between two readings, by PID.
+
+    Those of a child that ended count for its parent.
+    """
     spent = {}
     for pid, process in last.processes.items():
         earlier = first.processes.get(pid)
@@ -142,7 +145,7 @@ def find_launcher(rank: int, processes: Mapping[int, Process]) -> int:
 
 
 def list_own(processes: Mapping[int, Process], launcher: int) -> Set[int]:
-    """List the PIDs of the run: the launcher with its descendants and its ancestors."""
+    """Return the PIDs that belong to the run: the launcher with its descendants and ancestors."""
     own = list_descendants(processes, {launcher})
     pid = launcher
     while pid in processes and pid > INIT:

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 
 
 def open_batches(case: Case, rank_info: "RankInfo", session: "Session") -> Optional[Iterator[Any]]:
-    """Open the case's data source; None if the batch that the session has on the device is used."""
+    """Return an iterator over batches of the case's data source.
+
+    None for data on the device: the session's own batch is used then.
+    """
     return (
         None if case.axes.data == ON_DEVICE else SOURCES[case.axes.data](case, rank_info, session)
     )

@@ -167,7 +167,7 @@ def _describe_case(case: Case) -> Identity:
 
 
 def _find_contradiction(case: Case, told: Identity) -> str:
-    """Describe settings that differ between the log (`told`) and the case.
+    """Describe settings that differ between the log (`told`) and the case; "" if none do.
 
     The nodes are only inferred. Data is synthetic ("device") or real ("folder").
     """

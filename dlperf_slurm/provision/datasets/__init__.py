@@ -40,7 +40,7 @@ class DatasetRecipe(Protocol):
 
 
 def ignore(line: str) -> None:
-    """Ignore a progress message."""
+    """Do nothing with a progress message (the default of `report`)."""
 
 
 def make_dataset(

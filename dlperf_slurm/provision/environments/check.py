@@ -78,7 +78,7 @@ class EnvironmentCheck:
         ]
 
     def is_broken(self, is_wanted: bool) -> bool:
-        """Return whether the environment must be fixed.
+        """Return whether an environment has to be fixed.
 
         One that does not exist must be created only if the user named it (`is_wanted`).
         """
@@ -247,7 +247,7 @@ def _run(environment: Path, launcher: Sequence[str], program: str, *arguments: s
 
 
 def _find_answers(output: str, key: str) -> list[str]:
-    """Return the values that a checking program printed as lines "key value"."""
+    """Return the values on lines "key value" that a checking program printed."""
     words = [line.split() for line in output.splitlines()]
     return [pair[1] for pair in words if len(pair) == 2 and pair[0] == key]
 

@@ -73,7 +73,7 @@ def read_stamp(environment: Path) -> Optional[Stamp]:
 
 
 def find_state(environment: Path, pins: Pins) -> State:
-    """Compare an environment with the pins that it should be created from.
+    """Return the state of an environment, compared with the pins that it should be created from.
 
     It is "absent", "half-made" (incomplete), "stale" (of other pins or another Python) or
     "current".
@@ -130,7 +130,7 @@ def create_environment(
 
 
 def _is_whole(environment: Path, pins: Pins, with_horovod: bool) -> bool:
-    """Return whether an environment is current, with Horovod if that is asked for."""
+    """Return whether an environment is complete and current, with Horovod if asked for."""
     is_current = find_state(environment, pins) == "current"
     return is_current and (has_horovod(environment) or not with_horovod)
 

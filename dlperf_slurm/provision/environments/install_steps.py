@@ -76,7 +76,7 @@ class Installation:
         return next(self.site_packages.glob(f"{name}-*.dist-info")).stem
 
     def tell(self, news: str) -> None:
-        """Report progress, with the name of the environment before it."""
+        """Report a progress message, with the name of the environment before it."""
         self.report(f"{self.name}: {news}")
 
     def run_step(
@@ -174,7 +174,7 @@ def choose_lines(lines: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def hold_environment(installation: Installation) -> Iterator[None]:
-    """Lock an environment during the `with` block, so that no other process creates it too.
+    """Lock an environment in this context, so that no other process creates it at the same time.
 
     Waits for the lock. Raises EnvironmentMissingError if the environment's folder cannot be
     written.

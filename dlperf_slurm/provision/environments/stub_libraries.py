@@ -49,7 +49,7 @@ def link_libraries(installation: Installation, folder: str, libraries: Sequence[
 
 
 def make_stand_ins(installation: Installation, module: str, libraries: Sequence[str]) -> None:
-    """Make stubs of those `libraries` that the dynamic loader does not find.
+    """Make stub libraries for those of `libraries` that the dynamic loader does not find.
 
     `module` is the framework's module, which is linked with them. Raises EnvironmentMissingError if
     the stubs cannot be compiled.

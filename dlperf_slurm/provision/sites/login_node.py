@@ -55,7 +55,7 @@ class LoginNodeTools:
 def find_tools() -> LoginNodeTools:
     """Find the environment modules and container runtimes of this host.
 
-    Those that a command would list are missing if the command fails.
+    Those that a failing command would list are missing.
     """
     # a shell as job scripts have, else a login shell
     listed = _ask_shell("-c") or _ask_shell("-lc")

@@ -177,12 +177,12 @@ def _write_accounts(survey: Survey, partition: Optional[Partition]) -> Iterator[
 
 
 def _takes(partition: Optional[Partition], account: str) -> bool:
-    """Return whether a partition accepts an account."""
+    """Return whether a partition may be used with this account."""
     return partition is None or partition.accounts is None or account in partition.accounts
 
 
 def _write_sharing(partition: Optional[Partition]) -> Iterator[str]:
-    """Yield the lines on whole nodes (`exclusive`) and memory."""
+    """Yield the lines on exclusive nodes (`exclusive`) and memory."""
     if partition is not None and partition.is_exclusive:
         yield "# this partition gives out whole nodes"
         yield "exclusive = true"

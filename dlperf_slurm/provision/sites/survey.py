@@ -159,10 +159,10 @@ class _Clients:
 
 
 def survey_cluster(clusters: str = "") -> Survey:
-    """Ask Slurm's commands for a cluster's partitions, accounts, QOS and limits, without a job.
+    """Return a cluster's partitions, accounts, QOS and limits, as Slurm's commands print them.
 
-    `clusters` names another cluster than this host's own, as for --clusters. Does not raise: errors
-    are in the result's `problems`.
+    `clusters` names another cluster than this host's own, as for --clusters. No job is submitted.
+    Does not raise: errors are in the result's `problems`.
     """
     clients = _Clients()
     there = slurm_client.get_cluster_option(clusters)

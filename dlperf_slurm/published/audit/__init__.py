@@ -74,7 +74,10 @@ class CheckCounts:
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of an audit: wrong cells, cells that could not be recomputed, counts of checks."""
+    """The result of an audit: wrong cells, cells that could not be recomputed, counts of checks.
+
+    An audit recomputes printed speedups and efficiencies from the figures printed beside them.
+    """
 
     findings: tuple[Discrepancy, ...]
     not_audited: tuple[NotAudited, ...]
@@ -121,7 +124,7 @@ def audit_report(text: str, name: str) -> list[Discrepancy]:
 
 
 def _count_checks(rows: Sequence[PrintedRow], derived: Sequence[DerivedCell]) -> CheckCounts:
-    """Count the checks; `derived` are the cells that could be recomputed from `rows`."""
+    """Return how many figures were checked; `derived` are the cells that could be recomputed."""
     recomputed = {id(one.cell) for one in derived}
     compared = {id(cell) for row in rows for cell in list_compared(row)} - recomputed
     cells = {id(cell) for row in rows for name, cell in row.cells.items() if name in _MISSING}
@@ -156,7 +159,7 @@ def find_contradictions(
 def _list_unchecked(
     rows: Sequence[PrintedRow], derived: Sequence[DerivedCell]
 ) -> Iterator[NotAudited]:
-    """Yield the derived cells that were not recomputed, one entry per table and missing input."""
+    """Yield which derived cells were not recomputed: one entry per table and missing input."""
     checked = {id(one.cell) for one in derived}
     columns: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
     for row in rows:

@@ -73,7 +73,7 @@ def is_same_software(row: PrintedRow, other: PrintedRow) -> bool:
 def _is_same_topology(row: PrintedRow, other: PrintedRow) -> bool:
     """Return whether rows with the same device count may have the same topology.
 
-    1n8g is not 2n4g, but either may be printed as 8 devices only.
+    1n8g is not 2n4g, but either may have been printed as "8 devices".
     """
     return row.topology == other.topology or not (row.topology and other.topology)
 

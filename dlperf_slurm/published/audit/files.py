@@ -161,7 +161,7 @@ def _make_report_row(file: str, line: int, record: Mapping[str, str]) -> Printed
 
 
 def _take(record: Mapping[str, str], *names: str) -> dict[str, Any]:
-    """Return the columns `names` of a record, and those that all rows need, by name.
+    """Return by name the columns `names` of a CSV record, and the columns that all rows need.
 
     Raises KeyError if a column is missing.
     """

@@ -144,7 +144,7 @@ def read_headers(headers: Sequence[str]) -> list[PrintedColumn]:
 
 
 def _name_alike(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
-    """Remove variants and batch sizes that distinguish no columns, and give a precision one name.
+    """Return the columns without variants and batch sizes that all of them share.
 
     Variant and batch size are removed if all throughputs share them, or if each precision has only
     one. If speedups name another full precision than the throughputs ("fp32" for "tf32"), that of
@@ -172,7 +172,10 @@ def _name_alike(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
 
 
 def _read_times(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
-    """Read precision speedups as speedups of training times, in tables without throughputs."""
+    """Return the columns with precision speedups as speedups of training times.
+
+    In tables without throughputs only.
+    """
     quantities = {column.quantity for column in columns}
     if TRAINING_TIME not in quantities or SAMPLES_PER_S in quantities:
         return list(columns)

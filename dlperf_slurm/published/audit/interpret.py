@@ -112,9 +112,9 @@ def _unmark(text: str) -> str:
 
 
 def _name_bare(columns: Sequence[PrintedColumn], table: PipeTable) -> list[PrintedColumn]:
-    """Resolve columns whose header is only a precision: throughputs if a cell has img/s or such.
+    """Return the columns, with those whose header is only a precision as throughputs.
 
-    Without such a unit the column is not read.
+    Only if a cell has img/s or such; else the column is not read.
     """
     named = []
     for position, column in enumerate(columns):
@@ -157,7 +157,7 @@ def _read_devices_per_node(
 
 
 def _name_section(rows: Sequence[PrintedRow], table: PipeTable) -> list[PrintedRow]:
-    """Set the section of rows, and their precision if only the table's title names it.
+    """Return the rows with their section, and a precision if only the table's title names it.
 
     Rows with a published line of their own (`where`) are returned unchanged.
     """
@@ -173,7 +173,7 @@ def _name_section(rows: Sequence[PrintedRow], table: PipeTable) -> list[PrintedR
 
 
 def _split_by_document(rows: Sequence[PrintedRow]) -> list[PrintedRow]:
-    """Set the table of each row to the one in the document that the row was copied from, if known.
+    """Return the rows, each with the table of the document that it was copied from, if known.
 
     Consecutive lines of one document are one table.
     """
@@ -278,7 +278,7 @@ def _make_rows(
 
 
 def _name_topology(labels: Mapping[str, str]) -> str:
-    """Return the printed topology, or the one of the printed nodes and devices ("2n8g"), or ""."""
+    """Return the topology that a row's labels give, such as "2n8g"; "" for none."""
     nodes, devices = read_count(labels.get(NODES, "")), _count_devices(labels)
     is_whole = nodes and DEVICES in labels and devices % nodes == 0
     return labels.get(TOPOLOGY, f"{nodes}n{devices // nodes}g" if is_whole else "")
@@ -296,7 +296,7 @@ def _list_numbers(
 
 
 def _name_place(labels: Mapping[str, str]) -> str:
-    """Return where a row was published, as "path:line", or "" without a line number."""
+    """Return where a row was published, as "path:line"; "" without a line number."""
     if labels.get(PATH) and labels.get(LINE, "").isdigit():
         return f"{labels[PATH]}:{labels[LINE]}"
     return ""
@@ -342,7 +342,7 @@ def _find_default_precision(
 
 
 def _name_precision(text: str) -> str:
-    """Return the precision that a row's label names; the label itself if it does not name one."""
+    """Return the precision that a row's label means, or the label itself if it means none."""
     return find_precision(text) if len(list_precisions(text)) == 1 else text
 
 

@@ -164,13 +164,16 @@ def _is_near(ratio: float) -> bool:
 
 
 def _rescale(product: Product) -> Product:
-    """Return the product with its latency, which was read as ms, read as seconds."""
+    """Return the product with a latency in seconds, which was taken for milliseconds."""
     samples_x_s = product.samples_x_ms / 1000
     return Product(product.row, product.samples, product.latency, samples_x_s)
 
 
 def _make_product(row: PrintedRow) -> Optional[Product]:
-    """Return the product of a row; None if an input is missing, or for a server under load."""
+    """Return throughput x mean latency of a row.
+
+    None if an input is missing, or for a server under load.
+    """
     samples, latency = row.samples_per_s, row.cells.get(LATENCY_AVG)
     batch = _count_samples(row)
     # a server under load has its own queues and batches
@@ -250,7 +253,7 @@ def _count_samples(row: PrintedRow) -> int:
 
 
 def _name_unit(product: Product) -> str:
-    """Return the unit in which a product's latency was read: "s" or "ms"."""
+    """Return the unit that a product's latency was taken for: "s" or "ms"."""
     is_seconds = product.latency.scale == 1000
     return "s" if is_seconds or product.samples_x_ms == _count_samples(product.row) else "ms"
 
@@ -270,7 +273,7 @@ def _is_ours(latency: PrintedCell) -> bool:
 
 
 def _allow(latency: PrintedCell) -> RoundingInterval:
-    """Return the ratios, throughput x latency / batch size, that are right.
+    """Return which ratios, throughput x latency / batch size, are right.
 
     Only 1, or for our own reports the interval around 1 with OUR_TOLERANCE.
     """

@@ -61,10 +61,10 @@ def _list_inputs(name: str, row: PrintedRow) -> list[str]:
 def _divide(
     row: PrintedRow, cell: PrintedCell, inputs: Sequence[str], candidates: Sequence[PrintedRow]
 ) -> list[DerivedCell]:
-    """Derive a speedup from the row of the full precision in `candidates`; empty if there is none.
+    """Return a speedup with its inputs, divided by the row of the full precision in `candidates`.
 
-    If no row is clearly the reference, takes one whose quotient fits the printed speedup. `inputs`
-    are the quantities that may be divided.
+    Empty if there is none. If no row is clearly the reference, one is used whose quotient fits the
+    printed speedup. `inputs` are the quantities that may be divided.
     """
     usable = [other for other in candidates if any(name in other.cells for name in inputs)]
     reference = _find_reference(row, usable)
@@ -96,9 +96,9 @@ def _derive(
 def _pair(
     name: str, row: PrintedRow, reference: PrintedRow
 ) -> Optional[tuple[PrintedCell, PrintedCell]]:
-    """Return numerator and denominator of a speedup of the quantity `name`, or None without them.
+    """Return numerator and denominator of a speedup of the quantity `name`; None without them.
 
-    Of times the reference is the numerator, because a smaller time is better.
+    For times the reference is the numerator, because a smaller time is better.
     """
     ours = row.cells.get(name)
     if ours is None:
@@ -111,7 +111,10 @@ def _pair(
 
 
 def _name_setting(row: PrintedRow, has_note: bool = True) -> tuple[object, ...]:
-    """Return the key that the rows of two precisions share; it has no batch size."""
+    """Return the key by which rows of two precisions belong together; without batch size.
+
+    `has_note`: the row's note is a part of the key.
+    """
     setting = (row.framework, row.model, row.compiler, row.devices, row.topology, row.hardware)
     return (*setting, row.concurrency, row.note if has_note else "")
 

@@ -154,7 +154,7 @@ class PrintedRow:
         return self.cells.get(SAMPLES_PER_S)
 
     def name_cell(self, cell: PrintedCell) -> str:
-        """Format the name of a cell: its column, and the properties of the row that identify it."""
+        """Return a cell's name for messages: its column, and what identifies its row."""
         words = [
             self.software or self.framework,
             self.model,
@@ -207,7 +207,7 @@ class DerivedCell:
 
     @property
     def certain(self) -> Fraction:
-        """The smallest expected value that the inputs' repeats, or else their rounding, allow."""
+        """The smallest expected value: by the repeats of the inputs, or else by their rounding."""
         if self.numerator is self.denominator:
             return self.factor
         least = self.numerator.spread or self.numerator.rounded

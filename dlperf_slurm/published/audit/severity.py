@@ -35,7 +35,7 @@ class GapSummary:
 
 
 def choose_material(findings: Sequence[Discrepancy], threshold: float) -> list[Discrepancy]:
-    """Return the findings to report, in the order of their excess, the largest first.
+    """Return the findings that are large enough to report, sorted from the largest excess.
 
     Those with an excess (relative deviation beyond rounding; 0.01 is 1 %) below `threshold` are
     left out; those without a measured excess come first.
@@ -64,7 +64,7 @@ def summarize_kinds(findings: Sequence[Discrepancy], threshold: float) -> list[K
 
 
 def summarize_gaps(gaps: Sequence[NotAudited]) -> list[GapSummary]:
-    """Merge the unchecked parts of a file with the same reason: the first part and their number."""
+    """Return a summary per reason why parts of a file were not checked: first part and count."""
 
     def find_key(gap: NotAudited) -> tuple[str, str]:
         # a reason of a table names its own line, which is removed to group by reason

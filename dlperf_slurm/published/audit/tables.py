@@ -107,7 +107,7 @@ def _read_rows(
 
 
 def _fit(cells: Sequence[str], width: int, is_closed: bool) -> Optional[tuple[str, ...]]:
-    """Fit the cells of a row to the table's `width`; None if there are too many or too few.
+    """Return the cells of a row, as many as the table is wide; None if that is impossible.
 
     Leading empty cells and trailing cells without a digit are dropped. As in GitHub's tables,
     missing cells at the end of a row with bars at both ends (`is_closed`) are empty.

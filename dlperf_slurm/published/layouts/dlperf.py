@@ -161,7 +161,7 @@ def _join_speedups(
 
 
 def _append(cell: Cell, words: str) -> Cell:
-    """Append words such as "w/XLA" to a cell's figure, or to the problem shown in its place."""
+    """Return a cell with words such as "w/XLA" after its figure, or after its problem."""
     if not words:
         return cell
     form = dataclasses.replace(cell.form, unit=f" {words}")
@@ -257,7 +257,7 @@ def _join(*texts: str) -> str:
 def _note_missing(
     figures: Sequence[Figure], largest: Topology, is_scaled: bool, draft: DocumentBuilder
 ) -> None:
-    """Add notes on frameworks and columns that a model's summary does not have."""
+    """Add notes to the document on frameworks and columns that a model's summary does not have."""
     model = figures[0].model
     absent = {f.label: None for f in figures}
     for figure in figures:

@@ -122,7 +122,7 @@ def _make_training_table(
 
 
 def _describe_bases(figures: Sequence[Figure], pair: PrecisionPair) -> str:
-    """Name the GPU counts that weak scaling is relative to: each precision's fewest measured."""
+    """Return the GPU counts that weak scaling is relative to: each precision's fewest measured."""
     measured = [figure for figure in figures if figure.samples_per_s is not None]
     bases = {
         min((f.topology.world_size for f in measured if f.precision == precision), default=0)
@@ -205,7 +205,7 @@ def _list_latencies(figures: Sequence[Figure]) -> dict[str, str]:
 
 
 def _name_batch(group: str, figure: Figure) -> str:
-    """Return a row's batch size, followed by the figure's own if it differs: "max (96)"."""
+    """Return a row's batch size, with the figure's own if it differs: "max (96)"."""
     sizes = figure.batch_sizes
     return group if sizes in ("", group) else f"{group} ({sizes})"
 
@@ -220,7 +220,7 @@ def _make_throughput_column(
 
 
 def _make_title(figure: Figure) -> str:
-    """Begin a table's title with model, framework, source, compiler and hardware."""
+    """Return the beginning of a table's title: model, framework, source, compiler and hardware."""
     compiler = "" if figure.compiler == "none" else f" {figure.compiler}"
     hardware = f", {figure.hardware}" if figure.hardware else ""
     is_named = figure.source not in (OUR_SOURCE, NO_SOURCE)

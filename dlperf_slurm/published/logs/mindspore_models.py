@@ -104,7 +104,7 @@ class _Run:
         )
 
     def _place_times(self) -> RankMarks:
-        """Assign the times, which have no rank labels, to ranks.
+        """Return the times by rank; lines with times do not say of which rank they are.
 
         Each epoch has as many times as ranks printed a loss at one step.
         """

@@ -65,7 +65,10 @@ def _start_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 
 def _name_time(what: str, rank: int, match: Match[str]) -> str:
-    """Return the name of a stored time: "start of epoch 0 on rank 3"."""
+    """Return the name under which a time is stored: "start of epoch 0 on rank 3".
+
+    `what` is "start" or another event.
+    """
     return f"{what} of epoch {int(match.group('epoch'))} on rank {rank}"
 
 
@@ -114,7 +117,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _list_printed(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return the measured interval by the printed rates, of the same epochs as by the times."""
+    """Return the measured interval by the printed rates, for the epochs of `_make_windows`."""
     first, last = marks[0].position[0], marks[-1].position[0]
     return make_printed_window(rank, [m for m in marks if m.position[0] != first or first == last])
 

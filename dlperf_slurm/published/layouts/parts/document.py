@@ -49,7 +49,7 @@ class DocumentBuilder:
     def index(
         self, figures: Iterable[Figure], find_key: Callable[[Figure], Key]
     ) -> dict[Key, Figure]:
-        """Index figures by key, the first measured one of each; a note names the values not shown.
+        """Return one figure by key, the first that was measured; a note lists the values not shown.
 
         `find_key` returns a figure's place in a table, such as its topology.
         """
@@ -106,7 +106,10 @@ def arrange(
     topologies: Sequence[Topology],
     draft: DocumentBuilder,
 ) -> dict[str, list[Figure]]:
-    """Return, by precision, a figure for each of the topologies; NO_FIGURE where there is none."""
+    """Return figures in the order of the topologies, by precision; NO_FIGURE where one is missing.
+
+    `draft` gets a note on values that are not shown.
+    """
     points = draft.index(figures, lambda figure: (figure.precision, figure.topology))
     return {
         p: [points.get((p, topology), NO_FIGURE) for topology in topologies] for p in precisions
@@ -125,7 +128,7 @@ def format_device_counts(topologies: Sequence[Topology]) -> list[str]:
 
 
 def order_batch_groups(groups: Iterable[str]) -> list[str]:
-    """Sort batch sizes for rows of a table: "max" and other words first, then ascending numbers."""
+    """Return batch sizes sorted as rows of a table: "max" and other words, then numbers."""
     return sorted(
         set(groups), key=lambda group: (group.isdigit(), int(group) if group.isdigit() else 0)
     )

@@ -135,7 +135,7 @@ def make_published_figures(published: "DataFrame") -> "DataFrame":
 
 
 def _name_figures(figures: "DataFrame") -> "DataFrame":
-    """Add the labels to the figures, and drop all other columns."""
+    """Return the frame of figures with labels, and without columns that layouts do not use."""
     update = figures.variable_update
     is_native = update.isin(["", VARIANT_AXES["gradient_sync"]])
     labels = figures.framework + (" " + update).mask(is_native, "")

@@ -34,9 +34,9 @@ class PrecisionPair:
 
 
 def pair_precisions(figures: Sequence[Figure], draft: DocumentBuilder) -> list[PrecisionPair]:
-    """Pair each reduced precision of the figures with the full one, a table for each pair.
+    """Return pairs of a reduced and the full precision, one for each table.
 
-    Without one of the two, pairs have one member, and a note in `draft` says so.
+    If the figures have only one of the two, pairs have one member, and a note in `draft` says so.
     """
     precisions = dict.fromkeys(figure.precision for figure in figures)
     measured = {figure.precision for figure in figures if figure.samples_per_s is not None}
