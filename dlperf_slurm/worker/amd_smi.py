@@ -123,7 +123,7 @@ def split_names(told: Optional[str], otherwise: Sequence[str]) -> List[str]:
 
 
 def choose_own(visible: Sequence[str], local_rank: int) -> Optional[str]:
-    """Return the visible GPU that a rank's adapter uses, or None; see `RankInfo.choose_gpu`."""
+    """Return the visible GPU that a rank's adapter uses, or None (see `RankInfo.choose_gpu`)."""
     index = 0 if len(visible) == 1 else local_rank
     return visible[index] if index < len(visible) else None
 

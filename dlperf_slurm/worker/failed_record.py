@@ -210,9 +210,10 @@ def _lacked_memory(lines: List[str], case: Case, exit_code: int) -> bool:
 
 
 def _are_all_told_to_end(lines: List[str], exit_code: int) -> bool:
-    """Return whether the whole job was terminated; srun names a rank that ended by itself.
+    """Return whether the whole job was terminated, and not one rank ended by itself.
 
-    `lines` are of the attempt's standard error, `exit_code` is the launcher's.
+    srun names a rank that ended by itself. `lines` are of the attempt's standard error, `exit_code`
+    is the launcher's.
     """
     errors = _find_srun_errors(lines[-SIGN_TAIL_LINES:])
     return exit_code in _INTERRUPTED_EXIT_CODES and all("Terminated" in error for error in errors)

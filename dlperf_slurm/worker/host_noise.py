@@ -105,7 +105,7 @@ def _tell(use: Optional[CpuUse]) -> Tuple[CpuUse, ...]:
 def gather_surroundings(
     case: Case, world: Any, before: Optional[HostNoise], window: Optional[CpuUse]
 ) -> NoiseReport:
-    """Gather the noise on all hosts to rank 0; the report is empty on other ranks.
+    """Gather the reports of other load on all hosts to rank 0; the report is empty elsewhere.
 
     `before` is this rank's result of `probe_host`, `window` the CPU use during the measured steps.
     All ranks must call this.
@@ -117,7 +117,7 @@ def gather_surroundings(
 
 
 def merge_hosts(told: List[HostNoise]) -> List[HostNoise]:
-    """Merge the reports of ranks to one per host, in rank order, with the GPUs of all its ranks."""
+    """Merge the ranks' reports of other load to one per host, in rank order, with all GPUs."""
     united: Dict[str, HostNoise] = {}
     for one in told:
         first = united.get(one.host)
@@ -126,14 +126,14 @@ def merge_hosts(told: List[HostNoise]) -> List[HostNoise]:
 
 
 def describe_here() -> Iterator[str]:
-    """Describe other load on this machine, before this process starts a run on it."""
+    """Describe other load on this machine, for a warning before a run starts on it."""
     use = watch_cpus(is_rank=False)
     host = HostNoise(socket.gethostname(), os.getloadavg()[0], _tell(use))
     return describe_noise(host)
 
 
 def describe_noise(one: HostNoise) -> Iterator[str]:
-    """Describe other load on a host before a measurement, one line per finding."""
+    """Describe other load on a host before a measurement, in one line per kind of load."""
     for use in one.before:
         if use.has_neighbours:
             yield (

@@ -208,7 +208,7 @@ def measure_steps(
 def take_steps(
     step: Callable[[], None], clock: "StepClock", steps: int, position: Position
 ) -> None:
-    """Take `steps` steps, with a mark of the clock before the first and after each."""
+    """Run `steps` steps, with a mark of the clock before the first and after each."""
     clock.mark(0)
     for index in range(1, steps + 1):
         step()

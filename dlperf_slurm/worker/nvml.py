@@ -62,7 +62,7 @@ def list_visible(environ: Mapping[str, str], numbers: Sequence[str]) -> List[str
 
 
 def list_seen(nvml: Any, environ: Mapping[str, str]) -> List[str]:
-    """Return the GPUs that a process sees, as `list_visible`, with the host's GPUs counted by NVML.
+    """Return the GPUs that a process sees, as `list_visible` with the number of GPUs from NVML.
 
     An index that does not exist hides itself and all entries after it.
     """
@@ -96,7 +96,10 @@ def find_device_uuid(case: Case, rank_info: RankInfo, environ: Mapping[str, str]
 
 
 def compare_devices(devices: Sequence[Tuple[str, str]]) -> None:
-    """Raise PlacementError, naming the ranks, if two of these (host, UUID) are the same GPU."""
+    """Raise PlacementError if two ranks use the same GPU; the message names the ranks.
+
+    `devices` has (host, UUID of the GPU) of each rank, "" for an unknown UUID.
+    """
     ranks_by_device: Dict[Tuple[str, str], List[int]] = {}
     for rank, device in enumerate(devices):
         ranks_by_device.setdefault(device, []).append(rank)

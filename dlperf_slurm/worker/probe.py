@@ -66,7 +66,7 @@ def probe_rank(folder: Path, joining: RendezvousSettings) -> int:
 
 
 def keep(path: Path, answer: Dict[str, Any]) -> None:
-    """Write the findings so far to a file."""
+    """Write the findings so far (`answer`) to the file `path`."""
     write_file(path, json.dumps(answer).encode(), root=path.parent)
 
 
@@ -118,7 +118,7 @@ def count_by_driver() -> int:
 
 
 def ask_driver(environ: Mapping[str, str]) -> Dict[str, Any]:
-    """Ask NVML for the driver's CUDA version and the distinct compute capabilities of visible GPUs.
+    """Return the driver's CUDA version and the compute capabilities of visible GPUs, by NVML.
 
     The version is NVML's number, such as 12040 for 12.4. Returns {} without NVML.
     """

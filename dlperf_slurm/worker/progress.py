@@ -47,7 +47,7 @@ class Position:
         self.phases += 1
 
     def keep(self, step_seconds: List[float]) -> None:
-        """Store the times of the measured steps of all finished phases."""
+        """Append the times of a finished phase's measured steps to those of earlier phases."""
         self._earlier_seconds = step_seconds
 
     def read_seconds(self) -> List[float]:
@@ -58,7 +58,7 @@ class Position:
 
 
 class ProgressMonitor:
-    """The longest step seen so far, and the time since the last progress.
+    """Decides whether a rank has stalled, by its longest step so far and its last progress.
 
     `stall_seconds` is the matrix's limit: None derives it from the steps so far, 0 is no limit.
     """
@@ -71,7 +71,10 @@ class ProgressMonitor:
         self._longest_seconds = 0.0
 
     def see(self, place: Tuple[int, int], now: float) -> None:
-        """Record where a rank is at time `now`: (number of the phase, ended steps in it)."""
+        """Record where a rank is at time `now`.
+
+        `place` is (number of the phase, ended steps in it).
+        """
         if place == self._place:
             return
         phase, step = self._place

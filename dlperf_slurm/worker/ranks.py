@@ -42,7 +42,7 @@ class World:
         return list(self._communicator.allgather(value))
 
     def place(self, case: Case) -> RankInfo:
-        """Return this rank's RankInfo: its position in the job, and the rendezvous addresses.
+        """Check the ranks' placement; return this rank's position and the rendezvous addresses.
 
         All ranks must call this. Raises PlacementError on all of them if the launcher did not place
         the ranks as the topology requires.

@@ -29,7 +29,10 @@ HELD = "in native code that holds the GIL"
 
 
 def read_standings(attempt_dir: Path, case: Case) -> Tuple[RankStatus, ...]:
-    """Read the RankStatus of each rank that a watchdog ended, in rank order; empty if none was."""
+    """Read the state of each rank that a watchdog ended (RankStatus), in rank order.
+
+    Empty if no watchdog ended a rank.
+    """
     found = (read_standing(get_status_path(attempt_dir, rank)) for rank in range(case.world_size))
     return tuple(standing for standing in found if standing is not None)
 
@@ -122,7 +125,7 @@ def _describe_place(standing: RankStatus) -> str:
 
 
 def _name_ranks(ranks: Sequence[int], hosts: Sequence[str]) -> str:
-    """Format ranks, such as "ranks 0-2, 5" or "rank 3 on n2"."""
+    """Return ranks as text: "ranks 0-2, 5", or "rank 3 on n2"."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}" + (f" on {hosts[ranks[0]]}" if hosts else "")
     return f"ranks {format_ranges(sorted(ranks)).replace(',', ', ')}"

@@ -32,7 +32,7 @@ class Unsupported:
     instead: str
 
     def applies(self, case: "Case") -> bool:
-        """Return whether the case is such a combination."""
+        """Return whether the case has this unsupported combination of values."""
         return all(_matches(_read_fact(case, name), value) for name, value in self.when.items())
 
     def explain(self, case: "Case") -> str:

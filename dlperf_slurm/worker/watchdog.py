@@ -211,7 +211,7 @@ class WatchdogState:
 
 
 def has_answered(attempt_dir: Path, rank: int) -> bool:
-    """Return whether a rank has written its RankStatus, or its timer has dumped the stacks."""
+    """Return whether a rank has written its RankStatus, or at least its stack traces."""
     if get_status_path(attempt_dir, rank).exists():
         return True
     try:

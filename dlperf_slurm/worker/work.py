@@ -43,7 +43,7 @@ class Work:
         self._rank = rank_info.rank
 
     def take_inputs(self, batch: Mapping[str, Any]) -> List[Any]:
-        """Return the arrays of a batch that the network takes, in the network's order."""
+        """Return the arrays of a batch that the network takes as arguments, in its order."""
         return [batch[name] for name in self.inputs]
 
     def compute_loss(self, logits: Any, batch: Mapping[str, Any]) -> Any:

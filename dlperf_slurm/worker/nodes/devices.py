@@ -69,7 +69,7 @@ def _call(command: Sequence[str], seconds: float) -> str:
 
 
 def read_gpus(text: str) -> List[Gpu]:
-    """Parse the output of nvidia-smi; a GPU with MIG instances is replaced by these.
+    """Parse the output of nvidia-smi; MIG instances are returned in place of their GPU.
 
     Raises DeviceError if the output is not XML.
     """

@@ -62,7 +62,7 @@ def time_all_reduce(
 
 
 def _time(operation: Operation) -> float:
-    """Return this rank's seconds for the operation; 0 after an error: it must not fail the case."""
+    """Return this rank's seconds for an operation; 0 after an error: the case goes on."""
     began = time.perf_counter()
     try:
         operation.wait(operation.start())
@@ -86,7 +86,7 @@ def _make_operation(case: Case, world: Any, count: int) -> Tuple[Optional[Operat
 
 
 def _make_own(case: Case, count: int) -> Optional[Operation]:
-    """Return the framework's own all-reduce of `count` float32 numbers, or None if it has none."""
+    """Return the framework's own all-reduce of `count` float32 numbers; None if it has none."""
     try:
         operations: Any = load_operations(case.axes.framework)
     except ImportError:

@@ -145,7 +145,7 @@ def _merge_ranks(ranks: List[Told]) -> Facts:
 
 
 def _find_other(facts: Facts, platform: Facts) -> Facts:
-    """Return the facts of a host that differ from `platform`, with "" for a missing one."""
+    """Return the facts of a host that differ from rank 0's, with "" for a missing one."""
     names = dict.fromkeys([*facts, *platform])
     return {
         name: facts.get(name, "") for name in names if facts.get(name, "") != platform.get(name, "")

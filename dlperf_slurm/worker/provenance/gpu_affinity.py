@@ -54,7 +54,7 @@ def read_gpu_node(bus_id: object, root: Path) -> str:
 
 
 def find_cpu_node(node: str, root: Path) -> str:
-    """Return this NUMA node, or if it has memory alone, the nearest with CPUs; "" if not listed."""
+    """Return this NUMA node, or the nearest one with CPUs if it has only memory; "" if unknown."""
     cpus = list_node_cpus(root)
     if not node or int(node) not in cpus:
         return ""

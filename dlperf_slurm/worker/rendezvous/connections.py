@@ -134,7 +134,7 @@ def _admit(
     arrivals: "queue.Queue[Arrival]",
     pending: Deque[socket.socket],
 ) -> None:
-    """Authenticate one peer by the secret, and put it into the queue of arrivals."""
+    """Authenticate one peer by the secret, and put the connection into the queue of arrivals."""
     try:
         channel = Channel(connection, secret, is_first=True)
         rank, host = channel.receive()
@@ -182,7 +182,7 @@ def _find_address(host: str) -> Tuple[int, str]:
 
 
 def _reach_first(place: RankEnvironment, secret: bytes, own_host: str, deadline: float) -> Channel:
-    """Connect to rank 0 by trying all its ports; other programs may listen on some of them."""
+    """Connect to rank 0 by trying all its candidate ports, of which others may use some."""
     problem = "connection refused"
     while time.monotonic() < deadline:
         for port in choose_ports(place.launch, secret):

@@ -116,7 +116,7 @@ class SocketCommunicator:
                         selector.unregister(key.fileobj)
 
     def _hear(self, peer: int, channel: Channel) -> bool:
-        """Handle the next message of a peer; return False if it was the last one."""
+        """Handle the next message of a peer; return whether more may follow."""
         try:
             name, value = channel.receive()
         except OSError as error:
@@ -146,7 +146,7 @@ class SocketCommunicator:
             self._end(f"rank {peer} on {self._hosts[peer]} is gone: {error}", EXIT_CODE, peer)
 
     def _end(self, reason: str, exit_code: int, told_by: Optional[int] = None) -> None:
-        """End the other ranks and this process at once: its main thread may be blocked in C.
+        """End the other ranks and this process at once: the main thread may be blocked in C.
 
         `told_by` is the rank that asked for this or is gone, and gets no message.
         """
@@ -157,7 +157,7 @@ class SocketCommunicator:
             os._exit(exit_code)
 
     def _tell(self, name: str, value: Any = None, left_out: Optional[int] = None) -> None:
-        """Send a control message to all peers that are still connected, except `left_out`."""
+        """Send a control message to all peers that are still connected, except rank `left_out`."""
         for peer, channel in self._channels.items():
             if peer != left_out:
                 with suppress(OSError):

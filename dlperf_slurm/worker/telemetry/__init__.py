@@ -70,7 +70,7 @@ class Sampler:
         self._say(START)
 
     def end_window(self) -> None:
-        """Take the last sample, right after the measured steps."""
+        """Take the last sample, right after the measured steps; costs one write to a pipe."""
         self._say(END)
 
     def finish(self) -> HostSamples:

@@ -133,7 +133,7 @@ def sample_window(
 
 
 def hear(word: bytes, due: Optional[float] = None) -> bool:
-    """Wait for the command `word` of the rank; return False if it does not come until `due`.
+    """Wait until the rank sends the command `word`; return False if it does not by time `due`.
 
     `due` is a monotonic time. Raises RankGoneError.
     """

@@ -103,7 +103,7 @@ def _summarize(samples: HostSamples, series: DeviceSeries) -> Telemetry:
 
 
 def _find_state(series: DeviceSeries, place: int) -> DeviceState:
-    """Return the state of a device in its first (0) or last (-1) sample."""
+    """Return the state of a device in its first (`place` 0) or last (-1) sample."""
     clock, limit, bits = (
         (series.list_known(name) or [0.0])[place] for name in (CLOCK, POWER_LIMIT, THROTTLE)
     )
@@ -153,7 +153,7 @@ def _find_mean(values: List[float]) -> float:
 
 
 def _name_reasons(bits: List[float]) -> Tuple[str, ...]:
-    """List the throttle reasons that occur in any of the samples, which are NVML's bits."""
+    """Return the names of the throttle reasons in any sample; `bits` has NVML's bits of each."""
     seen = 0
     for value in bits:
         seen |= int(value)

@@ -81,7 +81,7 @@ def read_versions(device: jax.Device) -> Dict[str, str]:
 
 
 def place(values: Any, sharding: NamedSharding) -> Array:
-    """Make a global array from this process's part; 64-bit integers become 32-bit ones."""
+    """Return a global array made of each process's part; 64-bit numbers become 32-bit ones."""
     return jax.make_array_from_process_local_data(sharding, values)
 
 
@@ -106,10 +106,10 @@ def load_batch(staged: Arrays, mesh: Mesh) -> Arrays:
 
 
 def take_own(tree: Any) -> Any:
-    """Return this rank's part of each array in a tree, on its device."""
+    """Return a tree of arrays with this rank's part of each global array, on its device."""
     return jax.tree.map(lambda values: values.addressable_data(0), tree)
 
 
 def read_own(values: Any) -> float:
-    """Return this rank's value of an array that has one value per rank."""
+    """Return this rank's value of a global array that has one value per rank."""
     return float(numpy.asarray(values.addressable_data(0), numpy.float32)[0])

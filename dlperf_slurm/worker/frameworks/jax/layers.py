@@ -44,7 +44,7 @@ class Scope:
         return self.layout[0].index("H"), self.layout[0].index("W")
 
     def take_key(self) -> Array:
-        """Return a random key that no other layer of this forward pass gets."""
+        """Return a new random key, which no other layer of this forward pass gets."""
         self.keys_taken += 1
         return jax.random.fold_in(self.key, self.keys_taken)
 

@@ -76,14 +76,17 @@ def gather_by_gloo(part: Array, axis: int) -> Array:
 
 
 def keep_nothing(part: Array, axis: int) -> Tuple[Array, None]:
-    """Run the forward pass of `gather_by_gloo` for jax.custom_vjp, without residuals."""
+    """Return the gathered weight, and None to keep: the forward pass of `gather_by_gloo`.
+
+    For jax.custom_vjp.
+    """
     return gather(part, axis), None
 
 
 def sum_own_part(axis: int, _: None, gradient: Array) -> Tuple[Array]:
-    """Run the backward pass of `gather_by_gloo`: sum this rank's part of all ranks' gradients.
+    """Return the sum over all ranks' gradients of this rank's part of a weight.
 
-    It sends as many bytes as a reduce-scatter.
+    The backward pass of `gather_by_gloo`. It sends as many bytes as a reduce-scatter.
     """
     parts = lax.all_to_all(gradient, RANKS, axis, axis, tiled=True)
     ranks = lax.axis_size(RANKS)

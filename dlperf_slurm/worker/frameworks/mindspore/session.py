@@ -101,7 +101,10 @@ class MindSporeSession:
             self._have_met = True
 
     def _take_accumulated(self) -> Tuple[Gradients, ...]:
-        """Return (the sum of gradients of the step's earlier batches,), or (); and reset it."""
+        """Return the summed gradients of the step's earlier batches, and forget them.
+
+        A tuple of one tuple of arrays, or () without earlier batches.
+        """
         arguments = (ms.mutable(self._gradients),) if self._gradients else ()
         self._gradients = ()
         return arguments

@@ -237,7 +237,7 @@ def join_ranks(rank_info: RankInfo) -> None:
 
 
 def meet_ranks() -> None:
-    """Wait without a timeout until all ranks are here, by an MPI barrier."""
+    """Wait until all ranks have called this (an MPI barrier), without a timeout."""
     from mpi4py import MPI
 
     MPI.COMM_WORLD.Barrier()

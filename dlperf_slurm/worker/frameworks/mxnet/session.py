@@ -114,7 +114,7 @@ class MXNetSession:
         return [parameter.grad() for parameter in self._parameters.values()]
 
     def _forget_gradients(self) -> None:
-        """Zero the gradients if backward passes add to them."""
+        """Set the gradients to zero, if backward passes add to them."""
         if self._batches_per_step > 1:
             gradients = self._list_gradients()
             mx.nd.reset_arrays(*gradients, num_arrays=len(gradients))

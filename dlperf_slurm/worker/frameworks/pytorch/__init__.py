@@ -75,7 +75,7 @@ NO_ENGINE_MESSAGE = "unable to find an engine to execute this computation"
 
 
 def lacked_workspace(error: BaseException) -> bool:
-    """Return whether an error is of a convolution that found no algorithm for lack of memory."""
+    """Return whether an error means that a convolution had too little memory for any algorithm."""
     # torch is not imported here, because `error` may be a failure to import torch
     torch = sys.modules.get("torch")
     if torch is None or NO_ENGINE_MESSAGE not in str(error):

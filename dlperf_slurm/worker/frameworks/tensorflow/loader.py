@@ -46,7 +46,7 @@ class Reader:
         return [sample[name] for name in self._names]
 
     def take(self, take: Callable[[], Taken]) -> Taken:
-        """Return the result of `take`; if reading a sample failed, raise the original error."""
+        """Return the result of calling `take`; if a sample failed, raise the original error."""
         try:
             return take()
         except tf.errors.OpError:

@@ -59,7 +59,7 @@ class ServerGraph:
             return Exchange(queues[self._rank - 1].dequeue(), self._wait("updated"))
 
     def is_owner(self, variable: tf.Variable) -> bool:
-        """Return whether this rank must initialize the variable before the first step."""
+        """Return whether this rank has to initialize a variable before the first step."""
         return self._rank == 0 or not variable.device.startswith("/job:ps")
 
     def build_start(self) -> tf.Operation:

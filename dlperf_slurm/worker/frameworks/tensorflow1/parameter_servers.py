@@ -12,7 +12,7 @@ from dlperf_slurm.worker.servers import Cluster, list_addresses
 
 
 class ParameterServers(ServerGraph):
-    """Replaces a Distribution for parameter servers.
+    """Average of gradients by parameter servers, with the interface of Distribution.
 
     In each step a rank pulls the weights, and pushes its gradients while others are still being
     computed. tf.train.SyncReplicasOptimizer does the same, but it has threads of its own, and one

@@ -135,7 +135,7 @@ class Distribution:
         return Exchange(means, update(means))
 
     def is_owner(self, variable: tf.Variable) -> bool:
-        """Return whether this rank must initialize the variable before the first step."""
+        """Return whether this rank has to initialize a variable before the first step."""
         return True
 
     def build_start(self) -> tf.Operation:

@@ -27,12 +27,12 @@ class ServerStep(NamedTuple):
 
 
 class ServerTraining:
-    """Replaces a Training for parameter servers: a rank's variables are copies of the weights.
+    """Training by parameter servers, with the interface of Training.
 
-    tf.distribute's ParameterServerStrategy has one coordinator, whose orders the ranks wait for.
-    Here each rank computes its gradients as usual; then one run of a graph, in a
-    tf.compat.v1.Session that is connected to the cluster, pushes the gradients and pulls the new
-    weights. So no exchange overlaps the computation.
+    A rank's variables are copies of the weights. tf.distribute's ParameterServerStrategy has one
+    coordinator, whose orders the ranks wait for. Here each rank computes its gradients as usual;
+    then one run of a graph, in a tf.compat.v1.Session that is connected to the cluster, pushes the
+    gradients and pulls the new weights. So no exchange overlaps the computation.
     """
 
     def __init__(
