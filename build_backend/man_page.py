@@ -17,7 +17,7 @@ _EXIT_CODES = (
     ("2", "a file or argument to correct; nothing was written"),
     ("3", "the scheduler refused, or is silent"),
     ("4", "a framework's environment is missing"),
-    ("5", "repeats have no sound record, a cell does not follow, or work differs"),
+    ("5", "repeats have no valid record, a cell does not follow, or work differs"),
     ("6", "a case is slower than --fail-if-slower allows"),
     ("7", "it takes more repeats to show that none is"),
     ("8", "what a run lacks is lacking as nodes were not fit to measure"),

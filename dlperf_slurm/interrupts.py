@@ -31,7 +31,7 @@ def run_interruptible() -> int:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _interrupt)
             signal.signal(signal.SIGALRM, _interrupt)
-            sys.unraisablehook = _tell_or_interrupt_again
+            sys.unraisablehook = _print_or_interrupt_again
         from dlperf_slurm.cli import main
 
         return main()
@@ -57,7 +57,7 @@ def _interrupt(signal_number: int, frame: "Optional[FrameType]") -> None:
     raise KeyboardInterrupt
 
 
-def _tell_or_interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
+def _print_or_interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
     """Print an exception from a destructor, which Python cannot raise; interrupt again on Ctrl-C.
 
     A KeyboardInterrupt is not printed but raised again a moment later.

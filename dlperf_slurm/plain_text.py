@@ -18,7 +18,7 @@ def count_things(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def name_some(names: Sequence[str], limit: int = 3) -> str:
+def list_some(names: Sequence[str], limit: int = 3) -> str:
     """Return the first names, and how many more there are: "a, b, c and 5 more"."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more

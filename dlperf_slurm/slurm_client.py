@@ -106,7 +106,7 @@ def clean_environment(
     }
 
 
-def list_unheeded(environment: Mapping[str, str], inherit: Collection[str]) -> list[str]:
+def list_dropped_variables(environment: Mapping[str, str], inherit: Collection[str]) -> list[str]:
     """List the SBATCH_ variables of the user's shell that are not passed to sbatch.
 
     `inherit` names those that are; see `clean_environment`.

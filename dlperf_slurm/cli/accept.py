@@ -69,7 +69,7 @@ def run_accept(options: argparse.Namespace) -> None:
     from dlperf_slurm.reports.formats.markdown import write_document
     from dlperf_slurm.reports.regression_check import parse_percent
     from dlperf_slurm.reports.terminal import print_footnotes, show_table
-    from dlperf_slurm.results.acceptance import judge_run
+    from dlperf_slurm.results.acceptance import compare_with_reference
     from dlperf_slurm.results.collect import collect_outcomes
     from dlperf_slurm.results.reference import read_reference
 
@@ -81,7 +81,9 @@ def run_accept(options: argparse.Namespace) -> None:
     cases = collect_outcomes(run)
     if is_published:
         reference = make_reference(name, cases)
-    accepted = judge_run(run.manifest, cases, reference, options.reference.name, tolerance)
+    accepted = compare_with_reference(
+        run.manifest, cases, reference, options.reference.name, tolerance
+    )
     table, notes = tabulate_acceptance(accepted)
     if options.json:
         print(serialize_acceptance(accepted), end="", flush=True)

@@ -115,5 +115,5 @@ def _choose_tasks(run: "Run", pattern: Optional[str]) -> "list[RunTask]":
         return chosen
     planned = {case.case_id: case for case in run.manifest.cases}
     found = [(task, validate_attempt(run, planned[task.case_id], task)) for task in tasks]
-    failed = [task for task, attempt in found if attempt.start and not attempt.is_sound]
+    failed = [task for task, attempt in found if attempt.start and not attempt.is_valid]
     return failed or [task for task, attempt in found if attempt.start][-1:]

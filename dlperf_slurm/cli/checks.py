@@ -156,12 +156,12 @@ def run_audit(options: argparse.Namespace) -> None:
     InputError if there is nothing to check.
     """
     from dlperf_slurm.published.audit import audit_paths
-    from dlperf_slurm.published.audit.severity import choose_material, summarize_kinds
+    from dlperf_slurm.published.audit.severity import choose_reportable, summarize_kinds
     from dlperf_slurm.reports.regression_check import parse_percent
 
     threshold = parse_percent(options.threshold) or 0.0
     audit = audit_paths([_find_subject(path, options.results) for path in options.files])
-    found = choose_material(audit.findings, threshold)
+    found = choose_reportable(audit.findings, threshold)
     kinds = summarize_kinds(audit.findings, threshold)
     if options.json:
         values = dataclasses.asdict(dataclasses.replace(audit, findings=tuple(found)))

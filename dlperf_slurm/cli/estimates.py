@@ -29,7 +29,7 @@ def describe_estimates(plan: "Plan", loaded: "LoadedSite", results: Path) -> lis
     return [*([time] if time else []), *_describe_power(plan, loaded, results)]
 
 
-def introduce_local_run(
+def describe_local_run(
     plan: "Plan", loaded: "LoadedSite", options: "Namespace", within_seconds: float
 ) -> list[str]:
     """Return lines that describe a local run before it starts: site, cases, repeats, time.

@@ -59,7 +59,7 @@ def follow_run(
             else:
                 report_run(run)
         finally:
-            submitter.raise_for_rest()
+            submitter.raise_if_unsubmitted()
 
 
 def follow_to_end(

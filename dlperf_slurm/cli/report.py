@@ -162,7 +162,7 @@ def report_run(
     other choices than the default have names of their own. Raises CasesFailedError, after all is
     written, if repeats have no valid record; UnhealthyNodesError if that is due to nodes alone.
     """
-    from dlperf_slurm.jobs.run_files import look_at_files
+    from dlperf_slurm.jobs.run_files import fingerprint_files
     from dlperf_slurm.reports.output_cache import Output, load_output, store_output
 
     console = make_console()
@@ -174,7 +174,7 @@ def report_run(
         console.file.write(output.text)
         console.file.flush()
     else:
-        found = look_at_files(run.path)
+        found = fingerprint_files(run.path)
         with record_output() as texts:
             error = _write_report(run, layout, against, plots, is_whole, is_detailed, has_steps)
         output = Output("".join(texts), error)
@@ -205,7 +205,7 @@ def _write_report(
         write_plots,
     )
     from dlperf_slurm.reports.terminal import print_banner, print_summary, print_whole_report
-    from dlperf_slurm.results.interference import list_neighbours
+    from dlperf_slurm.results.interference import list_disturbed_repeats
 
     with run_permissions(run.path):
         report = make_report(run, choose_sources(against), has_steps or has_step_files(run))
@@ -223,7 +223,7 @@ def _write_report(
     for remark in list_remarks(summary):
         print(remark)
     if is_detailed:
-        print(*list_neighbours(summary.results.frames.repeats), sep="\n")
+        print(*list_disturbed_repeats(summary.results.frames.repeats), sep="\n")
     with run_permissions(run.path):
         pages = write_plots(report, folder, plots)
     print()

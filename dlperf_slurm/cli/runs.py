@@ -399,7 +399,7 @@ def submit_and_follow(
         submitter.submit()
         has_array_jobs = len(find_unsubmitted(run)) < len(run.list_group_ids())
         if not must_wait or not (has_array_jobs or submitter.is_waiting):
-            submitter.raise_for_rest()
+            submitter.raise_if_unsubmitted()
     if must_wait:
         follow_run(run, submitter, before)
     else:
@@ -433,7 +433,7 @@ def _print_next_commands(run: "Run") -> None:
 
 def _warn_of_noise() -> None:
     """Warn about other load on this machine before a local run."""
-    from dlperf_slurm.worker.host_noise import describe_here
+    from dlperf_slurm.worker.host_noise import describe_local_load
 
-    for line in describe_here():
+    for line in describe_local_load():
         warn(f"{line}; the results will be those of a shared machine")

@@ -131,11 +131,11 @@ def _examine(options: argparse.Namespace, findings: "list[CheckResult]") -> None
     for finding in examine(plan, loaded, options.results, 60 * options.patience, say):
         say(str(finding))
         findings.append(finding)
-    unsound = [finding for finding in findings if not finding.is_sound]
-    if unsound:
-        faults = sum(finding.status == "fault" for finding in unsound)
+    failed = [finding for finding in findings if not finding.is_ok]
+    if failed:
+        faults = sum(finding.status == "fault" for finding in failed)
         counts = [f"{faults} failed"] * (faults > 0)
-        counts += [f"{len(unsound) - faults} undecided"] * (len(unsound) > faults)
+        counts += [f"{len(failed) - faults} undecided"] * (len(failed) > faults)
         raise SiteCheckError(f"checks: {', '.join(counts)}; see above")
     site = options.site or ("" if is_slurm_here() else loaded.name)
     chosen = ["--site", site] if site else []

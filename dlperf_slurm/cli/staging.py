@@ -100,7 +100,7 @@ def check_matrix(
     case within its time limit or if --within is used on a cluster. Otherwise a missing environment
     is a warning.
     """
-    from dlperf_slurm.cli.estimates import introduce_local_run
+    from dlperf_slurm.cli.estimates import describe_local_run
     from dlperf_slurm.jobs.durations import parse_duration
     from dlperf_slurm.jobs.plan import list_missing_environments
 
@@ -131,7 +131,7 @@ def check_matrix(
     if is_to_run and not options.unchecked:
         _check_requests(plan, loaded)
     if is_to_run and loaded.site.scheduler == "local":
-        for line in introduce_local_run(plan, loaded, options, within_seconds):
+        for line in describe_local_run(plan, loaded, options, within_seconds):
             say(line)
     return CheckedMatrix(file, loaded, plan, within_seconds, nodes)
 

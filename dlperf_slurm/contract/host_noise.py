@@ -86,7 +86,7 @@ class NoiseReport:
     phases: Tuple[Phase, ...] = ()
 
 
-def write_surroundings(folder: Path, surroundings: NoiseReport) -> None:
+def write_noise_report(folder: Path, surroundings: NoiseReport) -> None:
     """Write the report of other load on the hosts into the attempt's folder.
 
     Raises as `write_file`.

@@ -58,10 +58,10 @@ def read_values(path: Path, root: Optional[Path]) -> Dict[str, Any]:
         raise ContractError(str(error)) from error
     if not isinstance(data, dict):
         raise ContractError(f"{path}: not a JSON object")
-    return take_values(data, str(path))
+    return drop_schema_version(data, str(path))
 
 
-def take_values(data: Mapping[str, Any], where: str) -> Dict[str, Any]:
+def drop_schema_version(data: Mapping[str, Any], where: str) -> Dict[str, Any]:
     """Return decoded JSON without its schema version; raises ContractError for another version.
 
     `where` names the file in messages.

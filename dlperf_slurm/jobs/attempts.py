@@ -63,7 +63,7 @@ class AttemptValidity:
     beside: Sidecars = NO_SIDECARS
 
     @property
-    def is_sound(self) -> bool:
+    def is_valid(self) -> bool:
         return self.record is not None and not self.problem
 
 
@@ -122,7 +122,7 @@ def validate_attempt(run: Run, planned: PlannedCase, task: RunTask) -> AttemptVa
     newest = None
     for start in list_starts(run.path / task.attempt_dir, run.path):
         judgement = validate_start(start, run, planned, task)
-        if judgement.is_sound:
+        if judgement.is_valid:
             return judgement
         newest = newest or judgement
     return newest or AttemptValidity(None, None, "")
@@ -134,11 +134,11 @@ def validate_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) 
     from dlperf_slurm.jobs.record_validation import (
         InvalidRecordError,
         describe_failure,
-        read_believed,
+        read_valid_record,
     )
 
     try:
-        believed = read_believed(run.path, run.run_id, planned, task, start.path)
+        believed = read_valid_record(run.path, run.run_id, planned, task, start.path)
     except FileNotFoundError:
         return AttemptValidity(start, None, "")
     except InvalidRecordError as error:

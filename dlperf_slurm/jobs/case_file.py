@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.json_files import ContractError, take_values
+from dlperf_slurm.contract.json_files import ContractError, drop_schema_version
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.archive_lookup import find_archive
 from dlperf_slurm.files.reading import open_file, parse_json, read_text
@@ -59,7 +59,7 @@ def _parse_line(line: bytes, where: str) -> Case:
     if not isinstance(data, dict):
         raise ContractError(f"{where}: not a JSON object")
     own = {"repeat": 1, "attempt": 1, "seed": 0}
-    return build(Case, take_values({**data, **own}, where), where)
+    return build(Case, drop_schema_version({**data, **own}, where), where)
 
 
 def read_texts(run_dir: Path, relative: str) -> str:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Optional, TypeVar, Union, cast, get_args, get
 
 import msgspec
 
-from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError, take_values
+from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError, drop_schema_version
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import JSON_LIMIT_BYTES, decode_text, parse_json, read_bytes
 from dlperf_slurm.plain_text import make_one_line, strip_controls
@@ -120,7 +120,7 @@ def decode(kind: type[D], content: bytes, where: str, is_versioned: bool = False
     except FileProblem as error:
         raise ContractError(str(error)) from error
     if is_versioned and isinstance(data, dict):
-        take_values(data, where)
+        drop_schema_version(data, where)
     return build(kind, data, where, is_versioned)
 
 

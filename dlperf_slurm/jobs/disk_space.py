@@ -28,7 +28,7 @@ _NO_ROOM = (
 )
 
 
-def check_room(folder: Path, cases: "Sequence[MatrixCase]") -> None:
+def check_disk_space(folder: Path, cases: "Sequence[MatrixCase]") -> None:
     """Raise InputError if the results folder's disk may be too small for a run of these cases.
 
     The message names the disk. User quotas are not checked here; each array task tests at its start
@@ -60,7 +60,7 @@ def describe_full_disk(folder: Path, needed_bytes: int = RESERVE_BYTES) -> str:
     return describe_disk(folder) if measure_disk(folder)[0] < needed_bytes else ""
 
 
-def is_for_want_of_room(words: str) -> bool:
+def is_disk_full_reason(words: str) -> bool:
     """Return whether a failure's reason says that the disk is full or not writable."""
     return re.search(_NO_ROOM, words) is not None
 

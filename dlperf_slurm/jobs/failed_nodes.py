@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.contract.times import parse_time
-from dlperf_slurm.jobs.disk_space import is_for_want_of_room
+from dlperf_slurm.jobs.disk_space import is_disk_full_reason
 
 if TYPE_CHECKING:
     from dlperf_slurm.config.site import Site
@@ -34,7 +34,7 @@ def parse_failed_nodes(state: str, detail: str) -> list[str]:
 
         # the output of a check command is free text, and could match _NODE by accident
         return find_unhealthy_nodes(detail)
-    found: list[str] = [] if is_for_want_of_room(detail) else re.findall(_NODE, detail)
+    found: list[str] = [] if is_disk_full_reason(detail) else re.findall(_NODE, detail)
     return found
 
 

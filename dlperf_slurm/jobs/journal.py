@@ -98,18 +98,18 @@ def append_event(run_dir: Path, event: Event) -> None:
 
 
 def append_reserved(run_dir: Path, event: Event) -> None:
-    """Append an event that must not be lost, on a full disk in the space of `reserve_room`.
+    """Append an event that must not be lost, on a full disk in the space of `reserve_disk_space`.
 
     Raises JournalError if the event cannot be written even then.
     """
     try:
         append_event(run_dir, event)
     except JournalError:
-        release_room(run_dir)
+        release_disk_space(run_dir)
         append_event(run_dir, event)
 
 
-def reserve_room(run_dir: Path) -> None:
+def reserve_disk_space(run_dir: Path) -> None:
     """Reserve disk space for the journal lines that follow an sbatch; raises JournalError.
 
     The reserve is a file of random bytes, which no file system can compress.
@@ -124,8 +124,8 @@ def reserve_room(run_dir: Path) -> None:
         ) from error
 
 
-def release_room(run_dir: Path) -> None:
-    """Release the disk space that `reserve_room` reserved."""
+def release_disk_space(run_dir: Path) -> None:
+    """Release the disk space that `reserve_disk_space` reserved."""
     with suppress(OSError):
         remove_file(run_dir / RESERVE_FILE, root=run_dir)
 

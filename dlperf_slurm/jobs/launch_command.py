@@ -12,7 +12,7 @@ from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.containers import RUNTIMES, ContainerOptions, ContainerStart, Mount, parse_mount
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.templating import JobValues, fill_word, fill_words, list_job_values
+from dlperf_slurm.jobs.templating import JobValues, list_job_values, render_word, render_words
 from dlperf_slurm.launchers import LAUNCHERS, NO_MPI, RankLayout, ShellTemplate
 from dlperf_slurm.worker.rendezvous import MPI
 
@@ -40,8 +40,8 @@ def make_starter(
         topology=kind.topology,
         cpus_per_rank=site.cpus_per_rank,
         mpi=site.launcher.mpi if site.ranks == MPI else NO_MPI,
-        flags=[*fill_words(site.launcher.flags, values, "launcher.flags"), *parts.launcher_flags],
-        wrapper=[*fill_words(chosen.wrapper, values, f"{where}.wrapper"), *parts.wrapper],
+        flags=[*render_words(site.launcher.flags, values, "launcher.flags"), *parts.launcher_flags],
+        wrapper=[*render_words(chosen.wrapper, values, f"{where}.wrapper"), *parts.wrapper],
         command=_split_command(site.launcher.command, values),
         by_node=site.task_request == "ntasks-per-node",
         host_suffix=site.rendezvous.host_suffix,
@@ -63,7 +63,7 @@ def _choose_interface(site: Site, chosen: Environment) -> dict[str, str]:
 
 
 def _split_command(text: str, values: JobValues) -> list[str]:
-    filled = fill_word(text, values, "launcher.command")
+    filled = render_word(text, values, "launcher.command")
     try:
         return [ShellTemplate(word) for word in shlex.split(filled)]
     except ValueError as error:
@@ -103,11 +103,11 @@ def _describe_start(
     key: str,
 ) -> ContainerStart:
     values = list_job_values(site, kind)
-    mounts = fill_words(container.mounts, values, f"{key}.mounts")
+    mounts = render_words(container.mounts, values, f"{key}.mounts")
     names = {*site.env, *site.rank_env, *site.env_from, *chosen.env, *chosen.rank_env}
     return ContainerStart(
         image=container.image,
-        options=fill_words(container.options, values, f"{key}.options"),
+        options=render_words(container.options, values, f"{key}.options"),
         folders=[Mount(folder, folder) for folder in folders],
         mounts=[parse_mount(text) for text in mounts],
         has_entrypoint=container.entrypoint,

@@ -41,7 +41,7 @@ from dlperf_slurm.jobs.record_consistency import (
     find_token_problem,
 )
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
-from dlperf_slurm.jobs.sidecars import find_sidecar_problem, parse_beside
+from dlperf_slurm.jobs.sidecars import find_sidecar_problem, parse_sidecars
 
 MAX_VALUE_CHARACTERS = 60
 MAX_PROBLEM_CHARACTERS = 1000
@@ -71,7 +71,7 @@ class ValidatedRecord:
     beside: Sidecars = NO_SIDECARS
 
 
-def read_believed(
+def read_valid_record(
     run_dir: Path, run_id: str, planned: PlannedCase, task: RunTask, folder: Path
 ) -> ValidatedRecord:
     """Read the record that one execution of a job script wrote into `folder`, and validate it.
@@ -103,7 +103,7 @@ def read_believed(
     problem = "" if seconds is None else find_step_problem(record, seconds)
     if problem:
         raise InvalidRecordError(f"{name}/{STEP_SECONDS_FILE}: {problem}")
-    beside = parse_beside(details)
+    beside = parse_sidecars(details)
     problem = find_token_problem(record, beside.token_seconds, seconds)
     if problem:
         raise InvalidRecordError(f"{name}/{TOKEN_SECONDS_FILE}: {problem}")

@@ -25,8 +25,8 @@ from dlperf_slurm.jobs.grouping import END_SECONDS, Group, get_warning_seconds
 from dlperf_slurm.jobs.node_prolog import make_node_work
 from dlperf_slurm.jobs.quoting import escape_pattern
 from dlperf_slurm.jobs.resources import (
+    list_account_options,
     list_container_directives,
-    list_who_and_where,
     make_gpu_directive,
     make_task_directives,
 )
@@ -38,7 +38,7 @@ from dlperf_slurm.jobs.sandbox import (
     make_environment,
 )
 from dlperf_slurm.jobs.task_tables import TaskTables
-from dlperf_slurm.jobs.templating import fill_directives
+from dlperf_slurm.jobs.templating import render_directives
 
 BASE_TEMPLATE = "base.sbatch.j2"
 VERIFY_TEMPLATE = "verify.sh.j2"
@@ -229,11 +229,11 @@ def make_job_script(
         time_limit_minutes=group.time_limit_minutes,
         end_seconds=END_SECONDS,
         warning_seconds=get_warning_seconds(group.time_limit_minutes),
-        who_and_where=list_who_and_where(site),
+        who_and_where=list_account_options(site),
         log_pattern=f"{escape_pattern(f'{run_dir}/scripts')}/{log_name}.log",
         directives=[
             *container_directives,
-            *fill_directives(site, group.topology),
+            *render_directives(site, group.topology),
             *[f"--nodelist={group.node}"] * bool(group.node),
         ],
         setup=site.setup,

@@ -30,7 +30,7 @@ _OF_SCRIPTS = (
 )
 
 
-def list_who_and_where(site: Site) -> list[tuple[str, str]]:
+def list_account_options(site: Site) -> list[tuple[str, str]]:
     """List the sbatch options for account, partition, QOS and so on, as (name, value)."""
     values = [(name, getattr(site, name)) for name in WHO_AND_WHERE]
     return [(name, value) for name, value in values if value is not None]
@@ -73,6 +73,6 @@ def get_resource_key(settled: Site, kind: JobKind) -> tuple[Hashable, ...]:
         make_gpu_directive(settled, topology.devices_per_node),
         *make_task_directives(settled, topology),
         *list_container_directives(settled, kind),
-        *list_who_and_where(settled),
+        *list_account_options(settled),
         *(getattr(settled, name) for name in _OF_SCRIPTS),
     )

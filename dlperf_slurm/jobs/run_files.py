@@ -16,7 +16,7 @@ _FILES = (MANIFEST_FILE, MATRIX_FILE, JOURNAL_FILE, CASES_FILE)
 _FOLDERS = (SCRIPTS_DIR, MARKERS_DIR, "cases")
 
 
-def look_at_files(run_dir: Path) -> tuple[list[str], str]:
+def fingerprint_files(run_dir: Path) -> tuple[list[str], str]:
     """Return the names of the files that results are read from, and their digest.
 
     Call it before they are read: files that change meanwhile are then read again.

@@ -17,7 +17,7 @@ from dlperf_slurm.jobs.attempts import Sidecars
 from dlperf_slurm.jobs.decode import decode
 
 
-def parse_beside(details: Mapping[str, SidecarFile]) -> Sidecars:
+def parse_sidecars(details: Mapping[str, SidecarFile]) -> Sidecars:
     """Parse the files beside a record, by file name; raise ContractError for an invalid one."""
     surroundings, peaks = details.get(HOST_NOISE_FILE), details.get(PEAKS_FILE)
     return Sidecars(

@@ -26,7 +26,7 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.folders import file_permissions, make_folder
 from dlperf_slurm.files.writing import remove_file, write_file
 from dlperf_slurm.jobs.case_file import read_texts
-from dlperf_slurm.jobs.disk_space import check_room
+from dlperf_slurm.jobs.disk_space import check_disk_space
 from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.jobs.journal import STAGED, Event, append_event
 from dlperf_slurm.jobs.manifest import (
@@ -102,12 +102,12 @@ def stage_run(
         nodes=tuple(nodes),
         absent_nodes=tuple(absent_nodes),
     )
-    check_room(results_dir, plan.cases)
+    check_disk_space(results_dir, plan.cases)
     partial = make_absolute_path(results_dir) / f".{run_id}{PARTIAL_SUFFIX}"
     try:
         with create_partial_run(partial):
             with file_permissions(site.file_mask):
-                _fill(
+                _write_run_files(
                     partial, run_dir, file, manifest, freeze_site(site, plan.cases), private, plan
                 )
             remove_file(partial / LOCK_FILE)
@@ -120,7 +120,7 @@ def stage_run(
     return Run(run_dir, manifest)
 
 
-def _fill(
+def _write_run_files(
     folder: Path,
     run_dir: Path,
     file: MatrixFile,

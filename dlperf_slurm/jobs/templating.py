@@ -35,7 +35,7 @@ def list_job_values(site: Site, kind: JobKind) -> dict[str, object]:
     return {**shape, "framework": kind.framework, "gradient_sync": kind.gradient_sync}
 
 
-def fill_word(text: str, values: JobValues, key: str) -> str:
+def render_word(text: str, values: JobValues, key: str) -> str:
     """Render the template in a setting, "--nodes={{ nodes }}"; text without `{{` stays as it is.
 
     Raises InputError, whose message begins with `key`, the setting in the site file.
@@ -48,15 +48,15 @@ def fill_word(text: str, values: JobValues, key: str) -> str:
     return render_setting(text, values, key)
 
 
-def fill_words(words: Sequence[str], values: JobValues, key: str) -> list[str]:
+def render_words(words: Sequence[str], values: JobValues, key: str) -> list[str]:
     """Render the words of a command line; the job's bash expands `${NAME}` in the results."""
-    return [ShellTemplate(fill_word(word, values, key)) for word in words]
+    return [ShellTemplate(render_word(word, values, key)) for word in words]
 
 
-def fill_directives(site: Site, topology: Topology) -> list[str]:
+def render_directives(site: Site, topology: Topology) -> list[str]:
     """Render the site's #SBATCH directives for a topology; raises InputError for an invalid one."""
     values = list_shape_values(site, topology)
-    filled = [fill_word(line, values, "directives") for line in site.directives]
+    filled = [render_word(line, values, "directives") for line in site.directives]
     try:
         return [check_directive(line) for line in filled]
     except ValueError as error:

@@ -39,7 +39,7 @@ from dlperf_slurm.logs.timed_run import (
     TimedRun,
     dll_line,
     find_early_end,
-    find_lacking_steps,
+    find_missing_steps,
     if_whole,
     take_line,
     take_values,
@@ -481,7 +481,7 @@ def find_end(run: TimedRun, end: Table) -> str:
         problem = _find_short_rank(run, end["reaches"])
     if not problem and "steps" in end and end.get("steps_if", {}).items() <= run.facts.items():
         interval = max(run.read_count(end.get("step_interval", "")), 1) + end.get("spare_steps", 0)
-        problem = find_lacking_steps(run.last[-1], run.read_count(end["steps"]), interval)
+        problem = find_missing_steps(run.last[-1], run.read_count(end["steps"]), interval)
     if not problem and "epoch_line" in end:
         epoch, step = run.first_marks[-1].position
         if epoch + end.get("first_epoch", 0) not in run.epoch_ends:

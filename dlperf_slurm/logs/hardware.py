@@ -55,7 +55,7 @@ class LogHardware(NamedTuple):
     ended: float
 
 
-def scan_surroundings(lines: Iterable[LogLine]) -> LogHardware:
+def scan_hardware(lines: Iterable[LogLine]) -> LogHardware:
     """Collect device names, software versions, and first and last time from the lines of a log.
 
     Names of several devices are joined; of several versions of a package, the first is kept.

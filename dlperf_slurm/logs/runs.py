@@ -23,7 +23,7 @@ from dlperf_slurm.logs import (
     read_runs,
 )
 from dlperf_slurm.logs.failures import FailureScan
-from dlperf_slurm.logs.hardware import LogHardware, scan_surroundings
+from dlperf_slurm.logs.hardware import LogHardware, scan_hardware
 from dlperf_slurm.logs.lines import LogLine, read_lines
 from dlperf_slurm.logs.path_settings import read_name, read_path_date, read_path_hardware
 from dlperf_slurm.logs.publisher_rules import RuleError
@@ -115,7 +115,7 @@ def import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
             names = find_formats(options.read_lines(path), options.tables)
         if len(names) == 1:
             runs = _import_runs(path, names[0], load_format(names[0], options.tables), options)
-            around = scan_surroundings(options.read_lines(path))
+            around = scan_hardware(options.read_lines(path))
             return [_place_run(run, around, options) for run in runs]
         reason, status = _explain_format(path, names)
     except (OSError, EOFError, zlib.error) as error:

@@ -256,7 +256,7 @@ def _handle(run: TimedRun, line: "LogLine", match: Match[str], handle: Handler) 
         ) from error
 
 
-def find_lacking_steps(found: int, announced: int, interval: int = 1) -> str:
+def find_missing_steps(found: int, announced: int, interval: int = 1) -> str:
     """Return a message if the log has fewer steps (`found`) than announced, else "".
 
     The last line may be up to `interval` - 1 steps before the announced step.

@@ -157,7 +157,7 @@ def _name_days(runs: Sequence[ImportedRun]) -> list[str]:
     return days
 
 
-def describe_surroundings(runs: Sequence[ImportedRun]) -> list[str]:
+def describe_provenance(runs: Sequence[ImportedRun]) -> list[str]:
     """Return notes on a case: which hardware, software and dates its logs state, and which not."""
     told, untold = [], []
     for name in ("hardware", "software", "date"):

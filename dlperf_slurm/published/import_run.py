@@ -49,7 +49,7 @@ from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.runs import ImportedRun
 from dlperf_slurm.logs.settings import CASE_SETTINGS, SETTINGS
 from dlperf_slurm.matrix.axes import make_case_id
-from dlperf_slurm.published.import_groups import describe_surroundings, label_runs
+from dlperf_slurm.published.import_groups import describe_provenance, label_runs
 from dlperf_slurm.version import __version__
 
 GROUP_ID = "import"
@@ -200,7 +200,7 @@ def _make_planned_case(case_id: str, runs: Sequence[ImportedRun]) -> PlannedCase
         repeats=len(runs),
         notes=(
             *dict.fromkeys(note for run in runs for note in run.notes),
-            *describe_surroundings(runs),
+            *describe_provenance(runs),
             *_describe_partial(runs),
         ),
         reason="",

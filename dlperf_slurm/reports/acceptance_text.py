@@ -3,7 +3,7 @@
 from typing import Optional
 
 from dlperf_slurm.errors import CasesFailedError, DlperfError, InconclusiveError, SlowerError
-from dlperf_slurm.plain_text import name_some
+from dlperf_slurm.plain_text import list_some
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.ci_checks import ERROR, FAILURE, PASSED, Check
 from dlperf_slurm.reports.comparison_text import (
@@ -80,7 +80,7 @@ def describe_method(accepted: Acceptance) -> str:
         "cases together; undecided: neither (docs/statistics.md, accept)",
     ]  # fmt: skip
     if accepted.others:
-        lines.append(f"not in the reference: {name_some(accepted.others)}")
+        lines.append(f"not in the reference: {list_some(accepted.others)}")
     return "\n".join(lines)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlperf_slurm.contract.record import OK
-from dlperf_slurm.plain_text import name_some
+from dlperf_slurm.plain_text import list_some
 from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.tables import ShownColumn
 
@@ -39,7 +39,7 @@ def list_run_checks(summary: Summary) -> list[Check]:
             checks.append(Check("report", case_id, SKIPPED, f"left out: {reason}"))
         elif case_id in missing:
             own = missing[case_id]
-            text = f"{len(own)} repeats have no valid result: {name_some(own.problem.unique())}"
+            text = f"{len(own)} repeats have no valid result: {list_some(own.problem.unique())}"
             checks.append(Check("report", case_id, FAILURE, text))
         else:
             checks.append(Check("report", case_id, PASSED, f"{rate.unmarked} {unit}"))

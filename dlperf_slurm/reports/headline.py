@@ -41,7 +41,7 @@ def list_findings(results: Results) -> tuple[Headline, ...]:
         names = _name_cases(rows)
         texts += [_describe_best(rows, names), *_describe_scaling(rows, names)]
         texts += _describe_precision(rows, names)
-    doubts = _describe_doubts(results, measured)
+    doubts = _list_warnings(results, measured)
     if list_unproven(measured) and (measured.parity_proof == "").all():
         texts.append(
             "No `parity` in the results folder shows that the cases that are compared do the same "
@@ -153,7 +153,7 @@ def _describe_precision(rows: "DataFrame", names: dict[str, str]) -> Iterator[st
             )
 
 
-def _describe_doubts(results: Results, rows: "DataFrame") -> Iterator[str]:
+def _list_warnings(results: Results, rows: "DataFrame") -> Iterator[str]:
     """Yield warnings: repeats that vary, efficiencies or peaks above 100 %, too few repeats.
 
     `rows` are the measured cases.

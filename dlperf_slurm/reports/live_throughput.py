@@ -39,7 +39,7 @@ class LiveThroughput:
         for task in fresh[-MOST_READ:]:
             planned = self._planned[task.case_id]
             judgement = validate_attempt(self._run, planned, task)
-            if judgement.record is not None and judgement.is_sound:
+            if judgement.record is not None and judgement.is_valid:
                 rates = self._rates.setdefault(task.case_id, [])
                 rates.append(judgement.record.samples_per_s)
                 self._text = _write(planned.axes, get_unit(planned.model, planned.unit), rates)

@@ -9,7 +9,7 @@ from dlperf_slurm.errors import BadNodesError, CasesFailedError, DlperfError, In
 from dlperf_slurm.files.folders import make_folder
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.run_directory import REPORT_DIR, Run
-from dlperf_slurm.plain_text import name_some
+from dlperf_slurm.plain_text import list_some
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.comparison_text import SPEED, format_percent
 from dlperf_slurm.reports.tables import FootnoteMarks, ShownColumn, TableSpec, tabulate
@@ -135,6 +135,6 @@ def guard_nodes(verdicts: NodeVerdicts) -> None:
         *((NOT_MEASURED, CasesFailedError), (UNDECIDED, InconclusiveError)),
     )
     found = [(kind, error, verdicts.list_nodes(kind)) for kind, error in errors]
-    named = [(f"{kind}: {name_some(nodes)}", error) for kind, error, nodes in found if nodes]
+    named = [(f"{kind}: {list_some(nodes)}", error) for kind, error, nodes in found if nodes]
     if named:
         raise named[0][1]("; ".join(text for text, _ in named))

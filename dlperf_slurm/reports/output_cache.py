@@ -13,7 +13,7 @@ from dlperf_slurm.results.cache import evict_entries, fingerprint_code, load_ent
 # the folder of the cache, and the most outputs in it
 OUTPUTS = "outputs"
 MOST_OUTPUTS = 100
-# the files of a run by name, and their digest (`look_at_files`)
+# the files of a run by name, and their digest (`fingerprint_files`)
 RunFiles = tuple[Sequence[str], str]
 _ERRORS = {kind.__name__: kind for kind in (CasesFailedError, UnhealthyNodesError)}
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.jobs.run_directory import Run
-from dlperf_slurm.plain_text import make_one_line, name_some
+from dlperf_slurm.plain_text import list_some, make_one_line
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.reports.plain_console import PlainConsole, Text
 from dlperf_slurm.reports.terminal import print_table
@@ -210,7 +210,7 @@ def print_states(run: Run, states: Sequence[TaskState], console: PlainConsole) -
         job_id = group[0].array_job_id if group else None
         jobs.setdefault(describe_counts(group), []).append((group_id, job_id or "-"))
     rows = [
-        [name_some(groups), name_some([*dict.fromkeys(ids)]), text + " each" * (len(groups) > 1)]
+        [list_some(groups), list_some([*dict.fromkeys(ids)]), text + " each" * (len(groups) > 1)]
         for text, found in jobs.items()
         for groups, ids in [zip(*found)]
     ]
@@ -227,7 +227,7 @@ def print_states(run: Run, states: Sequence[TaskState], console: PlainConsole) -
                 f"{state.task.case_id} repeat {state.task.repeat}"
             )
     for (text, style), names in alike.items():
-        console.print(Text(f"{name_some(names)}: {text}", style=style))
+        console.print(Text(f"{list_some(names)}: {text}", style=style))
     if has_open_problem and all(state.is_final for state in states):
         console.print(Text(f"To retry: {COMMAND} retry {run.path}"))
     for line in describe_pending(run, states):

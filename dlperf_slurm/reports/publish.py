@@ -14,7 +14,7 @@ from dlperf_slurm.files.reading import MIB, read_json
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.archives import list_readable_runs
 from dlperf_slurm.jobs.run_directory import Run, list_denied, open_run
-from dlperf_slurm.jobs.run_files import look_at_files
+from dlperf_slurm.jobs.run_files import fingerprint_files
 from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.reports.comparison_text import list_hardware_changes, tabulate_comparison
 from dlperf_slurm.reports.formats import csv
@@ -148,7 +148,8 @@ def publish_site(results_dir: Path, folder: Path, title: str, shows_names: bool)
         raise InputError("\n".join([f"{results_dir}: contains no runs to publish", *problems]))
     folder.mkdir(parents=True, exist_ok=True)
     digests = {
-        run_id: _digest(run.path.name, look_at_files(run.path)[1]) for run_id, run in runs.items()
+        run_id: _digest(run.path.name, fingerprint_files(run.path)[1])
+        for run_id, run in runs.items()
     }
     shared = (fingerprint_code(), shows_names)
 

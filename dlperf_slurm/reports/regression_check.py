@@ -7,7 +7,7 @@ from dlperf_slurm.errors import CasesFailedError, InconclusiveError, InputError,
 from dlperf_slurm.reports.comparison_text import describe_pair, format_percent
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.compare import Row, RunComparison
-from dlperf_slurm.results.history.timeline import guard_newest
+from dlperf_slurm.results.history.timeline import compare_newest
 from dlperf_slurm.results.significance import NOT_COMPARABLE
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def guard_history(history: "DataFrame", limit: float, window: int) -> None:
     with. Raises SlowerError if a case became slower, CasesFailedError if one cannot be compared,
     InconclusiveError if more repeats are needed.
     """
-    guarded = list_records(guard_newest(history, limit, window))
+    guarded = list_records(compare_newest(history, limit, window))
     slower = [pair for pair in guarded if pair["is_beyond_limit"]]
     if slower:
         raise SlowerError(

@@ -16,7 +16,7 @@ from dlperf_slurm.files.archive_lookup import find_archive
 from dlperf_slurm.jobs.attempts import fingerprint_attempt
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.run_directory import CASES_FILE, Run
-from dlperf_slurm.jobs.run_files import look_at_files
+from dlperf_slurm.jobs.run_files import fingerprint_files
 from dlperf_slurm.results.cache import (
     decode,
     evict_entries,
@@ -68,7 +68,7 @@ def read_results(attempts: Attempts) -> Results:
         return kept.decode()
     known = {} if kept is None else kept.prints
     changed = [case for case in planned if known.get(case.case_id) != prints[case.case_id]]
-    found = look_at_files(run.path)
+    found = fingerprint_files(run.path)
 
     def summarize(outcomes: CaseOutcomes) -> tuple[CaseRows, EntryRow]:
         return summarize_case(outcomes), make_entry(run.path, run.manifest, outcomes)

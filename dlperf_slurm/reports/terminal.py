@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional, Union
 
-from dlperf_slurm.plain_text import count_things, name_some
+from dlperf_slurm.plain_text import count_things, list_some
 from dlperf_slurm.reports.plain_console import PlainConsole, Text, measure, wrap
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _print_left_out(plan: "Plan", console: PlainConsole) -> None:
     for reason, names in cases.items():
         count = "1 case" if len(names) == 1 else f"{len(names)} cases"
         console.print(Text(f"  {count}: {reason}"))
-        console.print(Text(f"    {name_some(names)}", style="dim"))
+        console.print(Text(f"    {list_some(names)}", style="dim"))
     console.print()
 
 

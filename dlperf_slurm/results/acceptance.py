@@ -96,7 +96,7 @@ class _Pair:
         return tuple(factor * value / median for units, median in own for value in units)
 
 
-def judge_run(
+def compare_with_reference(
     manifest: Manifest,
     cases: Sequence[CaseOutcomes],
     reference: Sequence[ReferenceCase],

@@ -35,14 +35,14 @@ class CaseInputs:
     """The inputs that columns of cases are computed from; data frames are indexed by case id.
 
     `plan` has the planned cases, `samples` the independent values of each quantity
-    (`results.samples`) and `medians` their medians; `sound` has the repeats with a valid record.
+    (`results.samples`) and `medians` their medians; `valid` has the repeats with a valid record.
     `aggregated` lists columns of repeats by the aggregation that cases need ("max", "median", ...).
     """
 
     frames: RunFrames
     plan: "DataFrame"
     samples: "Series"
-    sound: "DataFrame"
+    valid: "DataFrame"
     medians: "DataFrame"
     aggregated: Mapping[str, Sequence[str]]
     _aggregates: dict[str, "DataFrame"] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class CaseInputs:
     def aggregate(self, how: str) -> "DataFrame":
         """Aggregate all columns of repeats that are declared with `how`, by case id; cached."""
         if how not in self._aggregates:
-            columns = self.sound[["case_id", *self.aggregated[how]]]
+            columns = self.valid[["case_id", *self.aggregated[how]]]
             if how == FIRST:
                 grouped = columns.drop_duplicates("case_id").set_index("case_id")
             else:
@@ -137,12 +137,12 @@ def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "
 
     `bases` is the name of the column with the baselines' case ids, `together` that of the column
     with the number of intervals of joint confidence ("": each interval by itself). For times
-    (`is_time`) the ratio is inverted. See `ratios.take_ratios`.
+    (`is_time`) the ratio is inverted. See `ratios.compute_ratios`.
     """
 
     def compute(cases: Cases, below: CaseInputs) -> "DataFrame":
         points = cases[together] if together else None
-        return ratios.take_ratios(below.values[quantity], cases[bases], is_time, points)
+        return ratios.compute_ratios(below.values[quantity], cases[bases], is_time, points)
 
     return compute
 
@@ -203,7 +203,7 @@ def divide_by_peak(kind: str) -> "Callable[[Cases], Series]":
 
 def compute_deviation(cases: Cases, below: CaseInputs) -> "Series":
     """Compute each case's standard deviation (n - 1) of top-1 accuracy over seeds."""
-    known = below.sound[below.sound.top1.notna()]
+    known = below.valid[below.valid.top1.notna()]
     found = {case_id: stdev(own) for case_id, own in known.groupby("case_id").top1 if len(own) > 1}
     return below.plan.index.to_series().map(found).astype(NUMBER)
 
@@ -234,7 +234,7 @@ def find_problem(cases: Cases, below: CaseInputs) -> "Series":
 
 def find_published_peak(cases: Cases, below: CaseInputs) -> "Series":
     """Return the vendor's peak of each case's devices, in TFLOP/s; missing if devices differ."""
-    is_one = below.sound.groupby("case_id").devices.nunique().reindex(below.plan.index) == 1
+    is_one = below.valid.groupby("case_id").devices.nunique().reindex(below.plan.index) == 1
     return cases["first_peak_tflops"].where(is_one)
 
 

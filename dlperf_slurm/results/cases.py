@@ -20,7 +20,7 @@ from dlperf_slurm.results.case_summary import RunFrames, make_run_frames, summar
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import TEXT, Column, select_published
 from dlperf_slurm.results.labels import get_unit, list_axes
-from dlperf_slurm.results.provenance import describe_odd_cases
+from dlperf_slurm.results.provenance import describe_outliers
 from dlperf_slurm.results.repeats import REPEATS
 from dlperf_slurm.results.samples import make_samples, summarize_samples
 
@@ -81,11 +81,11 @@ def analyze_frames(planned: Sequence[PlannedCase], frames: RunFrames) -> Results
 
     plan = _make_plan(planned)
     samples = make_samples(frames.repeats, frames.pooled, SAMPLED)
-    sound = frames.repeats[frames.repeats.samples_per_s.notna()]
+    valid = frames.repeats[frames.repeats.samples_per_s.notna()]
     medians = summarize_samples(samples)
-    below = CaseInputs(frames, plan, samples, sound, medians, list_aggregated())
+    below = CaseInputs(frames, plan, samples, valid, medians, list_aggregated())
     cases: Cases = {name: plan[name] for name in PLAN_ONLY}
-    measured = sound.groupby("case_id").size().reindex(plan.index, fill_value=0)
+    measured = valid.groupby("case_id").size().reindex(plan.index, fill_value=0)
     cases["repeats_measured"] = measured
     cases["values_measured"] = below.summarize("samples_per_s")["count"].fillna(0).astype(int)
     for column in CASES:
@@ -95,7 +95,7 @@ def analyze_frames(planned: Sequence[PlannedCase], frames: RunFrames) -> Results
         # the declared type, even if no case has a value
         cases[column.name] = cases[column.name].astype(column.dtype)
     frame = DataFrame(cases)
-    odd = describe_odd_cases(frames.facts, plan)
+    odd = describe_outliers(frames.facts, plan)
     added = [
         *((case_id, notes.TABLE, text) for case_id, text in odd.items()),
         *notes.describe_few_repeats(frame),

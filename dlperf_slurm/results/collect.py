@@ -82,7 +82,7 @@ class CaseOutcomes:
         """Whether repeats were spread over array jobs (blocks): a block is then one sample."""
         return self.case.blocks > 1
 
-    def unite(self, values: Sequence[tuple[int, float]]) -> tuple[float, ...]:
+    def reduce_to_samples(self, values: Sequence[tuple[int, float]]) -> tuple[float, ...]:
         """Reduce values by repeat to independent samples.
 
         `values` are (repeat, value). Without blocks every value is a sample, else the median of
@@ -98,7 +98,9 @@ class CaseOutcomes:
     @property
     def units(self) -> tuple[float, ...]:
         """The independent throughputs in samples/s: one per block (array job), or per repeat."""
-        return self.unite([(o.repeat, o.record.samples_per_s) for o in self.outcomes if o.record])
+        return self.reduce_to_samples(
+            [(o.repeat, o.record.samples_per_s) for o in self.outcomes if o.record]
+        )
 
     @property
     def records(self) -> tuple[Record, ...]:

@@ -82,7 +82,7 @@ def with_bounds(name: str) -> tuple[str, str]:
     return f"{name}_low", f"{name}_high"
 
 
-def get(path: str) -> Callable[[Any], Any]:
+def read_attribute(path: str) -> Callable[[Any], Any]:
     """Return a function that reads a dotted attribute path, such as "case.axes.mode".
 
     The function returns None if a part of the path is None.
@@ -138,7 +138,7 @@ def compute_columns(columns: Sequence[Column], frame: "DataFrame") -> "DataFrame
     return DataFrame(found)
 
 
-def take(name: str) -> "Callable[[DataFrame], Series]":
+def take_column(name: str) -> "Callable[[DataFrame], Series]":
     """Return a function that returns the column `name` of the data frame it is called with."""
     return lambda frame: frame[name]
 

@@ -86,9 +86,9 @@ def find_other_work(a: Facts, b: Facts) -> str:
     return f"different work: {'; '.join(differences)}" if differences else ""
 
 
-def list_surroundings(records: Sequence[Record]) -> dict[str, list[str]]:
+def list_provenance(records: Sequence[Record]) -> dict[str, list[str]]:
     """List the distinct values over a case's records of each version, machine fact and setting."""
-    described = [_describe_surroundings(record) for record in records]
+    described = [_describe_provenance(record) for record in records]
     return {
         name: _list_distinct(facts.get(name, "") for facts in described)
         for name in dict.fromkeys(name for facts in described for name in facts)
@@ -98,7 +98,7 @@ def list_surroundings(records: Sequence[Record]) -> dict[str, list[str]]:
 def describe_changes(a: Facts, b: Facts) -> list[str]:
     """Describe each version, machine fact or setting that differs between runs A and B of a case.
 
-    Such as "kernel 5.14 -> 6.4"; `a` and `b` are from `list_surroundings`.
+    Such as "kernel 5.14 -> 6.4"; `a` and `b` are from `list_provenance`.
     """
     pairs = {name: (a.get(name, NOT_TOLD), b.get(name, NOT_TOLD)) for name in {**a, **b}}
     return [_describe_change(name, x, y) for name, (x, y) in pairs.items() if x != y]
@@ -129,7 +129,7 @@ def describe_tool_changes(a: Measured, b: Measured) -> list[str]:
     return [_describe_change(name, [x], [y]) for name, (x, y) in pairs.items() if x != y]
 
 
-def _describe_surroundings(record: Record) -> dict[str, str]:
+def _describe_provenance(record: Record) -> dict[str, str]:
     """List versions, devices, host facts, settings and job variables of a record, by name."""
     return {
         **record.versions,

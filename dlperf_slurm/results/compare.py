@@ -19,7 +19,7 @@ from dlperf_slurm.results.columns import (
     Column,
     compute_columns,
     make_frame_of_values,
-    take,
+    take_column,
     with_bounds,
 )
 from dlperf_slurm.results.columns import THROUGHPUT as OWN_UNIT
@@ -29,11 +29,11 @@ from dlperf_slurm.results.comparability import (
     describe_tool_changes,
     explain_absence,
     find_other_work,
-    list_surroundings,
+    list_provenance,
     list_work,
 )
 from dlperf_slurm.results.labels import IDENTITY, list_identity
-from dlperf_slurm.results.ratios import take_paired_ratio, take_ratio
+from dlperf_slurm.results.ratios import compute_ratio, take_paired_ratio
 from dlperf_slurm.results.repeats import describe_hardware
 from dlperf_slurm.results.significance import DEFAULT_MARGIN, NOT_COMPARABLE, Verdict, decide
 from dlperf_slurm.stats.median import compute_known_median
@@ -181,7 +181,7 @@ def _list_pairs(
         reason = reason or ("" if a.records else "no repeat is valid in both runs")
     quantities = [THROUGHPUT]
     if a and b and not reason:
-        surroundings = (list_surroundings(a.records), list_surroundings(b.records))
+        surroundings = (list_provenance(a.records), list_provenance(b.records))
         stolen = describe_stolen_time(a.records, b.records)
         changes = [*tools, *describe_changes(*surroundings), *stolen]
         counted = "blocks" if a.has_blocks and b.has_blocks else "repeats"
@@ -206,7 +206,7 @@ def list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
     """List the THROUGHPUT (samples/s) or MEAN_LATENCY (s) of each valid repeat, or block."""
     if quantity == THROUGHPUT:
         return outcomes.units
-    return outcomes.unite(
+    return outcomes.reduce_to_samples(
         [
             (o.repeat, statistics.fmean(o.batch_seconds))
             for o in outcomes.outcomes
@@ -249,7 +249,7 @@ def decide_pairs(
         is_paired = bool(firsts[own[0]])
         verdicts = decide([speeds[i] for i in own], limit, margin, is_paired)
         for i, verdict in zip(own, verdicts):
-            ratio = take_paired_ratio(*speeds[i]) if is_paired else take_ratio(*speeds[i])
+            ratio = take_paired_ratio(*speeds[i]) if is_paired else compute_ratio(*speeds[i])
             ends = (ratio.interval.low, ratio.interval.high) if ratio.interval else (nan, nan)
             counts = f"{len(samples[i][1])} and {len(samples[i][2])} {counted[i]}"
             found[i] = (ratio.value or nan, *ends, _explain(verdict, counts, limit), *verdict)
@@ -287,7 +287,7 @@ def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:
 def share_case_column(name: str) -> Column:
     """Declare a column of CASES for another data frame, which has a column of the same name."""
     column = next(column for column in CASES if column.name == name)
-    return replace(column, compute=take(name), bounds=(), extremes=(), hidden=())
+    return replace(column, compute=take_column(name), bounds=(), extremes=(), hidden=())
 
 
 def declare_speed_ratio(meaning: str) -> Column:
@@ -305,7 +305,7 @@ def _find_medians(pairs: "DataFrame", samples: "Series") -> "Series":
 
 COMPARISON: tuple[Column, ...] = (
     *map(share_case_column, list(IDENTITY)[:-1]),
-    Column("quantity", TEXT, "", "throughput or mean latency", take("quantity")),
+    Column("quantity", TEXT, "", "throughput or mean latency", take_column("quantity")),
     Column("unit", TEXT, "", "unit of both medians",
         lambda pairs: pairs.unit.mask(pairs.quantity == MEAN_LATENCY, "ms")),
     Column("median_a", NUMBER, OWN_UNIT, "median over the valid repeats of run A",
@@ -319,13 +319,13 @@ COMPARISON: tuple[Column, ...] = (
     declare_speed_ratio("speed of B divided by speed of A, also for latencies: below 1, B is "
         "slower"),
     Column("p_value", NUMBER, "", "p-value of the test for any difference, adjusted for all "
-        "comparisons (Holm)", take("p_value")),
+        "comparisons (Holm)", take_column("p_value")),
     Column("verdict", TEXT, "", "faster, slower, equivalent, undecided, not comparable",
-        take("verdict")),
+        take_column("verdict")),
     Column("deciding_repeats", COUNT, "repeats", "approximate number of repeats in each run that "
-        "would decide; missing if decided, or if no number would", take("deciding_repeats")),
+        "would decide; missing if decided, or if no number would", take_column("deciding_repeats")),
     Column("reason", TEXT, "", "why there is no verdict, or what is needed for one; empty if "
-        "there is one", take("reason")),
+        "there is one", take_column("reason")),
     Column("changes", TEXT, "", "other differences between the runs, joined by semicolons",
         lambda pairs: pairs.changes.map("; ".join)),
 )  # fmt: skip

@@ -19,7 +19,7 @@ def is_wait_known(record: Record) -> bool:
 
 def compute_rate_without_stalls(record: Record) -> Optional[float]:
     """Return the throughput (samples/s) without the time waiting for data; None if unknown."""
-    return record.computed_samples_per_s if _tells_waiting(record) else None
+    return record.computed_samples_per_s if _has_wait_time(record) else None
 
 
 def compute_stalled_share(record: Record) -> Optional[float]:
@@ -28,11 +28,11 @@ def compute_stalled_share(record: Record) -> Optional[float]:
     The share, 0 to 1, is that of the rank that waited longest.
 
     """
-    if not _tells_waiting(record):
+    if not _has_wait_time(record):
         return None
     return max(rank.data_wait_seconds / rank.window_seconds for rank in record.ranks)
 
 
-def _tells_waiting(record: Record) -> bool:
+def _has_wait_time(record: Record) -> bool:
     """Return whether the waiting time is known; logs of external scripts do not report it."""
     return record.case.log_format is None and is_wait_known(record)

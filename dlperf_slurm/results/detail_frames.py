@@ -12,8 +12,8 @@ from dlperf_slurm.results.columns import (
     SHORT_COUNT,
     TEXT,
     Column,
-    get,
     make_frame,
+    read_attribute,
 )
 from dlperf_slurm.results.repeats import REPEATS
 
@@ -32,32 +32,38 @@ class _Rank(NamedTuple):
 
 
 RANKS: tuple[Column, ...] = (
-    Column("case_id", TEXT, "", CASE_MEANING, get("outcome.case_id")),
-    Column("repeat", COUNT, "", REPEAT_MEANING, get("outcome.repeat")),
-    Column("rank", COUNT, "", "MPI rank, from 0", get("result.rank")),
-    Column("local_rank", COUNT, "", "rank on its host, from 0", get("result.local_rank")),
-    Column("host", TEXT, "", "host of the rank", get("result.host")),
-    Column("device_name", TEXT, "", "device of the rank", get("result.device_name")),
+    Column("case_id", TEXT, "", CASE_MEANING, read_attribute("outcome.case_id")),
+    Column("repeat", COUNT, "", REPEAT_MEANING, read_attribute("outcome.repeat")),
+    Column("rank", COUNT, "", "MPI rank, from 0", read_attribute("result.rank")),
+    Column("local_rank", COUNT, "", "rank on its host, from 0",
+        read_attribute("result.local_rank")),
+    Column("host", TEXT, "", "host of the rank", read_attribute("result.host")),
+    Column("device_name", TEXT, "", "device of the rank", read_attribute("result.device_name")),
     Column("window_seconds", NUMBER, "s", "time between the fences around the measured steps",
-        get("result.window_seconds")),
+        read_attribute("result.window_seconds")),
     Column("data_wait_seconds", NUMBER, "s", "time spent waiting for data in the window",
-        get("result.data_wait_seconds")),
+        read_attribute("result.data_wait_seconds")),
     Column("median_step_seconds", NUMBER, "s", "median over the measured steps; missing for "
         "imported logs",
-        get("median_step_seconds")),
+        read_attribute("median_step_seconds")),
     Column("peak_memory_bytes", COUNT, "bytes", "peak memory of the rank",
         lambda row: row.result.peak_memory_bytes or None),
-    Column("final_loss", NUMBER, "", "loss after the last step", get("result.final_loss")),
+    Column("final_loss", NUMBER, "", "loss after the last step",
+        read_attribute("result.final_loss")),
 )  # fmt: skip
 
 # filled from whole arrays by `make_step_frame`
 STEPS: tuple[Column, ...] = (
-    Column("case_id", REPEATED_TEXT, "", CASE_MEANING, get("case_id")),
-    Column("repeat", SHORT_COUNT, "", REPEAT_MEANING, get("repeat")),
-    Column("rank", SHORT_COUNT, "", "MPI rank, from 0", get("rank")),
-    Column("step", SHORT_COUNT, "", "measured step, from 1", get("step")),
+    Column("case_id", REPEATED_TEXT, "", CASE_MEANING, read_attribute("case_id")),
+    Column("repeat", SHORT_COUNT, "", REPEAT_MEANING, read_attribute("repeat")),
+    Column("rank", SHORT_COUNT, "", "MPI rank, from 0", read_attribute("rank")),
+    Column("step", SHORT_COUNT, "", "measured step, from 1", read_attribute("step")),
     Column(
-        "seconds", NUMBER, "s", "time of the step, by the clock named in the record", get("seconds")
+        "seconds",
+        NUMBER,
+        "s",
+        "time of the step, by the clock named in the record",
+        read_attribute("seconds"),
     ),
 )
 

@@ -60,17 +60,18 @@ def _describe_cases(
     needed = count_needed_values(tests=len(cases))
     if count < needed:
         return (
-            f"{what}: too few to detect any slowdown of {_name(cases)}; at least {needed} are "
-            "needed"
+            f"{what}: too few to detect any slowdown of {_describe_count(cases)}; at least "
+            f"{needed} are needed"
         )
     known = {case.case_id: earlier[case.case_id] for case in cases if case.case_id in earlier}
     if known:
         spread = compute_median([pool_spreads(runs) for runs in known.values()])
         runs = sum(map(len, known.values()))
         source = f"variation {100 * spread:.1f} % (from {runs} earlier runs)"
-        return f"{what}, {source}: a comparison of two such runs {_tell(count, spread, cases)}"
+        detection = _describe_detection(count, spread, cases)
+        return f"{what}, {source}: a comparison of two such runs {detection}"
     told = [
-        f"if they vary by {100 * spread:.0f} %, {_tell(count, spread, cases)}"
+        f"if they vary by {100 * spread:.0f} %, {_describe_detection(count, spread, cases)}"
         for spread in _USUAL_SPREADS
     ]
     return (
@@ -79,7 +80,7 @@ def _describe_cases(
     )
 
 
-def _tell(count: int, spread: float, cases: Sequence[PlannedRepeats]) -> str:
+def _describe_detection(count: int, spread: float, cases: Sequence[PlannedRepeats]) -> str:
     """Describe how probably a fixed slowdown is detected, and which slowdown is detected surely.
 
     The fixed one is SLOWDOWN, "surely" is the probability POWER. Each of `cases` has `count`
@@ -87,11 +88,12 @@ def _tell(count: int, spread: float, cases: Sequence[PlannedRepeats]) -> str:
     """
     chance, least = get_power(count, spread, SLOWDOWN, len(cases))
     return (
-        f"detects a slowdown of {100 * SLOWDOWN:.0f} % of {_name(cases)} with a probability of "
-        f"{100 * chance:.0f} %, and one of {100 * least:.1f} % with {100 * POWER:.0f} %"
+        f"detects a slowdown of {100 * SLOWDOWN:.0f} % of {_describe_count(cases)} with a "
+        f"probability of {100 * chance:.0f} %, and one of {100 * least:.1f} % with "
+        f"{100 * POWER:.0f} %"
     )
 
 
-def _name(cases: Sequence[PlannedRepeats]) -> str:
+def _describe_count(cases: Sequence[PlannedRepeats]) -> str:
     """Return "the case", or "one of 12 cases", for use in a sentence."""
     return "the case" if len(cases) == 1 else f"one of {len(cases)} cases"

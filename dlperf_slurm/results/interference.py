@@ -46,27 +46,27 @@ def is_noisy(outcome: Outcome) -> bool:
 
 def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
     """Describe other users' processes, steal time and earlier GPU users in valid repeats."""
-    sound = [outcome for outcome in outcomes.outcomes if outcome.record is not None]
-    worst = [use for use in map(find_worst, sound) if use is not None]
+    valid = [outcome for outcome in outcomes.outcomes if outcome.record is not None]
+    worst = [use for use in map(find_worst, valid) if use is not None]
     beside = [use for use in worst if use.has_neighbours]
     if beside:
         most = max(beside, key=lambda use: use.other_share)
         yield FootnoteTemplate(
             "other processes used CPU time in {} of {} repeats, at worst {:.0f} % of all CPUs of "
             "the machine, while the run used {:.0f} %",
-            (len(beside), len(sound), 100 * most.other_share, 100 * most.own_share),
+            (len(beside), len(valid), 100 * most.other_share, 100 * most.own_share),
         )
-    yield from _describe_stolen(sound, bool(beside))
-    yield from _describe_gpus(sound)
+    yield from _describe_stolen(valid, bool(beside))
+    yield from _describe_gpus(valid)
 
 
-def _describe_stolen(sound: Sequence[Outcome], has_neighbours: bool) -> Iterator[FootnoteTemplate]:
+def _describe_stolen(valid: Sequence[Outcome], has_neighbours: bool) -> Iterator[FootnoteTemplate]:
     """Describe the CPU time that a hypervisor withheld (steal) in these valid repeats.
 
     With `has_neighbours`, other users' processes are already described.
 
     """
-    shares = [o.record.stolen_share for o in sound if o.record is not None]
+    shares = [o.record.stolen_share for o in valid if o.record is not None]
     found = [share for share in shares if share >= MIN_STOLEN_SHARE]
     if not found:
         return
@@ -78,7 +78,7 @@ def _describe_stolen(sound: Sequence[Outcome], has_neighbours: bool) -> Iterator
             figures,
         )
         return
-    is_known = all(find_worst(outcome) for outcome in sound)
+    is_known = all(find_worst(outcome) for outcome in valid)
     alone = "; other processes in this machine used little" if is_known else ""
     yield FootnoteTemplate(
         "virtual machine on a shared host: in {} of {} repeats a hypervisor withheld CPU time "
@@ -87,9 +87,9 @@ def _describe_stolen(sound: Sequence[Outcome], has_neighbours: bool) -> Iterator
     )
 
 
-def _describe_gpus(sound: Sequence[Outcome]) -> Iterator[Note]:
+def _describe_gpus(valid: Sequence[Outcome]) -> Iterator[Note]:
     """Describe who used the GPUs before the measurement, and why their clocks were throttled."""
-    for host in dict.fromkeys(list_hosts(sound)):
+    for host in dict.fromkeys(list_hosts(valid)):
         for gpu in host.gpus:
             where = f"GPU {gpu.device} of {host.host}"
             if gpu.other_processes:
@@ -137,11 +137,11 @@ def make_banner(repeats: "DataFrame") -> str:
         )
     if (noisy.gpu_users != "").any():
         parts.append("GPUs were used by other processes")
-    sound = int(repeats.samples_per_s.notna().sum())
-    return f"NOISY in {len(noisy)} of {sound} repeats: {'; '.join(parts)}"
+    valid = int(repeats.samples_per_s.notna().sum())
+    return f"NOISY in {len(noisy)} of {valid} repeats: {'; '.join(parts)}"
 
 
-def list_neighbours(repeats: "DataFrame") -> list[str]:
+def list_disturbed_repeats(repeats: "DataFrame") -> list[str]:
     """List the other processes of each disturbed repeat, in lines for the user's terminal alone.
 
     Reports, which are sent on, do not name them. `repeats` is the data frame of repeats.

@@ -79,7 +79,7 @@ def judge_nodes(
             if get_node(outcome.repeat, manifest.nodes) == node
         ]
         of_node = [by_node[index] for by_node in effects]
-        verdict, reason = _judge(own, of_node, [*figures], least_effect)
+        verdict, reason = _decide_verdict(own, of_node, [*figures], least_effect)
         count = sum(outcome.record is not None for outcome in own)
         rows.append((node, verdict, count, len(own), of_node, reason))
     for text in manifest.absent_nodes:
@@ -120,7 +120,7 @@ def _get_peak(outcome: Optional[Outcome], get: Any) -> float:
     return min((rate for rate in rates if rate > 0), default=float("nan"))
 
 
-def _judge(
+def _decide_verdict(
     outcomes: Sequence[Outcome],
     effects: Sequence[NodeEffect],
     figures: Sequence[str],

@@ -252,16 +252,16 @@ def describe_pooled(pooled: "DataFrame") -> list[NoteRow]:
         together, missing = split_percentiles(row.fewest, row.together)
         if together:
             text = (
-                f"{_name(together)} over the {row.together} {what} of all repeats together, "
-                f"without interval: the {together[0]} % latency needs "
+                f"{_describe_percentiles(together)} over the {row.together} {what} of all repeats "
+                f"together, without interval: the {together[0]} % latency needs "
                 f"{count_needed_batches(together[0])}, and a repeat has {row.fewest}"
             )
             notes.append((row.case_id, scope, text))
         if missing:
             needed = _join(map(count_needed_batches, missing))
             text = (
-                f"{_name(missing)} left out: {needed} {what} are needed, and all repeats together "
-                f"have {row.together}"
+                f"{_describe_percentiles(missing)} left out: {needed} {what} are needed, and all "
+                f"repeats together have {row.together}"
             )
             notes.append((row.case_id, scope, text))
     return notes
@@ -275,10 +275,10 @@ def describe_slow_machines(
     `ranks` has the median step of each rank and repeat. Hosts are compared with each other, and
     devices with those of the same host; a host with a slow device is not reported itself.
     """
-    devices = _list_contests(ranks, ["case_id", "repeat", "host"], ["host", "local_rank"])
+    devices = _group_comparable(ranks, ["case_id", "repeat", "host"], ["host", "local_rank"])
     by_host = ranks.groupby(["case_id", "repeat", "host"], sort=False, observed=True)
     by_host = by_host.median_step_seconds.median()
-    hosts = _list_contests(by_host.reset_index(), ["case_id", "repeat"], ["host"])
+    hosts = _group_comparable(by_host.reset_index(), ["case_id", "repeat"], ["host"])
     slow_devices = find_slow(devices)
     blamed = {one.machine.host for one in slow_devices}
     slow = (*(one for one in find_slow(hosts) if one.machine.host not in blamed), *slow_devices)
@@ -292,7 +292,7 @@ def describe_slow_machines(
     return found
 
 
-def _list_contests(ranks: "DataFrame", by: list[str], machine: list[str]) -> list[Repeat]:
+def _group_comparable(ranks: "DataFrame", by: list[str], machine: list[str]) -> list[Repeat]:
     """Return the median step of each machine, for each group of machines that are compared.
 
     A group has the rows with equal values in the columns `by`; the columns `machine` identify a
@@ -333,7 +333,7 @@ def split_percentiles(fewest: int, together: int) -> tuple[list[int], list[int]]
     return pooled, missing
 
 
-def _name(percents: Sequence[int]) -> str:
+def _describe_percentiles(percents: Sequence[int]) -> str:
     """Return a phrase for percentiles of latency: "latencies at 95 and 99 %"."""
     return f"latencies at {_join(percents)} %"
 

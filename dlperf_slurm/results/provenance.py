@@ -88,12 +88,12 @@ class Fact:
 
     def describe(self) -> str:
         """Describe the values, each with its hosts or repeats: "cpu_model 'A' (n1), 'B' (n2)"."""
-        named = ((value, self._name(places)) for value, places in self.seen.items())
+        named = ((value, self._list_places(places)) for value, places in self.seen.items())
         # logs of external scripts have no host names
         values = (f"{_quote(value)} ({name})" if name else _quote(value) for value, name in named)
         return f"{self.name} {', '.join(values)}"
 
-    def _name(self, places: Sequence[tuple[str, int]]) -> str:
+    def _list_places(self, places: Sequence[tuple[str, int]]) -> str:
         """Name hosts, or hosts and repeats, of one value, at most MAX_PLACES."""
         is_by_host = self.is_by_host
         names = [host if is_by_host else f"{host} in repeat {n}" for host, n in places]
@@ -104,7 +104,7 @@ class Fact:
         return " and ".join([", ".join(distinct[:-1])] * (len(distinct) > 1) + distinct[-1:])
 
 
-def describe_odd_cases(facts: "DataFrame", plan: "DataFrame") -> dict[str, str]:
+def describe_outliers(facts: "DataFrame", plan: "DataFrame") -> dict[str, str]:
     """Describe the facts, by case id, in which a case differs from most cases of the run.
 
     `facts` has the rows of `list_shared` of all cases. Versions and settings are compared within
@@ -113,11 +113,11 @@ def describe_odd_cases(facts: "DataFrame", plan: "DataFrame") -> dict[str, str]:
     known: dict[str, dict[str, tuple[str, str]]] = {}
     for case_id, name, value, text in zip(*(facts[column] for column in facts)):
         known.setdefault(case_id, {})[name] = (value, text)
-    odd = [*_find_odd(known, OF_RUN)]
+    odd = [*_find_outliers(known, OF_RUN)]
     for _, alike in plan.groupby(["framework", "precision"], sort=False):
         own = {case_id: known[case_id] for case_id in alike.index if case_id in known}
         names = {name for facts_of_case in own.values() for name in facts_of_case}
-        odd += _find_odd(own, names - {*OF_RUN, *OF_CASE})
+        odd += _find_outliers(own, names - {*OF_RUN, *OF_CASE})
     texts: dict[str, list[str]] = {}
     for case_id, text in odd:
         texts.setdefault(case_id, []).append(text)
@@ -197,7 +197,7 @@ def describe_own_differences(facts: Iterable[Fact]) -> Iterator[str]:
             yield f"{who} differ: {'; '.join(texts)}"
 
 
-def _find_odd(
+def _find_outliers(
     cases: Mapping[str, Mapping[str, tuple[str, str]]], names: Container[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield (case id, text) for each fact whose value differs from the most common one.

@@ -41,7 +41,7 @@ class Ratio:
     interval: Optional[Interval] = None
 
 
-def take_ratio(first: Sequence[float], second: Sequence[float], curve_points: int = 1) -> Ratio:
+def compute_ratio(first: Sequence[float], second: Sequence[float], curve_points: int = 1) -> Ratio:
     """Divide the median of the second sample by that of the first.
 
     The interval has joint confidence with those of a curve's other points, `curve_points` in total.
@@ -103,7 +103,7 @@ def find_baselines(cases: "DataFrame", candidates: "DataFrame", alike: Sequence[
     return Series(found, index=cases.index, dtype="string")
 
 
-def take_ratios(
+def compute_ratios(
     values: Mapping[str, Sequence[float]],
     bases: "Series",
     is_time: bool = False,
@@ -127,7 +127,7 @@ def take_ratios(
             rows.append((1.0, nan, nan, True))
             continue
         points = 1 if together is None else int(together[case_id])
-        ratio = take_ratio(*((own, other) if is_time else (other, own)), points)
+        ratio = compute_ratio(*((own, other) if is_time else (other, own)), points)
         ends = (ratio.interval.low, ratio.interval.high) if ratio.interval else (nan, nan)
         rows.append((ratio.value or nan, *ends, False))
     return DataFrame(rows, index=bases.index, columns=["value", "low", "high", "is_own"])

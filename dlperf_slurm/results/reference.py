@@ -22,7 +22,7 @@ from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.comparability import (
     WORK,
     find_other_work,
-    list_surroundings,
+    list_provenance,
     list_work,
 )
 from dlperf_slurm.results.history.node_facts import get_node_name
@@ -159,7 +159,7 @@ def list_facts(
     records = [record for _, outcomes in runs for record in outcomes.records]
     tools = {"dlperf_slurm": sorted({manifest.tool for manifest, _ in runs}),
              "site": sorted({manifest.site_name for manifest, _ in runs})}  # fmt: skip
-    return list_work(records), {**tools, **list_surroundings(records)}
+    return list_work(records), {**tools, **list_provenance(records)}
 
 
 def list_nodes(outcomes: CaseOutcomes) -> list[str]:

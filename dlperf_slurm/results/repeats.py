@@ -35,7 +35,7 @@ from dlperf_slurm.results.resource_usage import (
     compute_peak_memory,
     compute_power_watts,
     is_usage_known,
-    list_watched,
+    list_telemetry,
 )
 from dlperf_slurm.results.startup_phases import QUEUE, QUEUE_MEANING, StartupPhases
 from dlperf_slurm.stats.median import LATENCY_NAMES, Latency
@@ -140,13 +140,13 @@ def _get_worst_share(name: str) -> Callable[[RepeatData], Optional[float]]:
 
 def _average_devices(record: Record, name: str) -> Optional[float]:
     """Compute the mean of a telemetry field over the sampled devices; None without samples."""
-    values = [value for one in list_watched(record) for value in [getattr(one, name)] if value]
+    values = [value for one in list_telemetry(record) for value in [getattr(one, name)] if value]
     return sum(values) / len(values) if values else None
 
 
 def _find_least_clock(record: Record) -> Optional[float]:
     """Return the lowest clock frequency of any device, in MHz; None if unknown."""
-    clocks = (one.least_clock_mhz for one in list_watched(record) if one.least_clock_mhz)
+    clocks = (one.least_clock_mhz for one in list_telemetry(record) if one.least_clock_mhz)
     return min(clocks, default=None)
 
 

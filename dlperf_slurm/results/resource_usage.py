@@ -29,7 +29,7 @@ def is_usage_known(records: Sequence[Record]) -> bool:
 
 def list_usage_notes(records: Sequence[Record]) -> list[Note]:
     """List notes on throttling, missing telemetry, and telemetry that includes validations."""
-    watched = [list_watched(record) for record in records]
+    watched = [list_telemetry(record) for record in records]
     is_mixed = any(record.epochs and seen for record, seen in zip(records, watched))
     return [
         *_describe_throttling(watched),
@@ -48,14 +48,14 @@ def compute_peak_memory(records: Sequence[Record]) -> Optional[int]:
 
 def compute_power_watts(record: Record) -> float:
     """Sum the mean power of all devices; 0 unless every device reports its power."""
-    watched = list_watched(record)
+    watched = list_telemetry(record)
     expected = record.case.nodes if record.case.device == "cpu" else record.case.world_size
     if len(watched) != expected or not all(one.mean_power_watts for one in watched):
         return 0.0
     return sum(one.mean_power_watts for one in watched)
 
 
-def list_watched(record: Record) -> list[Telemetry]:
+def list_telemetry(record: Record) -> list[Telemetry]:
     """List the telemetry of a record's devices: of GPUs, or of the hosts for a run on CPUs."""
     is_cpu = record.case.device == "cpu"
     return [one for one in record.telemetry if (one.device == HOST) == is_cpu]

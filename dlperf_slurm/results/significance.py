@@ -59,7 +59,7 @@ def decide(
     too_few = Verdict(UNDECIDED, deciding_repeats=test.count_needed_values(tests=len(pairs)))
     verdicts = [too_few] * len(pairs)
     for i, own in zip(tested, p_values):
-        verdicts[i] = _judge(pairs[i], *own, limit, margin, len(tested), test)
+        verdicts[i] = _make_verdict(pairs[i], *own, limit, margin, len(tested), test)
     return verdicts
 
 
@@ -90,7 +90,7 @@ def _compute_p_values(
     return list(zip(differences, equivalences, beyond))
 
 
-def _judge(
+def _make_verdict(
     speeds: Speeds,
     difference: float,
     equivalence: float,

@@ -48,7 +48,7 @@ def cancel_run(run: Run, warn: Callable[[str], None]) -> int:
 
 def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
     watcher = make_queue_watcher(run, run.list_group_ids())
-    before = _list_going_on(watcher)
+    before = _list_active(watcher)
     array_job_ids = sorted({job_id.partition("_")[0] for job_id in before}, key=int)
     if array_job_ids or find_unsubmitted(run):
         # also for groups without a job: the process that submits them reads the event and stops
@@ -60,7 +60,7 @@ def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
     for look in range(LOOKS):
         if look:
             time.sleep(LOOK_SECONDS)
-        left = _list_going_on(watcher)
+        left = _list_active(watcher)
         if not left:
             return ending
     states = ", ".join(f"{job_id} {state}" for job_id, state in sorted(left.items())[:10])
@@ -84,7 +84,7 @@ def _count_tasks(run: Run, job_ids: Collection[str]) -> int:
     return sum(shared.get(job_id, 1) for job_id in job_ids)
 
 
-def _list_going_on(watcher: QueueWatcher) -> dict[str, str]:
+def _list_active(watcher: QueueWatcher) -> dict[str, str]:
     """Return the state of each queued or running job by id, without those COMPLETING."""
     states = watcher.list_unended()
     return {job_id: state for job_id, state in states.items() if state != COMPLETING}

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import SchedulerError
-from dlperf_slurm.jobs.disk_space import RUN_BYTES, describe_full_disk, is_for_want_of_room
+from dlperf_slurm.jobs.disk_space import RUN_BYTES, describe_full_disk, is_disk_full_reason
 from dlperf_slurm.jobs.markers import forget_hold, read_hold
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler.pending_hints import HELD_BY_USER
@@ -87,7 +87,7 @@ class Releaser:
 
     def _count_releases(self, cause: str) -> int:
         """Return how often an array job that was held for this error (`cause`) may be released."""
-        if is_for_want_of_room(cause):
+        if is_disk_full_reason(cause):
             return RELEASES
         # a disk that was full for a moment may have lost the error message
         return self._launch_tries if _WORDLESS.fullmatch(cause) else 0

@@ -13,7 +13,7 @@ from dlperf_slurm.jobs.disk_space import (
     TASK_BYTES,
     check_free,
     describe_full_disk,
-    is_for_want_of_room,
+    is_disk_full_reason,
 )
 from dlperf_slurm.jobs.failed_nodes import (
     NODE_FAIL,
@@ -173,7 +173,7 @@ def _count_tries(state: TaskState, limits: Retry) -> int:
     if state.state == FAILED and (
         _LAUNCH_FAILURE.search(state.detail)
         or _PORT_TAKEN.search(state.detail)
-        or is_for_want_of_room(state.detail)
+        or is_disk_full_reason(state.detail)
     ):
         return limits.launch
     return 0

@@ -11,8 +11,8 @@ from dlperf_slurm.jobs.journal import (
     LOCK_TIMEOUT_SECONDS,
     hold_submit_lock,
     read_journal,
-    release_room,
-    reserve_room,
+    release_disk_space,
+    reserve_disk_space,
 )
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.program import COMMAND
@@ -42,7 +42,7 @@ def submit_run(run: Run, report: Callable[[str], None], retry_seconds: float = 0
     """
     submitter = Submitter(run, report, retry_seconds)
     submitter.submit()
-    submitter.raise_for_rest()
+    submitter.raise_if_unsubmitted()
     return submitter.started
 
 
@@ -128,9 +128,9 @@ class Submitter:
         if has_jobs or self.started > started:
             self._moved = time.monotonic()
         elif self.is_waiting and time.monotonic() > self._moved + self.retry_seconds:
-            self.raise_for_rest()
+            self.raise_if_unsubmitted()
 
-    def raise_for_rest(self) -> None:
+    def raise_if_unsubmitted(self) -> None:
         """Raise SchedulerError, with the command to use, if groups wait or were refused."""
         texts = [one._describe_rest() for one in self._turns if one.waiting or one.refused]
         if texts:
@@ -172,16 +172,16 @@ class Submitter:
             if self._count_cancellations() > self._cancellations:
                 self._stop()
                 return
-            reserve_room(run.path)
+            reserve_disk_space(run.path)
             for group_id, array_job_id in recover_interrupted(run).items():
                 self._report(f"{group_id}: array job {array_job_id} was already submitted")
             group_ids = list(find_unsubmitted(run))
             if run.manifest.scheduler == "slurm" and not self._is_checked:
-                self._name_unheeded()
+                self._report_dropped_variables()
                 refuse_impossible(run, group_ids)
                 self._is_checked = True
             self._submit_groups(group_ids, lock)
-            release_room(run.path)
+            release_disk_space(run.path)
 
     def _submit_groups(self, group_ids: Sequence[str], lock: int) -> None:
         self.waiting = {name: words for name, words in self.waiting.items() if name in group_ids}
@@ -270,13 +270,13 @@ class Submitter:
         """Return how many jobs the user has in the queue; raises SchedulerError."""
         return make_queue_watcher(self.run, ()).count_jobs()
 
-    def _name_unheeded(self) -> None:
+    def _report_dropped_variables(self) -> None:
         """Report the jobs' cluster, and which variables of the shell sbatch does not get."""
         for line in slurm_client.describe_clusters(os.environ, self.run.manifest.clusters):
             self._report(line)
         if not os.environ.get("HOME"):
             self._report("HOME is not set: jobs take the home folder of the password database")
-        names = slurm_client.list_unheeded(os.environ, self.run.manifest.inherit)
+        names = slurm_client.list_dropped_variables(os.environ, self.run.manifest.inherit)
         if names:
             self._report(
                 f"ignored, as `inherit` of the site does not name them: {', '.join(names)}"

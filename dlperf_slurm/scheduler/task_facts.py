@@ -63,7 +63,7 @@ class TaskFacts(NamedTuple):
 
     def decide(self) -> Decision:
         """Return the state of the array task, by the state table (`scheduler.state.RULES`)."""
-        kind = VALID if self.attempt.is_sound else classify_record(self.failed.record)
+        kind = VALID if self.attempt.is_valid else classify_record(self.failed.record)
         state = get_failure_state(self.failed.record)
         return decide_state(kind, state, self.files, self.row, self.is_cancelled)
 

@@ -280,7 +280,7 @@ class Tracker:
             # fingerprinted before reading: files written meanwhile change it, and are read again
             fingerprint = self._fingerprint(task, seen)
             attempt = validate_attempt(self.run, self._planned[task.case_id], task)
-        if not attempt.is_sound:
+        if not attempt.is_valid:
             files = read_files(self.run, task, start, kinds)
         is_cancelled = array_job_id in self._cancelled_ids and OVER not in kinds
         facts = TaskFacts(

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Sequence, Union
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.host_noise import write_surroundings
+from dlperf_slurm.contract.host_noise import write_noise_report
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.peaks import write_peaks
 from dlperf_slurm.contract.phases import (
@@ -48,7 +48,7 @@ from dlperf_slurm.worker.external_script import run_script
 from dlperf_slurm.worker.failed_record import conclude_attempt
 from dlperf_slurm.worker.failures import report_failure, write_failure
 from dlperf_slurm.worker.frameworks import load_adapter, start_session
-from dlperf_slurm.worker.host_noise import gather_surroundings, probe_host
+from dlperf_slurm.worker.host_noise import gather_noise, probe_host
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.nodes import prepare_node
 from dlperf_slurm.worker.nodes.copies import read_on_node
@@ -262,7 +262,7 @@ def measure_case(
     attention = session.describe_attention()
     platform, hosts = gather_platforms(case, world, rank_info)
     telemetry, telemetry_problems = gather_telemetry(world, sampler, attempt_dir)
-    surroundings = gather_surroundings(case, world, before, sampler.cpu_use)
+    surroundings = gather_noise(case, world, before, sampler.cpu_use)
     peaks = gather_peaks(case, world, peak, session.parameter_count)
     results = world.gather(result)
     step_seconds = world.gather_rows(measurement.step_seconds)
@@ -314,7 +314,7 @@ def measure_case(
         if measurement.warmup_step_seconds:
             parts[WARMUP] = (FIRST_STEP, measurement.warmup_step_seconds[0])
         listed = phases.list_phases(parts)
-        write_surroundings(attempt_dir, replace(surroundings, phases=listed))
+        write_noise_report(attempt_dir, replace(surroundings, phases=listed))
         write_json(attempt_dir / RECORD_FILE, record)
     session.close()
 

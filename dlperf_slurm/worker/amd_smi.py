@@ -89,7 +89,7 @@ def _parse_id(device_id: Any) -> int:
     return int(device_id, 16) if isinstance(device_id, str) else device_id or 0
 
 
-def is_told_apart(environ: Mapping[str, str]) -> bool:
+def has_own_variables(environ: Mapping[str, str]) -> bool:
     """Return whether a variable of AMD's own selects the GPUs of a process, such as HIP's."""
     return "ROCR_VISIBLE_DEVICES" in environ or "HIP_VISIBLE_DEVICES" in environ
 

@@ -91,9 +91,9 @@ def divide_time(first: CpuCounters, last: CpuCounters, launcher: int) -> Optiona
     total = last.total - first.total
     if last.seconds - first.seconds < SHORTEST_SECONDS or total <= 0:
         return None
-    own = list_own(last.processes, launcher)
+    own = list_run_pids(last.processes, launcher)
     kernel = list_descendants(last.processes, {KERNEL_THREADS})
-    spent = _list_spent(first, last)
+    spent = _count_ticks(first, last)
     own_ticks = sum(spent.get(one, 0) for one in own)
     kernel_ticks = sum(spent.get(one, 0) for one in kernel)
     others = last.worked - first.worked - own_ticks - kernel_ticks
@@ -119,7 +119,7 @@ def _limit(share: float) -> float:
     return min(1.0, max(0.0, share))
 
 
-def _list_spent(first: CpuCounters, last: CpuCounters) -> Dict[int, int]:
+def _count_ticks(first: CpuCounters, last: CpuCounters) -> Dict[int, int]:
     """Return the CPU ticks used between two readings, by PID.
 
     Those of a child that ended count for its parent.
@@ -144,7 +144,7 @@ def find_launcher(rank: int, processes: Mapping[int, Process]) -> int:
     return parent if parent > INIT else rank
 
 
-def list_own(processes: Mapping[int, Process], launcher: int) -> Set[int]:
+def list_run_pids(processes: Mapping[int, Process], launcher: int) -> Set[int]:
     """Return the PIDs that belong to the run: the launcher with its descendants and ancestors."""
     own = list_descendants(processes, {launcher})
     pid = launcher

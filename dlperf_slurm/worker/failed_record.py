@@ -109,9 +109,9 @@ def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failur
     full = describe_full_disk(attempt_dir)
     if full and not failures:
         return (_describe_job(full, lines),)
-    if lost and not _are_all_told_to_end(lines, exit_code):
+    if lost and not _is_job_terminated(lines, exit_code):
         failures = (*lost, *failures)
-    if failures and not (failures == lost and _lacked_memory(lines, case, exit_code)):
+    if failures and not (failures == lost and _ran_out_of_memory(lines, case, exit_code)):
         return failures
     return (_describe_silent_end(lines, case, exit_code), *failures)
 
@@ -166,7 +166,7 @@ def make_failed_record(case: Case, failures: Tuple[Failure, ...]) -> Record:
 
 
 def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failure:
-    if _lacked_memory(lines, case, exit_code):
+    if _ran_out_of_memory(lines, case, exit_code):
         message = f"{case.axes.framework} ended a process for lack of memory; see err"
         return _describe_job(message, lines, is_out_of_memory=True)
     tail = lines[-SIGN_TAIL_LINES:]
@@ -179,7 +179,7 @@ def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failur
         message = "a rank could not be started"
         message += f": {cannot_run[0][:LINE_CHARACTERS]!r} in err" if cannot_run else ""
     elif exit_code == 143:
-        is_whole = _are_all_told_to_end(lines, exit_code)
+        is_whole = _is_job_terminated(lines, exit_code)
         message = "terminated (SIGTERM)" + ("" if is_whole else " after a rank had ended")
     elif exit_code == 137:
         message = "killed (SIGKILL), perhaps because the node ran out of memory"
@@ -190,10 +190,10 @@ def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failur
         last = [line.strip() for line in lines if re.search(r"\w", line)][-1:]
         message += f"the end of err is {last[0][:LINE_CHARACTERS]!r}" if last else "err is empty"
     failure = _describe_job(message, lines)
-    return replace(failure, error=TERMINATED if _are_all_told_to_end(lines, exit_code) else "")
+    return replace(failure, error=TERMINATED if _is_job_terminated(lines, exit_code) else "")
 
 
-def _lacked_memory(lines: List[str], case: Case, exit_code: int) -> bool:
+def _ran_out_of_memory(lines: List[str], case: Case, exit_code: int) -> bool:
     """Return whether the log shows that a framework ran out of memory and ended its process.
 
     Some frameworks abort without a Python exception. Their messages do not count if the job was
@@ -209,7 +209,7 @@ def _lacked_memory(lines: List[str], case: Case, exit_code: int) -> bool:
     return any(sign in line for line in tail if _HARMLESS not in line for sign in signs)
 
 
-def _are_all_told_to_end(lines: List[str], exit_code: int) -> bool:
+def _is_job_terminated(lines: List[str], exit_code: int) -> bool:
     """Return whether the whole job was terminated, and not one rank ended by itself.
 
     srun names a rank that ended by itself. `lines` are of the attempt's standard error, `exit_code`

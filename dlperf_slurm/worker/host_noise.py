@@ -102,7 +102,7 @@ def _tell(use: Optional[CpuUse]) -> Tuple[CpuUse, ...]:
     return () if use is None else (use,)
 
 
-def gather_surroundings(
+def gather_noise(
     case: Case, world: Any, before: Optional[HostNoise], window: Optional[CpuUse]
 ) -> NoiseReport:
     """Gather the reports of other load on all hosts to rank 0; the report is empty elsewhere.
@@ -125,7 +125,7 @@ def merge_hosts(told: List[HostNoise]) -> List[HostNoise]:
     return list(united.values())
 
 
-def describe_here() -> Iterator[str]:
+def describe_local_load() -> Iterator[str]:
     """Describe other load on this machine, for a warning before a run starts on it."""
     use = watch_cpus(is_rank=False)
     host = HostNoise(socket.gethostname(), os.getloadavg()[0], _tell(use))

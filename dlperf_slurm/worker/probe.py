@@ -52,20 +52,20 @@ def probe_rank(folder: Path, joining: RendezvousSettings) -> int:
     host = socket.gethostname()
     path = folder / f"{ANSWER_PREFIX}{host}-{os.getpid()}.json"
     answer: Dict[str, Any] = {"host": host, "cores": sorted(os.sched_getaffinity(0))}
-    keep(path, answer)
+    write_findings(path, answer)
     case = read_json(folder / CASE_FILE, Case)
     rank_info = join(answer, host, joining, case, folder)
-    keep(path, answer)
+    write_findings(path, answer)
     load_framework(answer, case, folder)
     if case.device == "cuda":
         answer["uuid"] = find_device_uuid(case, rank_info, os.environ)
         answer.update(ask_driver(os.environ))
     answer["is_done"] = True
-    keep(path, answer)
+    write_findings(path, answer)
     return 0
 
 
-def keep(path: Path, answer: Dict[str, Any]) -> None:
+def write_findings(path: Path, answer: Dict[str, Any]) -> None:
     """Write the findings so far (`answer`) to the file `path`."""
     write_file(path, json.dumps(answer).encode(), root=path.parent)
 

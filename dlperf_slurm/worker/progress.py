@@ -70,7 +70,7 @@ class ProgressMonitor:
         self._first_seconds = 0.0
         self._longest_seconds = 0.0
 
-    def see(self, place: Tuple[int, int], now: float) -> None:
+    def record(self, place: Tuple[int, int], now: float) -> None:
         """Record where a rank is at time `now`.
 
         `place` is (number of the phase, ended steps in it).
@@ -87,7 +87,7 @@ class ProgressMonitor:
                 self._longest_seconds = max(self._longest_seconds, seconds)
         self._place, self._since = place, now
 
-    def find_quiet_seconds(self, now: float) -> float:
+    def find_idle_seconds(self, now: float) -> float:
         """Return the seconds since a step last ended or a phase began."""
         return now - self._since
 
@@ -105,6 +105,6 @@ class ProgressMonitor:
         )
 
     @property
-    def look_seconds(self) -> float:
+    def poll_seconds(self) -> float:
         """Seconds between two polls; long, since each poll wakes a core that is being measured."""
         return min(LONGEST_LOOK_SECONDS, self.limit_seconds / LOOKS)

@@ -21,19 +21,19 @@ from dlperf_slurm.worker.watchdog import (
     get_silence_path,
     get_stacks_path,
     get_status_path,
-    read_standing,
+    read_status,
 )
 
 ANSWERED_NOTHING = "does not respond: its process is stopped, or waits for a file"
 HELD = "in native code that holds the GIL"
 
 
-def read_standings(attempt_dir: Path, case: Case) -> Tuple[RankStatus, ...]:
+def read_statuses(attempt_dir: Path, case: Case) -> Tuple[RankStatus, ...]:
     """Read the state of each rank that a watchdog ended (RankStatus), in rank order.
 
     Empty if no watchdog ended a rank.
     """
-    found = (read_standing(get_status_path(attempt_dir, rank)) for rank in range(case.world_size))
+    found = (read_status(get_status_path(attempt_dir, rank)) for rank in range(case.world_size))
     return tuple(standing for standing in found if standing is not None)
 
 
@@ -42,7 +42,7 @@ def describe_stall(attempt_dir: Path, case: Case) -> Tuple[Failure, ...]:
 
     Empty if the watchdog ended no rank.
     """
-    standings = read_standings(attempt_dir, case)
+    standings = read_statuses(attempt_dir, case)
     ranks = range(case.world_size)
     stacks = {rank: _read_stacks(get_stacks_path(attempt_dir, rank)) for rank in ranks}
     if not standings and not any(stacks.values()):
@@ -73,7 +73,7 @@ def write_partial_steps(attempt_dir: Path, case: Case) -> int:
 
     Only ranks with a RankStatus count.
     """
-    standings = read_standings(attempt_dir, case)
+    standings = read_statuses(attempt_dir, case)
     steps = [len(standing.step_seconds) for standing in standings]
     if not any(steps):
         return 0

@@ -132,9 +132,9 @@ class WatchdogState:
         while True:
             self._set_timer()
             began = time.monotonic()
-            is_told = await_signal(self._pace.look_seconds)
+            is_told = await_signal(self._pace.poll_seconds)
             # a long delay means that the process was stopped, then continued by the launcher
-            late_seconds = time.monotonic() - began - self._pace.look_seconds
+            late_seconds = time.monotonic() - began - self._pace.poll_seconds
             self._stopped_seconds = late_seconds if late_seconds > ANSWER_SECONDS else 0.0
             if self.is_over:
                 faulthandler.cancel_dump_traceback_later()
@@ -148,7 +148,7 @@ class WatchdogState:
 
         The watchdogs of other ranks expire earlier, and wait for this rank's stacks.
         """
-        seconds = self._pace.limit_seconds + 2 * self._pace.look_seconds
+        seconds = self._pace.limit_seconds + 2 * self._pace.poll_seconds
         if math.isfinite(seconds):
             faulthandler.dump_traceback_later(seconds, file=self._stacks, exit=True)
 
@@ -158,8 +158,8 @@ class WatchdogState:
 
     def _find_cause(self) -> str:
         now = time.monotonic()
-        self._pace.see((self.position.phases, self.position.step), now)
-        if self._pace.find_quiet_seconds(now) > self._pace.limit_seconds:
+        self._pace.record((self.position.phases, self.position.step), now)
+        if self._pace.find_idle_seconds(now) > self._pace.limit_seconds:
             return STALLED
         return CALLED if (self._attempt_dir / STALLS_DIR / CALL_FILE).exists() else ""
 
@@ -191,7 +191,7 @@ class WatchdogState:
             phases=position.phases,
             step=position.step,
             steps=position.steps,
-            quiet_seconds=self._pace.find_quiet_seconds(time.monotonic()),
+            quiet_seconds=self._pace.find_idle_seconds(time.monotonic()),
             stopped_seconds=self._stopped_seconds,
             at=find_innermost_line(),
             hosts=tuple(self._world.hosts),
@@ -199,18 +199,18 @@ class WatchdogState:
         )
 
     def _await_others(self) -> None:
-        seconds = ANSWER_SECONDS + LOOKS_TO_ANSWER * self._pace.look_seconds
+        seconds = ANSWER_SECONDS + LOOKS_TO_ANSWER * self._pace.poll_seconds
         deadline = time.monotonic() + seconds
         waiting = set(range(self._world.size))
         while waiting and time.monotonic() < deadline and not self.is_over:
-            waiting = {rank for rank in waiting if not has_answered(self._attempt_dir, rank)}
+            waiting = {rank for rank in waiting if not has_reported(self._attempt_dir, rank)}
             time.sleep(POLL_SECONDS)
         if not self.is_over:
             for rank in waiting:
                 get_silence_path(self._attempt_dir, rank).touch()
 
 
-def has_answered(attempt_dir: Path, rank: int) -> bool:
+def has_reported(attempt_dir: Path, rank: int) -> bool:
     """Return whether a rank has written its RankStatus, or at least its stack traces."""
     if get_status_path(attempt_dir, rank).exists():
         return True
@@ -227,7 +227,7 @@ def find_innermost_line() -> str:
     return f"{line.name} ({Path(line.filename).name}:{line.lineno})"
 
 
-def read_standing(path: Path) -> Optional[RankStatus]:
+def read_status(path: Path) -> Optional[RankStatus]:
     """Read a RankStatus that a rank's watchdog wrote; None if there is no valid file."""
     try:
         return build_dataclass(RankStatus, read_json(path), str(path), is_complete=True)

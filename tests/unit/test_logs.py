@@ -7,7 +7,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.logs import Identity, compute_samples_per_s
 from dlperf_slurm.logs.failures import FailureScan
-from dlperf_slurm.logs.hardware import scan_surroundings
+from dlperf_slurm.logs.hardware import scan_hardware
 from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark, Marks
 from dlperf_slurm.logs.path_settings import read_name
@@ -171,7 +171,7 @@ def test_evaluation_during_training_is_training():
     ],
 )
 def test_devices_are_read_by_their_names(text, hardware):
-    assert scan_surroundings([LogLine(-1, text, False)]).hardware == hardware
+    assert scan_hardware([LogLine(-1, text, False)]).hardware == hardware
 
 
 def test_long_lines_are_quoted_in_part():

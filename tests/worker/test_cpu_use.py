@@ -8,7 +8,7 @@ from dlperf_slurm.worker.cpu_use import (
     Process,
     divide_time,
     find_launcher,
-    list_own,
+    list_run_pids,
     read_proc,
 )
 
@@ -66,7 +66,7 @@ def test_time_of_an_ended_worker_stays_the_run_s():
 
 
 def test_own_processes_are_what_the_launcher_started_and_who_started_that():
-    assert list_own(make_processes(), LAUNCHER) == {SHELL, LAUNCHER, RANK, WORKER}
+    assert list_run_pids(make_processes(), LAUNCHER) == {SHELL, LAUNCHER, RANK, WORKER}
 
 
 @pytest.mark.parametrize(("rank", "launcher"), [(RANK, LAUNCHER), (SHELL, SHELL), (999, 999)])

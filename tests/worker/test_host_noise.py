@@ -25,9 +25,9 @@ from dlperf_slurm.contract.phases import MEANINGS, PYTHON, WINDOW
 from dlperf_slurm.contract.record import OK
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.host_noise import (
-    describe_here,
+    describe_local_load,
     describe_noise,
-    gather_surroundings,
+    gather_noise,
     merge_hosts,
     probe_host,
 )
@@ -105,7 +105,7 @@ def test_machine_is_looked_at_before_a_local_run():
     orphan = 'exec 3<&0; "$@" <&3 &'
     command = ["sh", "-c", orphan, "sh", sys.executable, str(NEIGHBOUR), BUSY_NAME]
     with run_neighbours(*command):
-        lines = list(describe_here())
+        lines = list(describe_local_load())
     assert any(BUSY_NAME in line and "load average" in line for line in lines)
 
 
@@ -142,12 +142,12 @@ def test_clocks_of_gpus_are_seen_before_the_ranks_use_them(fake_nvml, gpu, befor
 def test_run_without_telemetry_tells_nothing_of_its_surroundings():
     case = vary(attempts.CASE, telemetry_interval_seconds=0)
     assert probe_host(case, FIRST, TOGETHER) is None
-    assert gather_surroundings(case, TOGETHER, None, None).hosts == ()
+    assert gather_noise(case, TOGETHER, None, None).hosts == ()
 
 
 def test_ranks_that_cannot_see_each_other_blame_nobody():
     before = probe_host(attempts.CASE, FIRST, TwoRanks("pid:[1]", "pid:[2]"))
-    gathered = gather_surroundings(attempts.CASE, TOGETHER, before, QUIET)
+    gathered = gather_noise(attempts.CASE, TOGETHER, before, QUIET)
     assert gathered.hosts[0].before == gathered.hosts[0].window == ()
 
 

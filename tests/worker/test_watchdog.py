@@ -64,16 +64,16 @@ FAULTS = {
 def test_limit_follows_the_longest_step(stall_seconds, looks, limit_seconds):
     pace = ProgressMonitor(stall_seconds, 0.0)
     for place, now in looks:
-        pace.see(place, now)
+        pace.record(place, now)
     assert pace.limit_seconds == limit_seconds
 
 
 def test_quiet_begins_with_the_last_change():
     pace = ProgressMonitor(0.0, 0.0)
     for place, now in (((1, 0), 1.0), ((1, 1), 11.0), ((1, 1), 31.0)):
-        pace.see(place, now)
-    assert pace.find_quiet_seconds(41.0) == 30.0
-    assert pace.look_seconds == LONGEST_LOOK_SECONDS
+        pace.record(place, now)
+    assert pace.find_idle_seconds(41.0) == 30.0
+    assert pace.poll_seconds == LONGEST_LOOK_SECONDS
 
 
 def test_position_has_the_times_of_the_measured_steps_that_have_ended():
@@ -187,7 +187,7 @@ def test_ranks_that_are_suspended_for_a_while_are_measured(make_attempt):
     for pid in attempt.list_pids():
         os.kill(pid, signal.SIGSTOP)
     # longer than the watch waits for the signal, far shorter than the stall limit
-    time.sleep(2 * ProgressMonitor(24.0, 0.0).look_seconds)
+    time.sleep(2 * ProgressMonitor(24.0, 0.0).poll_seconds)
     for pid in attempt.list_pids():
         os.kill(pid, signal.SIGCONT)
     assert attempt.finish(process).conclude().status == OK, attempt.stderr

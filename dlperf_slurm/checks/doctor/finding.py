@@ -30,7 +30,7 @@ class CheckResult:
     decider: Decider = ""
 
     @property
-    def is_sound(self) -> bool:
+    def is_ok(self) -> bool:
         """Whether the check passed."""
         return self.status == "ok"
 

@@ -95,7 +95,7 @@ def choose_probes(plan: Plan, site: Site) -> list[Probe]:
     probes = []
     for case in largest.values():
         topology = shrink(case.topology)
-        settled = settle(site, get_job_kind(case.axes), topology)
+        settled = resolve_for_probe(site, get_job_kind(case.axes), topology)
         axes = replace(case.axes, topology=str(topology), batch_size_per_device=1)
         probes.append(Probe(replace(case, axes=axes), settled))
     return probes
@@ -111,7 +111,7 @@ def shrink(topology: Topology) -> Topology:
     return Topology(1, min(RANKS, topology.devices_per_node))
 
 
-def settle(site: Site, kind: JobKind, topology: Topology) -> Site:
+def resolve_for_probe(site: Site, kind: JobKind, topology: Topology) -> Site:
     """Return the site resolved for a kind of job, with the short time limit of a probe job."""
     settled = site.resolve(kind)
     minutes = min(LIMIT_MINUTES, settled.get_time_limit_minutes(kind.topology))

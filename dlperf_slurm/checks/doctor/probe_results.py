@@ -97,7 +97,7 @@ def evaluate_probe(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list
         words = f"the job was not cancelled; its last known state is {end.state}"
         left = [CheckResult("undecided", "probe job", (probe.name,), words, f"`{end.left}`")]
     if not answers:
-        return [_explain_silence(probe, end, start, folder), *left]
+        return [_explain_missing_answers(probe, end, start, folder), *left]
     where = f"{probe.name} on {', '.join(sorted({answer.host for answer in answers}))}"
     wrong = [
         *_check_ranks(probe, answers, start, where),
@@ -108,12 +108,12 @@ def evaluate_probe(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list
     ]
     sound = [
         CheckResult("ok", "run directory", (where,), "nodes can read and write it"),
-        *([] if wrong else [_describe_sound(probe, answers, where)]),
+        *([] if wrong else [_describe_success(probe, answers, where)]),
     ]
     return [*sound, *wrong, *left]
 
 
-def _describe_sound(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> CheckResult:
+def _describe_success(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> CheckResult:
     """Return the result of a probe job without faults: ranks, MPI, framework, cores and GPUs."""
     first = answers[0]
     devices = f"{min(len(answer.cores) for answer in answers)} cores"
@@ -127,7 +127,7 @@ def _describe_sound(probe: Probe, answers: Sequence[ProbeAnswer], where: str) ->
     return CheckResult("ok", "ranks", (where,), words)
 
 
-def _explain_silence(probe: Probe, end: JobEnd, start: Path, folder: Path) -> CheckResult:
+def _explain_missing_answers(probe: Probe, end: JobEnd, start: Path, folder: Path) -> CheckResult:
     """Return why no rank of a probe job wrote a file: queue, disk, launcher or job script."""
     name, launcher = probe.name, probe.site.launcher
     if end.state == "UNKNOWN":
@@ -165,7 +165,7 @@ def _check_ranks(
     if errors:
         is_missing = errors[0].startswith(_MISSING)
         what = "environment" if is_missing else "launcher"
-        remedy = _mend_environment(probe) if is_missing else "see launcher.name of the site"
+        remedy = _advise_on_environment(probe) if is_missing else "see launcher.name of the site"
         yield make_fault(what, where, f"ranks do not connect: {errors[0]}", remedy)
         return
     joined = [answer for answer in answers if answer.rank is not None]
@@ -201,11 +201,13 @@ def _check_framework(
     errors = [answer.import_error for answer in answers if answer.import_error]
     ended = [answer for answer in answers if answer.rank is not None and not answer.is_done]
     if errors:
-        yield make_fault("environment", where, errors[0][:MAX_CHARACTERS], _mend_environment(probe))
+        yield make_fault(
+            "environment", where, errors[0][:MAX_CHARACTERS], _advise_on_environment(probe)
+        )
     elif ended:
         words = f"a rank ended while it imported {probe.case.axes.framework}: "
         words += read_last_error(start)
-        yield make_fault("environment", where, words, _mend_environment(probe))
+        yield make_fault("environment", where, words, _advise_on_environment(probe))
 
 
 def _check_cores(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> Iterator[CheckResult]:
@@ -281,7 +283,7 @@ def _list_capabilities(answers: Sequence[ProbeAnswer]) -> list[str]:
     return sorted({one for answer in answers for one in answer.capabilities})
 
 
-def _mend_environment(probe: Probe) -> str:
+def _advise_on_environment(probe: Probe) -> str:
     """Return what the user can do about a package missing in the framework's environment."""
     framework = probe.case.axes.framework
     environment = probe.site.find_environment(framework)

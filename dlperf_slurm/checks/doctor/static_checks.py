@@ -12,7 +12,7 @@ from dlperf_slurm.checks.doctor.resource_requests import JobRequest, check_reque
 from dlperf_slurm.config.folders import get_creation_command
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.errors import InputError, SchedulerError
-from dlperf_slurm.jobs.disk_space import check_room
+from dlperf_slurm.jobs.disk_space import check_disk_space
 from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.jobs.plan import Plan, list_missing_environments
 from dlperf_slurm.jobs.render import get_common_site, render_scripts
@@ -155,7 +155,7 @@ def _check_folder(plan: Plan, results: Path) -> Iterator[CheckResult]:
         yield make_fault("run directory", str(folder), f"{place} cannot be written", remedy)
         return
     try:
-        check_room(folder, plan.cases)
+        check_disk_space(folder, plan.cases)
     except InputError as error:
         words = str(error).removeprefix(f"{folder}: ")
         yield make_fault("run directory", str(folder), words, "free space, or name another folder")

@@ -115,11 +115,11 @@ def add_packages(
     done = Additions(tuple(asked), pins.stamp, installed)
     text = json.dumps(asdict(done), indent=1)
     write_file(find_record(environment), f"{text}\n".encode(), root=environment.parent)
-    installation.tell(f"added {', '.join(installed)}")
+    installation.report_progress(f"added {', '.join(installed)}")
     framework = next((line for line in pinned if _name(line) == _name(pins.package)), "")
     other = [line for line in installed if _is_linked(environment, line, pins.package)]
     if framework.endswith(LOCAL_LABEL) and (wrong := [o for o in other if LOCAL_LABEL not in o]):
-        installation.tell(
+        installation.report_progress(
             f"{', '.join(wrong)} may not work with {framework}, as no index offered a "
             f"{LOCAL_LABEL} version; to name one that does: --cpu-index URL"
         )

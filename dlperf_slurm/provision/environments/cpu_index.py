@@ -41,9 +41,9 @@ def choose_build(
     if _is_offered(installation, build):
         return requirements, []
     if _is_in_cpu_index(installation, build):
-        installation.tell(f"{build} comes from {CPU_INDEX}")
+        installation.report_progress(f"{build} comes from {CPU_INDEX}")
         return requirements, ["--extra-index-url", CPU_INDEX]
-    installation.tell(
+    installation.report_progress(
         f"neither pip's settings nor {CPU_INDEX} offer {build}: installing the build for CUDA, "
         f"{SIZES}; to name a mirror: --cpu-index URL or {VARIABLE}"
     )

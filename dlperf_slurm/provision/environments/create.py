@@ -37,7 +37,7 @@ from dlperf_slurm.provision.environments.install_steps import (
     install_wheel,
 )
 from dlperf_slurm.provision.environments.pins import Pins, read_pins
-from dlperf_slurm.provision.environments.stub_libraries import link_libraries, make_stand_ins
+from dlperf_slurm.provision.environments.stub_libraries import link_libraries, make_stubs
 from dlperf_slurm.provision.environments.system import (
     Interpreter,
     describe_missing_python,
@@ -112,7 +112,7 @@ def create_environment(
     asked = merge_requirements(read_additions(environment).asked, check_requirements(packages))
     if _is_whole(environment, pins, with_horovod) and has_additions(environment, pins, asked):
         shorten_start_of_mpi(environment)
-        installation.tell(f"up to date at {environment}")
+        installation.report_progress(f"up to date at {environment}")
         return environment
     with hold_environment(installation):
         # another process may have created it while this one waited for the lock
@@ -122,7 +122,9 @@ def create_environment(
             start = time.monotonic()
             add = add_gpu_horovod if pins.cuda else add_horovod
             add(installation, pins)
-            installation.tell(f"Horovod is installed, after {time.monotonic() - start:.0f} s")
+            installation.report_progress(
+                f"Horovod is installed, after {time.monotonic() - start:.0f} s"
+            )
         if not has_additions(environment, pins, asked):
             options = find_addition_options(installation, pins, cpu_index)
             add_packages(installation, pins, asked, options)
@@ -151,18 +153,18 @@ def _make_environment(
     if pins.cuda:
         link_libraries(installation, pins.libraries_folder, pins.cuda_libraries)
     else:
-        make_stand_ins(installation, pins.module, pins.cuda_libraries)
+        make_stubs(installation, pins.module, pins.cuda_libraries)
     seconds = time.monotonic() - start
     stamp = Stamp(pins.stamp, interpreter.version, round(seconds, 1), measure_mib(installation))
     write_file(installation.environment / STAMP_FILE, json.dumps(asdict(stamp)).encode())
-    installation.tell(
+    installation.report_progress(
         f"ready at {installation.environment}: Python {stamp.python}, {seconds:.0f} s, "
         f"{stamp.mib} MiB"
     )
     for need in pins.needs:
         fix = find_missing_programs(need.program)
         if fix:
-            installation.tell(f"{need.reason} will not work: {fix}")
+            installation.report_progress(f"{need.reason} will not work: {fix}")
 
 
 def _make_venv(installation: Installation, interpreter: Interpreter) -> None:

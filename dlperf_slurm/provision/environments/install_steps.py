@@ -75,7 +75,7 @@ class Installation:
         """
         return next(self.site_packages.glob(f"{name}-*.dist-info")).stem
 
-    def tell(self, news: str) -> None:
+    def report_progress(self, news: str) -> None:
         """Report a progress message, with the name of the environment before it."""
         self.report(f"{self.name}: {news}")
 
@@ -87,7 +87,7 @@ class Installation:
         `title` says what the step does; `variables` are added to its environment. Raises
         EnvironmentMissingError, with the errors in its output, if the program fails.
         """
-        self.tell(title)
+        self.report_progress(title)
         folder = self.environment.parent
         folder.mkdir(parents=True, exist_ok=True)
         make_folder(self.log.parent, root=folder)
@@ -109,7 +109,7 @@ class Installation:
                     # the first line is the command
                     printed = self._read_log()[1:]
                     news = "".join(printed[-1:]).strip()[:60]
-                    self.tell(f"{title}, {seconds:.0f} s{news and f': {news}'}")
+                    self.report_progress(f"{title}, {seconds:.0f} s{news and f': {news}'}")
             except BaseException:
                 process.terminate()
                 process.wait()
@@ -194,7 +194,9 @@ def hold_environment(installation: Installation) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            installation.tell("another process is creating the environment; waiting for it")
+            installation.report_progress(
+                "another process is creating the environment; waiting for it"
+            )
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
 

@@ -48,7 +48,7 @@ def link_libraries(installation: Installation, folder: str, libraries: Sequence[
             link.symlink_to(found)
 
 
-def make_stand_ins(installation: Installation, module: str, libraries: Sequence[str]) -> None:
+def make_stubs(installation: Installation, module: str, libraries: Sequence[str]) -> None:
     """Make stub libraries for those of `libraries` that the dynamic loader does not find.
 
     `module` is the framework's module, which is linked with them. Raises EnvironmentMissingError if
@@ -68,8 +68,8 @@ def make_stand_ins(installation: Installation, module: str, libraries: Sequence[
     symbols = [symbol for path in users for symbol in list_undefined_symbols(path)]
     for library in missing:
         names = sorted({name for name, _, origin in map(_split, symbols) if origin == library})
-        build_stand_in(library, names, folder / library)
-    installation.tell(
+        build_stub(library, names, folder / library)
+    installation.report_progress(
         f"no {', '.join(missing)} on this machine: the environment contains empty stub libraries, "
         "for CPUs only; to use GPUs, create it again where CUDA's libraries are on the loader's "
         "path"
@@ -89,7 +89,7 @@ def list_undefined_symbols(library: Path) -> list[str]:
     return [line.split()[-1] for line in output.splitlines()]
 
 
-def build_stand_in(library: str, names: Iterable[str], path: Path) -> None:
+def build_stub(library: str, names: Iterable[str], path: Path) -> None:
     """Compile a stub of `library` at `path`: a shared library with functions of these names.
 
     All functions have `library` as symbol version. Raises EnvironmentMissingError if the compiler

@@ -66,7 +66,7 @@ def choose_partition(survey: Survey, device: Optional[str]) -> Optional[Partitio
 def _is_allowed(partition: Partition, survey: Survey) -> bool:
     """Return whether a partition accepts one of the user's accounts."""
     accounts = survey.accounts
-    return not accounts or any(_takes(partition, account) for account in accounts)
+    return not accounts or any(_accepts(partition, account) for account in accounts)
 
 
 def _write_partition(survey: Survey, chosen: Optional[Partition]) -> Iterator[str]:
@@ -157,7 +157,7 @@ def _write_accounts(survey: Survey, partition: Optional[Partition]) -> Iterator[
         yield '# account = "benchmarks"'
         yield '# qos = "normal"'
         return
-    allowed = [name for name in accounts if _takes(partition, name)] or accounts
+    allowed = [name for name in accounts if _accepts(partition, name)] or accounts
     account = survey.default_account if survey.default_account in allowed else allowed[0]
     yield f"# Accounts of yours: {', '.join(accounts)}."
     if account == survey.default_account:
@@ -176,7 +176,7 @@ def _write_accounts(survey: Survey, partition: Optional[Partition]) -> Iterator[
         yield f"# qos = {_quote(default_qos)}  # your default"
 
 
-def _takes(partition: Optional[Partition], account: str) -> bool:
+def _accepts(partition: Optional[Partition], account: str) -> bool:
     """Return whether a partition may be used with this account."""
     return partition is None or partition.accounts is None or account in partition.accounts
 

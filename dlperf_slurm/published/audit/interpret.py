@@ -39,11 +39,11 @@ from dlperf_slurm.published.audit.rounding import (
 from dlperf_slurm.published.audit.tables import PipeTable
 from dlperf_slurm.published.audit.values import (
     CellValue,
+    has_no_value,
     is_number,
     is_rate,
     read_size,
     read_values,
-    says_no_value,
 )
 
 # headers of settings, whose cells are numbers
@@ -230,7 +230,7 @@ def _list_unread(
     for column, text in zip(columns, texts):
         if not column.quantity or column.quantity in _LABELS or read_values(text, column):
             continue
-        if not says_no_value(text):
+        if not has_no_value(text):
             yield NotAudited(file, line, f"{column.header}: {text!r}", "is not a positive number")
 
 

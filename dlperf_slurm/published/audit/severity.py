@@ -34,7 +34,7 @@ class GapSummary:
     reason: str
 
 
-def choose_material(findings: Sequence[Discrepancy], threshold: float) -> list[Discrepancy]:
+def choose_reportable(findings: Sequence[Discrepancy], threshold: float) -> list[Discrepancy]:
     """Return the findings that are large enough to report, sorted from the largest excess.
 
     Those with an excess (relative deviation beyond rounding; 0.01 is 1 %) below `threshold` are
@@ -48,12 +48,12 @@ def choose_material(findings: Sequence[Discrepancy], threshold: float) -> list[D
 def summarize_kinds(findings: Sequence[Discrepancy], threshold: float) -> list[KindSummary]:
     """Return a summary per kind of finding, the kind with the most findings to report first.
 
-    `threshold` is the smallest excess to report, as in `choose_material`.
+    `threshold` is the smallest excess to report, as in `choose_reportable`.
     """
     summaries = []
     for kind in dict.fromkeys(finding.kind for finding in findings):
         group = [finding for finding in findings if finding.kind == kind]
-        material = choose_material(group, threshold)
+        material = choose_reportable(group, threshold)
         measured = [finding.excess for finding in material if finding.excess is not None]
         summaries.append(
             KindSummary(

@@ -185,7 +185,7 @@ def check_speedups(derived: Sequence[DerivedCell]) -> Iterator[Discrepancy]:
             yield finding
 
 
-def _check(one: DerivedCell, neighbours: Sequence[DerivedCell]) -> Optional[Discrepancy]:
+def _check(one: DerivedCell, same_line: Sequence[DerivedCell]) -> Optional[Discrepancy]:
     """Return a finding if a derived cell is wrong, or above its limit; None if it is right.
 
     `neighbours` are all derived cells of the same printed line, with which it may be swapped.
@@ -193,7 +193,7 @@ def _check(one: DerivedCell, neighbours: Sequence[DerivedCell]) -> Optional[Disc
     quotient = f"{one.numerator.text} / {one.denominator.text}"
     follows = format_value(one.value, one.cell)
     if not one.is_right:
-        kind, reason = _explain(one, neighbours)
+        kind, reason = _explain(one, same_line)
         gap = min(measure_gap(one.cell.rounded, s) for s in (one.expected, *one.alternatives))
         return make_finding(one.row, one.cell, kind, follows, f"{quotient}; {reason}", gap)
     if one.limit is not None and min(one.cell.rounded.low, one.certain) > one.limit:
@@ -203,11 +203,11 @@ def _check(one: DerivedCell, neighbours: Sequence[DerivedCell]) -> Optional[Disc
     return None
 
 
-def _explain(one: DerivedCell, neighbours: Sequence[DerivedCell]) -> tuple[str, str]:
+def _explain(one: DerivedCell, same_line: Sequence[DerivedCell]) -> tuple[str, str]:
     """Return the kind of a wrong derived cell, such as TRUNCATED or SWAPPED, and the reason."""
     if one.cell.value <= one.value and one.cell.cut.meets(one.expected):
         return TRUNCATED, "truncated, not rounded"
-    for other in neighbours:
+    for other in same_line:
         is_swapped = other is not one and not other.is_right
         if is_swapped and one.cell.rounded.meets(other.expected):
             return SWAPPED, f"is the expected value for {other.row.name_cell(other.cell)}"

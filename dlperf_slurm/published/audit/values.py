@@ -97,7 +97,7 @@ def _read_duration(text: str, column: PrintedColumn) -> Optional[PrintedCell]:
     return None
 
 
-def says_no_value(text: str) -> bool:
+def has_no_value(text: str) -> bool:
     """Return whether a cell stands for no value: it is empty, a dash, or a word such as n/a."""
     return _NO_VALUE.fullmatch(_clean(text).strip().lower()) is not None
 

@@ -26,7 +26,7 @@ from dlperf_slurm.logs.timed_run import (
     TimedFormat,
     TimedRun,
     dll_line,
-    find_lacking_steps,
+    find_missing_steps,
     take_line,
 )
 from dlperf_slurm.logs.windows import Window, make_rate_window, make_time_window
@@ -94,7 +94,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 def _find_problem(run: TimedRun) -> str:
     """Return why the log is incomplete, or "": its closing line or last steps are missing."""
     announced = run.read_count("steps_this_run", "max_steps")
-    return run.find_unended_ranks("its last line is") or find_lacking_steps(
+    return run.find_unended_ranks("its last line is") or find_missing_steps(
         run.read_count("step"), announced
     )
 

@@ -23,7 +23,7 @@ from dlperf_slurm.logs.timed_run import (
     TimedFormat,
     TimedRun,
     dll_line,
-    find_lacking_steps,
+    find_missing_steps,
     take_line,
 )
 from dlperf_slurm.logs.windows import Window, make_rate_window, make_time_window
@@ -100,7 +100,7 @@ def _find_problem(run: TimedRun) -> str:
     if not problem and run.is_true("do_eval") and "is_evaluated" not in run.facts:
         problem = "the log ends before the end of the evaluation after training"
     steps, interval = run.read_count("num_train_steps"), run.read_count("display_loss_steps")
-    return problem or find_lacking_steps(run.last[0], steps, interval)
+    return problem or find_missing_steps(run.last[0], steps, interval)
 
 
 start_run = TimedFormat(

@@ -17,7 +17,7 @@ from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import NUMBER, get_precision
 from dlperf_slurm.logs.publisher_rules import average_lines
-from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, find_lacking_steps, if_whole
+from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, find_missing_steps, if_whole
 from dlperf_slurm.logs.windows import Window, list_between, make_rate_window
 
 WARMUP_LINES = 10
@@ -72,7 +72,7 @@ def _find_problem(run: TimedRun) -> str:
     found = min(marks[-1].position[0] for marks in run.marks.by_rank.values())
     if not steps:
         return f"the log does not state how many steps were planned; it has {found}"
-    return find_lacking_steps(found, steps, run.read_count("logging_steps"))
+    return find_missing_steps(found, steps, run.read_count("logging_steps"))
 
 
 start_run = TimedFormat(

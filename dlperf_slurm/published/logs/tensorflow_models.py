@@ -15,7 +15,7 @@ from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
 from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.patterns import GLOG_TIME, NUMBER
 from dlperf_slurm.logs.publisher_rules import average_lines, take_values, time_steps
-from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, find_lacking_steps, take_line
+from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, find_missing_steps, take_line
 from dlperf_slurm.logs.windows import make_printed_window, make_time_window
 
 _TIMED = rf"(?P<time>{GLOG_TIME}) .{{0,80}}\] "
@@ -105,7 +105,7 @@ def _find_problem(run: TimedRun) -> str:
     """Return why the log is incomplete, or "": its run stats or last steps are missing."""
     steps = run.read_count("train.steps") * max(run.read_count("train.epochs"), 1)
     interval = run.read_count("train.log_steps")
-    return run.find_unended_ranks("its run stats are") or find_lacking_steps(
+    return run.find_unended_ranks("its run stats are") or find_missing_steps(
         run.last[0], steps, interval
     )
 

@@ -74,7 +74,7 @@ def draw_for_page(is_for_page: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def name_source(text: str) -> Iterator[None]:
+def show_source(text: str) -> Iterator[None]:
     """Write `text` below the titles of figures in files while this context is active."""
     token = _SOURCE.set(text)
     try:

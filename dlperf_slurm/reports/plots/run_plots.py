@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Optional
 
-from dlperf_slurm.reports.plots import Plot, is_drawn_for_page, make_names_unique, name_source
+from dlperf_slurm.reports.plots import Plot, is_drawn_for_page, make_names_unique, show_source
 from dlperf_slurm.reports.plots.distribution import plot_distribution
 from dlperf_slurm.reports.plots.latency import plot_latency
 from dlperf_slurm.reports.plots.scaling import (
@@ -16,7 +16,7 @@ from dlperf_slurm.reports.plots.scaling import (
 from dlperf_slurm.reports.plots.steps import (
     ReadRepeat,
     list_case_steps,
-    list_doubtful,
+    list_unstable,
     plot_ranks,
     plot_timeline,
 )
@@ -44,14 +44,14 @@ def plot_run(summary: Summary, read: ReadRepeat, is_every_case: bool = False) ->
     page shows is drawn. `read` reads the steps of a repeat.
     """
     drawings = list(_list_table_drawings(summary))
-    doubtful = list_doubtful(summary.results)[:MOST_CASES]
+    doubtful = list_unstable(summary.results)[:MOST_CASES]
     largest = list_largest(summary)[:MOST_CASES]
     for steps in list_case_steps(summary.results, read):
         if is_every_case or steps.case_id in doubtful:
             drawings.append(partial(plot_timeline, steps))
         if is_every_case or steps.case_id in largest:
             drawings.append(partial(plot_ranks, steps))
-    with name_source(f"{summary.subject}; run {summary.manifest.run_id}"):
+    with show_source(f"{summary.subject}; run {summary.manifest.run_id}"):
         plots = map_on_cores(_draw, drawings, WORTH_A_PROCESS)
         return make_names_unique(plot for plot in plots if plot is not None)
 

@@ -114,7 +114,7 @@ def list_case_steps(results: Results, read: ReadRepeat) -> list[CaseSteps]:
     ]
 
 
-def list_doubtful(results: Results) -> list[str]:
+def list_unstable(results: Results) -> list[str]:
     """List the ids of cases with a warning about unstable steps or repeats."""
     return [*results.notes.case_id[results.notes.scope == DOUBT].unique()]
 

@@ -13,12 +13,12 @@ from dlperf_slurm.jobs.journal import Event, read_journal
 from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.jobs.run_directory import Run, open_run
 from dlperf_slurm.results.collect import CaseOutcomes, collect_outcomes
-from dlperf_slurm.results.comparability import list_surroundings, list_work
+from dlperf_slurm.results.comparability import list_provenance, list_work
 from dlperf_slurm.results.history.entry_columns import EntryRow
 from dlperf_slurm.results.history.node_facts import (
-    list_contests,
+    group_comparable_nodes,
     list_node_failures,
-    list_sound_repeats,
+    list_valid_repeats,
 )
 from dlperf_slurm.results.labels import list_identity
 from dlperf_slurm.results.repeats import classify_problem
@@ -77,10 +77,10 @@ def make_entry(run_dir: Path, manifest: Manifest, outcomes: CaseOutcomes) -> Ent
     problems = dict.fromkeys(o.problem for o in outcomes.outcomes if o.problem)
     facts = (
         list_work(records) if records else {},
-        list_surroundings(records) if records else {},
+        list_provenance(records) if records else {},
         _list_versions(records),
-        list_contests(records),
-        list_sound_repeats(records),
+        group_comparable_nodes(records),
+        list_valid_repeats(records),
     )
     planned = case.blocks if outcomes.has_blocks else case.repeats
     return (

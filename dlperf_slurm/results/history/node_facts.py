@@ -17,7 +17,7 @@ def list_node_failures(events: Iterable[Event]) -> list[list[str]]:
     ]
 
 
-def list_sound_repeats(records: Sequence[Record]) -> dict[str, tuple[str, int]]:
+def list_valid_repeats(records: Sequence[Record]) -> dict[str, tuple[str, int]]:
     """Return by node the end time of its last repeat with a valid record, and their number."""
     found: dict[str, tuple[str, int]] = {}
     for record in records:
@@ -27,7 +27,7 @@ def list_sound_repeats(records: Sequence[Record]) -> dict[str, tuple[str, int]]:
     return dict(sorted(found.items()))
 
 
-def list_contests(records: Sequence[Record]) -> list[dict[str, float]]:
+def group_comparable_nodes(records: Sequence[Record]) -> list[dict[str, float]]:
     """Group the nodes that did the same work, and list each node's seconds of measured steps.
 
     A group did the same work: the nodes of one repeat (the slowest rank of each node), or the nodes

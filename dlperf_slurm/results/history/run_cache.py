@@ -16,7 +16,7 @@ from dlperf_slurm.files.archive_lookup import ARCHIVE_SUFFIX, has_file
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR
-from dlperf_slurm.jobs.run_files import digest_files, look_at_files
+from dlperf_slurm.jobs.run_files import digest_files, fingerprint_files
 from dlperf_slurm.results.cache import evict_entries, fingerprint_code, load_entry, store_entry
 from dlperf_slurm.results.columns import make_frame_of_values
 from dlperf_slurm.results.history.entry_columns import ENTRIES, EntryRow
@@ -128,7 +128,7 @@ def _read(run_dir: Path, problems: list[str]) -> list[EntryRow]:
     # imports what reads records
     from dlperf_slurm.results.history.entries import read_entries
 
-    found = look_at_files(run_dir)
+    found = fingerprint_files(run_dir)
     rows = read_entries(run_dir)
     problem = store_summary(run_dir, found, rows)
     if problem:
@@ -139,7 +139,7 @@ def _read(run_dir: Path, problems: list[str]) -> list[EntryRow]:
 def store_summary(run_dir: Path, found: tuple[list[str], str], rows: Sequence[EntryRow]) -> str:
     """Store the entries of a run in the cache; return "", or the error message.
 
-    `found` is what `look_at_files` returned before the entries were read.
+    `found` is what `fingerprint_files` returned before the entries were read.
 
     """
     return store_entry(SUMMARIES, hash_path(run_dir), fingerprint_code(), (*found, [*rows]))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.plain_text import name_some
+from dlperf_slurm.plain_text import list_some
 from dlperf_slurm.results.history.run_cache import read_run_cache
 from dlperf_slurm.results.history.timeline import drop_copies, make_history, select_entries
 
@@ -55,4 +55,4 @@ def _explain_nothing(folders: Sequence[Path], entries: "DataFrame") -> str:
     case_ids = sorted(set(entries.case_id))
     if not case_ids:
         return f"{where}: contains no runs; name another folder of runs"
-    return f"{where}: no case matches; the cases are {name_some(case_ids, SHOWN_CASES)}"
+    return f"{where}: no case matches; the cases are {list_some(case_ids, SHOWN_CASES)}"

@@ -18,7 +18,7 @@ from dlperf_slurm.results.columns import (
     Column,
     compute_columns,
     make_frame_of_values,
-    take,
+    take_column,
 )
 from dlperf_slurm.results.columns import THROUGHPUT as OWN_UNIT
 from dlperf_slurm.results.comparability import (
@@ -160,7 +160,7 @@ def get_timeline_title(case_id: str, sizes: str) -> str:
     return f"{case_id} ({sizes})" if sizes else case_id
 
 
-def guard_newest(history: "DataFrame", limit: float, window: int) -> "DataFrame":
+def compare_newest(history: "DataFrame", limit: float, window: int) -> "DataFrame":
     """Compare each case of the newest run with the median of up to `window` earlier runs.
 
     Earlier runs must have done the same work on the same machine; of two median runs the slower one
@@ -211,36 +211,36 @@ def _describe_software(history: "DataFrame") -> "Series":
 HISTORY: tuple[Column, ...] = (
     *map(share_case_column, list(IDENTITY)[:-1]),
     Column("parameters", TEXT, "", "parameters of the model as JSON; empty if no record has them",
-        take("parameters")),
-    Column("run_id", TEXT, "", "run id; begins with the date and time", take("run_id")),
-    Column("run_dir", TEXT, "", "directory of the run", take("run_dir")),
-    Column("created_at", TIME, "", "UTC, to the second", take("created_at")),
-    Column("site", TEXT, "", "name of the site", take("site_name")),
+        take_column("parameters")),
+    Column("run_id", TEXT, "", "run id; begins with the date and time", take_column("run_id")),
+    Column("run_dir", TEXT, "", "directory of the run", take_column("run_dir")),
+    Column("created_at", TIME, "", "UTC, to the second", take_column("created_at")),
+    Column("site", TEXT, "", "name of the site", take_column("site_name")),
     share_case_column("unit"),
-    replace(share_case_column("samples_per_s"), compute=take("median")),
+    replace(share_case_column("samples_per_s"), compute=take_column("median")),
     Column("interval_low", NUMBER, OWN_UNIT, "lower end of the 95 % interval of the median; "
-        "missing where repeats are too few for one", take("interval_low")),
+        "missing where repeats are too few for one", take_column("interval_low")),
     Column("interval_high", NUMBER, OWN_UNIT, "upper end of the 95 % interval of the median",
-        take("interval_high")),
+        take_column("interval_high")),
     replace(share_case_column("repeats_measured"),
         compute=lambda history: history.samples_per_s.map(len)),
-    Column("repeats_planned", COUNT, "repeats", "repeats planned", take("planned_repeats")),
+    Column("repeats_planned", COUNT, "repeats", "repeats planned", take_column("planned_repeats")),
     declare_speed_ratio("throughput divided by that of the previous run with a result for the "
         "case"),
     Column("p_value", NUMBER, "", "p-value of the rank-sum test, adjusted for all runs of the "
         "case (Holm)",
-        take("p_value")),
+        take_column("p_value")),
     Column("verdict", TEXT, "", "compared with that run: faster, slower, equivalent, undecided, "
-        "not comparable; empty for the first run", take("verdict")),
+        "not comparable; empty for the first run", take_column("verdict")),
     Column("reason", TEXT, "", "why there is no verdict on the speed; empty if there is one",
-        take("reason")),
+        take_column("reason")),
     Column("changes", TEXT, "", "other differences from that run, joined by semicolons",
         lambda history: history.changes.map("; ".join)),
     Column("software", TEXT, "", "versions of packages, drivers and this tool", _describe_software),
     Column("state", TEXT, "", "why there is no result: OOM, failed, invalid, missing",
-        take("state")),
+        take_column("state")),
     Column("problem", TEXT, "", "problems of any repeat; empty if there are none",
-        take("problem")),
+        take_column("problem")),
 )  # fmt: skip
 
 

@@ -80,7 +80,7 @@ class SocketCommunicator:
         if self._rank == 0:
             self._count_failing(0)
         else:
-            self._tell(FAILING)
+            self._send_to_peers(FAILING)
         return self
 
     def Test(self) -> bool:
@@ -92,7 +92,7 @@ class SocketCommunicator:
 
     def leave(self) -> None:
         """Announce to the other ranks that the end of this one is not a failure."""
-        self._tell(GOODBYE)
+        self._send_to_peers(GOODBYE)
 
     def _gather(self, name: str, value: Any) -> Optional[List[Any]]:
         if self._rank != 0:
@@ -112,10 +112,10 @@ class SocketCommunicator:
                 selector.register(channel, selectors.EVENT_READ, peer)
             while selector.get_map():
                 for key, _ in selector.select():
-                    if not self._hear(key.data, self._channels[key.data]):
+                    if not self._handle_message(key.data, self._channels[key.data]):
                         selector.unregister(key.fileobj)
 
-    def _hear(self, peer: int, channel: Channel) -> bool:
+    def _handle_message(self, peer: int, channel: Channel) -> bool:
         """Handle the next message of a peer; return whether more may follow."""
         try:
             name, value = channel.receive()
@@ -135,7 +135,7 @@ class SocketCommunicator:
     def _count_failing(self, rank: int) -> None:
         self._failing.add(rank)
         if len(self._failing) == len(self._hosts):
-            self._tell(ALL_ARE_FAILING)
+            self._send_to_peers(ALL_ARE_FAILING)
             self._all_are_failing.set()
 
     def _lose(self, peer: int, error: OSError) -> None:
@@ -151,12 +151,12 @@ class SocketCommunicator:
         `told_by` is the rank that asked for this or is gone, and gets no message.
         """
         try:
-            self._tell(END, reason, told_by)
+            self._send_to_peers(END, reason, told_by)
             print(f"rank {self._rank} ends: {reason}", file=sys.stderr, flush=True)
         finally:
             os._exit(exit_code)
 
-    def _tell(self, name: str, value: Any = None, left_out: Optional[int] = None) -> None:
+    def _send_to_peers(self, name: str, value: Any = None, left_out: Optional[int] = None) -> None:
         """Send a control message to all peers that are still connected, except rank `left_out`."""
         for peer, channel in self._channels.items():
             if peer != left_out:

@@ -55,7 +55,7 @@ class TelemetrySamples:
 def main(arguments: Sequence[str]) -> int:
     """Sample from START to END and print the samples at STOP; return 1 if the rank ends earlier."""
     options = parse_arguments(arguments)
-    stay_out_of_the_way(os.getppid())
+    lower_priority(os.getppid())
     devices = {int(rank): gpu for rank, _, gpu in (d.partition("=") for d in options.device)}
     sources = [*(open_host() if options.is_host else ()), *open_devices(devices)]
     # a first reading, so that drivers are initialized before the window
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def stay_out_of_the_way(rank_pid: int, proc: Path = PROC) -> None:
+def lower_priority(rank_pid: int, proc: Path = PROC) -> None:
     """Take the lowest priority, and move to CPUs that no rank of this host may use.
 
     If the ranks may use all CPUs of the job, the affinity stays: the kernel enforces the cpuset.
@@ -116,23 +116,23 @@ def sample_window(
     RankGoneError.
     """
     samples = TelemetrySamples(sources)
-    hear(START)
+    await_command(START)
     cpu_seconds = read_cpu_seconds()
     samples.take()
     watch = CpuWatch() if is_host else None
     due = time.monotonic() + interval_seconds
-    while not hear(END, due):
+    while not await_command(END, due):
         samples.take()
         due += interval_seconds
     samples.take()
     cpu_use = watch.finish(os.getppid()) if watch else None
     cpu_seconds = read_cpu_seconds() - cpu_seconds
-    hear(STOP)
+    await_command(STOP)
     series = tuple(samples.list_series())
     return HostSamples(host, interval_seconds, cpu_seconds, series, cpu_use=cpu_use)
 
 
-def hear(word: bytes, due: Optional[float] = None) -> bool:
+def await_command(word: bytes, due: Optional[float] = None) -> bool:
     """Wait until the rank sends the command `word`; return False if it does not by time `due`.
 
     `due` is a monotonic time. Raises RankGoneError.

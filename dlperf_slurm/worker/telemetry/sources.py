@@ -182,7 +182,7 @@ def _list_visible(case: Case, environ: Mapping[str, str]) -> List[str]:
         return list_seen(nvml, environ)[: case.devices_per_node]
     numbers = [str(number) for number in range(case.devices_per_node)]
     # Slurm may set AMD's variables also on nodes with NVIDIA GPUs
-    list_names = amd_smi.list_visible if amd_smi.is_told_apart(environ) else list_visible
+    list_names = amd_smi.list_visible if amd_smi.has_own_variables(environ) else list_visible
     return list_names(environ, numbers)[: case.devices_per_node]
 
 

@@ -36,7 +36,7 @@ from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.comparability import (
     describe_changes,
     find_other_work,
-    list_surroundings,
+    list_provenance,
     list_work,
 )
 from dlperf_slurm.results.labels import label_cases
@@ -269,7 +269,7 @@ def test_setting_of_the_protocol_arrives_where_it_matters_and_no_other_changes(s
     told = {setting: value} if setting in IN_SCRIPT else {}
     assert after.script_values == {**before.script_values, **told}
     assert name_work(before, after) == ({setting} & IN_WORK)
-    changes = describe_changes(*(list_surroundings([way.record]) for way in (before, after)))
+    changes = describe_changes(*(list_provenance([way.record]) for way in (before, after)))
     named = {change.split(" ")[0].rpartition(".")[2] for change in changes}
     assert named == ({setting} & IN_SURROUNDINGS)
     if setting == "memory_limit_mib_per_device":

@@ -28,8 +28,8 @@ from dlperf_slurm.jobs.journal import (
     hold_submit_lock,
     read_journal,
     read_whole_journal,
-    release_room,
-    reserve_room,
+    release_disk_space,
+    reserve_disk_space,
 )
 
 FIRST = Event(SUBMITTING, "2024-05-01T12:00:00Z", group_id="1n1g")
@@ -85,12 +85,12 @@ def test_event_that_is_not_written_to_the_last_byte_is_an_error(home, full_disk,
 def test_room_that_cannot_be_had_is_an_error(home, full_disk):
     full_disk(RESERVE_BYTES // 2)
     with pytest.raises(JournalError, match=r"free space.*nothing"):
-        reserve_room(home)
+        reserve_disk_space(home)
 
 
 def test_event_takes_the_room_that_was_reserved_for_it(home, monkeypatch):
     """As on a disk that is full as long as the reserve is there."""
-    reserve_room(home)
+    reserve_disk_space(home)
     assert (home / RESERVE_FILE).stat().st_size == RESERVE_BYTES
     write = os.write
 
@@ -108,14 +108,14 @@ def test_room_is_on_disk_before_it_counts_as_reserved(home, monkeypatch):
     """What a file system only promises to store, it may refuse when the line is to be written."""
     sizes = []
     monkeypatch.setattr("os.fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
-    reserve_room(home)
+    reserve_disk_space(home)
     assert sizes[0] == RESERVE_BYTES
 
 
 def test_room_is_given_back(home):
-    reserve_room(home)
-    release_room(home)
-    release_room(home)
+    reserve_disk_space(home)
+    release_disk_space(home)
+    release_disk_space(home)
     assert list(home.glob(".journal*")) == []
 
 
@@ -156,7 +156,7 @@ def test_link_in_the_place_of_a_file_is_not_written_through(home, tmp_path, name
     with suppress(JournalError), hold_submit_lock(run):
         pass
     with suppress(JournalError):
-        reserve_room(run)
+        reserve_disk_space(run)
     assert precious.read_text() == "mine"
 
 

@@ -23,7 +23,7 @@ from dlperf_slurm.contract.case import Case, Training
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.record import BatchTrial, Epoch
 from dlperf_slurm.jobs.record_consistency import find_token_problem
-from dlperf_slurm.jobs.record_validation import InvalidRecordError, read_believed
+from dlperf_slurm.jobs.record_validation import InvalidRecordError, read_valid_record
 from dlperf_slurm.jobs.run_directory import CASES_FILE
 
 TOPOLOGY = "1n2g"
@@ -42,7 +42,7 @@ def case(staged_run, task):
 def believe(run, task, planned_changes=None):
     (planned,) = (c for c in run.manifest.cases if c.case_id == task.case_id)
     planned = vary(planned, **(planned_changes or {}))
-    return read_believed(run.path, run.run_id, planned, task, find_start_dir(run, task))
+    return read_valid_record(run.path, run.run_id, planned, task, find_start_dir(run, task))
 
 
 def refuse(run, task, record, planned_changes=None) -> str:

@@ -13,13 +13,13 @@ from dlperf_slurm.contract.host_noise import (
     HostNoise,
     NoiseReport,
     OtherProcess,
-    write_surroundings,
+    write_noise_report,
 )
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.phases import SCRIPT, Phase
 from dlperf_slurm.contract.step_archive import SidecarFile
 from dlperf_slurm.jobs.attempts import NO_SIDECARS, Sidecars
-from dlperf_slurm.jobs.sidecars import find_sidecar_problem, parse_beside
+from dlperf_slurm.jobs.sidecars import find_sidecar_problem, parse_sidecars
 
 CASE = make_case()
 USE = CpuUse(2.0, 4, 0.5, 0.1, 0.0, (OtherProcess("x", 0.1),))
@@ -38,15 +38,15 @@ def change_window(**changes):
 
 
 def test_what_was_written_is_read(tmp_path):
-    write_surroundings(tmp_path, SOUND)
+    write_noise_report(tmp_path, SOUND)
     content = (tmp_path / HOST_NOISE_FILE).read_bytes()
-    beside = parse_beside({HOST_NOISE_FILE: SidecarFile(content, HOST_NOISE_FILE)})
+    beside = parse_sidecars({HOST_NOISE_FILE: SidecarFile(content, HOST_NOISE_FILE)})
     assert beside == Sidecars(SOUND)
     assert find_sidecar_problem(beside, make_record(CASE)) == ""
 
 
 def test_record_may_have_nothing_beside_it():
-    assert parse_beside({}) == NO_SIDECARS
+    assert parse_sidecars({}) == NO_SIDECARS
     assert find_sidecar_problem(NO_SIDECARS, make_record(CASE)) == ""
 
 
@@ -76,4 +76,4 @@ def test_what_contradicts_the_record_is_named(surroundings, problem):
 def test_value_that_cannot_be_is_refused(surroundings, key):
     content = json.dumps(dataclasses.asdict(surroundings)).encode()
     with pytest.raises(ContractError, match=re.escape(f"a/surroundings.json: {key}")):
-        parse_beside({HOST_NOISE_FILE: SidecarFile(content, "a/surroundings.json")})
+        parse_sidecars({HOST_NOISE_FILE: SidecarFile(content, "a/surroundings.json")})

@@ -8,7 +8,7 @@ from support.problems import assert_problem
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark, RankMarks
-from dlperf_slurm.logs.timed_run import TimedFormat, find_lacking_steps, if_whole
+from dlperf_slurm.logs.timed_run import TimedFormat, find_missing_steps, if_whole
 from dlperf_slurm.logs.windows import list_since_last, make_warm_window
 
 STEP = re.compile(r"step (?P<step>\d+): (?P<seconds>[\d.]+)")
@@ -150,4 +150,4 @@ def test_ranks_that_did_not_end_are_named():
 )
 def test_log_lacks_steps_if_another_line_had_its_place(found, announced, interval, is_short):
     problem = f"the log has {found} of {announced} steps" if is_short else ""
-    assert find_lacking_steps(found, announced, interval) == problem
+    assert find_missing_steps(found, announced, interval) == problem

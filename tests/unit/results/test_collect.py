@@ -239,10 +239,10 @@ def test_record_of_unknown_status_is_not_used(staged_run):
     assert collect_one(staged_run).record is None
 
 
-@pytest.mark.parametrize(("is_sound", "attempt"), [(False, 2), (True, 1)])
-def test_first_sound_attempt_counts(staged_run, is_sound, attempt):
+@pytest.mark.parametrize(("is_valid", "attempt"), [(False, 2), (True, 1)])
+def test_first_valid_attempt_counts(staged_run, is_valid, attempt):
     first = find_task(staged_run, "1n2g")
-    make = make_record if is_sound else make_failed_record
+    make = make_record if is_valid else make_failed_record
     write_record(staged_run, first, make(read_case(staged_run, first)))
     cases = expand_matrix(read_matrix(write_matrix())).cases
     (case,) = (case for case in cases if case.axes.topology == "1n2g")

@@ -15,7 +15,7 @@ from dlperf_slurm.jobs.manifest import IMPORT_SITE
 from dlperf_slurm.reports.comparison_text import describe_method
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import list_records
-from dlperf_slurm.results.comparability import describe_changes, list_surroundings
+from dlperf_slurm.results.comparability import describe_changes, list_provenance
 from dlperf_slurm.results.compare import MEAN_LATENCY, compare_runs
 from dlperf_slurm.results.significance import EQUIVALENT, FASTER, NOT_COMPARABLE, SLOWER, UNDECIDED
 
@@ -168,7 +168,7 @@ def test_facts_of_every_host_are_compared_but_those_that_only_name_machines():
         platform={"cpu_model": "A", "cpu_list": "4-7"},
         hosts=(HostPlatform("node2", {"cpu_model": "B"}),),
     )
-    facts = [list_surroundings([one]) for one in (record, other)]
+    facts = [list_provenance([one]) for one in (record, other)]
     assert describe_changes(*facts) == ["cpu_model A -> A and B"]
 
 

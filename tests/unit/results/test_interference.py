@@ -13,7 +13,11 @@ from dlperf_slurm.contract.record import HOST
 from dlperf_slurm.jobs.attempts import Sidecars
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.interference import describe_interference, list_neighbours, make_banner
+from dlperf_slurm.results.interference import (
+    describe_interference,
+    list_disturbed_repeats,
+    make_banner,
+)
 
 QUIET = CpuUse(2.0, 4, 0.5, 0.01, 0.0)
 BUSY = CpuUse(2.0, 4, 0.4, 0.3, 0.05, (OtherProcess("miner", 0.25),))
@@ -48,7 +52,7 @@ def test_neighbour_has_its_share_and_the_run_s_own():
 def test_processes_of_others_are_named_on_request_alone():
     case = make_case(QUIET, BUSY, gpus=(GpuState(0, ("python",)),))
     repeats = analyze([case]).frames.repeats
-    assert list_neighbours(repeats)[1].endswith(" repeat 2: miner 25 %; on GPUs: python")
+    assert list_disturbed_repeats(repeats)[1].endswith(" repeat 2: miner 25 %; on GPUs: python")
     for text in (*describe(case), make_banner(repeats)):
         assert {"miner", "python"}.isdisjoint(text.split())
 

@@ -13,7 +13,7 @@ from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.record import Epoch
 from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.ratios import Ratio, choose_reference, divide, take_ratio
+from dlperf_slurm.results.ratios import Ratio, choose_reference, compute_ratio, divide
 from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
 
 OTHERS = {
@@ -37,7 +37,7 @@ def list_ratios(name, *cases):
 
 
 def test_ratio_is_of_medians_and_its_interval_of_all_pairs():
-    ratio = take_ratio(RATES, scale(RATES, 2.0))
+    ratio = compute_ratio(RATES, scale(RATES, 2.0))
     assert ratio == Ratio(2.0, compute_ratio_interval(RATES, scale(RATES, 2.0)))
 
 
@@ -127,7 +127,7 @@ def test_time_to_train_is_over_blocks():
 
 @pytest.mark.parametrize(("first", "second"), [((), (1.0,)), ((1.0,), ()), ((), ())])
 def test_without_one_of_the_two_there_is_no_ratio(first, second):
-    assert take_ratio(first, second) == Ratio()
+    assert compute_ratio(first, second) == Ratio()
 
 
 def test_figure_without_repeats_is_divided_where_both_are_there():

@@ -409,7 +409,7 @@ def test_blocks_of_interleaved_runs_wait_for_each_other_in_turns(home, interleav
     said = []
     submitter = Submitter(interleaved[named], said.append, is_in_turns=True)
     submitter.submit()
-    submitter.raise_for_rest()
+    submitter.raise_if_unsubmitted()
     assert [sorted(ids.split(":")) for ids in list_awaited(home)] == [
         s.split(":") for s in IN_TURNS
     ]

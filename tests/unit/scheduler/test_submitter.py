@@ -137,7 +137,7 @@ def test_groups_go_as_room_appears_and_each_once(slurm, staged_run):
     slurm.end_all()
     submitter.submit_waiting()
     assert (submitter.waiting, slurm.list_taken()) == ({}, GROUPS)
-    submitter.raise_for_rest()
+    submitter.raise_if_unsubmitted()
 
 
 @pytest.mark.parametrize("limit", [1, 2])

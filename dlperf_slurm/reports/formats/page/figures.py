@@ -37,18 +37,18 @@ def inline_svg(plot: Plot) -> str:
     for element in root.iter():
         if element.get("id") not in referred:
             element.attrib.pop("id", None)
-        _adopt(element, plot.name)
+        _restyle(element, plot.name)
         # remove matplotlib's indentation
         for name in ("text", "tail"):
             if not (getattr(element, name) or "").strip():
                 setattr(element, name, None)
-    _name(root, plot)
+    _add_title(root, plot)
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", _LINK)
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def _adopt(element: ElementTree.Element, prefix: str) -> None:
+def _restyle(element: ElementTree.Element, prefix: str) -> None:
     """Replace an SVG element's colours by CSS properties of the page, and prefix its ids."""
     for name, value in element.attrib.items():
         if name == "id":
@@ -64,7 +64,7 @@ def _adopt(element: ElementTree.Element, prefix: str) -> None:
         element.set(name, value)
 
 
-def _name(root: ElementTree.Element, plot: Plot) -> None:
+def _add_title(root: ElementTree.Element, plot: Plot) -> None:
     """Add title and description to an SVG, and set its width for text in the page's font size."""
     names = {"title": f"{plot.title}: {plot.subject}", "desc": plot.caption}
     for place, (tag, text) in enumerate(names.items()):

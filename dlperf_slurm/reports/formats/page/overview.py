@@ -66,7 +66,7 @@ def _make_section(overview: Overview, name: str, footnotes: Sequence[str]) -> Ov
 
     `name` begins the HTML ids of its table; `footnotes[n - 1]` is footnote n.
     """
-    looks = tuple(_make_look(overview, row) for row in overview.rows)
+    looks = tuple(_make_style(overview, row) for row in overview.rows)
     is_share = overview.has_scaling and not overview.is_inference
     trends = _make_trends(overview, looks, is_share)
     return OverviewSection(
@@ -105,7 +105,7 @@ def _explain_trends(
     return replace(table, caption=f"{table.caption}; {scaling}")
 
 
-def _make_look(overview: Overview, row: OverviewRow) -> SeriesStyle:
+def _make_style(overview: Overview, row: OverviewRow) -> SeriesStyle:
     """Return colour and dashes for a row, from the indices of its label and kind."""
     label = overview.labels.index(row.label)
     kind = overview.kinds.index((row.precision, row.group))
@@ -154,7 +154,8 @@ def _make_trends(
             len(shown),
             lowest,
             max(highest, 1.0) if is_share else highest,
-            f"{row.name}: " + ", ".join(_tell(overview, i, value, is_share) for i, value in own),
+            f"{row.name}: "
+            + ", ".join(_describe_value(overview, i, value, is_share) for i, value in own),
             1.0 if is_share else None,
         )
         if own
@@ -168,7 +169,7 @@ def _find_lowest(shares: Sequence[float]) -> float:
     return min(0.9, math.floor(10 * min(shares, default=0.0)) / 10)
 
 
-def _tell(overview: Overview, place: int, value: float, is_share: bool) -> str:
+def _describe_value(overview: Overview, place: int, value: float, is_share: bool) -> str:
     """Format a value with its point on the x axis: "93 % at 2n8g".
 
     `place` is an index in `Overview.places`; `is_share`: a fraction to print in percent.

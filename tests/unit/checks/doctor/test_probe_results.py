@@ -47,7 +47,7 @@ def judge_answers(folder, answers, probe=None, end=ENDED, error="", has_started=
 
 def list_faults(*arguments, **options):
     findings = judge_answers(*arguments, **options)
-    return [str(finding) for finding in findings if not finding.is_sound]
+    return [str(finding) for finding in findings if not finding.is_ok]
 
 
 def test_ranks_of_one_world_are_sound(home):

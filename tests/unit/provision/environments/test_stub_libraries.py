@@ -8,9 +8,9 @@ import pytest
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.provision.environments.install_steps import Installation
 from dlperf_slurm.provision.environments.stub_libraries import (
-    build_stand_in,
+    build_stub,
     define,
-    make_stand_ins,
+    make_stubs,
 )
 
 pytestmark = pytest.mark.integration
@@ -38,7 +38,7 @@ def installation(home):
     (packages / "flow.libs").mkdir()
     (home / "envs/oneflow/bin").mkdir()
     (home / "envs/oneflow/bin/python").symlink_to(sys.executable)
-    build_stand_in(LIBRARY, ["standinblasCreate", "standinblasGetStatusString"], home / LIBRARY)
+    build_stub(LIBRARY, ["standinblasCreate", "standinblasGetStatusString"], home / LIBRARY)
     (home / "user.c").write_text(SOURCE)
     link = [f"-L{home}", f"-l:{LIBRARY}", "-Wl,-rpath,$ORIGIN/../flow.libs"]
     user = packages / "flow" / "user.so"
@@ -51,9 +51,9 @@ def installation(home):
 
 def test_user_of_a_missing_library_loads_and_hears_that_there_is_no_cuda(installation):
     made, user, news = installation
-    make_stand_ins(made, "flow", ["libc.so.6"])
+    make_stubs(made, "flow", ["libc.so.6"])
     assert (news, list((made.site_packages / "flow.libs").iterdir())) == ([], [])
-    make_stand_ins(made, "flow", [LIBRARY])
+    make_stubs(made, "flow", [LIBRARY])
     assert LIBRARY in news[0]
     done = subprocess.run([sys.executable, "-c", USE, str(user)], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("1 no CUDA on this machine\n", "")
@@ -61,7 +61,7 @@ def test_user_of_a_missing_library_loads_and_hears_that_there_is_no_cuda(install
 
 def test_missing_compiler_is_named(installation, bin_dir):
     with pytest.raises(EnvironmentMissingError, match="install gcc binutils"):
-        make_stand_ins(installation[0], "flow", [LIBRARY])
+        make_stubs(installation[0], "flow", [LIBRARY])
 
 
 @pytest.mark.parametrize(

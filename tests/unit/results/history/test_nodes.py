@@ -20,7 +20,7 @@ from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.reports.history_text import describe_node
-from dlperf_slurm.results.history.node_facts import list_contests, list_sound_repeats
+from dlperf_slurm.results.history.node_facts import group_comparable_nodes, list_valid_repeats
 from dlperf_slurm.results.history.nodes import read_node_histories
 from dlperf_slurm.results.history.run_cache import read_run_cache
 
@@ -119,11 +119,11 @@ def test_contest_is_between_nodes_that_did_the_same_work(run):
     case = read_case(run, task)
     together = make_record_on(case, ["a", "b"], [1.0, 3.0])
     alone = [make_record_on(case, [host, host], [1.0, s]) for host, s in (("a", 2.0), ("b", 4.0))]
-    assert list_contests([together]) == [{"a": 1.0, "b": 3.0}]
-    assert list_contests([*alone, alone[0]]) == [{"a": 2.0, "b": 4.0}]
-    assert list_contests([*alone, *alone]) == [{"a": 2.0, "b": 4.0}] * 2
-    assert list_contests([alone[0]]) == []
-    assert list_sound_repeats([together]) == {
+    assert group_comparable_nodes([together]) == [{"a": 1.0, "b": 3.0}]
+    assert group_comparable_nodes([*alone, alone[0]]) == [{"a": 2.0, "b": 4.0}]
+    assert group_comparable_nodes([*alone, *alone]) == [{"a": 2.0, "b": 4.0}] * 2
+    assert group_comparable_nodes([alone[0]]) == []
+    assert list_valid_repeats([together]) == {
         "a": ("2024-05-01T12:00:00Z", 1),
         "b": ("2024-05-01T12:00:00Z", 1),
     }
