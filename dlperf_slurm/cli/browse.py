@@ -63,7 +63,7 @@ def run_list(options: argparse.Namespace) -> None:
     cells = [[row[name] for name in columns] for row in rows]
     print_table(HEADER, cells, make_console(), text_columns=None)
     if len(runs) > len(rows):
-        say(f"{len(runs) - len(rows)} older runs: --all")
+        say(f"{len(runs) - len(rows)} older runs are not shown; to list them: --all")
 
 
 def run_log(options: argparse.Namespace) -> None:

@@ -222,7 +222,7 @@ def _print_audit(
         f"{checked.derived_cells} speedups recomputed, "
         f"{count_things(len(found), 'finding')}, "
         f"{len(audit.findings) - len(found) - in_spread} below {100 * threshold:g} %"
-        + (f", {in_spread} off but inside the row's own spread" if in_spread else "")
+        + (f", {in_spread} wrong, but within the range of the row's repeats" if in_spread else "")
     )
     print(
         f"also checked: percentiles of {checked.latency_rows} rows, "

@@ -38,10 +38,10 @@ COMMANDS = {
 }
 
 NO = "no"
-IN_TURNS = "named, and yours in turns with it"
+IN_TURNS = "named run, and your run interleaved with it"
 # name -> whether it reads runs, writes into a run, submits, cancels, and where it runs code; other
-# commands do none of it. "any" run, one that this user began ("yours"), or one that the command
-# line names ("named"). A test holds the commands to it.
+# commands do none of it. A run is any run, one that this user began ("your"), or the one that the
+# command line names ("named run"). A test checks the commands.
 EFFECTS = {
     "env": (NO, NO, NO, NO, "here: pip, compilers, the frameworks"),
     "doctor": (NO, NO, "its own probe", "its own probe", "in the probe: your site's lines"),

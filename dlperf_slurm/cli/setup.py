@@ -47,7 +47,9 @@ def add_commands(commands: "Commands") -> None:
     text = "create or update environments with pinned packages"
     action = add_command(actions, "create", run_env_create, text)
     names = f"{COMMAND} env list"
-    action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help=f"see `{names}`")
+    action.add_argument(
+        "frameworks", nargs="*", metavar="FRAMEWORK", help=f"frameworks; `{names}` lists them"
+    )
     action.add_argument("--all", action="store_true", help="all frameworks")
     _add_device(action)
     action.add_argument("--horovod", action="store_true", help="build Horovod too, where supported")
@@ -58,9 +60,11 @@ def add_commands(commands: "Commands") -> None:
     action.add_argument(
         "--any-build",
         action="store_true",
-        help="also accept files of an index that PyPI does not have",
+        help="also install files that PyPI does not have, without checking hashes",
     )
-    action.add_argument("--cpu-index", default="", metavar="URL", help="index of CPU builds")
+    action.add_argument(
+        "--cpu-index", default="", metavar="URL", help="package index with CPU builds"
+    )
     action = add_command(actions, "list", run_env_list, "list the environments and their paths")
     add_json_option(action)
     _add_device(action)
@@ -196,7 +200,7 @@ def resolve_frameworks(names: Sequence[str]) -> list[str]:
     for name in names:
         if name in PACKAGES:
             print(
-                f"{name}: package of the environment {PACKAGES[name]}", file=sys.stderr, flush=True
+                f"{name} is a package of environment {PACKAGES[name]}", file=sys.stderr, flush=True
             )
     return [PACKAGES.get(name, name) for name in names]
 
@@ -287,7 +291,9 @@ def run_env_check(options: argparse.Namespace) -> None:
                 print(f"{check.framework}: {problem}")
     broken = [check.framework for check in checks if check.is_broken(bool(options.frameworks))]
     if broken:
-        raise EnvironmentMissingError(f"broken, see above: {', '.join(broken)}")
+        raise EnvironmentMissingError(
+            f"environments that do not work, see above: {', '.join(broken)}"
+        )
 
 
 def run_config_show(options: argparse.Namespace) -> None:
@@ -297,7 +303,9 @@ def run_config_show(options: argparse.Namespace) -> None:
 
     of_matrix, of_site = split_assignments(options.set)
     if options.matrix is None and of_matrix:
-        raise InputError(f"--set {of_matrix[0]}: is a matrix value; name the matrix file")
+        raise InputError(
+            f"--set {of_matrix[0]}: is a value of a matrix; give the matrix file with --matrix"
+        )
     matrix = read_matrix(options.matrix, of_matrix) if options.matrix else None
     loaded = load_site(options.site, matrix.toml if matrix else None, of_site)
     settings = [("site", loaded.name, list_effective_values(loaded))]

@@ -113,9 +113,9 @@ class LauncherOptions(TomlModel):
     mpi: str = "pmix"
     """Value of `srun --mpi`; with "none", the option is left out."""
     flags: OneOrMore[str] = ()
-    """More options of the launcher (with torchrun: of srun), each a template over the topology."""
+    """More options of the launcher (torchrun: of srun), each a template with topology values."""
     command: str = ""
-    """Command line of the launcher "command", a template over the topology."""
+    """Command line of the launcher "command", a template with topology values."""
 
 
 class Rendezvous(TomlModel):
@@ -144,7 +144,7 @@ class Container(TomlModel):
     image: Annotated[str, Field(min_length=1)]
     """Image, in the runtime's own notation."""
     options: OneOrMore[str] = ()
-    """More options of the runtime, each a template over the topology."""
+    """More options of the runtime, each a template with topology values."""
     mounts: OneOrMore[str] = ()
     """More bind mounts, as "/folder" or "/outside:/inside"."""
     entrypoint: bool = False
@@ -169,7 +169,7 @@ class Environment(TomlModel):
     rank_env: EnvTable = {}
     """Environment variables of the ranks only."""
     wrapper: OneOrMore[str] = ()
-    """Command that starts Python or the container on each rank, a template over the topology."""
+    """Command that starts Python or the container on each rank, a template with topology values."""
     container: Optional[Container] = None
     """Container of the ranks."""
     host_python: Optional[str] = None
@@ -196,7 +196,7 @@ class JobSettings(TomlModel):
     gpu_type: Optional[Annotated[str, AfterValidator(_check_gpu_type)]] = None
     """GPU type to request."""
     compute_capability: Optional[Annotated[str, Field(pattern=COMPUTE_CAPABILITY)]] = None
-    """Such as "8.0" (A100), "9.0" (H100), "gfx90a" (AMD); excludes builds without code for it."""
+    """GPU architecture: "8.0" (A100), "9.0" (H100), "gfx90a" (AMD); excludes builds without it."""
     exclusive: bool = False
     """Whether jobs have their nodes to themselves (`--exclusive`)."""
     memory_mib_per_node: Optional[Annotated[int, Field(ge=0)]] = None
@@ -207,11 +207,11 @@ class JobSettings(TomlModel):
     ] = {"default": 30}
     """Time limit of an array task, in minutes, by topology; "default" is for all others."""
     array_throttle: Optional[PositiveInt] = None
-    """Array tasks of an array job that may run at the same time."""
+    """Largest number of array tasks of an array job that run at the same time."""
     tasks_per_job: PositiveInt = 1
-    """Array tasks that one Slurm job runs one after the other, each with its own time limit."""
+    """Number of array tasks that one Slurm job runs in sequence, each with its own time limit."""
     directives: OneOrMore[Annotated[str, AfterValidator(check_directive)]] = ()
-    """More #SBATCH options, each a template over the topology."""
+    """More #SBATCH options, each a template with topology values."""
     task_request: Literal["ntasks-per-node", "ntasks"] = "ntasks-per-node"
     """Option by which sbatch and srun get the number of ranks."""
     setup: OneOrMore[str] = ()

@@ -18,7 +18,7 @@ class NodeCheck(TomlModel):
     ecc: bool = False
     """No GPU has uncorrectable ECC errors, pending row remaps, or requires a reset."""
     xid_hours: Annotated[float, Field(ge=0, strict=False)] = 0.0
-    """No hardware Xid error in the kernel log for so many hours; 0 skips the check."""
+    """No hardware Xid error in the kernel log in the last hours; 0 skips the check."""
     clocks: bool = False
     """No GPU is throttled by temperature or power, or has clocks set below its default."""
     stale_processes: bool = False

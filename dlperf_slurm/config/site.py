@@ -95,7 +95,7 @@ class Site(JobSettings):
     clusters: Optional[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]] = None
     """Cluster of the jobs (`--clusters`); default: SLURM_CLUSTERS, or this host's cluster."""
     inherit: OneOrMore[Annotated[str, AfterValidator(check_inherited)]] = ()
-    """Variables such as "SBATCH_ACCOUNT" that sbatch may read from your shell; removes others."""
+    """Variables such as "SBATCH_ACCOUNT" that sbatch may read from your shell, and no others."""
     env_from: OneOrMore[Annotated[str, AfterValidator(check_env_name)]] = ()
     """Environment variables of your shell to pass to the jobs, without writing their values."""
     umask: Optional[Annotated[str, Field(pattern="^0?[0-7]{3}$")]] = None

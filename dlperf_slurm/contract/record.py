@@ -246,7 +246,7 @@ def find_record_problem(record: Record) -> str:
 def _find_rank_problem(record: Record) -> str:
     for rank in record.ranks:
         if not (math.isfinite(rank.window_seconds) and rank.window_seconds > 0):
-            return f"rank {rank.rank} has a window of {rank.window_seconds} s; allowed: above 0"
+            return f"rank {rank.rank}: window_seconds is {rank.window_seconds}; allowed: above 0"
         if not math.isfinite(rank.final_loss):
             return f"rank {rank.rank} ended with a loss of {rank.final_loss}, which is not finite"
     return ""

@@ -174,7 +174,7 @@ def find_manifest_problem(manifest: Manifest) -> str:
     if manifest.interleaved and (
         len(manifest.interleaved) != 2 or manifest.run_id not in manifest.interleaved
     ):
-        return "interleaved: has not the ids of two runs, this one among them"
+        return "interleaved: must have the ids of two runs, this run and another"
     for run_id in manifest.interleaved:
         if not re.fullmatch(_FILE_NAME, run_id):
             return f"interleaved: {run_id[:80]!r} cannot be the name of a directory"

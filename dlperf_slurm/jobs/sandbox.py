@@ -222,7 +222,7 @@ def _charge_node(node: nodes.Node) -> nodes.Node:
             found = _make_filter(node.ops[0].expr, "contains", node.expr)
             return found if node.ops[0].op == "in" else nodes.Not(found, lineno=node.lineno)
         if any(searches):
-            raise SecurityError(f"line {node.lineno}: `in` compares two values")
+            raise SecurityError(f"line {node.lineno}: `in` may only have one operand on each side")
     is_value = isinstance(node, nodes.Expr) and not isinstance(
         node, (nodes.Slice, nodes.TemplateData, nodes.NSRef)
     )

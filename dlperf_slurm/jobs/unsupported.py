@@ -87,7 +87,10 @@ def _find_build_obstacle(case: MatrixCase, settled: Site) -> Optional[str]:
     pins = find_managed_pins(framework, settled)
     if pins is None:
         problem = describe_cpu_build(framework, settled)
-        remedy = f"; name one for GPUs, or none and `{get_creation_command(framework, CUDA)}`"
+        remedy = (
+            "; name an environment for GPUs in the site file, or remove it there and create one: "
+            f"`{get_creation_command(framework, CUDA)}`"
+        )
         return f"{framework}: {problem}{remedy}" if problem else None
     wrong = pins.none or (capability and find_missing_code(pins, capability))
     # a missing environment can be created with Horovod if its pins include a compiler
@@ -151,8 +154,8 @@ def _find_inference_obstacle(case: MatrixCase) -> Optional[str]:
         )
     if axes.data != ON_DEVICE:
         return (
-            f"data {axes.data!r} would be part of the latency that mode 'infer' measures; use "
-            f"data '{ON_DEVICE}', or mode 'train'"
+            f"with data {axes.data!r}, loading data would be part of the latency that mode 'infer' "
+            f"measures; use data '{ON_DEVICE}', or mode 'train'"
         )
     return None
 

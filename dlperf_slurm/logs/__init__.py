@@ -159,7 +159,7 @@ class PublisherRule(NamedTuple):
 def _compute_nothing(reading: ParsedRun, identity: Identity) -> float:
     from dlperf_slurm.logs.publisher_rules import RuleError
 
-    raise RuleError("there is no rule")
+    raise RuleError("the log format has no publisher's rule")
 
 
 NO_RULE = PublisherRule("", _compute_nothing)

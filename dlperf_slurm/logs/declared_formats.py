@@ -171,7 +171,9 @@ def _make_signature(name: str, lines: Sequence[Any]) -> Pattern[str]:
     timed = {"step", "json", "csv", "pairs", *VALUES}
     found = [pattern for pattern in compiled if timed & pattern.groupindex.keys()]
     if not found:
-        raise FormatError(f"{name}: no line has a named group out of {', '.join(sorted(VALUES))}")
+        raise FormatError(
+            f"{name}: no pattern has one of the named groups {', '.join(sorted(VALUES))}"
+        )
     return join_patterns(*found)
 
 
@@ -358,7 +360,7 @@ def _make_value(where: str, value: Any) -> MakeValue:
         return lambda run: patterns.get_precision(run.facts, *value["flags"])
     if "precision" in value:
         return lambda run: run.find_precision(value["precision"])
-    raise FormatError(f"{where}: must have fact, counts, flags or precision")
+    raise FormatError(f"{where}: must have one of the keys fact, counts, flags and precision")
 
 
 def _multiply(run: TimedRun, value: Table) -> int:
@@ -469,7 +471,7 @@ def find_end(run: TimedRun, end: Table) -> str:
     if not problem and "epochs" in end:
         first, stop = (int(run.facts.get(name, 0)) for name in end["epochs"])
         unended = [epoch for epoch in range(first, stop) if epoch not in run.epoch_ends]
-        problem = f"the log has no end of epoch {unended[0]}" if unended else ""
+        problem = f"the log has no closing line of epoch {unended[0]}" if unended else ""
     if not problem and "last_epoch" in end:
         problem = _find_last_epoch(run, end["last_epoch"])
     if not problem and "last_step" in end:

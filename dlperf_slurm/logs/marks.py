@@ -140,8 +140,8 @@ class RankMarks:
                     )
                 if mark.position not in reached:
                     return (
-                        f"lines of ranks are missing: {-1 - rank} of "
-                        f"{format_position(mark.position)}, {-rank} or more of "
+                        f"lines of ranks are missing: only {-1 - rank} ranks print "
+                        f"{format_position(mark.position)}, but {-rank} or more print "
                         f"{format_position(by_rank[rank][0].position)}"
                     )
         return ""

@@ -385,7 +385,7 @@ def _apply_rules(
     if options.rule_name:
         suiting = [rule for rule in rules if rule.name == options.rule_name]
         if not suiting:
-            return None, rules[0], f"the format has no rule {options.rule_name!r}"
+            return None, rules[0], f"the log format has no publisher's rule {options.rule_name!r}"
     else:
         suiting = [rule for rule in rules if rule.suits(reading, identity)]
     reasons = []

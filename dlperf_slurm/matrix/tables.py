@@ -31,9 +31,9 @@ class Protocol(TomlModel):
     measured_steps: PositiveInt = 100
     """Number of measured steps."""
     min_warmup_seconds: Seconds = 0.0
-    """Least time of the warm-up without its first step: more steps are taken if it is shorter."""
+    """Minimum duration of the warm-up, without its first step; more steps are run if needed."""
     min_measured_seconds: Seconds = 0.0
-    """Least time of the measured steps: more are taken, by the step time of the warm-up."""
+    """Minimum duration of the measured steps; more are run if the warm-up shows the need."""
     shuffle_seed: Annotated[int, Field(ge=0)] = 0
     """Seed for the random order of array tasks."""
     seed: Annotated[int, Field(ge=0)] = 1
@@ -61,9 +61,9 @@ class ProtocolOverride(TomlModel):
     measured_steps: Optional[PositiveInt] = None
     """Number of measured steps."""
     min_warmup_seconds: Optional[Seconds] = None
-    """Least time of the warm-up without its first step."""
+    """Minimum duration of the warm-up, without its first step."""
     min_measured_seconds: Optional[Seconds] = None
-    """Least time of the measured steps."""
+    """Minimum duration of the measured steps."""
     stall_seconds: Optional[Seconds] = None
     """Fail one of these cases as stalled if no step ends for this time; 0 never does."""
 
@@ -204,7 +204,7 @@ class Matrix(TomlModel):
     title: str = ""
     """Title of the report."""
     model: Annotated[OneOrMoreTables[ModelTable], AfterValidator(_check_models_differ)] = ()
-    """Models, with parameters that differ from the published ones; none if all scripts have own."""
+    """Models, with parameters that differ from the published ones; none if all scripts have one."""
     axes: AxesTable
     """Settings to vary."""
     protocol: Protocol = Protocol()

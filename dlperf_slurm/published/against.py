@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dlperf_slurm.reports.summarize import TableMaker
 
-HEADER = ("case", "our hardware", "their hardware", "theirs differs in", "published in", "ours",
+HEADER = ("case", "our hardware", "their hardware", "differences", "published in", "ours",
     "theirs", "ours / theirs")  # fmt: skip
 # columns that a narrow terminal leaves out first
 OMIT_FIRST = tuple(map(HEADER.index, ("published in", "our hardware", "their hardware")))
@@ -60,9 +60,9 @@ def make_against_table(name: str, cases: "DataFrame") -> Table:
         HEADER,
         rows,
         HEADER.index("ours"),
-        f"{', '.join(cases.unit.unique())}; the published result of the same model that is "
-        "nearest to the case, or several if equally near; shown if model sizes, precision and "
-        "batch size agree",
+        f"{', '.join(cases.unit.unique())}; beside each case the published result of the "
+        "same model that is nearest to it, or several if equally near; the ratio is shown only if "
+        "model sizes, precision and batch size agree",
         OMIT_FIRST,
     )
 

@@ -72,8 +72,8 @@ def describe_method(accepted: Acceptance) -> str:
     stated = accepted.tolerance
     lines = [
         "tolerance: " + (
-            "by what the reference's runs vary by, one further run of the same machine in 20 would "
-            "have a case below its bound; none for a figure" if stated is None
+            "the variation between the reference's runs: of 20 further runs on the same machine, 1 "
+            "would have a case below its bound; 0 for a figure" if stated is None
             else f"the stated {format_percent(stated)}"
         ),
         "accepted: shown to reach the bound, at 95 %; rejected: shown not to, at 95 % for all "

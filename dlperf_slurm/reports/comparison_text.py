@@ -97,8 +97,8 @@ def describe_method(compared: RunComparison) -> str:
         )
     if compared.limit is not None:
         lines.append(
-            "beyond the limit: the same test shows that B is slower than A slowed down by "
-            f"{format_percent(compared.limit)}; within it: the test shows that B is not, at 95 %"
+            "beyond the limit: the same test shows that B is slower than A by more than "
+            f"{format_percent(compared.limit)}; within the limit: it shows the opposite, at 95 %"
         )
     return "\n".join(lines)
 

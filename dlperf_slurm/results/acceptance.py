@@ -157,8 +157,8 @@ def _match(
             changes.append("this run is one of the reference's own")
         nodes = {run.nodes for run in entry.runs}
         if len(nodes) == 1 and not {*list_nodes(outcomes)} <= {*entry.runs[0].nodes}:
-            changes.append("the reference ran on the same nodes each time, and this run on "
-                "others: its tolerance does not contain what nodes differ by")  # fmt: skip
+            changes.append("all runs of the reference used the same nodes, and this run used "
+                "others: the tolerance does not include differences between nodes")  # fmt: skip
         yield _Pair(case_id, entry, outcomes, find_other_work(stated, work), changes)
 
 
@@ -216,19 +216,21 @@ def _make_row(
     if pair.problem:
         verdict, reason = NOT_COMPARABLE if pair.measured else MISSING, pair.problem
     elif tolerance is None:
-        reason = "one run does not show what runs vary by: make the reference from at least two, " \
-            "or state --tolerance"  # fmt: skip
+        reason = "the reference has one run, so how much runs vary is unknown: make it from at " \
+            "least two runs, or give --tolerance"  # fmt: skip
     elif found["is_beyond_limit"]:
         verdict = REJECTED
     elif found["is_within_limit"] and tolerance <= most:
         verdict = ACCEPTED
     elif found["is_within_limit"]:
         reason = "the reference's runs vary too much, or are too few, for a useful bound: make " \
-            "it from more runs, or state --tolerance"  # fmt: skip
+            "it from more runs, or give --tolerance"  # fmt: skip
     else:
         count = found["deciding_repeats"]
         bound = "about" if found.get("p_value") is not None else "at least"
-        needed = "the bound is in the interval" if count is None else f"{bound} {count} are needed"
+        needed = (
+            "the interval contains the bound" if count is None else f"{bound} {count} are needed"
+        )
         reason = f"{count_things(len(pair.units), 'repeat')}; {needed}"
     ends = (found[name] for name in ("speed_ratio", "speed_ratio_low", "speed_ratio_high"))
     kept = 1 - (tolerance or 0.0)

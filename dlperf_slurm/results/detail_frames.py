@@ -39,7 +39,7 @@ RANKS: tuple[Column, ...] = (
         read_attribute("result.local_rank")),
     Column("host", TEXT, "", "host of the rank", read_attribute("result.host")),
     Column("device_name", TEXT, "", "device of the rank", read_attribute("result.device_name")),
-    Column("window_seconds", NUMBER, "s", "time between the fences around the measured steps",
+    Column("window_seconds", NUMBER, "s", "time of all measured steps",
         read_attribute("result.window_seconds")),
     Column("data_wait_seconds", NUMBER, "s", "time spent waiting for data in the window",
         read_attribute("result.data_wait_seconds")),

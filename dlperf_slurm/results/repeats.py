@@ -297,11 +297,11 @@ REPEATS: tuple[Column, ...] = (
         of_record(lambda record: record.case.global_batch_size)),
     Column("samples_per_s", NUMBER, "samples/s", "global_batch_size x measured steps / "
         "`window_seconds`", of_record(lambda record: record.samples_per_s)),
-    Column("steps", COUNT, "steps", "number of measured steps, which least seconds may raise; "
-        "training to accuracy: missing",
+    Column("steps", COUNT, "steps", "number of measured steps, which minimum seconds may raise; "
+        "missing for training to accuracy",
         of_record(lambda record: None if record.epochs else record.steps)),
-    Column("window_seconds", NUMBER, "s", "time between the fences around the measured steps, of "
-        "the slowest rank", of_record(lambda record: record.window_seconds)),
+    Column("window_seconds", NUMBER, "s", "time of all measured steps, on the slowest rank",
+        of_record(lambda record: record.window_seconds)),
     *_declare_latencies(),
     Column("computed_samples_per_s", NUMBER, "samples/s", COMPUTED_MEANING,
         of_record(compute_rate_without_stalls)),

@@ -113,7 +113,7 @@ def _describe_averages(records: Sequence[Record]) -> Iterator[FootnoteTemplate]:
     shortest = min((record.window_seconds for record in sampled), default=AVERAGED_SECONDS)
     if shortest < AVERAGED_SECONDS:
         yield FootnoteTemplate(
-            "power and utilization are also of the time before the window of {:.2f} s: drivers "
+            "power and utilization include time before the window, which lasted {:.2f} s: drivers "
             f"average them over up to {AVERAGED_SECONDS:.0f} s",
             (shortest,),
         )

@@ -337,7 +337,7 @@ class ProcessWatcher:
             array_job_id = job_id.rpartition("_")[0]
             host = local.find_other_host(array_job_id)
             is_alive = bool(host) or local.is_alive(array_job_id)
-            elsewhere = f"runs on {host}; only there can its state be seen" if host else ""
+            elsewhere = f"runs on {host}; its state is known only on that host" if host else ""
             reason = elsewhere or (waiting if is_alive else "")
             state = PENDING if is_alive else UNKNOWN
             self._rows[job_id] = QueueRow(state, reason, is_local=True)

@@ -200,7 +200,9 @@ class Submitter:
                 self._refuse(group_id, f"it runs after {missing[0]}, which was refused")
             elif blocks.get(group_id, 0) > last_block:
                 # without a message: that run's own messages say why it waits
-                self.waiting[group_id] = "the interleaved run has its turn; resume it too"
+                self.waiting[group_id] = (
+                    "the other, interleaved run has to be submitted first; resume that run too"
+                )
             elif hindrance:
                 self._wait(group_id, hindrance)
             else:
@@ -279,7 +281,7 @@ class Submitter:
         names = slurm_client.list_dropped_variables(os.environ, self.run.manifest.inherit)
         if names:
             self._report(
-                f"ignored, as `inherit` of the site does not name them: {', '.join(names)}"
+                f"ignored variables, which `inherit` of the site does not name: {', '.join(names)}"
             )
 
 

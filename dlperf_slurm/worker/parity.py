@@ -52,7 +52,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments after `verify`."""
     parser = argparse.ArgumentParser(prog="python -m dlperf_slurm.worker verify")
     parser.add_argument(
-        "--data-rank", type=int, default=0, help="index of the batch of a single rank"
+        "--data-rank", type=int, default=0, help="rank whose batch a single rank computes"
     )
     parser.add_argument(
         "--reference",
@@ -60,7 +60,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="DIR",
-        help="verified directory to compare arrays with; if several, with their mean",
+        help="folder of another verification to compare with; of several, their mean",
     )
     add_options(parser)
     parser.add_argument(
@@ -173,7 +173,9 @@ def check_shapes(arrays: "Arrays", expected: "Arrays", what: str) -> None:
     """
     unlike = sorted(set(arrays) ^ set(expected))
     if unlike:
-        raise CaseMismatchError(f"{what}: {unlike[0]} is missing in one of the two")
+        raise CaseMismatchError(
+            f"{what}: {unlike[0]} is only in the model or only in its definition"
+        )
     for name, values in expected.items():
         found = (arrays[name].shape, str(arrays[name].dtype))
         if found != (values.shape, "float32"):

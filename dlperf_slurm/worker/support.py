@@ -72,8 +72,8 @@ def _matches(value: Any, wanted: object) -> bool:
 # recomputing a forward pass updates batch normalization's running statistics a second time
 CHECKPOINTED_STATISTICS = Unsupported(
     {"activation_checkpointing": True, "model layer": "batch normalization"},
-    "activation_checkpointing would move the running statistics of {model!r} twice a step, as it "
-    "computes forward passes twice",
+    "activation_checkpointing computes forward passes twice, and would update the running "
+    "statistics of {model!r} twice a step",
     "use activation_checkpointing = false",
 )
 CHANNELS_LAST_WITHOUT_IMAGES = Unsupported(
@@ -131,8 +131,8 @@ def find_unknown_values(case: "Case") -> Dict[str, str]:
             reasons[axis] = f"{framework} has no {axis} {value!r}; it has: {listed}"
         else:
             reasons[axis] = (
-                f"{framework} does not support {axis} = {json.dumps(value)}: its adapter knows "
-                f"nothing of that axis; use {json.dumps(defaults[axis])}"
+                f"{framework} does not support {axis} = {json.dumps(value)}: its adapter does "
+                f"not have this axis; use {json.dumps(defaults[axis])}"
             )
     return reasons
 

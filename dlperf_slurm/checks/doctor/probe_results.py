@@ -172,7 +172,7 @@ def _check_ranks(
     other = f"now launcher.name = {launcher.name!r}, launcher.mpi = {launcher.mpi!r}"
     if not joined:
         words = f"MPI does not start: {read_last_error(start)}"
-        remedy = f"see `srun --mpi=list` for one that fits the environment's MPI; {other}"
+        remedy = f"see `srun --mpi=list` for a plug-in that fits the environment's MPI; {other}"
         yield make_fault("MPI", where, words, remedy)
     elif len(answers) == wanted and all(answer.world_size == 1 < wanted for answer in joined):
         words = f"{wanted} processes form {wanted} worlds of 1 rank, as {joined[0].mpi} does "

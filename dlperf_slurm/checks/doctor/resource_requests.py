@@ -145,7 +145,7 @@ def _check_partition(
     """
     where, topology, name = request.group_id, request.topology, partition.name
     if not partition.is_up:
-        words = f"{name} starts no jobs at present"
+        words = f"partition {name} starts no jobs at present"
         yield CheckResult(
             "undecided", "partition", (where,), words, f"see `sinfo -p {name}`, or wait"
         )
@@ -196,7 +196,11 @@ def _check_devices(request: JobRequest, partition: Partition) -> Iterator[CheckR
             f"{wanted} ranks with {site.cpus_per_rank} cores each on a node: nodes of partition "
             f"{partition.name} have {most}"
         )
-        fewer = f"set cpus_per_rank = {most // wanted}" if most >= wanted else "leave it out"
+        fewer = (
+            f"set cpus_per_rank = {most // wanted}"
+            if most >= wanted
+            else "remove the setting cpus_per_rank"
+        )
         yield _refuse("cores", where, words, fewer)
     mib = site.memory_mib_per_node or 0
     if _count([kind for kind in kinds if kind.memory_mib >= mib]) < topology.nodes:

@@ -58,7 +58,7 @@ def make_workplace(site: Site, folder: Path, report: Callable[[str], None]) -> R
         # private, since its scripts contain environment variables from --set
         folder.mkdir(mode=0o700)
     except OSError as error:
-        raise InputError(f"{folder}: cannot be made: {error}") from error
+        raise InputError(f"{folder}: cannot be created: {error}") from error
     freeze_code(folder)
     return RunContext(site, folder.absolute(), report)
 
@@ -104,7 +104,7 @@ def run_case(
         first = failures[0]
         raise VerificationError(f"{first.error}: {first.message} (see {folder / LOG_FILE})")
     if exit_code != 0 or not (folder / PARITY_FILE).exists():
-        how = f"exit code {exit_code}" if exit_code is not None else f"not done in {minutes} min"
+        how = f"exit code {exit_code}" if exit_code is not None else f"did not end in {minutes} min"
         raise VerificationError(f"{how}; see {folder / LOG_FILE}")
     return folder
 

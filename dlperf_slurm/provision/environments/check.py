@@ -170,7 +170,8 @@ def _check_mpi(environment: Path, problems: list[str]) -> str:
         return f"{RANKS} ranks"
     if answers:
         what = (
-            f"{len(answers)} ranks form a world of {answers[0]}: mpi4py was built for another MPI"
+            f"{len(answers)} ranks have a world size of {answers[0]}: mpi4py was built for another "
+            "MPI"
         )
     else:
         what = f"mpiexec -n {RANKS} fails"
@@ -205,9 +206,7 @@ def _check_gpu(environment: Path, pins: Pins, problems: list[str]) -> str:
     if not pins.cuda:
         return "-"
     answers = _find_answers(_run(environment, [], LOOK_AT_GPUS), "gpus")
-    found = (
-        parse_gpus(answers[0]) if answers else MachineGpus("", (), "nvidia-ml-py does not answer")
-    )
+    found = parse_gpus(answers[0]) if answers else MachineGpus("", (), "NVML does not respond")
     remedy = f"name an environment of yours under [environments.{pins.framework}] of the site file"
     problems += [f"GPU: {problem}; {remedy}" for problem in list_gpu_problems(pins, found)]
     names = Counter(f"{name} ({capability})" for name, capability in found.gpus)

@@ -41,7 +41,7 @@ def link_libraries(installation: Installation, folder: str, libraries: Sequence[
         found = next(packages.glob(f"nvidia/*/lib/{library}"), None)
         if found is None:
             raise EnvironmentMissingError(
-                f"{installation.name}: none of its packages has {library}"
+                f"environment {installation.name}: no package contains {library}"
             )
         link = packages / folder / library
         if not link.exists():

@@ -115,7 +115,7 @@ def _write_nodes(partition: Optional[Partition], gpus: int, device: Optional[str
         yield f"cpus_per_rank = {cores}  # {fewest_cpus} cores for {gpus} GPUs"
         yield 'gpu_request = "gres"  # --gres=gpu:N; "gpus-per-node" where the site wants that'
         if len(types) > 1:
-            yield f"# several types of GPU, of which a comparison takes one: {', '.join(types)}"
+            yield f"# several types of GPU; compare only runs on one of them: {', '.join(types)}"
             yield f"gpu_type = {_quote(_choose_type(partition))}"
         elif types:
             yield f"# gpu_type = {_quote(types[0])}"
@@ -130,7 +130,7 @@ def _write_nodes(partition: Optional[Partition], gpus: int, device: Optional[str
             )
             yield '# compute_capability = "9.0"'
         return
-    yield f"max_devices_per_node = {max(1, fewest_cpus)}  # a rank is a share of the cores"
+    yield f"max_devices_per_node = {max(1, fewest_cpus)}  # each rank gets a part of the cores"
     yield "cpus_per_rank = 1"
     if device == "cuda":
         yield f"{ASK} how are GPUs asked for? no node of {partition.name} has any by its GRES"
@@ -184,7 +184,7 @@ def _accepts(partition: Optional[Partition], account: str) -> bool:
 def _write_sharing(partition: Optional[Partition]) -> Iterator[str]:
     """Yield the lines on exclusive nodes (`exclusive`) and memory."""
     if partition is not None and partition.is_exclusive:
-        yield "# this partition gives out whole nodes"
+        yield "# this partition allocates whole nodes"
         yield "exclusive = true"
     else:
         yield "# exclusive = true          # whole nodes: other jobs on a node disturb measurements"

@@ -31,9 +31,9 @@ _MISSING = {
     SPEEDUP: "no throughput of fewer devices to divide by",
     EFFICIENCY: "no throughput of fewer devices to divide by",
     PRECISION_SPEEDUP: "no throughput of the full precision to divide by",
-    **dict.fromkeys(INVERSE_SPEEDUPS, "no time of the full precision to divide"),
+    **dict.fromkeys(INVERSE_SPEEDUPS, "no time of the full precision for the quotient"),
     **{
-        f"latency_{name}_speedup": "no time of the full precision to divide"
+        f"latency_{name}_speedup": "no time of the full precision for the quotient"
         for name in LATENCY_NAMES
     },
 }
@@ -179,4 +179,4 @@ def _list_missing(row: PrintedRow, checked: Set[int]) -> Iterator[tuple[PrintedC
         if quantity in _MISSING and id(cell) not in checked:
             yield cell, _MISSING[quantity]
     if row.samples_per_s is not None and has_unknown_devices(row):
-        yield row.samples_per_s, "no column has the device count, for throughput x latency"
+        yield row.samples_per_s, "no column has the device count, which throughput x latency needs"

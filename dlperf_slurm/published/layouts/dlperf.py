@@ -156,7 +156,7 @@ def _join_speedups(
         speedup = divide(part.samples_per_s, base.samples_per_s if base is not None else None)
         lines.append(_append(Cell(speedup, problem=ABSENT), variant))
         if base is not None and speedup is not None and base.batch_sizes != part.batch_sizes:
-            footnotes.append(f"{_describe(part)}: over a throughput with bsz={base.batch_sizes}")
+            footnotes.append(f"{_describe(part)}: speedup over bsz={base.batch_sizes}")
     return _join_cells(lines, draft.number(footnotes))
 
 
@@ -264,7 +264,9 @@ def _note_missing(
         if figure.topology == largest:
             absent.pop(figure.label, None)
     if absent:
-        draft.notes.append(f"{model}: the summary is of {largest}, without {', '.join(absent)}")
+        draft.notes.append(
+            f"{model}: the summary is of {largest}, where {', '.join(absent)} was not measured"
+        )
     if all(figure.precision in REFERENCE_PRECISIONS for figure in figures):
         draft.notes.append(f"{model}: no mixed precision, so no columns of it")
     if not is_scaled and len(list_topologies(figures, measured=True)) < 2:

@@ -169,7 +169,7 @@ def _describe_means(figures: Sequence[Figure]) -> str:
     """Describe how figures of a run are averaged, and what too few batches bias."""
     if figures[0].table:
         return ""
-    text = "means over repeats, as NVIDIA averages epochs, with the waits for data"
+    text = "means over repeats, as NVIDIA averages epochs, including waits for data"
     batches = min((f.batches for f in figures if f.batches is not None), default=None)
     if batches is None:
         return f"; {text}"

@@ -63,7 +63,11 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _find_fault(run: TimedRun) -> str:
-    return "a speed of 0 steps/s" if min(mark.value for mark in run.first_marks) <= 0 else ""
+    return (
+        "the log prints a speed of 0 steps/s"
+        if min(mark.value for mark in run.first_marks) <= 0
+        else ""
+    )
 
 
 start_run = TimedFormat(

@@ -130,7 +130,7 @@ def plot_timeline(case: CaseSteps) -> Plot:
     if len(shown) == len(case.repeats):
         repeats = "1 repeat" if len(shown) == 1 else f"all {len(shown)} repeats"
     if ranks == 1:
-        what = "its only rank"
+        what = "the only rank"
     caption = (
         f"Step time over step number, {repeats}; {what}. Grey dashes: median of the repeat. "
         f"Stars: stalls, which are steps over {STALL_FACTOR:.0f} times the median."

@@ -132,7 +132,9 @@ def _read(run_dir: Path, problems: list[str]) -> list[EntryRow]:
     rows = read_entries(run_dir)
     problem = store_summary(run_dir, found, rows)
     if problem:
-        problems.append(f"the next call reads all runs again, as no summary is kept: {problem}")
+        problems.append(
+            f"no summary of a run can be stored, so each call reads it again: {problem}"
+        )
     return rows
 
 

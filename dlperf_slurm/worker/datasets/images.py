@@ -146,8 +146,8 @@ def list_images(data_dir: str, split: str, classes: List[bytes]) -> List[Tuple[b
         class_folder = os.path.join(os.fsencode(folder), class_name)
         if class_name not in labels:
             raise DataError(
-                f"{os.fsdecode(class_folder)!r} is no class of {TRAIN_SPLIT}/; "
-                "remove it, or add images of it there"
+                f"{os.fsdecode(class_folder)!r} has no folder of the same name in {TRAIN_SPLIT}/; "
+                "remove it, or add training images of this class"
             )
         names = _list_image_names(class_folder)
         if not names:

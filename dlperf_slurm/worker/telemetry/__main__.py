@@ -142,7 +142,7 @@ def await_command(word: bytes, due: Optional[float] = None) -> bool:
         return False
     heard = os.read(sys.stdin.fileno(), 1)
     if heard != word:
-        raise RankGoneError(f"heard {heard!r} in place of {word!r}")
+        raise RankGoneError(f"received {heard!r} instead of {word!r}")
     return True
 
 

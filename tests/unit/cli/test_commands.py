@@ -106,7 +106,7 @@ def list_files(run):
 
 def may(cell, is_own, is_named):
     """Return whether a declared effect allows something for a run."""
-    return cell == "any" or ("named" in cell and is_named) or ("yours" in cell and is_own)
+    return cell == "any run" or ("named" in cell and is_named) or ("your" in cell and is_own)
 
 
 BOTH = (False, True)

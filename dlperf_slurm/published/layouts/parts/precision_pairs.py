@@ -46,7 +46,7 @@ def pair_precisions(figures: Sequence[Figure], draft: DocumentBuilder) -> list[P
     what = f"{figures[0].label} {figures[0].model} {mode}"
     if not pairs:
         draft.notes.append(
-            f"{what}: nothing but {format_precision(reference)}, so no speedup over it"
+            f"{what}: only {format_precision(reference)}, so there is no speedup over it"
         )
     elif not reference:
         draft.notes.append(f"{what}: no figures in TF32 or FP32, so no speedup over them")

@@ -100,7 +100,9 @@ def _make_parser() -> argparse.ArgumentParser:
         prog="tensorpack_resnet", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--data", choices=DATA, required=True, help="data source")
-    parser.add_argument("--update", choices=UPDATES, required=True, help="of the variables")
+    parser.add_argument(
+        "--update", choices=UPDATES, required=True, help="how variables are updated"
+    )
     parser.add_argument("--batch", type=_parse_count, required=True, help="images per device")
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--devices", type=_parse_count, default=1, help="devices of this process")
@@ -109,7 +111,7 @@ def _make_parser() -> argparse.ArgumentParser:
         type=_parse_count,
         # the job script sets this to the CPUs of a rank
         default=os.environ.get("OMP_NUM_THREADS", "1"),
-        help="threads per device that is a CPU",
+        help="threads per device, if devices are CPUs",
     )
     parser.add_argument("--precision", choices=("fp32",), default="fp32")
     parser.add_argument(

@@ -227,7 +227,7 @@ def test_failed_case_has_its_word_and_a_numbered_footnote():
         ([make_training("1n1g", rate=1.0, mode="infer")], "no cases of training, so no table"),
         (
             [make_training("1n1g", rate=1.0), make_training("1n2g", rate=1.0, framework="jax")],
-            "resnet50: the summary is of 1n2g, without pytorch",
+            "resnet50: the summary is of 1n2g, where pytorch was not measured",
         ),
     ],
 )
@@ -257,4 +257,4 @@ def test_speedup_between_different_batch_sizes_is_marked():
         "[1] 15.00",
         "[2] 1.50",
     )
-    assert document.footnotes[1] == "FP32 of pytorch: over a throughput with bsz=16"
+    assert document.footnotes[1] == "FP32 of pytorch: speedup over bsz=16"
