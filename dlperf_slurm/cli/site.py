@@ -46,11 +46,11 @@ def add_commands(commands: "Commands") -> None:
         "matrix", nargs="?", type=Path, help="matrix file; default: the quickstart of the package"
     )
     command.add_argument(
-        "--patience",
+        "--max-wait",
         type=float,
         default=10.0,
         metavar="MINUTES",
-        help="longest wait of a probe job in the queue (10)",
+        help="how long the probe job may be PENDING (10)",
     )
     add_json_option(command)
     add_site_options(command)
@@ -128,7 +128,7 @@ def _examine(options: argparse.Namespace, findings: "list[CheckResult]") -> None
         raise InputError(
             f"{options.matrix}: site {loaded.name} can run none of its cases, see above"
         )
-    for finding in examine(plan, loaded, options.results, 60 * options.patience, say):
+    for finding in examine(plan, loaded, options.results, 60 * options.max_wait, say):
         say(str(finding))
         findings.append(finding)
     failed = [finding for finding in findings if not finding.is_ok]

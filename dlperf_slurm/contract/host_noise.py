@@ -8,7 +8,7 @@ from typing import Tuple
 from dlperf_slurm.contract.phases import Phase
 from dlperf_slurm.files.writing import write_file
 
-HOST_NOISE_FILE = "surroundings.json"
+HOST_NOISE_FILE = "host_noise.json"
 
 # shares of the time of all CPUs of a host, from which other load is reported
 MIN_OTHER_SHARE = 0.05
@@ -28,8 +28,8 @@ class CpuUse:
     """CPU use of a host over `seconds`, as shares of the time of all its CPUs.
 
     `own_share` is for the run's processes, `other_share` for all others, `stolen_share` the steal
-    time of the hypervisor; the rest is the kernel's own or idle time. `neighbours` lists the other
-    processes that are visible, busiest first.
+    time of the hypervisor; the rest is the kernel's own or idle time. `other_processes` lists the
+    visible ones, busiest first.
     """
 
     seconds: float
@@ -37,17 +37,17 @@ class CpuUse:
     own_share: float
     other_share: float
     stolen_share: float
-    neighbours: Tuple[OtherProcess, ...] = ()
+    other_processes: Tuple[OtherProcess, ...] = ()
 
     @property
-    def has_neighbours(self) -> bool:
+    def has_other_processes(self) -> bool:
         """Whether processes outside the run used enough CPU time to report."""
         return self.other_share >= MIN_OTHER_SHARE
 
     @property
     def is_quiet(self) -> bool:
         """Whether neither other processes nor the hypervisor took enough CPU time to report."""
-        return not self.has_neighbours and self.stolen_share < MIN_STOLEN_SHARE
+        return not self.has_other_processes and self.stolen_share < MIN_STOLEN_SHARE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,10 +86,10 @@ class NoiseReport:
     phases: Tuple[Phase, ...] = ()
 
 
-def write_noise_report(folder: Path, surroundings: NoiseReport) -> None:
+def write_noise_report(folder: Path, noise: NoiseReport) -> None:
     """Write the report of other load on the hosts into the attempt's folder.
 
     Raises as `write_file`.
     """
-    text = json.dumps(dataclasses.asdict(surroundings), indent=1, sort_keys=True) + "\n"
+    text = json.dumps(dataclasses.asdict(noise), indent=1, sort_keys=True) + "\n"
     write_file(folder / HOST_NOISE_FILE, text.encode())

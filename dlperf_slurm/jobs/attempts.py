@@ -38,7 +38,7 @@ class Sidecars:
     `token_seconds` is the array [ranks, steps, tokens] of text generation.
     """
 
-    surroundings: "Optional[NoiseReport]" = None
+    noise: "Optional[NoiseReport]" = None
     peaks: "Optional[Peaks]" = None
     token_seconds: Any = field(default=None, compare=False, repr=False)
 

@@ -19,9 +19,9 @@ from dlperf_slurm.jobs.decode import decode
 
 def parse_sidecars(details: Mapping[str, SidecarFile]) -> Sidecars:
     """Parse the files beside a record, by file name; raise ContractError for an invalid one."""
-    surroundings, peaks = details.get(HOST_NOISE_FILE), details.get(PEAKS_FILE)
+    noise, peaks = details.get(HOST_NOISE_FILE), details.get(PEAKS_FILE)
     return Sidecars(
-        None if surroundings is None else decode(NoiseReport, *surroundings),
+        None if noise is None else decode(NoiseReport, *noise),
         None if peaks is None else decode(Peaks, *peaks),
         _parse_tokens(details.get(TOKEN_SECONDS_FILE)),
     )
@@ -38,9 +38,9 @@ def _parse_tokens(detail: Optional[SidecarFile]) -> Any:
 
 def find_sidecar_problem(beside: Sidecars, record: Record) -> str:
     """Return which file and field beside a record contradict the record; "" if none does."""
-    if beside.surroundings is not None:
-        hosts = {one.host for one in beside.surroundings.hosts}
-        problem = _find_problem(beside.surroundings, hosts, record)
+    if beside.noise is not None:
+        hosts = {one.host for one in beside.noise.hosts}
+        problem = _find_problem(beside.noise, hosts, record)
         if problem:
             return f"{HOST_NOISE_FILE}: {problem}"
     if beside.peaks is not None:

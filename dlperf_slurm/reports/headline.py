@@ -123,7 +123,7 @@ def _is_scaled(rows: "DataFrame", name: str) -> "DataFrame":
 
     `name` is the column of the efficiency.
     """
-    return rows[name].notna() & ~rows[f"{name}_is_own"]
+    return rows[name].notna() & ~rows[f"{name}_is_baseline"]
 
 
 def _is_beyond_devices(rows: "DataFrame", name: str = EFFICIENCIES[0]) -> "DataFrame":

@@ -112,7 +112,7 @@ def _describe_ends(runs: "DataFrame") -> str:
     measured = runs[runs["median"].notna()]
     if measured.empty:
         return "no run has a result for this case"
-    facts = [measured[name].iloc[[0, -1]] for name in ("versions", "surroundings", "tool")]
+    facts = [measured[name].iloc[[0, -1]] for name in ("versions", "provenance", "tool")]
     first, last = (describe_software(*own) for own in zip(*facts))
     return f"with {first}" if first == last else f"first with {first}; last with {last}"
 

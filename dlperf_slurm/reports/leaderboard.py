@@ -44,7 +44,7 @@ def list_bests(history: "DataFrame") -> dict[Subject, list[Row]]:
     row: Row
     for row in list_records(rows):
         if row["median"] is not None:
-            machine = describe_machine(row["surroundings"]) or "unknown hardware"
+            machine = describe_machine(row["provenance"]) or "unknown hardware"
             newest[row["timeline"], machine] = row
     fastest: dict[tuple[Subject, str, str], Row] = {}
     for (_, machine), row in newest.items():

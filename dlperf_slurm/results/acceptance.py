@@ -143,16 +143,16 @@ def _match(
         if absence := explain_absence("the run", outcomes):
             yield _Pair(case_id, entry, None, absence)
             continue
-        work, surroundings = list_facts([(manifest, outcomes)])
+        work, provenance = list_facts([(manifest, outcomes)])
         stated = {**work, **{name: [*values] for name, values in entry.work.items()}}
         # a value that some run of the reference had is no change
         around = {
-            name: surroundings[name] if {*surroundings.get(name, ())} <= {*values} else [*values]
-            for name, values in entry.surroundings.items()
+            name: provenance[name] if {*provenance.get(name, ())} <= {*values} else [*values]
+            for name, values in entry.provenance.items()
         }
         if not entry.runs:
-            surroundings = {name: surroundings[name] for name in {*around} & {*surroundings}}
-        changes = describe_changes(around, surroundings)
+            provenance = {name: provenance[name] for name in {*around} & {*provenance}}
+        changes = describe_changes(around, provenance)
         if manifest.run_id in (run.run_id for run in entry.runs):
             changes.append("this run is one of the reference's own")
         nodes = {run.nodes for run in entry.runs}

@@ -96,7 +96,7 @@ def declare_ratio(name: str, unit: str, meaning: str, compute: Compute, **printe
     """Declare a ratio to a baseline with its interval; `printed` as in `declare_median`."""
     printed.setdefault("missing", NO_REFERENCE)
     return Column(
-        name, NUMBER, unit, meaning, compute, with_bounds(name), hidden=(f"{name}_is_own",),
+        name, NUMBER, unit, meaning, compute, with_bounds(name), hidden=(f"{name}_is_baseline",),
         **printed,
     )  # fmt: skip
 

@@ -164,8 +164,8 @@ def formula(compute: "Callable[[Cases], Any]") -> Compute:
 def times(name: str, factor: "Callable[[Cases], Series]") -> Compute:
     """Return a formula that multiplies a ratio and its interval by a positive factor per case.
 
-    `name` is the column of the ratio. The formula returns columns [value, low, high, is_own], where
-    `is_own` flags a case that is its own baseline.
+    `name` is the column of the ratio. The formula returns columns [value, low, high, is_baseline];
+    `is_baseline` flags a case that is its own baseline.
     """
 
     def compute(cases: Cases, below: CaseInputs) -> "DataFrame":
@@ -173,7 +173,7 @@ def times(name: str, factor: "Callable[[Cases], Series]") -> Compute:
 
         by = factor(cases)
         parts = {part: cases[part] * by for part in (name, *with_bounds(name))}
-        return DataFrame({**parts, "is_own": cases[f"{name}_is_own"]})
+        return DataFrame({**parts, "is_baseline": cases[f"{name}_is_baseline"]})
 
     return compute
 

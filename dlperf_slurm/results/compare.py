@@ -181,9 +181,9 @@ def _list_pairs(
         reason = reason or ("" if a.records else "no repeat is valid in both runs")
     quantities = [THROUGHPUT]
     if a and b and not reason:
-        surroundings = (list_provenance(a.records), list_provenance(b.records))
+        provenance = (list_provenance(a.records), list_provenance(b.records))
         stolen = describe_stolen_time(a.records, b.records)
-        changes = [*tools, *describe_changes(*surroundings), *stolen]
+        changes = [*tools, *describe_changes(*provenance), *stolen]
         counted = "blocks" if a.has_blocks and b.has_blocks else "repeats"
         if a.records[0].case.axes.mode == INFER:
             quantities.append(MEAN_LATENCY)

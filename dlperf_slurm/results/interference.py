@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def list_hosts(outcomes: Iterable[Outcome]) -> Iterator[HostNoise]:
     """Yield what each host of these repeats recorded about other users' processes."""
     for outcome in outcomes:
-        if outcome.beside.surroundings is not None:
-            yield from outcome.beside.surroundings.hosts
+        if outcome.beside.noise is not None:
+            yield from outcome.beside.noise.hosts
 
 
 def find_worst(outcome: Outcome) -> Optional[CpuUse]:
@@ -36,9 +36,9 @@ def is_noisy(outcome: Outcome) -> bool:
     if outcome.record is None:
         return False
     worst = find_worst(outcome)
-    has_neighbours = worst is not None and worst.has_neighbours
+    has_other_processes = worst is not None and worst.has_other_processes
     return (
-        has_neighbours
+        has_other_processes
         or bool(list_gpu_users(outcome))
         or outcome.record.stolen_share >= MIN_STOLEN_SHARE
     )
@@ -48,7 +48,7 @@ def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
     """Describe other users' processes, steal time and earlier GPU users in valid repeats."""
     valid = [outcome for outcome in outcomes.outcomes if outcome.record is not None]
     worst = [use for use in map(find_worst, valid) if use is not None]
-    beside = [use for use in worst if use.has_neighbours]
+    beside = [use for use in worst if use.has_other_processes]
     if beside:
         most = max(beside, key=lambda use: use.other_share)
         yield FootnoteTemplate(
@@ -60,10 +60,12 @@ def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
     yield from _describe_gpus(valid)
 
 
-def _describe_stolen(valid: Sequence[Outcome], has_neighbours: bool) -> Iterator[FootnoteTemplate]:
+def _describe_stolen(
+    valid: Sequence[Outcome], has_other_processes: bool
+) -> Iterator[FootnoteTemplate]:
     """Describe the CPU time that a hypervisor withheld (steal) in these valid repeats.
 
-    With `has_neighbours`, other users' processes are already described.
+    With `has_other_processes`, other users' processes are already described.
 
     """
     shares = [o.record.stolen_share for o in valid if o.record is not None]
@@ -71,7 +73,7 @@ def _describe_stolen(valid: Sequence[Outcome], has_neighbours: bool) -> Iterator
     if not found:
         return
     figures = (len(found), len(shares), 100 * max(found))
-    if has_neighbours:
+    if has_other_processes:
         yield FootnoteTemplate(
             "in {} of {} repeats a hypervisor withheld CPU time (steal), at worst {:.0f} % of the "
             "time needed; other processes on the machine caused some of it",
@@ -102,9 +104,9 @@ def _describe_gpus(valid: Sequence[Outcome]) -> Iterator[Note]:
 def list_other_processes(outcome: Outcome) -> Optional[str]:
     """List the other processes on the most affected host: "python 35 %, gcc 4 %"; None if none."""
     worst = find_worst(outcome)
-    if worst is None or not worst.has_neighbours:
+    if worst is None or not worst.has_other_processes:
         return None
-    return ", ".join(f"{one.name} {100 * one.cpu_share:.0f} %" for one in worst.neighbours)
+    return ", ".join(f"{one.name} {100 * one.cpu_share:.0f} %" for one in worst.other_processes)
 
 
 def list_gpu_users(outcome: Outcome) -> list[str]:
@@ -122,7 +124,7 @@ def make_banner(repeats: "DataFrame") -> str:
     if noisy.empty:
         return ""
     parts = []
-    beside = noisy[noisy.neighbours.notna()]
+    beside = noisy[noisy.other_processes.notna()]
     if len(beside):
         most = beside.loc[beside.other_cpu_share.idxmax()]
         parts.append(
@@ -146,13 +148,18 @@ def list_disturbed_repeats(repeats: "DataFrame") -> list[str]:
 
     Reports, which are sent on, do not name them. `repeats` is the data frame of repeats.
     """
-    noisy = repeats[(repeats.neighbours.fillna("") != "") | (repeats.gpu_users.fillna("") != "")]
+    noisy = repeats[
+        (repeats.other_processes.fillna("") != "") | (repeats.gpu_users.fillna("") != "")
+    ]
     return [
         f"{case_id} repeat {repeat}: "
         + "; ".join(
             filter(None, (on_cpus, on_gpus and f"on GPUs: {', '.join(on_gpus.splitlines())}"))
         )
         for case_id, repeat, on_cpus, on_gpus in zip(
-            noisy.case_id, noisy.repeat, noisy.neighbours.fillna(""), noisy.gpu_users.fillna("")
+            noisy.case_id,
+            noisy.repeat,
+            noisy.other_processes.fillna(""),
+            noisy.gpu_users.fillna(""),
         )
     ]

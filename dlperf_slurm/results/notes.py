@@ -187,11 +187,11 @@ def describe_ratios(cases: "DataFrame", name: str) -> list[NoteRow]:
     """List notes on ratios of the column `name` that have too few repeats for an interval."""
     together = f"{name}_together"
     points = cases[together].tolist() if together in cases else [1] * len(cases)
-    columns = (cases[part].tolist() for part in (name, f"{name}_low", f"{name}_is_own"))
+    columns = (cases[part].tolist() for part in (name, f"{name}_low", f"{name}_is_baseline"))
     return [
         (case_id, name, describe_missing_interval(count))
-        for case_id, value, low, is_own, count in zip(cases.index, *columns, points)
-        if not isnan(value) and isnan(low) and not is_own
+        for case_id, value, low, is_baseline, count in zip(cases.index, *columns, points)
+        if not isnan(value) and isnan(low) and not is_baseline
     ]
 
 

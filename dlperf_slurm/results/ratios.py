@@ -109,11 +109,11 @@ def compute_ratios(
     is_time: bool = False,
     together: "Optional[Series]" = None,
 ) -> "DataFrame":
-    """Divide the median of each case by that of its baseline: [value, low, high, is_own].
+    """Divide the median of each case by that of its baseline: [value, low, high, is_baseline].
 
     `values` has the samples and `bases` the baseline by case id. For times the ratio is inverted
     (baseline / case). `together` is the number of intervals with joint confidence, 1 by default.
-    `is_own`: the case is its own baseline.
+    `is_baseline`: the case is its own baseline.
     """
     from pandas import DataFrame
 
@@ -130,7 +130,7 @@ def compute_ratios(
         ratio = compute_ratio(*((own, other) if is_time else (other, own)), points)
         ends = (ratio.interval.low, ratio.interval.high) if ratio.interval else (nan, nan)
         rows.append((ratio.value or nan, *ends, False))
-    return DataFrame(rows, index=bases.index, columns=["value", "low", "high", "is_own"])
+    return DataFrame(rows, index=bases.index, columns=["value", "low", "high", "is_baseline"])
 
 
 def find_smallest_topologies(cases: "DataFrame") -> "Series":

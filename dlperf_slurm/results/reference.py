@@ -51,7 +51,7 @@ class ReferenceCase(TomlModel):
     """What a case is to be compared with: measured `runs`, or the least figure of a contract.
 
     `case` is a case id; with a figure it selects cases as `history --case` does. `work` and
-    `surroundings` have the work and the machine facts as in `results.comparability`; what is not
+    `provenance` have the work and the machine facts as in `results.comparability`; what is not
     stated is not compared.
     """
 
@@ -59,7 +59,7 @@ class ReferenceCase(TomlModel):
     at_least_samples_per_s_per_device: Annotated[Optional[float], Field(gt=0, lt=1e15)] = None
     runs: OneOrMoreTables[MeasuredCase] = ()
     work: FactTable = {}
-    surroundings: FactTable = {}
+    provenance: FactTable = {}
 
     @model_validator(mode="after")
     def _check(self) -> "ReferenceCase":
@@ -79,11 +79,11 @@ class ReferenceCase(TomlModel):
 
 
 class _Reference(TomlModel):
-    """A reference file; `work` and `surroundings` have the entries that all its cases share."""
+    """A reference file; `work` and `provenance` have the entries that all its cases share."""
 
     schema_version: Literal[1]
     work: FactTable = {}
-    surroundings: FactTable = {}
+    provenance: FactTable = {}
     cases: Annotated[OneOrMoreTables[ReferenceCase], Field(min_length=1)]
 
 
@@ -103,7 +103,7 @@ def read_reference(path: Path) -> list[ReferenceCase]:
     return [
         case.model_copy(update={
             "work": {**found.work, **case.work},
-            "surroundings": {**found.surroundings, **case.surroundings},
+            "provenance": {**found.provenance, **case.provenance},
         })
         for case in found.cases
     ]  # fmt: skip
@@ -129,13 +129,13 @@ def serialize_reference(runs: Sequence[tuple[Manifest, Sequence[CaseOutcomes]]])
         problems += [f"{case_id}: {other}" for other in [find_other_work(work, work)] if other]
     if problems:
         raise InputError("\n".join(problems))
-    # by place: work, surroundings
+    # by place: work, provenance
     shared = [_find_shared([pair[place] for pair in facts.values()]) for place in (0, 1)]
     tables = [
         {
             "case": case_id,
             "work": _shorten(facts[case_id][0], shared[0]),
-            "surroundings": _shorten(facts[case_id][1], shared[1]),
+            "provenance": _shorten(facts[case_id][1], shared[1]),
             "runs": [_describe_measured(*one) for one in own],
         }
         for case_id, own in by_case.items()
@@ -143,7 +143,7 @@ def serialize_reference(runs: Sequence[tuple[Manifest, Sequence[CaseOutcomes]]])
     return tomli_w.dumps({
         "schema_version": 1,
         "work": _shorten(shared[0]),
-        "surroundings": _shorten(shared[1]),
+        "provenance": _shorten(shared[1]),
         "cases": [{name: value for name, value in table.items() if value} for table in tables],
     })  # fmt: skip
 

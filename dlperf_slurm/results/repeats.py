@@ -358,7 +358,7 @@ REPEATS: tuple[Column, ...] = (
     hide_of_record("published_peak_tflops", NUMBER, _find_published_tflops),
     hide("is_unhealthy", FLAG, lambda repeat: repeat.outcome.is_unhealthy),
     hide("is_noisy", FLAG, lambda repeat: is_noisy(repeat.outcome)),
-    hide("neighbours", TEXT, lambda repeat: list_other_processes(repeat.outcome)),
+    hide("other_processes", TEXT, lambda repeat: list_other_processes(repeat.outcome)),
     hide("gpu_users", TEXT, lambda repeat: "\n".join(list_gpu_users(repeat.outcome))),
     hide("has_steps", FLAG, lambda repeat: repeat.outcome.rank_step_seconds is not None),
     hide("imbalance", NUMBER, _find_imbalance),

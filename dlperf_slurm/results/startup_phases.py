@@ -35,10 +35,10 @@ def compute_startup_phases(outcome: Outcome) -> StartupPhases:
 
     They are unknown for failed repeats and imported logs.
     """
-    record, surroundings = outcome.record, outcome.beside.surroundings
-    if record is None or surroundings is None or not surroundings.phases:
+    record, noise = outcome.record, outcome.beside.noise
+    if record is None or noise is None or not noise.phases:
         return StartupPhases()
-    phases = {phase.name: phase.seconds for phase in surroundings.phases}
+    phases = {phase.name: phase.seconds for phase in noise.phases}
     before = sum(phases.get(name, 0.0) for name in _BEFORE_RECORD)
     known = {name: phases[name] for name in MEANINGS if name in phases}
     with suppress(ValueError):  # no submission time

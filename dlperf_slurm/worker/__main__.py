@@ -262,7 +262,7 @@ def measure_case(
     attention = session.describe_attention()
     platform, hosts = gather_platforms(case, world, rank_info)
     telemetry, telemetry_problems = gather_telemetry(world, sampler, attempt_dir)
-    surroundings = gather_noise(case, world, before, sampler.cpu_use)
+    noise = gather_noise(case, world, before, sampler.cpu_use)
     peaks = gather_peaks(case, world, peak, session.parameter_count)
     results = world.gather(result)
     step_seconds = world.gather_rows(measurement.step_seconds)
@@ -314,7 +314,7 @@ def measure_case(
         if measurement.warmup_step_seconds:
             parts[WARMUP] = (FIRST_STEP, measurement.warmup_step_seconds[0])
         listed = phases.list_phases(parts)
-        write_noise_report(attempt_dir, replace(surroundings, phases=listed))
+        write_noise_report(attempt_dir, replace(noise, phases=listed))
         write_json(attempt_dir / RECORD_FILE, record)
     session.close()
 

@@ -110,7 +110,9 @@ def divide_time(first: CpuCounters, last: CpuCounters, launcher: int) -> Optiona
         own_share=_limit(own_ticks / total),
         other_share=_limit(others / total),
         stolen_share=_limit((last.stolen - first.stolen) / total),
-        neighbours=tuple(OtherProcess(name, _limit(by_name[name] / total)) for name in busiest),
+        other_processes=tuple(
+            OtherProcess(name, _limit(by_name[name] / total)) for name in busiest
+        ),
     )
 
 

@@ -40,19 +40,19 @@ def probe_host(case: Case, rank_info: RankInfo, world: Any) -> Optional[HostNois
         return None
     spaces = world.exchange((rank_info.host, find_process_space()))
     gpus = tuple(probe_gpus(choose_devices(case, rank_info, os.environ)))
-    surroundings = None
+    noise = None
     if rank_info.local_rank == 0:
         # in different PID namespaces, a rank would count the other ranks as foreign processes
         can_tell = len({space for host, space in spaces if host == rank_info.host}) == 1
         use = watch_cpus() if can_tell else None
-        surroundings = HostNoise(rank_info.host, os.getloadavg()[0], before=_tell(use), gpus=gpus)
+        noise = HostNoise(rank_info.host, os.getloadavg()[0], before=_tell(use), gpus=gpus)
     elif gpus:
-        surroundings = HostNoise(rank_info.host, 0.0, gpus=gpus)
-    if surroundings is not None:
-        for line in describe_noise(surroundings):
+        noise = HostNoise(rank_info.host, 0.0, gpus=gpus)
+    if noise is not None:
+        for line in describe_noise(noise):
             print(f"before the measurement: {line}", file=sys.stderr, flush=True)
     world.barrier()
-    return surroundings
+    return noise
 
 
 def find_process_space() -> str:
@@ -135,12 +135,12 @@ def describe_local_load() -> Iterator[str]:
 def describe_noise(one: HostNoise) -> Iterator[str]:
     """Describe other load on a host before a measurement, in one line per kind of load."""
     for use in one.before:
-        if use.has_neighbours:
+        if use.has_other_processes:
             yield (
                 f"{one.host} has other load: {describe_others(use)}, load average "
                 f"{one.load_average:.1f}"
             )
-        if not use.is_quiet and not use.has_neighbours:
+        if not use.is_quiet and not use.has_other_processes:
             stolen = f"a hypervisor takes {use.stolen_share:.0%} of its CPUs"
             yield f"{one.host} has other load: {stolen}"
     for gpu in one.gpus:
@@ -153,7 +153,7 @@ def describe_noise(one: HostNoise) -> Iterator[str]:
 
 def describe_others(use: CpuUse) -> str:
     """Describe the CPU share of processes outside the run, with the names of the busiest."""
-    names = ", ".join(f"{one.name} {one.cpu_share:.0%}" for one in use.neighbours)
+    names = ", ".join(f"{one.name} {one.cpu_share:.0%}" for one in use.other_processes)
     plural = "CPUs" if use.cpus > 1 else "CPU"
     return f"other processes use {use.other_share:.0%} of its {use.cpus} {plural}" + (
         f" ({names})" if names else ""

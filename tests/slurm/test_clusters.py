@@ -182,7 +182,7 @@ def test_doctor_cancels_its_probe_on_the_other_cluster_alone(far, tmp_path):
     name, _ = far
     settings = [*SETTINGS, "partition=low", f"clusters={name}", "directives=['--hold']"]
     words = build_quick_submit(tmp_path, *settings)[1:]
-    done = run_tool(["doctor", *words, "--patience", "0.05"], CHECKOUT)
+    done = run_tool(["doctor", *words, "--max-wait", "0.05"], CHECKOUT)
     assert f"on cluster {name}" in done.stdout, done.stdout + done.stderr
     assert "was cancelled" in done.stdout
     assert (list_far(name), count_held()) == ([], HELD_JOBS)

@@ -50,9 +50,12 @@ FIRST = make_reading()
 def test_own_time_others_and_the_hypervisor_s_are_told_apart(ticks, counters, shares):
     use = divide_time(FIRST, make_reading(10.0, 1000, *counters, make_processes(**ticks)), LAUNCHER)
     assert (use.own_share, use.other_share, use.stolen_share) == shares
-    neighbours = (OtherProcess("miner", 0.25),) if "stranger" in ticks else ()
-    assert (use.neighbours, use.has_neighbours) == (neighbours, bool(neighbours))
-    assert use.is_quiet == (not neighbours and not shares[2])
+    other_processes = (OtherProcess("miner", 0.25),) if "stranger" in ticks else ()
+    assert (use.other_processes, use.has_other_processes) == (
+        other_processes,
+        bool(other_processes),
+    )
+    assert use.is_quiet == (not other_processes and not shares[2])
 
 
 def test_time_of_an_ended_worker_stays_the_run_s():

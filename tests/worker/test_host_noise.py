@@ -61,7 +61,7 @@ TOGETHER = TwoRanks("", "")
 
 
 @contextmanager
-def run_neighbours(*words):
+def run_other_process(*words):
     """As many of these processes as it takes to keep a tenth of all CPUs busy."""
     with ExitStack() as stack:
         for _ in range(1 + (os.cpu_count() or 1) // 10):
@@ -88,34 +88,34 @@ def launch(tmp_path, code_dir, mpi):
 
 
 def test_busy_neighbour_of_a_real_run_is_named_before_and_in_its_window(launch):
-    with run_neighbours(sys.executable, str(NEIGHBOUR), BUSY_NAME):
-        surroundings, stderr = launch()
-    (host,) = surroundings.hosts
+    with run_other_process(sys.executable, str(NEIGHBOUR), BUSY_NAME):
+        noise, stderr = launch()
+    (host,) = noise.hosts
     assert BUSY_NAME in stderr
     for (use,) in (host.before, host.window):
-        shares = {one.name: one.cpu_share for one in use.neighbours}
+        shares = {one.name: one.cpu_share for one in use.other_processes}
         # what it gets depends on who else is there
         assert shares[BUSY_NAME] > 0
         assert use.other_share >= shares[BUSY_NAME] - 0.05
-        assert use.has_neighbours
+        assert use.has_other_processes
 
 
 def test_machine_is_looked_at_before_a_local_run():
     # an orphan, as it would be a process of ours otherwise; the shell gives it no standard input
     orphan = 'exec 3<&0; "$@" <&3 &'
     command = ["sh", "-c", orphan, "sh", sys.executable, str(NEIGHBOUR), BUSY_NAME]
-    with run_neighbours(*command):
+    with run_other_process(*command):
         lines = list(describe_local_load())
     assert any(BUSY_NAME in line and "load average" in line for line in lines)
 
 
 def test_run_without_it_names_neither_it_nor_its_own_ranks_and_has_its_phases(launch):
-    surroundings, stderr = launch()
-    (host,) = surroundings.hosts
-    names = {one.name for use in (*host.before, *host.window) for one in use.neighbours}
+    noise, stderr = launch()
+    (host,) = noise.hosts
+    names = {one.name for use in (*host.before, *host.window) for one in use.other_processes}
     assert not {BUSY_NAME, "mpirun", "prterun", "orted", "prted"} & names
     assert BUSY_NAME not in stderr
-    told = {one.name: one.seconds for one in surroundings.phases}
+    told = {one.name: one.seconds for one in noise.phases}
     # without a job script, they begin with the Python of rank 0
     assert list(told) == list(MEANINGS)[list(MEANINGS).index(PYTHON) :]
     # 100 steps of 20 ms
@@ -139,7 +139,7 @@ def test_clocks_of_gpus_are_seen_before_the_ranks_use_them(fake_nvml, gpu, befor
     assert probe_host(CUDA, FIRST, TOGETHER).gpus == (GpuState(0, (), before),)
 
 
-def test_run_without_telemetry_tells_nothing_of_its_surroundings():
+def test_run_without_telemetry_reports_no_other_load():
     case = vary(attempts.CASE, telemetry_interval_seconds=0)
     assert probe_host(case, FIRST, TOGETHER) is None
     assert gather_noise(case, TOGETHER, None, None).hosts == ()

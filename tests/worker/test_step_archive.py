@@ -12,7 +12,7 @@ from dlperf_slurm.contract.step_archive import DETAILS_FILE, pack_sidecars, read
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import parse_array, write_array
 
-LIMITS = {"step_seconds.npy": 10000, "surroundings.json": 1000, "peaks.json": 1000}
+LIMITS = {"step_seconds.npy": 10000, "host_noise.json": 1000, "peaks.json": 1000}
 SECONDS = numpy.arange(6.0).reshape(2, 3)
 
 
@@ -22,7 +22,7 @@ def start(tmp_path):
     folder = tmp_path / "a1" / "s0"
     (folder / "nodes").mkdir(parents=True)
     write_array(folder / "step_seconds.npy", SECONDS)
-    for name in ("surroundings.json", "nodes/n1.json", "nodes/n2.json", "record.json"):
+    for name in ("host_noise.json", "nodes/n1.json", "nodes/n2.json", "record.json"):
         (folder / name).write_text(json.dumps({"name": name}))
     write_json(folder / "case.json", CASE)
     (folder / "out").write_text("")
@@ -43,7 +43,7 @@ FOLDED = [DETAILS_FILE, "err", "record.json"]
 
 def test_what_is_folded_is_read_as_what_was_not(start):
     before = read(start)
-    assert set(before) == {"step_seconds.npy", "surroundings.json"}
+    assert set(before) == {"step_seconds.npy", "host_noise.json"}
     for _ in range(2):
         pack_sidecars(start, CASE)
         content = (start / DETAILS_FILE).read_bytes()

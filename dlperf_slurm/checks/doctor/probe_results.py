@@ -136,7 +136,7 @@ def _explain_missing_answers(probe: Probe, end: JobEnd, start: Path, folder: Pat
             "undecided", "probe job", (name,), words, "run `scontrol ping`, then doctor again"
         )
     if end.state == "PENDING":
-        advice = get_hint(end.reason, "JOB") or "run doctor again with a longer --patience"
+        advice = get_hint(end.reason, "JOB") or "run doctor again with a longer --max-wait"
         done = "could not be" if end.left else "was"
         words = f"the job did not start in time, and {done} cancelled: {end.reason}"
         return CheckResult("undecided", "probe job", (name,), words, advice)

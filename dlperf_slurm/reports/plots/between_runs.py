@@ -101,7 +101,7 @@ def plot_history(history: "DataFrame") -> Plot:
     runs = history.drop_duplicates("run_id").sort_values("created_at").run_id
     words = [
         ", ".join(dict.fromkeys(history.model)),
-        "; ".join(dict.fromkeys(filter(None, map(describe_machine, history.surroundings)))),
+        "; ".join(dict.fromkeys(filter(None, map(describe_machine, history.provenance)))),
         f"{count_things(len(runs), 'run')}, {runs.iloc[0]} to {runs.iloc[-1]}",
     ]
     return make_plot(

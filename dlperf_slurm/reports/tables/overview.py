@@ -291,7 +291,7 @@ def _make_speedup_cells(cases: "DataFrame", references: Collection[str]) -> list
 
 def has_speedup(cases: "DataFrame") -> "Series":
     """Return whether each case has a speedup over another precision than its own: bool [cases]."""
-    return cases.precision_speedup.notna() & ~cases.precision_speedup_is_own
+    return cases.precision_speedup.notna() & ~cases.precision_speedup_is_baseline
 
 
 def tabulate_cases(overview: Overview) -> Table:

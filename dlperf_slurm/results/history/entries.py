@@ -120,19 +120,19 @@ def _list_versions(records: Sequence[Record]) -> dict[str, list[str]]:
     }
 
 
-def describe_software(versions: str, surroundings: str, tool: str) -> str:
+def describe_software(versions: str, provenance: str, tool: str) -> str:
     """Describe the software of an entry: "pytorch 2.4, gpu_driver 550.54, dlperf_slurm 1.0".
 
     The first two parameters are JSON texts of the columns of the same name; `tool` is the version
     of this tool.
     """
-    around = read_facts(surroundings)
+    around = read_facts(provenance)
     drivers = {name: around[name] for name in _DRIVERS if name in around}
     facts = {**read_facts(versions), **drivers, "dlperf_slurm": [tool]}
     return ", ".join(f"{name} {' and '.join(values)}" for name, values in facts.items())
 
 
-def describe_machine(surroundings: str) -> str:
-    """Name the GPUs of a run, or its CPUs, from the JSON of its surroundings."""
-    facts = read_facts(surroundings)
+def describe_machine(provenance: str) -> str:
+    """Name the GPUs of a run, or its CPUs, from the JSON of its provenance."""
+    facts = read_facts(provenance)
     return " and ".join(facts.get("gpu_models") or facts.get("cpu_model") or ())

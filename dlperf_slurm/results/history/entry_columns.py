@@ -8,7 +8,7 @@ from dlperf_slurm.results.labels import IDENTITY
 # The columns of the data frame of entries: one row per case of a run, as planned. `state` is the
 # reason for a missing result (failed, OOM, invalid, missing), `problem` the problems of repeats.
 # Without a valid record these are empty: `parameters` (sizes of the model), `work` and
-# `surroundings` (see `list_work`, `list_provenance`), and `versions` (software versions).
+# `provenance` (see `list_work`, `list_provenance`), and `versions` (software versions).
 # `node_contests`: see `group_comparable_nodes`; `node_sound`: time of each node's last valid
 # repeat; `node_failures`: node, time and reason of each node failure.
 ENTRIES: dict[str, str] = {
@@ -24,7 +24,7 @@ ENTRIES: dict[str, str] = {
     "problem": TEXT,
     "parameters": TEXT,
     "work": TEXT,
-    "surroundings": TEXT,
+    "provenance": TEXT,
     "versions": TEXT,
     "node_contests": TEXT,
     "node_sound": TEXT,

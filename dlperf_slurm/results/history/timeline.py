@@ -146,11 +146,11 @@ def _pair(a: Row, b: Row, reason: str = "") -> tuple[object, ...]:
     """
     if a is None:
         return THROUGHPUT, "repeats", (), () if reason else b.samples_per_s, reason, [], ""
-    surroundings = read_facts(a.surroundings), read_facts(b.surroundings)
+    provenance = read_facts(a.provenance), read_facts(b.provenance)
     return (
         *(THROUGHPUT, "repeats", a.samples_per_s, b.samples_per_s),
         find_other_work(read_facts(a.work), read_facts(b.work)),
-        [*describe_changes(*surroundings), *describe_tool_changes(a, b)],
+        [*describe_changes(*provenance), *describe_tool_changes(a, b)],
         "",
     )
 
@@ -194,7 +194,7 @@ def _compare_last(last: Row, earlier: Sequence[Row], window: int) -> tuple[objec
 
 def _is_alike(entry: Row, last: Row) -> bool:
     """Return whether two entries are of the same work on the same machine (columns _MACHINE)."""
-    here, there = read_facts(entry.surroundings), read_facts(last.surroundings)
+    here, there = read_facts(entry.provenance), read_facts(last.provenance)
     return not find_other_work(read_facts(entry.work), read_facts(last.work)) and all(
         here.get(name) == there.get(name) for name in _MACHINE
     )
@@ -204,7 +204,7 @@ def _describe_software(history: "DataFrame") -> "Series":
     """Return a text with the software versions of each row (see `describe_software`)."""
     from pandas import Series
 
-    facts = zip(history.versions, history.surroundings, history.tool)
+    facts = zip(history.versions, history.provenance, history.tool)
     return Series([describe_software(*own) for own in facts], index=history.index, dtype=TEXT)
 
 

@@ -161,7 +161,7 @@ def test_figure_of_a_contract_is_compared_with_the_median(
     Path("reference.toml").write_text(
         f"schema_version = 1\n[[cases]]\ncase = '{case}'\n"
         f"at_least_samples_per_s_per_device = {figure}\n"
-        "work = { 'case.model' = 'resnet50' }\nsurroundings = { torch = '2.13.1' }\n",
+        "work = { 'case.model' = 'resnet50' }\nprovenance = { torch = '2.13.1' }\n",
         encoding="utf-8",
     )
     found, rows, _ = accept(add_run(staged, 1, **options), capsys)

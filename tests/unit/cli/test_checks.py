@@ -94,7 +94,7 @@ def test_job_that_does_not_start_is_cancelled_and_undecided(matrix, home, capsys
     state = f"PENDING; [ ! -e {home}/cancelled ] || state=CANCELLED"
     put(matrix, "squeue", f"state={state}; {show_probe('$state')}")
     put(matrix, "scancel", f'echo "$*" > {home}/cancelled')
-    assert main(["doctor", *SLURM, "--patience", "0"]) == 1
+    assert main(["doctor", *SLURM, "--max-wait", "0"]) == 1
     assert "undecided probe job: pytorch: " in capsys.readouterr().out
     words = (home / "cancelled").read_text(encoding="utf-8").split()
     # no other job of that number
@@ -109,7 +109,7 @@ def test_job_that_goes_on_after_its_cancellation_is_not_called_cancelled(
     monkeypatch.setattr("dlperf_slurm.checks.doctor.probe.LOOK_SECONDS", 0.0)
     put(matrix, "squeue", show_probe("PENDING"))
     put(matrix, "scancel", "true")
-    assert main(["doctor", *SLURM, "--patience", "0"]) == 1
+    assert main(["doctor", *SLURM, "--max-wait", "0"]) == 1
     printed = capsys.readouterr().out
     assert "was cancelled" not in printed
     assert "`scancel 17`" in printed
@@ -126,7 +126,7 @@ def test_probe_is_asked_for_and_cancelled_on_the_cluster_that_it_went_to(
         monkeypatch.setenv("SLURM_CLUSTERS", "far")
     settings = ["--set", "max_array_size=9"]
     settings += ["--set", "clusters=far"] if by == "site" else []
-    main(["doctor", *SLURM, *settings, "--patience", "0.001"])
+    main(["doctor", *SLURM, *settings, "--max-wait", "0.001"])
     calls = (home / "calls").read_text(encoding="utf-8").splitlines()
     assert {call.split()[0] for call in calls} == {"squeue", "scancel"}
     assert all("--clusters=far" in call.split() for call in calls)
@@ -220,7 +220,7 @@ def test_controller_that_falls_silent_leaves_the_probe_undecided(matrix, home, c
     monkeypatch.setattr("dlperf_slurm.checks.doctor.probe.GRACE_SECONDS", 0.0)
     put(matrix, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
     put(matrix, "scancel", "exit 0")
-    assert main(["doctor", *SLURM, "--patience", "0.01"]) == 1
+    assert main(["doctor", *SLURM, "--max-wait", "0.01"]) == 1
     assert re.search("undecided probe job: pytorch: .*squeue", capsys.readouterr().out)
 
 

@@ -102,7 +102,7 @@ def test_json_has_all_facts(two_runs, capsys):
     assert [timeline["case_id"] for timeline in timelines] == [CASE_1, CASE_2]
     assert timelines[0]["points"][0]["entry"]["batch_size_per_device"] == 8
     assert timelines[0]["points"][1]["comparison"]["verdict"] == "slower"
-    assert timelines[0]["points"][0]["entry"]["surroundings"]["python"] == ["3.11"]
+    assert timelines[0]["points"][0]["entry"]["provenance"]["python"] == ["3.11"]
 
 
 def test_csv_and_parquet_have_the_same_lines(runs, capsys):

@@ -51,21 +51,21 @@ def test_record_may_have_nothing_beside_it():
 
 
 @pytest.mark.parametrize(
-    ("surroundings", "problem"),
+    ("noise", "problem"),
     [
         (dataclasses.replace(SOUND, case_id="other"), "case_id is 'other'"),
         (dataclasses.replace(SOUND, repeat=2), "repeat is 2, "),
         (dataclasses.replace(SOUND, hosts=(HostNoise("n9", 1.0),)), "host 'n9'"),
     ],
 )
-def test_what_contradicts_the_record_is_named(surroundings, problem):
-    found = find_sidecar_problem(Sidecars(surroundings), make_record(CASE))
+def test_what_contradicts_the_record_is_named(noise, problem):
+    found = find_sidecar_problem(Sidecars(noise), make_record(CASE))
     assert found.startswith(f"{HOST_NOISE_FILE}: ")
     assert problem in found
 
 
 @pytest.mark.parametrize(
-    ("surroundings", "key"),
+    ("noise", "key"),
     [
         (change_window(other_share=1.5), "hosts[0].window[0].other_share is 1.5"),
         (change_window(own_share=float("nan")), "hosts[0].window[0].own_share is nan"),
@@ -73,7 +73,7 @@ def test_what_contradicts_the_record_is_named(surroundings, problem):
         (dataclasses.replace(SOUND, phases=(Phase(SCRIPT, -1.0),)), "phases[0].seconds is -1.0"),
     ],
 )
-def test_value_that_cannot_be_is_refused(surroundings, key):
-    content = json.dumps(dataclasses.asdict(surroundings)).encode()
-    with pytest.raises(ContractError, match=re.escape(f"a/surroundings.json: {key}")):
-        parse_sidecars({HOST_NOISE_FILE: SidecarFile(content, "a/surroundings.json")})
+def test_value_that_cannot_be_is_refused(noise, key):
+    content = json.dumps(dataclasses.asdict(noise)).encode()
+    with pytest.raises(ContractError, match=re.escape(f"a/host_noise.json: {key}")):
+        parse_sidecars({HOST_NOISE_FILE: SidecarFile(content, "a/host_noise.json")})

@@ -63,7 +63,7 @@ SHARED = "virtual machine on a shared host"
 @pytest.mark.parametrize(
     ("window", "key", "says", "is_silent"),
     [
-        # beside neighbours the hypervisor alone is not blamed; without surroundings nobody else is
+        # beside other processes the hypervisor alone is not blamed; without a report nobody else is
         (BUSY, "", ("1 of 1 repeats", "hypervisor", "20 %", "other processes"), False),
         (QUIET, SHARED, ("20 %", "used little"), False),
         (None, SHARED, ("1 of 1 repeats", "20 %"), True),
@@ -94,7 +94,7 @@ def test_gpu_that_others_used_is_named_once():
         ),
         # the worst of them
         (
-            make_case(dataclasses.replace(BUSY, other_share=0.2, neighbours=()), BUSY),
+            make_case(dataclasses.replace(BUSY, other_share=0.2, other_processes=()), BUSY),
             "NOISY in 2 of 2 repeats: other processes on the same machine used up to 30 % of its "
             "CPUs",
         ),

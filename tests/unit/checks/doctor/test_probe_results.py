@@ -175,7 +175,7 @@ def test_folder_that_nodes_do_not_see_is_named(home):
 
 def test_job_that_did_not_get_its_turn_is_undecided(home):
     (line,) = list_faults(home, [], end=JobEnd("PENDING", "Priority", ""), has_started=False)
-    assert_problem(line, key="undecided probe job: pytorch", says=("--patience",))
+    assert_problem(line, key="undecided probe job: pytorch", says=("--max-wait",))
 
 
 @pytest.mark.parametrize(
