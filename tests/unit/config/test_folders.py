@@ -62,7 +62,8 @@ def test_one_module_knows_where_user_folders_are():
         for path in PACKAGE.rglob("*.py")
         if "XDG_" in path.read_text(encoding="utf-8")
     }
-    assert users == {"config/folders.py"}
+    # the worker, which JAX's cache belongs to, cannot import the first one
+    assert users == {"config/folders.py", "worker/frameworks/jax/compilation_cache.py"}
 
 
 def test_what_was_changed_longest_ago_is_evicted(tmp_path):
