@@ -137,8 +137,7 @@ class Installation:
             command += ["--python", str(self.python), "--compile-bytecode"]
             self.run_step(f"{title} with uv", [*command, *arguments], self._make_uv_variables())
         else:
-            # bytecode is compiled once, also if the settings of pip say otherwise
-            command = [*self.pip, "install", "--compile", "--progress-bar", "off"]
+            command = [*self.pip, "install", "--progress-bar", "off"]
             self.run_step(title, [*command, *arguments])
 
     def _make_uv_variables(self) -> dict[str, str]:
@@ -238,8 +237,7 @@ def install_wheel(installation: Installation, wheel: Path) -> None:
     """
     options = ["--no-deps", "--no-index", "--force-reinstall"]
     installation.run_step(
-        f"installing {wheel.name}",
-        [*installation.pip, "install", "--compile", *options, str(wheel)],
+        f"installing {wheel.name}", [*installation.pip, "install", *options, str(wheel)]
     )
 
 
