@@ -3,7 +3,6 @@
 import io
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
 from PIL import Image
@@ -20,8 +19,7 @@ MARGIN = 20
 
 def make_picture(browser: Browser) -> bytes:
     """Draw the page as a PNG file, down to the caption of the first table."""
-    with tempfile.TemporaryDirectory() as folder:
-        page = make_page(make_report(open_run(DOCS / "example"), {}, Path(folder)))
+    page = make_page(make_report(open_run(DOCS / "example"), {}))
     screen = browser.new_page(viewport={"width": WIDTH, "height": 900}, color_scheme="light")
     screen.set_content(page)
     box = screen.locator(".caption").first.bounding_box()

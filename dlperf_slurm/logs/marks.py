@@ -140,9 +140,9 @@ class RankMarks:
                     )
                 if mark.position not in reached:
                     return (
-                        f"lines of ranks are missing: only {-1 - rank} ranks print "
-                        f"{format_position(mark.position)}, but {-rank} or more print "
-                        f"{format_position(by_rank[rank][0].position)}"
+                        f"ranks did not print all steps: {format_position(mark.position)} was "
+                        f"printed by {-1 - rank}, {format_position(by_rank[rank][0].position)} by "
+                        f"{-rank} or more"
                     )
         return ""
 

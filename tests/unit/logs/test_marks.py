@@ -40,7 +40,7 @@ def test_one_line_that_two_ranks_print_alike_counts_twice():
 
 def test_a_step_that_one_rank_did_not_print_is_named():
     lines = _collect([(-1, 1, "a"), (-1, 1, "b"), (-1, 2, "c")])
-    assert_problem(lines.problem, says=("missing", "1 of step 2", "2 or more of step 1"))
+    assert_problem(lines.problem, says=("step 2 was printed by 1", "step 1 by 2"))
     labelled = _collect([(0, 1, "a"), (4, 1, "b"), (0, 2, "c")])
     assert_problem(labelled.problem, says=("rank 4", "step 2"))
 

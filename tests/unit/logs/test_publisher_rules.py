@@ -69,7 +69,7 @@ def test_pytorch_log_shorter_than_the_warm_up_has_our_figure_and_no_publishers(h
 
 def test_pytorch_epoch_that_has_no_end_fails(home):
     text = make_pytorch_log(8, 40).replace("FROM 0 TO 1", "FROM 0 TO 2")
-    assert_problem(import_text(text).reason, says=("no end", "epoch 1"))
+    assert_problem(import_text(text).reason, says=("no closing line", "epoch 1"))
 
 
 def make_mxnet_log(record=""):

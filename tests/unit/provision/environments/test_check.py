@@ -48,7 +48,7 @@ def test_environment_in_order(make_fake, capsys):
     ("fake", "cell", "says"),
     [
         ({"python": "echo 'ImportError: libfoo.so' >&2; exit 1"}, "fails", ("jax", "libfoo.so")),
-        ({"mpiexec": "echo ranks 1; echo ranks 1"}, "fails", ("world of 1", "mpi4py")),
+        ({"mpiexec": "echo ranks 1; echo ranks 1"}, "fails", ("world size of 1", "mpi4py")),
         ({"mpiexec": "echo 'error: not enough slots' >&2; exit 1"}, "fails", ("slots", "-n 2")),
         ({"mpiexec": None}, "fails", ("mpiexec",)),
         ({"stamp": "of yesterday"}, "stale", ("dlperf-slurm env create jax",)),

@@ -372,7 +372,7 @@ def test_state_that_changed_within_the_window_is_noted(start, end, says):
 def test_window_shorter_than_what_drivers_average_is_noted():
     ranks = make_record(make_case(), 0.4).ranks
     (text,) = list_footnotes(GPUS, ranks=ranks)
-    assert "window of 0.40 s: drivers average" in text
+    assert "the window, which lasted 0.40 s" in text
 
 
 def test_many_devices_are_counted():
