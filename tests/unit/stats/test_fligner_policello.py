@@ -144,5 +144,5 @@ def test_interval_of_many_values_needs_memory_of_their_pairs_alone():
     assert compute_ratio_interval(first, second).holds(1.0)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    # 160,000 pairs; the null distribution takes 40 MB (200 in all), all placements of all pairs would take 1 GB
+    # 160,000 pairs take 200 MB, the null distribution 40 of them; all placements would take 1 GB
     assert peak_bytes < 4e8
