@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from importlib import import_module
+from importlib.machinery import PathFinder
 
 from dlperf_slurm.cli.commands import COMMANDS
 from dlperf_slurm.cli.streams import (
@@ -68,6 +69,9 @@ def _run_command(words: "list[str]") -> int:
     try:
         options = _parse(words)
         options.words = words
+        if PathFinder.find_spec("msgspec") is None:
+            # before a command that needs no library yet says what else is missing
+            import_module("msgspec")
         options.handler(options)
     except DlperfError as error:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr)
