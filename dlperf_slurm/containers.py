@@ -79,16 +79,13 @@ def _register(make_parts: MakeParts) -> MakeParts:
 
 @_register
 def apptainer(start: ContainerStart) -> ContainerOptions:
-    """Return the command that starts an Apptainer container for each rank (apptainer-exec(1))."""
+    """Return the prefix of each rank's command that starts Apptainer (apptainer-exec(1))."""
     return _make_singularity_parts("apptainer", start)
 
 
 @_register
 def singularity(start: ContainerStart) -> ContainerOptions:
-    """Return the command that starts a SingularityCE container for each rank.
-
-    Its manual is singularity-exec(1).
-    """
+    """Return the prefix of each rank's command that starts SingularityCE (singularity-exec(1))."""
     return _make_singularity_parts("singularity", start)
 
 

@@ -31,8 +31,8 @@ def add_commands(commands: "Commands") -> None:
     parser = add_command(commands, "accept", run_accept)
     add_run_options(parser)
     parser.add_argument("--reference", type=Path, metavar="FILE", required=True,
-        help="file of `reference make`, or with a contract's figures; or the name of published "
-        "figures, as for `report --against`")  # fmt: skip
+        help="file that `reference make` wrote or that has a contract's figures, or a name of "
+        "published figures that `report --against` takes")  # fmt: skip
     parser.add_argument("--tolerance", metavar="PERCENT",
         help="how much slower than the reference a case may be, such as 3%% (default: what the "
         "reference's runs vary by, which takes at least two; 0 for figures)")  # fmt: skip

@@ -79,7 +79,8 @@ def drop_rebooted_nodes(
     """Return the nodes that have not been booted since they failed.
 
     `report` is called with a line for each of the others. `failed_at` has the time of failure in
-    UTC by node, or "" for a node that stays in the list even after a boot.
+    UTC by node, or "" for a node that stays in the list even after a boot. `clusters` names the
+    site's cluster for `--clusters`; '' is this host's.
     """
     booted_at = slurm_client.read_boot_times(clusters) if failed_at else {}
     kept = []

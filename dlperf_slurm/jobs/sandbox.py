@@ -391,7 +391,8 @@ def _check_node(node: nodes.Node) -> None:
             isinstance(called, nodes.Getattr) and called.attr in _COMMAND_METHODS
         ):
             raise SecurityError(
-                f"line {node.lineno}: a command may call only range, {', '.join(_COMMAND_METHODS)}"
+                f"line {node.lineno}: an expression of a command may call only range() and the "
+                f"methods {', '.join(_COMMAND_METHODS)}"
             )
 
 
@@ -443,7 +444,10 @@ def _read_attribute(
 
 
 def _to_int(value: Any, default: int = 0) -> int:
-    """Convert to an integer, as Jinja2's filter `int`; refuse texts so long that it takes time."""
+    """Convert to an integer, or return `default` if that fails, as Jinja2's filter `int` does.
+
+    Raises SecurityError for a text of more than MAX_DIGITS characters.
+    """
     if isinstance(value, str) and len(value) > MAX_DIGITS:
         raise SecurityError(f"int: the text has more than {MAX_DIGITS} characters")
     try:

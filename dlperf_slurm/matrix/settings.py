@@ -42,9 +42,10 @@ def _is_ours(axes: Axes, epochs: int) -> bool:
 
 
 def _has_free_steps(axes: Axes, epochs: int) -> bool:
-    """Return whether a case may take more steps than the protocol says.
+    """Return whether a case can run until its least seconds are over, beyond the protocol's steps.
 
-    Not with data loaders, which are opened for a number of steps.
+    It cannot with `epochs`, in an external script, or with data loaders, which are opened for a
+    number of steps.
     """
     return not epochs and axes.script == WORKER and axes.data in (ON_DEVICE, ON_HOST)
 

@@ -103,7 +103,10 @@ def _write_share(case: "Series", name: str) -> str:
 
 
 def _describe_scaling(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]:
-    """Describe the best and worst efficiency on the largest topology, of each kind of scaling."""
+    """Yield a sentence on the best and worst efficiency on the largest topology.
+
+    There is one for weak and one for strong scaling; `names` has the name of each case by its id.
+    """
     for name in EFFICIENCIES:
         scaled = rows[_is_scaled(rows, name) & ~_is_beyond_devices(rows, name)]
         if scaled.empty:
@@ -127,7 +130,7 @@ def _is_scaled(rows: "DataFrame", name: str) -> "DataFrame":
 
 
 def _is_beyond_devices(rows: "DataFrame", name: str = EFFICIENCIES[0]) -> "DataFrame":
-    """Flag cases that scale better than their number of devices: bool [cases].
+    """Return a mask of the cases that scale better than their number of devices: bool [cases].
 
     The whole interval of their efficiency is above 1 or, without an interval, the efficiency by
     more than MAX_VARIATION.

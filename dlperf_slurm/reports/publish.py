@@ -229,7 +229,7 @@ def _make_run_files(run: Run, names: Sequence[str], redaction: Redaction) -> dic
 
 
 def _make_comparison(a: Run, b: Run) -> str:
-    """Make the page that compares run B with the earlier run A."""
+    """Return the HTML of the page that compares run B with the earlier run A."""
     compared = compare_runs(a.manifest, collect_outcomes(a), b.manifest, collect_outcomes(b))
     table, notes = tabulate_comparison(compared)
     table = replace(table, caption=table.caption.replace("\n", "; "))

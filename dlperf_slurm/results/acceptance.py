@@ -154,7 +154,7 @@ def _match(
             provenance = {name: provenance[name] for name in {*around} & {*provenance}}
         changes = describe_changes(around, provenance)
         if manifest.run_id in (run.run_id for run in entry.runs):
-            changes.append("this run is one of the reference's own")
+            changes.append("this run is one of those that the reference was made from")
         nodes = {run.nodes for run in entry.runs}
         if len(nodes) == 1 and not {*list_nodes(outcomes)} <= {*entry.runs[0].nodes}:
             changes.append("all runs of the reference used the same nodes, and this run used "

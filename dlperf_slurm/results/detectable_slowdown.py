@@ -75,7 +75,7 @@ def _describe_cases(
         for spread in _USUAL_SPREADS
     ]
     return (
-        f"{what}, no earlier runs to estimate the variation from: a comparison of two such runs, "
+        f"{what}; no earlier runs show how much they vary. A comparison of two runs like this one, "
         f"{'; '.join(told)}"
     )
 

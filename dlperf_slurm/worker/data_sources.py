@@ -160,7 +160,10 @@ def produce(case: Case, rank_info: "RankInfo", worker: int, address: str, parent
 
 
 def receive(pipe: Any, producer: Any) -> "Batch":
-    """Return the next batch from a ZeroMQ socket; raises RuntimeError if its producer has ended."""
+    """Return the next batch from a ZeroMQ socket.
+
+    Raises RuntimeError if the multiprocessing.Process `producer`, which sends the batches, ended.
+    """
     while not pipe.poll(1000):
         if not producer.is_alive():
             raise RuntimeError(

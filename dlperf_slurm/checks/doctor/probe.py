@@ -152,7 +152,10 @@ def open_workplace(results: Path, loaded: LoadedSite) -> Iterator[Path]:
 
 
 def stage_probe(probe: Probe, folder: Path) -> Path:
-    """Write the script and the case of a probe job; return the folder for the ranks' files."""
+    """Write the script of a probe job, scripts/GROUP.sbatch, and its case below `folder`.
+
+    Returns the folder for the ranks' files.
+    """
     scripts = render_scripts(
         [probe.group], probe.site, folder.name[1:], folder, worker_command=["probe"]
     )

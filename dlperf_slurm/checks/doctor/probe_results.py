@@ -159,7 +159,11 @@ def _explain_missing_answers(probe: Probe, end: JobEnd, start: Path, folder: Pat
 def _check_ranks(
     probe: Probe, answers: Sequence[ProbeAnswer], start: Path, where: str
 ) -> Iterator[CheckResult]:
-    """Yield a fault if the ranks are not one MPI world, or not as many, or on too few nodes."""
+    """Yield a fault if the ranks are not one MPI world, or not on the nodes that were requested.
+
+    Their number has to be that of the probe's case. `start` is the folder of the ranks' output, and
+    `where` the host list that faults name.
+    """
     launcher, wanted = probe.site.launcher, probe.case.topology.world_size
     errors = [answer.join_error for answer in answers if answer.join_error]
     if errors:

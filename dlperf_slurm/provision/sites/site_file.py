@@ -72,7 +72,7 @@ def _is_allowed(partition: Partition, survey: Survey) -> bool:
 def _write_partition(survey: Survey, chosen: Optional[Partition]) -> Iterator[str]:
     """Yield comments on all partitions, and the line of the chosen one."""
     if survey.partitions:
-        yield "# Partitions, as nodes x cores, memory and GPUs of each, and the time limit:"
+        yield "# Partitions: nodes x cores, memory and GPUs of each node; time limit:"
     for known in survey.partitions:
         kinds = "; ".join(map(_describe_nodes, known.nodes)) or "no nodes"
         minutes = "no limit" if known.max_minutes is None else f"{known.max_minutes} min"

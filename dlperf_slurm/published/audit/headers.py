@@ -172,9 +172,10 @@ def _name_alike(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
 
 
 def _read_times(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
-    """Return the columns with precision speedups as speedups of training times.
+    """Take columns headed as precision speedups for ratios of training times.
 
-    In tables without throughputs only.
+    That holds in tables with training times and no throughputs; columns of others are returned
+    unchanged.
     """
     quantities = {column.quantity for column in columns}
     if TRAINING_TIME not in quantities or SAMPLES_PER_S in quantities:

@@ -172,9 +172,10 @@ OF_PRECISIONS = ("samples_per_s", "precision_speedup", "speedup")
 
 
 def _make_precision_table(rows: "DataFrame", marks: FootnoteMarks) -> Table:
-    """Make the table of these cases: a row per topology, columns per precision.
+    """Make the table of throughputs, precision speedups and weak scaling of these cases.
 
-    Cells have one value per compiler, separated by slashes.
+    It has a row per topology and columns per precision; cells have one value per compiler,
+    separated by slashes.
     """
     first = rows.iloc[0]
     reference = first.reference_precision
