@@ -119,6 +119,7 @@ def show_nodes(run: "Run", least_effect: Optional[float] = None, is_json: bool =
     Raises InputError for another run, BadNodesError, CasesFailedError or InconclusiveError unless
     all nodes are good.
     """
+    from dlperf_slurm.files.folders import run_permissions
     from dlperf_slurm.reports.node_verdicts_text import (
         guard_nodes,
         serialize_nodes,
@@ -131,7 +132,8 @@ def show_nodes(run: "Run", least_effect: Optional[float] = None, is_json: bool =
 
     if not run.manifest.nodes:
         raise InputError(f"{run.path}: not a sweep: no run of `sweep`, and so no nodes to compare")
-    verdicts = judge_nodes(run.manifest, collect_outcomes(run), least_effect or LEAST_EFFECT)
+    least = LEAST_EFFECT if least_effect is None else least_effect
+    verdicts = judge_nodes(run.manifest, collect_outcomes(run), least)
     if is_json:
         print_json(serialize_nodes(verdicts))
     else:
@@ -140,7 +142,8 @@ def show_nodes(run: "Run", least_effect: Optional[float] = None, is_json: bool =
         show_table(table, console)
         print_footnotes(notes, console)
     try:
-        paths = write_lists(run, verdicts)
+        with run_permissions(run.path):
+            paths = write_lists(run, verdicts)
         if not is_json:
             for path in paths:
                 say(f"{path.name}: {path}")

@@ -109,7 +109,10 @@ def test_example_is_judged_by_a_reference_of_itself(home, capsys, change, code, 
     change(run)
     found, rows, _ = accept(run, capsys, "--tolerance", "10%")
     assert (found, {row["verdict"] for row in rows.values()}) == (code, {verdict})
-    assert "this run is one of those that the reference was made from" in next(iter(rows.values()))["changes"]
+    assert (
+        "this run is one of those that the reference was made from"
+        in next(iter(rows.values()))["changes"]
+    )
 
 
 def test_other_model_sizes_are_refused_with_the_difference(reference, staged, capsys):

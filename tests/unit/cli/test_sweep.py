@@ -1,6 +1,7 @@
 """The commands sweep and nodes: which nodes are measured, in which jobs, and what is refused."""
 
 import json
+import stat
 import sys
 
 import pytest
@@ -83,6 +84,8 @@ def test_partition_without_nodes_that_run_jobs_is_refused_with_their_states(clus
 
 def test_nodes_of_a_sweep_that_has_not_run_are_not_measured(cluster, home, capsys):
     assert sweep(capsys, "--blocks", "3")[0] == 0
+    (run,) = home.glob("results/*")
+    run.chmod(0o750)
     code, out, err = run_main(["nodes", "--json"], capsys)
     verdicts = {row["node"]: row["verdict"] for row in json.loads(out)["nodes"]}
     assert {verdicts[node] for node in ("n1", "n2", "n5")} == {"not measured"}
@@ -92,6 +95,8 @@ def test_nodes_of_a_sweep_that_has_not_run_are_not_measured(cluster, home, capsy
     assert {path.name: path.read_text() for path in lists.iterdir()} == {
         "good_nodes.txt": "", "bad_nodes.txt": "",
     }  # fmt: skip
+    # those who may not read the run may not read them
+    assert {stat.S_IMODE(path.stat().st_mode) for path in lists.iterdir()} == {0o640}
 
 
 def test_nodes_of_another_run_are_refused(staged_run, capsys):
