@@ -116,7 +116,7 @@ def test_hostile_names_are_read_like_others(tmp_path):
         (
             lambda f: [write_images(f, s, c) for s, c in (("train", "a"), ("val", "ab"))],
             "val",
-            r"val/b' .*no class of train/",
+            r"val/b' .*no folder of the same name in train/",
         ),
     ],
 )
