@@ -31,6 +31,8 @@ from dlperf_slurm.worker.nodes.devices import DeviceError, query_gpus
 from dlperf_slurm.worker.processes import CommandRunner
 from dlperf_slurm.worker.provenance import describe_job, describe_platform
 
+# of the last line of a log, in a reason
+LAST_LINE_CHARACTERS = 200
 # limit of a query of nvidia-smi
 DEVICE_SECONDS = 30
 
@@ -64,8 +66,8 @@ def make_record(case: Case, log: Path, exit_code: int) -> Record:
     if run.is_stopped:
         run = _read_log(case, log, _count_needed_lines(case, log))
     reason = run.reason if run.status != OK else _find_contradiction(case, run.identity)
-    if not reason and exit_code != 0:
-        reason = f"the script ended with exit code {exit_code}"
+    if exit_code != 0 and not run.is_stopped:
+        reason = _add_end(reason, exit_code, log)
     if reason:
         # in the run directory, which may be moved: cases/CASE/REPEAT/ATTEMPT/START
         reason += f"; see {'/'.join(log.parts[-6:])}"
@@ -96,6 +98,18 @@ def make_record(case: Case, log: Path, exit_code: int) -> Record:
         publisher_samples_per_s=run.publisher_samples_per_s or 0.0,
         printed=run.prints,
     )
+
+
+def _add_end(reason: str, exit_code: int, log: Path) -> str:
+    """Add the exit code of the script and the last line of its log, unless `reason` has it."""
+    last = ""
+    for line in read_lines(log):
+        last = line.text.strip()[:LAST_LINE_CHARACTERS] or last
+    if last and last in reason:
+        return reason
+    end = f"the script ended with exit code {exit_code}"
+    end += f", after the line {last!r}" if last else ""
+    return f"{reason}; {end}" if reason else end
 
 
 def _find_device_name(case: Case) -> str:
