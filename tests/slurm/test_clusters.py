@@ -28,6 +28,7 @@ from support.small_disk import bind_read_only
 from support.tool import DEADLINE_SECONDS, await_that, find_states, run_tool, start_tool
 
 from dlperf_slurm.jobs.journal import JOURNAL_FILE, SUBMITTED
+from dlperf_slurm.jobs.run_directory import make_job_name
 
 pytestmark = pytest.mark.slurm
 
@@ -210,8 +211,9 @@ def test_job_that_only_accounting_knows_is_found_where_it_refuses_long_ranges(fa
     )
     write_wrapper(tmp_path / "bin", "sacct", f"{asked}; tee -a {errors}s <{errors} >&2; exit $code")
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    known = ["sacct", "--noheader", "--allocations", f"--jobs={job}", "--format=State"]
-    await_that(lambda: "CANCELLED" in ask(*known), "accounting knows its end")
+    # by name and time, as the tool asks, which takes longer than by id
+    known = ["sacct", "-nX", f"--name={make_job_name(run.run_id, '1n1g')}", "--format=State"]
+    await_that(lambda: "CANCELLED" in ask(*known, "--starttime=now-1hours"), "it is accounted for")
     done = submit(run, PATH=path)
     assert f"array job {job} was already" in done.stdout, done.stdout + done.stderr
     assert "Too wide of a date range" in Path(f"{errors}s").read_text()
