@@ -88,7 +88,7 @@ class _Table:
         self.effects = numpy.full(len(logs), numpy.nan)
         self.pool = numpy.zeros(0)
         self.freedom = 0
-        self.spread = numpy.zeros(0)
+        self.quantiles = numpy.full((len(logs), 2), numpy.nan)
         if len(self.decided):
             self.effects[self.decided] = numpy.nanmedian(kept, axis=1)
             counts = self.blocks[self.decided, None]
@@ -105,7 +105,6 @@ class _Table:
 
         p_values = numpy.ones(len(self.effects))
         count = min(_MAX_DRAWS, max(_DRAWS, _DRAWS_PER_TEST * tests))
-        self.quantiles = numpy.full((len(self.effects), 2), numpy.nan)
         for blocks in sorted({int(n) for n in self.blocks[self.decided]}):
             nodes = self.decided[self.blocks[self.decided] == blocks]
             draws = numpy.sort(self._draw(blocks, count, seed))
