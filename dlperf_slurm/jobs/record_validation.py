@@ -146,19 +146,20 @@ def _find_case_problems(
 
 
 _AXES = [field.name for field in dataclasses.fields(Axes)]
-# settings that a record takes from the parsed log instead of the case
-OF_LOG = ("warmup_steps", "measured_steps")
+# settings that a record takes from the parsed log instead of the case, the last if that has none
+OF_LOG = ("warmup_steps", "measured_steps", "tokens_per_sample")
 
 
 def _find_differences(record: Record, asked: Case) -> Iterator[str]:
     """Yield where the case in a record differs from the planned one (`asked`).
 
     Only what the job decides may differ: a batch size that it searched, and the numbers of steps in
-    a log that it parsed.
+    a log that it parsed, and of tokens if the matrix does not say it.
     """
     found, is_ok = record.case, record.status == OK
+    of_log = OF_LOG[:-1] if asked.tokens_per_sample else OF_LOG
     for field in dataclasses.fields(Case):
-        if field.name == "axes" or (is_ok and asked.log_format and field.name in OF_LOG):
+        if field.name == "axes" or (is_ok and asked.log_format and field.name in of_log):
             continue
         one, other = getattr(found, field.name), getattr(asked, field.name)
         yield from _compare(f"case.{field.name}", one, other, CASES_FILE)

@@ -88,4 +88,7 @@ def test_command_on_a_run_reads_its_json_alone(staged_run, command):
     # those of the interpreter itself included
     assert 50 < len(modules) < (280 if command == "list" else 185)
     # what takes a millisecond each, and has no work here
-    assert command != "status" or not modules & {"hashlib", "socket", "subprocess", "zipfile"}
+    slow = {"hashlib", "socket", "zipfile"}
+    # the last msgspec for Python 3.9 loads it
+    slow |= {"subprocess"} if sys.version_info >= (3, 10) else set()
+    assert command != "status" or not modules & slow
