@@ -8,7 +8,10 @@ import pytest
 from builders import list_directives, print_queue, run_main, write_matrix, write_program
 from support.problems import assert_problem
 
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.jobs.journal import STATE, Event, append_event
 from dlperf_slurm.jobs.run_directory import find_run
+from dlperf_slurm.scheduler.retry import NO_RETRY, read_retry_limits
 
 SITE = """\
 scheduler = "slurm"
@@ -55,8 +58,7 @@ def test_each_node_that_runs_jobs_has_an_array_job_of_its_own(cluster, home, cap
         assert any(line.startswith("--array=0-") and line.endswith("%1") for line in directives)
         by_node[node] = [task.repeat for task in run.read_tasks(group)]
     # block after block, so that all nodes measure a block at about the same time
-    count = len(run.manifest.cases)
-    assert set(by_node["n2"][:count]) == {2}
+    assert all(repeats == sorted(repeats) for repeats in by_node.values())
     assert sorted(set(by_node["n2"])) == [2, 5, 8, 11]
 
 
@@ -103,3 +105,33 @@ def test_nodes_of_another_run_are_refused(staged_run, capsys):
     code, _, err = run_main(["nodes", str(staged_run.path)], capsys)
     assert code == INPUT_ERROR
     assert_problem(err, file=staged_run.path, says=["not a sweep"])
+
+
+def test_what_failed_is_tried_again_by_name_alone_and_on_the_same_node(cluster, home, capsys):
+    assert sweep(capsys, "--blocks", "3")[0] == 0
+    run = find_run(None, home / "results")
+    for task in run.read_tasks("1n1g-n2"):
+        event = Event(STATE, format_now(), task.group_id, "7", task.array_task_id, "FAILED")
+        append_event(run.path, event)
+    # a node that fails is a result
+    assert read_retry_limits(run) == NO_RETRY
+    assert run_main(["retry", str(run.path), "--exclude-bad-nodes"], capsys)[0] == 0
+    (group,) = (name for name in run.list_group_ids() if "try2" in name)
+    directives = list_directives(run.get_script_path(group).read_text(encoding="utf-8"))
+    assert "--nodelist=n2" in directives
+    assert not any(line.startswith("--exclude") for line in directives)
+
+
+def test_least_effect_may_be_zero(cluster, home, capsys):
+    assert sweep(capsys, "--blocks", "3")[0] == 0
+    _, out, _ = run_main(["nodes", "--json", "--at-least", "0%"], capsys)
+    assert json.loads(out)["least_effect"] == 0
+
+
+def test_name_of_a_node_that_would_be_an_option_is_refused(cluster, home, capsys):
+    assert sweep(capsys, "--blocks", "3")[0] == 0
+    (manifest,) = home.glob("results/*/manifest.json")
+    manifest.write_text(manifest.read_text().replace('"n1"', '"n1 --exclude=n2"'))
+    code, _, err = run_main(["nodes"], capsys)
+    assert code == INPUT_ERROR
+    assert_problem(err, file=manifest.relative_to(home), key="nodes", says=["n1 --exclude=n2"])
