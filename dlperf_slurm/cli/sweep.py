@@ -131,7 +131,7 @@ def show_nodes(run: "Run", least_effect: Optional[float] = None, is_json: bool =
     from dlperf_slurm.results.node_verdicts import LEAST_EFFECT, judge_nodes
 
     if not run.manifest.nodes:
-        raise InputError(f"{run.path}: not a sweep: no run of `sweep`, and so no nodes to compare")
+        raise InputError(f"{run.path}: not a run of `sweep`, so it has no nodes to compare")
     least = LEAST_EFFECT if least_effect is None else least_effect
     verdicts = judge_nodes(run.manifest, collect_outcomes(run), least)
     if is_json:

@@ -104,7 +104,7 @@ def test_nodes_of_a_sweep_that_has_not_run_are_not_measured(cluster, home, capsy
 def test_nodes_of_another_run_are_refused(staged_run, capsys):
     code, _, err = run_main(["nodes", str(staged_run.path)], capsys)
     assert code == INPUT_ERROR
-    assert_problem(err, file=staged_run.path, says=["not a sweep"])
+    assert_problem(err, file=staged_run.path, says=["not a run of `sweep`"])
 
 
 def test_what_failed_is_tried_again_by_name_alone_and_on_the_same_node(cluster, home, capsys):
