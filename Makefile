@@ -5,7 +5,8 @@
 #                        worker with PyTorch, and a run of the installed wheel from matrix to report
 # make test-all          all of that, in half an hour: the oldest and the newest Python, a real Slurm
 #                        cluster of emulated nodes, TensorFlow 1, the frameworks that changed since
-#                        they were last proven, a browser, a release; what a machine cannot run is named
+#                        they were last proven, a browser, a release; 6 GB of disk, or 18 GB if all
+#                        frameworks changed; what a machine cannot run is named
 #
 # make test-faults       what takes minutes: nodes and controllers of that cluster die under a run
 # make test-containers   a matrix in images of Charliecloud and Podman on that cluster, and jobs with

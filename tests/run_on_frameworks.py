@@ -22,6 +22,7 @@ unproven until `make test-frameworks` has run.
 import argparse
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -65,6 +66,19 @@ LARGE_TESTS = {
         "test_full_size_step_has_all_parameters_and_the_loss_of_pytorch[llama]": 32 * 2**30
     }
 }
+# GB of an environment on the disk, and what other tests of `make test-all` need beside them
+ENVIRONMENT_GB = {
+    "jax": 0.8,
+    "megengine": 2.1,
+    "mindspore": 2.9,
+    "mxnet": 0.5,
+    "oneflow": 2.7,
+    "paddle": 1.0,
+    "pytorch": 1.2,
+    "tensorflow1": 0.8,
+    "tensorflow2": 1.7,
+}
+LEFT_FREE_GB = 3.0
 # tests in a framework's environment that are not about its adapter
 OTHER_TESTS = {"tensorflow1": ("tests/worker/test_tensorpack_script.py",)}
 
@@ -100,6 +114,7 @@ def main() -> int:
     # the reference first, whose environment other tests need
     tasks.sort(key=lambda task: task.framework != REFERENCE)
     tasks = [task for task in tasks if is_possible(task.framework)]
+    tasks = fit_on_disk(tasks, shutil.disk_usage(CHECKOUT).free)
 
     def keep(results: Mapping[str, Result]) -> None:
         if not arguments.changed:
@@ -166,6 +181,27 @@ def is_possible(framework: str) -> bool:
         return True
     print(f"NOT RUN: {framework}: {lack}", flush=True)
     return False
+
+
+def fit_on_disk(tasks: Iterable[Task], free: int) -> list[Task]:
+    """Return the tasks whose environments exist or fit in `free` bytes; print those left out."""
+    fitting = []
+    left = free / 1e9 - LEFT_FREE_GB
+    for task in tasks:
+        needed = ENVIRONMENT_GB[task.framework]
+        if find_managed_environment(task.framework).exists():
+            needed = 0.0
+        if needed > max(left, 0.0):
+            print(
+                f"NOT RUN: {task.framework}: its environment takes {needed} GB, with "
+                f"{LEFT_FREE_GB} GB left free for other tests; the disk of {CHECKOUT} has "
+                f"{max(left + LEFT_FREE_GB, 0.0):.1f} GB for it",
+                flush=True,
+            )
+            continue
+        left -= needed
+        fitting.append(task)
+    return fitting
 
 
 def make_environment(task: Task) -> str:

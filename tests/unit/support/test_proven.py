@@ -7,6 +7,7 @@ from support import proven
 from support.proven import Proof
 
 from dlperf_slurm.provision.environments import horovod
+from dlperf_slurm.provision.environments.pins import list_pins
 
 TESTS = ("tests/worker/test_adapter.py",)
 BRIEF = ("-m", "not exhaustive")
@@ -203,3 +204,20 @@ def test_horovod_is_proven_where_the_environment_has_it(home, monkeypatch):
     run_on_frameworks.write_proofs([Task("mxnet", True)], {"mxnet": Result([], 9.0)}, hashes, {})
     proofs = proven.read_proofs(home / "proofs.txt")
     assert {name: proof.sha256 for name, proof in proofs.items()} == hashes
+
+
+def test_environment_that_the_disk_cannot_hold_is_left_out_with_its_size(monkeypatch, home, capsys):
+    monkeypatch.setattr(run_on_frameworks, "find_managed_environment", lambda name: home / name)
+    (home / "oneflow").mkdir()
+    tasks = [Task(name, False) for name in ("pytorch", "mindspore", "oneflow", "mxnet")]
+    fitting = run_on_frameworks.fit_on_disk(tasks, 5_000_000_000)
+    assert [task.framework for task in fitting] == ["pytorch", "oneflow", "mxnet"]
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("NOT RUN: mindspore: ")
+    assert "2.9 GB" in line
+    assert "has 3.8 GB" in line
+    assert run_on_frameworks.fit_on_disk(tasks, 0) == [Task("oneflow", False)]
+
+
+def test_size_of_each_environment_is_known():
+    assert set(run_on_frameworks.ENVIRONMENT_GB) == set(list_pins())
