@@ -34,6 +34,7 @@ from dlperf_slurm.worker.host_noise import (
 
 # of this process alone: the same tests may run beside it
 BUSY_NAME = f"busy-{os.getpid()}"
+LAUNCHERS = {"mpirun", "prterun", "orted", "prted"}
 NEIGHBOUR = Path(__file__).resolve().parents[1] / "support" / "neighbour.py"
 FIRST = RankInfo(0, 0, 2, "n1", "127.0.0.1", 0)
 CUDA = vary(attempts.CASE, device="cuda")
@@ -109,11 +110,20 @@ def test_machine_is_looked_at_before_a_local_run():
     assert any(BUSY_NAME in line and "load average" in line for line in lines)
 
 
+def list_launchers():
+    """List the names of all launchers of ranks on this machine."""
+    psutil = pytest.importorskip("psutil", reason="needs psutil: pip install psutil")
+    return LAUNCHERS & {process.info["name"] for process in psutil.process_iter(["name"])}
+
+
 def test_run_without_it_names_neither_it_nor_its_own_ranks_and_has_its_phases(launch):
+    # launchers of other tests that run beside this one
+    others = list_launchers()
     noise, stderr = launch()
+    others |= list_launchers()
     (host,) = noise.hosts
     names = {one.name for use in (*host.before, *host.window) for one in use.other_processes}
-    assert not {BUSY_NAME, "mpirun", "prterun", "orted", "prted"} & names
+    assert not ({BUSY_NAME} | LAUNCHERS - others) & names
     assert BUSY_NAME not in stderr
     told = {one.name: one.seconds for one in noise.phases}
     # without a job script, they begin with the Python of rank 0
