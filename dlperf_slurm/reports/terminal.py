@@ -112,10 +112,11 @@ def print_plan(plan: "Plan", console: PlainConsole) -> None:
         _print_planned(plan, console)
     if plan.left_out:
         _print_left_out(plan, console)
+    calls_sbatch = any(site.scheduler == "slurm" for site in plan.sites.values())
     console.print(
         Text(
             f"{count_things(len(plan.cases), 'case')}, "
-            f"{count_things(len(plan.groups), 'group')} (sbatch calls), "
+            f"{count_things(len(plan.groups), 'group')}{' (sbatch calls)' * calls_sbatch}, "
             f"{count_things(plan.job_count, 'job')}, "
             f"{count_things(plan.array_task_count, 'array task')}, "
             f"at most {plan.node_hours:.1f} node-hours",

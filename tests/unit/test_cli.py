@@ -201,7 +201,9 @@ def test_variables_choose_site_and_results_as_the_options_do(files, bin_dir, mon
     assert run_main(["render", "matrix.toml"], capsys)[0] == 0
     assert len(list((files / "elsewhere").glob("*/manifest.json"))) == 1
     assert "chosen by DLPERF_SLURM_SITE" in run_main(["plan", "matrix.toml"], capsys)[1]
-    assert "chosen by --site" in run_main([*PLAN[:-1], "local"], capsys)[1]
+    of_local = run_main([*PLAN[:-1], "local"], capsys)[1]
+    assert "chosen by --site" in of_local
+    assert "sbatch calls" not in of_local
 
 
 @pytest.mark.parametrize(
