@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Optional
 
@@ -50,6 +51,8 @@ _NEW_TOKEN = (
     "if slurmctld responds to others, the token in SLURM_JWT is not valid any more: `scontrol "
     "token` prints one where munge runs"
 )
+# the begin of the hint for a token whose time is over
+EXPIRED_TOKEN = "the token in SLURM_JWT expired"
 # pattern of a common error message of Slurm's clients -> hint
 _HINTS = (
     (r"SLURM_JWT|auth/jwt", "set SLURM_JWT: `scontrol token` prints one where munge runs"),
@@ -203,8 +206,27 @@ def add_hint(message: str) -> str:
     """Append to an error message of a Slurm client a hint in parentheses, if one fits."""
     hint = next((hint for signs, hint in _HINTS if re.search(signs, message)), "")
     if _TOKEN in os.environ and _PERHAPS_REFUSED.search(message):
-        hint = _NEW_TOKEN
+        hint = _describe_expired_token() or _NEW_TOKEN
     return f"{message} ({hint})" if hint else message
+
+
+def _describe_expired_token() -> str:
+    """Return when the token in SLURM_JWT expired; '' if it is valid or tells no time.
+
+    The time is the claim `exp` of RFC 7519, in seconds since 1970; the signature is not checked.
+    """
+    import base64
+    import json
+
+    try:
+        claims = os.environ[_TOKEN].split(".")[1]
+        expiry = float(json.loads(base64.urlsafe_b64decode(f"{claims}=="))["exp"])
+        written = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(expiry))
+    except (ValueError, LookupError, TypeError, OverflowError, OSError):
+        return ""
+    if expiry > time.time():
+        return ""
+    return f"{EXPIRED_TOKEN} at {written}: `scontrol token lifespan=SECONDS` prints another one"
 
 
 def is_forbidden(message: str) -> bool:

@@ -52,6 +52,8 @@ def is_limit_that_passes(words: str) -> bool:
 
 def is_no_answer(words: str) -> bool:
     """Return whether an error of sbatch means no answer: the job may have been accepted."""
+    if slurm_client.EXPIRED_TOKEN in words:
+        return False
     return _NO_ANSWER.search(words) is not None and not is_limit_that_passes(words)
 
 

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -139,14 +140,21 @@ def ask_far(config, *words):
     return subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout
 
 
-@pytest.mark.parametrize("is_valid", [True, False])
-def test_clients_authenticate_by_token(far, tmp_path, is_valid):
+@pytest.mark.parametrize("token_is", ["valid", "altered", "expired"])
+def test_clients_authenticate_by_token(far, tmp_path, token_is):
     _, config = far
-    token = ask_far(config, "scontrol", "token").strip().partition("=")[2]
-    environment = {"SLURM_CONF": config, "SLURM_JWT": token if is_valid else token[:-9] + "A" * 9}
+    lifespan = ["lifespan=1"] if token_is == "expired" else []
+    token = ask_far(config, "scontrol", "token", *lifespan).strip().partition("=")[2]
+    if token_is == "altered":
+        token = token[:-9] + "A" * 9
+    elif token_is == "expired":
+        time.sleep(2.5)
+    environment = {"SLURM_CONF": config, "SLURM_JWT": token}
     done = run_tool(build_quick_submit(tmp_path, *SETTINGS), CHECKOUT, environment)
+    is_valid = token_is == "valid"
     assert done.returncode == (0 if is_valid else SCHEDULER_ERROR), done.stdout + done.stderr
-    assert is_valid or "`scontrol token`" in done.stderr
+    assert is_valid or "`scontrol token" in done.stderr
+    assert ("SLURM_JWT expired at" in done.stderr) is (token_is == "expired")
 
 
 @pytest.mark.parametrize("by", ["clusters of the site", "SLURM_CLUSTERS"])

@@ -1,11 +1,14 @@
 """Slurm's client commands: what they are given, and what becomes of their failures."""
 
+import base64
+import json
 import os
 
 import pytest
 from builders import write_program
 
 from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.scheduler.sbatch_errors import is_no_answer
 from dlperf_slurm.slurm_client import (
     clean_environment,
     find_cluster_name,
@@ -138,3 +141,14 @@ def test_token_that_may_have_expired_is_named(bin_dir, monkeypatch, words):
     write_program(bin_dir, "squeue", f"echo '{words}' >&2; exit 1")
     with pytest.raises(SchedulerError, match=f"{words}.*`scontrol token`"):
         run_client(["squeue"])
+
+
+@pytest.mark.parametrize(("expiry", "is_expired"), [(1, True), (1e11, False), ("soon", False)])
+def test_expired_token_is_named_and_not_waited_for(bin_dir, monkeypatch, expiry, is_expired):
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": expiry, "sun": "u"}).encode())
+    monkeypatch.setenv("SLURM_JWT", f"e30.{claims.decode().rstrip('=')}.c2ln")
+    write_program(bin_dir, "squeue", "echo 'Zero Bytes were transmitted or received' >&2; exit 1")
+    with pytest.raises(SchedulerError, match="`scontrol token") as caught:
+        run_client(["squeue"])
+    assert ("expired at 1970-01-01 00:00:01 UTC" in str(caught.value)) is is_expired
+    assert is_no_answer(str(caught.value)) is not is_expired
