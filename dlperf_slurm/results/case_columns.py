@@ -231,10 +231,10 @@ CASES: tuple[Column, ...] = (
         scaled_median_of("samples_per_s", divide_by_peak(kind)), header=f"of {kind} peak",
         form=SHARE, missing=UNKNOWN)
       for kind, name in (("measured", " (MFU)"), ("published", ""))),
-    Column("copied_gb_per_s", NUMBER, "10^9 bytes/s", "memory bandwidth of the device, by "
+    Column("copied_gb_per_s", NUMBER, "GB/s", "memory bandwidth of the device, by "
         "copying: reads plus writes", RepeatAggregate("copied_gb_per_s", "median")),
     declare_hidden("all_reduce_seconds", NUMBER, median_of_all_reduces("seconds")),
-    Column("all_reduce_gb_per_s", NUMBER, "10^9 bytes/s", "bus bandwidth of an all-reduce of the "
+    Column("all_reduce_gb_per_s", NUMBER, "GB/s", "bus bandwidth of an all-reduce of the "
         "gradients: 2 (n - 1) / n of their size, for n ranks, divided by its time",
         median_of_all_reduces("gb_per_s")),
     Column("reachable_efficiency", NUMBER, "share of 1", "weak-scaling efficiency that the "
@@ -267,7 +267,7 @@ CASES: tuple[Column, ...] = (
             "time",
             lambda c: c["samples_per_step"].astype(NUMBER) / c["tpot_avg_seconds"],
             "decode tokens/s", WHOLE),
-        ("decode_gb_per_s", "10^9 bytes/s", "bytes of weights and KV cache that decoding reads "
+        ("decode_gb_per_s", "GB/s", "bytes of weights and KV cache that decoding reads "
         "from device memory, divided by its mean time",
             lambda c: c["decoded_gb"] / c["tpot_avg_seconds"], "", RATIO),
         ("decode_bandwidth_share", "share of 1", "`decode_gb_per_s` over `copied_gb_per_s`",
@@ -318,7 +318,7 @@ CASES: tuple[Column, ...] = (
     Column("slowest_host", TEXT, "", "host of the slowest rank", of_slowest_device("host")),
     Column("slowest_rank", TEXT, "", "the slowest rank, by number; several where a device had "
         "another rank in another repeat", of_slowest_device("ranks")),
-    Column("peak_memory_bytes", COUNT, "bytes", "highest peak memory of any rank in any repeat",
+    Column("peak_memory_bytes", COUNT, "B", "highest peak memory of any rank in any repeat",
         RepeatAggregate("peak_memory_bytes", "max"), header="peak MiB",
         form=ScaledFormat(".0f", 1 / 2**20), missing=UNKNOWN),
     Column("utilization", NUMBER, "share of 1", "utilization of the devices, mean over the window",

@@ -46,7 +46,7 @@ RANKS: tuple[Column, ...] = (
     Column("median_step_seconds", NUMBER, "s", "median over the measured steps; missing for "
         "imported logs",
         read_attribute("median_step_seconds")),
-    Column("peak_memory_bytes", COUNT, "bytes", "peak memory of the rank",
+    Column("peak_memory_bytes", COUNT, "B", "peak memory of the rank",
         lambda row: row.result.peak_memory_bytes or None),
     Column("final_loss", NUMBER, "", "loss after the last step",
         read_attribute("result.final_loss")),

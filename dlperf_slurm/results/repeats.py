@@ -315,7 +315,7 @@ REPEATS: tuple[Column, ...] = (
     Column("train_seconds", NUMBER, "s", "time from the first step to the end of the last "
         "validation",
         of_record(lambda record: record.epochs[-1].elapsed_seconds if record.epochs else None)),
-    Column("peak_memory_bytes", COUNT, "bytes", "peak memory of the rank that used most",
+    Column("peak_memory_bytes", COUNT, "B", "peak memory of the rank that used most",
         of_record(lambda record: compute_peak_memory([record]))),
     Column("power_watts", NUMBER, "W", "power of all devices together, mean over the window",
         of_record(lambda record: compute_power_watts(record) or None)),

@@ -26,28 +26,28 @@ UNSUPPORTED = (
     needs_gpu("'fp32'", "tf32", "amp-bf16", "amp-fp16"),
     Unsupported(
         {"mode": TRAIN, "compiler": "graph", "clip_global_norm": True},
-        "compiler 'graph' clips each group of parameters by a norm of its own",
-        "with clip_global_norm use 'none'",
+        "compiler 'graph' clips each parameter group by its own norm, not by the global norm",
+        "with clip_global_norm use compiler 'none'",
     ),
     Unsupported(
         {"mode": TRAIN, "compiler": "graph", "gradient_accumulation": Not(1)},
-        "compiler 'graph' takes the batches of a step only all at once",
-        "with gradient_accumulation use 'none'",
+        "compiler 'graph' needs all micro-batches of a step at once",
+        "with gradient_accumulation use compiler 'none'",
     ),
     Unsupported(
         {"mode": TRAIN, "compiler": "graph", "to_accuracy": True},
-        "compiler 'graph' has the learning rate compiled in",
-        "to train to an accuracy use 'none'",
+        "compiler 'graph' compiles the learning rate into the step, so that it cannot change",
+        "to train to an accuracy use compiler 'none'",
     ),
     Unsupported(
         {"mode": TRAIN, "compiler": "graph", "model dropout": Not(0), "world_size": Not(1)},
-        "compiler 'graph' draws the same dropout on all ranks",
-        "with several ranks use 'none', or dropout 0",
+        "compiler 'graph' uses the same dropout mask on all ranks",
+        "with several ranks use compiler 'none', or dropout 0",
     ),
     Unsupported(
         {"mode": TRAIN, "compiler": "none", "precision": "amp-fp16", "loss_scale": DYNAMIC},
-        "precision 'amp-fp16' needs compiler 'graph', which alone has a dynamic loss scale",
-        "with 'none' use loss_scale = 128, or 'amp-bf16'",
+        "a dynamic loss scale with precision 'amp-fp16' needs compiler 'graph'",
+        "with compiler 'none' use loss_scale = 128, or precision 'amp-bf16'",
     ),
 )
 

@@ -34,12 +34,12 @@ UNSUPPORTED = (
     Unsupported(
         {"device": "cpu", "compiler": "cinn"},
         "compiler 'cinn' needs device 'cuda': Paddle for CPUs is built without CINN",
-        "use 'to_static'",
+        "use compiler 'to_static'",
     ),
     Unsupported(
         {"activation_checkpointing": True, "compiler": ("to_static", "cinn")},
-        "compiler {compiler!r} computes no activations again",
-        "with activation_checkpointing use 'none'",
+        "compiler {compiler!r} cannot recompute activations",
+        "with activation_checkpointing use compiler 'none'",
     ),
     CHECKPOINTED_STATISTICS,
     CHANNELS_LAST_WITHOUT_IMAGES,

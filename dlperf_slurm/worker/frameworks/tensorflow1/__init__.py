@@ -31,7 +31,7 @@ UNSUPPORTED = (
     Unsupported(
         {"compiler": "xla", "device": "cpu", "model layer": "convolution"},
         "compiler 'xla' takes minutes to compile {model!r} for the CPU",
-        "use 'none', or device 'cuda'",
+        "use compiler 'none', or device 'cuda'",
     ),
 )
 
