@@ -62,6 +62,7 @@ def main(arguments: "Optional[Sequence[str]]" = None) -> int:
 
 
 def _run_command(words: "list[str]") -> int:
+    """Run the command that the words name; return its exit code, 0 or that of the error."""
     from dlperf_slurm.errors import DlperfError, InputError
 
     # Pydantic would search every installed distribution for plug-ins
@@ -99,7 +100,7 @@ class CommandParser(argparse.ArgumentParser):
     """A parser that refuses unknown arguments itself, with its own usage, not the tool's."""
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
-        """Parse the arguments of a command; those that it does not have are an error."""
+        """Parse the arguments of a command; exit with the command's usage if one is unknown."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             from dlperf_slurm.cli.unknown_words import describe_unknown_arguments

@@ -42,6 +42,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_reference_make(options: argparse.Namespace) -> None:
+    """Write a reference file from the measured cases of one or more runs."""
     from dlperf_slurm.jobs.archives import find_readable_run
     from dlperf_slurm.results.collect import collect_outcomes
     from dlperf_slurm.results.reference import serialize_reference
@@ -53,7 +54,7 @@ def run_reference_make(options: argparse.Namespace) -> None:
 
 
 def run_accept(options: argparse.Namespace) -> None:
-    """Print the verdict on each case of the reference; raises an error unless all are accepted."""
+    """Print whether a run passes each case of a reference file; raise an error unless all pass."""
     from dlperf_slurm.jobs.archives import find_readable_run
     from dlperf_slurm.published.against import make_reference
     from dlperf_slurm.published.figures import list_sources

@@ -33,6 +33,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_archive(options: argparse.Namespace) -> None:
+    """Pack a run directory into a zip file; with --remove, delete the run directory afterwards."""
     from dlperf_slurm.files.archive_lookup import ARCHIVE_SUFFIX
     from dlperf_slurm.jobs.archives import write_archive
     from dlperf_slurm.jobs.run_directory import find_run
@@ -51,7 +52,7 @@ def run_archive(options: argparse.Namespace) -> None:
 
 
 def refuse_unfinished(run: "Run") -> None:
-    """Raise InputError, with the commands to use, if array tasks of the run have not ended."""
+    """Raise InputError, which says how to end the run, if array tasks of the run have not ended."""
     from dlperf_slurm.scheduler.state import count_states
     from dlperf_slurm.scheduler.track import Tracker
 

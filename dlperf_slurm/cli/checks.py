@@ -182,6 +182,7 @@ def run_audit(options: argparse.Namespace) -> None:
 def _print_audit(
     audit: "Audit", found: "Sequence[Discrepancy]", kinds: "Sequence[KindSummary]", threshold: float
 ) -> None:
+    """Print the findings of an audit of tables, what was not audited, and how much was checked."""
     from dlperf_slurm.published.audit.rounding import IN_SPREAD
     from dlperf_slurm.published.audit.severity import summarize_gaps
     from dlperf_slurm.reports.terminal import print_table

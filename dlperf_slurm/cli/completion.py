@@ -50,7 +50,10 @@ def run_completion(options: argparse.Namespace) -> None:
 
 
 def _find_completion(action: argparse.Action) -> Any:
-    """Return what the shell offers as an argument's values, in shtab's terms; None for nothing."""
+    """Return how a shell completes an argument's value, such as by file names; None for not at all.
+
+    `action` is the argument; the result is in shtab's terms.
+    """
     import shtab
 
     from dlperf_slurm.provision.environments.pins import list_pins

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def describe_estimates(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[str]:
-    """Return how long the run will take and which slowdowns it can detect, a line each.
+    """Return lines on how long the run will take, and on which slowdowns it can detect.
 
     Both are estimated from earlier runs in the folder `results`, if there are any.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def advise(
     command: str, kinds: tuple[type[Exception], ...] = (DlperfError, OSError)
 ) -> Iterator[None]:
-    """Append "To continue:" and a command to the message of errors of these kinds.
+    """Append "To continue:" and `command` to errors of these kinds that leave the context.
 
     A message that already ends with a command for the same run directory, the last word of
     `command`, is not changed.
@@ -43,9 +43,9 @@ def advise(
 def follow_run(
     run: "Run", submitter: "Submitter", before: Collection[str] = (), is_own: bool = True
 ) -> None:
-    """Follow a run to its end as `follow_to_end` does, and report.
+    """Follow a run to its end as `follow_to_end` does, then print and write its report.
 
-    Raises SchedulerError at the end for refused groups.
+    Raises SchedulerError at the end if Slurm refused array jobs.
     """
     from dlperf_slurm.cli.report import report_run
     from dlperf_slurm.cli.sweep import show_nodes
@@ -65,7 +65,7 @@ def follow_run(
 def follow_to_end(
     run: "Run", submitter: "Submitter", before: Collection[str] = (), is_own: bool = True
 ) -> None:
-    """Show a run's progress to its end, submit waiting groups, and retry failures.
+    """Show a run's progress to its end, submit waiting array jobs, and retry failed array tasks.
 
     If this user did not start the run here (`is_own` is False), nothing is released or retried.
     Array tasks in `before` that have ended are not counted as progress.
@@ -114,11 +114,12 @@ def follow_to_end(
 
 
 def _release_nothing(states: "Sequence[TaskState]", poll: int) -> list[str]:
+    """Release nothing, and return no lines: the `Releaser.release` for another user's run."""
     return []
 
 
 def warn_of_full_disk(run: "Run") -> None:
-    """Print a message if the disk of a run is full, as its array tasks cannot write one."""
+    """Warn if the disk of a run is full, because its array tasks cannot print that themselves."""
     from dlperf_slurm.jobs.disk_space import describe_full_disk
 
     if full := describe_full_disk(run.path):

@@ -96,6 +96,7 @@ def run_import_logs(options: argparse.Namespace) -> None:
 
 
 def _describe(run: "ImportedRun") -> dict[str, object]:
+    """Return the JSON object of an imported run."""
     return {
         "log": run.log,
         "format": run.format_name,
@@ -184,6 +185,10 @@ def _format_figure(value: Optional[float]) -> str:
 
 
 def _describe_difference(ours: Optional[float], publisher: Optional[float]) -> str:
+    """Format by how many percent the publisher's throughput differs from ours.
+
+    '' if the two are nearly the same, or one is unknown.
+    """
     if ours is None or publisher is None:
         return ""
     difference = publisher / ours - 1

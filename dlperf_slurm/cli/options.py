@@ -80,7 +80,7 @@ def add_set_option(
 def add_repeated_option(
     parser: argparse.ArgumentParser, option: str, metavar: str, text: str
 ) -> None:
-    """Add an option that may be repeated; its value is the list of all, by default empty."""
+    """Add an option that may be given several times; its value is the list of all values."""
     parser.add_argument(option, action="append", default=[], metavar=metavar, help=text)
 
 
@@ -98,7 +98,7 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_ci_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options --junit and --github, which tell a CI system what each case did."""
+    """Add the options --junit and --github, which report the result of each case to a CI system."""
     parser.add_argument(
         "--junit", type=Path, metavar="FILE", help="write a JUnit report for a CI system"
     )
@@ -123,7 +123,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def find_chosen_run(options: argparse.Namespace) -> "Run":
-    """Return the run that a command's arguments mean; raise InputError if there is none."""
+    """Return the run that the arguments RUN and --results choose; raises InputError for none."""
     from dlperf_slurm.jobs.run_directory import find_run
 
     return find_run(options.run, options.results)

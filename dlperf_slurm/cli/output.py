@@ -53,7 +53,7 @@ def record_output() -> Iterator[list[str]]:
 
 
 def find_plain_output() -> "TextIO":
-    """Return the stream below standard output, to which styles can be written."""
+    """Return the stream that sys.stdout wraps, which does not strip terminal styles."""
     # its styles are control characters
     return sys.stdout.stream if isinstance(sys.stdout, PlainStream) else sys.stdout
 
@@ -78,9 +78,9 @@ def print_json(value: object) -> None:
 
 @contextmanager
 def only_result(is_asked: bool) -> Iterator[None]:
-    """Discard progress messages in a context, if standard output is for the result alone.
+    """Discard progress messages in a context if `is_asked`, so that only the result is printed.
 
-    As with --json and --quiet (`is_asked`). Warnings and errors still go to standard error.
+    Commands ask for this with --json and --quiet. Warnings and errors still go to standard error.
     """
     if not is_asked:
         yield
@@ -92,7 +92,11 @@ def only_result(is_asked: bool) -> Iterator[None]:
 def write_checks(
     options: argparse.Namespace, name: str, checks: "Sequence[Check]", method: str, summary: str
 ) -> None:
-    """Write what --junit and --github ask for; `summary` is Markdown for $GITHUB_STEP_SUMMARY."""
+    """Write a JUnit report with --junit, and GitHub annotations and a job summary with --github.
+
+    `name` is that of the test suite, `method` says how verdicts are found, and `summary` is
+    Markdown for $GITHUB_STEP_SUMMARY.
+    """
     from dlperf_slurm.reports.ci_checks import list_annotations, serialize_junit
 
     if options.junit is not None:

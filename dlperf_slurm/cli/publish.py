@@ -27,7 +27,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_publish(options: argparse.Namespace) -> None:
-    """Write the site; runs that cannot be read are warnings, and named on the first page."""
+    """Write a static site of all runs; runs that cannot be read are warnings, also on the site."""
     from dlperf_slurm.reports.publish import INDEX, publish_site
 
     done = publish_site(options.results, options.directory, options.title, options.names)

@@ -95,6 +95,7 @@ def run_report(options: argparse.Namespace) -> None:
 
 
 def _write_checks(run: "Run", options: argparse.Namespace) -> None:
+    """Write a run's JUnit report and GitHub annotations, with a check per case."""
     from dlperf_slurm.files.folders import run_permissions
     from dlperf_slurm.reports.ci_checks import list_run_checks
     from dlperf_slurm.reports.formats.markdown import FILE_NAME, serialize
@@ -132,7 +133,7 @@ def _print_text(run: "Run", options: argparse.Namespace) -> None:
 
 
 def list_remarks(summary: "Summary") -> list[str]:
-    """Return what `audit` finds wrong in a run's own tables, one line per cell."""
+    """Return what `audit` finds wrong in the tables of a run's report, one line per cell."""
     from dlperf_slurm.published.audit import audit_report
     from dlperf_slurm.reports.formats.csv import FILE_NAME
     from dlperf_slurm.results.columns import serialize_csv

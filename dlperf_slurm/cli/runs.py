@@ -125,7 +125,10 @@ def _add_result_options(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def print_result(options: argparse.Namespace) -> "Iterator[list[Run]]":
-    """Print the runs that are put into the list, and with --json or --quiet nothing else."""
+    """Yield a list for runs; at the end print their ids with --json, or their paths with --quiet.
+
+    With these options, other messages in the context are discarded.
+    """
     runs: list[Run] = []
     try:
         # the plan that --dry-run prints has what the checks print
@@ -156,6 +159,7 @@ def run_plan(options: argparse.Namespace) -> None:
 
 
 def _print_plan(options: argparse.Namespace, loaded: "LoadedSite", plan: "Plan") -> None:
+    """Print a plan with the site, notes on the settings, and the expected duration."""
     from dlperf_slurm.cli.estimates import describe_estimates
     from dlperf_slurm.config.site import explain_choice
     from dlperf_slurm.jobs.plan import describe_plan, list_missing_environments
@@ -215,9 +219,10 @@ def run_submit(options: argparse.Namespace) -> None:
 
 
 def _find_matrices(options: argparse.Namespace) -> "tuple[Path, Optional[Path]]":
-    """Return the matrix, and the one to interleave with it or None, in the order of the words.
+    """Return the path of the matrix, and that of the matrix to interleave with it, or None.
 
-    Raises InputError for one matrix with --interleave, or several without.
+    They are in the order of the command line. Raises InputError for one matrix with --interleave,
+    or several without.
     """
     given = [options.matrix, options.matrix_b, options.interleave]
     if options.is_interleave_first:
@@ -232,7 +237,7 @@ def _find_matrices(options: argparse.Namespace) -> "tuple[Path, Optional[Path]]"
 
 
 class _Interleave(argparse.Action):
-    """The option --interleave, also with a matrix behind it: before or after the other one."""
+    """The action of the option --interleave, which may be followed by the second matrix."""
 
     def __call__(self, parser: object, namespace: Any, value: Any, option: object = None) -> None:
         namespace.interleave = value
@@ -249,7 +254,7 @@ def start_run(options: argparse.Namespace) -> "Run":
 
 
 def check_submission(options: argparse.Namespace, nodes: Sequence[str] = ()) -> "CheckedMatrix":
-    """Check what is to be submitted; `nodes` are those of a sweep.
+    """Check the matrix and the site of a submission; `nodes` are those of a sweep.
 
     Raises SchedulerError if there is no Slurm and no site was named: on a login node, training must
     not start by default, so site `local` has to be named.
@@ -293,7 +298,7 @@ def _resume(run: "Run", options: argparse.Namespace) -> None:
 
 
 def run_retry(options: argparse.Namespace) -> None:
-    """Submit a further attempt of array tasks that failed, or print that there are none."""
+    """Submit a further attempt of array tasks that failed; print a message if there are none."""
     with print_result(options) as runs:
         runs.append(find_chosen_run(options))
         _retry(runs[0], options)
@@ -323,7 +328,8 @@ def _retry(run: "Run", options: argparse.Namespace) -> None:
 def run_status(options: argparse.Namespace) -> None:
     """Print the states of a run's array tasks.
 
-    Raises SchedulerError if the scheduler does not answer; with --exit-code, CasesFailedError.
+    Raises SchedulerError if the scheduler does not answer; with --exit-code, CasesFailedError if
+    array tasks failed.
     """
     from dlperf_slurm.jobs.run_directory import list_latest_attempts
     from dlperf_slurm.reports.progress import describe_states, print_states
@@ -354,6 +360,7 @@ def run_status(options: argparse.Namespace) -> None:
 
 
 def run_wait(options: argparse.Namespace) -> None:
+    """Follow a submitted run to its end, and report."""
     from dlperf_slurm.jobs.run_ownership import is_own
     from dlperf_slurm.scheduler.submitter import Submitter
 
@@ -364,6 +371,7 @@ def run_wait(options: argparse.Namespace) -> None:
 
 
 def run_cancel(options: argparse.Namespace) -> None:
+    """Cancel all array tasks of a run that have not ended, and print how many."""
     from dlperf_slurm.jobs.run_ownership import is_own
     from dlperf_slurm.scheduler.cancel import cancel_run
 
@@ -387,6 +395,10 @@ def mark_own(run: "Run") -> None:
 def submit_and_follow(
     run: "Run", must_wait: bool, before: Collection[str] = (), is_new: bool = False
 ) -> None:
+    """Submit the array jobs of a run; with `must_wait`, follow the run to its end and report.
+
+    `before` are the array tasks that ended before a retry; `is_new`: the run was just staged.
+    """
     from dlperf_slurm.jobs.disk_space import TASK_BYTES, check_free
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
@@ -407,7 +419,7 @@ def submit_and_follow(
 
 
 def _make_submitter(run: "Run", must_wait: bool, is_new: bool) -> "Submitter":
-    """Make the submitter of a run, and of the run interleaved with it if that is the user's own."""
+    """Make the submitter of a run, and of the interleaved run if this user started that one too."""
     from dlperf_slurm.jobs.run_ownership import is_own
     from dlperf_slurm.scheduler.submitter import Submitter
 
@@ -417,7 +429,7 @@ def _make_submitter(run: "Run", must_wait: bool, is_new: bool) -> "Submitter":
 
 
 def _go_on(run: "Run", must_wait: bool) -> None:
-    """Follow a run that was submitted in turns with another, or print the next commands."""
+    """Follow an interleaved run that has been submitted already, or print the next commands."""
     say(f"Run directory: {run.path}")
     if must_wait:
         follow_run(run, _make_submitter(run, must_wait, is_new=True))

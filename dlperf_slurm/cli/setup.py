@@ -120,6 +120,7 @@ def run_make_digits(options: argparse.Namespace) -> None:
 def _add_kind(
     kinds: "Commands", name: str, text: str, handler: "Handler"
 ) -> argparse.ArgumentParser:
+    """Add a kind of data set to `data make`; return its parser."""
     kind = add_command(kinds, name, handler, text)
     default = Path("data") / name
     kind.add_argument(
@@ -153,6 +154,7 @@ def _parse_seed(text: str) -> int:
 
 
 def _make(directory: Path, recipe: "DatasetRecipe") -> None:
+    """Generate a data set in a folder, and print its size and how a matrix and a site name it."""
     import tomli_w
 
     from dlperf_slurm.provision.datasets import make_dataset
@@ -177,9 +179,9 @@ def _make(directory: Path, recipe: "DatasetRecipe") -> None:
 
 
 def _is_found(path: Path) -> bool:
-    """Return whether matrices submitted from here find a data set by its name alone.
+    """Return whether matrices submitted from here find a data set by its name, from ./data/NAME.
 
-    That is so in ./data/NAME, without an entry in a site file.
+    For any other folder the site file needs an entry.
     """
     return path == Path.cwd() / "data" / path.name
 
@@ -297,6 +299,7 @@ def run_env_check(options: argparse.Namespace) -> None:
 
 
 def run_config_show(options: argparse.Namespace) -> None:
+    """Print each value of a site, and of a matrix, with the file or option that sets the value."""
     from dlperf_slurm.config.site import list_effective_values, load_site
     from dlperf_slurm.matrix.file import list_values, read_matrix, split_assignments
     from dlperf_slurm.reports.terminal import print_table

@@ -93,7 +93,7 @@ class CheckedMatrix(NamedTuple):
 def check_matrix(
     options: argparse.Namespace, is_to_run: bool, nodes: Sequence[str] = ()
 ) -> CheckedMatrix:
-    """Check the matrix and site that the options name as a submission does; write nothing.
+    """Check the matrix and site that the options name, as a submission does, without writing files.
 
     `nodes` are those of a sweep. Raises InputError if the site can run none of the cases. If the
     run is to start now, also EnvironmentMissingError, and InputError if this machine cannot end a
@@ -137,10 +137,10 @@ def check_matrix(
 
 
 def check_interleaving(first: CheckedMatrix, second: CheckedMatrix) -> None:
-    """Raise InputError unless two runs can be measured in turns.
+    """Raise InputError unless two runs can be measured in turns (--interleave).
 
-    They need the same scheduler, and as many blocks as each other: blocks, the array jobs of a run
-    that wait for each other, are what alternates. On site `local`, repeats alternate.
+    Both need the same scheduler and the same number of blocks: array jobs of a run that wait for
+    each other, and between which the runs take turns. On site `local`, repeats take turns.
     """
     from dlperf_slurm.jobs.plan import count_blocks
 
@@ -185,9 +185,9 @@ def stage_matrices(options: argparse.Namespace, matrices: Sequence[CheckedMatrix
 
 
 def leave_out_bad_nodes(loaded: "LoadedSite", plan: "Plan", results: Path) -> "LoadedSite":
-    """Return the site with `--exclude` for its bad nodes, unless too few nodes would be left.
+    """Return the site with `--exclude` for its bad nodes; unchanged if too few nodes would be left.
 
-    See `list_bad_nodes`.
+    `list_bad_nodes` says which nodes are bad.
     """
     from dlperf_slurm.jobs.failed_nodes import (
         describe_too_few,
@@ -206,9 +206,9 @@ def leave_out_bad_nodes(loaded: "LoadedSite", plan: "Plan", results: Path) -> "L
 
 
 def list_bad_nodes(results: Path, site_name: str, clusters: str = "") -> list[str]:
-    """Print and return the nodes of a site that are bad by the runs in `results`.
+    """Print and return the bad nodes of a site, according to the runs in `results`.
 
-    Bad are slow nodes, and nodes that failed, and since then have neither measured nor been booted.
+    Bad are slow nodes, and nodes that failed and since then have neither measured nor been booted.
     """
     from dlperf_slurm.jobs.failed_nodes import drop_rebooted_nodes
     from dlperf_slurm.jobs.run_directory import list_run_ids

@@ -80,5 +80,8 @@ def find_width() -> int:
 
 
 def silence_output() -> None:
-    """Discard buffered output after a closed pipe, so that Python does not fail at its exit."""
+    """Discard output that is still buffered after the reader of a pipe, such as `head`, has ended.
+
+    Otherwise Python would fail at its exit.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

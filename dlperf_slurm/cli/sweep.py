@@ -49,7 +49,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_sweep(options: argparse.Namespace) -> None:
-    """Submit the cases of a matrix to every node; raises as `submit` does."""
+    """Submit array jobs that measure a matrix's cases on each node; raises as `submit` does."""
     from dlperf_slurm.cli.staging import load_plan, stage_matrices
     from dlperf_slurm.stats.slow_nodes import LEAST_BLOCKS
 
@@ -83,9 +83,10 @@ def run_sweep(options: argparse.Namespace) -> None:
 def _choose_nodes(
     clusters: str, partitions: "set[str]", names: str
 ) -> "tuple[list[str], list[str]]":
-    """Return the nodes of the partitions that run jobs, and "NODE: STATE" of the others.
+    """Return the partitions' nodes that can run jobs, and "NODE: STATE" of the other nodes.
 
-    Raises InputError if there are none, or too few to compare.
+    `names` restricts both to a list such as "n[1-8]"; "" is all nodes. Raises InputError if no node
+    can run jobs, or too few to compare.
     """
     from dlperf_slurm.slurm_client import is_usable, read_node_states
 
@@ -105,7 +106,10 @@ def _choose_nodes(
 
 
 def run_nodes(options: argparse.Namespace) -> None:
-    """Print the verdicts on the nodes of a sweep; raises an error unless all are good."""
+    """Print the verdict on each node of a sweep (good, slow, failed, ...).
+
+    Raises an error unless all nodes are good.
+    """
     from dlperf_slurm.jobs.archives import find_readable_run
     from dlperf_slurm.reports.regression_check import parse_percent
 
@@ -114,10 +118,11 @@ def run_nodes(options: argparse.Namespace) -> None:
 
 
 def show_nodes(run: "Run", least_effect: Optional[float] = None, is_json: bool = False) -> None:
-    """Print the verdicts on a sweep's nodes, and write their lists into its report folder.
+    """Print the verdict on each node of a sweep, and write lists of good and bad nodes to files.
 
-    Raises InputError for another run, BadNodesError, CasesFailedError or InconclusiveError unless
-    all nodes are good.
+    `least_effect` is the slowdown from which a node is slow, such as 0.02. Raises InputError for a
+    run that is no sweep; BadNodesError, CasesFailedError or InconclusiveError unless all nodes are
+    good.
     """
     from dlperf_slurm.files.folders import run_permissions
     from dlperf_slurm.reports.node_verdicts_text import (

@@ -68,7 +68,7 @@ def name_acceptance(accepted: Acceptance) -> str:
 
 
 def describe_method(accepted: Acceptance) -> str:
-    """Describe how bounds and verdicts are found, for the caption."""
+    """Describe how the bounds and verdicts are computed, for the caption of the table."""
     stated = accepted.tolerance
     lines = [
         "tolerance: " + (
@@ -97,7 +97,7 @@ def serialize_acceptance(accepted: Acceptance) -> str:
 
 
 def list_checks(accepted: Acceptance) -> list[Check]:
-    """List a check per case, which agrees with `guard_acceptance`."""
+    """Return a CI check per case; `guard_acceptance` raises an error if one does not pass."""
     return [
         Check("accept", row["case_id"], _OUTCOMES[row["verdict"]][0], _describe_case(row))
         for row in list_records(accepted.cases)

@@ -20,7 +20,10 @@ NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 @dataclass(frozen=True)
 class Check:
-    """What CI shows of a case; a command with a FAILURE or ERROR has an exit code other than 0."""
+    """The result of one case or comparison, as a CI system shows it.
+
+    A command with a FAILURE or ERROR among its checks has an exit code other than 0.
+    """
 
     group: str
     name: str

@@ -120,7 +120,7 @@ def _describe_test(compared: RunComparison) -> str:
 
 
 def _name_quantities(rows: "DataFrame") -> list[str]:
-    """Return the quantity of each row as its unit: "images/s" or "ms mean latency"."""
+    """Return what each row compares, by its unit: "images/s" or "ms mean latency"."""
     return [
         "ms mean latency" if quantity == MEAN_LATENCY else unit
         for quantity, unit in zip(rows.quantity, rows.unit)
@@ -208,7 +208,7 @@ def serialize_comparison(compared: RunComparison) -> str:
 
 
 def list_facts(pair: Row) -> dict[str, Any]:
-    """Return a row of `RunComparison.pairs` as an object for JSON."""
+    """Return a row of `RunComparison.pairs` as a JSON object, by column name."""
     names = (*IDENTITY, *PAIR, *FOUND)
     renamed = ("counted", *with_bounds("speed_ratio"))
     interval = find_interval(pair)
@@ -221,9 +221,9 @@ def list_facts(pair: Row) -> dict[str, Any]:
 
 
 def list_matrix_values(case: Row) -> dict[str, Any]:
-    """Return the axis values that data frames store differently, as a matrix file has them.
+    """Return a case's batch size and loss scale as a matrix file has them, by axis.
 
-    These are batch size (text in data frames) and loss scale.
+    Data frames store them differently: the batch size as text, a dynamic loss scale as missing.
     """
     size, scale = case["batch_size_per_device"], case["loss_scale"]
     return {
@@ -239,9 +239,9 @@ def _describe_run(manifest: Manifest) -> dict[str, str]:
 
 
 def list_checks(compared: RunComparison) -> list[Check]:
-    """List a check per row of `RunComparison.pairs`, which agrees with `guard_comparison`.
+    """Return a CI check per row of `RunComparison.pairs`.
 
-    Without a limit nothing fails.
+    A FAILURE or ERROR makes `guard_comparison` raise an error; there is none without a limit.
     """
     pairs = list_records(compared.pairs)
     is_guarded = any(pair["samples_a"] for pair in pairs)
@@ -253,7 +253,11 @@ def list_checks(compared: RunComparison) -> list[Check]:
 
 
 def _find_outcome(pair: Row, limit: Optional[float], is_guarded: bool) -> str:
-    """Return the outcome of a pair; `is_guarded` if run A has any result to be as fast as."""
+    """Return PASSED, SKIPPED, FAILURE or ERROR for a row of `RunComparison.pairs`.
+
+    `limit` is the allowed slowdown, None for no check. `is_guarded`: run A has a valid result of
+    any case, so that a case without one in A is a new case, and is skipped.
+    """
     if limit is None:
         return SKIPPED if pair["verdict"] in (UNDECIDED, NOT_COMPARABLE) else PASSED
     if is_guarded and not pair["samples_a"]:

@@ -122,7 +122,7 @@ def _describe_scaling(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]
 
 
 def _is_scaled(rows: "DataFrame", name: str) -> "DataFrame":
-    """Flag the cases that have an efficiency relative to another case: bool [cases].
+    """Return a mask of the cases whose efficiency is relative to another case: bool [cases].
 
     `name` is the column of the efficiency.
     """

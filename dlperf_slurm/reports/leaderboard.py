@@ -25,10 +25,11 @@ Subject = tuple[str, str, str, str]
 
 
 def list_bests(history: "DataFrame") -> dict[Subject, list[Row]]:
-    """List the newest results by model, mode, hardware and precision, best first per topology.
+    """List the newest results by model, mode, hardware and precision, the best first per topology.
 
     Of each framework and variant only the fastest batch size is kept. The rows have the columns of
-    the history and `label`, `cell` (throughput) and `share` of the fastest of the topology.
+    the history and `label`, `cell` (throughput), and `share`, the ratio to the fastest result of
+    the topology.
     """
     rows = history.assign(
         label=label_cases(history),
@@ -65,6 +66,7 @@ def list_bests(history: "DataFrame") -> dict[Subject, list[Row]]:
 
 
 def _rank_topology(topology: str) -> tuple[int, int]:
+    """Return (ranks, nodes) of a topology such as "2n8g", to sort by."""
     parsed = parse_topology(topology)
     return parsed.world_size, parsed.nodes
 

@@ -66,7 +66,10 @@ def tabulate_nodes(verdicts: NodeVerdicts) -> tuple[Table, tuple[str, ...]]:
 
 
 def _make_cells(place: int, rows: "DataFrame") -> list[Cell]:
-    """Make the cells of a figure: the ratio to the other nodes, with its interval."""
+    """Make a column of cells: each node's speed relative to the other nodes, with its interval.
+
+    `place` is the index of the measured figure in `NodeVerdicts.figures`.
+    """
     effects = [own[place] if own else None for own in rows.effects]
     return [
         Cell(one.ratio, SPEED, interval=Interval(one.low, one.high))
@@ -77,6 +80,7 @@ def _make_cells(place: int, rows: "DataFrame") -> list[Cell]:
 
 
 def _describe_method(verdicts: NodeVerdicts) -> str:
+    """Describe how nodes are compared and from which slowdown one is slow, for the caption."""
     return (
         "ratio to the median of the nodes that are not slow, block by block: median over the "
         "blocks (95 % interval); slow: significantly slower, at 5 % for all nodes and figures "
@@ -112,9 +116,10 @@ def serialize_nodes(verdicts: NodeVerdicts) -> dict[str, Any]:
 
 
 def write_lists(run: Run, verdicts: NodeVerdicts) -> list[Path]:
-    """Write the good and the bad nodes, one per line, into the report folder; return the files.
+    """Write files of the good and of the bad nodes, one per line, for sbatch; return their paths.
 
-    None for an archive. Raises OSError if the run directory is read-only.
+    They are in the report folder of the run; an archive gets none. Raises OSError if the run
+    directory is read-only.
     """
     if not run.path.is_dir():
         return []
@@ -129,7 +134,11 @@ def write_lists(run: Run, verdicts: NodeVerdicts) -> list[Path]:
 
 
 def guard_nodes(verdicts: NodeVerdicts) -> None:
-    """Raise an error unless all nodes of the sweep are good; that of bad nodes goes first."""
+    """Raise an error unless all nodes of the sweep are good.
+
+    BadNodesError for failed or slow nodes, else CasesFailedError for nodes that were not measured,
+    else InconclusiveError for undecided nodes. The message names the nodes of all these kinds.
+    """
     errors: Sequence[tuple[str, type[DlperfError]]] = (
         *((FAILED, BadNodesError), (SLOW, BadNodesError)),
         *((NOT_MEASURED, CasesFailedError), (UNDECIDED, InconclusiveError)),

@@ -26,7 +26,7 @@ class Output(NamedTuple):
 
 
 def load_output(run: Run, choices: Sequence[object]) -> Optional[Output]:
-    """Return the output of the last report with these choices; None if anything has changed since.
+    """Return what a report with the same choices printed last; None if files or code changed since.
 
     `choices` are the options, and the width and kind of the terminal.
     """
@@ -42,7 +42,7 @@ def load_output(run: Run, choices: Sequence[object]) -> Optional[Output]:
 
 
 def store_output(run: Run, choices: Sequence[object], found: RunFiles, output: Output) -> None:
-    """Store the output of a report; `found` are the run's files as they were before it."""
+    """Store what a report printed; `found` are the run's files as they were before the report."""
     root, error = run.report_dir.parent, output.error
     names = [*list_tree(root, run.report_dir.name)]
     value = (
@@ -54,7 +54,10 @@ def store_output(run: Run, choices: Sequence[object], found: RunFiles, output: O
 
 
 def _describe(run: Run, choices: Sequence[object]) -> tuple[object, ...]:
-    """Return all that an output depends on, but for the files of the run and of its report."""
+    """Return the part of a cache key that does not depend on files of the run.
+
+    These are the tool's code, the run's path and permissions, proofs beside the run, and `choices`.
+    """
     # `parity` writes its file once, and a report names it
     proofs = sorted(map(str, run.path.parent.glob(f"*/{PROOFS_FILE}")))
     # new files of a report have the permissions of the run

@@ -44,7 +44,7 @@ class PlainConsole:
 
 
 def measure(text: str) -> int:
-    """Return the number of columns that a line takes; East Asian characters take two."""
+    """Return how many columns of a terminal a line takes: two for an East Asian character."""
     if text.isascii():
         return len(text)
     return sum(

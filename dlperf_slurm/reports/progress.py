@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.scheduler.track import Tracker
 
 # (states of a poll, number of polls so far) -> a line per action taken, such as a released job
-Mend = Callable[[Sequence[TaskState], int], Sequence[str]]
+HandlePoll = Callable[[Sequence[TaskState], int], Sequence[str]]
 
 
 class ProgressCounts:
@@ -57,7 +57,7 @@ class ProgressCounts:
 
 def show_progress(
     tracker: "Tracker",
-    mend: Mend,
+    handle_poll: HandlePoll,
     named: set[str],
     console: PlainConsole,
     submitter: "Optional[Submitter]" = None,
@@ -65,16 +65,16 @@ def show_progress(
 ) -> None:
     """Follow a run until it ends, and print progress, each failure and each pending reason once.
 
-    `mend` is called with the states of each poll, and returns lines to print. `named` has the
-    markers of failed tasks and the pending reasons that were printed earlier, and is updated.
-    `before` is as in ProgressCounts.
+    `handle_poll` is called with the states and the number of each poll; its lines are printed.
+    `named` has the markers of failed tasks and the pending reasons that were printed earlier, and
+    is updated. `before` is as in ProgressCounts.
     """
     counter = ProgressCounts(tracker, before)
     show = _show_bar if console.is_terminal else _print_changes
     for states, shown_on in show(tracker, counter, console, submitter):
         _name_failures(states, named, shown_on)
         print_pending_reasons(tracker.run, states, named, shown_on)
-        _print_lines(mend(states, tracker.poll_count), shown_on)
+        _print_lines(handle_poll(states, tracker.poll_count), shown_on)
 
 
 def _show_bar(

@@ -53,7 +53,10 @@ Maker = Callable[[], Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Published:
-    """What `publish` did: the files that it wrote and removed, those that stayed, and problems."""
+    """The result of `publish_site`: names of written and removed files, the count of other files.
+
+    `problems` has a line per run that was left out, or cannot be compared.
+    """
 
     written: tuple[str, ...]
     removed: tuple[str, ...]
@@ -62,7 +65,7 @@ class Published:
 
 
 class _Site:
-    """The files of a site; those whose input has the same digest as before are not made again."""
+    """The folder of a published site; only files whose input has another digest are made again."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -73,7 +76,10 @@ class _Site:
         self.problems: list[str] = []
 
     def add(self, names: Sequence[str], digest: str, make: Maker) -> None:
-        """Write the files that `make` returns, unless they were made of the same input."""
+        """Call `make` and write the files that it returns, unless all are up to date.
+
+        `names` are the names of the files, `digest` is that of their input.
+        """
         old = self.before["digests"]
         if all(
             self.before["inputs"].get(name) == digest
@@ -95,7 +101,10 @@ class _Site:
             self.written.append(name)
 
     def finish(self) -> list[str]:
-        """Remove the files that only an earlier call made; return their names."""
+        """Remove files of the previous call that this one did not make; return their names.
+
+        Also stores the digests for the next call.
+        """
         removed = []
         for name in sorted(self.before["digests"].keys() - self.digests.keys()):
             if is_own(self.folder / name, self.folder, self.before["digests"][name]):
@@ -108,7 +117,10 @@ class _Site:
 
 
 def _read_state(folder: Path) -> dict[str, dict[str, Any]]:
-    """Read what an earlier call wrote; raises InputError if the folder is another one's."""
+    """Read the digests that the previous `publish` into this folder stored; empty for a new folder.
+
+    Raises InputError if the folder has other files than a published site.
+    """
     nothing: dict[str, dict[str, Any]] = {"digests": {}, "inputs": {}}
     if not folder.exists() or not any(folder.iterdir()):
         return nothing
@@ -204,6 +216,7 @@ def publish_site(results_dir: Path, folder: Path, title: str, shows_names: bool)
 
 
 def _digest(*values: object) -> str:
+    """Return the SHA-256 of values, by their `ascii` texts."""
     return hashlib.sha256(ascii(values).encode()).hexdigest()
 
 
@@ -249,7 +262,7 @@ def _make_comparison(a: Run, b: Run) -> str:
 
 
 def _list_changes(compared: RunComparison) -> list[str]:
-    """Warn if the runs of a comparison were measured on different hardware."""
+    """Return a warning if the runs were measured on different hardware, else an empty list."""
     changes = list_hardware_changes(compared)
     return [f"The runs were measured on different hardware: {'; '.join(changes)}"] * bool(changes)
 

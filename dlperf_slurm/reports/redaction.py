@@ -54,7 +54,7 @@ class Redaction:
 
 
 def find_names(runs: Iterable[Run], entries: "DataFrame") -> Redaction:
-    """Find the hosts and users that runs name, in their plans, journals and records."""
+    """Find the host and user names in manifests, journals and history entries, to be replaced."""
     hosts: set[str] = set()
     users: set[str] = set()
     for run in runs:

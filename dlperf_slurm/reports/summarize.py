@@ -128,12 +128,12 @@ class Summary:
                 f"{self.subject}; run {manifest.run_id}, dlperf_slurm {version}, "
                 f"{self.ok_repeats} of {self.planned_repeats} repeats are complete"
             )
-        mended = (
+        amended = (
             f"; changed after submission: {'; '.join(manifest.amended)}" if manifest.amended else ""
         )
         return (
             f"{self.subject}; run {manifest.run_id}, dlperf_slurm {version}, "
-            f"{self.measured}{mended}"
+            f"{self.measured}{amended}"
         )
 
 

@@ -131,7 +131,10 @@ def compare_with_reference(
 def _match(
     manifest: Manifest, cases: Sequence[CaseOutcomes], entry: ReferenceCase
 ) -> Iterator[_Pair]:
-    """Yield a pair of an entry of the reference and each case of the run that the entry selects."""
+    """Yield a pair of the reference's entry and each case of the run that the entry selects.
+
+    If the entry selects none, yield a pair without a case, whose `problem` says so.
+    """
     ids = {c.case.case_id: c for c in cases}
     found = [case_id for case_id in ids if case_id == entry.case]
     if not found and not entry.runs:

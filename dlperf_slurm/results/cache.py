@@ -96,6 +96,7 @@ def _find_metadata(package: str) -> list[str]:
 
 
 def _digest(made_of: object, content: bytes) -> bytes:
+    """Return the digest of a cache entry: of its content, and of what that was made of."""
     return hashlib.blake2b(ascii(made_of).encode() + content, digest_size=_DIGEST_BYTES).digest()
 
 

@@ -357,7 +357,7 @@ CASES: tuple[Column, ...] = (
 
 
 def list_aggregated() -> dict[str, list[str]]:
-    """List the columns of `repeats` that CASES aggregate, by the name of the aggregation.
+    """List the columns of `repeats` that columns of cases aggregate, by name of the aggregation.
 
     Such as {"max": ["peak_memory_bytes"], "median": [...]}.
     """

@@ -202,7 +202,7 @@ def divide_by_peak(kind: str) -> "Callable[[Cases], Series]":
 
 
 def compute_deviation(cases: Cases, below: CaseInputs) -> "Series":
-    """Compute each case's standard deviation (n - 1) of top-1 accuracy over seeds."""
+    """Compute each case's sample standard deviation (n - 1) of top-1 accuracy over its seeds."""
     known = below.valid[below.valid.top1.notna()]
     found = {case_id: stdev(own) for case_id, own in known.groupby("case_id").top1 if len(own) > 1}
     return below.plan.index.to_series().map(found).astype(NUMBER)

@@ -56,9 +56,9 @@ class Measured(Protocol):
 
 
 def explain_absence(run_name: str, outcomes: CaseOutcomes) -> str:
-    """Return why a run has no result of a case, or "".
+    """Return why a run has no valid result of a case: "A has no valid result: OOM"; else "".
 
-    `run_name` is the sentence's subject, such as "A".
+    `run_name` is the subject of the sentence.
     """
     if outcomes.case.reason:
         return f"{run_name} did not run this case: {outcomes.case.reason}"

@@ -260,7 +260,11 @@ def decide_pairs(
 def _remove_drift(
     a: Sequence[float], b: Sequence[float], first_run: str
 ) -> tuple[Sequence[float], Sequence[float]]:
-    """Remove the common trend of samples that were measured in turns."""
+    """Remove the common trend over time from samples that two runs measured in turns.
+
+    Value i of `a` and value i of `b` are adjacent in time, the run `first_run` ("A" or "B") first.
+    Unchanged if `first_run` is "".
+    """
     if not first_run or not a or not b:
         return a, b
     if first_run == "A":

@@ -42,7 +42,11 @@ NODES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class NodeVerdicts:
-    """The verdicts on the nodes of a sweep: the names of the figures, and the columns NODES."""
+    """The verdicts on the nodes of a sweep.
+
+    `figures` names what was compared, such as "throughput"; `nodes` has a row per node with the
+    columns NODES; `least_effect` is the slowdown from which a node is slow, such as 0.02.
+    """
 
     manifest: Manifest
     figures: Sequence[str]
@@ -58,10 +62,12 @@ class NodeVerdicts:
 def judge_nodes(
     manifest: Manifest, cases: Sequence[CaseOutcomes], least_effect: float = LEAST_EFFECT
 ) -> NodeVerdicts:
-    """Judge the nodes of a sweep by the throughput of each case, and by what each device reached.
+    """Decide for each node of a sweep whether it is good, slow, failed or undecided.
 
-    A node is slow if one of its figures is, failed if a repeat on it has no valid record, and
-    undecided if it seems slow or has too few blocks (`stats.slow_nodes`). Failed goes before slow.
+    Compared are the throughput of each case, and the measured peaks of the devices. A node is slow
+    if one of these figures is lower than on the other nodes by `least_effect` (0.02: 2 %), failed
+    if a repeat on it has no valid record, and undecided if it seems slow or has too few blocks
+    (`stats.slow_nodes`). A node that is both failed and slow is failed.
     """
     measured = [case for case in cases if not case.case.reason]
     figures = {
@@ -91,7 +97,7 @@ def judge_nodes(
 def _list_figures(
     manifest: Manifest, cases: Sequence[CaseOutcomes]
 ) -> "list[tuple[str, list[list[float]]]]":
-    """Return each figure's name and values [nodes, blocks]; nan where a repeat has none."""
+    """Return the name and the values [nodes, blocks] of each figure; nan for a missing repeat."""
     found: list[tuple[str, list[list[float]]]] = []
     for case in cases:
         by_repeat = {outcome.repeat: outcome for outcome in case.outcomes}
@@ -126,7 +132,10 @@ def _decide_verdict(
     figures: Sequence[str],
     least_effect: float,
 ) -> tuple[str, str]:
-    """Return the verdict on a node and its reason."""
+    """Return the verdict on a node, such as SLOW, and the reason in words.
+
+    `effects` has the comparison of each of `figures` with the other nodes.
+    """
     problems = [outcome.problem for outcome in outcomes if outcome.record is None]
     failed = [text for text in problems if not _is_open(text)]
     if failed:
@@ -146,5 +155,5 @@ def _decide_verdict(
 
 
 def _is_open(problem: str) -> bool:
-    """Return whether a repeat without a record may still run, as on a node that never answered."""
+    """Return whether an array task with this problem has not ended, so that a record may follow."""
     return problem in (NOT_SUBMITTED, NO_RECORD_YET) or problem.startswith(_CANCELLED)

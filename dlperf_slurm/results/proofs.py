@@ -60,9 +60,9 @@ def load_proofs(results_dir: Path) -> list[FoundProof]:
 
 
 def name_proofs(results: Results, proofs: Sequence[FoundProof]) -> Results:
-    """Set the column `parity_proof` of cases, and add a note to those that no proof covers.
+    """Return the results with the column `parity_proof`, and a note on each case without a proof.
 
-    There are no notes if no case is covered, which the headline says once.
+    If no case has a proof there are no notes, because the headline says so once.
     """
     from pandas import DataFrame, Series, concat
 

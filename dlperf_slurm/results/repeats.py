@@ -77,7 +77,7 @@ def of_record(find: Callable[[Record], object]) -> Callable[[RepeatData], object
 
 
 def hide(name: str, dtype: str, compute: Callable[[RepeatData], object]) -> Column:
-    """Declare a column that cases are computed from, and that is not written to files."""
+    """Declare a column from which columns of cases are computed, and that no file has."""
     return Column(name, dtype, "", "", compute, published=False)
 
 

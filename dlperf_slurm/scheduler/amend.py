@@ -89,10 +89,10 @@ def amend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
         )
         if changes:
             append_event(run.path, Event(AMENDED, format_now(), detail="; ".join(changes)))
-            mended = (*run.manifest.amended, *changes)
+            amended = (*run.manifest.amended, *changes)
             run = run._replace(
                 manifest=dataclasses.replace(
-                    run.manifest, amended=mended, max_submitted=after.max_submitted
+                    run.manifest, amended=amended, max_submitted=after.max_submitted
                 ),
             )
             manifest = format_manifest(run.manifest).encode()

@@ -49,6 +49,7 @@ def _list_lines(summary: Summary, case: Row, row: Row) -> Iterator[str]:
 
 
 def _write_line(time: datetime, kind: str, key: str, value: object, **metadata: object) -> str:
+    """Return one line of MLPerf's log; `kind` is its event type, such as POINT_IN_TIME."""
     entry = {
         "namespace": "",
         "time_ms": round(time.timestamp() * 1000),

@@ -23,7 +23,7 @@ Sample = tuple[Mapping[str, object], float]
 
 
 def serialize(summary: Summary) -> str:
-    """Serialize a gauge per case and figure, without those that were not measured."""
+    """Serialize each figure of the run as a gauge with a sample per measured case."""
     manifest = summary.manifest
     site = {"site": manifest.site_name, "matrix": manifest.matrix_name}
     cases = list_records(summary.results.cases)
@@ -44,6 +44,7 @@ def serialize(summary: Summary) -> str:
 
 
 def _list_lines(name: str, text: str, samples: Iterable[Sample]) -> Iterator[str]:
+    """Yield the lines of one gauge: help `text`, type, and a line per sample (labels, value)."""
     yield f"# HELP {name} {text}"
     yield f"# TYPE {name} gauge"
     for labels, value in samples:

@@ -91,7 +91,10 @@ def make_page(report: Report, home: str = "") -> str:
 
 
 def render(template: str, **values: object) -> str:
-    """Render a page with the common style; only its own script, known by its digest, may run."""
+    """Render a page template with the common style.
+
+    The page's content security policy allows only the tool's own script, by its digest.
+    """
     script = (_ASSETS / "report.js").read_text(encoding="utf-8")
     return load_template(template).render(
         style=Markup((_ASSETS / "report.css").read_text(encoding="utf-8")),
@@ -163,7 +166,7 @@ def _make_sections(
 
 
 def _find_joined(summary: Summary, overviews: Sequence[Overview]) -> dict[str, Overview]:
-    """Return the overview that replaces tables on the page, by title of a table.
+    """Return which overview replaces which tables on the page, by the table's title.
 
     On the page, one table of all training cases of a model replaces the tables of throughput and of
     precisions.

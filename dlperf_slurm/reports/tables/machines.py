@@ -47,7 +47,7 @@ RESOURCES = TableSpec(
 
 
 def _group_all_reduces(results: Results) -> "DataFrame":
-    """Compute the median time and bus bandwidth of all-reduces of each size, over all repeats."""
+    """Compute the median time and bus bandwidth of all-reduces by size, over all repeats."""
     sums = results.frames.sums.join(results.cases[["framework", "topology", "model"]], "case_id")
     sums["of"] = sums.model.where(sums.of_gradients.astype(bool), "")
     groups = sums.groupby(["framework", "via", "topology", "byte_count", "of"], sort=False)

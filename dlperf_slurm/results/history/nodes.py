@@ -17,8 +17,8 @@ class NodeHistory:
     """A node of a site that failed, did not pass its health check, or is slow.
 
     `failures` counts array tasks that failed, `measured` valid repeats; `last_reason` is that of
-    the last failure; `has_measured_since`: a later repeat on the node was valid. `slow` is set if
-    the node was the slowest of those that did the same work more often than by chance.
+    the last failure; `has_measured_since`: a repeat on the node was valid after it. `slow` is set
+    if the node was the slowest of those that did the same work more often than by chance.
     """
 
     site_name: str
@@ -81,6 +81,8 @@ def _make_history(
     `measured_at` is the end of the last of its `measured` valid repeats, or "".
     """
     failed_at, reason = max(failures, default=("", ""))
-    is_mended = measured_at > failed_at
+    has_measured_since = measured_at > failed_at
     count = len(failures)
-    return NodeHistory(site_name, node, count, measured, failed_at, reason, is_mended, slow)
+    return NodeHistory(
+        site_name, node, count, measured, failed_at, reason, has_measured_since, slow
+    )

@@ -101,11 +101,11 @@ def _make_host_table(hosts: Counts, devices: Counts) -> Table:
 
 
 def _join_values(told: Mapping[str, Counter[str]], measured: Mapping[str, int]) -> str:
-    """Return a fact's value, or each value with its number of repeats, the most frequent first.
+    """Return a fact's value, or each of several with its number of repeats, most frequent first.
 
-    `told` has the number of repeats by value, for each case id. `measured` has the number of valid
-    repeats by case id; repeats without a value count as "not reported". Returns "" if nothing was
-    reported, and only the number of values if there are many.
+    `told` has the number of repeats by value, for each case id; `measured` has the number of valid
+    repeats by case id. Repeats without a value count as "not reported". Returns "" if no repeat
+    reported one, and only the number of values if there are many.
     """
     counts: Counter[str] = Counter()
     for case_id, repeats in measured.items():
