@@ -42,7 +42,7 @@ _SYNTAX_HINTS = (
 def describe_mistake(kind: type[BaseModel], mistake: Mapping[str, Any]) -> str:
     """Describe an error that pydantic found in a TOML table, with the allowed values.
 
-    `mistake` is pydantic's error; `kind` is the model of the table that was validated.
+    `mistake` is an item of pydantic's `errors()`; `kind` is the model of the validated table.
     """
     value, error_type = mistake["input"], mistake["type"]
     if error_type == "extra_forbidden":
@@ -83,6 +83,7 @@ def _describe_unknown_key(key: object, known: Iterable[str]) -> str:
 def _suggest_correction(
     error_type: str, value: object, shown: str, field: Optional[FieldInfo]
 ) -> str:
+    """Return what to write instead of a wrong value, such as its allowed values; "" if unknown."""
     if error_type == "string_type" and isinstance(value, (int, float)):
         # a shell removes the quotes of --set account="123"
         return f'; to make it a string, put it in quotes: "{shown}" (in a shell: \'"{shown}"\')'

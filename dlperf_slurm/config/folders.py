@@ -87,9 +87,10 @@ def find_user_dir(variable: str, default: str) -> Path:
 
 
 def find_stranger(*paths: Path) -> str:
-    """Return the first owner of these paths who is neither this user nor root; "" for none.
+    """Return an owner of these paths who is neither this user nor root, the first found; else "".
 
-    Links and their targets count, as git's safe.directory has it; missing paths do not.
+    Links and their targets are both checked, as git's safe.directory does; missing paths are
+    skipped.
     """
     for path in paths:
         for look in (Path.lstat, Path.stat):
@@ -156,14 +157,14 @@ def _make_private_dir(own: Path, *parts: str) -> Path:
 
 
 def hash_path(path: Path) -> str:
-    """Return a file name for what is cached about a path: the hash of its real path."""
+    """Return the hash of a path's real path, as the file name of what is cached about it."""
     import hashlib
 
     return hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
 
 
 def evict_oldest(folder: Path, most_entries: int) -> None:
-    """Remove files and folders in a folder, but for the `most_entries` modified last."""
+    """Remove all files and folders in `folder` but the `most_entries` that were modified last."""
     import shutil
 
     # another process may remove them at the same time

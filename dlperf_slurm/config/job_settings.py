@@ -106,7 +106,7 @@ PositiveInt = Annotated[int, Field(ge=1)]
 
 
 class LauncherOptions(TomlModel):
-    """What starts the ranks, and how."""
+    """The program that starts the ranks, and its options."""
 
     name: Annotated[str, OneOf("a launcher", lambda: sorted(LAUNCHERS))] = "srun"
     """Program that starts the ranks."""

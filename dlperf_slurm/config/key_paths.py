@@ -77,6 +77,7 @@ def _enter_table(header: dict[str, Any], counts: dict[KeyPath, int]) -> KeyPath:
 
 
 def _walk_paths(value: Any, path: KeyPath) -> Iterable[KeyPath]:
+    """Yield the key path of a value, and of all values in it."""
     if path:
         yield path
     if isinstance(value, dict):

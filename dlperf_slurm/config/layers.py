@@ -43,6 +43,7 @@ def merge_layers(layers: Sequence[SettingsLayer]) -> tuple[TomlTable, dict[KeyPa
 def _merge(
     into: TomlTable, data: TomlTable, name: str, path: KeyPath, sources: dict[KeyPath, str]
 ) -> None:
+    """Merge `data` into the table `into`, in place, and add its layer's `name` to `sources`."""
     for key, value in data.items():
         here = (*path, key)
         if isinstance(value, dict):

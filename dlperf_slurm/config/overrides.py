@@ -57,7 +57,7 @@ _Bound = Annotated[
 
 
 class SiteCondition(TomlModel):
-    """Cases that have, on each key named here, one of the values; "<8" for numbers."""
+    """A condition of an [[override]] table: one or more values for each key; "<8" for numbers."""
 
     topology: OneOrMore[
         Annotated[
@@ -126,7 +126,7 @@ def _overlay_value(base: Any, change: Any) -> Any:
 
 
 def collect_overrides(layers: Sequence[SettingsLayer]) -> list[TomlTable]:
-    """Collect the [[override]] tables of all layers in order, without keys that a later layer sets.
+    """Return the [[override]] tables of all layers in order, without keys that a later layer sets.
 
     A later layer's plain settings thus win over the overrides of earlier layers.
     """

@@ -46,9 +46,9 @@ def suggest(name: object, known: Iterable[str]) -> str:
 
 
 def check_known(value: str, known: Sequence[str], what: str) -> str:
-    """Return `value` unchanged; raise ValueError, which lists the known names, if unknown.
+    """Return `value` unchanged; raise ValueError, which lists the known names, if it is unknown.
 
-    `what` is what it should be, for the message: "a framework".
+    `what` is the kind of name, for the message: "a framework".
     """
     if value not in known:
         raise ValueError(
@@ -127,7 +127,7 @@ def check_env_name(name: str) -> str:
 class OneOf:
     """Metadata for a string that must be one of some names; the JSON Schema lists them as enum.
 
-    `what` is what it should be, for messages: "a framework".
+    `what` is the kind of name, for messages: "a framework".
     """
 
     what: str

@@ -233,6 +233,7 @@ def _clean(location: KeyPath) -> KeyPath:
 
 
 def _prune(data: Any, location: KeyPath) -> None:
+    """Remove the value at a key path from nested tables and lists, in place."""
     *parents, last = location
     for part in parents:
         if isinstance(data, list) and isinstance(part, int) and part < len(data):

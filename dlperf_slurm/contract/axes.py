@@ -97,7 +97,7 @@ class Axes:
 
     @property
     def has_batch_search(self) -> bool:
-        """Whether the job searches for the batch size."""
+        """Whether the job searches for the batch size: the largest, or the first of a ladder."""
         return isinstance(self.batch_size_per_device, str)
 
     @property

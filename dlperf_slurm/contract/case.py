@@ -109,6 +109,6 @@ class Case:
 
 
 def find_most_steps(axes: Axes) -> int:
-    """Return how many steps of all ranks, or how many generations, fit in a file of times."""
+    """Return for how many steps, or generations, the times of all ranks fit in one file."""
     per_step = axes.world_size * (axes.output_tokens if axes.is_generation else 1)
     return (ARRAY_LIMIT_BYTES - ARRAY_HEADER_BYTES) // (TIME_BYTES * per_step)

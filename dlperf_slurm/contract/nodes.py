@@ -60,9 +60,10 @@ class NodeCopy:
 
 @dataclasses.dataclass(frozen=True)
 class NodeReport:
-    """The report of a node on its setup, checks and copies; a node with `problems` is UNHEALTHY.
+    """The report of a node on its setup, checks and data copies.
 
-    `node` is the name in Slurm, `host` the host name. `unknown` lists checks without a result.
+    A node with `problems` is UNHEALTHY. `node` is the name in Slurm, `host` the host name.
+    `unknown` lists checks without a result.
     """
 
     node: str
@@ -126,5 +127,5 @@ def describe_unhealthy(record: Record) -> str:
 
 
 def find_unhealthy_nodes(text: str) -> List[str]:
-    """Return the names of the nodes in a text made by `describe_unhealthy`."""
+    """Parse the text that `describe_unhealthy` made; return the names of the nodes in it."""
     return _UNHEALTHY.findall(text)

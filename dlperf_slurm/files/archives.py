@@ -94,7 +94,7 @@ class Archive:
         yield io.BytesIO(self._read(path, limit))
 
     def open_kept(self, path: Path, limit: int) -> BinaryIO:
-        """Open a file of the archive from memory; the first call decompresses it into `kept`."""
+        """Open a file of the archive in memory; the first call decompresses and keeps the file."""
         if path not in self.kept:
             self.kept[path] = self._read(path, limit)
         return io.BytesIO(self.kept[path])
@@ -213,7 +213,7 @@ def read_member(file: BinaryIO, member: Member, limit: int, where: str) -> bytes
 
 
 def make_entry(name: str) -> zipfile.ZipInfo:
-    """Make the ZIP entry of a member: a regular file with mode 0644 and a fixed time."""
+    """Make a ZIP entry for a member: a regular file of mode 0644, with the same time in each."""
     entry = zipfile.ZipInfo(name, _TIME)
     is_stored = name.endswith(STORED_SUFFIXES)
     entry.compress_type = zipfile.ZIP_STORED if is_stored else zipfile.ZIP_DEFLATED

@@ -89,6 +89,7 @@ def list_parts(path: Path, root: Path) -> Iterator[bytes]:
 
 
 def _make_below(folder: int, name: bytes, path: Path) -> None:
+    """Make a folder `name` in the folder with this descriptor, unless it exists."""
     try:
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=folder)
@@ -97,6 +98,7 @@ def _make_below(folder: int, name: bytes, path: Path) -> None:
 
 
 def _open_below(folder: int, name: bytes, path: Path) -> int:
+    """Open the folder `name` in the folder with this descriptor, without following a link."""
     try:
         return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as error:

@@ -120,6 +120,7 @@ def _parse_integer(digits: str) -> int:
 
 
 def _replace_half_pairs(value: Any) -> Any:
+    """Replace unpaired surrogates, which cannot be encoded, by "?" in all texts of decoded JSON."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, list):
@@ -130,6 +131,7 @@ def _replace_half_pairs(value: Any) -> Any:
 
 
 def _open_in(folder: int, path: Path, flags: int) -> int:
+    """Open a file in the folder with this descriptor; raises FileProblem for a link."""
     try:
         return os.open(encode_path(Path(path.name)), flags, dir_fd=folder)
     except OSError as error:

@@ -122,6 +122,7 @@ def _named_errors(path: Path, content: Content) -> Iterator[None]:
 
 @contextmanager
 def _removed_on_error(folder: int, name: bytes) -> Iterator[None]:
+    """Remove file `name` in the folder with this descriptor if the context raises an error."""
     try:
         yield
     except BaseException:
@@ -146,6 +147,7 @@ def _write_partial(folder: int, name: bytes, content: Content, is_synced: bool, 
 
 
 def _sync_folder(folder: int) -> None:
+    """Sync a folder to disk, so that a renamed file is there after a crash of the machine."""
     # some file systems cannot sync a folder, and have written the name already
     with suppress(OSError):
         os.fsync(folder)

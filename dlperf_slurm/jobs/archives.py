@@ -78,6 +78,7 @@ def list_readable_runs(results_dir: Path, named: Optional[str] = None) -> dict[s
 
 
 def _is_run(path: Path) -> bool:
+    """Return whether a path is a valid archive with the manifest of a run."""
     with suppress(FileProblem):
         return find_archive(path) is not None and has_file(path / MANIFEST_FILE, path)
     return False

@@ -100,6 +100,7 @@ def describe_too_few(site: "Site", needed: int) -> str:
 
 
 def _exclude(directives: Sequence[str], nodes: Sequence[str]) -> tuple[str, ...]:
+    """Return the directives with these nodes added to those of an `--exclude` among them."""
     matches = [re.match(_EXCLUDE, line) for line in directives]
     before = [name for match in matches if match for name in match[1].split(",")]
     names = dict.fromkeys([*before, *nodes])

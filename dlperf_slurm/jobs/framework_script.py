@@ -41,13 +41,13 @@ class NamedImage:
 
 @dataclass(frozen=True)
 class FrameworkScript:
-    """The template values of one framework's part of a job script, which is bash functions.
+    """The template values of one framework's part of a job script: a set of bash functions.
 
-    `name` is the ending of their names. `host_python` is set only if the batch host uses another
-    Python than the ranks, else `own_python` may be the path of the environment's; `has_secret` if
-    ranks connect without MPI and need a shared secret; `search_command` if array tasks search for
-    their batch size; `script_commands`, by function, for external scripts; `node_command` if nodes
-    run a setup or checks before the ranks.
+    `name` is the suffix of their names. `host_python` is set only if the batch host uses another
+    Python than the ranks; else `own_python` may be the path of the environment's. `has_secret`:
+    ranks connect without MPI and need a shared secret. `search_command` is set if array tasks
+    search for their batch size, `node_command` if nodes run a setup or checks before the ranks;
+    `script_commands` has the command of each function that runs an external script.
     """
 
     name: str
@@ -71,7 +71,7 @@ class FrameworkScript:
 
 
 def find_starter(task: ArrayTask) -> str:
-    """Return which bash function starts an array task: "launch", "search" or "script...".
+    """Return the bash function that starts an array task: "launch", "search" or "script...".
 
     Its full name in the script ends with the framework, such as `launch_pytorch`.
     """

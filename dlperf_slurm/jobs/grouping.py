@@ -42,9 +42,9 @@ class ArrayTask:
 class Group:
     """An array job: array tasks that request the same resources.
 
-    `tasks_per_job` array tasks run one after the other in each element of the array; with None,
-    each array task is an element. On a site without arrays, a group is a single plain job. All run
-    on `node`, one at a time, if it is set.
+    With `tasks_per_job`, each element of the array runs that many array tasks one after the other;
+    with None, each array task is an element. On a site without arrays, a group is a single plain
+    job. If `node` is set, all jobs run on that node, one at a time.
     """
 
     group_id: str
@@ -121,7 +121,8 @@ def group_by_node(
 ) -> tuple[Group, ...]:
     """Group the array tasks of a sweep into array jobs of one node each, block after block.
 
-    `get_node` says to which node a repeat belongs. Without nodes, group as `group_array_tasks`.
+    A repeat belongs to the node of `manifest.get_node`. Without `nodes`, the result is that of
+    `group_array_tasks`.
     """
     if not nodes:
         return group_array_tasks(tasks, site, max_array_size, suffix)
@@ -164,7 +165,7 @@ def _cut(tasks: Sequence[ArrayTask], settled: Site, max_jobs: int, group_id: str
 
 
 def compute_tasks_per_job(settled: Site) -> Optional[int]:
-    """Return how many array tasks share a Slurm job; None if each is an element of an array.
+    """Return how many array tasks a Slurm job runs one after the other; None for one each.
 
     `settled` is the site resolved for the kind of job. None for the local scheduler too, which runs
     array tasks one after the other anyway.
@@ -175,7 +176,7 @@ def compute_tasks_per_job(settled: Site) -> Optional[int]:
 
 
 def get_warning_seconds(limit_minutes: int) -> int:
-    """Return how long before a time limit the ranks are warned; 0 if the limit is too short."""
+    """Return how many seconds before its time limit a job gets a signal; 0 for a short limit."""
     return WARNING_SECONDS if limit_minutes >= SHORTEST_WARNED_MINUTES else 0
 
 

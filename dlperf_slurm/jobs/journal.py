@@ -98,9 +98,10 @@ def append_event(run_dir: Path, event: Event) -> None:
 
 
 def append_reserved(run_dir: Path, event: Event) -> None:
-    """Append an event that must not be lost, on a full disk in the space of `reserve_disk_space`.
+    """Append an event that must not be lost, if the disk is full in the space reserved for it.
 
-    Raises JournalError if the event cannot be written even then.
+    `reserve_disk_space` made that reserve. Raises JournalError if the event cannot be written even
+    then.
     """
     try:
         append_event(run_dir, event)
@@ -141,10 +142,10 @@ def read_journal(run_dir: Path) -> list[Event]:
 
 
 def read_whole_journal(run_dir: Path) -> tuple[list[Event], bool]:
-    """Read all events, and whether the journal is complete: not empty, and no line damaged.
+    """Read all events; also return whether the journal is complete: not empty, no line damaged.
 
-    What a damaged line said is also in the scripts, markers, claims and records. Raises InputError,
-    which names the file, if the journal cannot be read.
+    A caller finds what a damaged line said in the scripts, markers, claims and records. Raises
+    InputError, which names the file, if the journal cannot be read.
     """
     path = run_dir / JOURNAL_FILE
     try:
@@ -272,6 +273,7 @@ def _take_lock(descriptor: int) -> bool:
 
 @contextmanager
 def _open_lock(run_dir: Path, must_write: bool) -> Iterator[int]:
+    """Open the file of the submit lock, and yield its descriptor; see `hold_submit_lock`."""
     path = run_dir / LOCK_FILE
     with ExitStack() as stack:
         # sbatch passes this umask on to the job

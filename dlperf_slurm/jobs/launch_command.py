@@ -53,9 +53,9 @@ def make_starter(
 
 
 def _choose_interface(site: Site, chosen: Environment) -> dict[str, str]:
-    """Return environment variables that choose Gloo's and NCCL's network interface.
+    """Return the environment variables by which Gloo and NCCL use the site's network interface.
 
-    Without those that the site sets itself.
+    Variables that the site sets itself are left out.
     """
     interface = site.rendezvous.interface
     own = {*site.env, *site.env_from, *chosen.env}
@@ -102,6 +102,7 @@ def _describe_start(
     folders: Sequence[str],
     key: str,
 ) -> ContainerStart:
+    """Return a framework's container image, with its options and mounts rendered for the job."""
     values = list_job_values(site, kind)
     mounts = render_words(container.mounts, values, f"{key}.mounts")
     names = {*site.env, *site.rank_env, *site.env_from, *chosen.env, *chosen.rank_env}

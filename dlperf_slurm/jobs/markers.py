@@ -56,9 +56,9 @@ class Marker(NamedTuple):
 
 
 def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
-    """Read the last line of standard error from the folder of a start; "" if there is none.
+    """Read the last line of standard error that one execution of a job script left; "" for none.
 
-    It is cut after MAX_ERROR_CHARACTERS.
+    The line is cut after MAX_ERROR_CHARACTERS.
     """
     try:
         with open_file(attempt_dir / ERROR_FILE, run_dir) as file:
@@ -74,7 +74,10 @@ def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
 
 
 def read_hold(run_dir: Path, group_id: str) -> str:
-    """Return why a job script held the rest of its array (its launch failed); "" if none did."""
+    """Return why a job script held the rest of its array (`scontrol hold`); "" if none did.
+
+    The reason is that launches failed.
+    """
     try:
         return str((run_dir / MARKERS_DIR / f"{group_id}.held").readlink())
     except OSError:
@@ -139,7 +142,7 @@ class MarkerFolder:
         self._seen: dict[str, MarkerState] = {}
 
     def read(self) -> Mapping[str, MarkerState]:
-        """Return the (start number, kind) of all markers, by array task such as "2n8g.17"."""
+        """Return the (start number, kind) of each marker, by array task such as "2n8g.17"."""
         names = set(_list_names(self._run_dir))
         for name in self._names - names:
             task, number, kinds = _split_name(name)

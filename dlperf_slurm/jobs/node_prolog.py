@@ -57,10 +57,10 @@ def list_data_folders(group: Group, site: Site) -> list[str]:
 
 
 def list_starting_words(site: Site, topology: Topology) -> Sequence[str]:
-    """Return the command that starts a program once per node, to put before its command line.
+    """Return the words that start a program once per node, such as those of srun.
 
-    On Slurm it is srun with all resources of the node, also if another launcher starts the ranks;
-    [] for the local scheduler.
+    They precede its command line. On Slurm, srun gets all resources of the node, also if another
+    launcher starts the ranks; [] for the local scheduler.
     """
     if site.scheduler == "local":
         return []

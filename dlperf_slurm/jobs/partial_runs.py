@@ -46,6 +46,7 @@ def remove_leftovers(results_dir: Path) -> list[Path]:
 
 
 def _is_left_over(partial: Path) -> bool:
+    """Return whether a folder is an incomplete run directory whose process has ended."""
     try:
         status = partial.lstat()
         # only folders of this user that have a name of this tool

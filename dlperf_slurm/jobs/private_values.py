@@ -72,6 +72,10 @@ def _refuse_private_rank_env(loaded: LoadedSite) -> None:
 def _split(
     values: Mapping[str, str], table: KeyPath, sources: Mapping[KeyPath, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
+    """Split the variables of a table into public values, and private values quoted for bash.
+
+    `sources` has the layer that each value is from: values of `--set` are private.
+    """
     hidden = {
         name: value
         for name, value in values.items()
@@ -87,6 +91,7 @@ def hide_private_values(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def _hide(word: str) -> str:
+    """Return a word of a command line with "..." in place of a private value or credential."""
     # "--set=KEY=VALUE", and abbreviated options such as "--se=..."
     option = _OPTION.match(word)
     start = option.group() if option else ""

@@ -185,4 +185,5 @@ def find_token_problem(record: Record, seconds: Any, step_seconds: Any) -> str:
 
 
 def _find_slack(window_seconds: Any) -> Any:
+    """Return by how many seconds sums of step times may differ from these total times."""
     return WINDOW_TOLERANCE * window_seconds + WINDOW_SLACK_SECONDS

@@ -151,10 +151,10 @@ OF_LOG = ("warmup_steps", "measured_steps", "tokens_per_sample")
 
 
 def _find_differences(record: Record, asked: Case) -> Iterator[str]:
-    """Yield where the case in a record differs from the planned one (`asked`).
+    """Yield where the case in a record differs from the planned case `asked`.
 
-    Only what the job decides may differ: a batch size that it searched, and the numbers of steps in
-    a log that it parsed, and of tokens if the matrix does not say it.
+    Only what the job decides may differ: a batch size that it searched, and in a log that it parsed
+    the numbers of steps, and of tokens unless the matrix sets them.
     """
     found, is_ok = record.case, record.status == OK
     of_log = OF_LOG[:-1] if asked.tokens_per_sample else OF_LOG
@@ -213,7 +213,7 @@ def _read_details(folder: Path, run_dir: Path) -> dict[str, SidecarFile]:
 
 
 def _parse_steps(folder: Path, detail: Optional[SidecarFile], record: Record) -> Any:
-    """Return the measured step times as an array [ranks, steps]; None without their file.
+    """Return the measured step times as an array [ranks, steps]; None without a file of them.
 
     `detail` is that file. Raises ContractError if inference by our worker has no step times, or if
     shape or values are invalid.

@@ -107,7 +107,7 @@ _TEMPLATE_FILTERS = (
 
 
 class _Budget:
-    """The units of work that are left: for the present text (`own`), and for all (`shared`)."""
+    """The units of work that are left: `own` for the present text, `shared` for all texts."""
 
     def __init__(self) -> None:
         self.own = MAX_WORK
@@ -288,7 +288,7 @@ def begin_all() -> None:
 
 
 def begin_rendering() -> None:
-    """Reset the budget for rendering one text, and add a text's share to the common budget."""
+    """Reset the budget for rendering one text, and add that text's share to the common budget."""
     _budget.own = MAX_WORK
     _budget.shared += SHARED_WORK_EACH
 

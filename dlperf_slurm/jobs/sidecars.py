@@ -56,6 +56,10 @@ def find_sidecar_problem(beside: Sidecars, record: Record) -> str:
 
 
 def _find_problem(told: Union[NoiseReport, Peaks], hosts: Set[str], record: Record) -> str:
+    """Return where host noise or peaks are of another attempt, or of other hosts, than the record.
+
+    "" if nowhere. `told` is the content of the file, `hosts` are the hosts that it names.
+    """
     for name in ("run_id", "case_id", "repeat", "attempt"):
         found, expected = getattr(told, name), getattr(record.case, name)
         if found != expected:

@@ -41,6 +41,10 @@ def check_templates(sites: Mapping[JobKind, Site]) -> None:
 
 
 def _find_problems(environment: BoundedEnvironment, own: Path, name: str) -> Iterator[str]:
+    """Yield the mistakes in a template of the site, and in those that it extends.
+
+    `own` is the path of the site's template, `name` the name of the template to check.
+    """
     folder = own.parent
     trees: list[tuple[str, nodes.Template]] = []
     wanted = name

@@ -60,6 +60,7 @@ def explain_unsupported(case: MatrixCase, job_case: Case, settled: Site) -> Opti
 
 
 def _find_topology_obstacle(topology: Topology, site: Site, cpus_per_rank: int) -> Optional[str]:
+    """Return why the site has too few nodes, devices or cores for a topology, or None."""
     if site.max_nodes is not None and topology.nodes > site.max_nodes:
         return f"{topology} needs {topology.nodes} nodes, but the site has {site.max_nodes}"
     most = site.max_devices_per_node
@@ -135,6 +136,7 @@ def _find_search_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
 
 
 def _find_inference_obstacle(case: MatrixCase) -> Optional[str]:
+    """Return which setting of an inference case applies to training only, or None."""
     axes = case.axes
     if axes.mode != INFER:
         return None
@@ -179,7 +181,7 @@ def _find_generation_obstacle(case: MatrixCase) -> Optional[str]:
 
 
 def _find_ranks_obstacles(case: MatrixCase, settled: Site) -> Iterator[str]:
-    """Yield why launcher or case do not work with the way in which the site's ranks connect."""
+    """Yield why the launcher or the case needs another way of connecting ranks than the site's."""
     ranks, launcher = settled.ranks, settled.starting_launcher
     kinds = LAUNCHERS[launcher].rendezvous_methods
     if ranks not in kinds:
@@ -208,6 +210,7 @@ def _find_need_of_mpi(case: MatrixCase) -> str:
 
 
 def _find_data_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
+    """Return why a case cannot read its data set on the site, or None."""
     axes = case.axes
     # a model of a script's own has none
     if axes.data not in (FOLDER, DALI) or not case.dataset:

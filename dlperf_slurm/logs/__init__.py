@@ -157,6 +157,7 @@ class PublisherRule(NamedTuple):
 
 
 def _compute_nothing(reading: ParsedRun, identity: Identity) -> float:
+    """Raise RuleError: the rule of a format whose publisher has none."""
     from dlperf_slurm.logs.publisher_rules import RuleError
 
     raise RuleError("the log format has no publisher's rule")
@@ -305,6 +306,7 @@ def compute_samples_per_s(windows: Iterable[Window], identity: Identity) -> floa
 
 
 def _compute_rate(window: Window, identity: Identity) -> float:
+    """Return the throughput of one window in samples/s; see `compute_samples_per_s`."""
     if window.seconds > 0:
         return window.steps * identity.global_batch_size / window.seconds
     rate = window.samples_per_s * (identity.devices if window.is_per_device else 1)

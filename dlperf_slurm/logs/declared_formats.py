@@ -178,6 +178,7 @@ def _make_signature(name: str, lines: Sequence[Any]) -> Pattern[str]:
 
 
 def _check(where: str, table: Table, kind: str, *needed: str) -> None:
+    """Raise FormatError if a table has keys unknown for its `kind`, or lacks one of `needed`."""
     known = KEYS[kind]
     for key, value in table.items():
         if key not in known:
@@ -190,6 +191,11 @@ def _check(where: str, table: Table, kind: str, *needed: str) -> None:
 
 
 def _compile(where: str, pattern: str) -> Pattern[str]:
+    """Compile a pattern of a format's table, with parts such as `{NUMBER}` put in.
+
+    Raises FormatError, with the place `where`, if it is invalid.
+    """
+
     def put_in(match: "re.Match[str]") -> str:
         if match[1] not in PIECES:
             raise FormatError(f"{where}: {{{match[1]}}} is no piece; known: {', '.join(PIECES)}")
@@ -202,6 +208,7 @@ def _compile(where: str, pattern: str) -> Pattern[str]:
 
 
 def _make_lines(where: str, lines: Sequence[Table]) -> List[Any]:
+    """Return the (pattern, handler) entries that the tables `lines` of a format declare."""
     made: List[Any] = []
     for index, line in enumerate(lines):
         _check(f"{where}[{index}]", line, "line", *(("columns",) if "csv" in line else ()))
@@ -318,6 +325,7 @@ def _take_pairs(run: TimedRun, line: LogLine, match: "re.Match[str]") -> None:
 
 
 def _make_identify(where: str, table: Table) -> Callable[[TimedRun], Identity]:
+    """Return the function that makes the Identity of a run, as the table of a format declares."""
     _check(where, table, "identity")
     makers = {key: _make_value(f"{where}.{key}", value) for key, value in table.items()}
     return lambda run: Identity(
@@ -497,6 +505,10 @@ def find_end(run: TimedRun, end: Table) -> str:
 
 
 def _find_last_epoch(run: TimedRun, name: str) -> str:
+    """Return a message if the log lacks the end of the last epoch, or "".
+
+    `name` is that of the fact with the number of epochs.
+    """
     announced, begun = run.read_count(name), run.last[0]
     if not announced:
         return f"the log does not state how many epochs were planned ({name})"
@@ -545,6 +557,7 @@ def _find_short_rank(run: TimedRun, reaches: Sequence[str]) -> str:
 
 
 def _make_rule(where: str, table: Table) -> PublisherRule:
+    """Return the publisher's rule that a table declares; raises FormatError if it is invalid."""
     _check(where, table, "rule", "name")
     known = [name for name in RULES if name in table]
     if len(known) != 1:

@@ -119,6 +119,7 @@ class _Traceback:
         self._is_source = self._is_chained = False
 
     def add(self, line: LogLine) -> None:
+        """Parse one line of the rank: part of a traceback, or the exception at its end."""
         text = line.text
         if line.rank != self._rank:
             return
@@ -138,6 +139,7 @@ class _Traceback:
 
 
 def _quote(what: str, line: LogLine) -> str:
+    """Return a failure's message: what happened, and the log's line."""
     rank = "" if line.rank < 0 else f" on rank {line.rank}"
     text = line.text.strip()
     shown = text[:LONGEST_QUOTE] + ("..." if len(text) > LONGEST_QUOTE else "")

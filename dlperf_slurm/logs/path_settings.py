@@ -49,6 +49,7 @@ def read_name(path: Path) -> Identity:
 
 
 def _read_tokens(name: str) -> Dict[str, str]:
+    """Return the settings in one name, without those that it has twice with different values."""
     found: Dict[str, Set[str]] = {}
     tokens = re.split(r"[^a-z0-9]+", name.lower())
     for before, token in zip(["", *tokens], tokens):
@@ -58,6 +59,7 @@ def _read_tokens(name: str) -> Dict[str, str]:
 
 
 def _read_token(token: str) -> List[Tuple[str, str]]:
+    """Return the (setting, value) pairs that one word of a name stands for, such as "b128"."""
     topology = _TOPOLOGY.fullmatch(token)
     if topology is not None:
         nodes, per_node = (int(part) for part in topology.groups() if part is not None)
@@ -98,5 +100,6 @@ def read_path_date(path: Path) -> str:
 
 
 def _list_names(path: Path) -> List[str]:
+    """List the names of the file and of the nearest folders, the file's first."""
     absolute = path.absolute()
     return [absolute.name, *(parent.name for parent in list(absolute.parents)[:_FOLDERS])]

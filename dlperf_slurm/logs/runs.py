@@ -156,6 +156,10 @@ def _place_run(run: ImportedRun, around: LogHardware, options: ImportOptions) ->
 
 
 def _explain_format(path: Path, names: Sequence[str]) -> Tuple[str, str]:
+    """Return why a log has no format of its own, and the status: FAILED or OUT_OF_MEMORY.
+
+    `names` are the formats that match the log: none or several.
+    """
     if names:
         return f"matches several formats: {' and '.join(names)}; choose one with --format", FAILED
     failures, is_empty = FailureScan(), True
@@ -207,6 +211,7 @@ def _import_run(
     reading: ParsedRun,
     options: ImportOptions,
 ) -> ImportedRun:
+    """Make the ImportedRun of a parsed run: settings, throughput and publisher's figure."""
     named = options.read_name(path)
     identity = complete_identity(options.settings, reading.identity, named)
     run = ImportedRun(
@@ -367,6 +372,10 @@ def _find_contradiction(reading: ParsedRun, identity: Identity) -> str:
 def _choose_rule(
     rules: Sequence[PublisherRule], reading: ParsedRun, identity: Identity, options: ImportOptions
 ) -> PublisherRule:
+    """Return the publisher's rule that the user chose, else the first that suits the run.
+
+    If none does, it is the last rule, or NO_RULE without any.
+    """
     for rule in rules or (NO_RULE,):
         if rule.name == options.rule_name if options.rule_name else rule.suits(reading, identity):
             return rule

@@ -113,6 +113,7 @@ class SettingScan:
 
 
 def _read_line(text: str) -> List[Tuple[str, str]]:
+    """Return the (setting, value) pairs that one line states."""
     found = [(name, value) for name, message, value in _MESSAGES if message in text]
     for name, pattern in _NAMED:
         for word in pattern.findall(text):

@@ -173,6 +173,7 @@ class TimedRun:
             self._take(line, self.format.announcements)
 
     def _take(self, line: "LogLine", entries: Lines) -> bool:
+        """Handle a line by the first entry whose pattern matches; return whether there is one."""
         for entry in entries:
             pattern, handle = entry if isinstance(entry, tuple) else (entry, take_line)
             match = pattern.match(line.text)
@@ -188,6 +189,7 @@ class TimedRun:
         return joined
 
     def finish(self) -> ParsedRun:
+        """Return the result of the lines so far; `problem` says why it must not be used."""
         self.facts = self._join_facts()
         make_windows, first_marks = self.format.make_windows, self.first_marks
         is_one = self.format.is_of_job or (self.format.is_total and not self.marks)

@@ -129,9 +129,9 @@ def _describe_missing_batch(axes: Axes) -> tuple[tuple[str, str], str]:
 
 
 def find_max_points(matrix: Matrix) -> int:
-    """Return how many combinations of values a matrix may have.
+    """Return how many combinations of values a matrix may have before it is refused.
 
-    Fewer if it has many conditions, which are evaluated for each combination.
+    The limit is lower with many conditions, which are evaluated for each combination.
     """
     conditions = [
         *(rule.when for rule in matrix.exclude),
@@ -145,7 +145,10 @@ def find_max_points(matrix: Matrix) -> int:
 
 
 def _limit(points: Iterator[Point], budget: Iterator[int], file: MatrixFile) -> Iterator[Point]:
-    """Yield combinations of values, each normalized; raise InputError after more than `budget`."""
+    """Yield combinations of values, normalized; raise InputError when `budget` is used up.
+
+    Each combination takes one item of the iterator `budget`, which several calls share.
+    """
     for point in points:
         if next(budget, None) is None:
             raise InputError(

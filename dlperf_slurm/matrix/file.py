@@ -56,7 +56,7 @@ def split_assignments(assignments: Sequence[str]) -> tuple[list[str], list[str]]
 
 
 def find_setting(name: str) -> str:
-    """Return the key for `--set` that a user means: "partition", "protocol.repeats"; "" for none.
+    """Return the key for `--set` that a user means by a name, "partition"; "" for none.
 
     Names in other tools are known: "walltime" is "time_limit_minutes".
     """
@@ -109,7 +109,7 @@ def set_values(toml: TomlFile, assignments: Sequence[str]) -> TomlFile:
 
 
 def write_merged(toml: TomlFile) -> TomlFile:
-    """Return the file with its merged values as text, whose first line has the `--set` options."""
+    """Return the file with its merged values as TOML; the first line names the `--set` options."""
     return dataclasses.replace(toml, text=f"# {toml.label!a}\n{tomli_w.dumps(toml.data)}")
 
 

@@ -63,6 +63,7 @@ class AxisTable(TomlModel):
 
 
 def _make_field(kind: Any, description: str, default: Any = ()) -> tuple[Any, Any]:
+    """Return the pydantic field of an axis, as (type, field), for a table of axes."""
     return Values[kind], Field(default, description=description)
 
 

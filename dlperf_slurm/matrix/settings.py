@@ -42,15 +42,16 @@ def _is_ours(axes: Axes, epochs: int) -> bool:
 
 
 def _has_free_steps(axes: Axes, epochs: int) -> bool:
-    """Return whether a case can run until its least seconds are over, beyond the protocol's steps.
+    """Return whether a case can measure more steps than planned, to last its least seconds.
 
-    It cannot with `epochs`, in an external script, or with data loaders, which are opened for a
-    number of steps.
+    It cannot if it trains to accuracy (`epochs` above 0), in an external script, or with data
+    loaders, which are opened for a number of steps.
     """
     return not epochs and axes.script == WORKER and axes.data in (ON_DEVICE, ON_HOST)
 
 
 def _is_searched(axes: Axes, epochs: int) -> bool:
+    """Return whether the job searches for the batch size of the case."""
     return axes.is_largest_batch
 
 

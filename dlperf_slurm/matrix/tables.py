@@ -52,7 +52,7 @@ class Protocol(TomlModel):
 
 
 class ProtocolOverride(TomlModel):
-    """The parts of the protocol that some cases have otherwise."""
+    """Other values of the protocol for the cases of an [[override]] table."""
 
     repeats: Optional[PositiveInt] = None
     """Repeats of each of these cases."""
@@ -135,11 +135,11 @@ def _check_models_differ(models: tuple[ModelTable, ...]) -> tuple[ModelTable, ..
 
 
 class ScriptTable(TomlModel):
-    """Somebody else's script that runs a case, and how its log is read.
+    """An external script that runs a case, and how its log is read.
 
-    `command` is lines of bash, a Jinja2 template over the case (docs/matrix.md lists its
-    values), run in the framework's environment: `launch` "single", on the first node, for a script
-    that starts its ranks itself, or "per-rank", by the launcher.
+    `command` is lines of bash, a Jinja2 template over the case (docs/matrix.md lists its values),
+    run in the framework's environment: `launch` "single", on the first node, for a script that
+    starts its ranks itself, or "per-rank", by the launcher.
     """
 
     command: Annotated[str, Field(min_length=1)]

@@ -47,6 +47,7 @@ def cancel_run(run: Run, warn: Callable[[str], None]) -> int:
 
 
 def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
+    """Cancel a run's Slurm jobs and wait until they end; return the number of array tasks."""
     watcher = make_queue_watcher(run, run.list_group_ids())
     before = _list_active(watcher)
     array_job_ids = sorted({job_id.partition("_")[0] for job_id in before}, key=int)
@@ -91,6 +92,7 @@ def _list_active(watcher: QueueWatcher) -> dict[str, str]:
 
 
 def _cancel_local(run: Run, warn: Callable[[str], None]) -> int:
+    """Terminate this host's processes of a run; return the number of unfinished array tasks."""
     states = Tracker(run).refresh(ask_scheduler=False)
     waiting = [state for state in states if state.array_job_id and not state.is_final]
     array_job_ids = sorted({state.array_job_id for state in waiting})

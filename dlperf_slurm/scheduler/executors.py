@@ -95,6 +95,7 @@ class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
     def _internal_process_submissions(
         self, delayed_submissions: list[utils.DelayedSubmission]
     ) -> list[core.Job[Any]]:
+        """Call sbatch once; return a submitit job for each element of the array."""
         after = [f"--dependency=afterany:{':'.join(self.awaited)}"] if self.awaited else []
         command = ["sbatch", "--parsable", *after, str(self.script)]
         output = slurm_client.run_client(command, keep_open=(self.lock,), inherit=self.inherit)
@@ -117,6 +118,7 @@ class LocalArrayExecutor(core.Executor):
     def _internal_process_submissions(
         self, delayed_submissions: list[utils.DelayedSubmission]
     ) -> list[core.Job[Any]]:
+        """Start the process that runs the array tasks; return a submitit job for each of them."""
         count = len(delayed_submissions)
         log = self.run.get_script_path(self.group_id).with_suffix(".local.log")
         with open_to_append(log, root=self.run.path) as output:
@@ -131,6 +133,7 @@ class LocalArrayExecutor(core.Executor):
         return [self.job_class(self.folder, f"{job_id}_{index}") for index in range(count)]
 
     def _wait_for_claim(self, process: "subprocess.Popen[bytes]", log: Path) -> str:
+        """Wait until the started process has claimed its group; return its job id."""
         deadline = time.monotonic() + LOCAL_START_SECONDS
         while time.monotonic() < deadline:
             job_id = local.read_claim(self.run.path, self.group_id)

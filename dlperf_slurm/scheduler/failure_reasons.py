@@ -137,7 +137,7 @@ def _describe_missing_record(facts: TaskFacts) -> str:
 
 
 def _describe_hold(facts: TaskFacts) -> str:
-    """Return why a local array task was not started (launches failed before), or '' if it was."""
+    """Return why a local array task was not started, after earlier launches failed; else ''."""
     hold = read_hold(facts.run.path, facts.task.group_id)
     if facts.files.has_started or not hold:
         return ""
@@ -148,6 +148,7 @@ def _describe_hold(facts: TaskFacts) -> str:
 
 
 def _describe_loss(row: QueueRow) -> str:
+    """Return why an array task counts as LOST, by the scheduler's last answer about it."""
     if row.is_local:
         return "the process that ran it no longer exists"
     if row.state == COMPLETED:

@@ -16,10 +16,10 @@ from dlperf_slurm.scheduler.task_facts import TaskFacts
 
 
 class GracePeriod:
-    """How long array tasks have been missing: unknown to the scheduler, and not marked as ended.
+    """The time since each missing array task was first seen missing, kept in the journal.
 
-    Counts are stored in the journal as events. Only events of this host start a count, as clocks of
-    hosts differ.
+    Missing: unknown to the scheduler, and not marked as ended. Only events of this host start the
+    time, because clocks of hosts differ.
     """
 
     def __init__(self, lost_after_seconds: float, events: Sequence[Event]) -> None:
@@ -38,10 +38,11 @@ class GracePeriod:
         self._new_events: list[Event] = []
 
     def is_over(self, facts: TaskFacts) -> bool:
-        """Return whether an array task has been missing for so long that it counts as LOST.
+        """Return whether an array task has been missing for longer than the grace period.
 
-        The first call for a missing task adds an event, so that later processes continue the count.
-        For a task without markers that this host submitted, the count begins at its submission.
+        It then counts as LOST. The first call for a missing task adds an event, so that later
+        processes continue the count. For a task without markers that this host submitted, the count
+        begins at its submission.
         """
         row, task = facts.row or QueueRow(), facts.task
         submitted = self._submitted.get(task.group_id)

@@ -65,6 +65,10 @@ def open_own_folder() -> Iterator[int]:
 
 
 def _open_own(path: Path) -> Optional[int]:
+    """Open a private folder, made if missing, and return its descriptor; None if that fails.
+
+    It fails if the folder belongs to another user.
+    """
     try:
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
@@ -128,6 +132,7 @@ def get_first_in_queue() -> str:
 
 
 def _read_place(folder: int, name: str) -> str:
+    """Return the run id in a file of the queue, or "" if it cannot be read."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
     except OSError:

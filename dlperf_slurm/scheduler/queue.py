@@ -105,7 +105,7 @@ class QueueWatcher:
         self.followed = set(job_ids)
 
     def update(self) -> None:
-        """Call squeue, and sacct for jobs it has forgotten.
+        """Call squeue, and sacct for jobs that squeue no longer lists.
 
         If that raises SchedulerError, the rows of the last successful call are kept.
         """
@@ -198,6 +198,7 @@ class QueueWatcher:
         return min(filter(slurm_client.is_job_id, ids), key=int, default=None)
 
     def _is_ours(self, line: QueueLine) -> bool:
+        """Return whether a line of squeue or sacct is about a job of the run."""
         is_in_folder = bool(line.script) and Path(line.script).parent == self._scripts_dir
         return line.name in self.job_names or is_in_folder
 

@@ -162,7 +162,7 @@ def _count_needed(run: Run, tasks: Sequence[RunTask]) -> int:
 
 
 def _count_tries(state: TaskState, limits: Retry) -> int:
-    """Return how many further attempts `limits` allow for the cause of a task's failure."""
+    """Return how many further attempts the limits allow for a task, by the cause of its failure."""
     if is_before_its_turn(state):
         # no limit: each shared job that ends early has run at least one array task
         return state.task.attempt
@@ -222,6 +222,7 @@ def read_site(run: Run) -> Site:
 
 
 def _choose_suffix(run: Run) -> str:
+    """Return a suffix for ids of groups of further attempts that no group of the run has yet."""
     taken = run.list_group_ids()
     number = 2
     while any(f"-try{number}" in group_id for group_id in taken):

@@ -40,9 +40,9 @@ IMPOSSIBLE = (
 
 
 def is_limit_that_passes(words: str) -> bool:
-    """Return whether sbatch refused a job for a limit on the number of jobs, so that a retry helps.
+    """Return whether an error of sbatch is a limit on the number of jobs, so that a retry helps.
 
-    `words` is the error message of sbatch.
+    `words` is the error message.
     """
     named = _NAMED_LIMIT.findall(words)
     if named:
@@ -51,19 +51,19 @@ def is_limit_that_passes(words: str) -> bool:
 
 
 def is_no_answer(words: str) -> bool:
-    """Return whether an error of sbatch means no answer: the job may have been accepted."""
+    """Return whether an error of sbatch leaves open if the job was accepted, such as a timeout."""
     if slurm_client.EXPIRED_TOKEN in words:
         return False
     return _NO_ANSWER.search(words) is not None and not is_limit_that_passes(words)
 
 
 def is_surely_refused(words: str) -> bool:
-    """Return whether an error of sbatch means a limit on jobs, and surely no job in the queue."""
+    """Return whether an error of sbatch is a limit on jobs that leaves no job in the queue."""
     return is_limit_that_passes(words) and _NO_ANSWER.search(words) is None
 
 
 def refuse_impossible(run: Run, group_ids: Sequence[str]) -> None:
-    """Check groups with `sbatch --test-only`; journal and report those that Slurm can never run.
+    """Test groups with `sbatch --test-only`; journal those that Slurm can never run as refused.
 
     Raises SchedulerError, which lists them all. Limits on the number of jobs, and a controller that
     does not answer, are no reason to refuse a group here.

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 
 def recover_interrupted(run: Run) -> dict[str, str]:
-    """Find the array jobs of interrupted submissions and journal them; return job ids by group.
+    """Find the array jobs of interrupted submissions, and write their ids to the journal.
 
-    Interrupted: sbatch was called, but the journal has no job id. Only the process that holds the
-    submit lock may call this function.
+    Returns job ids by group. Interrupted: sbatch was called, but the journal has no job id. Only
+    the process that holds the submit lock may call this function.
     """
     found = {}
     for group_id, last in find_unsubmitted(run).items():
@@ -79,7 +79,7 @@ def has_unsubmitted_retry(run: Run, refused: Collection[str]) -> bool:
 def find_submitted(run: Run, group_id: str) -> Optional[str]:
     """Return the array job id of a group whose submission was interrupted; None without a job.
 
-    It is in the claims of the group's array tasks, or Slurm knows a job of the group's name.
+    The id is in the claims of the group's array tasks, or from a job of the group's name in Slurm.
     """
     if run.manifest.scheduler == "local":
         return local.read_claim(run.path, group_id)
@@ -162,7 +162,7 @@ def _list_array_jobs(run: Run, block: int) -> list[str]:
 
 
 def _get_lead(run: Run) -> int:
-    """Return how many blocks a run is ahead of the run that it is interleaved with: 1 or 0."""
+    """Return 1 if a run has the first turn of two interleaved runs: it is a block ahead; else 0."""
     return 1 if run.run_id == run.manifest.interleaved[0] else 0
 
 
@@ -199,6 +199,7 @@ def submit_group(run: Run, group_id: str, lock: int) -> tuple[str, str]:
 
 
 def _call_sbatch(run: Run, group_id: str, executor: "Executor") -> tuple[str, str]:
+    """Submit a group with its executor; return its job id and "", or "" and Slurm's message."""
     from dlperf_slurm.scheduler.executors import ScriptCall
 
     script = run.get_script_path(group_id)

@@ -47,7 +47,7 @@ def submit_run(run: Run, report: Callable[[str], None], retry_seconds: float = 0
 
 
 class Submitter:
-    """Submitter of a run's groups, which tries again those that were refused for a limit on jobs.
+    """Submitter of a run's groups, which tries those again that exceeded a limit on jobs.
 
     `waiting` has these groups with Slurm's message; `refused` has groups that Slurm never takes,
     and groups that were to run after them. A scheduler that does not answer is asked again for
@@ -137,6 +137,7 @@ class Submitter:
             raise SchedulerError("\n".join(texts))
 
     def _describe_rest(self) -> str:
+        """Describe the groups that were refused or wait, and what to do, in lines of one text."""
         lines = [
             f"{group_id} was not submitted: {words}" for group_id, words in self.refused.items()
         ]
@@ -257,7 +258,7 @@ class Submitter:
         self.waiting[group_id] = words
 
     def _stop(self) -> None:
-        """Forget the waiting groups of a run that was cancelled meanwhile."""
+        """Forget the waiting groups, because the run was cancelled meanwhile."""
         if self.waiting:
             self._report(
                 f"the run was cancelled: {len(self.waiting)} array jobs are not submitted; to "
@@ -286,7 +287,7 @@ class Submitter:
 
 
 def describe_silence(error: SchedulerError) -> str:
-    """Return a line that says that the scheduler is asked again, and why."""
+    """Return a line that says that the scheduler does not respond, with its error message."""
     return f"the scheduler does not respond, trying again: {error}".split("\n")[0]
 
 

@@ -50,10 +50,10 @@ from dlperf_slurm.scheduler.task_facts import TaskFacts, read_files
 
 
 class CachedState(NamedTuple):
-    """A state with what decided it: markers, queue row, and fingerprint of the files.
+    """A cached state of an array task, with the markers, queue row and files that decided it.
 
-    `seen` is None for a final state from the journal, until `files`, the fingerprint of files and
-    markers, has been compared.
+    For a final state from the journal `seen`, the markers, is None until `files`, the fingerprint
+    of files and markers, has been compared.
     """
 
     state: TaskState
@@ -210,6 +210,7 @@ class Tracker:
         return claim if claim is not None and slurm_client.is_job_id(claim) else ""
 
     def _is_over(self, array_job_id: str, task: RunTask) -> bool:
+        """Return whether an array job has gone on from this array task to the next one."""
         state = self.watcher.get_row(task.get_job_id(array_job_id)).state
         return state in FINAL_STATES or state == UNKNOWN
 
@@ -233,6 +234,7 @@ class Tracker:
         return state
 
     def _is_overdue(self, facts: TaskFacts) -> bool:
+        """Return whether an array task has been missing for longer than the grace period."""
         is_asked = facts.row is not None and facts.row.state in (UNKNOWN, COMPLETED)
         return is_asked and self._grace.is_over(facts)
 

@@ -98,8 +98,9 @@ def compute_statistics(first: Any, second: Any) -> Any:
 def is_refused(first: Any, second: Any, confidence: float = CONFIDENCE, tests: int = 1) -> Any:
     """Return which pairs of samples differ significantly: [pairs, n], [pairs, m] -> bool [pairs].
 
-    A pair differs if the two-sided p-value is significant after Bonferroni's correction for this
-    many `tests`, and if each sample's median is outside the interval of the other's median.
+    The hypothesis that is refused is that both samples are alike. A pair differs if the two-sided
+    p-value is significant after Bonferroni's correction for this many `tests`, and if each sample's
+    median is outside the interval of the other's median.
     """
     import numpy
 
@@ -187,9 +188,10 @@ def _studentise(below_first: Any, below_second: Any) -> Any:
 
 
 def _divide(counts: Sequence[int], sums: Sequence[Any], squares: Sequence[Any]) -> Any:
-    """Compute the statistic from the numbers of both samples' placements, sums and sums of squares.
+    """Compute the test statistic from sums over the placements of both samples: [pairs].
 
-    All of `sums` and `squares` are [pairs].
+    `counts` are the sizes of the two samples; `sums` and `squares` have the sums of their
+    placements, and of the squares of these, each [pairs].
     """
     import numpy
 
@@ -200,9 +202,9 @@ def _divide(counts: Sequence[int], sums: Sequence[Any], squares: Sequence[Any]) 
 
 
 def _find_tail(null: Any, statistics: Any) -> Any:
-    """Return the share of the null distribution at or above each statistic: [pairs].
+    """Return the share of the null distribution at or above each statistic: its p-value: [pairs].
 
-    `null` is sorted, from `_find_null`.
+    `null` is the sorted distribution from `_find_null`.
     """
     return 1 - null.searchsorted(statistics - _TOLERANCE) / len(null)
 

@@ -19,8 +19,8 @@ def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
 def compute_excess_chance(hits: int, chances: Sequence[float]) -> float:
     """Return the probability that at least `hits` of several independent events happen.
 
-    `chances` has the probability of each event. The result is the upper tail of the Poisson
-    binomial distribution, computed exactly.
+    `chances` has the probability of each event. The result is the exact upper tail of the Poisson
+    binomial distribution.
     """
     import numpy
 

@@ -25,7 +25,7 @@ MAX_REPEATS = 1000
 
 
 def measure_spread(samples: Sequence[float]) -> float:
-    """Return the standard deviation of the logarithms: the relative spread of the repeats.
+    """Return the relative spread of repeats: the standard deviation of their logarithms.
 
     Raises statistics.StatisticsError for fewer than two samples.
     """
@@ -77,9 +77,9 @@ def compute_detectable_slowdown(repeats: int, spread: float, tests: int = 1) -> 
 def count_deciding_repeats(spreads: Sequence[float], distance: float, significance: float) -> int:
     """Estimate how many repeats in each of two runs decide a comparison with probability POWER.
 
-    `spreads` are those of both runs (`measure_spread`); `distance` is the difference between the
-    logarithms of the ratio of the runs and of the ratio to exclude; `significance` is that of a
-    one-sided test. Returns at most MAX_REPEATS.
+    `spreads` are those of both runs (`measure_spread`). `distance` is how far, in logarithms, the
+    ratio of the runs is from the ratio to exclude. `significance` is that of a one-sided test.
+    Returns at most MAX_REPEATS.
     """
     normal = statistics.NormalDist()
     deviations = normal.inv_cdf(1 - significance) + normal.inv_cdf(POWER)

@@ -23,10 +23,11 @@ MAX_PAIRS = 200
 def remove_drift(
     first: Sequence[float], second: Sequence[float]
 ) -> tuple[list[float], list[float]]:
-    """Divide two samples by the trend that both have in common: first, second, first, second, ...
+    """Return two samples that were measured in turns without their common trend over time.
 
-    The trend of the logarithms is the median of the slopes between all pairs of values of the same
-    sample (Theil 1950, Sen 1968), so that it does not depend on the samples' ratio.
+    They were measured in the order first[0], second[0], first[1], second[1], ... The trend of the
+    logarithms is the median of the slopes between all pairs of values of the same sample (Theil
+    1950, Sen 1968), so that it does not depend on the samples' ratio.
     """
     import numpy
 
@@ -42,7 +43,7 @@ def remove_drift(
 
 
 def compute_tails(first: Sequence[float], second: Sequence[float], ratio: float = 1.0) -> Tails:
-    """Test the hypothesis that the second value of a pair is as the first one times `ratio`."""
+    """Test the hypothesis that the second value of each pair is `ratio` times the first one."""
     averages = _list_averages(first, second) - math.log(ratio)
     # a Walsh average of 0 counts half; the statistic is the number of positive ones
     positive = float((averages > _TOLERANCE).sum() + (abs(averages) <= _TOLERANCE).sum() / 2)
@@ -56,7 +57,10 @@ def compute_tails(first: Sequence[float], second: Sequence[float], ratio: float 
 def compute_ratio_interval(
     first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
 ) -> Optional[Interval]:
-    """Return the interval of the ratios that the two-sided test does not reject, or None."""
+    """Return the confidence interval of the ratio second / first; None for too few pairs.
+
+    It contains the ratios that the two-sided test does not reject.
+    """
     count = _count_pairs(first)
     if count < count_needed_values(confidence):
         return None
@@ -67,7 +71,7 @@ def compute_ratio_interval(
 
 
 def estimate_ratio(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the median of the Walsh averages, as a ratio (Hodges & Lehmann 1963)."""
+    """Return the ratio second / first: the median of the Walsh averages (Hodges & Lehmann 1963)."""
     import numpy
 
     return math.exp(float(numpy.median(_list_averages(first, second))))
@@ -83,7 +87,10 @@ def _count_pairs(first: Sequence[float]) -> int:
 
 
 def _list_averages(first: Sequence[float], second: Sequence[float]) -> Any:
-    """Return the sorted Walsh averages of the pairs: means of any two differences, or of one."""
+    """Return the sorted Walsh averages of the logarithms of the pairs' ratios.
+
+    A Walsh average is the mean of two of them, or one by itself.
+    """
     import numpy
 
     logs = numpy.log(numpy.asarray(second, dtype=float) / numpy.asarray(first, dtype=float))
@@ -94,9 +101,10 @@ def _list_averages(first: Sequence[float], second: Sequence[float]) -> Any:
 
 @lru_cache(maxsize=64)
 def _find_null(count: int) -> Any:
-    """Return the probability of a statistic of at most k, for each k: [count (count + 1) / 2 + 1].
+    """Return the null distribution of the signed-rank statistic for `count` pairs.
 
-    The statistic is a sum of ranks from 1 to `count`, each of which counts with probability 1/2.
+    Value k is the probability of a statistic of at most k: [count (count + 1) / 2 + 1]. The
+    statistic is a sum of ranks from 1 to `count`, each of which counts with probability 1/2.
     """
     import numpy
 

@@ -18,12 +18,13 @@ _CHUNK = 500_000
 
 @dataclass(frozen=True)
 class NodeEffect:
-    """How fast a node is, as a ratio to the others: 0.95 is 5 % slower.
+    """The speed of a node as a ratio to that of the other nodes: 0.95 is 5 % slower.
 
-    `ratio` is nan, and nothing is decided, with fewer than LEAST_BLOCKS blocks. `low` and `high`
-    are its 95 % interval, for this node alone. `p_value` is for the hypothesis that it is not
-    slower than the others, adjusted for all nodes and figures that were tested together.
-    `more_blocks` is about how many further blocks would decide about a node that seems slow.
+    With fewer than LEAST_BLOCKS blocks `ratio` is nan, and nothing is decided. `low` and `high` are
+    the ends of the ratio's 95 % interval, for this node alone. `p_value` is for the hypothesis that
+    the node is not slower than the others, adjusted for all nodes and figures that were tested
+    together. `more_blocks` is about how many further blocks would decide about a node that seems
+    slow.
     """
 
     ratio: float
@@ -37,21 +38,22 @@ class NodeEffect:
         return self.ratio <= 1 - least_effect and self.p_value <= LEVEL
 
     def seems_slow(self, least_effect: float) -> bool:
-        """Return whether it may be slow by `least_effect`, but the blocks do not decide it."""
+        """Return whether the node may be slower by `least_effect`, with too few blocks to tell."""
         return self.ratio <= 1 - least_effect and self.p_value > LEVEL
 
 
 def compute_node_effects(
     figures: Sequence[Any], least_effect: float, seed: int = 0
 ) -> list[list[NodeEffect]]:
-    """Compare each node with the others, for each figure: an array [nodes, blocks].
+    """Compare each node with the other nodes; return the effects [figures][nodes].
 
-    A larger value is faster, and a missing measurement nan. In each block, a node is compared with
-    the median of the others that are not slow, so that a drift of all nodes is nobody's fault; slow
-    ones are left out of that median until no further one is found. A node's effect is the median
-    over its blocks. Its p-value is the share of draws from the pooled deviations of all nodes that
-    are as slow, adjusted by Holm's method over all nodes and figures. The draws are scaled like
-    Student's t, as the deviations are few; `seed` makes them repeatable.
+    Each figure, such as the throughput of a case, is an array [nodes, blocks]; a larger value is
+    faster, a missing one is nan. In each block, a node is compared with the median of the other
+    nodes that are not slow, so that a drift of all nodes has no effect; this is repeated until no
+    further node is found slow. The effect of a node is the median over its blocks. Its p-value is
+    the share of random draws from the pooled deviations of all nodes that are as slow, adjusted by
+    Holm's method over all nodes and figures. The draws are scaled like Student's t, because the
+    deviations are few; `seed` makes them repeatable.
     """
     tests = sum(len(values) for values in figures)
     slow: list[set[int]] = [set() for _ in figures]
@@ -70,7 +72,7 @@ def compute_node_effects(
 
 
 class _Table:
-    """One figure of all nodes: logarithms of ratios to the others, [nodes, blocks]."""
+    """One figure of all nodes: logarithms of each node's ratio to the others: [nodes, blocks]."""
 
     def __init__(self, values: Any, slow: "set[int]") -> None:
         import numpy
@@ -114,7 +116,7 @@ class _Table:
         return [float(p) for p in p_values]
 
     def _draw(self, blocks: int, count: int, seed: int) -> Any:
-        """Draw `count` effects of a node that is as fast as the others, over `blocks` blocks."""
+        """Draw `count` random effects of a node as fast as the others, over `blocks` blocks."""
         import numpy
 
         generator = numpy.random.default_rng([seed, blocks])
@@ -127,7 +129,7 @@ class _Table:
         return numpy.concatenate(parts)
 
     def list_effects(self, adjusted: Any, tests: int, least_effect: float) -> list[NodeEffect]:
-        """Return the effect of each node, taking its p-value from the iterator `adjusted`."""
+        """Return the effect of each node; `adjusted` is an iterator over the adjusted p-values."""
         from math import exp, nan
 
         effects = []
@@ -145,7 +147,7 @@ class _Table:
         return effects
 
     def _count_more(self, effect: float, blocks: int, tests: int) -> int:
-        """Return about how many more blocks make `effect` significant, if it stays as it is."""
+        """Return about how many further blocks make `effect` significant, if it stays the same."""
         from statistics import NormalDist
 
         # a median varies by sqrt(pi / 2) more than a mean
@@ -154,9 +156,10 @@ class _Table:
 
 
 def _take_median(logs: Any, sound: Any, node: int) -> Any:
-    """Return the median of each block over the sound nodes other than `node`: [blocks].
+    """Return the median of each block over the sound nodes except `node`: [blocks].
 
-    The only sound node of a block is its own reference.
+    `logs` are logarithms [nodes, blocks], `sound` says which nodes are not slow. In a block with no
+    other sound node, the node is compared with itself.
     """
     import numpy
 

@@ -86,7 +86,7 @@ class SlowStretch:
 
 
 def find_slow_stretch(step_seconds: Sequence[float]) -> Optional[SlowStretch]:
-    """Find the steps in a row that were slowest compared to all others; None if they do not matter.
+    """Find the consecutive steps that were slowest compared to all others, or None.
 
     They have the largest difference in means, in standard deviations that allow for autocorrelation
     of first order (as prewhitening in tests for a change of level). None if that is not

@@ -60,6 +60,7 @@ def find_slow_machines(repeats: Sequence[Repeat]) -> tuple[SlowMachine, ...]:
 
 
 def _find_slowest_machines(contests: Sequence[Repeat]) -> list[SlowMachine]:
+    """Return the machines that were the slowest of a repeat significantly often, in one pass."""
     chances: defaultdict[Machine, list[float]] = defaultdict(list)
     for repeat in contests:
         chance = 1 / len(repeat)

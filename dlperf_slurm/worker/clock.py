@@ -16,7 +16,7 @@ from typing import Any, Callable, List, Optional, Sequence
 class HostClock:
     """Takes the times of step boundaries by time.perf_counter, which is monotonic.
 
-    For devices whose step returns when it has ended.
+    For devices whose step function returns only when the step has ended.
     """
 
     name = "host"

@@ -166,6 +166,7 @@ def make_failed_record(case: Case, failures: Tuple[Failure, ...]) -> Record:
 
 
 def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failure:
+    """Return the failure of a job whose ranks wrote none, from its log and exit code."""
     if _ran_out_of_memory(lines, case, exit_code):
         message = f"{case.axes.framework} ended a process for lack of memory; see err"
         return _describe_job(message, lines, is_out_of_memory=True)

@@ -34,7 +34,7 @@ def write_failure(
 
 
 def write_loss(attempt_dir: Path, rank: int, host: str) -> None:
-    """Write a failure for a rank that has disappeared, unless the rank has written one itself."""
+    """Write a failure for a rank that has disappeared, unless that rank wrote one itself."""
     if not _find_file(attempt_dir, rank).exists():
         message = (
             "its process ended without an error message: it was killed, or crashed in native code"

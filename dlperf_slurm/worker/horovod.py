@@ -10,7 +10,7 @@ from dlperf_slurm.worker.frameworks import RankInfo
 def join_horovod(horovod: Any, rank_info: RankInfo) -> None:
     """Initialize Horovod; `horovod` is its module for one framework, such as horovod.torch.
 
-    Raises RuntimeError if its number of ranks is not that of MPI.
+    Raises RuntimeError if its number of ranks differs from that of MPI.
     """
     horovod.init()
     if horovod.size() != rank_info.world_size:

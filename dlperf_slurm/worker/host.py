@@ -11,6 +11,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 
 def read_cpu_name() -> str:
+    """Return the CPU's model name as Linux reports it, else the architecture ("x86_64")."""
     try:
         lines = CPU_INFO.read_text().splitlines()
     except OSError:

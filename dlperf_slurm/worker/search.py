@@ -143,6 +143,7 @@ class Search:
         return replace(record, case=self.case, reason=f"batch size {size}{note}: {record.reason}")
 
     def _launch(self, case: Case, kind: str) -> BatchTrial:
+        """Launch the case on all ranks once; return the trial, or raise FailedLaunchError."""
         size = case.axes.batch_size
         self._latest_dir = self._attempt_dir / kind / f"b{size}"
         started = time.monotonic()

@@ -54,6 +54,7 @@ class WatchedServers:
                 process.wait()
 
     def _watch(self, process: "subprocess.Popen[bytes]") -> None:
+        """Wait for a server; end this process if the server ends before `release` was called."""
         exit_code = process.wait()
         if exit_code in EXPECTED_EXIT_CODES or self._may_end.is_set():
             return

@@ -106,6 +106,7 @@ def _sort(standings: Sequence[RankStatus]) -> List[RankStatus]:
 
 
 def _describe_cause(standings: Sequence[RankStatus]) -> str:
+    """Describe why the watchdog ended the ranks: preemption, the time limit, or a stall."""
     causes = {standing.cause for standing in standings}
     if PREEMPTED in causes:
         return f"{PREEMPTED}: Slurm preempted the job before its time limit"
@@ -116,6 +117,7 @@ def _describe_cause(standings: Sequence[RankStatus]) -> str:
 
 
 def _describe_place(standing: RankStatus) -> str:
+    """Describe where a rank was when its watchdog ended it: its phase, step and code line."""
     stopped = standing.stopped_seconds
     silence = f"no response for {stopped:.0f} s, then " if stopped else ""
     if not standing.steps:

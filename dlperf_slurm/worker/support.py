@@ -57,10 +57,15 @@ def _make_definition(case: "Case") -> Any:
 
 
 def _read_fact(case: "Case", name: str) -> Any:
+    """Return the value that a name in `Unsupported.when` has for the case."""
     return FACTS[name](case) if name in FACTS else getattr(case.axes, name)
 
 
 def _matches(value: Any, wanted: object) -> bool:
+    """Return whether a value is the wanted one, one of a tuple of these, or not that of a `Not`.
+
+    If the value is a tuple, one of its members suffices.
+    """
     if isinstance(wanted, Not):
         return bool(value != wanted.value)
     values = value if isinstance(value, tuple) else (value,)

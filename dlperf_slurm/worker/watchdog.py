@@ -153,10 +153,12 @@ class WatchdogState:
             faulthandler.dump_traceback_later(seconds, file=self._stacks, exit=True)
 
     def _find_signal_cause(self) -> str:
+        """Return which cause the warning signal has: TIME_LIMIT or PREEMPTED."""
         is_preempted = (self._attempt_dir / PREEMPTED_FILE).exists()
         return PREEMPTED if is_preempted else TIME_LIMIT
 
     def _find_cause(self) -> str:
+        """Return why the rank must end now (a cause of RankStatus), or ""."""
         now = time.monotonic()
         self._pace.record((self.position.phases, self.position.step), now)
         if self._pace.find_idle_seconds(now) > self._pace.limit_seconds:

@@ -32,7 +32,7 @@ _MISSING = ("ModuleNotFoundError", "ImportError", "RuntimeError: cannot load MPI
 
 @dataclass(frozen=True)
 class ProbeAnswer:
-    """What one rank of a probe job wrote to its file.
+    """The facts that one rank of a probe job wrote to its file.
 
     `rank` is None if it could not join the others. `cores` are the CPU cores that it may use, `mpi`
     is the MPI library, `version` the framework's, `cuda` the driver's CUDA version as NVML numbers

@@ -256,7 +256,7 @@ def _count(kinds: list[NodeKind]) -> int:
 
 
 def _lower_time(site: Site, limit: int) -> str:
-    """Return what the user can do about a time limit above `limit` minutes."""
+    """Return the advice to lower the time limit of a job to at most `limit` minutes."""
     if site.tasks_per_job > 1:
         return (
             f"set tasks_per_job (now {site.tasks_per_job}) or time_limit_minutes lower, so that "
@@ -266,4 +266,5 @@ def _lower_time(site: Site, limit: int) -> str:
 
 
 def _set(key: str, allowed: "list[str] | tuple[str, ...]") -> str:
+    """Return what to do about a wrong setting: "set partition to one of: ..."."""
     return f"set {key} to one of: {', '.join(allowed)}"

@@ -155,7 +155,10 @@ def widen(tolerance: float, case: Case, roundings: int = 0) -> float:
 
 
 def find_precision_problem(found: Parity) -> str:
-    """Return a message if gradients are too near to those in fp32 for the case's precision."""
+    """Return a message if gradients equal those in fp32 too closely for the case's precision.
+
+    Then the framework has probably computed in fp32. "" if not.
+    """
     precision = found.case.axes.precision
     least = LEAST_ROUNDINGS * UNIT_ROUNDOFFS.get(precision, 0.0)
     difference = found.gradients[0].relative
@@ -268,4 +271,5 @@ def make_data_parallel_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
 
 
 def _name(agreement: Agreement, variant: str) -> list[str]:
+    """Return the first cells of a row: framework, model and the variant."""
     return [agreement.framework, agreement.model, variant]

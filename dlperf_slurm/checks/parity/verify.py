@@ -232,5 +232,5 @@ def _name(case: Case, what: str) -> str:
 
 
 def _vary(case: Case, **axes: Any) -> Case:
-    """Return the case with other values on the given axes."""
+    """Return a copy of the case with the given values on the given axes."""
     return replace(case, axes=replace(case.axes, **axes))

@@ -40,7 +40,7 @@ class DatasetRecipe(Protocol):
 
 
 def ignore(line: str) -> None:
-    """Do nothing with a progress message (the default of `report`)."""
+    """Discard a progress message: the default of `report`."""
 
 
 def make_dataset(

@@ -129,7 +129,7 @@ def _describe_python(environment: Path, pins: Pins) -> str:
 
 
 def _list_system_problems(pins: Pins, state: State) -> list[str]:
-    """List why an environment is not current or cannot be, and programs that it needs."""
+    """List why an environment is missing, outdated or cannot be created, and missing programs."""
     problems = []
     if pins.none:
         return [pins.none]
@@ -217,6 +217,7 @@ def _check_gpu(environment: Path, pins: Pins, problems: list[str]) -> str:
 
 
 def _make_launcher(environment: Path) -> list[str]:
+    """Return the command line of the environment's mpirun for two ranks on this host."""
     return [str(environment / "bin" / "mpiexec"), "-n", str(RANKS), "--oversubscribe"]
 
 

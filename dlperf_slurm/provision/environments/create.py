@@ -56,7 +56,10 @@ State = Literal["absent", "half-made", "stale", "current"]
 
 @dataclass(frozen=True)
 class Stamp:
-    """The stamp file of an environment that is complete: hash of its pins, Python version, cost."""
+    """The stamp file of a complete environment: hash of its pins, Python version, and its cost.
+
+    The cost is the time of its creation in seconds, and its size in MiB.
+    """
 
     pins: str
     python: str
@@ -73,9 +76,9 @@ def read_stamp(environment: Path) -> Optional[Stamp]:
 
 
 def find_state(environment: Path, pins: Pins) -> State:
-    """Return the state of an environment, compared with the pins that it should be created from.
+    """Return whether an environment matches the pins that it should be created from.
 
-    It is "absent", "half-made" (incomplete), "stale" (of other pins or another Python) or
+    The state is "absent", "half-made" (incomplete), "stale" (of other pins or another Python) or
     "current".
     """
     if not environment.exists():
@@ -211,7 +214,7 @@ def _install_built(installation: Installation, requirement: str, interpreter: In
 
 
 def shorten_start_of_mpi(environment: Path) -> None:
-    """Disable the slow `ofi` transport of the environment's Open MPI, which saves a second.
+    """Disable the slow `ofi` transport of the environment's Open MPI: each start saves a second.
 
     Does nothing without Open MPI. A user's `OMPI_MCA_btl` or `~/.openmpi/mca-params.conf` takes
     precedence.

@@ -85,7 +85,7 @@ def is_amd(capability: str) -> bool:
 
 
 def has_code_for(capabilities: Sequence[str], capability: str) -> bool:
-    """Return whether a build with code for `capabilities` runs on a GPU of `capability`.
+    """Return whether a build with code for `capabilities` runs on a GPU of `capability`, "9.0".
 
     Machine code runs on the same major version with the same or a later minor one; the driver
     compiles PTX, as in "9.0+ptx", for any GPU that is as new or newer (CUDA C++ Programming Guide,
@@ -102,7 +102,7 @@ def has_code_for(capabilities: Sequence[str], capability: str) -> bool:
 
 
 def describe_code(pins: Pins) -> str:
-    """Describe a build's code, as in "has code for compute capabilities 8.0, 8.6"."""
+    """Describe for which GPUs a build has code: "has code for compute capabilities 8.0, 8.6"."""
     machine_code = [text for text in pins.capabilities if not text.endswith("+ptx")]
     ptx = [text.removesuffix("+ptx") for text in pins.capabilities if text.endswith("+ptx")]
     newer = f", and by PTX of {ptx[-1]} for newer ones" if ptx else ""

@@ -76,7 +76,7 @@ class Installation:
         return next(self.site_packages.glob(f"{name}-*.dist-info")).stem
 
     def report_progress(self, news: str) -> None:
-        """Report a progress message, with the name of the environment before it."""
+        """Report a progress message `news`, preceded by the name of the environment."""
         self.report(f"{self.name}: {news}")
 
     def run_step(

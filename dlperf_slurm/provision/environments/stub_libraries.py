@@ -107,7 +107,10 @@ def build_stub(library: str, names: Iterable[str], path: Path) -> None:
 
 
 def define(name: str) -> str:
-    """Return the C source of a stub function, by its name: a version, a text, or an error."""
+    """Return the C source of a stub function, which returns a version, a text or an error code.
+
+    What it returns follows from its `name`.
+    """
     if name.endswith(("GetVersion", "GetCudartVersion")):
         return VERSION.format(name)
     if name.endswith("GetProperty"):
@@ -118,4 +121,5 @@ def define(name: str) -> str:
 
 
 def _split(symbol: str) -> tuple[str, str, str]:
+    """Split a symbol of nm(1), "name@version", into name, separator and version."""
     return symbol.partition("@")

@@ -64,11 +64,13 @@ def _list_candidates(version: str) -> Iterator[str]:
 
 
 def _can_make_environments(python: str) -> bool:
+    """Return whether a Python has the modules to create virtual environments."""
     # Debian's python3.X has no ensurepip until python3.X-venv is installed
     return _runs(python, "import ensurepip, venv")
 
 
 def _runs(python: str, program: str) -> bool:
+    """Return whether a Python runs this program text without an error."""
     # pyenv puts shims of inactive versions on PATH too, which fail when called
     return subprocess.run([python, "-I", "-c", program], capture_output=True).returncode == 0
 

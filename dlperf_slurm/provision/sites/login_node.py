@@ -90,7 +90,7 @@ def find_runtimes() -> tuple[str, ...]:
 
 
 def _ask_shell(option: str) -> str:
-    """Return the output of `module avail` in a bash with this option: "-c", or "-lc" to log in.
+    """Return the output of `module avail` in a bash, with the option "-c", or "-lc" to log in.
 
     "" if the shell knows no `module`, or is too slow. The output goes to a file: an agent that a
     profile starts may keep a pipe open.

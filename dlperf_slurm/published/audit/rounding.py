@@ -86,13 +86,13 @@ class PrintedCell:
 
     @cached_property
     def rounded(self) -> RoundingInterval:
-        """The values that round to the printed number: half a unit to both sides, ends included."""
+        """The values that round to the printed number: within half a unit of its last digit."""
         half = self.value * EXACT_TOLERANCE if self.is_exact else self.unit / 2
         return RoundingInterval(self.value - half, self.value + half)
 
     @property
     def cut(self) -> RoundingInterval:
-        """The values that give the printed number when digits are truncated."""
+        """The values that give the printed number if their further digits are cut off."""
         if self.is_exact:
             return self.rounded
         # truncation removes less than a whole unit
@@ -207,7 +207,7 @@ class DerivedCell:
 
     @property
     def certain(self) -> Fraction:
-        """The smallest expected value: by the repeats of the inputs, or else by their rounding."""
+        """The smallest value for inputs within their ranges of repeats, or else their rounding."""
         if self.numerator is self.denominator:
             return self.factor
         least = self.numerator.spread or self.numerator.rounded

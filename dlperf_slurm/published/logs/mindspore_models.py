@@ -149,7 +149,7 @@ class _Run:
 
 
 def _list_intervals(marks: List[Mark]) -> List[Interval]:
-    """Return (steps, seconds) of each line; steps are its total time over its time per step."""
+    """Return (steps, seconds) of each line; the steps are its total time over its time per step."""
     return [(round(mark.value / mark.mean) if mark.mean > 0 else 0, mark.value) for mark in marks]
 
 

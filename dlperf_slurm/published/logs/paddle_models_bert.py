@@ -63,6 +63,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _find_fault(run: TimedRun) -> str:
+    """Return a message if a printed speed is 0, from which no time follows, or ""."""
     return (
         "the log prints a speed of 0 steps/s"
         if min(mark.value for mark in run.first_marks) <= 0

@@ -96,6 +96,7 @@ def _make_own(case: Case, count: int) -> Optional[Operation]:
 
 
 def _make_mpi(world: Any, count: int) -> Optional[Operation]:
+    """Return MPI's all-reduce of `count` float32 numbers in host memory; None without MPI."""
     import numpy
 
     total = world.make_sum(numpy.zeros(count, numpy.float32))

@@ -105,6 +105,7 @@ class Sampler:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _say(self, word: bytes) -> None:
+        """Send a command to the sampling process; does nothing if the process has ended."""
         if self._process is None:
             return
         # the process may be gone; `finish` reports how it ended

@@ -80,6 +80,7 @@ def summarize_samples(samples: Sequence[HostSamples]) -> Tuple[Telemetry, ...]:
 
 
 def _summarize(samples: HostSamples, series: DeviceSeries) -> Telemetry:
+    """Make the Telemetry of one device or host from all of its samples."""
     energy_joules, mean_power_watts = _find_energy(series)
     return Telemetry(
         host=samples.host,
@@ -103,7 +104,7 @@ def _summarize(samples: HostSamples, series: DeviceSeries) -> Telemetry:
 
 
 def _find_state(series: DeviceSeries, place: int) -> DeviceState:
-    """Return the state of a device in its first (`place` 0) or last (-1) sample."""
+    """Return the state of a device in its first (`place` 0) or last (`place` -1) sample."""
     clock, limit, bits = (
         (series.list_known(name) or [0.0])[place] for name in (CLOCK, POWER_LIMIT, THROTTLE)
     )

@@ -72,7 +72,7 @@ class DocumentBuilder:
 
 
 def _choose(figures: Sequence[Figure]) -> Figure:
-    """Return the first figure that was measured, or else the first."""
+    """Return the first figure that was measured, or the first figure if none was."""
     return next((f for f in figures if f.samples_per_s is not None), figures[0])
 
 
