@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def add_commands(commands: "Commands") -> None:
     """Add the commands `reference` and `accept` to the parser."""
     actions = add_actions(commands, "reference")
-    text = "write what runs measured to a reference file, for `accept`"
+    text = "write a reference file with the results of runs, for `accept`"
     parser = add_command(actions, "make", run_reference_make, text)
     parser.add_argument("runs", metavar="RUN", nargs="+", help=f"archive, {RUN_HELP}")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", required=True,
@@ -31,11 +31,11 @@ def add_commands(commands: "Commands") -> None:
     parser = add_command(commands, "accept", run_accept)
     add_run_options(parser)
     parser.add_argument("--reference", type=Path, metavar="FILE", required=True,
-        help="file that `reference make` wrote or that has a contract's figures, or a name of "
-        "published figures that `report --against` takes")  # fmt: skip
+        help="reference file: made by `reference make`, or by hand with a contract's figures; or "
+        "the name of a published source, as for `report --against`")  # fmt: skip
     parser.add_argument("--tolerance", metavar="PERCENT",
-        help="how much slower than the reference a case may be, such as 3%% (default: what the "
-        "reference's runs vary by, which takes at least two; 0 for figures)")  # fmt: skip
+        help="allowed slowdown against the reference, such as 3%% (default: the variation between "
+        "the reference's runs, at least two; for a contract's figures 0)")  # fmt: skip
     add_ci_options(parser)
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as Markdown")
     add_json_option(parser)

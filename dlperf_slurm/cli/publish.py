@@ -17,11 +17,13 @@ DEFAULT_TITLE = "Deep-learning benchmarks"
 def add_commands(commands: "Commands") -> None:
     """Add the command `publish` to the parser."""
     parser = add_command(commands, "publish", run_publish)
-    text = "folder of the site; one of an earlier call is updated"
+    text = "folder of the site; an existing site is updated"
     parser.add_argument("directory", type=Path, metavar="DIR", help=text)
     parser.add_argument("--title", default=DEFAULT_TITLE, help=f"title ({DEFAULT_TITLE})")
     parser.add_argument(
-        "--names", action="store_true", help="keep the names of hosts and users, which are replaced"
+        "--names",
+        action="store_true",
+        help="show the names of hosts and users, which are replaced by default",
     )
     add_results_option(parser)
 

@@ -31,9 +31,9 @@ def add_commands(commands: "Commands") -> None:
     parser = add_command(commands, "sweep", run_sweep)
     parser.add_argument("matrix", type=Path, help="matrix file (TOML) with cases of one node")
     parser.add_argument("--nodes", metavar="LIST", default="",
-        help="nodes to measure, as n[1-8] (default: all of the site's partition)")  # fmt: skip
+        help="nodes to measure, such as n[1-8] (default: all of the site's partition)")  # fmt: skip
     parser.add_argument("--blocks", type=int, default=5, metavar="N",
-        help="how often each node measures each case (default: 5; 3 at least)")  # fmt: skip
+        help="number of repeats of each case on each node (default: 5; at least 3)")  # fmt: skip
     parser.add_argument(
         "--unchecked", action="store_true", help="skip the checks of the cluster's limits"
     )
@@ -44,7 +44,7 @@ def add_commands(commands: "Commands") -> None:
     parser = add_command(commands, "nodes", run_nodes)
     add_run_options(parser)
     parser.add_argument("--at-least", metavar="PERCENT", default="2%",
-        help="how much slower than the others a node is that is named (default: 2%%)")  # fmt: skip
+        help="slowdown from which a node counts as slow (default: 2%%)")  # fmt: skip
     add_json_option(parser)
 
 
@@ -54,14 +54,18 @@ def run_sweep(options: argparse.Namespace) -> None:
     from dlperf_slurm.stats.slow_nodes import LEAST_BLOCKS
 
     if options.blocks < LEAST_BLOCKS:
-        raise InputError(f"--blocks {options.blocks}: at least {LEAST_BLOCKS} decide about a node")
+        raise InputError(
+            f"--blocks: {options.blocks} is not allowed; allowed: at least {LEAST_BLOCKS}, "
+            "with which a slow node can be told from noise"
+        )
     with print_result(options) as runs:
         _, loaded, plan = load_plan(options, must_reach_cluster=False)
         if loaded.site.scheduler != "slurm":
-            raise InputError(f"site {loaded.name} has no Slurm, and so no nodes to sweep")
+            raise InputError(f"site {loaded.name} has no Slurm; a sweep needs a Slurm partition")
         if any(case.topology.nodes > 1 for case in plan.cases):
             raise InputError(
-                f"{options.matrix}: a sweep measures one node at a time: topology 1nXg"
+                f"{options.matrix}: a sweep measures one node at a time; use topologies of one "
+                "node, such as '1n8g'"
             )
         partitions = {site.partition or "" for site in plan.sites.values()}
         nodes, absent = _choose_nodes(loaded.site.clusters or "", partitions, options.nodes)
@@ -71,10 +75,10 @@ def run_sweep(options: argparse.Namespace) -> None:
         other = [one.case_id for one in checked.plan.cases if one.protocol.repeats != repeats]
         if other:
             raise InputError(
-                f"{options.matrix}: {other[0]}: an [[override]] sets its repeats, which a sweep "
-                "does: remove repeats there"
+                f"{options.matrix}: {other[0]}: an [[override]] sets the repeats of this case, but "
+                "`sweep --blocks` sets them; remove repeats from the [[override]]"
             )
-        say(f"{len(nodes)} nodes, {options.blocks} blocks; not available: {len(absent)}")
+        say(f"{len(nodes)} nodes, {options.blocks} blocks; nodes not available: {len(absent)}")
         runs += stage_matrices(options, [checked])
         mark_own(runs[0])
         submit_and_follow(runs[0], options.wait, is_new=True)
@@ -99,7 +103,7 @@ def _choose_nodes(
         where = ", ".join(filter(None, sorted(partitions))) or "the default partition"
         option = f"--nodes {names}" if names else "--nodes"
         raise InputError(
-            f"{option}: {len(nodes)} nodes of {where} run jobs, and a sweep compares at least 2"
+            f"{option}: {len(nodes)} nodes of {where} can run jobs; a sweep needs at least 2"
             + "".join(f"; {text}" for text in absent)
         )
     return nodes, absent

@@ -19,9 +19,10 @@ GATHER = "gather"
 MEANINGS = {
     SCRIPT: "from the script's beginning with the array task to its call of the launcher: setup, "
     "modules, making the nodes ready",
-    LAUNCHER: "from there until the Python of rank 0 starts: the launcher, and a container's start",
-    PYTHON: "from then until the framework's Python has started the worker",
-    RANKS: "until all ranks have connected to each other",
+    LAUNCHER: "from the call of the launcher until the Python of rank 0 starts, including the "
+    "start of a container",
+    PYTHON: "from the start of rank 0's Python until the worker runs in it",
+    RANKS: "from the start of the worker until all ranks have connected to each other",
     LOOK: "placement of ranks, survey of the machine and, where measured, the device's peak",
     FRAMEWORK: "import statements while the session is built, mostly the framework's",
     SESSION: "rest of building the session: the framework's rendezvous, network, weights and batch",

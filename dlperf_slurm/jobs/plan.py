@@ -163,7 +163,7 @@ def get_max_array_size(site: Site, must_reach_cluster: bool) -> int:
         return DEFAULT_MAX_ARRAY_SIZE
     if not text.isdigit() or int(text) == 0:
         raise SchedulerError(
-            f"this cluster takes no array jobs: its MaxArraySize is {text}. For plain jobs, set "
+            f"this cluster accepts no array jobs: its MaxArraySize is {text}. For plain jobs, set "
             "arrays = false in the site file, or --set arrays=false"
         )
     return int(text)

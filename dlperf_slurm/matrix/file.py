@@ -226,7 +226,7 @@ def _check_overrides(matrix: Matrix, reporter: ProblemCollector) -> None:
         for axis in sorted(overridden & override.when.model_fields_set):
             reporter.add(
                 ("override", index, "when", axis),
-                f"{axis} is set by an override, so it cannot be a condition of an override; use "
+                f"{axis} is set by an [[override]], so it cannot be a condition of one; use "
                 "include or exclude for these cases",
             )
 

@@ -155,8 +155,9 @@ def tabulate_runs(
             for row in runs
         ],
         8,
-        "against the run before: the number of cases by verdict, each against the last earlier run "
-        "with a result; the page has the last earlier run of the same matrix and site",
+        "against the run before: the number of cases with each verdict, compared with the last "
+        "earlier run that measured the case; the linked page compares with the last earlier run "
+        "of the same matrix and site",
     )
 
 

@@ -326,7 +326,8 @@ def _make_common_pages(
         "site.html.j2",
         title=f"{title}: history",
         lead=f"{METHOD[0].upper()}{METHOD[1:]}.",
-        findings=[f"{count_things(single, 'case')} in one run alone: not shown."] * bool(single),
+        findings=[f"Not shown: {count_things(single, 'case')} that only one run measured."]
+        * bool(single),
         links=[(INDEX, "All runs")],
         sections=_make_sections(tables, notes, figures),
         problems=(),

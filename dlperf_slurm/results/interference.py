@@ -52,8 +52,8 @@ def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
     if beside:
         most = max(beside, key=lambda use: use.other_share)
         yield FootnoteTemplate(
-            "other processes used CPU time in {} of {} repeats, at worst {:.0f} % of all CPUs of "
-            "the machine, while the run used {:.0f} %",
+            "other processes used CPU time in {} of {} repeats, at worst {:.0f} % of the machine's "
+            "CPUs, while the run used {:.0f} %",
             (len(beside), len(valid), 100 * most.other_share, 100 * most.own_share),
         )
     yield from _describe_stolen(valid, bool(beside))
@@ -81,7 +81,7 @@ def _describe_stolen(
         )
         return
     is_known = all(find_worst(outcome) for outcome in valid)
-    alone = "; other processes in this machine used little" if is_known else ""
+    alone = "; other processes on this machine used little CPU time" if is_known else ""
     yield FootnoteTemplate(
         "virtual machine on a shared host: in {} of {} repeats a hypervisor withheld CPU time "
         f"(steal), at worst {{:.0f}} % of the time needed{alone}",

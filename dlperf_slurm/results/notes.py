@@ -252,8 +252,8 @@ def describe_pooled(pooled: "DataFrame") -> list[NoteRow]:
         if together:
             text = (
                 f"{_describe_percentiles(together)} over the {row.together} {what} of all repeats "
-                f"together, without interval: the {together[0]} % latency needs "
-                f"{count_needed_batches(together[0])}, and a repeat has {row.fewest}"
+                f"together, so without an interval: the {together[0]} % latency needs "
+                f"{count_needed_batches(together[0])} {what}, and one repeat has only {row.fewest}"
             )
             notes.append((row.case_id, scope, text))
         if missing:

@@ -142,8 +142,8 @@ def _describe_hold(facts: TaskFacts) -> str:
     if facts.files.has_started or not hold:
         return ""
     return (
-        "not started, because previous array tasks failed to launch in the same way, the last "
-        f"with {hold!r}. After fixing that: `{COMMAND} retry {facts.run.path}`"
+        "not started, because several array tasks failed to launch in the same way, the last "
+        f"with {hold!r}. After fixing the cause: `{COMMAND} retry {facts.run.path}`"
     )
 
 

@@ -90,8 +90,8 @@ def describe_pending(run: Run, states: Sequence[TaskState]) -> list[str]:
         advice = get_hint(reason, jobs)
         if hold:
             advice = (
-                "held, because previous array tasks failed to launch in the same way, the last "
-                f"with {hold!r}. After fixing that: `scontrol release {jobs}`, and at the end "
+                "held, because several array tasks failed to launch in the same way, the last "
+                f"with {hold!r}. After fixing the cause: `scontrol release {jobs}`, and at the end "
                 f"`{COMMAND} retry {run.path}`"
             )
         text = f"{reason} ({count_things(len(found), 'array task')} of job {jobs})"

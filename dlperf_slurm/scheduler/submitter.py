@@ -202,7 +202,8 @@ class Submitter:
             elif blocks.get(group_id, 0) > last_block:
                 # without a message: that run's own messages say why it waits
                 self.waiting[group_id] = (
-                    "the other, interleaved run has to be submitted first; resume that run too"
+                    "the run interleaved with this one has to be submitted first; "
+                    "resume that run too"
                 )
             elif hindrance:
                 self._wait(group_id, hindrance)

@@ -98,7 +98,7 @@ def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failur
     if exit_code == _BUS_ERROR or any("Bus error" in line for line in lines[-SIGN_TAIL_LINES:]):
         message = (
             "a process ended with a bus error (SIGBUS): /dev/shm was full (see `df /dev/shm` on "
-            "its node), or a file was cut while it was mapped"
+            "its node), or a memory-mapped file was truncated"
         )
         return (_describe_job(message, lines), *failures)
     lost = tuple(failure for failure in failures if failure.error == RANK_LOST)

@@ -107,7 +107,7 @@ def compare_devices(devices: Sequence[Tuple[str, str]]) -> None:
         if uuid and len(ranks) > 1:
             names = " and ".join(map(str, ranks))
             raise PlacementError(
-                f"ranks {names} drive the same GPU, {uuid} on {host}: see that each has one of its "
+                f"ranks {names} use the same GPU, {uuid} on {host}: see that each has one of its "
                 "own, by the site's gpu_request, by the launcher's flags, by CUDA_VISIBLE_DEVICES, "
                 "or by ROCR_VISIBLE_DEVICES"
             )

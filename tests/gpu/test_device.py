@@ -129,7 +129,7 @@ def test_two_ranks_on_one_gpu_are_refused(framework, tmp_path, monkeypatch):
     attempt = make_attempt(tmp_path / "a1", framework, "resnet50", ranks=2)
     record = attempt.launch().conclude()
     assert record.status == FAILED
-    assert "ranks 0 and 1 drive the same GPU" in record.reason
+    assert "ranks 0 and 1 use the same GPU" in record.reason
 
 
 def test_a_gpu_is_chosen_for_telemetry(attempt):

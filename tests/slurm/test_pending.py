@@ -81,6 +81,6 @@ def test_array_whose_launches_fail_alike_is_held_and_the_cause_named(cluster, tm
     await_that(lambda: "COMPLETING" not in find_states(run).values(), "the last one has ended")
     assert list(find_states(run).values()).count("FAILED") in (3, 4)
     status = " ".join(run_tool(["status", str(run.path)], CHECKOUT).stdout.split())
-    assert "held, because previous array tasks failed to launch" in status
+    assert "held, because several array tasks failed to launch" in status
     assert f"scontrol release {find_array_job(run)}" in status
     run_tool(["cancel", str(run.path)], CHECKOUT)

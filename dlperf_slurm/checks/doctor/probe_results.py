@@ -181,8 +181,8 @@ def _check_ranks(
     elif len(answers) == wanted and all(answer.world_size == 1 < wanted for answer in joined):
         words = f"{wanted} processes form {wanted} worlds of 1 rank, as {joined[0].mpi} does "
         words += "not communicate with the launcher"
-        remedy = 'set launcher.mpi to what fits ("pmix" for Open MPI, "pmi2" for MPICH: see '
-        remedy += f'`srun --mpi=list`), or launcher.name = "mpirun"; {other}'
+        remedy = 'set launcher.mpi to the plug-in of that MPI ("pmix" for Open MPI, "pmi2" for '
+        remedy += f'MPICH: see `srun --mpi=list`), or launcher.name = "mpirun"; {other}'
         yield make_fault("MPI", where, words, remedy)
     elif len(answers) != wanted or any(answer.world_size != wanted for answer in joined):
         words = f"{wanted} ranks were requested, but {len(answers)} answered"
@@ -193,7 +193,8 @@ def _check_ranks(
         for answer in answers:
             counts[answer.host] += 1
         if len(counts) != probe.case.topology.nodes:
-            words = f"{wanted} ranks should be on {probe.case.topology.nodes} nodes"
+            nodes = probe.case.topology.nodes
+            words = f"{wanted} ranks should be on {nodes} nodes, but are on {len(counts)}"
             remedy = f"see launcher.flags; {other}"
             yield make_fault("launcher", where, words, remedy)
 

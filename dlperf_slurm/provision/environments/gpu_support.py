@@ -136,8 +136,8 @@ def list_gpu_problems(pins: Pins, found: MachineGpus) -> list[str]:
     problems = [find_missing_code(pins, capability) for _, capability in sorted(set(found.gpus))]
     if _parse(found.cuda)[0] < _parse(pins.cuda)[0]:
         problems.append(
-            f"is built for CUDA {pins.cuda}, which needs a newer driver than the one on this "
-            f"machine, for CUDA {found.cuda}"
+            f"is built for CUDA {pins.cuda}, but the driver of this machine supports CUDA "
+            f"{found.cuda} at most: a newer driver is needed"
         )
     return [problem for problem in problems if problem]
 

@@ -65,8 +65,8 @@ def test_each_node_that_runs_jobs_has_an_array_job_of_its_own(cluster, home, cap
 @pytest.mark.parametrize(
     ("options", "topology", "problem"),
     [
-        (["--blocks", "2"], "1n1g", {"key": "--blocks 2", "says": ["3"]}),
-        ([], "2n1g", {"file": "matrix.toml", "says": ["1nXg"]}),
+        (["--blocks", "2"], "1n1g", {"key": "--blocks", "says": ["2", "3"]}),
+        ([], "2n1g", {"file": "matrix.toml", "says": ["1n8g"]}),
         (["--set", "scheduler=local"], "1n1g", {"says": ["site tiny", "no Slurm"]}),
     ],
 )

@@ -89,8 +89,7 @@ def _find_problems(options: argparse.Namespace) -> List[str]:
         ]
     if options.data == PYTHON:
         return [
-            f"--data {PYTHON}: with several devices, tensorpack stages what comes from a queue; "
-            f"use {PYTHON_QUEUE}"
+            f"--data {PYTHON}: with several devices, tensorpack needs a queue; use {PYTHON_QUEUE}"
         ]
     return []
 
