@@ -25,7 +25,10 @@ def list_some(names: Sequence[str], limit: int = 3) -> str:
 
 
 def matches_pattern(text: str, patterns: Sequence[str]) -> bool:
-    """Return whether a text matches a pattern, or contains one without `*`, `?` and `[`."""
+    """Return whether a text matches any of these patterns of shell wildcards.
+
+    A pattern without `*`, `?` and `[` matches anywhere in the text.
+    """
     from fnmatch import fnmatchcase
 
     wanted = (p if any(sign in p for sign in "*?[") else f"*{p}*" for p in patterns)

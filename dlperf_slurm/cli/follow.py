@@ -45,7 +45,8 @@ def follow_run(
 ) -> None:
     """Follow a run to its end as `follow_to_end` does, then print and write its report.
 
-    Raises SchedulerError at the end if Slurm refused array jobs.
+    The parameters are those of `follow_to_end`. Raises SchedulerError at the end if Slurm refused
+    array jobs.
     """
     from dlperf_slurm.cli.report import report_run
     from dlperf_slurm.cli.sweep import show_nodes

@@ -134,10 +134,10 @@ def make_state_dir(*parts: str) -> Path:
 
 
 def _find_private_dir(variable: str, default: str) -> Path:
-    """Return the path of the tool's own folder below that of `find_user_dir`.
+    """Return the path of the tool's own folder in the user's folder, as `find_user_dir` finds that.
 
-    Raises InputError as that function does, and if the folder belongs to another user, who could
-    change what is read from it.
+    Raises InputError as that function does, and if the tool's folder belongs to another user, who
+    could change what is read from it.
     """
     own = find_user_dir(variable, default) / "dlperf-slurm"
     owner = find_stranger(own)

@@ -37,7 +37,7 @@ def get_job_kind(axes: Axes) -> JobKind:
 
 @cache
 def _make_kind(framework: str, gradient_sync: str, topology: str) -> JobKind:
-    """Make a JobKind; cached, as thousands of cases share a few kinds."""
+    """Make a JobKind from these axis values; cached, as thousands of cases share a few kinds."""
     return JobKind(framework, gradient_sync, parse_topology(topology))
 
 

@@ -122,7 +122,10 @@ class Archive:
 # cached until the file changes; a comparison of runs opens two archives
 @lru_cache(maxsize=4)
 def open_archive(path: str, device: int, inode: int, size_bytes: int, time: float) -> Archive:
-    """Open an archive of this identity, size and time; raises FileProblem if it is invalid."""
+    """Open the archive at `path`, from a cache while the other arguments are the same.
+
+    They are those of stat(2). Raises FileProblem if the file is not a valid archive.
+    """
     with Path(path).open("rb") as file:
         found = list_members(file, path)
     tops = {name.partition("/")[0] for name in found}

@@ -44,7 +44,7 @@ def write_file(
 
 
 def write_once(path: Path, content: bytes, root: Optional[Path] = None) -> bool:
-    """Write a file atomically unless it exists; return whether it was written.
+    """Write a file atomically unless one exists; return whether this call wrote it.
 
     Of several simultaneous calls, one succeeds. Raises as `write_file`.
     """

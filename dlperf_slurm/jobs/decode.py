@@ -193,7 +193,10 @@ _PLACE = r"\.(\w+)|\[(\d+)\]"
 
 
 def _describe(error: msgspec.ValidationError, data: Any) -> str:
-    """Format a validation error, such as "ranks[0].rank is -7: expected `int` >= -1"."""
+    """Format a validation error with the wrong value: "ranks[0].rank is -7: expected `int` >= -1".
+
+    `data` is the decoded JSON that was validated.
+    """
     message, is_placed, place = str(error).rpartition(" - at `$")
     if not is_placed:
         message, place = place, ""

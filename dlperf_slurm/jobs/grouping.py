@@ -97,18 +97,18 @@ def group_array_tasks(
     groups: list[Group] = []
     for topology in sorted({kind.topology for kind in by_kind}):
         shapes: dict[Hashable, list[ArrayTask]] = {}
-        settled: dict[Hashable, Site] = {}
+        job_sites: dict[Hashable, Site] = {}
         # sorted, so that an additional case does not renumber the shapes
         for kind in sorted(kind for kind in by_kind if kind.topology == topology):
             of_kind = site.resolve(kind)
             resources = get_resource_key(of_kind, kind)
-            settled.setdefault(resources, of_kind)
+            job_sites.setdefault(resources, of_kind)
             shapes.setdefault(resources, []).extend(by_kind[kind])
         for number, (shared, same) in enumerate(shapes.items(), start=1):
             shape = f"-shape{number}" if number > 1 else ""
             name = f"{topology}{shape}{suffix}"
             same.sort(key=_shuffle_key)
-            groups += _cut(same, settled[shared], max_array_size, name)
+            groups += _cut(same, job_sites[shared], max_array_size, name)
     return tuple(groups)
 
 
@@ -141,22 +141,22 @@ def _sort_by_block(tasks: Sequence[ArrayTask], node_count: int) -> tuple[ArrayTa
     return tuple(sorted(tasks, key=lambda task: (task.repeat - 1) // node_count))
 
 
-def _cut(tasks: Sequence[ArrayTask], settled: Site, max_jobs: int, group_id: str) -> list[Group]:
+def _cut(tasks: Sequence[ArrayTask], job_site: Site, max_jobs: int, group_id: str) -> list[Group]:
     """Split array tasks with the same resource requests into groups of at most `max_jobs` jobs.
 
-    `settled` is the site resolved for their kind of job.
+    `job_site` is the site resolved for their kind of job.
     """
     topology = tasks[0].case.topology
-    tasks_per_job = compute_tasks_per_job(settled)
-    if settled.max_submitted is not None:
+    tasks_per_job = compute_tasks_per_job(job_site)
+    if job_site.max_submitted is not None:
         # two arrays fit the queue limit: one can wait while the other runs
-        max_jobs = min(max_jobs, -(-settled.max_submitted // 2))
-    size = (tasks_per_job or 1) * (max_jobs if settled.arrays else 1)
+        max_jobs = min(max_jobs, -(-job_site.max_submitted // 2))
+    size = (tasks_per_job or 1) * (max_jobs if job_site.arrays else 1)
     return [
         Group(
             group_id=group_id + (f"-{start // size + 1}" if len(tasks) > size else ""),
             topology=topology,
-            time_limit_minutes=settled.get_time_limit_minutes(topology),
+            time_limit_minutes=job_site.get_time_limit_minutes(topology),
             array_tasks=tuple(tasks[start : start + size]),
             tasks_per_job=tasks_per_job,
         )
@@ -164,15 +164,15 @@ def _cut(tasks: Sequence[ArrayTask], settled: Site, max_jobs: int, group_id: str
     ]
 
 
-def compute_tasks_per_job(settled: Site) -> Optional[int]:
+def compute_tasks_per_job(job_site: Site) -> Optional[int]:
     """Return how many array tasks a Slurm job runs one after the other; None for one each.
 
-    `settled` is the site resolved for the kind of job. None for the local scheduler too, which runs
-    array tasks one after the other anyway.
+    `job_site` is the site resolved for the kind of job. None for the local scheduler too, which
+    runs array tasks one after the other anyway.
     """
-    if settled.scheduler == "local" or (settled.arrays and settled.tasks_per_job == 1):
+    if job_site.scheduler == "local" or (job_site.arrays and job_site.tasks_per_job == 1):
         return None
-    return settled.tasks_per_job
+    return job_site.tasks_per_job
 
 
 def get_warning_seconds(limit_minutes: int) -> int:

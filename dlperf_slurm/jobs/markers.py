@@ -168,7 +168,7 @@ def _is_in_other(name: str, names: Set[str]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _add(seen: MarkerState, start: int, kinds: tuple[str, ...]) -> MarkerState:
-    """Return an array task's markers with those of one start added.
+    """Return an array task's markers `seen`, with the `kinds` of one start added.
 
     Cached, because most array tasks have the same markers.
     """

@@ -99,17 +99,18 @@ def resolve(
 ) -> Plan:
     """Plan the cases of a matrix on a site, in as few array jobs as possible.
 
-    The site is resolved once per kind of job, and each case is made once; later stages reuse them.
-    With `nodes`, each repeat runs on one of them (`manifest.get_node`).
+    An array job has at most `max_array_size` elements. The site is resolved once per kind of job,
+    and each case is made once; later stages reuse them. With `nodes`, each repeat runs on one of
+    them (`manifest.get_node`).
     """
     left_out = list(expansion.excluded)
     cases: list[MatrixCase] = []
     job_cases: dict[str, Case] = {}
     sites = site.resolve_each(get_job_kind(case.axes) for case in expansion.cases)
     for case in expansion.cases:
-        settled = sites[get_job_kind(case.axes)]
-        job_case = make_case(case, settled, "", 1, 1)
-        reason = explain_unsupported(case, job_case, settled)
+        job_site = sites[get_job_kind(case.axes)]
+        job_case = make_case(case, job_site, "", 1, 1)
+        reason = explain_unsupported(case, job_case, job_site)
         if reason is None:
             cases.append(case)
             job_cases[case.case_id] = job_case
@@ -204,8 +205,8 @@ def describe_script(script: Optional[ScriptTable]) -> dict[str, Any]:
     }
 
 
-def make_case(case: MatrixCase, settled: Site, run_id: str, repeat: int, attempt: int) -> Case:
-    """Return the case as the worker reads it; `settled` is the site resolved for its job kind."""
+def make_case(case: MatrixCase, job_site: Site, run_id: str, repeat: int, attempt: int) -> Case:
+    """Return the case as the worker reads it; `job_site` is the site resolved for its job kind."""
     limit_mib = case.protocol.memory_limit_mib_per_device
     has_files = case.axes.data in (FOLDER, DALI) and case.dataset
     of_script = describe_script(case.script_table)
@@ -217,14 +218,14 @@ def make_case(case: MatrixCase, settled: Site, run_id: str, repeat: int, attempt
         axes=case.axes,
         model=case.model,
         model_parameters=dict(case.model_parameters),
-        device=settled.device,
-        cpus_per_rank=settled.cpus_per_rank,
+        device=job_site.device,
+        cpus_per_rank=job_site.cpus_per_rank,
         warmup_steps=case.protocol.warmup_steps,
         measured_steps=case.protocol.measured_steps,
         seed=compute_seed(case, repeat),
         batch_size_step=case.protocol.batch_size_step,
         memory_limit_bytes=limit_mib * 2**20 if limit_mib else 0,
-        data_dir=settled.find_dataset_path(case.dataset) if has_files else "",
+        data_dir=job_site.find_dataset_path(case.dataset) if has_files else "",
         training=case.training,
         telemetry_interval_seconds=case.protocol.telemetry_interval_seconds,
         stall_seconds=case.protocol.stall_seconds,

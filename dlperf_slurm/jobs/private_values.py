@@ -55,7 +55,10 @@ def take_private_values(loaded: LoadedSite) -> tuple[Site, dict[str, str]]:
 
 
 def _refuse_private_rank_env(loaded: LoadedSite) -> None:
-    """Raise InputError for private values in `rank_env`: all users can read its command line."""
+    """Raise InputError for private values in `rank_env`, which would be on a command line.
+
+    All users of the machine can read command lines.
+    """
     site = loaded.site
     tables: dict[KeyPath, Mapping[str, str]] = {(RANK_ENV,): site.rank_env}
     for framework, environment in site.environments.items():

@@ -57,22 +57,22 @@ def make_task_directives(site: Site, topology: Topology) -> list[str]:
     return [tasks, f"--cpus-per-task={cores}"]
 
 
-def list_container_directives(settled: Site, kind: JobKind) -> list[str]:
+def list_container_directives(job_site: Site, kind: JobKind) -> list[str]:
     """Return the sbatch options that a framework's container needs; [] for most runtimes."""
-    return list(make_container_parts(settled, kind, ()).directives)
+    return list(make_container_parts(job_site, kind, ()).directives)
 
 
-def get_resource_key(settled: Site, kind: JobKind) -> tuple[Hashable, ...]:
+def get_resource_key(job_site: Site, kind: JobKind) -> tuple[Hashable, ...]:
     """Return all settings that an array job has in common, as a dict key.
 
-    Kinds of job with equal keys can share an array. `settled` is the site resolved for `kind`.
+    Kinds of job with equal keys can share an array. `job_site` is the site resolved for `kind`.
     """
     topology = kind.topology
     return (
-        settled.get_time_limit_minutes(topology),
-        make_gpu_directive(settled, topology.devices_per_node),
-        *make_task_directives(settled, topology),
-        *list_container_directives(settled, kind),
-        *list_account_options(settled),
-        *(getattr(settled, name) for name in _OF_SCRIPTS),
+        job_site.get_time_limit_minutes(topology),
+        make_gpu_directive(job_site, topology.devices_per_node),
+        *make_task_directives(job_site, topology),
+        *list_container_directives(job_site, kind),
+        *list_account_options(job_site),
+        *(getattr(job_site, name) for name in _OF_SCRIPTS),
     )

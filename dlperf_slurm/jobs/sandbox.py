@@ -428,7 +428,10 @@ def _sum(
     attribute: Optional[str] = None,
     start: float = 0,
 ) -> float:
-    """Add numbers, as Jinja2's filter `sum`; refuse lists, whose sum copies them for each item."""
+    """Add numbers, as Jinja2's filter `sum`; raise SecurityError for lists and other items.
+
+    A sum of lists would copy them for each item. `attribute` names the attribute of items to add.
+    """
     total = start
     for item in _read_attribute(environment, items, attribute):
         if not isinstance(item, (int, float)):

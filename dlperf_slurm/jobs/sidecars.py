@@ -18,7 +18,7 @@ from dlperf_slurm.jobs.decode import decode
 
 
 def parse_sidecars(details: Mapping[str, SidecarFile]) -> Sidecars:
-    """Parse the files beside a record, by file name; raise ContractError for an invalid one."""
+    """Parse the files beside a record, given by file name; raises ContractError if invalid."""
     noise, peaks = details.get(HOST_NOISE_FILE), details.get(PEAKS_FILE)
     return Sidecars(
         None if noise is None else decode(NoiseReport, *noise),

@@ -27,11 +27,11 @@ def check_templates(sites: Mapping[JobKind, Site]) -> None:
     `sites` has the site resolved for each kind. Templates of the package are not checked.
     """
     problems: dict[str, None] = {}
-    for kind, settled in sites.items():
-        if settled.template is None:
+    for kind, job_site in sites.items():
+        if job_site.template is None:
             continue
-        own = Path(settled.template)
-        environment = make_environment(list_template_dirs(settled))
+        own = Path(job_site.template)
+        environment = make_environment(list_template_dirs(job_site))
         frameworks = (f"frameworks/{kind.framework}.sh.j2", PLAIN_FRAMEWORK_TEMPLATE)
         names = [name for name in frameworks if (own.parent / name).is_file()]
         for name in (own.name, *names):

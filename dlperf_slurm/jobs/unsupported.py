@@ -37,26 +37,26 @@ from dlperf_slurm.worker.support import find_unsupported, join_reasons
 MINDSPORE = "mindspore"
 
 
-def explain_unsupported(case: MatrixCase, job_case: Case, settled: Site) -> Optional[str]:
+def explain_unsupported(case: MatrixCase, job_case: Case, job_site: Site) -> Optional[str]:
     """Return why the site or the framework cannot run a case, with what would work, or None.
 
-    `settled` is the site resolved for the case's job, `job_case` the case as the worker reads it. A
-    missing data set is only reported if nothing else prevents the case.
+    `job_site` is the site resolved for the case's job, `job_case` the case as the worker reads it.
+    A missing data set is only reported if nothing else prevents the case.
     """
-    obstacles = [_find_topology_obstacle(case.topology, settled, job_case.cpus_per_rank)]
+    obstacles = [_find_topology_obstacle(case.topology, job_site, job_case.cpus_per_rank)]
     if case.script_table is not None:
         obstacles.append(_find_script_obstacle(case))
     else:
         obstacles += [
             find_unsupported(replace(job_case, axes=case.axes)),
             _find_size_obstacle(case),
-            _find_search_obstacle(case, settled),
+            _find_search_obstacle(case, job_site),
             _find_inference_obstacle(case),
             _find_training_obstacle(case),
-            _find_build_obstacle(case, settled),
-            *_find_ranks_obstacles(case, settled),
+            _find_build_obstacle(case, job_site),
+            *_find_ranks_obstacles(case, job_site),
         ]
-    return join_reasons(obstacles) or _find_data_obstacle(case, settled)
+    return join_reasons(obstacles) or _find_data_obstacle(case, job_site)
 
 
 def _find_topology_obstacle(topology: Topology, site: Site, cpus_per_rank: int) -> Optional[str]:
@@ -79,15 +79,15 @@ def _find_topology_obstacle(topology: Topology, site: Site, cpus_per_rank: int) 
     return None
 
 
-def _find_build_obstacle(case: MatrixCase, settled: Site) -> Optional[str]:
+def _find_build_obstacle(case: MatrixCase, job_site: Site) -> Optional[str]:
     """Return why a framework's installed build cannot use the site's GPUs.
 
     None if it can, or if that is unknown.
     """
-    framework, capability = case.axes.framework, settled.compute_capability
-    pins = find_managed_pins(framework, settled)
+    framework, capability = case.axes.framework, job_site.compute_capability
+    pins = find_managed_pins(framework, job_site)
     if pins is None:
-        problem = describe_cpu_build(framework, settled)
+        problem = describe_cpu_build(framework, job_site)
         remedy = (
             "; name an environment for GPUs in the site file, or remove it there and create one: "
             f"`{get_creation_command(framework, CUDA)}`"
@@ -180,9 +180,9 @@ def _find_generation_obstacle(case: MatrixCase) -> Optional[str]:
     return None
 
 
-def _find_ranks_obstacles(case: MatrixCase, settled: Site) -> Iterator[str]:
+def _find_ranks_obstacles(case: MatrixCase, job_site: Site) -> Iterator[str]:
     """Yield why the launcher or the case needs another way of connecting ranks than the site's."""
-    ranks, launcher = settled.ranks, settled.starting_launcher
+    ranks, launcher = job_site.ranks, job_site.starting_launcher
     kinds = LAUNCHERS[launcher].rendezvous_methods
     if ranks not in kinds:
         fitting = sorted(name for name in LAUNCHERS if ranks in LAUNCHERS[name].rendezvous_methods)

@@ -127,7 +127,10 @@ def import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
 
 
 def _place_run(run: ImportedRun, around: LogHardware, options: ImportOptions) -> ImportedRun:
-    """Add hardware, software and date to a run: the user's, else the log's, else its path's."""
+    """Add hardware, software and date to a run: the user's, else the log's, else its path's.
+
+    `around` is what the log states.
+    """
     settings = options.settings
     versions = {**around.versions, **run.identity.versions}
     named = read_path_hardware(run.path) if options.reads_path else ""
@@ -260,7 +263,11 @@ def _import_run(
 
 
 def complete_identity(settings: Identity, stated: Identity, named: Identity) -> Identity:
-    """Return the settings of a run: the user's, else the log's, else its path's, else inferred."""
+    """Return the settings of a run, each from the first source that has it, else inferred.
+
+    The sources are the user's `settings`, those `stated` in the log, and those in its path
+    (`named`).
+    """
     return _infer_settings(_merge(settings, stated, named))
 
 

@@ -360,8 +360,9 @@ def dll_line(
 ) -> Tuple[Pattern[str], Handler]:
     """Return pattern and handler of DLLogger lines that begin with `body` and have these metrics.
 
-    `metrics` has the full metric name by group. A line has the group `time` too. A last line that
-    ends with a value is ignored, because the value may be cut short.
+    `metrics` maps names of pattern groups, such as `step`, to metrics in the log; each line also
+    has the group `time`. A last line that ends with a value is ignored, because the value may be
+    cut short.
     """
     values = (
         rf"(?=(?:.*?\s)?{re.escape(name)} : (?P<{group}>{NUMBER})(?=\s|$))"

@@ -199,7 +199,7 @@ def spread_over_epochs(marks: Sequence[Mark]) -> List[Interval]:
 
 
 def count_steps(marks: Sequence[Mark]) -> List[int]:
-    """Return the steps of each timed line since the one before; the first gets those of the second.
+    """Return the steps since the line before, for each timed line; the first gets the second's.
 
     A run may resume from a checkpoint, so that the first line's steps are not known. A single line
     gives none.

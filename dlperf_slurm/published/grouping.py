@@ -8,7 +8,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def group_by(items: Iterable[Item], find_key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Group items by key; keys and items keep their order."""
+    """Group items by the key that `find_key` returns for each; keys and items keep their order."""
     groups: dict[Key, list[Item]] = {}
     for item in items:
         groups.setdefault(find_key(item), []).append(item)

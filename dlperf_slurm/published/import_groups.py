@@ -158,7 +158,7 @@ def _name_days(runs: Sequence[ImportedRun]) -> list[str]:
 
 
 def describe_provenance(runs: Sequence[ImportedRun]) -> list[str]:
-    """Return notes on a case: which hardware, software and dates its logs state, and which not."""
+    """Describe which hardware, software and dates the logs of a case state, and which not."""
     told, untold = [], []
     for name in ("hardware", "software", "date"):
         values = list(dict.fromkeys(getattr(run.identity, name) for run in runs))

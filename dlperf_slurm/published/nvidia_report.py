@@ -89,8 +89,9 @@ def _make_run(
 ) -> ImportedRun:
     """Make the run of one figure of a report; failed if the value is no positive number.
 
-    `log` names the run: the path, with "#2" for the second figure. The words of the report's
-    `model` are its software, which tells the cases of several reports apart.
+    `log` names the run: the path, with "#2" for the second figure. `gpus`, `size` (the batch size)
+    and `metric` are keys of the report; the words of its `model` are the software, which tells the
+    cases of several reports apart.
     """
     known = Identity(software=model) if model else Identity(framework="mxnet", model="resnet50")
     stated = replace(

@@ -50,7 +50,7 @@ def list_run_checks(summary: Summary) -> list[Check]:
 
 
 def serialize_junit(suite_name: str, checks: Sequence[Check], method: str) -> str:
-    """Serialize checks as JUnit XML."""
+    """Serialize checks as JUnit XML, as one test suite; `method` says how verdicts are found."""
     outcomes = [check.outcome for check in checks]
     counts = {"failures": FAILURE, "errors": ERROR, "skipped": SKIPPED}
     attributes = {"name": _clean(suite_name), "tests": str(len(checks))}

@@ -80,7 +80,10 @@ def _describe_best(rows: "DataFrame", names: dict[str, str]) -> str:
 
 
 def _describe_ties(rows: "DataFrame", best: "Series", names: dict[str, str]) -> str:
-    """Describe the cases whose 95 % interval overlaps with that of the fastest case, if any."""
+    """Describe the cases whose 95 % interval overlaps with that of the fastest case `best`; or "".
+
+    `names` has texts by case id (`_name_cases`).
+    """
     is_tie = (rows.interval_high >= best.interval_low) & (rows.case_id != best.case_id)
     ties = rows[is_tie].sort_values("samples_per_s", ascending=False)
     if ties.empty:
@@ -140,7 +143,10 @@ def _is_beyond_devices(rows: "DataFrame", name: str = EFFICIENCIES[0]) -> "DataF
 
 
 def _describe_precision(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]:
-    """Describe the largest significant gain and loss of a reduced precision, if any."""
+    """Describe the largest significant gain and loss of a reduced precision, if any.
+
+    `names` has texts by case id (`_name_cases`).
+    """
     speedup = rows.precision_speedup
     gains, losses = (
         speedup[rows.precision_speedup_low > 1],

@@ -42,7 +42,10 @@ def load_output(run: Run, choices: Sequence[object]) -> Optional[Output]:
 
 
 def store_output(run: Run, choices: Sequence[object], found: RunFiles, output: Output) -> None:
-    """Store what a report printed; `found` are the run's files as they were before the report."""
+    """Store what a report with these choices printed, for `load_output`.
+
+    `found` are the run's files with their digest, taken before the report read them.
+    """
     root, error = run.report_dir.parent, output.error
     names = [*list_tree(root, run.report_dir.name)]
     value = (

@@ -83,7 +83,10 @@ def _show_bar(
     console: PlainConsole,
     submitter: "Optional[Submitter]",
 ) -> Iterator[tuple[list[TaskState], PlainConsole]]:
-    """Show a progress bar, and yield the states of each poll with the console to print on."""
+    """Show a progress bar, and yield the states of each poll with the console to print on.
+
+    `counter` counts the ended array tasks; `submitter` is as in `scheduler.follow.follow_run`.
+    """
     import sys
 
     from rich.console import Console

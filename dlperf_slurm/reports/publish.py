@@ -233,7 +233,7 @@ def _pair_runs(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
 
 
 def _make_run_files(run: Run, names: Sequence[str], redaction: Redaction) -> dict[str, str]:
-    """Make the page and the CSV of a run."""
+    """Return the page and the CSV of a run, cleaned of names, by their file names `names`."""
     report = make_report(run, {})
     report = replace(report, plots=draw_plots(report, SOME))
     page = make_page(report, home=f"../{INDEX}")
@@ -290,7 +290,10 @@ def _make_common_pages(
     comparisons: Mapping[str, str],
     problems: Sequence[str],
 ) -> dict[str, str]:
-    """Make the first page, with leaderboards and runs, and that of the history."""
+    """Return the first page, with leaderboards and runs, and the page of the history, by file name.
+
+    `rows` describe the runs; `links` and `comparisons` have the pages of each run by id.
+    """
     history = make_history(entries)
     bests = list_bests(history)
     days = sorted(row["created_at"][:10] for row in rows)

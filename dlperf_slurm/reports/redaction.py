@@ -54,7 +54,7 @@ class Redaction:
 
 
 def find_names(runs: Iterable[Run], entries: "DataFrame") -> Redaction:
-    """Find the host and user names in manifests, journals and history entries, to be replaced."""
+    """Find the names of hosts and users in manifests, journals and history entries of runs."""
     hosts: set[str] = set()
     users: set[str] = set()
     for run in runs:

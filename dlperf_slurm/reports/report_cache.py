@@ -55,7 +55,7 @@ _FRAMES = tuple(field.name for field in fields(RunFrames))
 
 
 def read_results(attempts: Attempts) -> Results:
-    """Return the results of a run, of cases unchanged since the last report from the cache.
+    """Return the results of a run; cases unchanged since the last report are from the cache.
 
     Other cases are read, by several processes with at most one case in memory each.
     """

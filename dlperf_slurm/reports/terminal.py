@@ -349,9 +349,9 @@ def _align(
     gap: int,
     is_header: bool = False,
 ) -> Iterator[str]:
-    """Yield the lines of a row: texts left-aligned, figures right-aligned, headers at the bottom.
+    """Yield the lines of a row of cells, each padded to its width, `gap` spaces apart.
 
-    The row has a text for each of the columns.
+    Texts are left-aligned, figures right-aligned, and headers at the bottom of their row.
     """
     cells = [
         [part for line in text.split("\n") for part in wrap(line, width)]

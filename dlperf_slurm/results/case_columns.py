@@ -93,7 +93,10 @@ def declare_median(
 
 
 def declare_ratio(name: str, unit: str, meaning: str, compute: Compute, **printed: Any) -> Column:
-    """Declare a ratio to a baseline with its interval; `printed` as in `declare_median`."""
+    """Declare a ratio to a baseline, which `compute` returns with its interval.
+
+    `printed` is as in `declare_median`.
+    """
     printed.setdefault("missing", NO_REFERENCE)
     return Column(
         name, NUMBER, unit, meaning, compute, with_bounds(name), hidden=(f"{name}_is_baseline",),

@@ -130,7 +130,7 @@ def describe_tool_changes(a: Measured, b: Measured) -> list[str]:
 
 
 def _describe_provenance(record: Record) -> dict[str, str]:
-    """List versions, devices, host facts, settings and job variables of a record, by name."""
+    """Return by name the versions, devices, host facts, settings and job variables of a record."""
     return {
         **record.versions,
         "devices": ", ".join(sorted({rank.device_name for rank in record.ranks})),

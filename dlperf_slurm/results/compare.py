@@ -203,7 +203,10 @@ def _keep_common_repeats(a: CaseOutcomes, b: CaseOutcomes) -> tuple[CaseOutcomes
 
 
 def list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
-    """List the THROUGHPUT (samples/s) or MEAN_LATENCY (s) of each valid repeat, or block."""
+    """List the samples of a quantity, THROUGHPUT (samples/s) or MEAN_LATENCY (s).
+
+    There is one per valid repeat, or per block if repeats are spread over blocks.
+    """
     if quantity == THROUGHPUT:
         return outcomes.units
     return outcomes.reduce_to_samples(

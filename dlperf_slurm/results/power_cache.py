@@ -29,8 +29,7 @@ class Power(NamedTuple):
 def get_power(repeats: int, spread: float, slowdown: float, tests: int) -> Power:
     """Return the statistical power of a comparison of two runs, from the cache or by simulation.
 
-    Parameters as of `stats.power.compute_power`. Errors of the cache file are ignored.
-
+    The parameters are those of `stats.power.compute_power`. Errors of the cache are ignored.
     """
     key = (repeats, spread, slowdown, tests)
     name = hashlib.blake2b(ascii(key).encode(), digest_size=16).hexdigest()

@@ -113,7 +113,11 @@ def _find_proofs(results: Results, proofs: Sequence[FoundProof]) -> dict[str, st
 def _find_proof(
     case: Any, facts: set[tuple[str, str]], devices: set[str], proofs: Sequence[FoundProof]
 ) -> str:
-    """Return the folders of the proofs that cover a case, or "" if one is missing."""
+    """Return the folders of the proofs that cover a case, joined by spaces; "" if one is missing.
+
+    `case` is a row of the frame of cases; `facts` are the versions and the code digest of its
+    records, `devices` their device names.
+    """
     own = [
         one
         for one in proofs

@@ -127,7 +127,10 @@ def _make_verdict(
 def _count_deciding(
     speeds: Speeds, limit: Optional[float], margin: float, tests: int, test: ModuleType
 ) -> int:
-    """Estimate the repeats per run that would decide, assuming the observed ratio and spread."""
+    """Estimate how many repeats per run would decide, if ratio and spread stay as observed.
+
+    The parameters are those of `_make_verdict`.
+    """
     first, second = speeds
     if test is signed_rank:
         ratios = [b / a for a, b in zip(first, second)]

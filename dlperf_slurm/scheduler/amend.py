@@ -141,7 +141,7 @@ def _find_groups(run: Run, group_ids: Sequence[str], site: Site) -> list[Group]:
             for task in run.read_tasks(group_id)
         )
         topology = tasks[0].case.topology
-        settled = site.resolve(get_job_kind(tasks[0].case.axes))
-        limit = settled.get_time_limit_minutes(topology)
-        groups.append(Group(group_id, topology, limit, tasks, compute_tasks_per_job(settled)))
+        job_site = site.resolve(get_job_kind(tasks[0].case.axes))
+        limit = job_site.get_time_limit_minutes(topology)
+        groups.append(Group(group_id, topology, limit, tasks, compute_tasks_per_job(job_site)))
     return groups

@@ -118,7 +118,7 @@ def join_queue(folder: int, run_id: str = "") -> Iterator[Callable[[], bool]]:
 
 
 def _list_places(folder: int) -> list[str]:
-    """Return the names of the files in the queue's folder, oldest entry first."""
+    """Return the names of the files in the queue's folder (a descriptor), oldest entry first."""
     return sorted(name for name in os.listdir(folder) if not name.startswith("."))
 
 

@@ -168,7 +168,7 @@ class Tracker:
             self._find_unjournaled_jobs(self.watcher)
 
     def _find_unjournaled_jobs(self, watcher: QueueWatcher) -> None:
-        """Find queued array jobs that the journal does not know; follow the oldest of each group.
+        """Find queued array jobs that the journal lacks; follow the oldest job of each group.
 
         A controller may have accepted an array twice, or the journal may have lost the line.
         """
@@ -203,7 +203,7 @@ class Tracker:
         return waiting[0] if waiting else journaled
 
     def _read_owner(self, task: RunTask, newest_start: int) -> str:
-        """Return the id of the array job that last started the task, or claimed it; "" for none."""
+        """Return the id of the array job that started the task last, or has claimed it; else ""."""
         marker = read_marker(self.run.path, task.marker, "started", newest_start)
         claim = read_claim(self.run.path / task.attempt_dir) if marker is None else marker.job_id
         # a script that was run by hand has no job id
@@ -291,7 +291,7 @@ class Tracker:
         return facts, fingerprint, job_row
 
     def _fingerprint(self, task: RunTask, seen: MarkerState) -> str:
-        """Return a text that changes with the attempt's files and markers, which decide a state."""
+        """Return a text that changes with the files and markers that decide the task's state."""
         files = fingerprint_attempt(self.run, self._planned[task.case_id], task)
         return f"{files} {_fingerprint_markers(seen)}".strip()
 

@@ -34,7 +34,7 @@ class NodeEffect:
     more_blocks: Optional[int] = None
 
     def is_slow(self, least_effect: float) -> bool:
-        """Return whether the node is significantly slower, by at least `least_effect` (0.02)."""
+        """Return whether the node is significantly slower, by `least_effect` (0.02) or more."""
         return self.ratio <= 1 - least_effect and self.p_value <= LEVEL
 
     def seems_slow(self, least_effect: float) -> bool:

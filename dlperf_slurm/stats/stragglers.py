@@ -87,9 +87,10 @@ def find_slowest(repeat: Repeat) -> Optional[Machine]:
 
 
 def _compute_excess(machine: Machine, repeats: Sequence[Repeat]) -> float:
-    """Compute the `excess` of a SlowMachine over these repeats.
+    """Compute how much longer a machine's step takes than the others', as a ratio less 1.
 
-    A repeat in which the others took no time counts as 0.
+    The others are represented by their median; the result is that of the median repeat. A repeat in
+    which the others took no time counts as 0.
     """
     excesses = []
     for repeat in repeats:

@@ -320,7 +320,7 @@ def measure_case(
 
 
 def count_more(step_seconds: Sequence[float], asked: int) -> int:
-    """Return the number of steps if it exceeds that of the case, else 0."""
+    """Return the number of steps if it exceeds `asked`, the number that was planned; else 0."""
     return len(step_seconds) if len(step_seconds) > asked else 0
 
 

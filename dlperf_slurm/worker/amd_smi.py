@@ -41,7 +41,7 @@ def ask(amd: Any, query: str, *arguments: Any) -> Any:
 
 
 def pick(answer: Any, *names: str) -> Any:
-    """Return the value of the first of these fields that has one, or None.
+    """Return the first of the fields `names` that an answer of amdsmi has a value for, or None.
 
     Versions of amdsmi name some fields differently.
     """

@@ -41,10 +41,11 @@ class CommandRunner:
         err: IO[bytes],
         is_done: Optional[Callable[[], bool]] = None,
     ) -> int:
-        """Run a command and return its exit code; 128 + n after an end by signal n, as in a shell.
+        """Run a command in `folder` and return its exit code; 128 + n after an end by signal n.
 
-        `is_done` is called now and then: once it returns True, the command is ended, with exit code
-        0. Raises SystemExit if this process received SIGTERM before the command ended.
+        `out` and `err` get its output. `is_done` is called now and then: once it returns True, the
+        command is ended, with exit code 0. Raises SystemExit if this process received SIGTERM
+        before the command ended.
         """
         self._process = subprocess.Popen(
             list(command),

@@ -82,7 +82,10 @@ class Cluster(NamedTuple):
 
 
 def list_addresses(rank_info: RankInfo) -> Cluster:
-    """Return the rank's addresses, or new ones on this host for a world of one rank."""
+    """Return the addresses of the parameter servers and ranks of a job.
+
+    They are those that the ranks have agreed on, or new ones on this host for a single rank.
+    """
     if rank_info.world_size == 1:
         server, rank = (f"127.0.0.1:{find_free_port(offset, 2)}" for offset in range(2))
         return Cluster((server,), (rank,), 0, server)

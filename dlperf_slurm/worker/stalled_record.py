@@ -34,7 +34,7 @@ def read_statuses(attempt_dir: Path, case: Case) -> Tuple[RankStatus, ...]:
     Empty if no watchdog ended a rank.
     """
     found = (read_status(get_status_path(attempt_dir, rank)) for rank in range(case.world_size))
-    return tuple(standing for standing in found if standing is not None)
+    return tuple(status for status in found if status is not None)
 
 
 def describe_stall(attempt_dir: Path, case: Case) -> Tuple[Failure, ...]:
@@ -42,14 +42,14 @@ def describe_stall(attempt_dir: Path, case: Case) -> Tuple[Failure, ...]:
 
     Empty if the watchdog ended no rank.
     """
-    standings = read_statuses(attempt_dir, case)
+    statuses = read_statuses(attempt_dir, case)
     ranks = range(case.world_size)
     stacks = {rank: _read_stacks(get_stacks_path(attempt_dir, rank)) for rank in ranks}
-    if not standings and not any(stacks.values()):
+    if not statuses and not any(stacks.values()):
         return ()
-    hosts = next((standing.hosts for standing in standings if standing.hosts), ())
+    hosts = next((status.hosts for status in statuses if status.hosts), ())
     # the likeliest causes come first
-    told = {standing.rank: _describe_place(standing) for standing in _sort(standings)}
+    told = {status.rank: _describe_place(status) for status in _sort(statuses)}
     held = {r for r in ranks if stacks[r] and not get_silence_path(attempt_dir, r).exists()}
     quiet = {r: HELD if r in held else ANSWERED_NOTHING for r in ranks if r not in told}
     words = {**quiet, **told}
@@ -57,8 +57,8 @@ def describe_stall(attempt_dir: Path, case: Case) -> Tuple[Failure, ...]:
         f"{_name_ranks([rank for rank, _ in group], hosts)}: {text}"
         for text, group in groupby(words.items(), key=lambda item: item[1])
     ]
-    message = f"{_describe_cause(standings)}: {'; '.join(parts)}"
-    is_preempted = any(standing.cause == PREEMPTED for standing in standings)
+    message = f"{_describe_cause(statuses)}: {'; '.join(parts)}"
+    is_preempted = any(status.cause == PREEMPTED for status in statuses)
     return (
         Failure(WHOLE_JOB, "", TERMINATED if is_preempted else "", message, "", False),
         *(
@@ -73,27 +73,27 @@ def write_partial_steps(attempt_dir: Path, case: Case) -> int:
 
     Only ranks with a RankStatus count.
     """
-    standings = read_statuses(attempt_dir, case)
-    steps = [len(standing.step_seconds) for standing in standings]
+    statuses = read_statuses(attempt_dir, case)
+    steps = [len(status.step_seconds) for status in statuses]
     if not any(steps):
         return 0
     import numpy
 
     seconds = numpy.full((case.world_size, max(steps)), numpy.nan)
-    for standing in standings:
-        seconds[standing.rank, : len(standing.step_seconds)] = standing.step_seconds
+    for status in statuses:
+        seconds[status.rank, : len(status.step_seconds)] = status.step_seconds
     write_array(attempt_dir / PARTIAL_STEP_SECONDS_FILE, seconds)
     return min(steps)
 
 
-def _sort(standings: Sequence[RankStatus]) -> List[RankStatus]:
+def _sort(statuses: Sequence[RankStatus]) -> List[RankStatus]:
     """Sort the ranks that the watchdog ended, the most likely cause of a stall first.
 
     Stopped processes come first, then ranks by least progress; of equals, the rarest position.
     """
-    places = [(standing.phases, standing.step, standing.at) for standing in standings]
+    places = [(status.phases, status.step, status.at) for status in statuses]
     return sorted(
-        standings,
+        statuses,
         key=lambda one: (
             not one.stopped_seconds,
             one.phases,
@@ -105,25 +105,25 @@ def _sort(standings: Sequence[RankStatus]) -> List[RankStatus]:
     )
 
 
-def _describe_cause(standings: Sequence[RankStatus]) -> str:
+def _describe_cause(statuses: Sequence[RankStatus]) -> str:
     """Describe why the watchdog ended the ranks: preemption, the time limit, or a stall."""
-    causes = {standing.cause for standing in standings}
+    causes = {status.cause for status in statuses}
     if PREEMPTED in causes:
         return f"{PREEMPTED}: Slurm preempted the job before its time limit"
     if TIME_LIMIT in causes:
         return f"{TIME_LIMIT}: the job reached its time limit"
-    seconds = max((standing.quiet_seconds for standing in standings), default=0.0)
+    seconds = max((status.quiet_seconds for status in statuses), default=0.0)
     return f"{STALLED}: no step ended for {seconds:.0f} s" if seconds else STALLED
 
 
-def _describe_place(standing: RankStatus) -> str:
+def _describe_place(status: RankStatus) -> str:
     """Describe where a rank was when its watchdog ended it: its phase, step and code line."""
-    stopped = standing.stopped_seconds
+    stopped = status.stopped_seconds
     silence = f"no response for {stopped:.0f} s, then " if stopped else ""
-    if not standing.steps:
-        return f"{silence}{standing.phase}, at {standing.at}"
-    number = min(standing.step + 1, standing.steps)
-    return f"{silence}step {number} of {standing.steps} ({standing.phase}), at {standing.at}"
+    if not status.steps:
+        return f"{silence}{status.phase}, at {status.at}"
+    number = min(status.step + 1, status.steps)
+    return f"{silence}step {number} of {status.steps} ({status.phase}), at {status.at}"
 
 
 def _name_ranks(ranks: Sequence[int], hosts: Sequence[str]) -> str:

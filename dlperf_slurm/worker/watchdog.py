@@ -175,8 +175,8 @@ class WatchdogState:
         try:
             faulthandler.dump_traceback(self._stacks)
             (self._attempt_dir / STALLS_DIR / CALL_FILE).touch()
-            standing = json.dumps(asdict(self._describe(cause)))
-            write_file(get_status_path(self._attempt_dir, self._world.rank), standing.encode())
+            status = json.dumps(asdict(self._describe(cause)))
+            write_file(get_status_path(self._attempt_dir, self._world.rank), status.encode())
             self._await_others()
         finally:
             # exit even if the files cannot be written

@@ -62,7 +62,10 @@ def examine(
 def _try(
     probe: Probe, folder: Path, wait_seconds: float, report: Callable[[str], None]
 ) -> list[CheckResult]:
-    """Run one probe job, on this machine or on Slurm, and return the check results."""
+    """Run one probe job, on this machine or on Slurm, and return the check results.
+
+    The job may be PENDING for `wait_seconds`.
+    """
     attempt = stage_probe(probe, folder)
     if probe.site.scheduler == "local":
         script = folder / "scripts" / f"{probe.group.group_id}.sbatch"

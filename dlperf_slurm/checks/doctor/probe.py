@@ -95,9 +95,9 @@ def choose_probes(plan: Plan, site: Site) -> list[Probe]:
     probes = []
     for case in largest.values():
         topology = shrink(case.topology)
-        settled = resolve_for_probe(site, get_job_kind(case.axes), topology)
+        job_site = resolve_for_probe(site, get_job_kind(case.axes), topology)
         axes = replace(case.axes, topology=str(topology), batch_size_per_device=1)
-        probes.append(Probe(replace(case, axes=axes), settled))
+        probes.append(Probe(replace(case, axes=axes), job_site))
     return probes
 
 
@@ -113,14 +113,14 @@ def shrink(topology: Topology) -> Topology:
 
 def resolve_for_probe(site: Site, kind: JobKind, topology: Topology) -> Site:
     """Return the site resolved for a kind of job, with the short time limit of a probe job."""
-    settled = site.resolve(kind)
-    minutes = min(LIMIT_MINUTES, settled.get_time_limit_minutes(kind.topology))
+    job_site = site.resolve(kind)
+    minutes = min(LIMIT_MINUTES, job_site.get_time_limit_minutes(kind.topology))
     changes = {
         "time_limit_minutes": {"default": minutes},
         "array_throttle": None,
         "tasks_per_job": 1,
     }
-    return settled.model_copy(update={**changes, OVERRIDE: ()})
+    return job_site.model_copy(update={**changes, OVERRIDE: ()})
 
 
 @contextmanager
@@ -210,9 +210,10 @@ def _submit(script: Path, site: Site, watcher: QueueWatcher) -> str:
 
 
 def _await_end(job_id: str, watcher: QueueWatcher, wait_seconds: float, end: JobEnd) -> JobEnd:
-    """Wait for the end of a job, and return its last known state.
+    """Wait for the end of a job by polling squeue, and return its last known state.
 
-    A job that is not in the queue any more counts as COMPLETED. `end` is its state so far.
+    A job that is not in the queue any more counts as COMPLETED. `end` is its state so far;
+    `wait_seconds` is how long the job may be PENDING.
     """
     deadline = time.monotonic() + wait_seconds
     # a running job is ended by its time limit

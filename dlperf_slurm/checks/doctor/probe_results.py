@@ -114,7 +114,10 @@ def evaluate_probe(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list
 
 
 def _describe_success(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> CheckResult:
-    """Return the result of a probe job without faults: ranks, MPI, framework, cores and GPUs."""
+    """Return the result of a probe job without faults: ranks, MPI, framework, cores and GPUs.
+
+    `where` names the probe and its hosts, for the line of the result.
+    """
     first = answers[0]
     devices = f"{min(len(answer.cores) for answer in answers)} cores"
     if first.gpus is not None:

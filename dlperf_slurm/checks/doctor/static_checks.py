@@ -106,9 +106,9 @@ def _check_groups(plan: Plan, survey: Survey) -> list[CheckResult]:
     """Compare each array job's request with the cluster's survey; equal results are merged."""
     found = []
     for group in plan.groups:
-        settled = _add_inherited(get_common_site([plan.sites[kind] for kind in group.kinds]))
+        job_site = _add_inherited(get_common_site([plan.sites[kind] for kind in group.kinds]))
         request = JobRequest(
-            group.group_id, group.topology, group.job_count, group.job_minutes, settled
+            group.group_id, group.topology, group.job_count, group.job_minutes, job_site
         )
         found += check_request(request, survey)
     return merge_places(found)
@@ -130,7 +130,8 @@ def _add_inherited(site: Site) -> Site:
 def _check_environments(plan: Plan, site: Site) -> Iterator[CheckResult]:
     """Check that the environments of all frameworks exist on this host."""
     places = {
-        kind: settled.find_environment(kind.framework).venv for kind, settled in plan.sites.items()
+        kind: job_site.find_environment(kind.framework).venv
+        for kind, job_site in plan.sites.items()
     }
     missing = {kind for kind in places if list_missing_environments({kind: plan.sites[kind]})}
     for framework, venv in sorted({(kind.framework, str(places[kind])) for kind in missing}):

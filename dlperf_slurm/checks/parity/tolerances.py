@@ -183,7 +183,10 @@ def compare_ranks(found: Parity, expected: Parity) -> tuple[ParityCheck, ...]:
 
 
 def check_gradients(found: Parity, tolerance: float) -> ParityCheck:
-    """Check the gradients' largest difference from the reference, over the parameters."""
+    """Check the gradients' largest relative difference from the reference against `tolerance`.
+
+    The largest is over all model parameters, as parity.json has it.
+    """
     worst = found.gradients[0]
     return ParityCheck("gradients", found.gradient_norm, worst.relative, tolerance, worst.parameter)
 
@@ -197,7 +200,10 @@ def check_updates(found: Parity) -> ParityCheck:
 def _compare(
     found: Parity, expected: Parity, text: str, name: str, tolerance: float, roundings: int
 ) -> ParityCheck:
-    """Check one quantity of two runs; see `_QUANTITIES`."""
+    """Check one quantity, the field `name` of parity.json, of a run against the expected run.
+
+    `text` names it in tables. `tolerance` and `roundings` are as in `widen`.
+    """
     value, reference = getattr(found, name), getattr(expected, name)
     difference = abs(value - reference) / abs(reference) if reference else abs(value)
     return ParityCheck(text, value, difference, widen(tolerance, found.case, roundings))
@@ -221,7 +227,7 @@ PARITY_HEADER = (
 
 
 def make_parity_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
-    """Make the rows of the parity table: values, relative differences, then the verdict."""
+    """Make the rows of the parity table, one per comparison: values, differences, and verdict."""
     return [
         [*_name(agreement, agreement.variant), *_show_parity(agreement), agreement.verdict]
         for agreement in agreements
@@ -257,7 +263,7 @@ DATA_PARALLEL_HEADER = (
 
 
 def make_data_parallel_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
-    """Make the rows of the data-parallel table: relative differences, then the verdict."""
+    """Make the rows of the data-parallel table, one per comparison: differences, and verdict."""
     empty = ["-"] * (len(DATA_PARALLEL_HEADER) - 5)
     return [
         [

@@ -55,7 +55,7 @@ PLAIN: Variant = MappingProxyType({})
 def list_variants(
     precisions: Sequence[str], compilers: Sequence[str], memory_formats: Sequence[str]
 ) -> list[Variant]:
-    """List all combinations of values of the axes; an empty list means the default value."""
+    """List all combinations of these axis values, by axis; an empty list means the default."""
     asked = {"precision": precisions, "compiler": compilers, "memory_format": memory_formats}
     given = {name: values for name, values in asked.items() if values}
     return [dict(zip(given, values)) for values in product(*given.values())]

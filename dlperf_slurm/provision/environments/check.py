@@ -222,7 +222,10 @@ def _make_launcher(environment: Path) -> list[str]:
 
 
 def _run(environment: Path, launcher: Sequence[str], program: str, *arguments: str) -> str:
-    """Run a Python program in the environment; return all its output, or why it did not run."""
+    """Run a Python program in the environment; return all its output, or why it did not run.
+
+    `launcher` precedes its command line, such as mpiexec for two ranks.
+    """
     variables = {"OMP_NUM_THREADS": "1", "PYTHONNOUSERSITE": "1"}
     if os.geteuid() == 0:
         # Open MPI refuses to start as root otherwise; these two ranks are harmless
@@ -247,7 +250,7 @@ def _run(environment: Path, launcher: Sequence[str], program: str, *arguments: s
 
 
 def _find_answers(output: str, key: str) -> list[str]:
-    """Return the values on lines "key value" that a checking program printed."""
+    """Return the values on lines "KEY VALUE" in the output of a checking program, for one key."""
     words = [line.split() for line in output.splitlines()]
     return [pair[1] for pair in words if len(pair) == 2 and pair[0] == key]
 

@@ -67,14 +67,14 @@ def format_cuda_version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def find_managed_pins(framework: str, settled: Site) -> Optional[Pins]:
+def find_managed_pins(framework: str, job_site: Site) -> Optional[Pins]:
     """Return the pins of the managed GPU environment of a site's jobs, or None.
 
-    None if the site computes on CPUs, or names its own environment. `settled` is the site with the
+    None if the site computes on CPUs, or names its own environment. `job_site` is the site with the
     settings for jobs of this framework.
     """
-    managed = find_managed_environment(get_environment_name(framework, settled.device))
-    if settled.device != CUDA or settled.find_environment(framework).venv != str(managed):
+    managed = find_managed_environment(get_environment_name(framework, job_site.device))
+    if job_site.device != CUDA or job_site.find_environment(framework).venv != str(managed):
         return None
     return read_pins(framework, CUDA)
 
@@ -130,7 +130,7 @@ def find_missing_code(pins: Pins, capability: str) -> str:
 
 
 def list_gpu_problems(pins: Pins, found: MachineGpus) -> list[str]:
-    """List why an environment's build cannot use this machine's driver or GPUs."""
+    """List why an environment's build cannot use a machine's driver or GPUs; [] if it can."""
     if found.problem or not pins.cuda:
         return []
     problems = [find_missing_code(pins, capability) for _, capability in sorted(set(found.gpus))]
@@ -154,10 +154,10 @@ def find_cpu_build(framework: str, venv: Path) -> str:
     return found[0] if found and not _list_packages(venv, for_gpus) else ""
 
 
-def describe_cpu_build(framework: str, settled: Site) -> str:
+def describe_cpu_build(framework: str, job_site: Site) -> str:
     """Return a warning if a site with GPUs uses an environment with a CPU-only build, or ""."""
-    venv = settled.find_environment(framework).venv
-    build = find_cpu_build(framework, Path(venv)) if venv and settled.device == CUDA else ""
+    venv = job_site.find_environment(framework).venv
+    build = find_cpu_build(framework, Path(venv)) if venv and job_site.device == CUDA else ""
     return build and f"{build} at {venv} is a build for CPUs, but device of the site is 'cuda'"
 
 

@@ -94,7 +94,7 @@ def _compare(row: PrintedRow, other: PrintedRow) -> Iterator[Discrepancy]:
 
 
 def check_medians(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
-    """Yield figures that are not the median of the repeats that their document lists.
+    """Yield a finding for each figure that is not the median of its document's repeats.
 
     Checks documents that have one figure and one set of repeats of the configuration.
     """

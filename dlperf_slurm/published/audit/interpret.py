@@ -342,7 +342,7 @@ def _find_default_precision(
 
 
 def _name_precision(text: str) -> str:
-    """Return the precision that a row's label means, or the label itself if it means none."""
+    """Return this project's name of the precision in a row's label, or the label itself if none."""
     return find_precision(text) if len(list_precisions(text)) == 1 else text
 
 

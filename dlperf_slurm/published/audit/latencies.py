@@ -281,7 +281,7 @@ def _allow(latency: PrintedCell) -> RoundingInterval:
 
 
 def _scale(product: RoundingInterval, batch: Fraction) -> RoundingInterval:
-    """Divide an interval of samples x ms by the batch size (in the same unit): the ratio."""
+    """Divide an interval of throughput x latency (samples x ms) by the batch size in that unit."""
     return RoundingInterval(product.low / batch, product.high / batch)
 
 

@@ -204,7 +204,10 @@ def _check(one: DerivedCell, same_line: Sequence[DerivedCell]) -> Optional[Discr
 
 
 def _explain(one: DerivedCell, same_line: Sequence[DerivedCell]) -> tuple[str, str]:
-    """Return the kind of a wrong derived cell, such as TRUNCATED or SWAPPED, and the reason."""
+    """Return the kind of a wrong derived cell, such as TRUNCATED or SWAPPED, and the reason.
+
+    `same_line` has the derived cells of its printed line, with which it may be swapped.
+    """
     if one.cell.value <= one.value and one.cell.cut.meets(one.expected):
         return TRUNCATED, "truncated, not rounded"
     for other in same_line:

@@ -57,7 +57,8 @@ def _draw(
 ) -> "Figure":
     """Draw a panel for each series (framework and variant), with a line per topology.
 
-    `topologies` has those of all panels, for their colours.
+    `timed` has the cases that have step times; `topologies` are those of all panels, for their
+    colours.
     """
     shown = tuple((name, topologies.index(name)) for name in dict.fromkeys(timed.topology))
     first, last = find_range([step_seconds[case_id] for case_id in timed.index])

@@ -57,7 +57,7 @@ def plot_run(summary: Summary, read: ReadRepeat, is_every_case: bool = False) ->
 
 
 def _draw(drawing: Drawing) -> Optional[Plot]:
-    """Call a function that draws a figure, in a process of `map_on_cores`."""
+    """Draw one figure by calling `drawing`, in a process of `map_on_cores`; None for no figure."""
     return drawing()
 
 

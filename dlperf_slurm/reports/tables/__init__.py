@@ -195,7 +195,7 @@ def tabulate(spec: TableSpec, results: Any, marks: FootnoteMarks) -> Iterator[Ta
 
 
 def join_subject(devices: str, created_at: str) -> str:
-    """Join what tables were measured on and the day: "8x NVIDIA H200, 1 node, 2026-11-26"."""
+    """Join the devices of a table with the day of `created_at`: "8x NVIDIA H200, 2026-11-26"."""
     return ", ".join(filter(None, (devices, created_at[:10])))
 
 

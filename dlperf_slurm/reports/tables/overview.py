@@ -142,7 +142,7 @@ def make_overviews(
 ) -> tuple[Overview, ...]:
     """Make the overviews: training of each model first, then inference of each.
 
-    With the time of the run, their tables have a subject.
+    `created_at` is the time of the run, for the subjects of their tables; "" for no subject.
     """
     found = []
     for spec in (THROUGHPUT, LATENCIES):

@@ -179,7 +179,10 @@ def compare_newest(history: "DataFrame", limit: float, window: int) -> "DataFram
 
 
 def _compare_last(last: Row, earlier: Sequence[Row], window: int) -> tuple[object, ...]:
-    """Return the values of IDENTITY, `reference` and PAIR for the last run of a timeline."""
+    """Return the values of IDENTITY, `reference` and PAIR for the last run of a timeline.
+
+    The reference is the median run of the last `window` comparable ones among `earlier`.
+    """
     identity = [getattr(last, name) for name in IDENTITY]
     if not last.samples_per_s:
         return *identity, "", *_pair(None, last, f"no valid record: {last.problem}")

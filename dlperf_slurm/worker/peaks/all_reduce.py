@@ -41,7 +41,11 @@ def time_all_reduces(case: Case, world: Any, parameter_count: int) -> Iterator[A
 def time_all_reduce(
     case: Case, world: Any, parameter_count: int, deadline: float
 ) -> Optional[AllReduce]:
-    """Return the best time of a few all-reduces, each as long as on the slowest rank, or None."""
+    """Time all-reduces of `parameter_count` float32 numbers; return the shortest, or None.
+
+    Each takes as long as on the slowest rank; no more are begun after `deadline` (monotonic). None
+    if a rank lacks memory or fails.
+    """
     operation, via = _make_operation(case, world, parameter_count)
     # if one rank has no memory left, the others must not wait for it
     if not all(world.exchange(operation is not None)) or operation is None:

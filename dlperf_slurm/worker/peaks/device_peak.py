@@ -81,7 +81,10 @@ def find_best_seconds(operation: Operation, limit_seconds: float) -> float:
 
 
 def measure_sustained(operation: Operation, least_seconds: float) -> float:
-    """Return the median seconds per call in the second half of at least `least_seconds`."""
+    """Repeat an operation for at least `least_seconds`; return its sustained seconds per call.
+
+    That is the median over the second half of this time.
+    """
     operation.wait(operation.start())
     calls = count_calls(time_calls(operation, 1))
     samples: List[float] = []
@@ -97,7 +100,7 @@ def count_calls(seconds: float) -> int:
 
 
 def time_calls(operation: Operation, calls: int) -> float:
-    """Return the seconds from the first start to the end of the last call."""
+    """Return the seconds of `calls` calls of an operation, until the last one has ended."""
     began = time.perf_counter()
     for _ in range(calls):
         last = operation.start()

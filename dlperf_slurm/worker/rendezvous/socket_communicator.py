@@ -31,7 +31,10 @@ class SocketCommunicator:
     def __init__(
         self, rank: int, met: Connections, report_loss: Callable[[int, str], None]
     ) -> None:
-        """Start the thread; it calls report_loss(rank, host) for a peer that ends unexpectedly."""
+        """Start the receiving thread over the connections `met`.
+
+        It calls report_loss(rank, host) for a peer that ends unexpectedly.
+        """
         self._rank = rank
         self._channels = met.channels
         self._hosts = met.hosts

@@ -215,7 +215,7 @@ class HostSource:
 
 
 def open_host() -> Iterator[HostSource]:
-    """Yield the host as a source; nothing without psutil."""
+    """Yield the host as a source of samples; yield nothing if psutil is not installed."""
     try:
         import psutil
     except ImportError:

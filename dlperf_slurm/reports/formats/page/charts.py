@@ -150,7 +150,7 @@ class Chart:
 
     @property
     def is_logarithmic(self) -> bool:
-        """Whether the y axis is logarithmic."""
+        """Whether the y axis is logarithmic: for widely different values without an ideal."""
         return self.ideal is None and is_wide_range(self._values)
 
     @property

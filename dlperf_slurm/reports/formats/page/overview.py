@@ -128,9 +128,9 @@ def _list_keys(overview: Overview) -> Iterator[LegendEntry]:
 def _make_trends(
     overview: Overview, looks: Sequence[SeriesStyle], is_share: bool
 ) -> tuple[Optional[Sparkline], ...]:
-    """Return a sparkline for each row; None for a row without values.
+    """Return a sparkline for each row, in the styles `looks`; None for a row without values.
 
-    `is_share`: of efficiency, else of throughput.
+    They show efficiencies if `is_share`, else throughputs.
     """
     shown = overview.measured_places
     figures = overview.read(find_efficiencies(overview.cases)[0] if is_share else "samples_per_s")
@@ -228,7 +228,8 @@ def _list_relative(
 ) -> Iterator[Optional[Chart]]:
     """Yield a bar chart for each kind of series: throughput relative to the fastest framework.
 
-    At each topology or batch size. `points` has the point of each case in the chart of throughput.
+    There is a group of bars for each topology or batch size. `looks` has the style of each row,
+    `points` the point of each case in the chart of throughput.
     """
     for kind in overview.kinds:
         rows = [row for row in overview.rows if (row.precision, row.group) == kind]
