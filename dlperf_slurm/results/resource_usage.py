@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Optional
 
+from dlperf_slurm.contract.axes import WORKER
 from dlperf_slurm.contract.record import HOST, DeviceState, Record, Telemetry
 from dlperf_slurm.results.footnotes import FootnoteTemplate, Note
 
@@ -18,6 +19,11 @@ WITH_VALIDATIONS = (
     "training only"
 )
 
+UNKNOWN_PEAK_MEMORY = (
+    "peak memory of some ranks is unknown: NVML does not tell the memory of their processes "
+    "(containers with process ids of their own, or no permission)"
+)
+
 
 def is_usage_known(records: Sequence[Record]) -> bool:
     """Return whether any record has telemetry or peak memory."""
@@ -28,7 +34,7 @@ def is_usage_known(records: Sequence[Record]) -> bool:
 
 
 def list_usage_notes(records: Sequence[Record]) -> list[Note]:
-    """List notes on throttling, missing telemetry, and telemetry that includes validations."""
+    """List notes on throttling, telemetry that includes validations, and what is missing."""
     watched = [list_telemetry(record) for record in records]
     is_mixed = any(record.epochs and seen for record, seen in zip(records, watched))
     return [
@@ -36,8 +42,19 @@ def list_usage_notes(records: Sequence[Record]) -> list[Note]:
         *_describe_state_changes(watched),
         *_describe_averages(records),
         *_describe_missing(records),
+        *([UNKNOWN_PEAK_MEMORY] if any(map(_is_peak_memory_unknown, records)) else []),
         *([WITH_VALIDATIONS] if is_mixed else []),
     ]
+
+
+def _is_peak_memory_unknown(record: Record) -> bool:
+    """Return whether a rank of a GPU framework has no peak; logs of scripts never have one."""
+    return (
+        record.case.device == "cuda"
+        and is_usage_known([record])
+        and record.case.axes.script == WORKER
+        and not all(rank.peak_memory_bytes for rank in record.ranks)
+    )
 
 
 def compute_peak_memory(records: Sequence[Record]) -> Optional[int]:

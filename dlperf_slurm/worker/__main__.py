@@ -325,8 +325,16 @@ def count_more(step_seconds: Sequence[float], asked: int) -> int:
 
 
 def check_memory_limit(case: Case, peak_memory_bytes: int) -> None:
-    """Raise MemoryError if the peak is above the case's limit, like a device with less memory."""
+    """Raise MemoryError if the peak is above the case's limit, like a device with less memory.
+
+    Raises RuntimeError if there is a limit, but the peak is unknown.
+    """
     limit_bytes = case.memory_limit_bytes
+    if limit_bytes and not peak_memory_bytes:
+        raise RuntimeError(
+            "the peak memory is unknown, because NVML does not tell the memory of this process, "
+            "but memory_limit_mib_per_device needs it"
+        )
     if limit_bytes and peak_memory_bytes > limit_bytes:
         peak_mib, limit_mib = math.ceil(peak_memory_bytes / MIB), limit_bytes // MIB
         raise MemoryError(f"the memory peak of {peak_mib} MiB exceeds the limit of {limit_mib} MiB")

@@ -20,7 +20,7 @@ from dlperf_slurm.contract.host_noise import (
 )
 from dlperf_slurm.worker.cpu_use import CpuWatch
 from dlperf_slurm.worker.frameworks import RankInfo
-from dlperf_slurm.worker.nvml import ask, find_handle, load_nvml
+from dlperf_slurm.worker.nvml import ask, find_handle, find_process_space, load_nvml
 from dlperf_slurm.worker.telemetry.series import list_throttle_reasons
 from dlperf_slurm.worker.telemetry.sources import choose_devices
 
@@ -53,14 +53,6 @@ def probe_host(case: Case, rank_info: RankInfo, world: Any) -> Optional[HostNois
             print(f"before the measurement: {line}", file=sys.stderr, flush=True)
     world.barrier()
     return noise
-
-
-def find_process_space() -> str:
-    """Return the PID namespace of this process, or "" if not known (pid_namespaces(7))."""
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
 
 
 def watch_cpus(is_rank: bool = True) -> Optional[CpuUse]:

@@ -1,5 +1,6 @@
 """NVML through pynvml (nvidia-ml-py) -> its answers, and a check that ranks do not share a GPU."""
 
+import os
 from importlib import import_module
 from itertools import takewhile
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
@@ -8,6 +9,12 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import amd_smi
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.ranks import PlacementError, World
+
+# of a process that is in no container with processes of its own (PROC_PID_INIT_INO of Linux)
+HOST_PROCESSES = "pid:[4026531836]"
+PROCESS_SPACE = "/proc/self/ns/pid"
+# NVML_VALUE_NOT_AVAILABLE, for which newer versions of pynvml return None
+NOT_AVAILABLE = 2**64 - 1
 
 
 def load_nvml() -> Any:
@@ -90,9 +97,37 @@ def find_device_uuid(case: Case, rank_info: RankInfo, environ: Mapping[str, str]
     nvml = load_nvml()
     if nvml is None:
         return amd_smi.find_device_uuid(rank_info.local_rank, environ)
-    own = amd_smi.choose_own(list_seen(nvml, environ), rank_info.local_rank)
-    handle = None if own is None else find_handle(nvml, own)
+    handle = find_own_handle(nvml, rank_info.local_rank, environ)
     return "" if handle is None else ask(nvml, "nvmlDeviceGetUUID", handle) or ""
+
+
+def find_own_handle(nvml: Any, local_rank: int, environ: Mapping[str, str]) -> Any:
+    """Return the handle of the GPU or MIG instance that a rank's adapter uses, or None."""
+    own = amd_smi.choose_own(list_seen(nvml, environ), local_rank)
+    return None if own is None else find_handle(nvml, own)
+
+
+def read_own_memory_bytes(index: int) -> int:
+    """Return the memory that this process uses now on its visible GPU `index`; 0 if unknown.
+
+    Includes CUDA's own memory. NVML knows processes by their ids on the host: in a container with
+    ids of its own, the same id may be that of another process.
+    """
+    nvml = load_nvml()
+    handle = None if nvml is None else find_own_handle(nvml, index, os.environ)
+    if handle is None or find_process_space() != HOST_PROCESSES:
+        return 0
+    processes = ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle) or []
+    used = [process.usedGpuMemory for process in processes if process.pid == os.getpid()]
+    return 0 if None in used or NOT_AVAILABLE in used else sum(used)
+
+
+def find_process_space() -> str:
+    """Return the PID namespace of this process, or "" if not known (pid_namespaces(7))."""
+    try:
+        return os.readlink(PROCESS_SPACE)
+    except OSError:
+        return ""
 
 
 def compare_devices(devices: Sequence[Tuple[str, str]]) -> None:

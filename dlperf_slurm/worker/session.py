@@ -110,7 +110,8 @@ if TYPE_CHECKING:
 
         def reset_peak_memory(self) -> None: ...
 
-        def read_peak_memory_bytes(self) -> int: ...
+        def read_peak_memory_bytes(self) -> int:
+            """Return the peak of this process's memory on its device; 0 if unknown."""
 
         def describe_attention(self) -> str:
             """Return the framework's name of the attention kernel; WRITTEN_OUT if it is unfused.

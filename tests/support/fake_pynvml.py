@@ -95,6 +95,8 @@ def __getattr__(name):
             os._exit(3)
         if value is None:
             raise NVMLError_NotSupported(query)
+        if isinstance(value, list):
+            return [Answer(one) for one in value]
         return Answer(value) if isinstance(value, dict) else value
 
     return answer

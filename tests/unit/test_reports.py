@@ -176,7 +176,7 @@ def test_markdown_is_a_whole_document():
         "| pytorch-resnet50-1n2g-bs8-fp32 | 1 |\n"
         "\n"
         "peak memory: highest of all ranks (GPUs: memory allocated by the framework's allocator, "
-        "for mxnet and oneflow all memory in use on the device at the end; CPUs: memory of the "
+        "for mxnet and oneflow the process's memory on the device at the end; CPUs: memory of the "
         "process); utilization, power and clocks: all devices (or the CPUs of the hosts, if these "
         "are the devices) over the window, medians over repeats.\n"
         "\n"

@@ -13,7 +13,7 @@ from support.cases import vary
 from dlperf_slurm.contract.axes import PARAMETER_SERVER
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
-from dlperf_slurm.worker import host
+from dlperf_slurm.worker import host, nvml
 from dlperf_slurm.worker.frameworks import load_adapter, start_session
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 from dlperf_slurm.worker.parity import compute_difference
@@ -233,3 +233,11 @@ def test_values_that_the_clock_waits_for_are_of_the_weights_that_their_step_left
     first, *_, last = (values.ravel()[0] for values in running.read_weights().values())
     assert later == pytest.approx([first, last], abs=0)
     assert earlier != later
+
+
+def test_memory_of_a_gpu_is_that_of_this_process(fake_nvml, monkeypatch):
+    fake_nvml({}, {"ComputeRunningProcesses": [[{"pid": os.getpid(), "usedGpuMemory": 7}]]})
+    monkeypatch.setattr(nvml, "HOST_PROCESSES", nvml.find_process_space())
+    running = sessions.start(make_case("resnet50"))
+    running._device = mx.gpu(1)
+    assert running.read_peak_memory_bytes() == 7

@@ -4,6 +4,7 @@ Once by a pynvml of the tests, and once by the real one over a library of theirs
 """
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -16,8 +17,17 @@ from support.attempts import CASE
 from support.cases import vary
 
 from dlperf_slurm.contract.record import FAILED, OK
+from dlperf_slurm.worker import nvml as nvml_module
 from dlperf_slurm.worker.frameworks import RankInfo
-from dlperf_slurm.worker.nvml import ask, compare_devices, find_device_uuid, find_handle, load_nvml
+from dlperf_slurm.worker.nvml import (
+    HOST_PROCESSES,
+    ask,
+    compare_devices,
+    find_device_uuid,
+    find_handle,
+    load_nvml,
+    read_own_memory_bytes,
+)
 from dlperf_slurm.worker.ranks import PlacementError
 from dlperf_slurm.worker.telemetry.series import MEMORY, POWER
 from dlperf_slurm.worker.telemetry.sources import choose_devices, open_devices
@@ -116,6 +126,43 @@ def test_nothing_is_known_without_a_driver_or_of_cpus(fake_nvml, monkeypatch):
     assert find_device_uuid(CUDA, PLACEMENTS[0], {}) == ""
     visible = {"CUDA_VISIBLE_DEVICES": "4, 5"}
     assert choose_devices(CUDA, PLACEMENTS[1], visible) == {1: "5"}
+
+
+@pytest.mark.parametrize(
+    ("listed", "space", "expected"),
+    [
+        ([("other", 5), ("own", 7)], HOST_PROCESSES, 7),
+        # once per compute instance
+        ([("own", 7), ("own", 2)], HOST_PROCESSES, 9),
+        ([("other", 5)], HOST_PROCESSES, 0),
+        ([("own", None)], HOST_PROCESSES, 0),
+        ([("own", 2**64 - 1)], HOST_PROCESSES, 0),
+        (None, HOST_PROCESSES, 0),
+        ("mismatch", HOST_PROCESSES, 0),
+        # in a container the id of this process may be that of another one
+        ([("own", 7)], "pid:[4026532212]", 0),
+        ([("own", 7)], None, 0),
+    ],
+)
+def test_memory_is_that_of_this_process_or_unknown(
+    fake_nvml, tmp_path, monkeypatch, listed, space, expected
+):
+    ids = {"own": os.getpid(), "other": os.getpid() + 1}
+    # successive answers are a list, so that one answer is a list of a list
+    told = (
+        [[{"pid": ids[who], "usedGpuMemory": used} for who, used in listed]]
+        if isinstance(listed, list)
+        else listed
+    )
+    fake_nvml({}, {"ComputeRunningProcesses": told})
+    link = tmp_path / "space"
+    if space:
+        link.symlink_to(space)
+    monkeypatch.setattr(nvml_module, "PROCESS_SPACE", str(link))
+    assert read_own_memory_bytes(1) == expected
+    assert read_own_memory_bytes(0) == 0
+    monkeypatch.delenv("FAKE_NVML")
+    assert read_own_memory_bytes(1) == 0
 
 
 def test_ranks_that_share_a_gpu_are_named():

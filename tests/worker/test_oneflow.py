@@ -8,6 +8,7 @@ import pytest
 from support import attempts, sessions
 from support.cases import vary
 
+from dlperf_slurm.worker import nvml
 from dlperf_slurm.worker.clock import CompletionClock
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import load_model
@@ -185,3 +186,11 @@ def test_clock_of_gpus_waits_for_the_weights_that_each_step_leaves(compiler):
     first, *_, last = (parameter.numpy().ravel()[0] for parameter in running._parameters.values())
     assert taken[-1] == pytest.approx([first, last], abs=0)
     assert taken[0] != taken[1] != taken[2]
+
+
+def test_memory_of_a_gpu_is_that_of_this_process(fake_nvml, monkeypatch):
+    fake_nvml({}, {"ComputeRunningProcesses": [[{"pid": os.getpid(), "usedGpuMemory": 7}]]})
+    monkeypatch.setattr(nvml, "HOST_PROCESSES", nvml.find_process_space())
+    running = sessions.start(make_case("resnet50"))
+    running._device = flow.device("cuda", 1)
+    assert running.read_peak_memory_bytes() == 7

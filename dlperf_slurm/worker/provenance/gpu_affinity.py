@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 from typing import Dict, Mapping, Set
 
-from dlperf_slurm.worker.amd_smi import choose_own
-from dlperf_slurm.worker.nvml import ask, find_handle, list_seen, load_nvml
+from dlperf_slurm.worker.nvml import ask, find_own_handle, load_nvml
 from dlperf_slurm.worker.provenance.files import ROOT, list_folder, read_text
 from dlperf_slurm.worker.provenance.machine import NODES, format_ranges
 
@@ -25,8 +24,7 @@ def describe_gpu_affinity(
     nvml = load_nvml()
     if nvml is None:
         return {}
-    own = choose_own(list_seen(nvml, environ), local_rank)
-    handle = None if own is None else find_handle(nvml, own)
+    handle = find_own_handle(nvml, local_rank, environ)
     bus = None if handle is None else ask(nvml, "nvmlDeviceGetPciInfo", handle)
     node = "" if bus is None else read_gpu_node(bus.busId, root)
     cpus = os.sched_getaffinity(0)

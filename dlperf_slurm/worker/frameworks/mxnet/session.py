@@ -27,6 +27,7 @@ from dlperf_slurm.worker.frameworks.mxnet.training import (
     make_optimizer,
     set_learning_rate,
 )
+from dlperf_slurm.worker.nvml import read_own_memory_bytes
 from dlperf_slurm.worker.work import Work
 
 if TYPE_CHECKING:
@@ -169,14 +170,13 @@ class MXNetSession:
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Return the GPU memory that all processes use now, as MXNet reports no peak.
+        """Return the GPU memory that this process uses now, or the peak of resident memory.
 
-        On a GPU MXNet's memory pool never shrinks. On the CPU, return the peak of resident memory.
+        On a GPU MXNet reports neither a peak nor its own memory, but its pool never shrinks.
         """
         if self._device.device_type == "cpu":
             return host.read_peak_resident_bytes()
-        free, total = mx.context.gpu_memory_info(self._device.device_id)
-        return int(total - free)
+        return read_own_memory_bytes(self._device.device_id)
 
     def describe_attention(self) -> str:
         return self._work.describe_attention()

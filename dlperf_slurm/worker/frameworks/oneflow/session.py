@@ -33,6 +33,7 @@ from dlperf_slurm.worker.frameworks.oneflow.training import (
     read_loss,
     set_learning_rate,
 )
+from dlperf_slurm.worker.nvml import read_own_memory_bytes
 from dlperf_slurm.worker.work import Work
 
 if TYPE_CHECKING:
@@ -205,14 +206,13 @@ class OneFlowSession:
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Return the GPU memory that all processes use now, as OneFlow reports no peak.
+        """Return the GPU memory that this process uses now, or the peak of resident memory.
 
-        On a GPU OneFlow's memory pool never shrinks. On the CPU, return the peak of resident
-        memory.
+        On a GPU OneFlow reports neither a peak nor its own memory, but its pool never shrinks.
         """
         if self._device.type == "cpu":
             return host.read_peak_resident_bytes()
-        return int(flow._oneflow_internal.GetCUDAMemoryUsed()) * 2**20
+        return read_own_memory_bytes(self._device.index)
 
     def describe_attention(self) -> str:
         return self._work.describe_attention()

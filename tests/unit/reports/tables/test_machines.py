@@ -24,7 +24,7 @@ from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.results.case_summary import STEP_PERCENTILES
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
-from dlperf_slurm.results.resource_usage import WITH_VALIDATIONS
+from dlperf_slurm.results.resource_usage import UNKNOWN_PEAK_MEMORY, WITH_VALIDATIONS
 from dlperf_slurm.stats.stragglers import Machine, find_slow_machines
 
 SEED = 2020
@@ -385,6 +385,14 @@ def test_many_devices_are_counted():
 def test_sampler_that_failed_is_named_with_its_repeats():
     (text,) = list_footnotes((), (), platform={"telemetry": "node1: the sampling process died"})
     assert_problem(text, says=("repeat 1, 2", "node1: the sampling process died"))
+
+
+def test_peak_memory_that_is_unknown_is_noted():
+    one, other = make_record(make_case()).ranks
+    ranks = (one, dataclasses.replace(other, peak_memory_bytes=0))
+    assert list_footnotes(GPUS, ranks=ranks) == [UNKNOWN_PEAK_MEMORY]
+    assert list_footnotes((), ranks=ranks) == [UNKNOWN_PEAK_MEMORY]
+    assert list_footnotes((), ranks=(one, other)) == []
 
 
 def test_logs_that_tell_neither_memory_nor_power_have_no_table():
